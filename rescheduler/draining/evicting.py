@@ -177,7 +177,7 @@ def _step(drain: Drain, *, lost: str) -> tuple[Drain, tuple[Action, ...]]:
 
 
 def _due_pods(drain: Drain) -> tuple[PodRef, ...]:
-    """Return evicted pods that stand for unbound replacement pods: the last ones of each controller."""
+    """Return an evicted pod for each unbound replacement pod: the last evicted ones of each controller."""
     pods: list[PodRef] = []
     for controller, missing in Counter(due(drain)).items():
         evicted = [pod for pod in drain.evicted if drain.controllers.get(pod.uid) == controller]

@@ -125,7 +125,7 @@ def answered_late(
 
 def mark_lost(drain: Drain, now: float) -> Result:
     """Give up because the mark is no longer ours."""
-    why = "our taint or annotation was removed or replaced by somebody else"
+    why = "another client removed or replaced our taint or annotation"
     return give_up(drain, Failure(Why.MARK_LOST, why), now)
 
 

@@ -80,7 +80,7 @@ def serving(
 
 
 def _standing(spare: ThreadPoolExecutor) -> Any:
-    """Return the health service, with a thread of its own: all others may be waiting for the backend."""
+    """Return the health service, with its own thread: all other threads may be waiting for the backend."""
     standing = health.HealthServicer()
 
     def check(request: Any, context: Any) -> Any:

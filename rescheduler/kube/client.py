@@ -115,7 +115,7 @@ class Client:
         accept: str = JSON,
         read_seconds: float | None = None,
     ) -> ApiResponse:
-        """Send one request and return the complete response, regardless of its code.
+        """Send one request and return the complete response, regardless of its status code.
 
         *act* describes the request in messages ("list pods"). *body* is encoded as JSON. Raises Retryable if there was
         no response, Permanent if the server's certificate is not trusted, and NotLeading if the guard does not permit

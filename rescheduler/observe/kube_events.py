@@ -1,8 +1,8 @@
 """Kubernetes Events on nodes and pods, shown by ``kubectl describe``.
 
 The reasons of k8s-spot-rescheduler, ``Rescheduler`` and ``ReschedulerFailed``, are used where it used them: on a node
-that is marked or could not be drained, and on a pod that is evicted or could not be. All other events have reasons of
-their own.
+that is marked or could not be drained, and on a pod that is evicted or could not be. All other events have their own
+reasons.
 """
 
 from collections.abc import Iterable, Mapping

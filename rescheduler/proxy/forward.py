@@ -86,7 +86,7 @@ class Forwarder:
         await self._fresh.aclose()
 
     async def forward(self, scope: Scope, receive: Receive, send: Send, body: bytes | None = None) -> None:
-        """Forward the request of *scope*, with *body*, if given, in place of its own, which may be read already.
+        """Forward the request of *scope*, with *body*, if given, in place of its own, which may already have been read.
 
         If the client disconnects, the request is cancelled.
         """
@@ -111,7 +111,7 @@ class Forwarder:
         try:
             await _hand_back(response, send)
         except httpx2.HTTPError as failure:
-            # Sent parts cannot be taken back: the server closes the connection, so that the client notices.
+            # Sent parts cannot be revoked: the server closes the connection, so that the client notices.
             raise BrokenOff(f"{scope['method']} {raw_path(scope)}: {self._reason(failure)}") from failure
         finally:
             await response.aclose()

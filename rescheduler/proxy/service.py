@@ -66,7 +66,7 @@ class AlwaysLeading:
 class Alone:
     """Updates that exclude sweeps: both read the same snapshot and mark nodes.
 
-    Each update starts with a sweep, so that it never meets a drain that another process left unfinished.
+    Each update starts with a sweep, which finishes or rolls back drains that another process left behind.
     """
 
     def __init__(self, updates: PoolUpdates, lock: threading.Lock, sweep: Callable[[], None]) -> None:

@@ -37,7 +37,7 @@ class PoolUpdates:
         """Set the desired size. Growing needs no cluster; shrinking uses a view of the pool from after the call.
 
         The pool's own size is lowered directly only if it could not get as many machines as it wants: while it
-        launches machines, it would later find a surplus and terminate a machine of its own choice.
+        launches machines, it would later find a surplus and terminate a machine of its choice.
         """
         deadline, began = self._deadline(), self._pool.clock.now()
         view = self._asked(lambda: self._pool.look(deadline=deadline))

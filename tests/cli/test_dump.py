@@ -26,11 +26,11 @@ GOOD: dict[str, bytes] = {
     "gzipped and padded": gzip.compress(TEXT[:100]) + bytes(5) + gzip.compress(TEXT[100:]) + bytes(500),
 }
 TORN: dict[str, bytes] = {
-    "cut off": PACKED[:-20],
-    "without its sum": PACKED[:-8],
+    "truncated": PACKED[:-20],
+    "without a checksum": PACKED[:-8],
     "with a wrong checksum": PACKED[:-8] + bytes(8),
-    "with something behind it": PACKED + b"more",
-    "cut off in its second part": gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:])[:-9],
+    "with trailing data": PACKED + b"more",
+    "truncated in its second part": gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:])[:-9],
     "only its beginning": b"\x1f\x8b",
 }
 

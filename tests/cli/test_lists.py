@@ -64,10 +64,10 @@ FORMS: dict[str, bytes] = {
     "Python's": json.dumps(MIXED).encode(),
     "kind last": json.dumps(MIXED, sort_keys=True).encode(),
     "tabs": json.dumps(MIXED, indent="\t").encode(),
-    "an item a line": b'{"kind":"List","items":[\n'
+    "one item per line": b'{"kind":"List","items":[\n'
     + b",\n".join(json.dumps(item).encode() for item in ITEMS)
     + b"\n]}\n",
-    "no two alike": b'{"kind":"List","items":['
+    "differently formatted items": b'{"kind":"List","items":['
     + b" ,\n".join(json.dumps(item, indent=i or None).encode() for i, item in enumerate(ITEMS))
     + b"]}",
     "kind first in items": json.dumps({**MIXED, "items": [dict(reversed(item.items())) for item in ITEMS]}).encode(),
@@ -91,7 +91,7 @@ def test_a_typed_list_gives_the_kind_of_its_items(text: bytes, size: int) -> Non
     assert _read(text, size) == [("Pod", item) for item in TYPED["items"]]
 
 
-STREAMED = {name: FORMS[name] for name in ("kubectl", "compact", "tabs", "an item a line")}
+STREAMED = {name: FORMS[name] for name in ("kubectl", "compact", "tabs", "one item per line")}
 
 
 @pytest.mark.parametrize("text", STREAMED.values(), ids=STREAMED)
@@ -170,7 +170,7 @@ def test_a_list_without_items_has_none() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
-@pytest.mark.parametrize("form", ["kubectl", "compact", "no two alike", "kind last"])
+@pytest.mark.parametrize("form", ["kubectl", "compact", "differently formatted items", "kind last"])
 def test_unreadable_items_are_rejected_and_the_others_are_returned(form: str, size: int) -> None:
     taken: list[str] = []
     refused: list[str] = []

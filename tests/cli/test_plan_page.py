@@ -130,7 +130,7 @@ HEADLINES: dict[str, tuple[Planning, PriceList, str]] = {
         PriceList(),
         "3 of 3 on-demand nodes drainable (12 vCPU, 48 GiB).",
     ),
-    "a controller that blocks the most": (
+    "the controller that blocks the most nodes": (
         planning(
             Rejected("od-0", (STORAGE,)), Rejected("od-1", (STORAGE, DISABLED)), Rejected("od-2", (DISABLED, CACHE))
         ),
@@ -142,7 +142,7 @@ HEADLINES: dict[str, tuple[Planning, PriceList, str]] = {
         PRICES,
         "1 of 3 on-demand nodes drainable (280 $/month); scale-down-disabled blocks 2.",
     ),
-    "no room, whichever pod was the first": (
+    "no room, regardless of the first pod": (
         planning(Rejected("od-0", (CACHE,))),
         PRICES,
         "0 of 1 on-demand node drainable; no-room-on-spot blocks 1.",

@@ -46,7 +46,7 @@ WRONG = {
         2,
         "rescheduler: --key-cert k: cannot be read: No such file or directory",
     ),
-    "an address that is none": (
+    "an invalid address": (
         ("--address", "8086"),
         2,
         (
@@ -54,7 +54,7 @@ WRONG = {
             "address '8086': expected host:port, such as localhost:9235 or 0.0.0.0:9235"
         ),
     ),
-    "an address of elsewhere": (
+    "an address of another machine": (
         ("--address", "192.0.2.1:8086", "--insecure-plaintext"),
         1,
         "rescheduler: --address 192.0.2.1:8086: cannot listen there: Cannot assign requested address",

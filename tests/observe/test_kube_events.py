@@ -70,16 +70,16 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
         EvictionAnswered(OD, WEB, EvictionResult.EVICTED),
         [(WEB, "Rescheduler", "evicted from on-demand node od-1 to move to a spot node", False)],
     ),
-    "a refusal for now": (EvictionAnswered(OD, WEB, EvictionResult.REFUSED, "x"), []),
+    "a temporary rejection": (EvictionAnswered(OD, WEB, EvictionResult.REFUSED, "x"), []),
     "a failed eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.FAILED, "forbidden"),
         [(WEB, "ReschedulerFailed", "not evicted: forbidden", True)],
     ),
-    "an order": (
+    "a termination request": (
         MachineOrdered(OD, "pool", "g"),
         [(OD, "MachineRemovalOrdered", "requested termination of the machine in group g from pool", False)],
     ),
-    "an order that waits": (
+    "a postponed termination request": (
         RemovalPostponed(OD, Failure(Why.PLAN_CHANGED, "no-controller: pod a/b")),
         [
             (
@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
             (OD, "Rescheduler", "drained the node, its pods are evicted, another tool is removing it", False),
         ],
     ),
-    "an end that an earlier drain ordered": (
+    "a termination requested by an earlier drain": (
         MachineGone(OD), [(OD, "MachineRemoved", "the machine is terminating or gone, the Node was deleted", False)],
     ),
     "the end": (

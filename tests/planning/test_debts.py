@@ -147,11 +147,11 @@ COUNTED: dict[str, tuple[list[dict[str, Any]], Replicas | None]] = {
         [mine("a", status={"phase": "Pending", "conditions": []})],
         Replicas(1, 1, 0, unready=("uid-a",)),
     ),
-    "a pod that the scheduler has not seen": (
+    "a pod that the scheduler has not processed": (
         [mine("a", "", status={"conditions": []})],
         Replicas(1, 0, 0, unready=("uid-a",)),
     ),
-    "pods that find no node": (
+    "unschedulable pods": (
         [mine("b", "", status=UNSCHEDULABLE), mine("a", "", status=UNSCHEDULABLE)],
         Replicas(2, 0, 0, ("default/a", "default/b"), ("uid-a", "uid-b")),
     ),

@@ -62,7 +62,7 @@ CASES: dict[str, tuple[Objects, Objects, str]] = {
     "a pod on a target is not watched": ({}, {"web-2": None}, "pod default/web-2 is not in the cache yet"),
     "a pod on a target is gone": ({"web-2": None}, {}, ""),
     "a pod on a target has finished": ({"web-2": pod("web-2", "spot", status=ENDED)}, {"web-2": None}, ""),
-    "a pod on a target is watched elsewhere": (
+    "a pod on a target is watched on another node": (
         {},
         {"web-2": pod("web-2")},
         "pod default/web-2 is not bound to node spot in the cache yet",

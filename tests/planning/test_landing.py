@@ -28,13 +28,13 @@ def is_spot(node: str) -> bool:
 CASES: dict[str, tuple[Sequence[str], Sequence[str], dict[LandingOutcome, int]]] = {
     "as forecast": (["s1", "s2"], ["s2", "s1"], {LandingOutcome.AS_FORECAST: 2}),
     "on other spot nodes": (["s1", "s1"], ["s1", "s3"], {LandingOutcome.AS_FORECAST: 1, LandingOutcome.OTHER_SPOT: 1}),
-    "back on demand": (["s1", "s1"], ["s1", "od2"], {LandingOutcome.AS_FORECAST: 1, LandingOutcome.RETURNED: 1}),
-    "a return that was foreseen": (
+    "on an on-demand node": (["s1", "s1"], ["s1", "od2"], {LandingOutcome.AS_FORECAST: 1, LandingOutcome.RETURNED: 1}),
+    "a return that was forecast": (
         ["s1", "od2"],
         ["s1", "od2"],
         {LandingOutcome.AS_FORECAST: 1, LandingOutcome.FORESEEN_RETURN: 1},
     ),
-    "a return foreseen elsewhere": (["od2"], ["od3"], {LandingOutcome.FORESEEN_RETURN: 1}),
+    "a return that was forecast for another node": (["od2"], ["od3"], {LandingOutcome.FORESEEN_RETURN: 1}),
     "more pods than were moved": (["s1"], ["s1", "s1"], {LandingOutcome.AS_FORECAST: 1}),
     "a replacement that is missing": (["s1", "s1"], ["s1"], {LandingOutcome.AS_FORECAST: 1, LandingOutcome.MISSING: 1}),
 }

@@ -46,7 +46,7 @@ CASES: dict[str, tuple[list[Manifest], Policy, Any]] = {
     "as long as the time-out": (here(70), policy(100), MOVED),
     "a second longer": (here(71), policy(100), SLOW),
     "a longer grace period": (here(70, terminationGracePeriodSeconds=31), policy(100), SLOW),
-    "a longer grace period that is cut": (here(70, terminationGracePeriodSeconds=3600), policy(100, 30), MOVED),
+    "a longer grace period that is limited": (here(70, terminationGracePeriodSeconds=3600), policy(100, 30), MOVED),
     "no grace period": (here(100, terminationGracePeriodSeconds=0), policy(100), MOVED),
     "the longest grace period of the pods here": (
         [*here(70, 1), taking("w-2", 70, "od", terminationGracePeriodSeconds=90)],

@@ -31,7 +31,7 @@ def cluster(*unreadable: Unreadable) -> Snapshot:
 CASES: dict[str, tuple[Unreadable, dict[str, Any]]] = {
     "a pod on a node": (Unreadable("Pod", "default/p", "no", "od1"), BOTH | {"od1": STAYS}),
     "a pod on an empty node": (Unreadable("Pod", "default/p", "no", "od3"), BOTH | {"od3": STAYS}),
-    "a pod somewhere": (Unreadable("Pod", "default/p", "no"), dict.fromkeys(BOTH, STAYS)),
+    "a pod on an unknown node": (Unreadable("Pod", "default/p", "no"), dict.fromkeys(BOTH, STAYS)),
     "a pod without a node": (Unreadable("Pod", "default/p", "no", ""), BOTH),
     "a pod on a spot node": (
         Unreadable("Pod", "default/p", "no", "s2"),

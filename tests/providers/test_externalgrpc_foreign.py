@@ -140,7 +140,7 @@ CASES: dict[str, tuple[Callable[[], Foreign], tuple[type[DeleteOutcome], ...], i
         1,
     ),
     "no such verb": (lambda: Foreign(failures=[StatusCode.UNIMPLEMENTED]), (Failed,), 1),
-    "already going": (lambda: Foreign(instances={"x://1": 3}), (AlreadyGone,), 0),
+    "already terminating": (lambda: Foreign(instances={"x://1": 3}), (AlreadyGone,), 0),
 }
 
 

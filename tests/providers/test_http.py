@@ -55,7 +55,7 @@ def count(server: Server) -> int:
 ANSWERS: dict[str, tuple[dict[str, Any], type[errors.ReschedulerError], str, int, int]] = {
     "wrong credentials": ({"status": 401, "body": "no"}, AuthError, "401 Unauthorized: no", 1, 1),
     "no permission": ({"status": 403, "body": ""}, AuthError, "403 Forbidden", 1, 1),
-    "not there": ({"status": 404, "body": "<b>no</b>\n such"}, Missing, "404 Not Found: <b>no</b> such", 1, 1),
+    "not found": ({"status": 404, "body": "<b>no</b>\n such"}, Missing, "404 Not Found: <b>no</b> such", 1, 1),
     "bad input": ({"status": 400, "body": "no"}, RequestRejected, "400 Bad Request: no", 1, 1),
     "a conflict": ({"status": 409, "body": ""}, RequestRejected, "409 Conflict", 1, 1),
     "a redirect, which is not followed": (

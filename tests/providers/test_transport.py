@@ -25,7 +25,7 @@ WAYS: dict[str, tuple[dict[str, str], str, str | None]] = {
     "without a scheme": ({"https_proxy": "a:1"}, "https://cloud", "http://a:1"),
     "another scheme's": ({"http_proxy": "http://a:1"}, "https://cloud", None),
     "with a password": ({"https_proxy": "http://u:p@a:1"}, "https://cloud", "http://u:p@a:1"),
-    "not for anybody": ({"https_proxy": "http://a:1", "no_proxy": "*"}, "https://cloud", None),
+    "excluded for all hosts": ({"https_proxy": "http://a:1", "no_proxy": "*"}, "https://cloud", None),
     "excluded domain": ({"https_proxy": "http://a:1", "no_proxy": "x, .example"}, "https://api.example", None),
     "excluded network": ({"http_proxy": "http://a:1", "no_proxy": "10.0.0.0/8"}, "http://10.1.2.3:80", None),
     "excluded IPv6 network": ({"http_proxy": "http://a:1", "no_proxy": "x,fd00::/8"}, "http://[fd00::1]", None),

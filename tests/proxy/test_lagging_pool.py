@@ -16,7 +16,7 @@ from tests.proxy.test_updates import World, world
 #: kind of driver: its way to launch a machine
 STARTS = {
     "a start that blocks the pool": {"startBlocks": "120s"},
-    "a start that does not": {"requestDelay": "60s", "launchDelay": "60s"},
+    "a start that does not block the pool": {"requestDelay": "60s", "launchDelay": "60s"},
 }
 
 

@@ -50,7 +50,7 @@ def judged(*objects: Manifest, unreadable: tuple[Unreadable, ...] = ()) -> list[
 
 #: fact: (objects; verdict about the node "v")
 JUDGED: dict[str, tuple[list[Manifest], list[str] | dict[str, str]]] = {
-    "an empty node beside another": ([node("v"), node("w")], {}),
+    "an empty node and another node": ([node("v"), node("w")], {}),
     "the last node": ([node("v")], [Reason.NO_ROOM]),
     "the others are not Ready": ([node("v"), node("w", ready="False")], [Reason.NO_ROOM]),
     "the others have no condition": ([node("v"), node("w", ready="Unknown")], [Reason.NO_ROOM]),
