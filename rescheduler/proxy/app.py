@@ -61,11 +61,11 @@ class Updates(Protocol):
         """Drain the machine's node, then detach the machine; the node stays in the cluster."""
         ...
 
-    def comes_back(self, machine: str) -> bool:
+    def is_inactive(self, machine: str) -> bool:
         """Whether the machine is allocated and does not count for the pool's size. May be called at any time."""
         ...
 
-    def take_back(self, machine: str, *, evictable: bool) -> str:
+    def reactivate(self, machine: str, *, evictable: bool) -> str:
         """Make the machine active again, without a surplus from which the pool would choose a victim."""
         ...
 
@@ -207,8 +207,8 @@ class ProxyApplication:
         updates, status = self._updates, set_membership(body, meaning.machine)
         if status.disposable:  # the pool would replace and terminate it
             call = partial(updates.dispose, status.machine)
-        elif status.active and await run_in_threadpool(updates.comes_back, status.machine):  # a surplus machine
-            call = partial(updates.take_back, status.machine, evictable=status.evictable)
+        elif status.active and await run_in_threadpool(updates.is_inactive, status.machine):  # a surplus machine
+            call = partial(updates.reactivate, status.machine, evictable=status.evictable)
         else:
             await self._forwarder.forward(scope, receive, send, _plain(status, in_path=bool(meaning.machine)))
             return None

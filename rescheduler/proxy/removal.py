@@ -49,8 +49,8 @@ class VictimOutcome(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A way to drain a node and remove its machine: *drain* drains the node and requests *provider* to remove it.
+class RemovalMethod:
+    """A method to drain a node and remove its machine: *drain* drains the node and requests *provider* to remove it.
 
     The provider is prompt: it returns when the pool has accepted the order.
     """
@@ -61,13 +61,15 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
-    """All ways to remove the machine of a drained node."""
+class RemovalMethods:
+    """All methods to remove the machine of a drained node."""
 
-    shrink: Way  #: terminate it, and lower the desired size by one
-    replace: Way  #: terminate it, and let the pool launch a replacement
-    dispose: Way  #: make it disposable, even if it is protected or inactive: the pool terminates it on its own
-    keep: Way  #: leave the machine alone
+    shrink: RemovalMethod  #: terminate it, and lower the desired size by one
+    replace: RemovalMethod  #: terminate it, and let the pool launch a replacement
+    dispose: (
+        RemovalMethod  #: make it disposable, even if it is protected or inactive: the pool terminates it on its own
+    )
+    keep: RemovalMethod  #: leave the machine alone
 
 
 class NodeOperations(Protocol):
@@ -122,7 +124,7 @@ class RemovalProgress:
         self.failed(504, ORDERED.format(node))
 
     def drain_all(
-        self, plans: Sequence[Plan], nodes: NodeOperations, way: Way, late: Callable[[], bool]
+        self, plans: Sequence[Plan], nodes: NodeOperations, method: RemovalMethod, late: Callable[[], bool]
     ) -> list[VictimOutcome]:
         """Taint the nodes of all plans, then drain them. No drain starts when it is *late* or pods are owed.
 
@@ -135,7 +137,7 @@ class RemovalProgress:
         try:
             nodes.taint([plan.node for plan in plans])
             for plan in plans:
-                ended = way.drain(plan) if self._may_begin(plan.node, nodes, late) else VictimOutcome.BROKEN
+                ended = method.drain(plan) if self._may_begin(plan.node, nodes, late) else VictimOutcome.BROKEN
                 if isinstance(ended, PendingRemoval):
                     ordered.append(ended)
                     left.remove(plan.node)
@@ -148,7 +150,7 @@ class RemovalProgress:
             outcomes.append(VictimOutcome.BROKEN)
         finally:
             nodes.release(sorted(left))
-            outcomes += [self._became(request.node.name, way.finish(request)) for request in ordered]
+            outcomes += [self._became(request.node.name, method.finish(request)) for request in ordered]
         return outcomes
 
     def _may_begin(self, node: str, nodes: NodeOperations, late: Callable[[], bool]) -> bool:
@@ -161,10 +163,10 @@ class RemovalProgress:
             return False
         return True
 
-    def drain(self, plan: Plan, way: Way) -> VictimOutcome:
+    def drain(self, plan: Plan, method: RemovalMethod) -> VictimOutcome:
         """Drain the plan's node and remove its machine."""
-        ended = way.drain(plan)
-        return self._became(plan.node, way.finish(ended) if isinstance(ended, PendingRemoval) else ended)
+        ended = method.drain(plan)
+        return self._became(plan.node, method.finish(ended) if isinstance(ended, PendingRemoval) else ended)
 
     def _became(self, node: str, drain: Drain | None) -> VictimOutcome:
         """Count the outcome of *node*; `None` means that it disappeared before its drain began."""

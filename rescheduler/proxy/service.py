@@ -34,7 +34,7 @@ from rescheduler.providers.none import NoProvider
 from rescheduler.proxy.config import ProxyFile
 from rescheduler.proxy.nodes import ClusterNodes, ProxyView
 from rescheduler.proxy.owing import FailedDrains
-from rescheduler.proxy.removal import Way, Ways
+from rescheduler.proxy.removal import RemovalMethod, RemovalMethods
 from rescheduler.proxy.updates import PoolUpdates
 from rescheduler.threads import Threads
 
@@ -63,7 +63,7 @@ class AlwaysLeading:
         self._health.beat()
 
 
-class Alone:
+class ExclusiveUpdates:
     """Updates that exclude sweeps: both read the same snapshot and mark nodes.
 
     Each update starts with a sweep, which finishes or rolls back drains that another process left behind.
@@ -88,12 +88,12 @@ class Alone:
         with self._swept():
             return self._updates.detach(machine, decrement=decrement)
 
-    def comes_back(self, machine: str) -> bool:
-        return self._updates.comes_back(machine)
+    def is_inactive(self, machine: str) -> bool:
+        return self._updates.is_inactive(machine)
 
-    def take_back(self, machine: str, *, evictable: bool) -> str:
+    def reactivate(self, machine: str, *, evictable: bool) -> str:
         with self._swept():
-            return self._updates.take_back(machine, evictable=evictable)
+            return self._updates.reactivate(machine, evictable=evictable)
 
     @contextlib.contextmanager
     def _swept(self) -> Iterator[None]:
@@ -133,19 +133,19 @@ class ProxyService:
         providers = {ending: CloudpoolProvider([self.pool], ending, prompt=True) for ending in Ending}
         self._failed = FailedDrains(self._view, self._controllers, self._clock, report, ready=limits.landing > 0)
         self._drainers = {ending: self._drainer(providers[ending], views[ending], limits) for ending in Ending}
-        endings = {ending: self._way(self._drainers[ending], providers[ending]) for ending in Ending}
+        endings = {ending: self._removal_method(self._drainers[ending], providers[ending]) for ending in Ending}
         keeping = NoProvider()
-        ways = Ways(
+        methods = RemovalMethods(
             shrink=endings[Ending.SHRINK],
             replace=endings[Ending.REPLACE],
             dispose=endings[Ending.DISPOSE],
-            keep=self._way(self._drainer(keeping, self._view, limits), keeping),
+            keep=self._removal_method(self._drainer(keeping, self._view, limits), keeping),
         )
         access = self._access(keeping)
         self._nodes = ClusterNodes(self._view, state, access, report, standing.stop, self._failed.owed)
         self._lock = threading.Lock()
-        updates = PoolUpdates(self.pool, self._nodes, ways, file.server.update_timeout, standing.stop)
-        self.updates = Alone(updates, self._lock, partial(self._tidy, hurried=True))
+        updates = PoolUpdates(self.pool, self._nodes, methods, file.server.update_timeout, standing.stop)
+        self.updates = ExclusiveUpdates(updates, self._lock, partial(self._tidy, hurried=True))
 
     def sweep(self) -> bool:
         """Finish requested removals and roll back abandoned drains; return whether the cluster's state allowed it.
@@ -174,7 +174,7 @@ class ProxyService:
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
         self._nodes.agree()
 
-    def _way(self, drainer: Drainer, provider: CloudProvider) -> Way:
+    def _removal_method(self, drainer: Drainer, provider: CloudProvider) -> RemovalMethod:
         def drain(plan: Plan) -> Drain | PendingRemoval | None:
             ended = drainer.order(plan)
             if ended is not None:
@@ -188,7 +188,7 @@ class ProxyService:
             self._failed.note(ended)
             return ended
 
-        return Way(drain, finish, provider)
+        return RemovalMethod(drain, finish, provider)
 
     def _is_taken(self, ordered: PendingRemoval) -> bool:
         """Whether the pool accepted the order for the machine of a drain whose Node is already gone.

@@ -16,7 +16,14 @@ from rescheduler.providers.cloudpool.messages import Machine, MachineState, Memb
 from rescheduler.providers.cloudpool.pool import CloudPool
 from rescheduler.proxy.answers import UpdateFailed
 from rescheduler.proxy.pool import Members, members, surely_nodeless
-from rescheduler.proxy.removal import ORDERED, NodeOperations, RemovalProgress, VictimOutcome, Way, Ways
+from rescheduler.proxy.removal import (
+    ORDERED,
+    NodeOperations,
+    RemovalMethod,
+    RemovalMethods,
+    RemovalProgress,
+    VictimOutcome,
+)
 
 T = TypeVar("T")
 
@@ -28,9 +35,14 @@ class PoolUpdates:
     """
 
     def __init__(
-        self, pool: CloudPool, nodes: NodeOperations, ways: Ways, patience: float, stop: threading.Event | None = None
+        self,
+        pool: CloudPool,
+        nodes: NodeOperations,
+        methods: RemovalMethods,
+        patience: float,
+        stop: threading.Event | None = None,
     ) -> None:
-        self._pool, self._nodes, self._ways, self._patience = pool, nodes, ways, patience
+        self._pool, self._nodes, self._methods, self._patience = pool, nodes, methods, patience
         self._stop = stop or pool.closed
 
     def set_size(self, desired: int) -> str:
@@ -66,7 +78,7 @@ class PoolUpdates:
         if listed is not None and decrement:
             self._keep_minimum(listed, deadline)
         removal = RemovalProgress(gone=int(listed is None))
-        self._end(listed, self._ways.shrink if decrement else self._ways.replace, removal, deadline)
+        self._end(listed, self._methods.shrink if decrement else self._methods.replace, removal, deadline)
         order = self._pool.ledger.order(machine)
         if removal.gone and order is not None and order.lost and order.desired is not None:
             words = "; ".join(self._lost(of=machine))
@@ -80,9 +92,9 @@ class PoolUpdates:
         """Dispose of a machine; its protection is removed only when its node is empty."""
         deadline = self._deadline()
         listed = self._machine(machine, deadline, protected=True)
-        way = self._ways.replace if listed is None or listed.membership.evictable else self._ways.dispose
+        method = self._methods.replace if listed is None or listed.membership.evictable else self._methods.dispose
         removal = RemovalProgress(gone=int(listed is None))
-        self._end(listed, way, removal, deadline)
+        self._end(listed, method, removal, deadline)
         return removal.result_text(1)
 
     def detach(self, machine: str, *, decrement: bool) -> str:
@@ -95,18 +107,18 @@ class PoolUpdates:
             self._keep_minimum(listed, deadline)
         if node := self._node_of(listed, deadline):
             removal = RemovalProgress()
-            removal.drain(self._viable(node), self._ways.keep)
+            removal.drain(self._viable(node), self._methods.keep)
             removal.result_text(1)
         self._asked(lambda: self._pool.client.detach(machine, decrement=decrement, deadline=deadline), missing=404)
         return ""
 
-    def comes_back(self, machine: str) -> bool:
+    def is_inactive(self, machine: str) -> bool:
         """Whether the machine is allocated and inactive, on a fresh view: cached answers may predate a change."""
         deadline, began = self._deadline(), self._pool.clock.now()
         view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
         return any(member.id == machine and member.allocated and not member.active for member in view.machines)
 
-    def take_back(self, machine: str, *, evictable: bool) -> str:
+    def reactivate(self, machine: str, *, evictable: bool) -> str:
         """Make the machine active again and raise the desired size at once, so that the pool has no surplus.
 
         The size is raised in any case. If the machine had no replacement yet, the pool launches one more machine than
@@ -131,7 +143,7 @@ class PoolUpdates:
         for node in leaving:
             removal.going(node)
         wanted = max(0, excess - len(leaving))
-        removal.cancel(members.nodeless[:wanted], self._ways.shrink.provider, deadline)
+        removal.cancel(members.nodeless[:wanted], self._methods.shrink.provider, deadline)
         self._drain_some(members, set(leaving), max(0, wanted - len(members.nodeless)), removal, deadline)
         if removal.gone == excess:
             removal.replaced()
@@ -146,7 +158,7 @@ class PoolUpdates:
                 removal.failed(503, owed)
                 return
             choice = self._nodes.choose(sorted(members.nodes.keys() - tried), wanted)
-            outcomes = removal.drain_all(choice.plans, self._nodes, self._ways.shrink, partial(self._late, deadline))
+            outcomes = removal.drain_all(choice.plans, self._nodes, self._methods.shrink, partial(self._late, deadline))
             short = len(choice.plans) < wanted
             wanted -= outcomes.count(VictimOutcome.GOES)
             tried |= {plan.node for plan in choice.plans}
@@ -201,16 +213,16 @@ class PoolUpdates:
 
     # -- single machines
 
-    def _end(self, machine: Machine | None, way: Way, removal: RemovalProgress, deadline: float) -> None:
+    def _end(self, machine: Machine | None, method: RemovalMethod, removal: RemovalProgress, deadline: float) -> None:
         """Drain the machine's node, if it has one, and remove the machine."""
         if machine is None:
             return
         # An inactive machine is disposable, or is being made so: the pool terminates it.
-        way = way if machine.active else self._ways.dispose
+        method = method if machine.active else self._methods.dispose
         if node := self._node_of(machine, deadline):
-            removal.drain(self._viable(node), way)
+            removal.drain(self._viable(node), method)
         else:
-            removal.cancel([machine], way.provider, deadline)
+            removal.cancel([machine], method.provider, deadline)
 
     def _keep_minimum(self, machine: Machine, deadline: float) -> None:
         """Reject the removal of an active machine from a pool at its minimum, before a drain starts."""

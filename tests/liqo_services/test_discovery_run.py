@@ -11,7 +11,7 @@ from rescheduler.liqo_services.discovery.messages import Description
 from rescheduler.liqo_services.discovery.metrics import DiscoveryMetrics
 from rescheduler.liqo_services.discovery.run import STEP_SECONDS, DiscoveryLoop
 from rescheduler.liqo_services.discovery.secrets import Secrets
-from rescheduler.liqo_services.discovery.store import AGENT, SECRET, ClusterStore, Word
+from rescheduler.liqo_services.discovery.store import AGENT, SECRET, ClusterStore, DatedDescription
 from tests.providers.clocks import StepClock
 
 
@@ -36,10 +36,10 @@ def test_rounds_expire_entries_set_metrics_and_stop(caplog: pytest.LogCaptureFix
     secrets.unreadable = {"broken": "info: expected JSON"}
     clock.rounds = DiscoveryLoop(store, secrets, DiscoveryMetrics(registry), clock)
     soon = clock.now() + dt.timedelta(seconds=STEP_SECONDS)
-    store.change(SECRET, {"milan": Word(Description(price=1.0))}, (), clock.now())
+    store.change(SECRET, {"milan": DatedDescription(Description(price=1.0))}, (), clock.now())
     store.change(
         AGENT,
-        {"turin": Word(Description(price=1.0), soon), "milan": Word(Description(), soon)},
+        {"turin": DatedDescription(Description(price=1.0), soon), "milan": DatedDescription(Description(), soon)},
         (),
         clock.now(),
     )

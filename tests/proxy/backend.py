@@ -116,10 +116,10 @@ class RecordedUpdates:
         self.calls.append(("detach", machine, decrement))
         return self._does()
 
-    def comes_back(self, machine: str) -> bool:
+    def is_inactive(self, machine: str) -> bool:
         return machine in self.outside
 
-    def take_back(self, machine: str, *, evictable: bool) -> str:
+    def reactivate(self, machine: str, *, evictable: bool) -> str:
         self.calls.append(("take back", machine, evictable))
         return self._does()
 

@@ -74,7 +74,7 @@ def test_a_reactivation_terminates_no_other_machine_despite_an_old_view() -> Non
         env.server.pool.set_membership(machine(env, 1), active=False, evictable=False)
         env.wait(19)
         assert (len(env.server.pool.machines()), len(env.server.pool.pool()["machines"])) == (4, 3)
-        env.updates.take_back(machine(env, 1), evictable=True)
+        env.updates.reactivate(machine(env, 1), evictable=True)
         assert ends(env) == (4, 4, [])
 
 
@@ -82,7 +82,7 @@ def test_a_reactivation_right_after_a_change_of_status() -> None:
     with lagging_world() as env:
         env.wait(1)
         env.server.pool.set_membership(machine(env, 1), active=False, evictable=False)
-        assert env.updates.comes_back(machine(env, 1))
+        assert env.updates.is_inactive(machine(env, 1))
 
 
 WORDS = "502 Bad Gateway: failed to terminate i-"

@@ -26,7 +26,7 @@ from rescheduler.providers.cloudpool.pool import CloudPool
 from rescheduler.providers.cloudpool.provider import CloudpoolProvider
 from rescheduler.providers.none import NoProvider
 from rescheduler.proxy.answers import UpdateFailed
-from rescheduler.proxy.removal import Way, Ways
+from rescheduler.proxy.removal import RemovalMethod, RemovalMethods
 from rescheduler.proxy.updates import PoolUpdates
 from rescheduler.proxy.victims import Choice, Victims
 from tests.planning.builders import NOW, Manifest, pod, snapshot
@@ -60,15 +60,17 @@ class World:
         server.pool.pods_on = lambda node: [] if node in self.emptied else [f"default/of-{node}"]
         providers = [CloudpoolProvider([pool], ending) for ending in Ending]
         self.replacing = providers[1]
-        shrink, replace, dispose = (Way(self._drains(provider), _finished, provider) for provider in providers)
-        ways = Ways(
+        shrink, replace, dispose = (
+            RemovalMethod(self._drains(provider), _finished, provider) for provider in providers
+        )
+        methods = RemovalMethods(
             shrink=shrink,
             replace=replace,
             dispose=dispose,
-            keep=Way(self._drains(None), _finished, NoProvider()),
+            keep=RemovalMethod(self._drains(None), _finished, NoProvider()),
         )
         self.stop = threading.Event()
-        self.updates = PoolUpdates(pool, self, ways, 600.0, self.stop)
+        self.updates = PoolUpdates(pool, self, methods, 600.0, self.stop)
 
     def join(self) -> None:
         """Add a Node for every running machine, now and later."""
@@ -559,15 +561,15 @@ def test_a_reactivation_terminates_no_other_machine() -> None:
         machine = env.server.pool.machines()[0].id(env.clock.now())
         env.server.pool.set_membership(machine, active=False, evictable=False)
         env.wait(600)
-        assert (env.updates.comes_back(machine), env.updates.comes_back("none"), len(env.running())) == (
+        assert (env.updates.is_inactive(machine), env.updates.is_inactive("none"), len(env.running())) == (
             True,
             False,
             4,
         )
-        answer = env.updates.take_back(machine, evictable=True)
+        answer = env.updates.reactivate(machine, evictable=True)
         assert answer == f"machine {machine} is active again; the pool's desired size was raised from 3 to 4"
         env.wait(600)
-        assert (env.updates.comes_back(machine), env.desired, len(env.running())) == (False, 4, 4)
+        assert (env.updates.is_inactive(machine), env.desired, len(env.running())) == (False, 4, 4)
 
 
 def test_no_machine_is_detached_below_the_minimum() -> None:

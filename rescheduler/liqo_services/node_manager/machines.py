@@ -102,7 +102,7 @@ class MachinesView:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterLook:
+class ClusterReading:
     """The records, the state of the cluster, and the machines derived from both."""
 
     records: Sequence[MachineRecord]

@@ -18,7 +18,7 @@ from rescheduler.liqo_services.node_manager.cluster import LiqoCluster
 from rescheduler.liqo_services.node_manager.foreign_clusters import Tenancy
 from rescheduler.liqo_services.node_manager.groups import VirtualNodeGroup
 from rescheduler.liqo_services.node_manager.machines import (
-    ClusterLook,
+    ClusterReading,
     MachineRecord,
     MachinesView,
     VirtualMachine,
@@ -86,11 +86,11 @@ class NodeManagerService:
             raise UnknownGroup(f"no group {name!r}; the groups are {', '.join(groups) or 'none'}")
         return groups[name]
 
-    def look(self) -> ClusterLook:
+    def look(self) -> ClusterReading:
         # Records first: the slice of an ordered record must be visible in the cluster's state.
         records = self._store.records()
         seen = self._liqo.look()
-        return ClusterLook(records, seen, view(records, seen, self._clock.now()))
+        return ClusterReading(records, seen, view(records, seen, self._clock.now()))
 
     def view(self) -> MachinesView:
         return self.look().view

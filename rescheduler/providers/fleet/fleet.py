@@ -15,7 +15,7 @@ from rescheduler.providers.waiting import PolledSystem
 
 
 @dataclass(frozen=True, slots=True)
-class FleetLook:
+class FleetObservation:
     """A view and its index; *at* is when it was requested, on ``monotonic()``."""
 
     view: SystemView
@@ -30,26 +30,26 @@ class MachineFleet(PolledSystem):
         super().__init__(system.name, clock, pace.poll)
         self.system, self.pace = system, pace
         self.ledger = FleetLedger()
-        self._look: FleetLook | None = None
+        self._look: FleetObservation | None = None
         self._changes = 0
 
     def close(self) -> None:
         self.closed.set()
         self.system.close()
 
-    def recent(self, *, deadline: float) -> FleetLook:
+    def recent(self, *, deadline: float) -> FleetObservation:
         """Return the last view if it is younger than the refresh interval, else a new one."""
         known = self._look
         if known is not None and self.clock.monotonic() - known.at < self.pace.refresh:
             return known
         return self.look(deadline=deadline)
 
-    def look(self, *, deadline: float) -> FleetLook:
+    def look(self, *, deadline: float) -> FleetObservation:
         """Read the state of the system now; if that fails, the last view stays in place."""
         at, changes = self.clock.monotonic(), self._changes
         view = self.system.look(deadline=deadline)
         self.ledger.seen((machine.key for machine in view.machines), self.settled())
-        look = FleetLook(view, Index(view.machines, self.system.key_of), at)
+        look = FleetObservation(view, Index(view.machines, self.system.key_of), at)
         if self._changes == changes:  # otherwise it may show the state before the change
             self._look = look
         return look
@@ -68,19 +68,19 @@ class MachineFleet(PolledSystem):
             finally:
                 self.forget()
 
-    def group(self, look: FleetLook, name: str) -> NodeGroup:
+    def group(self, look: FleetObservation, name: str) -> NodeGroup:
         for group in look.view.groups:
             if group.id == name:
                 return group
         known = ", ".join(group.id for group in look.view.groups) or "none"
         raise UnknownGroup(f"{self.system.name}: no group {name!r}; the groups are {known}")
 
-    def size(self, look: FleetLook, group: str) -> int:
+    def size(self, look: FleetObservation, group: str) -> int:
         """Count the machines that exist or are being created, without those that were ordered to be deleted."""
         alive = [machine for machine in look.view.members(group) if machine.alive and not self.leaving(machine)]
         return len(alive) + len(self._unlisted(look, group))
 
-    def sound(self, look: FleetLook, group: str) -> int:
+    def sound(self, look: FleetObservation, group: str) -> int:
         """Count the machines of `size` that have not failed: failed ones do not count for the minimum."""
         alive = [machine for machine in look.view.members(group) if machine.alive and not self.leaving(machine)]
         return self.size(look, group) - sum(machine.failed for machine in alive)
@@ -89,7 +89,7 @@ class MachineFleet(PolledSystem):
         """Whether an order to delete the machine may still take effect, even if it looks alive."""
         return self.ledger.open(machine.key, self.settled())
 
-    def instances(self, look: FleetLook, group: str) -> Sequence[Instance]:
+    def instances(self, look: FleetObservation, group: str) -> Sequence[Instance]:
         return [machine.instance for machine in look.view.members(group)]
 
     def increase(self, name: str, delta: int, *, deadline: float) -> None:
@@ -133,5 +133,5 @@ class MachineFleet(PolledSystem):
         creating = machine.state is InstanceState.CREATING and not machine.protected
         return creating and machine.alive and not self.leaving(machine)
 
-    def _unlisted(self, look: FleetLook, group: str) -> list[str]:
+    def _unlisted(self, look: FleetObservation, group: str) -> list[str]:
         return [key for key in self.ledger.expected(group) if look.index.get(key) is None]

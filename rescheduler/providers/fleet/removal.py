@@ -21,7 +21,7 @@ from rescheduler.providers.base import (
     below_minimum,
 )
 from rescheduler.providers.deleting import delete_until_confirmed
-from rescheduler.providers.fleet.fleet import FleetLook, MachineFleet
+from rescheduler.providers.fleet.fleet import FleetObservation, MachineFleet
 from rescheduler.providers.fleet.ledger import FleetOrder
 from rescheduler.providers.fleet.machine import SystemMachine
 from rescheduler.providers.fleet.matching import Matches
@@ -39,7 +39,7 @@ class FleetRemoval:
 
     def delete(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
         """Delete the nodes' machines. Errors other than UnknownGroup, and timeouts, become outcomes."""
-        look: FleetLook | None = None
+        look: FleetObservation | None = None
 
         def advance(done: dict[str, DeleteOutcome]) -> None:
             nonlocal look
@@ -78,7 +78,9 @@ class FleetRemoval:
                     left = rest
         return refused
 
-    def _pass(self, look: FleetLook, group: str, nodes: Sequence[NodeRef], deadline: float) -> dict[str, DeleteOutcome]:
+    def _pass(
+        self, look: FleetObservation, group: str, nodes: Sequence[NodeRef], deadline: float
+    ) -> dict[str, DeleteOutcome]:
         """Decide once for each node and give orders where needed; nodes that are not decided yet are left out."""
         minimum = self._fleet.group(look, group).min_size
         matches = look.index.match(nodes)
@@ -95,7 +97,7 @@ class FleetRemoval:
         return outcomes
 
     def _judge(
-        self, node: NodeRef, look: FleetLook, group: str, minimum: int, matches: Matches, deadline: float
+        self, node: NodeRef, look: FleetObservation, group: str, minimum: int, matches: Matches, deadline: float
     ) -> DeleteOutcome | None:
         machine = self._machine(node, group, matches)
         if machine is None:
@@ -134,7 +136,7 @@ class FleetRemoval:
         return Deleted("no longer there") if order and order.taken else AlreadyGone("no longer there")
 
     def _of_present(
-        self, node: NodeRef, machine: SystemMachine, look: FleetLook, minimum: int, deadline: float
+        self, node: NodeRef, machine: SystemMachine, look: FleetObservation, minimum: int, deadline: float
     ) -> DeleteOutcome | None:
         order = self._fleet.ledger.order(machine.key)
         if machine.gone or (not machine.alive and self._system.going_is_enough):
@@ -163,7 +165,7 @@ class FleetRemoval:
             return refused
         return self._order(node, current, last, deadline)
 
-    def _left(self, look: FleetLook, machine: SystemMachine) -> int:
+    def _left(self, look: FleetObservation, machine: SystemMachine) -> int:
         """Return how many healthy machines its group has without *machine*."""
         counted = not (machine.failed or self._fleet.leaving(machine))
         return self._fleet.sound(look, machine.group) - counted
@@ -213,7 +215,7 @@ class FleetRemoval:
             return dt.timedelta(seconds=self._fleet.pace.settle)
         return self._backoff.after(order.attempts)
 
-    def _late(self, node: NodeRef, look: FleetLook | None, trouble: str) -> DeleteOutcome:
+    def _late(self, node: NodeRef, look: FleetObservation | None, trouble: str) -> DeleteOutcome:
         """Return the outcome for a machine whose deletion was not confirmed in time."""
         key = self._fleet.ledger.machine_of(node)
         order = self._fleet.ledger.order(key) if key else None

@@ -67,14 +67,14 @@ def find(http: JsonClient, *, deadline: float) -> NodeManager:
     try:
         answer = http.send("GET", "/version", deadline=deadline, repeatable=True)
     except Missing:
-        return First(http)
+        return OriginalNodeManager(http)
     if not answer.body.strip():
-        return First(http)
+        return OriginalNodeManager(http)
     version = http.decode(answer, messages.Version, "GET /version")
-    return Current(http) if messages.V1 in version.routes else First(http)
+    return OurNodeManager(http) if messages.V1 in version.routes else OriginalNodeManager(http)
 
 
-class Current:
+class OurNodeManager:
     """Our node manager, under ``/v1``."""
 
     def __init__(self, http: JsonClient) -> None:
@@ -116,7 +116,7 @@ class Current:
         return self._http.decode(answer, messages.Price, "POST /v1/podprice").price
 
 
-class First:
+class OriginalNodeManager:
     """Liqo's original node manager: it makes changes on GET requests, and responds when they are complete."""
 
     def __init__(self, http: JsonClient) -> None:
