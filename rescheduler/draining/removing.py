@@ -146,7 +146,7 @@ def _ended(drain: Drain) -> Result:
 
 
 def stop(drain: Drain, event: Stop, now: float) -> Result:
-    """Await the end of the machine only for a short time. A pause does not change a removal in progress."""
+    """Wait only for a short time for the machine to terminate. A pause does not change a removal in progress."""
     if exits.is_leadership_lost(event):
         return exits.leadership_lost(drain)
     if event.cause is Cause.PAUSED:

@@ -119,7 +119,7 @@ def _configuration(pems: Pems) -> Any:
 
 
 def _described() -> DescriptorPool:
-    """Return reflection's pool: our protocol, and those of health and reflection from the process's default pool."""
+    """Return the descriptors for reflection: our protocol, and health and reflection from the default pool."""
     for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
         wire.POOL.AddSerializedFile(file.serialized_pb)
     return wire.POOL

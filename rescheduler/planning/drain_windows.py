@@ -45,7 +45,7 @@ class DrainWindow:
         return (day in self.days and clock >= self.start) or ((day - 1) % 7 in self.days and clock < self.end)
 
     def next_opening(self, now: datetime) -> datetime | None:
-        """Return the first moment after *now*, in UTC, at which the closed window opens. None: it never opens."""
+        """Return the first moment after *now*, in UTC, at which the closed window opens, or None if it never opens."""
         first = now.astimezone(self.zone).date()
         openings = (
             moment

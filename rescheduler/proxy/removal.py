@@ -128,7 +128,7 @@ class RemovalProgress:
     ) -> list[VictimOutcome]:
         """Taint the nodes of all plans, then drain them. No drain starts when it is *late* or pods are owed.
 
-        Terminations are awaited together after the last drain: the pool may show each of them only after its next
+        Terminations are confirmed together after the last drain: the pool may show each of them only after its next
         refresh.
         """
         left = {plan.node for plan in plans}
@@ -188,7 +188,7 @@ class RemovalProgress:
         return VictimOutcome.GOES
 
     def cancel(self, machines: Sequence[Machine], provider: CloudProvider, deadline: float) -> None:
-        """Terminate machines without a Node, which need no drain; all are ordered before any is awaited."""
+        """Terminate machines without a Node, which need no drain; all are ordered before the first wait."""
         if not machines:
             return
         refs = [NodeRef(machine.id, machine.id) for machine in machines]

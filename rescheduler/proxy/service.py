@@ -193,7 +193,7 @@ class ProxyService:
     def _is_taken(self, ordered: PendingRemoval) -> bool:
         """Whether the pool accepted the order for the machine of a drain whose Node is already gone.
 
-        A controller may delete the Node of a terminated machine before the pool looks again.
+        A controller may delete the Node of a terminated machine before the pool lists its machines again.
         """
         machine = self.pool.ledger.machine_of(node_refs.ref(ordered.node))
         order = self.pool.ledger.order(machine) if machine is not None else None

@@ -55,7 +55,7 @@ def test_round_trip(milliseconds: int) -> None:
 @click.argument("rest", nargs=-1)
 @click.command(cls=GoCommand)
 def example(**_: object) -> None:
-    """An example."""
+    """The command whose options are parsed."""
 
 
 ARGUMENTS: dict[str, tuple[str, str]] = {

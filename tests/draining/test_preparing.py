@@ -58,7 +58,7 @@ UNREAD = ControllersUnread("timeout", retryable=True)
 NOTED = Mark(Step.DRAINING, ("a", "b"), debts=(WEB.debt,))
 LOST = "another client removed or replaced our taint or annotation"
 
-#: What comes before a request of a drain, the request, and its failure.
+#: The story before a request of a drain, the request, and its failure.
 REQUESTS: dict[str, tuple[Story, Action, Event]] = {
     "the mark is written": (OPENING[:1], Mark(Step.DRAINING, ("a", "b")), MarkFailed("503", retryable=True)),
     "the node is planned again": (OPENING[:2], LookAgain(frozenset({"s1"})), LookFailed("503", retryable=True)),

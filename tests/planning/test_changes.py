@@ -31,7 +31,7 @@ ADDED: dict[str, Any] = {"tolerations": [{"key": "spot", "operator": "Equal", "v
 
 
 def planned(objects: list[Manifest], policy: Policy, *changes: Change) -> Any:
-    """Return the plan as text, without the objects of Python that may differ."""
+    """Return the plan as text, without the parts that differ between equal plans."""
     cluster, policy = changed(snapshot(objects), policy, changes)
     return msgspec.to_builtins(Planner(cluster, policy).plan_all(CIRCUMSTANCES))
 

@@ -101,7 +101,7 @@ def test_a_node_with_a_master_label_is_refused(clock: StepClock) -> None:
 
 
 def test_a_deletion_is_awaited(clock: StepClock) -> None:
-    """`deleting` is not the end; one DELETE suffices."""
+    """The node is not gone while it is `deleting`. One DELETE is sufficient."""
     with serving(clock, deleting=100.0) as server, providing(server, clock, SPEC) as provider:
         node = node_of(server.cloud.add(group_name=FIRST))
         assert provider.delete_nodes(FIRST, [node], deadline=MINUTES) == {node.name: Deleted("gone")}

@@ -123,7 +123,7 @@ def items() -> Iterator[Json]:
 
 
 def _bound(nodes: tuple[Machine, ...]) -> Iterator[tuple[Workload, Machine]]:
-    """Yield every pod as its workload and its node."""
+    """Yield the workload and the node of every pod."""
     turn = 0
     on_demand = [machine for machine in nodes if not machine.spot]
     spot = [machine for machine in nodes if machine.spot]

@@ -42,7 +42,7 @@ class CherryClient:
     def servers(self, project: int, *, deadline: float) -> Sequence[Server]:
         """Return all servers of the project.
 
-        If a server disappears while pages are read, another may move to a page already read: then read all again.
+        If a server disappears while pages are read, another may move to a page already read; then all are read again.
         """
         servers, most = self._pages(project, deadline)
         if len(servers) < most:

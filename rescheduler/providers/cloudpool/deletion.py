@@ -73,7 +73,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class KeepWaiting:
-    """Look again later."""
+    """Wait, and read the pool again later."""
 
 
 Verdict: TypeAlias = Send | KeepWaiting | DeleteOutcome

@@ -100,7 +100,7 @@ class CloudPool(PolledSystem):
             except (BackendUnavailable, DeadlineExceeded) as error:
                 if self.clock.monotonic() < deadline:
                     raise
-                # The last look had too little time left; its timeout does not mean that the pool is unavailable.
+                # The last read had too little time left; its timeout does not mean that the pool is unavailable.
                 raise DeadlineExceeded(f"{self._name}: {why}") from error
         return observation
 

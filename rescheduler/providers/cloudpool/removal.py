@@ -197,7 +197,7 @@ class PoolRemoval:
             with self._pool.changing(deadline=deadline):
                 current = self._ledger.order(machine.id)
                 if current is not None and current != judged:
-                    return None  # another thread gave an order meanwhile; decide again after the next look
+                    return None  # another thread gave an order meanwhile; decide again after the next read
                 return self._order_alone(node, machine, judged, view, deadline)
         except DeadlineExceeded as error:
             return Failed(str(error), retryable=True)

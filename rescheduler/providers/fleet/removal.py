@@ -160,7 +160,7 @@ class FleetRemoval:
         look = self._fleet.look(deadline=deadline)
         current = look.index.get(machine.key)
         if current is None or not current.alive:
-            return None  # the next look decides
+            return None  # the next read decides
         if refused := self._below_minimum(current, self._left(look, current), minimum):
             return refused
         return self._order(node, current, last, deadline)
@@ -210,7 +210,7 @@ class FleetRemoval:
         return given if given and given >= self._fleet.settled() else None
 
     def _patience(self, order: FleetOrder) -> dt.timedelta:
-        """Return how long a machine may look alive after an order before the order is repeated."""
+        """Return how long a machine may still be listed as alive after an order before the order is repeated."""
         if order.taken:
             return dt.timedelta(seconds=self._fleet.pace.settle)
         return self._backoff.after(order.attempts)

@@ -201,7 +201,7 @@ def _part(text: str) -> str:
 
 
 def words(body: bytes) -> str:
-    """Return the message of our node manager's error; the original one's text as it is."""
+    """Return the message of our node manager's error; for the original one, return its text unchanged."""
     try:
         return decoding.decode(body, _Problem).error
     except UNREADABLE:

@@ -12,7 +12,7 @@ class LiqoFile(Section, frozen=True, kw_only=True):
     """The file. Paths are relative to it."""
 
     node_manager: Endpoint
-    refresh_interval: Duration = Duration(5)  #: how long a look is reused
+    refresh_interval: Duration = Duration(5)  #: how long a view is reused
     poll_interval: Duration = Duration(2)  #: between two polls while nodes are being deleted
     settle_time: Duration = Duration(60)  #: how long an order may take to show an effect
 

@@ -22,7 +22,7 @@ class StackpointFile(Section, frozen=True, kw_only=True):
     """The ``--cloud-config`` file. Paths are relative to it."""
 
     node_pools_file: str | None = None  #: the mounted key `nodepools` of the ConfigMap stackpoint-node-pools
-    refresh_interval: Duration = Duration(60)  #: how long a look is reused
+    refresh_interval: Duration = Duration(60)  #: how long a view is reused
     poll_interval: Duration = Duration(15)  #: between two polls while nodes are being deleted
     settle_time: Duration = Duration(120)  #: how long an order may take to show an effect
     build_timeout: Duration = Duration(1200)  #: a longer build counts as failed
