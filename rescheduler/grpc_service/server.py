@@ -53,7 +53,7 @@ def serving(
     certificates: Certificates | None,
     on_call: OnCall = lambda _: None,
 ) -> Iterator[int]:
-    """Serve for the block; yield the port. At the end, running calls are waited for.
+    """Serve for the block; yield the port. At the end, wait for running calls.
 
     *on_call* is called with each completed call.
 

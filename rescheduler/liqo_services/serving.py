@@ -56,7 +56,7 @@ class HttpsListener:
 def serving(application: ASGIApp, face: HttpsListener, name: str) -> Iterator[ListenAddress]:
     """Serve in a thread called *name* for the block; yield the address with its port.
 
-    At the end, running requests are waited for. Raises ReschedulerError if the address cannot be used, and UsageError
+    At the end, wait for running requests. Raises ReschedulerError if the address cannot be used, and UsageError
     for invalid combinations of flags and invalid files.
     """
     certificates = face.certificates()

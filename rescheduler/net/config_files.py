@@ -106,7 +106,7 @@ def check_endpoint(endpoint: Endpoint, where: str, key: str) -> None:
 
 
 def plain_http(url: str) -> bool:
-    """Whether *url* is an HTTP URL with a host and without user, query and fragment."""
+    """Return whether *url* is an HTTP URL with a host and without user, query and fragment."""
     if not usable_url(url):
         return False
     parts = urlsplit(url)
@@ -114,7 +114,7 @@ def plain_http(url: str) -> bool:
 
 
 def usable_url(url: str) -> bool:
-    """Whether *url* is a valid HTTP URL with a host."""
+    """Return whether *url* is a valid HTTP URL with a host."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises if it is not a number

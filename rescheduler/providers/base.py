@@ -319,7 +319,7 @@ class CloudProvider(Protocol):
     def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
         """Lower the target size by -*delta* > 0, giving up only machines that do not run yet.
 
-        If there are fewer of them, all are given up and BelowMinimum tells how many. Cluster Autoscaler reverts
+        If there are fewer of them, all are given up and BelowMinimum states how many. Cluster Autoscaler reverts
         the whole increase when a scale-up has timed out, even if some of its machines are running.
         """
         ...

@@ -1,4 +1,4 @@
-"""How threads that use the same system wait: between polls, and for each other's changes."""
+"""Waits of threads that use the same system: between polls, and for changes by other threads."""
 
 import threading
 from collections.abc import Iterator

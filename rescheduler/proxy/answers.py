@@ -1,4 +1,4 @@
-"""Responses of the proxy itself, in the API's form."""
+"""Responses of the proxy itself, in the format of the API."""
 
 from starlette.responses import Response
 

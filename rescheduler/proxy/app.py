@@ -62,11 +62,11 @@ class Updates(Protocol):
         ...
 
     def is_inactive(self, machine: str) -> bool:
-        """Whether the machine is allocated and does not count for the pool's size. May be called at any time."""
+        """Return whether the machine is allocated and does not count for the pool's size. May be called at any time."""
         ...
 
     def reactivate(self, machine: str, *, evictable: bool) -> str:
-        """Make the machine active again, without a surplus from which the pool would choose a victim."""
+        """Make the machine active again, without a surplus machine that the pool would terminate."""
         ...
 
 

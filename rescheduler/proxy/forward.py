@@ -160,7 +160,7 @@ class Forwarder:
 
 
 def rewrites(name: bytes) -> bool:
-    """Whether some servers let a header of this name override the method or the path."""
+    """Return whether some servers let a header of this name override the method or the path."""
     words = set(re.findall(rb"[a-z0-9]+", name.lower()))
     return bool(words & _TARGETS) and words <= _TARGETS | _QUALIFIERS
 

@@ -62,7 +62,7 @@ class ProxyView(ClusterView):
 
 
 class ClusterNodes:
-    """The watched cluster (implements `removal.Nodes`)."""
+    """The watched cluster (implements `removal.NodeOperations`)."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A removal of machines from the pool: done node by node, and reported in one response."""
+"""Remove machines from the pool node by node, and collect the results for one response."""
 
 import enum
 from collections.abc import Callable, Collection, Sequence
@@ -52,7 +52,7 @@ class VictimOutcome(enum.Enum):
 class RemovalMethod:
     """A method to drain a node and remove its machine: *drain* drains the node and requests *provider* to remove it.
 
-    The provider is prompt: it returns when the pool has accepted the order.
+    The provider returns as soon as the pool has accepted the order.
     """
 
     drain: Callable[[Plan], Drain | PendingRemoval | None]
@@ -73,7 +73,7 @@ class RemovalMethods:
 
 
 class NodeOperations(Protocol):
-    """The cluster, as far as updates use it."""
+    """The operations on the cluster that updates need."""
 
     def unfit(self) -> str:
         """Return why the known state of the cluster is not sufficient for decisions; "" if it is."""
@@ -119,7 +119,7 @@ class RemovalProgress:
         self.failures.append(why)
 
     def going(self, node: str) -> None:
-        """Count a node whose machine termination is requested, with nothing left to do."""
+        """Count a node whose machine is already being terminated; nothing else has to be done."""
         self.ordered += 1
         self.failed(504, ORDERED.format(node))
 
@@ -154,7 +154,7 @@ class RemovalProgress:
         return outcomes
 
     def _may_begin(self, node: str, nodes: NodeOperations, late: Callable[[], bool]) -> bool:
-        """Whether a drain may start; if not, add the reason to the response."""
+        """Return whether a drain may start; if not, add the reason to the response."""
         if late():
             self.failed(504, f"node {node}: the update timed out")
             return False

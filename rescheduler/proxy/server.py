@@ -21,7 +21,7 @@ from rescheduler.proxy.config import ServerSection, ServerTls
 def serving(proxy: ProxyApplication, host: str, port: int, config: ServerSection) -> Iterator[int]:
     """Serve in a separate thread for the block; yield the port.
 
-    At the end, running requests are waited for: callers must stop the updates before they leave the block.
+    At the end, wait for running requests: callers must stop the updates before they leave the block.
     Raises ReschedulerError if the address cannot be used, and ConfigError for invalid certificates.
     """
     settings = _settings(proxy, config)

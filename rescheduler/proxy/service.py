@@ -191,7 +191,7 @@ class ProxyService:
         return RemovalMethod(drain, finish, provider)
 
     def _is_taken(self, ordered: PendingRemoval) -> bool:
-        """Whether the pool accepted the order for the machine of a drain whose Node is already gone.
+        """Return whether the pool accepted the order for the machine of a drain whose Node is already gone.
 
         A controller may delete the Node of a terminated machine before the pool lists its machines again.
         """

@@ -113,7 +113,7 @@ class PoolUpdates:
         return ""
 
     def is_inactive(self, machine: str) -> bool:
-        """Whether the machine is allocated and inactive, on a fresh view: cached answers may predate a change."""
+        """Return whether the machine is allocated and inactive, on a fresh view: cached answers may be outdated."""
         deadline, began = self._deadline(), self._pool.clock.now()
         view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
         return any(member.id == machine and member.allocated and not member.active for member in view.machines)
@@ -122,7 +122,7 @@ class PoolUpdates:
         """Make the machine active again and raise the desired size at once, so that the pool has no surplus.
 
         The size is raised in any case. If the machine had no replacement yet, the pool launches one more machine than
-        before; a client that then sets a smaller size gets it drained first.
+        before; if a client then sets a smaller size, it is drained first.
         """
         deadline = self._deadline()
         size = self._asked(lambda: self._pool.desired_size(deadline=deadline))
@@ -173,7 +173,7 @@ class PoolUpdates:
         """Ensure that the pool wants *wanted* machines, which is never less than the number of undrained ones.
 
         A pool that wants more did not lower its size with a termination, and launches another machine. If its size
-        were set, it would choose its own victim; so that machine is awaited and removed like any other. While orders
+        were set, it would choose its own victim; so this waits for that machine and removes it. While orders
         may still take effect, nothing is done. *words* are the pool's errors about the terminations.
         """
         try:

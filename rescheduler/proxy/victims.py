@@ -99,7 +99,7 @@ class Victims:
         return choice.plans[0] if choice.plans else choice.rejected[0]
 
     def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str]) -> Verdict:
-        """Return a plan for the pods left on *node*, which is being drained, next to the replacement pods of *due*.
+        """Return a plan for the pods left on *node*, which is being drained, and the replacement pods of *due*.
 
         Budgets are not checked: the eviction API rejects evictions that violate them.
         """
@@ -241,7 +241,7 @@ def _fate(pod: Pod, context: Context) -> Fate | Blocker:
 
 
 def _stays(pod: Pod) -> bool:
-    """Whether it belongs to the node or to the system, so that it neither moves nor blocks."""
+    """Return whether it belongs to the node or to the system, so that it neither moves nor blocks."""
     return pod.namespace == _SYSTEM or belongs_to_node(pod)
 
 

@@ -1,4 +1,4 @@
-"""Access to the node manager by name: a certificate of the CA alone need not permit its holder to delete nodes."""
+"""Access to the node manager by name: clients need a listed name in addition to a certificate of the CA."""
 
 import logging
 

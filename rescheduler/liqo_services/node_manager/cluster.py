@@ -49,7 +49,7 @@ class LiqoCluster(Protocol):
         ...
 
     def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
-        """Create a slice; one that exists already, from a call whose response was lost, is accepted."""
+        """Create a slice. An existing one, from a call whose response was lost, is accepted."""
         ...
 
     def delete_slice(self, piece: ResourceSlice) -> None:

@@ -181,7 +181,7 @@ def _state(
 
 
 def _marked(node: LiqoNode) -> bool:
-    """Whether the Node has a provider ID, from us or Liqo, and our labels."""
+    """Return whether the Node has a provider ID, from us or Liqo, and our labels."""
     return bool(node.spec.provider_id) and GROUP_LABEL in node.metadata.labels
 
 

@@ -76,7 +76,7 @@ class CherryClient:
             return None
 
     def create(self, request: CreateServer, *, deadline: float) -> Server | None:
-        """Order a server, once; return it if the response contains it."""
+        """Order a server with a single request; return it if the response contains it."""
         answer = self._http.send("POST", f"/projects/{request.project_id}/servers", request, deadline=deadline)
         try:
             return decoding.decode(answer.body, Server, strict=False)

@@ -113,7 +113,7 @@ class PoolRemoval:
         return refused
 
     def ordered(self, node: NodeRef) -> bool:
-        """Whether this process ordered the termination of the node's machine."""
+        """Return whether this process ordered the termination of the node's machine."""
         return self._ledger.machine_of(node) is not None
 
     def _targets(
@@ -236,7 +236,7 @@ class PoolRemoval:
         return outcome
 
     def _is_lowered(self, answer: OrderResult, before: int, deadline: float) -> bool:
-        """Whether a completed order lowered the desired size, which was *before*.
+        """Return whether a completed order lowered the desired size, which was *before*.
 
         If the order succeeded and the size cannot be read, assume that it did.
         """

@@ -144,7 +144,7 @@ class GrpcRemoval:
         return order.outcome if order.keeps or (order.final and node.provider_id in seen.listed) else None
 
     def _unsure(self, group: str, *, but: NodeRef | None = None) -> int:
-        """Return by how many machines the target size may still be lowered, or was without confirmation."""
+        """Return by how many machines unconfirmed orders may lower, or have lowered, the target size."""
         return self._ledger.unsure(group, self._clock.now() - orders.SETTLED, but)
 
     def _send(self, node: NodeRef, group: str, deadline: float) -> DeletionOrder:
@@ -171,5 +171,5 @@ def _foreign(owner: NodeGroup | None, group: str) -> Refused | None:
 
 
 def _due(order: DeletionOrder | None, before: DeletionOrder | None, clock: Clock) -> bool:
-    """Whether an order should be given; one that failed before this call does not delay it."""
+    """Return whether an order should be given; one that failed before this call does not delay it."""
     return order is None or (order == before and not order.at_work) or clock.now() >= order.again_at

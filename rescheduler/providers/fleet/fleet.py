@@ -86,7 +86,7 @@ class MachineFleet(PolledSystem):
         return self.size(look, group) - sum(machine.failed for machine in alive)
 
     def leaving(self, machine: SystemMachine) -> bool:
-        """Whether an order to delete the machine may still take effect, even if it is listed as alive."""
+        """Return whether an order to delete the machine may still take effect, even if it is listed as alive."""
         return self.ledger.open(machine.key, self.settled())
 
     def instances(self, look: FleetObservation, group: str) -> Sequence[Instance]:

@@ -72,7 +72,7 @@ class MachineSystem(Protocol):
         ...
 
     def controls(self, node: NodeRef) -> bool:
-        """Whether the node belongs to the control plane, according to the system."""
+        """Return whether the node belongs to the control plane, according to the system."""
         ...
 
     def doubts(self, node: NodeRef, machine: SystemMachine) -> str:

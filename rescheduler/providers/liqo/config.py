@@ -36,6 +36,6 @@ def read_file(path: Path | None) -> LiqoFile:
 
 
 def private(url: str) -> bool:
-    """Whether the traffic, which includes kubeconfigs of clusters, is encrypted or stays on this host."""
+    """Return whether the traffic, which includes kubeconfigs of clusters, is encrypted or stays on this host."""
     parts = urlsplit(url)
     return parts.scheme == "https" or ListenAddress(parts.hostname or "", 0).loopback

@@ -48,7 +48,7 @@ class LiqoSystem:
         return view
 
     def key_of(self, node: NodeRef) -> str | None:
-        """Return the name from the provider ID, the node manager's or Liqo's; without one, a virtual node's name."""
+        """Return the name in the provider ID that the node manager or Liqo has set, or else a virtual node's name."""
         if node.provider_id in self._known:
             return self._known[node.provider_id]
         if node.provider_id.startswith(SCHEME):

@@ -1,4 +1,4 @@
-"""The original's environment variables and ``--nodes``, and an optional file for what the original hard-coded."""
+"""The original's environment variables and ``--nodes``, and an optional file for values that it hard-codes."""
 
 import re
 from collections.abc import Mapping, Sequence

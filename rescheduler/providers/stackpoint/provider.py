@@ -105,7 +105,7 @@ class StackpointSystem:
         return node is not None and node.state != "deleted"
 
     def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:
-        """Ask `can_delete`. The first generation may lack it; there, role and etcd state alone decide."""
+        """Ask `can_delete`. The first generation may lack it; then only the role and the etcd state count."""
         try:
             if self._client.can_delete(machine.handle, deadline=deadline):
                 return None
