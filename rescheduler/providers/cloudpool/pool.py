@@ -110,9 +110,9 @@ class CloudPool(PolledSystem):
         """Return the machines, observed at *began* or later, and the desired size, once the pool has as many machines.
 
         While machines are missing, the pool may be launching them, and its answers show them only after its next
-        listing. If its size were lowered before, it would see a surplus machine and terminate a machine of its choice. So this
-        waits until machines have been missing for `settleTime`; then the pool cannot get them, and its
-        current machines are returned. DeadlineExceeded if that takes too long, or if *stop* is set.
+        listing. If its size were lowered before, it would see a surplus machine and terminate a machine of its choice.
+        So this waits until machines have been missing for `settleTime`; then the pool cannot get them, and its current
+        machines are returned. DeadlineExceeded if that takes too long, or if *stop* is set.
         """
         view = self.look_since(began, deadline=deadline, stop=stop)
         while view.active < (size := self.desired_size(deadline=deadline)):
