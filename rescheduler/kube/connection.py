@@ -42,7 +42,7 @@ _TLS_KEYS: Final = ("certificate-authority", "client-certificate", "client-key")
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The credentials as of one read. ``repr`` shows no secret."""
+    """The credentials as they were when last read. ``repr`` shows no secret."""
 
     host: str
     headers: Mapping[str, str]

@@ -140,7 +140,7 @@ class _Ranking:
         )
 
     def _combined(self, obstacle: Obstacle, frees: tuple[str, ...]) -> tuple[tuple[Obstacle, ...], tuple[str, ...]]:
-        """Add further obstacles greedily. Return them, and what is freed without all of them."""
+        """Add further obstacles greedily. Return them and the nodes that are freed if all are removed."""
         lifted, best = frozenset({obstacle}), frees
         while (extended := self._extended(obstacle, lifted, best)) is not None:
             lifted, best = extended

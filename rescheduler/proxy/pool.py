@@ -55,7 +55,7 @@ def surely_nodeless(
 
 
 def _differs(machine: Machine, unpaired: Collection[NodeRef]) -> bool:
-    """Return whether it is not launched yet, or every unmatched Node is certainly another instance."""
+    """Return whether the machine is not launched yet, or every unmatched Node is certainly another instance."""
     if machine.machine_state == MachineState.REQUESTED:
         return True
     own = identity.of_machine(machine)

@@ -1,4 +1,4 @@
-"""The ledger of savings that the daemon keeps: what it records of drains, and how it is stored."""
+"""The daemon's ledger of savings: its entries about drains, and how it is stored."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
