@@ -145,7 +145,7 @@ def _count_again(drain: Drain, now: float) -> Result:
 
 
 def _landed(drain: Drain, now: float) -> Result:
-    """Plan the node again after all owed pods run, at a time when late pods must have been observed."""
+    """All owed pods run: plan the node again, once pods that were bound to it late must have been observed."""
     drain = drain if drain.landed_at is not None else replace(drain, landed_at=now)
     if now < drain.tainted_at + drain.limits.exposure:
         return drain, ()

@@ -82,7 +82,7 @@ class HttpResponse:
 class JsonClient:
     """A client of a system's HTTP API; thread-safe.
 
-    A request that must not be repeated uses a new connection: on a kept one, the server's idle timeout would look
+    A request that must not be repeated uses a new connection: on a reused one, the server's idle timeout would look
     like a lost response.
     """
 

@@ -91,7 +91,7 @@ class LabelFindings:
 
     @property
     def no_nodes(self) -> str:
-        """Return the labels that no node matches as a message with the suggestion, or ""."""
+        """Return a message with the labels that no node matches, and the suggestion; "" if there are none."""
         if not self.unmatched:
             return ""
         text = f"no node matches the label {' or '.join(self.unmatched)} (--on-demand-node-label, --spot-node-label)"

@@ -91,7 +91,7 @@ class Planner:
     def plan_node(self, node: str, circumstances: Circumstances, *, every_obstacle: bool = True) -> Verdict:
         """Return the verdict for one node by itself, in the current state.
 
-        Without *every_obstacle* the steps end with the first that finds one.
+        Unless *every_obstacle* is set, only the obstacles of the first step that has any are returned.
         """
         step = all_obstacles if every_obstacle else first_obstacles
         return self._verdict(node, self._round(circumstances), step)

@@ -28,7 +28,7 @@ Ending: TypeAlias = Literal["", "replaced", "expired"]
 
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A drained node, and what it saves since its machine is gone. Prices are per hour."""
+    """A drained node, and its savings since its machine was removed. Prices are per hour."""
 
     node: str
     uid: str

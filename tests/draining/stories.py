@@ -166,7 +166,7 @@ def begun(drain_plan: Plan, *workloads: Workload, limits: Limits = LIMITS, group
 
 
 def resumed(drain_plan: Plan, *workloads: Workload, owed: tuple[Workload, ...]) -> Drain:
-    """Return a resumed drain in second 4.
+    """Return a drain that was resumed, at second 4.
 
     Its mark contains the debts *owed*; *workloads* still have pods on the node.
     """

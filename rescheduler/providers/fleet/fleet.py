@@ -106,7 +106,7 @@ class MachineFleet(PolledSystem):
     def decrease_unfulfilled(self, name: str, delta: int, *, deadline: float) -> None:
         """Delete *delta* machines that are being created: failed ones first, then the newest.
 
-        BelowMinimum if there are fewer; those are deleted.
+        If there are fewer, those are deleted and BelowMinimum is raised.
         """
         with self.changing(deadline=deadline):
             look = self.look(deadline=deadline)
