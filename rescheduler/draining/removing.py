@@ -91,7 +91,7 @@ def gone_while_deleted(drain: Drain, _: NodeGone, __: float) -> Result:
 
 
 def removed(drain: Drain, event: Removed, now: float) -> Result:
-    """Delete the Node. If the provider does not know the machine of a Ready node, it is asked twice before."""
+    """Delete the Node. If the provider does not know the machine of a Ready node, it is first asked a second time."""
     if event.unproven and not drain.absent:
         return replace(drain, absent=True, retry_at=now + REMOVAL_INTERVAL), ()
     drain = replace(drain, confirmed=not event.unseen, unshrunk=event.unshrunk)

@@ -153,7 +153,7 @@ class HttpConnection(H11Protocol):
 
 
 def _ours(record: logging.LogRecord) -> bool:
-    """Keep errors of the application. Keep errors of clients only at the debug level."""
+    """Log errors of the application. Log errors of clients only at the debug level."""
     return record.levelno >= logging.ERROR or _log.isEnabledFor(logging.DEBUG)
 
 

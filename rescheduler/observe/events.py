@@ -88,7 +88,7 @@ class LeadershipChanged:
 
 @dataclass(frozen=True, slots=True)
 class PauseChanged:
-    """A person paused drains with an annotation of the Lease, changed the pause or ended it, or it has ended."""
+    """A person started, changed or ended a pause of drains (an annotation of the Lease), or the pause has expired."""
 
     lease: InvolvedLease
     paused: str  #: a message; "" if drains are no longer paused

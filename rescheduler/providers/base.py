@@ -344,15 +344,15 @@ class CloudProvider(Protocol):
         raise NotSupported(f"{self.name} knows no template of group {group}")
 
     def options(self, group: str, *, deadline: float) -> GroupOptions | None:
-        """Return the group's options; `None`: the caller's defaults apply."""
+        """Return the group's options, or `None` if the caller's defaults apply."""
         return None
 
     def has_instance(self, node: NodeRef, *, deadline: float) -> bool | None:
-        """Tell whether the node's machine exists; `None`: unknown."""
+        """Return whether the node's machine exists; `None` if unknown."""
         return None
 
     def instance_for(self, node: NodeRef, *, deadline: float) -> str | None:
-        """Return the `Instance.id` of the node's machine; `None`: unknown."""
+        """Return the `Instance.id` of the node's machine, or `None` if it is unknown."""
         return None
 
     def node_price(self, node: NodeRef, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:

@@ -79,7 +79,7 @@ class ClientTimeouts:
 
 
 class ProxyApplication:
-    """The application. *token* returns the bearer token that clients must send; `None`: no authentication."""
+    """The application. *token* returns the bearer token that clients must send; if it is `None`, clients are not authenticated."""
 
     def __init__(
         self,

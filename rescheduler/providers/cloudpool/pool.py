@@ -145,7 +145,7 @@ class CloudPool(PolledSystem):
     def decrease_unfulfilled(self, delta: int, *, deadline: float) -> None:
         """Give up *delta* machines that do not run: first those that were never requested, then requests.
 
-        BelowMinimum if there are fewer; those are given up.
+        If there are fewer, those are given up and BelowMinimum is raised.
         Requests are cancelled one by one: with only a number, the pool would choose, and might choose a machine that
         has started meanwhile, or terminate a machine in place of a request that its answers do not show yet.
         """

@@ -45,7 +45,7 @@ class MachineFleet(PolledSystem):
         return self.look(deadline=deadline)
 
     def look(self, *, deadline: float) -> FleetObservation:
-        """Read the state of the system now; if that fails, the last view stays in place."""
+        """Read the state of the system now; if that fails, keep the last view."""
         at, changes = self.clock.monotonic(), self._changes
         view = self.system.look(deadline=deadline)
         self.ledger.seen((machine.key for machine in view.machines), self.settled())

@@ -1,4 +1,4 @@
-"""What each system implements; the rest of this package is shared by all of them."""
+"""The interface that each system implements. The rest of this package is shared by all systems."""
 
 import datetime as dt
 from collections.abc import Callable, Sequence
@@ -68,7 +68,7 @@ class MachineSystem(Protocol):
     def look(self, *, deadline: float) -> SystemView: ...
 
     def key_of(self, node: NodeRef) -> str | None:
-        """Return the key on the Node; "": it has no ID; `None`: it has the ID of another system."""
+        """Return the key of the Node's machine; "" if the Node has no ID, `None` if its ID is of another system."""
         ...
 
     def controls(self, node: NodeRef) -> bool:
@@ -76,11 +76,11 @@ class MachineSystem(Protocol):
         ...
 
     def doubts(self, node: NodeRef, machine: SystemMachine) -> str:
-        """Return why the Node contradicts the match with *machine* or its group; "": it does not."""
+        """Return why the Node contradicts the match with *machine* or its group, or ""."""
         ...
 
     def exists(self, key: str, *, deadline: float) -> bool | None:
-        """Tell whether the machine exists anywhere in the system; `None`: unknown."""
+        """Return whether the machine exists anywhere in the system; `None` if unknown."""
         ...
 
     def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:

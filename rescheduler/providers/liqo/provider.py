@@ -65,7 +65,7 @@ class LiqoSystem:
         return False
 
     def exists(self, key: str, *, deadline: float) -> bool | None:  # noqa: ARG002
-        """Tell whether it exists. Our node manager lists all virtual nodes, the original one those of its groups."""
+        """Return whether it exists. Our node manager lists all virtual nodes, the original one those of its groups."""
         return key in self._known.values() or (False if isinstance(self._manager, OurNodeManager) else None)
 
     def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:  # noqa: ARG002

@@ -33,7 +33,7 @@ class StackpointClient:
             return None
 
     def can_delete(self, pk: int, *, deadline: float) -> bool:
-        """Tell whether the node may be deleted; Rejected with the reason, or Missing for unknown nodes and routes."""
+        """Return whether the node may be deleted. Raises Rejected, with the reason, or Missing (node or route)."""
         return self._http.get(f"{self._root}/nodes/{pk}/can_delete", Eligible, deadline=deadline)[0].eligible
 
     def delete(self, pk: int, *, deadline: float) -> None:
