@@ -79,7 +79,7 @@ class ClientTimeouts:
 
 
 class ProxyApplication:
-    """The application. *token* returns the bearer token that clients must send; if it is `None`, clients are not authenticated."""
+    """The application. *token* returns the bearer token that clients must send, `None` for no authentication."""
 
     def __init__(
         self,
