@@ -341,7 +341,7 @@ class CloudProvider(Protocol):
         return frozenset()
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
-        raise NotSupported(f"{self.name} knows no template of group {group}")
+        raise NotSupported(f"{self.name} has no template of group {group}")
 
     def options(self, group: str, *, deadline: float) -> GroupOptions | None:
         """Return the group's options, or `None` if the caller's defaults apply."""
@@ -356,13 +356,13 @@ class CloudProvider(Protocol):
         return None
 
     def node_price(self, node: NodeRef, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
-        raise NotSupported(f"{self.name} knows no prices")
+        raise NotSupported(f"{self.name} has no prices")
 
     def pod_price(
         self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
     ) -> float:
         """Return the price of a pod's share; *requests* are in cores, bytes or units."""
-        raise NotSupported(f"{self.name} knows no prices")
+        raise NotSupported(f"{self.name} has no prices")
 
     def gpu_label(self) -> str:
         return ""

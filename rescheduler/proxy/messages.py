@@ -152,7 +152,7 @@ def _no_integer(text: str) -> _Decimal:
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _kind(value: Any) -> str:

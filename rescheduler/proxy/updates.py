@@ -102,7 +102,7 @@ class PoolUpdates:
         deadline = self._deadline()
         listed = self._machine(machine, deadline)
         if listed is None:
-            raise UpdateFailed(404, f"machine {machine} is no member of the pool any more")
+            raise UpdateFailed(404, f"machine {machine} is no longer a member of the pool")
         if decrement:
             self._keep_minimum(listed, deadline)
         if node := self._node_of(listed, deadline):
@@ -231,7 +231,7 @@ class PoolUpdates:
             raise UpdateFailed(500, f"machine {machine.id}: the pool must keep {least}")
 
     def _machine(self, machine: str, deadline: float, *, protected: bool = False) -> Machine | None:
-        """Return the machine, `None` if it is gone; UpdateFailed 404 if it is unknown, 500 if it is protected."""
+        """Return the machine, or `None` if it is gone. Raises UpdateFailed: 404 if unknown, 500 if protected."""
         view = self._asked(lambda: self._pool.look(deadline=deadline))
         listed = [member for member in view.machines if member.id == machine]
         if len(listed) > 1:
@@ -239,7 +239,7 @@ class PoolUpdates:
         if not listed:
             if self._pool.ledger.order(machine) is not None:
                 return None
-            raise UpdateFailed(404, f"machine {machine} is no member of the pool")
+            raise UpdateFailed(404, f"machine {machine} is not a member of the pool")
         order = self._pool.ledger.order(machine)
         if order is not None and order.answer is OrderResult.DONE and view.observed_at < order.at:
             return None  # the pool has accepted the order, and its answer is older

@@ -54,7 +54,7 @@ def test_no_partial_choice_and_a_reason_for_each_cluster() -> None:
             "c: it sleeps",
         ),
     )
-    assert str(choose(group(), 1, [])) == "discovery knows no cluster"
+    assert str(choose(group(), 1, [])) == "discovery lists no cluster"
 
 
 def test_more_than_the_minimum_is_requested_if_it_displaces_no_node() -> None:

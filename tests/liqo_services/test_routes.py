@@ -112,7 +112,7 @@ def test_failures_have_a_status_and_a_line(client: httpx2.Client, here: Bench) -
     assert error(above) == (409, "group STANDARD: 4 is above its maximum 3")
     here.catalog.listed = []
     none = client.post("/nodegroup/scaleup", params={"id": "STANDARD", "count": "1"})
-    assert error(none) == (503, "group STANDARD: no cluster for 1 of 1: discovery knows no cluster")
+    assert error(none) == (503, "group STANDARD: no cluster for 1 of 1: discovery lists no cluster")
     here.liqo.down = True
     assert error(client.get("/nodegroup/nodes", params={"id": "GPU"})) == (503, "no connection to the API server")
     assert client.get("/nowhere").status_code == 404

@@ -78,7 +78,7 @@ def test_requests_are_given_up_one_by_one_and_running_machines_are_kept(cloud: s
         world.provider.decrease_target_size(GROUP, -2, deadline=LATER)
         assert sorted(world.states()) == ["REQUESTED", "RUNNING", "RUNNING", "TERMINATED", "TERMINATED"]
         assert world.desired == 3
-        with pytest.raises(BelowMinimum, match="1 is below 2, which run or are required"):
+        with pytest.raises(BelowMinimum, match="1 is less than the 2 machines that run or are required"):
             world.provider.decrease_target_size(GROUP, -2, deadline=LATER)
 
 
@@ -112,7 +112,7 @@ def test_machines_missing_in_an_old_view_do_not_cost_other_machines(later: float
         world.provider.refresh(deadline=LATER)
         world.provider.increase_size(GROUP, 2, deadline=LATER)
         world.clock.advance(later)
-        with pytest.raises(BelowMinimum, match="4 is below 5, which run or are required"):
+        with pytest.raises(BelowMinimum, match="4 is less than the 5 machines that run or are required"):
             world.provider.decrease_target_size(GROUP, -1, deadline=LATER)
         world.clock.advance(600)
         assert (world.desired, world.states()) == (5, ["RUNNING"] * 5)

@@ -323,7 +323,7 @@ def test_a_client_that_stalls_within_its_body_times_out(backend: Backend) -> Non
     with proxying(backend.url, patience=ClientTimeouts(0.3, 60.0)) as url:
         answer = raw(url, line("POST", "/config", "Content-Length: 20") + b"{")
     assert answer.startswith(b"HTTP/1.1 408")
-    assert b"no more of the request's body came for 0.3 s" in answer
+    assert b"no more of the request's body arrived for 0.3 s" in answer
 
 
 def test_chunked_framing_takes_precedence_over_a_length(backend: Backend) -> None:

@@ -445,7 +445,7 @@ def test_a_repeated_termination_and_an_unknown_machine() -> None:
         env.wait(3600)
         assert env.updates.terminate(machine, decrement=True) == ""
         assert (env.desired, env.drained) == (2, ["pool-1"])
-        with pytest.raises(UpdateFailed, match="is no member of the pool") as caught:
+        with pytest.raises(UpdateFailed, match="is not a member of the pool") as caught:
             env.updates.terminate("i-0", decrement=True)
         assert caught.value.status == 404
 

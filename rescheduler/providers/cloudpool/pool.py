@@ -156,7 +156,7 @@ class CloudPool(PolledSystem):
             wanted = desired - delta
             requested = [machine for machine in active if machine.machine_state == MachineState.REQUESTED]
             floor = max(self.group.min_size, len(active) - len(requested))
-            short = f"{wanted} is below {floor}, which run or are required" if wanted < floor else ""
+            short = f"{wanted} is less than the {floor} machines that run or are required" if wanted < floor else ""
             wanted = min(desired, max(wanted, floor))
             for machine in requested[: max(0, len(active) - wanted)]:
                 self.client.terminate(machine.id, decrement=True, deadline=deadline)
@@ -166,7 +166,7 @@ class CloudPool(PolledSystem):
             if left > wanted:
                 self.client.set_size(wanted, deadline=deadline)
             if short:
-                given_up = f"{desired - wanted} of {delta} are given up"
+                given_up = f"{desired - wanted} of {delta} were given up"
                 raise BelowMinimum(f"cloudpool {self.group.id}: {short}; {given_up}")
 
     def template(self) -> NodeTemplate:

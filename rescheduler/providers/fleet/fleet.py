@@ -122,8 +122,8 @@ class MachineFleet(PolledSystem):
                 now = self.clock.now()
                 self.ledger.record(machine.key, FleetOrder(now, taken=True, open_since=now))
             if given_up < delta:
-                why = f"{size - delta} is below {floor}, which run or are required; {given_up} of {delta} are given up"
-                raise BelowMinimum(f"{self.system.name}: group {name}: {why}")
+                why = f"{size - delta} is less than the {floor} machines that run or are required"
+                raise BelowMinimum(f"{self.system.name}: group {name}: {why}; {given_up} of {delta} were given up")
 
     def settled(self) -> dt.datetime:
         """Return the time before which every order has shown its effect by now."""

@@ -139,7 +139,7 @@ class StackpointSystem:
         """Return the group as last listed; its pool may be gone."""
         group = self._groups.get(name)
         if group is None:
-            raise UnknownGroup(f"{self.name}: the group {name!r} does not exist any more")
+            raise UnknownGroup(f"{self.name}: the group {name!r} no longer exists")
         return group
 
     def learn(self, node: NodeRef) -> None:
