@@ -61,7 +61,7 @@ class PlannedCluster:
         )
 
     def priced(self, prices: PriceList, provider: Provider) -> PriceList:
-        """Return *prices* with those that the cloud provider knows. Raises the errors of loading it."""
+        """Return *prices* with those that the cloud provider knows. Raises the errors of loading the provider."""
         if provider.name == "none":
             return prices
         from rescheduler.housekeeping.composition import read_prices  # noqa: PLC0415 - providers are imported on demand

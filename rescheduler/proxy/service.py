@@ -163,7 +163,7 @@ class ProxyService:
         return True
 
     def _tidy(self, *, hurried: bool = False) -> None:
-        """Sweep. Never raises: errors are reported, and the next sweep retries. *hurried*: a client is waiting."""
+        """Sweep. Never raises: errors are reported, and the next sweep retries. With *hurried*, a client waits."""
         if self._view.unfit():
             return
         try:

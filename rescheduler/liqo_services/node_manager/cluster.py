@@ -53,11 +53,11 @@ class LiqoCluster(Protocol):
         ...
 
     def delete_slice(self, piece: ResourceSlice) -> None:
-        """Delete exactly this slice and the objects that depend on it. NotFound if it is gone."""
+        """Delete exactly this slice and the objects that depend on it. Raises NotFound if it is gone."""
         ...
 
     def mark_node(self, node: LiqoNode, provider_id: str, labels: Mapping[str, str]) -> None:
-        """Set provider ID and labels. Conflict if the node has changed."""
+        """Set provider ID and labels. Raises Conflict if the node has changed."""
         ...
 
 

@@ -87,7 +87,7 @@ class CloudPool(PolledSystem):
         """Return the machines as the pool observed them at *moment* or later.
 
         Polls often at first: the pool's timestamps have whole seconds, so an answer from now may only count one second
-        later. DeadlineExceeded if the pool does not list them again, or if *stop* is set before it does.
+        later. Raises DeadlineExceeded if the pool does not list them again, or if *stop* is set before it does.
         """
         looks = 1
         observation = self.look(deadline=deadline)
@@ -112,7 +112,7 @@ class CloudPool(PolledSystem):
         While machines are missing, the pool may be launching them, and its answers show them only after its next
         listing. If its size were lowered before, it would see a surplus machine and terminate a machine of its choice.
         So this waits until machines have been missing for `settleTime`; then the pool cannot get them, and its current
-        machines are returned. DeadlineExceeded if that takes too long, or if *stop* is set.
+        machines are returned. Raises DeadlineExceeded if that takes too long, or if *stop* is set.
         """
         view = self.look_since(began, deadline=deadline, stop=stop)
         while view.active < (size := self.desired_size(deadline=deadline)):

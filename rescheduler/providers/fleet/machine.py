@@ -88,7 +88,7 @@ class MachineSystem(Protocol):
         ...
 
     def end(self, machine: SystemMachine, *, deadline: float) -> None:
-        """Order the deletion of the machine; Missing if it does not exist."""
+        """Order the deletion of the machine. Raises Missing if it does not exist."""
         ...
 
     def create(self, group: NodeGroup, count: int, created: Callable[[str], None], *, deadline: float) -> None:

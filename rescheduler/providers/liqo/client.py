@@ -46,7 +46,7 @@ class NodeManager(Protocol):
         ...
 
     def end(self, group: str, name: str, *, deadline: float) -> None:
-        """Order the deletion of the node; Missing if it does not exist."""
+        """Order the deletion of the node. Raises Missing if it does not exist."""
         ...
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate: ...
@@ -63,7 +63,7 @@ def open_client(endpoint: Endpoint, folder: Path, clock: Clock) -> JsonClient:
 
 
 def find(http: JsonClient, *, deadline: float) -> NodeManager:
-    """Return the client for the node manager's generation. The original one answers unknown paths with nothing."""
+    """Return the client for the node manager's generation. The original one sends empty responses for unknown paths."""
     try:
         answer = http.send("GET", "/version", deadline=deadline, repeatable=True)
     except Missing:
