@@ -20,7 +20,7 @@ class PolledSystem:
     def pause(
         self, why: str, deadline: float, stop: threading.Event | None = None, *, seconds: float | None = None
     ) -> None:
-        """Wait one poll interval, or *seconds*. Raises DeadlineExceeded if the deadline is earlier, or if *stop* is set."""
+        """Wait one poll interval, or *seconds*. Raises DeadlineExceeded if the deadline is earlier or *stop* is set."""
         seconds = self._poll if seconds is None else seconds
         if self.clock.monotonic() + seconds >= deadline:
             raise DeadlineExceeded(f"{self._name}: {why}")
