@@ -204,7 +204,7 @@ def status() -> Status:
 
 @pytest.fixture
 def live(page: Page, status: Status) -> Iterator[Page]:
-    """The status page in the browser. Its timers stand still unless the test lets them run."""
+    """The status page in the browser. Its timers run only when the test lets them."""
     health = Health(SystemClock(), 10, lambda: True)
     with serving(application(CollectorRegistry(), health, status), ListenAddress("127.0.0.1", 0)) as address:
         page.clock.install(time=NOW)
