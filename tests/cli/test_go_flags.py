@@ -38,13 +38,13 @@ def test_durations_of_go(text: str, duration: timedelta) -> None:
 @pytest.mark.parametrize(
     "text", ["", "5", "10", "s", "5x", "-5s", "1h ", " 1h", "1h5", "1,5h", "1e3s", "٣s", "9" * 20 + "h"]
 )
-def test_invalid_durations(text: str) -> None:
+def test_invalid_durations_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="expected a"):
         parse_duration(text)
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-def test_round_trip(milliseconds: int) -> None:
+def test_a_formatted_duration_is_parsed_to_the_same_value(milliseconds: int) -> None:
     duration = timedelta(milliseconds=milliseconds)
     assert parse_duration(format_duration(duration)) == duration
 
@@ -77,5 +77,5 @@ ARGUMENTS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("given_", "expected"), ARGUMENTS.values(), ids=ARGUMENTS)
-def test_arguments(given_: str, expected: str) -> None:
+def test_go_style_arguments_are_converted_to_click_style(given_: str, expected: str) -> None:
     assert list(normalised(given_.split(), example.params)) == expected.split()

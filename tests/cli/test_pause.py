@@ -47,7 +47,7 @@ def test_usage_errors_are_one_line_and_exit_code_2(
         ("run", ("--drain-window WINDOW", "Europe/Stockholm", "--namespace-selector SELECTOR")),
     ],
 )
-def test_help(command: str, words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_help_explains_the_command(command: str, words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([command, "--help"])
     page = " ".join(capfd.readouterr().out.split())

@@ -29,7 +29,7 @@ def given(*args: str) -> PriceList:
     return received[0]
 
 
-def test_all_options(tmp_path: Path) -> None:
+def test_all_options_are_read_into_the_price_list(tmp_path: Path) -> None:
     file = tmp_path / "prices.csv"
     file.write_text(PRICES)
     parts = ("--price-per-vcpu=0.03", "--price-per-gib=0.004", "--spot-price-per-vcpu=0", "--spot-price-per-gib=0.001")
@@ -43,11 +43,11 @@ def test_all_options(tmp_path: Path) -> None:
     )
 
 
-def test_no_options() -> None:
+def test_without_options_the_price_list_is_empty() -> None:
     assert given() == PriceList()
 
 
-def test_the_daemon_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_daemon_gets_the_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     received: list[Any] = []
     monkeypatch.setattr(composition, "run", lambda *arguments: received.append(arguments[4]))
     with pytest.raises(SystemExit) as ended:

@@ -33,7 +33,7 @@ def test_usage_errors_are_one_line_and_exit_code_2(
     assert message in error
 
 
-def test_help(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_help_explains_waivers(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["resume", "--help"])
     page = " ".join(capfd.readouterr().out.split())

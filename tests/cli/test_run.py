@@ -197,7 +197,7 @@ CASES: dict[str, tuple[str, int, Any]] = {
 
 
 @pytest.mark.parametrize(("arguments", "part", "expected"), CASES.values(), ids=CASES)
-def test_options(given: list[Given], arguments: str, part: int, expected: Any) -> None:
+def test_each_option_changes_only_its_setting(given: list[Given], arguments: str, part: int, expected: Any) -> None:
     assert status("run", *arguments.split()) == 0
     assert given[0][part] == expected
     assert [value for n, value in enumerate(given[0]) if n != part] == [
@@ -330,7 +330,7 @@ def test_every_option_has_help(capfd: pytest.CaptureFixture[str]) -> None:
     assert "--logtostderr" not in page
 
 
-def test_the_version(capfd: pytest.CaptureFixture[str]) -> None:
+def test_version_prints_the_version(capfd: pytest.CaptureFixture[str]) -> None:
     assert status("version") == 0
     version = capfd.readouterr().out
     assert version.startswith("rescheduler ")
@@ -431,7 +431,9 @@ def test_a_bug_is_reported_without_a_traceback(
     assert error.count("\n") == 1
 
 
-def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_ends_the_program_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 

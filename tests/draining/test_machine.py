@@ -233,7 +233,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
 
 
 @pytest.mark.parametrize(("drain_plan", "story"), SUCCESSES.values(), ids=SUCCESSES)
-def test_success(drain_plan: Plan, story: Story) -> None:
+def test_complete_drains_succeed(drain_plan: Plan, story: Story) -> None:
     drain = play(machine.start(drain_plan, LIMITS), story)
     assert (drain.phase, drain.failure, drain.succeeded, drain.debts) == (Phase.DONE, None, True, {})
 

@@ -98,7 +98,7 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
 
 
 @pytest.mark.parametrize(("workloads", "bare", "expected"), TABLE.values(), ids=TABLE)
-def test_waves(workloads: tuple[Workload, ...], bare: str, expected: list[str]) -> None:
+def test_the_order_of_steps(workloads: tuple[Workload, ...], bare: str, expected: list[str]) -> None:
     assert steps(plan(*workloads, bare=bare), *workloads) == expected
 
 

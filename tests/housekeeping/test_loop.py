@@ -404,7 +404,7 @@ def test_an_internal_error_ends_the_round_and_not_the_daemon(monkeypatch: pytest
 
 
 class TestOnce:
-    def test_one_drain(self) -> None:
+    def test_one_node_is_drained(self) -> None:
         with world(*TWO_NODES) as here:
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.DRAINED
             assert len(drains(here)) == 1

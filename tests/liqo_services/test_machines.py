@@ -104,7 +104,9 @@ STATES = {
 
 
 @pytest.mark.parametrize(("state", "record", "parts"), STATES.values(), ids=STATES)
-def test_states(state: str, record: MachineRecord | None, parts: dict[str, object]) -> None:
+def test_the_state_of_a_machine_follows_from_its_parts(
+    state: str, record: MachineRecord | None, parts: dict[str, object]
+) -> None:
     machine_ = machine(record, **parts)
     assert machine_ is not None
     assert (machine_.state.value, machine_.group, machine_.provider_id) == (state, "G", "liqo://m")

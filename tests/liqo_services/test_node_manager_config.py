@@ -36,7 +36,7 @@ unpeerAfter: 1h
 """
 
 
-def test_all_keys(tmp_path: Path) -> None:
+def test_all_keys_are_read(tmp_path: Path) -> None:
     file = tmp_path / "groups.yaml"
     file.write_text(FULL)
     small = VirtualNodeGroup(

@@ -125,7 +125,7 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
 
 
 @pytest.mark.parametrize(("event", "expected"), CASES.values(), ids=CASES)
-def test_event(event: Event, expected: list[Told]) -> None:
+def test_each_event_becomes_its_kubernetes_events(event: Event, expected: list[Told]) -> None:
     assert events_of(event) == expected
 
 

@@ -168,7 +168,7 @@ NO_WAIT = dict.fromkeys(["node", *map(str, Waiting)], 0.0)
     }.values(),
     ids=str,
 )  # fmt: skip
-def test_the_waits(events: tuple[Event, ...], expected: dict[str, float]) -> None:
+def test_only_the_active_waits_are_shown(events: tuple[Event, ...], expected: dict[str, float]) -> None:
     kinds = {sample.labels["kind"]: sample.value for sample in samples(after(*events), "cooldown_active")}
     assert kinds == expected
 
@@ -239,7 +239,7 @@ def test_a_watch_that_ended_leaves_no_series() -> None:
 
 
 @pytest.mark.parametrize(("event", "name", "labels", "value"), CASES.values(), ids=CASES)
-def test_counts(event: Event, name: str, labels: dict[str, str], value: float) -> None:
+def test_each_event_changes_its_metric(event: Event, name: str, labels: dict[str, str], value: float) -> None:
     assert after(event).get_sample_value(P + name, labels) == value
 
 

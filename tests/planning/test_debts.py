@@ -98,7 +98,9 @@ SHORT: dict[str, tuple[Debt, ControllerState, Replicas, Shortfall]] = {
 
 
 @pytest.mark.parametrize(("owed", "known", "replicas", "missing"), SHORT.values(), ids=SHORT)
-def test_shortfall(owed: Debt, known: ControllerState, replicas: Replicas, missing: Shortfall) -> None:
+def test_the_shortfall_counts_missing_pods(
+    owed: Debt, known: ControllerState, replicas: Replicas, missing: Shortfall
+) -> None:
     assert shortfall(owed, known, replicas) == missing
 
 

@@ -134,7 +134,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "why"), WRONG.items())
-def test_usage_errors(text: str, why: str) -> None:
+def test_an_invalid_window_is_a_usage_error(text: str, why: str) -> None:
     with pytest.raises(UsageError) as raised:
         parse_window(text)
     assert str(raised.value) == f"drain window {text!r}: {why}"

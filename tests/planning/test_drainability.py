@@ -203,7 +203,7 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
 
 
 @pytest.mark.parametrize(("fields", "policy", "expected"), PODS.values(), ids=PODS)
-def test_pod(fields: dict[str, Any], policy: Policy, expected: Any) -> None:
+def test_a_pod_moves_or_blocks_its_node(fields: dict[str, Any], policy: Policy, expected: Any) -> None:
     cluster = snapshot([node("od", ON_DEMAND), node("s"), pod("p", "od", **fields)])
     assert short(Planner(cluster, policy).plan_node("od", CIRCUMSTANCES)) == expected
 
@@ -264,7 +264,9 @@ SYSTEM: dict[str, tuple[Policy, list[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize(("policy", "budgets", "expected"), SYSTEM.values(), ids=SYSTEM)
-def test_kube_system(policy: Policy, budgets: list[dict[str, Any]], expected: Any) -> None:
+def test_pods_of_kube_system_need_a_budget_or_the_flag(
+    policy: Policy, budgets: list[dict[str, Any]], expected: Any
+) -> None:
     cluster = snapshot([node("od", ON_DEMAND), node("s"), pod("kube-system/p", "od"), *budgets])
     assert short(Planner(cluster, policy).plan_node("od", CIRCUMSTANCES)) == expected
 
@@ -319,6 +321,6 @@ NODES: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 @pytest.mark.parametrize(("fields", "expected"), NODES.values(), ids=NODES)
-def test_node(fields: dict[str, Any], expected: Any) -> None:
+def test_a_node_is_drained_or_blocked(fields: dict[str, Any], expected: Any) -> None:
     cluster = snapshot([node("od", ON_DEMAND, **fields), node("s"), pod("p", "od")])
     assert short(Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES)) == expected

@@ -76,7 +76,7 @@ CASES: dict[str, tuple[list[Manifest], bool, Landing]] = {
 
 
 @pytest.mark.parametrize(("objects", "robust", "landing"), CASES.values(), ids=CASES)
-def test_forecasts(objects: list[Manifest], *, robust: bool, landing: Landing) -> None:
+def test_a_forecast_shows_where_pods_would_land(objects: list[Manifest], *, robust: bool, landing: Landing) -> None:
     plan = forecast(objects)
     assert (plan.robust, plan.landing, len(plan.forecast)) == (robust, landing, landing.spot + landing.on_demand)
 

@@ -141,7 +141,7 @@ CASES: dict[str, tuple[Objects, Objects, str]] = {
 
 
 @pytest.mark.parametrize(("listed", "watched", "expected"), CASES.values(), ids=CASES)
-def test_lag(listed: Objects, watched: Objects, expected: str) -> None:
+def test_the_first_lag_is_described(listed: Objects, watched: Objects, expected: str) -> None:
     seen = snapshot([manifest for manifest in (BASE | watched).values() if manifest is not None])
     nodes = len(seen.pods_on)
     assert lag(fresh(BASE | listed), seen) == expected

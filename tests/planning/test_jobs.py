@@ -76,7 +76,9 @@ FACTS: dict[str, tuple[JobFacts, list[Pod], MoveJobs, str | None]] = {
 
 
 @pytest.mark.parametrize(("facts", "here", "move_jobs", "stays"), FACTS.values(), ids=FACTS)
-def test_a_job(facts: JobFacts, here: list[Pod], move_jobs: MoveJobs, stays: str | None) -> None:
+def test_a_job_that_could_fail_blocks_its_pod(
+    facts: JobFacts, here: list[Pod], move_jobs: MoveJobs, stays: str | None
+) -> None:
     blocker = job_blocker(facts, here, move_jobs)
     assert (blocker and (blocker.reason, blocker.pod)) == (stays and (Reason.JOB_WOULD_FAIL, stays))
 

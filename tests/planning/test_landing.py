@@ -41,7 +41,9 @@ CASES: dict[str, tuple[Sequence[str], Sequence[str], dict[LandingOutcome, int]]]
 
 
 @pytest.mark.parametrize(("forecast", "landed", "outcomes"), CASES.values(), ids=CASES)
-def test_outcomes(forecast: Sequence[str], landed: Sequence[str], outcomes: dict[LandingOutcome, int]) -> None:
+def test_landed_pods_are_compared_with_the_forecast(
+    forecast: Sequence[str], landed: Sequence[str], outcomes: dict[LandingOutcome, int]
+) -> None:
     expected = expect(*plan(*forecast))
     compared = compare(expected, [made(f"w-new-{n}", node) for n, node in enumerate(landed)], is_spot)
     assert {outcome: pods for outcome, pods in compared.outcomes.items() if pods} == outcomes

@@ -76,7 +76,7 @@ memories = st.builds(
 
 
 @given(memories)
-def test_round_trip(memory: Memory) -> None:
+def test_a_stored_memory_is_loaded_unchanged(memory: Memory) -> None:
     assert load(dump(memory)) == memory
 
 

@@ -100,7 +100,7 @@ ALONE: dict[str, tuple[Objects, Any]] = {
 
 
 @pytest.mark.parametrize(("objects", "expected"), ALONE.values(), ids=ALONE)
-def test_one_node(objects: Objects, expected: Any) -> None:
+def test_a_node_by_itself_is_drained_or_rejected(objects: Objects, expected: Any) -> None:
     cluster = snapshot([node("od", ON_DEMAND, cpu="32"), *objects])
     assert short(Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES)) == expected
 

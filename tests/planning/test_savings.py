@@ -168,7 +168,9 @@ MONEY = {
 
 
 @pytest.mark.parametrize(("price", "cost", "money"), MONEY.values(), ids=MONEY)
-def test_money(price: str | None, cost: str | None, money: dict[str, Decimal]) -> None:
+def test_the_money_is_the_price_minus_the_cost_on_spot(
+    price: str | None, cost: str | None, money: dict[str, Decimal]
+) -> None:
     amounts = [None if text is None else Decimal(text) for text in (price, cost)]
     known = receipt("a", price=amounts[0], spot_cost=amounts[1])
     assert saved(known, 3 * HOUR) == Savings(10800, 10800 * 4000, 10800 * 16384, money)

@@ -50,7 +50,9 @@ CASES: dict[str, tuple[Unreadable, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("unreadable", "expected"), CASES.values(), ids=CASES)
-def test_nodes(unreadable: Unreadable, expected: dict[str, Any]) -> None:
+def test_an_unreadable_object_blocks_only_the_nodes_it_affects(
+    unreadable: Unreadable, expected: dict[str, Any]
+) -> None:
     planner = Planner(cluster(unreadable), Policy())
     assert summary(planner.plan_each(CIRCUMSTANCES)) == expected
 

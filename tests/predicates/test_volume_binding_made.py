@@ -86,7 +86,7 @@ ROOM: dict[str, tuple[list[Json], str]] = {
 
 
 @pytest.mark.parametrize(("reported", "expected"), ROOM.values(), ids=ROOM)
-def test_storage_capacity(reported: list[Json], expected: str) -> None:
+def test_provisioning_needs_enough_storage_capacity(reported: list[Json], expected: str) -> None:
     driver = {"kind": "CSIDriver", "metadata": {"name": CSI}, "spec": {"storageCapacity": True}}
     objects = (zoned("n", "a"), MADE, *reported, claim("c", "made"), mounting("c"))
     assert on(load(*objects, driver)) == {"n": expected}

@@ -237,7 +237,7 @@ READ: dict[str, tuple[object, list[Machine]]] = {
 
 
 @pytest.mark.parametrize("fact", READ)
-def test_lenient_reading(fact: str, clock: StepClock) -> None:
+def test_unusual_machines_are_read_leniently(fact: str, clock: StepClock) -> None:
     body, expected = READ[fact]
     with serving(settings(), clock) as server, client(server, clock) as pool:
         server.face.inject(Fault(path="/pool", method="GET", status=200, body=json.dumps(body)))
@@ -323,7 +323,7 @@ TIMES = {
 
 
 @pytest.mark.parametrize("text", TIMES)
-def test_times(text: object) -> None:
+def test_times_are_parsed_or_unknown(text: object) -> None:
     assert moment(text) == TIMES[text]  # type: ignore[index]
 
 

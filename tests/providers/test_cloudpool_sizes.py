@@ -23,7 +23,7 @@ from tests.providers.pools import LATER, pool
 @pytest.mark.parametrize(
     "cloud", ["AWS-EC2", "AWS-SPOT", "AWS-AUTO-SCALING-GROUP", "GCE", "Azure", "OpenStack", "CityCloud"]
 )
-def test_every_cloud(cloud: str) -> None:
+def test_the_ids_of_instances_are_those_of_each_cloud(cloud: str) -> None:
     with pool(settings(pool=document(cloudProvider=cloud))) as world:
         node = NodeRef(world.machines[1].name, world.machines[1].provider_id)
         instances = world.provider.instances(GROUP, deadline=LATER)
@@ -36,7 +36,7 @@ def test_every_cloud(cloud: str) -> None:
         assert world.provider.has_instance(node, deadline=LATER) is False
 
 
-def test_a_multipool() -> None:
+def test_the_paths_of_a_multipool_are_used() -> None:
     with pool(settings(api="multipool"), api="multipool") as world:
         assert world.delete(world.node()) == [Deleted("TERMINATED")]
         assert world.server.face.requests[-1].path == "/cloudpools/pool/pool"

@@ -165,7 +165,7 @@ JUDGED: dict[str, tuple[Machine | None, TerminationOrder | None, float, float, V
 
 
 @pytest.mark.parametrize("fact", JUDGED)
-def test_judged(fact: str) -> None:
+def test_the_next_step_of_a_deletion(fact: str) -> None:
     seen, last, observed, now, verdict = JUDGED[fact]
     assert verdict == judge(seen, last, observed_at=at(observed), not_before=at(5), now=at(now), limits=LIMITS)
 

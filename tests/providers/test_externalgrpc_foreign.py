@@ -145,7 +145,7 @@ CASES: dict[str, tuple[Callable[[], Foreign], tuple[type[DeleteOutcome], ...], i
 
 
 @pytest.mark.parametrize("fact", CASES)
-def test_deletion(fact: str) -> None:
+def test_a_deletion_at_a_foreign_service_has_these_outcomes(fact: str) -> None:
     make, kinds, deletions = CASES[fact]
     service = make()
     outcomes = delete(service)

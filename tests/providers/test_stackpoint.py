@@ -275,7 +275,7 @@ MEMBERS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("fact", MEMBERS)
-def test_members(fact: str) -> None:
+def test_the_group_of_a_node_by_its_fields(fact: str) -> None:
     words, group = MEMBERS[fact]
     groups = {"autoscaling-p1": StackpointGroup(NodeGroup("autoscaling-p1", 0, 1), "t2.medium", 1)}
     assert group_of(ClusterNode(41, **words), groups) == group

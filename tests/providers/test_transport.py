@@ -46,7 +46,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, values: dict[str, str]) -> None
 
 
 @pytest.mark.parametrize("fact", WAYS)
-def test_proxy_selection(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_proxy_is_selected_by_the_environment(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values, url, proxy = WAYS[fact]
     environment(monkeypatch, values)
     assert way_out(url) == proxy
@@ -64,7 +64,7 @@ def test_an_invalid_proxy(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "url", ["http://h\n", "http://a b/", "http://h/\x00", "http://h/a b", " http://h", "http://h\\x"]
 )
-def test_invalid_urls(url: str) -> None:
+def test_invalid_urls_are_rejected(url: str) -> None:
     assert not plain_http(url)
 
 

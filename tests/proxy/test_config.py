@@ -150,7 +150,7 @@ BAD: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("fact", BAD)
-def test_refused(fact: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_rejected_with_its_key(fact: str, tmp_path: Path) -> None:
     document, message = BAD[fact]
     file = written(tmp_path, document)
     with pytest.raises(ConfigError) as caught:
@@ -232,7 +232,7 @@ def test_a_user_in_the_backends_url_becomes_basic_credentials(
         assert password not in repr(Credentials(endpoint, tmp_path, password=password))
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_a_missing_configuration_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file or directory"):
         read(tmp_path / "config.json")
 

@@ -43,7 +43,7 @@ def line(method: str, target: str, *headers: str) -> bytes:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "POST"])
-def test_every_method(method: str, backend: Backend) -> None:
+def test_every_method_is_forwarded(method: str, backend: Backend) -> None:
     with proxying(backend.url) as url:
         answer = httpx2.request(method, f"{url}/config", timeout=60)
     assert (answer.status_code, answer.content) == (200, b"" if method == "HEAD" else b"ok")

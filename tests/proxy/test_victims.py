@@ -329,7 +329,7 @@ UNREADABLE: dict[str, tuple[Unreadable, list[str] | dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("fact", UNREADABLE)
-def test_undecodable_objects(fact: str) -> None:
+def test_undecodable_objects_keep_the_nodes_they_affect(fact: str) -> None:
     unreadable, expected = UNREADABLE[fact]
     objects = [node("v"), node("w"), node("x"), pod("a-1", "v"), pod("c-1", "w")]
     assert judged(*objects, unreadable=(unreadable,)) == expected
