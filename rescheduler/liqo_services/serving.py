@@ -74,7 +74,7 @@ def _settings(application: ASGIApp, certificates: Certificates | None) -> uvicor
         log_config=None,
         access_log=False,
         server_header=False,
-        # The client is the peer of the connection, whatever X-Forwarded-For contains.
+        # The client is the peer of the connection, regardless of X-Forwarded-For.
         proxy_headers=False,
         limit_concurrency=_AT_ONCE,
         timeout_keep_alive=_IDLE_SECONDS,

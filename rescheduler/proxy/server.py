@@ -42,7 +42,7 @@ def _settings(proxy: ProxyApplication, config: ServerSection) -> uvicorn.Config:
         # The backend's own headers are returned.
         server_header=False,
         date_header=False,
-        # The client is the peer of the connection, whatever X-Forwarded-For contains.
+        # The client is the peer of the connection, regardless of X-Forwarded-For.
         proxy_headers=False,
         timeout_keep_alive=int(config.timeout),
     )
