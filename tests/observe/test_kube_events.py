@@ -26,11 +26,11 @@ from rescheduler.observe.kube_events import KubeEvents, Words
 from rescheduler.planning.outcome import PodRef
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, planned
 
-Told = tuple[InvolvedNode | InvolvedLease | PodRef, str, str, bool]
+RecordedCall = tuple[InvolvedNode | InvolvedLease | PodRef, str, str, bool]
 
 
-def events_of(*events: Event, words: Words = Words()) -> list[Told]:  # noqa: B008 - a value
-    recorded: list[Told] = []
+def events_of(*events: Event, words: Words = Words()) -> list[RecordedCall]:  # noqa: B008 - a value
+    recorded: list[RecordedCall] = []
 
     def record(
         subject: InvolvedNode | InvolvedLease | PodRef, reason: str, message: str, *, warning: bool = False
@@ -46,11 +46,11 @@ def events_of(*events: Event, words: Words = Words()) -> list[Told]:  # noqa: B0
 OD_2 = InvolvedNode("od-2", "uid-od-2")
 LEASE = InvolvedLease("kube-system", "k8s-spot-rescheduler", "uid-lease")
 REASONS = (
-    "the node is not drained: no-controller: pod default/bare: nothing <b>makes</b> it anew; "
+    "the node is not drained: no-controller: pod default/bare: no <b>controller</b> recreates it; "
     "pod-disruption-budget: pod default/db-1: 0 of 1"
 )
 
-CASES: dict[str, tuple[Event, list[Told]]] = {
+CASES: dict[str, tuple[Event, list[RecordedCall]]] = {
     "a node that is not drained": (planned(BLOCKED), [(OD_2, "DrainBlocked", REASONS, False)]),
     "a node that can be drained": (planned(PLAN), []),
     "a drain begins": (
@@ -125,7 +125,7 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
 
 
 @pytest.mark.parametrize(("event", "expected"), CASES.values(), ids=CASES)
-def test_each_event_becomes_its_kubernetes_events(event: Event, expected: list[Told]) -> None:
+def test_each_event_becomes_its_kubernetes_events(event: Event, expected: list[RecordedCall]) -> None:
     assert events_of(event) == expected
 
 

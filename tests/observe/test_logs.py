@@ -83,7 +83,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         planned(BLOCKED),
         2,
         [
-            "INFO not drained: nothing <b>makes</b> it anew node=od-2 pod=default/bare reason=no-controller",
+            "INFO not drained: no <b>controller</b> recreates it node=od-2 pod=default/bare reason=no-controller",
             "INFO not drained: 0 of 1 node=od-2 pod=default/db-1 reason=pod-disruption-budget",
         ],
     ),

@@ -10,13 +10,13 @@ from rescheduler.planning.outcome import Placement, Plan, PodRef
 from tests.planning.builders import pod, snapshot
 
 
-def made(name: str, on: str) -> Pod:
+def new_pod(name: str, on: str) -> Pod:
     return snapshot([pod(name, on)]).pods[f"default/{name}"]
 
 
 def plan(*nodes: str) -> tuple[Plan, list[Pod]]:
     """Return a plan that moves one pod to each of *nodes*."""
-    pods = [made(f"w-{n}", "od") for n in range(len(nodes))]
+    pods = [new_pod(f"w-{n}", "od") for n in range(len(nodes))]
     refs = [PodRef("default", f"w-{n}", f"uid-w-{n}") for n in range(len(nodes))]
     return Plan("od", tuple(map(Placement, refs, nodes))), pods
 
@@ -45,13 +45,13 @@ def test_landed_pods_are_compared_with_the_forecast(
     forecast: Sequence[str], landed: Sequence[str], outcomes: dict[LandingOutcome, int]
 ) -> None:
     expected = expect(*plan(*forecast))
-    compared = compare(expected, [made(f"w-new-{n}", node) for n, node in enumerate(landed)], is_spot)
+    compared = compare(expected, [new_pod(f"w-new-{n}", node) for n, node in enumerate(landed)], is_spot)
     assert {outcome: pods for outcome, pods in compared.outcomes.items() if pods} == outcomes
 
 
 def test_pods_that_ran_before_are_not_replacements() -> None:
     planned, pods = plan("s1")
-    sibling = made("w-sibling", "s1")
+    sibling = new_pod("w-sibling", "s1")
     expected = expect(planned, [*pods, sibling])
     assert compare(expected, [sibling], is_spot).outcomes[LandingOutcome.MISSING] == 1
 

@@ -75,7 +75,7 @@ SUGGESTIONS: dict[str, tuple[list[dict[str, str]], str | None]] = {
         [{EKS: "ON_DEMAND"}, {EKS: "SPOT"}, {EKS: "SPOT"}],
         f"--on-demand-node-label={EKS}=ON_DEMAND --spot-node-label={EKS}=SPOT (EKS: 1 on-demand, 2 spot nodes)",
     ),
-    "Karpenter beside a managed group of EKS": (
+    "Karpenter next to a managed group of EKS": (
         [{EKS: "ON_DEMAND"}, {KARPENTER: "on-demand"}, {KARPENTER: "spot"}],
         (
             f"--on-demand-node-label={KARPENTER}=on-demand --spot-node-label={KARPENTER}=spot "

@@ -130,7 +130,7 @@ def _kubeconfig(key: str, value: str) -> str:
 
 
 def _of_cloud_configurations() -> Iterator[tuple[str, Wrong]]:
-    beside = {
+    further_keys = {
         "clientKeyFile": ", clientCertFile: client.crt",
         "clientCertFile": ", clientKeyFile: client.key",
         "passwordFile": ", username: me",
@@ -138,9 +138,9 @@ def _of_cloud_configurations() -> Iterator[tuple[str, Wrong]]:
     for key in ("caFile", "clientCertFile", "clientKeyFile", "passwordFile", "tokenFile"):
         pem = key not in {"passwordFile", "tokenFile"}
         for path, words in (NO_FILES | (NO_PEM if pem else {})).items():
-            text = POOL.format(more=f", {key}: {json.dumps(path)}{beside.get(key, '')}")
+            text = POOL.format(more=f", {key}: {json.dumps(path)}{further_keys.get(key, '')}")
             yield f"cloudpool {key} {path!r}", wrong(_CLOUDPOOL, f"pools[0].backend.{key}", words, cloud_yaml=text)
-            text = f"nodeManager: {{url: '{_URL}', {key}: {json.dumps(path)}{beside.get(key, '')}}}"
+            text = f"nodeManager: {{url: '{_URL}', {key}: {json.dumps(path)}{further_keys.get(key, '')}}}"
             key_name = f"nodeManager.{key}"
             yield f"liqo {key} {path!r}", wrong(f"{SERVE}=liqo {FILE}", key_name, words, cloud_yaml=text)
     for key in ("cert", "key", "cacert"):
