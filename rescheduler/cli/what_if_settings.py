@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from rescheduler.cli.options import ANY_SCHEDULER
+from rescheduler.cli.policy_options import ANY_SCHEDULER
 from rescheduler.errors import UsageError
 from rescheduler.planning.changes import SettingChange
 from rescheduler.planning.namespaces import NamespaceScope, namespace_scope, parse_names

@@ -1,8 +1,8 @@
 """Kubernetes Events on nodes and pods, shown by ``kubectl describe``.
 
 The reasons of k8s-spot-rescheduler, ``Rescheduler`` and ``ReschedulerFailed``, are used where it used them: on a node
-that is marked or could not be drained, and on a pod that is evicted or could not be. All other events have reasons of
-their own.
+that is marked or could not be drained, and on a pod that is evicted or could not be. All other events have their own
+reasons.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ from rescheduler.observe.events import (
     Swept,
     Tainted,
 )
-from rescheduler.planning.outcome import PodRef, Rejected
+from rescheduler.planning.outcome import Planning, PodRef, Rejected
 
 RESCHEDULER: Final = "Rescheduler"
 RESCHEDULER_FAILED: Final = "ReschedulerFailed"
@@ -57,18 +57,19 @@ class KubeEvents:
     def __init__(self, record: RecordEvent, words: Words = Words()) -> None:
         self._record, self._words = record, words
         self._reported: dict[InvolvedNode, object] = {}
+        self._last: tuple[Planning, Mapping[str, InvolvedNode]] | None = None  #: reported planning, with its nodes
 
     def __call__(self, event: Event) -> None:
         match event:
             case Planned():
-                self._report_blocked(event.planning.rejected, event.nodes, complete=event.complete)
+                self._planned(event)
             case Chosen():
                 self._report_blocked(event.rejected, event.nodes, complete=False)
             case DrainStarted(node, plan) if plan is not None:
                 where = ", ".join(f"{placement.pod} → {placement.node}" for placement in plan.placements)
                 self._record(node, "DrainPlanned", f"{len(plan.placements)} pods {self._words.planned}: {where}")
             case Tainted(node):
-                self._record(node, RESCHEDULER, "marked the node as draining, it accepts no more pods")
+                self._record(node, RESCHEDULER, "marked the node as draining: it accepts no more pods")
             case EvictionAnswered():
                 self._eviction(event)
             case MachineOrdered(node, provider, group):
@@ -86,6 +87,13 @@ class KubeEvents:
                 self._after(event)
             case _:
                 pass  # does not concern a single node or pod
+
+    def _planned(self, event: Planned) -> None:
+        """Report the blocked nodes, unless this is the last planning again."""
+        last = self._last
+        if last is None or last[0] is not event.planning or last[1] is not event.nodes:
+            self._last = event.planning, event.nodes
+            self._report_blocked(event.planning.rejected, event.nodes, complete=event.complete)
 
     def _after(self, event: MachineGone | RemovalPostponed | CoolingDown | Swept) -> None:
         match event:

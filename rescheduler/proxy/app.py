@@ -1,7 +1,6 @@
 """The proxy as an ASGI application: removals drain nodes first, everything else is forwarded."""
 
 import asyncio
-import hmac
 import json
 import logging
 from collections.abc import Callable
@@ -14,31 +13,22 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from rescheduler.clock import Clock, SystemClock
-from rescheduler.errors import AuthError
-from rescheduler.observe.logs import NOTICE
+from rescheduler.observe.log_lines import NOTICE
 from rescheduler.proxy import answers
 from rescheduler.proxy.answers import UpdateFailed, done, error
-from rescheduler.proxy.forward import (
-    ClientGone,
-    Forwarder,
-    Message,
-    Receive,
-    Scope,
-    Send,
-    client_address,
-    gone,
-    raw_path,
-)
+from rescheduler.proxy.bearer import unauthorized
+from rescheduler.proxy.forward import Forwarder, client_address, raw_path
 from rescheduler.proxy.messages import BadRequest, SetMembership, on_machine, set_membership, set_size
 from rescheduler.proxy.metrics import UNANSWERED, ProxyMetrics, UpdateResult
 from rescheduler.proxy.paths import Operation, Route, route
+from rescheduler.proxy.request_client import ClientGone, Message, Receive, Scope, Send, gone
 from rescheduler.proxy.turns import QueueTimeout, Turns
 
 _MAX_BODY: Final = 1 << 20
 #: A TRACE would return the request with our credentials; a CONNECT would turn the proxy into a tunnel.
 _REFLECTING: Final = frozenset({"TRACE", "CONNECT"})
 _UNREAD: Final = "failed to read request body"
-_NO_NODE: Final = "the request would remove a machine that this proxy knows no node of"
+_NO_NODE: Final = "the request would remove a machine whose node this proxy does not know"
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +51,12 @@ class Updates(Protocol):
         """Drain the machine's node, then detach the machine; the node stays in the cluster."""
         ...
 
-    def comes_back(self, machine: str) -> bool:
-        """Whether the machine is allocated and does not count for the pool's size. May be called at any time."""
+    def is_inactive(self, machine: str) -> bool:
+        """Return whether the machine is allocated and does not count for the pool's size. May be called at any time."""
         ...
 
-    def take_back(self, machine: str, *, evictable: bool) -> str:
-        """Make the machine active again, without a surplus from which the pool would choose a victim."""
+    def reactivate(self, machine: str, *, evictable: bool) -> str:
+        """Make the machine active again, without a surplus machine that the pool would terminate."""
         ...
 
 
@@ -79,7 +69,7 @@ class ClientTimeouts:
 
 
 class ProxyApplication:
-    """The application. *token* returns the bearer token that clients must send; `None`: no authentication."""
+    """The application. *token* returns the bearer token that clients must send, `None` for no authentication."""
 
     def __init__(
         self,
@@ -117,7 +107,7 @@ class ProxyApplication:
                 log.log(NOTICE, "%s %s: %s after %.3f s", scope["method"], raw_path(scope), code, took)
 
     async def _handle(self, meaning: Route, scope: Scope, receive: Receive, send: Send) -> None:
-        if refusal := self._refusal(scope):
+        if self._token is not None and (refusal := unauthorized(scope, self._token)):
             await refusal(scope, receive, send)
         elif scope["method"].upper() in _REFLECTING:
             await error(405, f"{scope['method']} is not forwarded")(scope, receive, send)
@@ -134,21 +124,6 @@ class ProxyApplication:
             await send({"type": f"{message['type']}.complete"})
         await self._forwarder.close()
         await send({"type": "lifespan.shutdown.complete"})
-
-    def _refusal(self, scope: Scope) -> Response | None:
-        if self._token is None:
-            return None
-        shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        scheme, _, token = shown.partition(b" ")
-        try:
-            expected = self._token().encode()
-        except AuthError as failure:
-            return error(500, "the proxy cannot check the bearer token", str(failure))
-        if scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), expected):
-            return None
-        refused = error(401, "a bearer token is needed")
-        refused.headers["www-authenticate"] = "Bearer"
-        return refused
 
     async def _update(self, meaning: Route, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -207,8 +182,8 @@ class ProxyApplication:
         updates, status = self._updates, set_membership(body, meaning.machine)
         if status.disposable:  # the pool would replace and terminate it
             call = partial(updates.dispose, status.machine)
-        elif status.active and await run_in_threadpool(updates.comes_back, status.machine):  # a surplus machine
-            call = partial(updates.take_back, status.machine, evictable=status.evictable)
+        elif status.active and await run_in_threadpool(updates.is_inactive, status.machine):  # a surplus machine
+            call = partial(updates.reactivate, status.machine, evictable=status.evictable)
         else:
             await self._forwarder.forward(scope, receive, send, _plain(status, in_path=bool(meaning.machine)))
             return None

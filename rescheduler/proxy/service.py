@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -18,6 +18,8 @@ from rescheduler.execution import node_refs
 from rescheduler.execution.context import DrainContext
 from rescheduler.execution.drainer import Drainer, PendingRemoval
 from rescheduler.execution.ownership import Ownership
+from rescheduler.execution.threads import Threads
+from rescheduler.execution.watched_state import unfit
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.controllers import ControllerReader
@@ -34,9 +36,8 @@ from rescheduler.providers.none import NoProvider
 from rescheduler.proxy.config import ProxyFile
 from rescheduler.proxy.nodes import ClusterNodes, ProxyView
 from rescheduler.proxy.owing import FailedDrains
-from rescheduler.proxy.removal import Way, Ways
+from rescheduler.proxy.removal import RemovalMethod, RemovalMethods
 from rescheduler.proxy.updates import PoolUpdates
-from rescheduler.threads import Threads
 
 #: How long an order is followed before its outcome is left open: clients wait for the machines' termination.
 REMOVAL_SECONDS: Final = 600.0
@@ -50,23 +51,28 @@ class AlwaysLeading:
     leading = True
     paused = ""  #: a proxy has no Lease, and its drains are ordered by the pool's clients
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, clock: Clock, state: ClusterState, sweep_seconds: float) -> None:
         self.stop = threading.Event()
         self.listening = False  #: whether the pool's clients are served
-        self._health = health
+        self.health = Health(
+            clock,
+            sweep_seconds,
+            lambda: state.synced and self.listening and not self.stopping,
+            lambda: unfit(state) or "the pool's clients are not served",
+        )
 
     @property
     def stopping(self) -> bool:
         return self.stop.is_set()
 
     def beat(self) -> None:
-        self._health.beat()
+        self.health.beat()
 
 
-class Alone:
+class ExclusiveUpdates:
     """Updates that exclude sweeps: both read the same snapshot and mark nodes.
 
-    Each update starts with a sweep, so that it never meets a drain that another process left unfinished.
+    Each update starts with a sweep, which finishes or rolls back drains that another process left behind.
     """
 
     def __init__(self, updates: PoolUpdates, lock: threading.Lock, sweep: Callable[[], None]) -> None:
@@ -88,12 +94,12 @@ class Alone:
         with self._swept():
             return self._updates.detach(machine, decrement=decrement)
 
-    def comes_back(self, machine: str) -> bool:
-        return self._updates.comes_back(machine)
+    def is_inactive(self, machine: str) -> bool:
+        return self._updates.is_inactive(machine)
 
-    def take_back(self, machine: str, *, evictable: bool) -> str:
+    def reactivate(self, machine: str, *, evictable: bool) -> str:
         with self._swept():
-            return self._updates.take_back(machine, evictable=evictable)
+            return self._updates.reactivate(machine, evictable=evictable)
 
     @contextlib.contextmanager
     def _swept(self) -> Iterator[None]:
@@ -130,22 +136,14 @@ class ProxyService:
             for ending in Ending
         }
         self._view = views[Ending.SHRINK]
-        providers = {ending: CloudpoolProvider([self.pool], ending, prompt=True) for ending in Ending}
         self._failed = FailedDrains(self._view, self._controllers, self._clock, report, ready=limits.landing > 0)
-        self._drainers = {ending: self._drainer(providers[ending], views[ending], limits) for ending in Ending}
-        endings = {ending: self._way(self._drainers[ending], providers[ending]) for ending in Ending}
-        keeping = NoProvider()
-        ways = Ways(
-            shrink=endings[Ending.SHRINK],
-            replace=endings[Ending.REPLACE],
-            dispose=endings[Ending.DISPOSE],
-            keep=self._way(self._drainer(keeping, self._view, limits), keeping),
-        )
-        access = self._access(keeping)
+        self._drainers: dict[Ending, Drainer] = {}
+        methods = self._methods(views, limits)
+        access = self._access(NoProvider())
         self._nodes = ClusterNodes(self._view, state, access, report, standing.stop, self._failed.owed)
         self._lock = threading.Lock()
-        updates = PoolUpdates(self.pool, self._nodes, ways, file.server.update_timeout, standing.stop)
-        self.updates = Alone(updates, self._lock, partial(self._tidy, hurried=True))
+        updates = PoolUpdates(self.pool, self._nodes, methods, file.server.update_timeout, standing.stop)
+        self.updates = ExclusiveUpdates(updates, self._lock, partial(self._tidy, hurried=True))
 
     def sweep(self) -> bool:
         """Finish requested removals and roll back abandoned drains; return whether the cluster's state allowed it.
@@ -163,7 +161,7 @@ class ProxyService:
         return True
 
     def _tidy(self, *, hurried: bool = False) -> None:
-        """Sweep. Never raises: errors are reported, and the next sweep retries. *hurried*: a client is waiting."""
+        """Sweep. Never raises: errors are reported, and the next sweep retries. With *hurried*, a client waits."""
         if self._view.unfit():
             return
         try:
@@ -174,7 +172,22 @@ class ProxyService:
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
         self._nodes.agree()
 
-    def _way(self, drainer: Drainer, provider: CloudProvider) -> Way:
+    def _methods(self, views: Mapping[Ending, ProxyView], limits: Limits) -> RemovalMethods:
+        """Return the methods to end a drain; those that remove the machine each have a drainer, for sweeps too."""
+        methods: dict[Ending, RemovalMethod] = {}
+        for ending in Ending:
+            provider = CloudpoolProvider([self.pool], ending, prompt=True)
+            self._drainers[ending] = self._drainer(provider, views[ending], limits)
+            methods[ending] = self._removal_method(self._drainers[ending], provider)
+        keeping = NoProvider()
+        return RemovalMethods(
+            shrink=methods[Ending.SHRINK],
+            replace=methods[Ending.REPLACE],
+            dispose=methods[Ending.DISPOSE],
+            keep=self._removal_method(self._drainer(keeping, self._view, limits), keeping),
+        )
+
+    def _removal_method(self, drainer: Drainer, provider: CloudProvider) -> RemovalMethod:
         def drain(plan: Plan) -> Drain | PendingRemoval | None:
             ended = drainer.order(plan)
             if ended is not None:
@@ -188,12 +201,12 @@ class ProxyService:
             self._failed.note(ended)
             return ended
 
-        return Way(drain, finish, provider)
+        return RemovalMethod(drain, finish, provider)
 
     def _is_taken(self, ordered: PendingRemoval) -> bool:
-        """Whether the pool accepted the order for the machine of a drain whose Node is already gone.
+        """Return whether the pool accepted the order for the machine of a drain whose Node is already gone.
 
-        A controller may delete the Node of a terminated machine before the pool looks again.
+        A controller may delete the Node of a terminated machine before the pool lists its machines again.
         """
         machine = self.pool.ledger.machine_of(node_refs.ref(ordered.node))
         order = self.pool.ledger.order(machine) if machine is not None else None
@@ -206,9 +219,9 @@ class ProxyService:
         return DrainContext(self._cluster, provider, self._clock, self.holder, self._controllers, promise=self._promise)
 
     def _is_ours(self, ending: Ending, written: Intent) -> bool:
-        """Whether we started the drain with that *ending*; drains without one belong to the first ending.
+        """Return whether a drainer with this *ending* handles the drain that *written* describes.
 
-        So do drains of a proxy that is gone, or that served another pool.
+        Ending.SHRINK also handles drains whose ending is not recorded yet, and expired drains of other proxies.
         """
         if written.holder != self.holder:
             lapsed = written.holder.startswith(PROXIES) and written.lapsed(self._clock.now())

@@ -32,6 +32,7 @@ from rescheduler.execution.context import ControllerReading, DrainContext
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.provider_prices import provider_prices
+from rescheduler.execution.threads import Threads
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
@@ -53,7 +54,6 @@ from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import CloudProvider, Deleted, DeleteOutcome, NodeGroup, NodeRef, Refused
 from rescheduler.providers.none import NoProvider
 from rescheduler.settings import Timing
-from rescheduler.threads import Threads
 from tests.housekeeping.config_map import ConfigMap
 from tests.planning.builders import Manifest, snapshot
 
@@ -398,7 +398,7 @@ class ScriptedProvider(NoProvider):
 
     answers: list[DeleteOutcome | ReschedulerError]
     refusal: Refused | None = None
-    gone: Collection[str] = ()  #: nodes whose machines end at once, regardless of the answers
+    gone: Collection[str] = ()  #: nodes whose machines terminate immediately, regardless of the answers
     refused: Mapping[str, Refused] = field(default_factory=dict)  #: by node
     trouble: ReschedulerError | None = None  #: error of every query
     on_notices: Callable[[], object] = lambda: None  #: called by `notices`

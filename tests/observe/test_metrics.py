@@ -63,10 +63,10 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "a drain, without its node": (ended(), "drains_total", {"result": "success"}, 1),
     "a failed drain, without its node": (ended(Why.STOPPED), "drains_total", {"result": "failure"}, 1),
     "its cause": (ended(Why.STOPPED), "drain_failures_total", {"cause": "stopped"}, 1),
-    "its length": (ended(), "drain_duration_seconds_sum", {}, 12.5),
+    "its duration": (ended(), "drain_duration_seconds_sum", {}, 12.5),
     "an evicted pod": (EvictionAnswered(OD, WEB, EvictionResult.EVICTED), "evicted_pods_total", {}, 1),
     "a rejected eviction": (EvictionAnswered(OD, WEB, EvictionResult.REFUSED), "evicted_pods_total", {}, 0),
-    "the refusal": (
+    "the rejection": (
         EvictionAnswered(OD, WEB, EvictionResult.REFUSED), "evictions_total", {"result": "refused", "code": "429"}, 1,
     ),
     "a failure": (
@@ -84,11 +84,11 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
         {"kind": "outside-drain-window"},
         1,
     ),
-    "who leads": (LeadershipChanged(leading=True), "leader", {}, 1),
-    "who waits": (LeadershipChanged(leading=False), "leader", {}, 0),
-    "a good round": (RoundEnded(NOW, 0.3, succeeded=True), "last_success_timestamp_seconds", {}, NOW.timestamp()),
-    "its length too": (RoundEnded(NOW, 0.3, succeeded=True), "loop_duration_seconds_count", {}, 1),
-    "a bad round": (RoundEnded(NOW, 0.3, succeeded=False), "last_success_timestamp_seconds", {}, 0),
+    "the leader": (LeadershipChanged(leading=True), "leader", {}, 1),
+    "a replica that does not lead": (LeadershipChanged(leading=False), "leader", {}, 0),
+    "a successful round": (RoundEnded(NOW, 0.3, succeeded=True), "last_success_timestamp_seconds", {}, NOW.timestamp()),
+    "its duration, too": (RoundEnded(NOW, 0.3, succeeded=True), "loop_duration_seconds_count", {}, 1),
+    "a failed round": (RoundEnded(NOW, 0.3, succeeded=False), "last_success_timestamp_seconds", {}, 0),
     "trouble": (Trouble(ErrorKind.WRITE, "x"), "errors_total", {"type": "write"}, 1),
     "planning": (planned(PLAN, BLOCKED), "plan_duration_seconds_sum", {}, 0.2),
     "nodes that can be drained": (planned(PLAN, BLOCKED), "drainable_nodes", {}, 1),
@@ -108,7 +108,7 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "a watch's age": (WatchAges({"Pod": 12.5}), "watch_age_seconds", {"kind": "Pod"}, 12.5),
     "money saved": (SAVED, "savings_money_total", {"currency": "USD"}, 1.5),
     "money in another currency": (SAVED, "savings_money_total", {"currency": ""}, 0),
-    "node-hours saved": (SAVED, "savings_node_hours_total", {}, 2.0),
+    "node-hours saved": (SAVED, "savings_nodehours_total", {}, 2.0),
     "a machine": (
         MachineAnswered(OD, "pool", "deleted", ""), "node_removals_total", {"backend": "pool", "result": "deleted"}, 1,
     ),
@@ -119,7 +119,7 @@ def test_savings_are_zero_before_the_ledger_is_known() -> None:
     registry = CollectorRegistry()
     Metrics(registry, currency="USD")
     assert registry.get_sample_value(P + "savings_money_total", {"currency": "USD"}) == 0
-    assert registry.get_sample_value(P + "savings_node_hours_total") == 0
+    assert registry.get_sample_value(P + "savings_nodehours_total") == 0
 
 
 def test_savings_never_decrease() -> None:
@@ -127,7 +127,7 @@ def test_savings_never_decrease() -> None:
     registry = after(SAVED, less)
     money = {sample.labels["currency"]: sample.value for sample in samples(registry, "savings_money")}
     assert money == {"": 0, "EUR": 2, "USD": 1.5}
-    assert registry.get_sample_value(P + "savings_node_hours_total") == 2
+    assert registry.get_sample_value(P + "savings_nodehours_total") == 2
 
 
 @pytest.mark.parametrize("waiting", Waiting)
@@ -168,7 +168,7 @@ NO_WAIT = dict.fromkeys(["node", *map(str, Waiting)], 0.0)
     }.values(),
     ids=str,
 )  # fmt: skip
-def test_the_waits(events: tuple[Event, ...], expected: dict[str, float]) -> None:
+def test_only_the_active_waits_are_shown(events: tuple[Event, ...], expected: dict[str, float]) -> None:
     kinds = {sample.labels["kind"]: sample.value for sample in samples(after(*events), "cooldown_active")}
     assert kinds == expected
 
@@ -190,7 +190,7 @@ ZEROS: dict[str, set[tuple[str, ...]]] = {
 
 
 #: The counters of the ledger, which a running total sets.
-SAVINGS: dict[str, list[tuple[str, ...]]] = {"savings_money": [("",)], "savings_node_hours": [()]}
+SAVINGS: dict[str, list[tuple[str, ...]]] = {"savings_money": [("",)], "savings_nodehours": [()]}
 
 
 def test_counters_without_a_node_start_at_zero() -> None:
@@ -239,7 +239,7 @@ def test_a_watch_that_ended_leaves_no_series() -> None:
 
 
 @pytest.mark.parametrize(("event", "name", "labels", "value"), CASES.values(), ids=CASES)
-def test_counts(event: Event, name: str, labels: dict[str, str], value: float) -> None:
+def test_each_event_changes_its_metric(event: Event, name: str, labels: dict[str, str], value: float) -> None:
     assert after(event).get_sample_value(P + name, labels) == value
 
 

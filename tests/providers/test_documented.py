@@ -22,7 +22,8 @@ from rescheduler.providers.cloudpool import config as cloudpool
 from rescheduler.providers.cloudpool.pool import CloudPool
 from rescheduler.providers.stackpoint import config as stackpoint
 from rescheduler.providers.stackpoint.config import StackpointFile
-from rescheduler.proxy import config as proxy
+from rescheduler.proxy import config_file
+from rescheduler.proxy.config import DrainSection, ProxyFile
 from rescheduler.settings import ListenAddress, Running
 from tests.providers import pki
 from tests.providers.cherry import ENVIRONMENT
@@ -86,10 +87,10 @@ def test_the_proxy_of_a_cloudpool(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with serving(settings(username="proxy", password_file="password"), clock, tmp_path) as server:
         file = tmp_path / "proxy.json"
         file.write_text(block("cloudpool.md", "json").replace("http://127.0.0.1:9010", server.url))
-        proxied = proxy.read(file)
+        proxied = config_file.read(file)
         pool = CloudPool(proxied.pool(), Path(), clock)
         assert pool.desired_size(deadline=clock.monotonic() + 10) == 3
-        assert proxied.drain == proxy.ProxyFile().drain == proxy.DrainSection()
+        assert proxied.drain == ProxyFile().drain == DrainSection()
         pool.close()
 
 
@@ -104,7 +105,7 @@ def test_the_documented_commands_remove_the_marks_of_a_dead_proxy() -> None:
     assert f"kubectl taint node NODE {DRAIN_TAINT.key}-\nkubectl annotate node NODE {ANNOTATION}-\n" in page
 
 
-def test_cherry_servers(tmp_path: Path) -> None:
+def test_the_documented_file_of_cherry_servers_is_read(tmp_path: Path) -> None:
     file = tmp_path / "cloud-config"
     file.write_text(block("cherryservers.md", "ini"))
     pool1, spot = cherry.settings(file, GroupFlags(("1:10:pool1", "0:5:spot"), "cluster1"), ENVIRONMENT).pools

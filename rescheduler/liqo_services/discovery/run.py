@@ -18,11 +18,11 @@ from rescheduler.liqo_services.discovery.secrets import Secrets, first_look, ref
 from rescheduler.liqo_services.discovery.store import SECRET, ClusterStore
 from rescheduler.liqo_services.serving import HEALTH_FLAG, HttpsListener, serving
 from rescheduler.net.server import serving as serving_pages
-from rescheduler.observe import logs as log_lines
+from rescheduler.net.stopping import on_signals
+from rescheduler.observe import log_lines
 from rescheduler.observe.health import Health
 from rescheduler.observe.pages import application
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
-from rescheduler.stopping import on_signals
 
 #: Seconds between two deletions of expired entries, which are not listed in any case.
 STEP_SECONDS: Final = 10.0
@@ -78,7 +78,7 @@ class DiscoveryLoop:
         self.health = Health(clock, STEP_SECONDS, lambda: secrets is None or secrets.read)
 
     def stop_on(self, signal: str) -> None:
-        log.warning("%s: stopping after running calls are answered", signal)
+        log.warning("%s: stopping after the calls in progress", signal)
         self._stop.set()
 
     def run(self) -> None:
@@ -94,7 +94,7 @@ class DiscoveryLoop:
         now = self._clock.now()
         silent = self._store.expire(now)
         for name in silent:
-            log.warning("cluster %s: its agent did not renew its update in time, which is deleted", name)
+            log.warning("cluster %s: its agent did not renew its update in time; the update is deleted", name)
         self._metrics.expired(len(silent))
         unreadable = len(self._secrets.unreadable) if self._secrets else 0
         self._metrics.seen(len(self._store.clusters(now)), unreadable)

@@ -13,9 +13,9 @@ from rescheduler.errors import ConfigError, UsageError
 from rescheduler.liqo_services.discovery import checks
 from rescheduler.liqo_services.discovery.messages import Quantities
 from rescheduler.liqo_services.node_manager.amounts import Amounts, amounts
+from rescheduler.liqo_services.node_manager.due_actions import MachineTimeouts
 from rescheduler.liqo_services.node_manager.groups import DEFAULT_GROUPS, VirtualNodeGroup
 from rescheduler.liqo_services.node_manager.resources import DEFAULT_CLASS
-from rescheduler.liqo_services.node_manager.upkeep import MachineTimeouts
 from rescheduler.net.config_files import Duration, Section, read
 from rescheduler.providers.base import NodeTaint
 from rescheduler.providers.liqo.virtual_nodes import ADDED_RESOURCES, VIRTUAL_NODE_LABELS
@@ -92,7 +92,7 @@ def _groups(sections: Sequence[GroupSection], where: str) -> tuple[VirtualNodeGr
     for index, section in enumerate(sections):
         check_group(section, f"{where}: groups[{index}]")
         if section.id in {other.id for other in sections[:index]}:
-            raise ConfigError(f"{where}: groups[{index}].id: {section.id!r} is there twice")
+            raise ConfigError(f"{where}: groups[{index}].id: {section.id!r} occurs twice")
     return tuple(group(section) for section in sections)
 
 
@@ -113,7 +113,7 @@ def group(section: GroupSection) -> VirtualNodeGroup:
 
 
 def check_group(section: GroupSection, where: str) -> None:
-    """Check what types cannot express about a group."""
+    """Check the rules about a group that types cannot express."""
     for key, name in (("id", section.id), ("class", section.slice_class)):
         if not _LABEL_VALUE.fullmatch(name):
             raise ConfigError(

@@ -8,7 +8,8 @@ from rescheduler import decoding
 from rescheduler.clock import Clock
 from rescheduler.errors import DeadlineExceeded
 from rescheduler.net.config_files import Endpoint
-from rescheduler.net.http import UNREADABLE, BadAnswer, HttpResponse, JsonClient, Missing
+from rescheduler.net.http import JsonClient
+from rescheduler.net.http_errors import UNREADABLE, BadAnswer, HttpResponse, Missing
 from rescheduler.providers.cherryservers.messages import CreateServer, Server, ServerPlan, words
 
 _PAGE = 100
@@ -19,7 +20,7 @@ _PLANS_SERVE = 3600.0  #: seconds for which plans are reused
 
 
 class CherryClient:
-    """A client of the API. Deadlines are on the clock's `monotonic`; errors are those of `net.http`."""
+    """A client of the API. Deadlines are on the clock's `monotonic`; errors are those of `net.http_errors`."""
 
     def __init__(self, endpoint: Endpoint, token: str, clock: Clock, secret: Callable[[], str] = lambda: "") -> None:
         """*secret* returns a further secret to remove from errors, "" if there is none."""
@@ -42,7 +43,7 @@ class CherryClient:
     def servers(self, project: int, *, deadline: float) -> Sequence[Server]:
         """Return all servers of the project.
 
-        If a server disappears while pages are read, another may move to a page already read: then read all again.
+        If a server disappears while pages are read, another may move to a page already read; then all are read again.
         """
         servers, most = self._pages(project, deadline)
         if len(servers) < most:
@@ -76,7 +77,7 @@ class CherryClient:
             return None
 
     def create(self, request: CreateServer, *, deadline: float) -> Server | None:
-        """Order a server, once; return it if the response contains it."""
+        """Order a server with a single request; return it if the response contains it."""
         answer = self._http.send("POST", f"/projects/{request.project_id}/servers", request, deadline=deadline)
         try:
             return decoding.decode(answer.body, Server, strict=False)

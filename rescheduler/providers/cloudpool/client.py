@@ -11,7 +11,8 @@ import msgspec
 
 from rescheduler import decoding
 from rescheduler.clock import Clock
-from rescheduler.net.http import UNREADABLE, HttpResponse, JsonClient, ServerFault
+from rescheduler.net.http import JsonClient
+from rescheduler.net.http_errors import UNREADABLE, HttpResponse, ServerFault
 from rescheduler.providers.cloudpool.config import PoolSection
 from rescheduler.providers.cloudpool.matching import MachineIndex
 from rescheduler.providers.cloudpool.messages import (
@@ -42,7 +43,7 @@ class PoolObservation:
 
 
 class CloudPoolClient:
-    """A client of one pool. Deadlines are on the clock's `monotonic`; errors are those of `net.http`."""
+    """A client of one pool. Deadlines are on the clock's `monotonic`; errors are those of `net.http_errors`."""
 
     def __init__(self, config: PoolSection, folder: Path, clock: Clock, password: str | None = None) -> None:
         """*password* is the password of the backend's user, if it is not in a file."""
@@ -104,7 +105,7 @@ def error_words(body: bytes) -> str:
 
 
 def from_pool(fault: ServerFault) -> bool:
-    """Whether the pool itself reported the failure and has finished the request; otherwise a gateway did."""
+    """Return whether the pool itself reported the failure and has finished the request; otherwise a gateway did."""
     try:
         decoding.decode(fault.answer.body, ErrorMessage)
     except UNREADABLE:
@@ -115,7 +116,7 @@ def from_pool(fault: ServerFault) -> bool:
 def _observed_at(
     pool: MachinePool, answer: HttpResponse, asked_at: dt.datetime, cache_age: dt.timedelta
 ) -> dt.datetime:
-    """Return the earliest time, on our clock, at which the pool may have looked at its machines.
+    """Return the earliest time, on our clock, at which the pool may have listed its machines.
 
     The answer's Date header, in whole seconds, gives the difference between the clocks.
     """

@@ -5,13 +5,14 @@ from pathlib import Path
 
 from rescheduler import decoding
 from rescheduler.clock import Clock
-from rescheduler.net.http import UNREADABLE, JsonClient, Missing
+from rescheduler.net.http import JsonClient
+from rescheduler.net.http_errors import UNREADABLE, Missing
 from rescheduler.providers.stackpoint.config import StackpointSettings
 from rescheduler.providers.stackpoint.messages import ClusterNode, Eligible, NodeAdd, NodePool, words
 
 
 class StackpointClient:
-    """A client of the API. Deadlines are on the clock's `monotonic`; errors are those of `net.http`."""
+    """A client of the API. Deadlines are on the clock's `monotonic`; errors are those of `net.http_errors`."""
 
     def __init__(self, config: StackpointSettings, clock: Clock) -> None:
         self._root = f"/orgs/{config.organization}/clusters/{config.cluster}"
@@ -33,7 +34,7 @@ class StackpointClient:
             return None
 
     def can_delete(self, pk: int, *, deadline: float) -> bool:
-        """Tell whether the node may be deleted; Rejected with the reason, or Missing for unknown nodes and routes."""
+        """Return whether the node may be deleted. Raises Rejected, with the reason, or Missing (node or route)."""
         return self._http.get(f"{self._root}/nodes/{pk}/can_delete", Eligible, deadline=deadline)[0].eligible
 
     def delete(self, pk: int, *, deadline: float) -> None:
@@ -41,7 +42,7 @@ class StackpointClient:
         self._http.send("DELETE", f"{self._root}/nodes/{pk}", deadline=deadline, repeatable=True)
 
     def add(self, order: NodeAdd, *, deadline: float) -> Sequence[ClusterNode]:
-        """Order nodes, once. The response may list the new nodes, all nodes of the cluster, or nothing."""
+        """Order nodes with one request. The response may list the new nodes, all nodes of the cluster, or nothing."""
         path = f"/nodepools/{order.node_pool}/add" if order.node_pool else "/add_node"
         answer = self._http.send("POST", f"{self._root}{path}", order, deadline=deadline)
         try:
