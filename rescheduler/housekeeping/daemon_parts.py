@@ -8,6 +8,7 @@ from rescheduler.clock import Clock
 from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
 from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.threads import querying
 from rescheduler.execution.watched_state import unfit
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.daemon_state import DaemonState
@@ -30,7 +31,6 @@ from rescheduler.observe.events import Report
 from rescheduler.observe.health import Health
 from rescheduler.observe.status import Status
 from rescheduler.settings import Running
-from rescheduler.threads import querying
 
 #: How long a drain waits for its machine to terminate before the next drain may start; longer with ``--once``.
 REMOVAL_SECONDS: Final = 30.0
