@@ -67,7 +67,7 @@ def test_a_watch_has_all_changes(server: StandIn, client: Client, content_type: 
     state.start()
     try:
         eventually(lambda: state.synced)
-        assert server.churn(kind, rate=200, seconds=1) == 200
+        assert server.churn(kind, rate=300, seconds=1) == 300
         expected = _places(read_cluster(client, SystemClock(), content_type))
         eventually(lambda: _places(state.snapshot()) == expected)
         assert state.errors == {}
