@@ -22,6 +22,7 @@ from rescheduler.execution.event_recording import recording
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.ownership import Ownership
 from rescheduler.execution.provider_prices import provider_prices
+from rescheduler.execution.threads import running as running_threads
 from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.daemon_parts import (
@@ -34,6 +35,7 @@ from rescheduler.housekeeping.daemon_parts import (
     new_health,
     new_history,
     new_lease_reader,
+    new_node_prices,
     new_writer,
 )
 from rescheduler.housekeeping.daemon_state import DaemonState
@@ -51,7 +53,8 @@ from rescheduler.kube.lease_object import LeaseReader
 from rescheduler.kube.rights import RightsReview
 from rescheduler.kube.state import ClusterState
 from rescheduler.net.server import serving
-from rescheduler.observe import logs as log_lines
+from rescheduler.net.stopping import on_signals
+from rescheduler.observe import log_lines
 from rescheduler.observe.events import Report, Started, tee
 from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.observe.logs import Logs
@@ -64,8 +67,6 @@ from rescheduler.planning.prices import PriceList
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import CloudProvider, GroupFlags
 from rescheduler.settings import ApiServerConnection, Logging, Provider, Running, Timing
-from rescheduler.stopping import on_signals
-from rescheduler.threads import running as running_threads
 from rescheduler.version import VERSION
 
 #: How long ``--once`` waits for the caches to sync and for the Lease.
@@ -151,7 +152,9 @@ def _assemble(
     address = parts.enter_context(serving(application(registry, run_state.health, status, pages), running.listen))
     _start(parts, state, elector or new_lease_reader(client, run_state, running, clock))
     writer = new_writer(client, elector, running)
-    report = tee(Logs(), metrics, status, *_events(parts, writer, running, clock), pages)
+    pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
+    node_prices = new_node_prices(parts, state, pricing, status, run_state, running, clock)
+    report = tee(Logs(), metrics, status, *node_prices, *_events(parts, writer, running, clock), pages)
     threads = parts.enter_context(running_threads())
 
     report(Started(VERSION, holder, str(address), running.dry_run))
@@ -166,7 +169,6 @@ def _assemble(
     refusal = drainer.refusal if not running.dry_run else None  # a dry run sends no requests to the provider
     soft_taint = SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint)
     actors = Actors(drainer, soft_taint, NewNodes(access, report), records)
-    pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
     knowledge = Knowledge(
         history,
         Candidates(view, controllers, history, policy, clock, refusal),
