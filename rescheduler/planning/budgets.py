@@ -80,9 +80,13 @@ class Budgets:
 
     def of(self, pod: Pod) -> tuple[str, ...]:
         """Return the keys of the budgets that select *pod*. Pods with equal labels share the result."""
-        kind = (pod.cls, pod.added_labels) if self._select_added else pod.cls
+        return self.of_class(pod.cls, pod.added_labels)
+
+    def of_class(self, pod: PodClass, added: LabelPairs) -> tuple[str, ...]:
+        """Return the keys of the budgets that select pods of this class with the labels *added* by the API server."""
+        kind = (pod, added) if self._select_added else pod
         if (keys := self._of.get(kind)) is None:
-            labels = {**pod.cls.labels, **dict(pod.added_labels)}
+            labels = {**pod.labels, **dict(added)}
             pairs: tuple[Pair | None, ...] = (None, *labels.items())
             entries = (entry for pair in pairs for entry in self._in.get((pod.namespace, pair), ()))
             keys = self._of[kind] = tuple(sorted(key for key, selector in entries if selector.matches(labels)))
