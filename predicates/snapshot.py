@@ -91,7 +91,7 @@ class Snapshot(TrialState):
         """
         used = {pod.cls for pod in self.pods.values()}
         self._drop_effects(used, self.pods.values())
-        self.edited_of = {kind: change for kind, change in self.edited_of.items() if kind[0] in used}
+        self.edited_of = {alike: change for alike, change in self.edited_of.items() if alike[0] in used}
         self._vectors.clear()
         self.generation += 1
         self.changes += 1

@@ -9,6 +9,7 @@ from rescheduler.clock import Clock
 from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
 from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.threads import querying
 from rescheduler.execution.watched_state import unfit
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.daemon_state import DaemonState
@@ -31,7 +32,6 @@ from rescheduler.observe.events import Report
 from rescheduler.observe.health import Health
 from rescheduler.observe.status import Status
 from rescheduler.settings import Running
-from rescheduler.threads import querying
 
 #: How long a drain waits for its machine to terminate before the next drain may start; longer with ``--once``.
 REMOVAL_SECONDS: Final = 30.0
@@ -54,7 +54,7 @@ def new_bookkeeping(
     running: Running,
     clock: Clock,
 ) -> NoBookkeeping:
-    """Return the ledger of savings, which is stored in a ConfigMap of its own. A dry run has none."""
+    """Return the ledger of savings, which is stored in a separate ConfigMap. A dry run has none."""
     if running.dry_run:
         return NoBookkeeping()
     store = MemoryStore(writer, running.namespace, running.savings_name, key=SAVINGS_KEY)

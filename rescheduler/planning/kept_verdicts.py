@@ -109,8 +109,8 @@ class KeptVerdicts:
         """Return whether a pod of one of the estimated budgets was edited after the node was judged."""
         if self._edited[0] != self._snapshot.changes:
             last: dict[str, int] = {}
-            for (pod, added), change in self._snapshot.edited_of.items():
-                for key in shared.budgets.of_class(pod, added):
+            for alike, change in self._snapshot.edited_of.items():
+                for key in shared.budgets.of_alike(*alike):
                     last[key] = max(change, last.get(key, 0))
             self._edited = self._snapshot.changes, last
         return any(self._edited[1].get(key, 0) > inputs.changes for key in inputs.estimated)
