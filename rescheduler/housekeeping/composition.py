@@ -27,6 +27,7 @@ from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.daemon_parts import (
     drain_limits,
+    exclude_from_collection,
     is_refused,
     lease_unread,
     needed_rights,
@@ -102,7 +103,7 @@ def run(connection: ApiServerConnection, policy: Policy, running: Running, logs:
         client = connect(connection, clock)
         loop = _assemble(parts, client, provider, run_state, connection, policy, prices, running, clock)
         if not running.once:
-            loop.run()
+            loop.run(after_first=exclude_from_collection)
             return 0
         outcome = loop.once(ONCE_PATIENCE)
         if outcome is RoundOutcome.UNFIT:

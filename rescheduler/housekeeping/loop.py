@@ -8,6 +8,7 @@ starts after every drain that evicted a pod or requested the termination of a ma
 
 import enum
 import logging
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -93,10 +94,14 @@ class Loop:
             view, actors.drainer, knowledge.candidates, knowledge.history, self._offers, run_state, clock, report
         )
 
-    def run(self) -> None:
-        """Run rounds until the process is asked to stop."""
+    def run(self, after_first: Callable[[], object] = lambda: None) -> None:
+        """Run rounds until the process is asked to stop. *after_first* is called once the cluster has been read."""
+        first = True
         while not self._run_state.stopping:
             outcome = self.round()
+            if first and outcome is not RoundOutcome.UNFIT:
+                first = False
+                after_first()
             self._run_state.pause(self._pause(outcome).total_seconds())
 
     def once(self, patience: timedelta) -> RoundOutcome:

@@ -31,7 +31,7 @@ class NewNodes:
     def __init__(self, access: DrainContext, report: Report) -> None:
         self._access = access
         self._report = report
-        self._joined = _Joined({})
+        self._joined = _JoinTimes({})
 
     def keep(self, nodes: Mapping[str, Node]) -> bool:
         """Cordon nodes whose machine is being built and uncordon those that are ready. Return whether there were any.
@@ -40,7 +40,7 @@ class NewNodes:
         """
         now, identity = self._access.clock.now(), self._access.identity
         if nodes is not self._joined.nodes:
-            self._joined = _Joined(nodes)
+            self._joined = _JoinTimes(nodes)
         young = self._joined.young(now)
         ours = [node for node in self._joined.marked if node.metadata.annotations[UNFINISHED] == identity]
         if not young and not ours:
@@ -78,7 +78,7 @@ class NewNodes:
         return "" if annotations.get(UNFINISHED) == self._access.identity else "the cordon is no longer ours"
 
 
-class _Joined:
+class _JoinTimes:
     """When nodes joined the cluster, and which of them were cordoned."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from rescheduler.clock import Clock, SystemClock
-from rescheduler.observe.events import DrainEnded, DrainStarted, Event, Planned, RoundEnded, Surveyed
+from rescheduler.observe.events import DrainStarted, Event, Planned, RoundEnded, Surveyed
 from rescheduler.observe.status import Board, Status
 from rescheduler.observe.status_json import StatusJson
 from rescheduler.observe.status_page import StatusPage
@@ -17,8 +17,8 @@ from rescheduler.observe.status_page import StatusPage
 #: How long a rendered page is served although the board has changed, in seconds.
 _PAGE_SECONDS: Final = 1.0
 
-#: How long rendered metrics are served, in seconds: longer than the default interval between rounds.
-METRICS_SECONDS: Final = 15.0
+#: The same for prepared pages and metrics: longer than the default interval between rounds.
+PREPARED_SECONDS: Final = 15.0
 
 #: A page is prepared for this many seconds after it was last requested.
 _ASKED_SECONDS: Final = 120.0
@@ -28,14 +28,15 @@ _DRAIN_SECONDS: Final = 1.0
 
 
 class Rendered:
-    """A page of the status board. Requests get the rendered page, at most one second older than the board."""
+    """A page of the status board. Requests get the rendered page, at most :attr:`patience` seconds older."""
 
     def __init__(self, status: Status, render: Callable[[Board], bytes], clock: Clock | None = None) -> None:
+        self.patience = _PAGE_SECONDS
         self._status, self._render, self._clock = status, render, clock or SystemClock()
         self._lock = threading.Lock()
         self._board: Board | None = None
         self._page = b"", ""
-        self._until = 0.0
+        self._rendered_at = 0.0
         self._asked: float | None = None
 
     def cached(self) -> tuple[bytes, str] | None:
@@ -43,13 +44,13 @@ class Rendered:
         self._asked = self._clock.monotonic()
         if self._board is None:
             return None
-        current = self._board is self._status.board or self._asked < self._until
+        current = self._board is self._status.board or self._asked < self._rendered_at + self.patience
         return self._page if current or self._lock.locked() else None
 
     def current(self) -> tuple[bytes, str]:
-        """Return the current page and its entity tag, or the rendered ones if they are less than a second old."""
+        """Return the current page and its entity tag, or the rendered ones if they may still be served."""
         with self._lock:
-            if self._board is None or self._clock.monotonic() >= self._until:
+            if self._board is None or self._clock.monotonic() >= self._rendered_at + self.patience:
                 self._update()
             return self._page
 
@@ -64,13 +65,13 @@ class Rendered:
         if board is not self._board:
             content = self._render(board)
             self._page = content, f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
-            self._board, self._until = board, self._clock.monotonic() + _PAGE_SECONDS
+            self._board, self._rendered_at = board, self._clock.monotonic()
 
 
 class RenderedMetrics:
     """The metrics in each format that was requested. Thread-safe."""
 
-    def __init__(self, registry: CollectorRegistry, clock: Clock | None = None, keep: float = METRICS_SECONDS) -> None:
+    def __init__(self, registry: CollectorRegistry, clock: Clock | None = None, keep: float = PREPARED_SECONDS) -> None:
         """*keep* is how long rendered metrics are served, in seconds."""
         self._registry, self._clock, self._keep = registry, clock or SystemClock(), keep
         self._texts: dict[str, tuple[bytes, float]] = {}  # and when they were rendered, by content type
@@ -103,7 +104,11 @@ class RenderedMetrics:
 
 
 class PreparedPages:
-    """A listener that prepares the pages. It must be notified after the listeners that it renders."""
+    """A listener that prepares the pages. It must be notified after the listeners that it renders.
+
+    Between drains, requests get the pages of the last round. During a drain, which has no rounds, status pages are
+    rendered on request, and metrics at most once a second.
+    """
 
     def __init__(self, registry: CollectorRegistry, status: Status, clock: Clock | None = None) -> None:
         page, plain = StatusPage(), StatusJson()
@@ -113,8 +118,11 @@ class PreparedPages:
         self._draining = False
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, DrainStarted | DrainEnded):
-            self._draining = isinstance(event, DrainStarted)
+        if isinstance(event, DrainStarted):
+            self._draining = True
+        elif isinstance(event, RoundEnded):
+            self._draining = False
+        self.html.patience = self.plain.patience = _PAGE_SECONDS if self._draining else PREPARED_SECONDS
         if isinstance(event, Planned | Surveyed | RoundEnded):
             self.html.prepare()
             self.plain.prepare()

@@ -78,6 +78,16 @@ def test_a_node_is_deleted_while_it_is_planned(monkeypatch: pytest.MonkeyPatch) 
         assert (here.of(Trouble), [list(event.nodes) for event in here.of(Planned)]) == ([], [["od-1"]])
 
 
+def test_the_first_round_that_could_read_the_cluster_is_announced_once() -> None:
+    with world(*TWO_NODES) as here:
+        here.synced, here.missing = False, ("Pod",)
+        here.at(5, lambda: setattr(here, "synced", True))
+        here.stop_at(MINUTE)
+        announced: list[float] = []
+        here.loop(dry_run=True).run(after_first=lambda: announced.append(here.now))
+        assert [5 <= at < 10 for at in announced] == [True]
+
+
 class Part(ScriptedProvider):
     """A provider that does not own the machine of od-1."""
 

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
+from predicates.snapshot import Snapshot
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.watched_nodes import OncePerChange
 from rescheduler.housekeeping.loop import Loop
 from rescheduler.observe.events import Event, Planned, RoundEnded
 from rescheduler.observe.kube_events import KubeEvents
@@ -17,7 +20,7 @@ from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.status import Status
 from rescheduler.observe.status_json import StatusJson, as_json
 from rescheduler.observe.status_page import StatusPage
-from rescheduler.planning import single_plans
+from rescheduler.planning.planner import Planner
 from tests.housekeeping.world import LoopWorld, world
 from tests.planning.changing import Change, ChangingCluster, changes, clock_steps, first_pods
 
@@ -80,14 +83,14 @@ def _without_seconds(event: Event) -> Event:
     return replace(event, seconds=0.0) if isinstance(event, Planned | RoundEnded) else event
 
 
-def _published(story: Story, *, scratch: bool) -> list[list[Any]]:
-    """Return what each round of a daemon publishes. From *scratch*, nothing computed by an earlier round is valid."""
+def _published(story: Story) -> list[list[Any]]:
+    """Return what each round of a daemon publishes."""
     with world() as here:
         cluster = ChangingCluster()
         here.cluster = cluster.snapshot
         _apply(story.pods, cluster)
         loop, told = here.loop(dry_run=story.dry_run, soft_taint=story.soft_taint), Told(here)
-        return [_round(here, cluster, loop, told, parts, scratch=scratch) for parts in story.rounds]
+        return [_round(here, cluster, loop, told, parts) for parts in story.rounds]
 
 
 def _round(
@@ -96,16 +99,11 @@ def _round(
     loop: Loop,
     told: Told,
     parts: tuple[list[Change], float, bool],
-    *,
-    scratch: bool,
 ) -> list[Any]:
     changed, step, paused = parts
     _apply(changed, cluster)
     here.pass_time(step)
     here.paused = "a person paused drains" if paused else ""
-    if scratch:
-        cluster.snapshot.invalidate()
-        cluster.snapshot.changes += 1
     outcome = loop.round()
     return [outcome, *told.after_round()]
 
@@ -118,10 +116,19 @@ def _apply(changed: Sequence[Change], cluster: ChangingCluster) -> None:
 @settings(max_examples=60)
 @given(STORIES)
 def test_each_round_publishes_what_a_round_from_scratch_does(story: Story) -> None:
-    reused = _published(story, scratch=False)
+    reused = _published(story)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(single_plans, "_same", lambda planning, _: planning)
-        assert _published(story, scratch=True) == reused
+        patch.setattr(OncePerChange, "of", _computed)
+        patch.setattr(ClusterView, "_planner", property(_new_planner))
+        assert _published(story) == reused
+
+
+def _computed(value: OncePerChange[Any], snapshot: Snapshot) -> Any:
+    return value._compute(snapshot)
+
+
+def _new_planner(view: ClusterView) -> Planner:
+    return Planner(view._state.snapshot(), view._policy)
 
 
 def test_a_still_cluster_is_planned_once() -> None:

@@ -19,7 +19,7 @@ from rescheduler.observe.events import (
     Tainted,
     Waiting,
 )
-from rescheduler.observe.prepared_pages import METRICS_SECONDS, PreparedPages
+from rescheduler.observe.prepared_pages import PREPARED_SECONDS, PreparedPages
 from rescheduler.observe.status import Board, Status
 from rescheduler.observe.status_json import StatusJson, as_json
 from rescheduler.observe.status_page import StatusPage
@@ -92,9 +92,9 @@ def test_metrics_are_rendered_on_request_if_no_round_has_ended_for_long() -> Non
     site = Site()
     site.scrape()
     site.gauge.set(7)
-    site.clock.seconds = METRICS_SECONDS - 0.1
+    site.clock.seconds = PREPARED_SECONDS - 0.1
     assert "value 0.0" in site.scrape()
-    site.clock.seconds = METRICS_SECONDS
+    site.clock.seconds = PREPARED_SECONDS
     assert "value 7.0" in site.scrape()
 
 
@@ -108,8 +108,10 @@ def test_metrics_follow_a_drain_every_second() -> None:
         site.tell(Tainted(OD))
     assert (site.scrapes.count, "value 4.0" in site.scrape()) == (3, True)
     site.clock.seconds = 9
-    site.tell(ended(), Tainted(OD))
-    assert site.scrapes.count == 3
+    site.tell(ended(), ROUND_ENDED)
+    site.clock.seconds = 15
+    site.tell(Held(Waiting.DRAIN_DELAY, "wait"))
+    assert site.scrapes.count == 5
 
 
 def test_pages_that_nobody_requests_any_more_are_not_prepared() -> None:
@@ -138,6 +140,19 @@ def test_a_requested_status_page_is_prepared_for_a_new_plan(page: Callable[[Prep
     prepared = page(site.pages)
     assert isinstance(prepared, tuple)
     assert b"od-2" in prepared[0]
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_a_status_page_is_that_of_the_last_round_except_during_a_drain(page: Callable[[PreparedPages], object]) -> None:
+    site = Site()
+    page(site.pages)
+    site.tell(planned(PLAN), ROUND_ENDED)
+    prepared = page(site.pages)
+    site.clock.seconds = 5
+    site.tell(Held(Waiting.DRAIN_DELAY, "wait"))
+    assert page(site.pages) is prepared
+    site.tell(DrainStarted(OD, PLAN))
+    assert page(site.pages) is None
 
 
 FACTS = {"od-1": NodeFacts("od-1", False, "m5", "a", 4000, 2**34, 1000, 2**30, "2026-01-01T11:00:00Z")}

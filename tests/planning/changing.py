@@ -102,13 +102,22 @@ _ANNOTATIONS = st.one_of(
 
 
 def _pod(
-    name: str, on: str, annotations: dict[str, str], ready: float | None, deleted: float | None, more: Manifest
+    name: str,
+    on: str,
+    annotations: dict[str, str],
+    ready: float | None,
+    deleted: float | None,
+    more: Manifest,
+    again: bool,
 ) -> Manifest:
     fields = dict(more)
     if deleted is not None:
         fields["deleted"] = stamp(deleted)
     kind = "Job" if name.startswith("job") else "ReplicaSet"
-    return pod(name, on, owner=kind, annotations=annotations, status=_status(ready), created=stamp(-400), **fields)
+    built = pod(name, on, owner=kind, annotations=annotations, status=_status(ready), created=stamp(-400), **fields)
+    if again:  # another pod with the same name
+        built["metadata"]["uid"] += "-again"
+    return built
 
 
 _PLACES = st.sampled_from((*ON_DEMAND_NODES, *ON_DEMAND_NODES, *SPOT_NODES, ""))
@@ -125,7 +134,14 @@ _RULES = st.sampled_from(
 )
 _NO_TIME: st.SearchStrategy[float | None] = st.none()
 pods = st.builds(
-    _pod, st.sampled_from(PODS), _PLACES, _ANNOTATIONS, _NO_TIME | _MOMENTS, _NO_TIME | _NO_TIME | _MOMENTS, _RULES
+    _pod,
+    st.sampled_from(PODS),
+    _PLACES,
+    _ANNOTATIONS,
+    _NO_TIME | _MOMENTS,
+    _NO_TIME | _NO_TIME | _MOMENTS,
+    _RULES,
+    st.booleans(),
 )
 _NODES = st.builds(
     lambda name, period, cordoned: node(

@@ -194,6 +194,24 @@ def test_a_planning_is_the_same_object_while_nothing_changes() -> None:
     assert planner.first_plan(early) is planner.first_plan(late)
 
 
+def test_a_pod_with_the_name_of_another_one_is_another_pod() -> None:
+    cluster = cluster_of(*THREE)
+    planner = Planner(cluster.snapshot, Policy())
+    again = pod("web-1", "od-1")
+    again["metadata"]["uid"] = "another"
+    uids = [_moved(planner)]
+    cluster.put(again)
+    uids.append(_moved(planner))
+    assert uids == ["uid-web-1", "another"]
+
+
+def _moved(planner: Planner) -> str:
+    """Return the UID of the pod that leaves od-1."""
+    plans = {plan.node: plan for plan in planner.plan_each(Circumstances(at(0))).plans}
+    [placement] = plans["od-1"].placements
+    return placement.pod.uid
+
+
 def _ends(manifest: dict[str, Any], seconds: float) -> tuple[dict[str, Any], datetime]:
     return manifest, at(seconds)
 
