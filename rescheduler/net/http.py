@@ -229,7 +229,7 @@ class JsonClient:
 
 
 def _may_be_carried_out(error: BackendUnavailable) -> bool:
-    """Tell whether the system may have carried out the request, or may still do so."""
+    """Return whether the system may have carried out the request, or may still do so."""
     return not (isinstance(error, ServerFault) and error.of_the_system)
 
 

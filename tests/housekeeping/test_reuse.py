@@ -48,7 +48,7 @@ STORIES = st.builds(
 )
 
 
-class Told:
+class Published:
     """The listeners of a daemon, and everything that they publish."""
 
     def __init__(self, here: LoopWorld) -> None:
@@ -81,12 +81,12 @@ def _without_seconds(event: Event) -> Event:
 
 
 def _published(story: Story, *, scratch: bool) -> list[list[Any]]:
-    """Return what each round of a daemon publishes. From *scratch*, nothing computed by an earlier round is valid."""
+    """Return the output of each round of a daemon. From *scratch*, nothing computed by an earlier round is valid."""
     with world() as here:
         cluster = ChangingCluster()
         here.cluster = cluster.snapshot
         _apply(story.pods, cluster)
-        loop, told = here.loop(dry_run=story.dry_run, soft_taint=story.soft_taint), Told(here)
+        loop, told = here.loop(dry_run=story.dry_run, soft_taint=story.soft_taint), Published(here)
         return [_round(here, cluster, loop, told, parts, scratch=scratch) for parts in story.rounds]
 
 
@@ -94,7 +94,7 @@ def _round(
     here: LoopWorld,
     cluster: ChangingCluster,
     loop: Loop,
-    told: Told,
+    told: Published,
     parts: tuple[list[Change], float, bool],
     *,
     scratch: bool,
@@ -124,7 +124,7 @@ def test_each_round_publishes_what_a_round_from_scratch_does(story: Story) -> No
         assert _published(story, scratch=True) == reused
 
 
-def test_a_still_cluster_is_planned_once() -> None:
+def test_an_unchanged_cluster_is_planned_once() -> None:
     with world() as here:
         here.cluster = ChangingCluster().snapshot
         loop = here.loop(dry_run=True)
