@@ -208,7 +208,7 @@ class Snapshot(TrialState):
 
 
 def _placed_alike(before: Pod, now: Pod) -> bool:
-    """Return whether the pod is the same as *before* for all filters, and for the counts of its controller's pods."""
+    """Return whether the pod equals *before* for all filters, and for the counts of its controller's pods."""
     return (before.node_name, before.cls, before.added_labels, before.load, before.uid, before.owner) == (
         now.node_name,
         now.cls,

@@ -89,7 +89,7 @@ class KubeEvents:
                 pass  # does not concern a single node or pod
 
     def _planned(self, event: Planned) -> None:
-        """Report the blocked nodes, unless this is the last planning again."""
+        """Report the blocked nodes, unless this planning was the last one reported."""
         last = self._last
         if last is None or last[0] is not event.planning or last[1] is not event.nodes:
             self._last = event.planning, event.nodes

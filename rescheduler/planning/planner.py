@@ -189,7 +189,7 @@ class Planner:
     def _place_victims(
         self, victims: Selection, examined: dict[str, Examined], attempt: Attempt, effort: Effort, *, placed: bool
     ) -> list[Verdict]:
-        """Place the pods of all *victims*, unless they are *placed*, then compute why every other node is rejected.
+        """Place the pods of all *victims*, unless they are *placed*. Then compute why every other node is rejected.
 
         *effort* limits the forecasts, which need the state before each drain: none are possible if pods are placed.
         """

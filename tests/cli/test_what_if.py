@@ -193,7 +193,7 @@ NAMESPACES: dict[tuple[str, ...], list[str]] = {
 
 
 @pytest.mark.parametrize("changes", NAMESPACES, ids=" + ".join)
-def test_the_settings_of_namespaces(
+def test_settings_of_namespaces_limit_the_drainable_nodes(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, changes: tuple[str, ...]
 ) -> None:
     labelled = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "web"}}}

@@ -1,4 +1,4 @@
-"""``pause``, ``resume`` and ``status`` where they meet a real API server that refuses, lacks or changes things."""
+"""``pause``, ``resume`` and ``status`` on a real API server: missing permissions and objects, concurrent changes."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ def cluster_without_lease(cluster: ControlPlane) -> Iterator[ControlPlane]:
 
 
 class PauseCommands:
-    """Runs commands for an installation of its own, and returns exit code, output and error."""
+    """Runs commands for a separate installation, and returns exit code, output and error."""
 
     def __init__(self, cluster: ControlPlane) -> None:
         self._cluster = cluster
@@ -143,7 +143,7 @@ def test_an_unreachable_server(run: PauseCommands, tmp_path: Path) -> None:
 
 
 def test_commands_at_the_same_time(cluster: ControlPlane, run: PauseCommands) -> None:
-    """Each of them changes the Lease that it has read, or reads it again."""
+    """Each command changes the Lease that it has read, or reads it again."""
     lease(cluster, labels={"kept": "yes"}, annotations={"kept": "yes"})
     reasons = [f"reason {number}" for number in range(4)]
     with ThreadPoolExecutor(len(reasons)) as pool:

@@ -34,7 +34,7 @@ class PriceClock(SystemClock):
 
 
 class LaterExecutor(Executor):
-    """Runs its tasks when it is told to."""
+    """An executor that runs its tasks when the test requests it."""
 
     def __init__(self) -> None:
         self.tasks: list[Callable[[], None]] = []
@@ -57,7 +57,7 @@ class LaterExecutor(Executor):
 
 
 class Prices:
-    """The listener with a status page, and what it asked the provider for."""
+    """The listener with a status page, and its queries to the provider."""
 
     def __init__(self, known: dict[str, Decimal]) -> None:
         self.known = known

@@ -1,4 +1,4 @@
-"""The programs behind ``make scale`` on a small cluster: what is measured there, works. Nothing is timed."""
+"""The programs behind ``make scale`` on a small cluster: everything that they measure works. Nothing is timed."""
 
 from collections.abc import Iterator
 from pathlib import Path
