@@ -264,8 +264,8 @@ def command(
 ) -> int:
     """Drain on-demand nodes, round by round.
 
-    In each round, the on-demand node with the least requested CPU whose pods may all be evicted and all fit on spot
-    nodes is drained, a few pods at a time. The drain succeeds when its pods run again elsewhere; then the drain
+    In each round, the first on-demand node (see --drain-order) whose pods may all be evicted and all fit on spot nodes
+    is drained, a few pods at a time. The drain succeeds when its pods run again elsewhere; then the drain
     delay starts. After a failed drain the node is schedulable again. No node is drained while replacement pods of
     an earlier drain are missing, or while pending pods wait for room on spot nodes.
 

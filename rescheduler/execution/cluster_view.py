@@ -25,7 +25,7 @@ from rescheduler.planning.original import Kept, kept_by_guards
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.prices import NodeFacts, node_facts
+from rescheduler.planning.prices import NodeFacts, PriceList, node_facts
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)
@@ -55,6 +55,7 @@ class ClusterView:
         self.vetoes: Mapping[str, tuple[Blocker, ...]] = {}  #: reasons against drains besides the watched state
         self.removed: frozenset[str] = frozenset()  #: nodes whose machines are terminating or gone
         self.ending: frozenset[str] = frozenset()  #: nodes that will be reclaimed soon
+        self.prices = PriceList()  #: for the drain order ``cost``
         self._state = state
         self._policy = policy
         self._clock = clock
@@ -250,7 +251,9 @@ class ClusterView:
         written = intents(self._state.snapshot().nodes)
         ordered = self.removed | {name for name, intent in written.items() if intent.step is Step.REMOVING}
         vetoes = {**self.vetoes, **vetoes_of_others(written, self._identity, now)}
-        return Circumstances(now, self._cooling(), self._holder, self._own_node, ordered, self.ending, vetoes)
+        return Circumstances(
+            now, self._cooling(), self._holder, self._own_node, ordered, self.ending, vetoes, prices=self.prices
+        )
 
 
 def _is_settling(pod: Pod, young: datetime) -> bool:

@@ -34,6 +34,7 @@ from rescheduler.housekeeping.daemon_parts import (
     new_health,
     new_history,
     new_lease_reader,
+    new_price_refresh,
     new_writer,
 )
 from rescheduler.housekeeping.daemon_state import DaemonState
@@ -172,6 +173,7 @@ def _assemble(
         SpotWatch(running.timing.spot_settle),
         lambda: rights.why() or lease_unread(run_state),
         new_bookkeeping(writer, view, pricing, report, run_state, running, clock),
+        new_price_refresh(policy, view, pricing, running, clock),
     )
     return Loop(view, actors, knowledge, run_state, _mode(policy, running), clock, report)
 

@@ -1,5 +1,6 @@
 """The parts of the daemon, created from its settings."""
 
+from collections.abc import Callable
 from typing import Final
 
 from rescheduler.clock import Clock
@@ -10,6 +11,7 @@ from rescheduler.execution.watched_state import unfit
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.daemon_state import DaemonState
 from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.housekeeping.order_prices import OrderPrices
 from rescheduler.kube.client import Client
 from rescheduler.kube.elector import Elector
 from rescheduler.kube.guard import ReadOnly
@@ -25,6 +27,7 @@ from rescheduler.kube.rights import (
 from rescheduler.kube.state import ClusterState
 from rescheduler.observe.events import Report
 from rescheduler.observe.health import Health
+from rescheduler.planning.policy import DrainOrder, Policy
 from rescheduler.settings import Running
 
 #: How long a drain waits for its machine to terminate before the next drain may start; longer with ``--once``.
@@ -53,6 +56,15 @@ def new_bookkeeping(
         return NoBookkeeping()
     store = MemoryStore(writer, running.namespace, running.savings_name, key=SAVINGS_KEY)
     return Bookkeeping(store, view, pricing, clock, report, lambda: run_state.leading)
+
+
+def new_price_refresh(
+    policy: Policy, view: ClusterView, pricing: Pricing, running: Running, clock: Clock
+) -> Callable[[], None]:
+    """Return what keeps the prices for the drain order up to date. A dry run does not ask the provider for prices."""
+    if policy.drain_order is not DrainOrder.COST:
+        return lambda: None
+    return OrderPrices(view, Pricing(pricing.prices) if running.dry_run else pricing, clock).refresh
 
 
 def new_lease_reader(client: Client, run_state: DaemonState, running: Running, clock: Clock) -> LeaseReader:

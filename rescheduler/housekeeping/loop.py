@@ -79,6 +79,7 @@ class Loop:
         self._landings = knowledge.landings
         self._missing_rights = knowledge.missing_rights
         self._savings = knowledge.savings
+        self._refresh_prices = knowledge.refresh_prices
         self._run_state = run_state
         self._timing = mode.timing
         self._dry_run = mode.dry_run
@@ -197,6 +198,7 @@ class Loop:
             if self._minimum and not self._dry_run:
                 on_demand = self._view.node_infos().on_demand.values()
                 self._view.removed = self._drainer.ending(info.node for info in on_demand)
+            self._refresh_prices()
             plan = self._plans.first(complete=self._dry_run)
             if plan is None or self._dry_run:
                 return RoundOutcome.IDLE

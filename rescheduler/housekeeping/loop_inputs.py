@@ -77,3 +77,4 @@ class Knowledge:
     spot_watch: SpotWatch
     missing_rights: Callable[[], str] = str  #: returns a message; "" if none is missing
     savings: NoBookkeeping = field(default_factory=NoBookkeeping)
+    refresh_prices: Callable[[], None] = lambda: None  #: for the drain order

@@ -21,7 +21,8 @@ from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.packing import Effort, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound, new_round
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.search import Search, Selection
+from rescheduler.planning.search import Search
+from rescheduler.planning.selection import Selection
 from rescheduler.planning.verdicts import (
     Attempt,
     Examined,

@@ -1,7 +1,7 @@
 """The inputs that the verdicts on all nodes share, while neither the snapshot nor the circumstances change."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from predicates.objects import Namespace, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.candidates import Groups, groups
+from rescheduler.planning.drain_order import in_drain_order
 from rescheduler.planning.drainability import Context
 from rescheduler.planning.forecast import Forecaster
 from rescheduler.planning.minimum import Minimum, minimum
@@ -68,6 +69,7 @@ def new_round(
     node_groups = groups(snapshot, policy, circumstances.ending | left_out.nodes)
     spot = np.zeros(len(snapshot.nodes), np.bool_)
     spot[node_groups.spot_rows] = True
+    on_demand = in_drain_order(node_groups.on_demand, snapshot, policy, circumstances)
     counts = OwnerCounts(snapshot, frozenset(snapshot.nodes.names[row] for row in node_groups.spot_rows))
 
     def namespace_labels(name: str) -> Mapping[str, str]:
@@ -77,7 +79,7 @@ def new_round(
     return PlanningRound(
         snapshot=snapshot,
         policy=policy,
-        groups=node_groups,
+        groups=replace(node_groups, on_demand=on_demand),
         room=Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot)),
         context=Context(policy, circumstances.now, budgets.guards, namespace_labels=namespace_labels, counts=counts),
         circumstances=circumstances,

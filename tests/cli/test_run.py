@@ -15,7 +15,7 @@ from rescheduler.planning.drain_windows import parse_window
 from rescheduler.planning.namespaces import namespace_scope
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.original import original_policy
-from rescheduler.planning.policy import MoveJobs, Policy
+from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy
 from rescheduler.settings import (
     JSON,
     PROTOBUF,
@@ -113,6 +113,11 @@ CASES: dict[str, tuple[str, int, Any]] = {
         "--planning-timeout=500ms --min-on-demand-nodes=3 --allow-fragile-plans",
         1,
         Policy(planning_timeout=0.5, min_on_demand_nodes=3, allow_fragile_plans=True),
+    ),
+    "an order": (
+        "--drain-order=cost --max-node-age=720h",
+        1,
+        Policy(drain_order=DrainOrder.COST, max_node_age=30 * 24 * 3600.0),
     ),
     "Jobs": ("--move-jobs=never", 1, Policy(move_jobs=MoveJobs.NEVER)),
     "the control plane": ("--allow-control-plane", 1, Policy(allow_control_plane=True)),

@@ -55,6 +55,7 @@ FORMS: dict[tuple[str, ...], list[str]] = {
     ("unpin default/replicaset/cache", "min-on-demand-nodes=2"): [],
     ("spot-node-label=none",): [],
     ("move-jobs=never", "planning-timeout=1s", "scheduler-name=*"): [],
+    ("drain-order=age", "max-node-age=720h", "unpin default/replicaset/cache"): ["od-2"],
     ("unpin default/ReplicaSet/cache", "lose-spot zone=a"): [],
     ("unpin default/replicaset/cache", "lose-spot zone=a", "add-spot 1 like s-b"): ["od-2"],
     ("unpin default/replicaset/cache", "lose-spot node=s-a", "add-spot 2 cpu=1500m,memory=4Gi,pods=5"): ["od-2"],

@@ -180,6 +180,7 @@ _DURATIONS: Final = (
     "run --return-wait-max",
     "run --spot-settle",
     "plan --planning-timeout",
+    "run --max-node-age",
     "liqo discovery --expire-after",
     "liqo node-manager --liqoctl-timeout",
 )
