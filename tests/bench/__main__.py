@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from tests.bench import freed, pages, planning, plugins, proxying, reading, starting, topology
+from tests.bench import freed, pages, planning, plugins, proxying, reading, room, starting, topology
 from tests.bench.result import Result, markdown
 
 KEPT: Final = Path(__file__).with_name("results.md")
@@ -16,6 +16,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "planning": planning.run,
     "reading": lambda: reading.run(times=1),
     "freed": freed.run,
+    "room": room.run,
     "proxying": proxying.run,
     "starting": starting.run,
     "pages": pages.run,
