@@ -21,7 +21,7 @@ from rescheduler.draining.following import READ_INTERVAL, due, failure, follow, 
 from rescheduler.draining.preparing import controllers_of, count
 from rescheduler.draining.retrying import again_later, requesting, sooner
 from rescheduler.draining.state import Drain, Failure, Phase, Result, Why, with_victim, without
-from rescheduler.draining.vacating import asked_again, overdue
+from rescheduler.draining.vacating import asked_again, placeholder_overdue
 from rescheduler.draining.victims import Victim
 from rescheduler.draining.waves import next_step
 from rescheduler.planning.outcome import PodRef
@@ -186,7 +186,7 @@ def _overdue(drain: Drain, now: float) -> Failure | None:
     if overdue:
         why = f"{_pods(overdue)} did not terminate within the grace period and {drain.limits.headroom:g} s"
         return Failure(Why.TERMINATION_TIMEOUT, why, tuple(victim.pod for victim in overdue))
-    if (late := overdue(drain, now)) is not None:
+    if (late := placeholder_overdue(drain, now)) is not None:
         return late
     refused = [victim for victim in drain.victims.values() if not victim.accepted and now >= victim.ask_until]
     if refused:

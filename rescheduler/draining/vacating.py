@@ -29,12 +29,14 @@ def request(victim: Victim) -> Evict | DeletePlaceholder:
 
 def asked_again(drain: Drain, event: Seen, now: float) -> Result:
     """Evict the pods whose placeholders are gone, and send again the requests that are due."""
-    freed = []
-    for uid, victim in drain.victims.items():
-        if victim.placeholder is not None and uid not in event.placeholders:
-            freed.append(first_request(replace(drain, placeholders={}), replace(victim, refusals=0), now))
+    ask_until = now + drain.limits.eviction
+    freed = [
+        replace(victim, placeholder=None, ask_at=None, ask_until=ask_until, refusals=0, last_rejection="")
+        for uid, victim in drain.victims.items()
+        if victim.placeholder is not None and uid not in event.placeholders
+    ]
     for victim in freed:
-        drain = with_victim(drain, replace(victim, ask_at=None, last_rejection=""))
+        drain = with_victim(drain, victim)
     drain, due = requesting_again(drain, now)
     return drain, tuple(request(victim) for victim in (*freed, *due))
 
@@ -57,7 +59,7 @@ def placeholder_not_deleted(drain: Drain, event: PlaceholderNotDeleted, now: flo
     return again_later(drain, event.uid, event.why, None, now), ()
 
 
-def overdue(drain: Drain, now: float) -> Failure | None:
+def placeholder_overdue(drain: Drain, now: float) -> Failure | None:
     """Return the failure of a placeholder that is not gone in time, or None."""
     late = [each for each in drain.victims.values() if each.placeholder is not None and now >= each.ask_until]
     if not late:

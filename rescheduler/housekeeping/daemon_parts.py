@@ -6,10 +6,14 @@ from rescheduler.clock import Clock
 from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
 from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.context import DrainContext
 from rescheduler.execution.watched_state import unfit
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
+from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.daemon_state import DaemonState
 from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
+from rescheduler.housekeeping.room import NoRoom, Room
 from rescheduler.kube.client import Client
 from rescheduler.kube.elector import Elector
 from rescheduler.kube.guard import ReadOnly
@@ -25,6 +29,7 @@ from rescheduler.kube.rights import (
 from rescheduler.kube.state import ClusterState
 from rescheduler.observe.events import Report
 from rescheduler.observe.health import Health
+from rescheduler.planning.prices import PriceList
 from rescheduler.settings import Running
 
 #: How long a drain waits for its machine to terminate before the next drain may start; longer with ``--once``.
@@ -53,6 +58,22 @@ def new_bookkeeping(
         return NoBookkeeping()
     store = MemoryStore(writer, running.namespace, running.savings_name, key=SAVINGS_KEY)
     return Bookkeeping(store, view, pricing, clock, report, lambda: run_state.leading)
+
+
+def new_room(
+    access: DrainContext,
+    view: ClusterView,
+    history: DrainHistory,
+    candidates: Candidates,
+    running: Running,
+    prices: PriceList,
+    report: Report,
+) -> NoRoom:
+    """Return the orders of spot room. If none are wanted, it only removes placeholders that are left."""
+    if running.dry_run:
+        return NoRoom()
+    writes = PlaceholderWrites(access.placeholders, view, running.room, running.identity, access.clock, report)
+    return Room(writes, view, history, candidates, running.room, prices, access.clock, report)
 
 
 def new_lease_reader(client: Client, run_state: DaemonState, running: Running, clock: Clock) -> LeaseReader:

@@ -31,8 +31,6 @@ from rescheduler.planning.room.placeholders import annotations_for, name_for
 PRIORITY_CLASS: Final = "spot-rescheduler-room"
 PRIORITY: Final = -5
 
-DEFAULT_IMAGE: Final = "registry.k8s.io/pause:3.10"
-
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
@@ -48,8 +46,8 @@ class OrderTerms:
     until: datetime  #: when the order times out
     node_uid: str  #: of the node that is to be drained
     namespace_uid: str  #: of the placeholders' namespace, which owns them
-    image: str = DEFAULT_IMAGE
-    life: int = 3 * 60 * 60  #: seconds after which the kubelet ends a placeholder that nobody deleted
+    image: str
+    life: int  #: seconds after which the kubelet ends a placeholder that nobody deleted
 
 
 def why_not_served(pod: PodClass) -> str:

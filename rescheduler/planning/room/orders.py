@@ -23,6 +23,9 @@ from rescheduler.planning.room.worth import Worth, worth
 MOST_ADDED: Final = 20
 
 
+_ABOUT_ROOM: Final = frozenset({Reason.NO_ROOM, Reason.NO_SPOT_CAPACITY})
+
+
 @dataclass(frozen=True, slots=True)
 class RoomOrder:
     """New spot nodes for the pods of an on-demand node."""
@@ -46,7 +49,7 @@ class NotOrdered:
 def candidates(verdicts: Iterable[Verdict]) -> list[str]:
     """Return the nodes of *verdicts* whose only obstacle is room on spot nodes, in their order."""
     rejected = (verdict for verdict in verdicts if isinstance(verdict, Rejected))
-    return [each.node for each in rejected if all(blocker.reason is Reason.NO_ROOM for blocker in each.blockers)]
+    return [each.node for each in rejected if {blocker.reason for blocker in each.blockers} <= _ABOUT_ROOM]
 
 
 class RoomSearch:
