@@ -12,6 +12,7 @@ import numpy as np
 
 from predicates.changes import affected_node, same_content
 from predicates.objects import Node, Object, Pod, PodClass
+from predicates.placeholders import is_placeholder
 from predicates.trials import DRAIN_TAINT, Trial, TrialState
 from predicates.unreadable import Unreadable
 
@@ -33,6 +34,7 @@ class Snapshot(TrialState):
         super().__init__()
         self.pods: dict[str, Pod] = {}  #: by ``namespace/name``; without finished pods
         self.pods_on: defaultdict[str, dict[str, Pod]] = defaultdict(dict)  #: by node name; "" for unbound pods
+        self.placeholders: dict[str, Pod] = {}  #: by ``namespace/name``; they are not in ``pods`` and use no resources
         self.objects: defaultdict[str, dict[str, Object]] = defaultdict(dict)  #: other kinds, by kind and key
         self.versions: defaultdict[str, int] = defaultdict(int)  #: by kind, except pods and nodes: number of changes
         self.generation = 0  #: incremented when pod classes are dropped
@@ -102,7 +104,7 @@ class Snapshot(TrialState):
 
     def _keys(self, kind: str) -> Iterable[str]:
         if kind == "Pod":
-            return self.pods
+            return [*self.pods, *self.placeholders]
         return self.nodes.row if kind == "Node" else self.objects[kind]
 
     def _put_pod(self, pod: Pod) -> None:
@@ -110,6 +112,11 @@ class Snapshot(TrialState):
         before = self.pods.get(key)
         if before == pod:
             return
+        if is_placeholder(pod):
+            self._drop_pod(key)
+            self.placeholders[key] = pod
+            return
+        self.placeholders.pop(key, None)
         if pod.finished:
             self._drop_pod(key)
             return
@@ -129,6 +136,9 @@ class Snapshot(TrialState):
         """Add the first pods in bulk: requests are subtracted per class, and there are no indexes to notify."""
         resizing = []
         for key, pod in pods.items():
+            if is_placeholder(pod):
+                self.placeholders[key] = pod
+                continue
             if pod.finished:
                 continue
             effects = self._effects_of(pod.cls)
@@ -147,6 +157,7 @@ class Snapshot(TrialState):
             self._account(pod, row, +1)
 
     def _drop_pod(self, key: str) -> None:
+        self.placeholders.pop(key, None)
         if (pod := self.pods.pop(key, None)) is None:
             return
         del self.pods_on[pod.node_name][key]

@@ -24,6 +24,7 @@ from rescheduler.cli.options import (
     soft_taint_option,
 )
 from rescheduler.cli.prices import price_options
+from rescheduler.cli.room_options import room_options
 from rescheduler.errors import UsageError
 from rescheduler.planning.drain_windows import DrainWindow, parse_window
 from rescheduler.planning.policy import Policy
@@ -206,6 +207,7 @@ def ignored_options(command: Any) -> Any:
     "is finished. Default: always.",
 )
 @price_options
+@room_options
 @Option("--dry-run", Bool(), default=False, help="Only plan and report: nothing in the cluster is changed.")
 @Option(
     "--once",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from rescheduler.draining import exits
-from rescheduler.draining.actions import Action, Evict, LookAgain, PlanAgain
+from rescheduler.draining.actions import Action, LookAgain, PlanAgain
 from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
@@ -19,8 +19,9 @@ from rescheduler.draining.events import (
 )
 from rescheduler.draining.following import READ_INTERVAL, due, failure, follow, merged_states, read_interval
 from rescheduler.draining.preparing import controllers_of, count
-from rescheduler.draining.retrying import again_later, requesting, requesting_again, sooner
+from rescheduler.draining.retrying import again_later, requesting, sooner
 from rescheduler.draining.state import Drain, Failure, Phase, Result, Why, with_victim, without
+from rescheduler.draining.vacating import asked_again, placeholder_overdue
 from rescheduler.draining.victims import Victim
 from rescheduler.draining.waves import next_step
 from rescheduler.planning.outcome import PodRef
@@ -94,7 +95,7 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
         drain = sooner(_without_gone(drain, frozenset(gone)), now)
     if _is_orphaned(drain):
         return _count_again(drain, now)
-    drain = follow(replace(drain, replicas=event.replicas), now)
+    drain = follow(replace(drain, replicas=event.replicas, placeholders=event.placeholders), now)
     if event.joined and drain.evicted_all:
         return exits.hand_over(drain, event.joined, now)
     if (failed := _overdue(drain, now) or failure(drain, now)) is not None:
@@ -120,7 +121,7 @@ def _continued(drain: Drain, event: Seen, now: float) -> Result:
         return _landed(drain, now)
     if event.joined:
         return drain, reading
-    drain, again = (drain, ()) if event.lost else _ask_again(drain, now)
+    drain, again = (drain, ()) if event.lost else asked_again(drain, event, now)
     drain, step = _step(drain, lost=event.lost)
     return drain, (*reading, *again, *step)
 
@@ -139,7 +140,7 @@ def _is_orphaned(drain: Drain) -> bool:
 
 def _count_again(drain: Drain, now: float) -> Result:
     """Read the pods' current controllers again, after eviction requests in flight were answered."""
-    if drain.unanswered or drain.step or not drain.reads_again(now, READ_INTERVAL):
+    if drain.unanswered or drain.vacating or drain.step or not drain.reads_again(now, READ_INTERVAL):
         return drain, ()
     return count(drain)
 
@@ -157,11 +158,6 @@ def _read(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
         return drain, ()
     words = any(timers.uncreated is not None for timers in drain.timers.values())
     return replace(drain, read_at=None, asked_at=now), (controllers_of(drain, words=words),)
-
-
-def _ask_again(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
-    drain, due_again = requesting_again(drain, now)
-    return drain, tuple(Evict(victim.pod, victim.grace) for victim in due_again)
 
 
 def _step(drain: Drain, *, lost: str) -> tuple[Drain, tuple[Action, ...]]:
@@ -190,6 +186,8 @@ def _overdue(drain: Drain, now: float) -> Failure | None:
     if overdue:
         why = f"{_pods(overdue)} did not terminate within the grace period and {drain.limits.headroom:g} s"
         return Failure(Why.TERMINATION_TIMEOUT, why, tuple(victim.pod for victim in overdue))
+    if (late := placeholder_overdue(drain, now)) is not None:
+        return late
     refused = [victim for victim in drain.victims.values() if not victim.accepted and now >= victim.ask_until]
     if refused:
         rejection = next((f": {victim.last_rejection}" for victim in refused if victim.last_rejection), "")

@@ -25,6 +25,7 @@ class Limits:
     #: From the end of the grace period until we observe that the pod is gone: kubelet, volumes, watch. The value is
     #: Cluster Autoscaler's.
     headroom: float = 30.0
+    vacating: float = 60.0  #: for the placeholder of a pod to be gone before the pod's eviction
     removal: float = 30.0  #: for the provider to confirm the removal; after that, later rounds ask again
     release: float = 20.0  #: for removing the taint; shorter than the usual time for a process to shut down
     landing: float = 600.0  #: from the last eviction until all owed pods are Ready; 0 means that bound pods are enough
@@ -66,6 +67,7 @@ class Why(enum.StrEnum):
     EVICTION_REFUSED = "eviction-refused"  #: a dry run was rejected; nothing was evicted
     EVICTION_TIMEOUT = "eviction-timeout"
     EVICTION_FAILED = "eviction-failed"
+    PLACEHOLDER_NOT_DELETED = "placeholder-not-deleted"  #: so that its room is not free for the pod
     TERMINATION_TIMEOUT = "termination-timeout"
     REPLACEMENT_REFUSED = "replacement-refused"  #: no replacement pod is created
     REPLACEMENT_UNSCHEDULABLE = "replacement-unschedulable"
@@ -146,6 +148,7 @@ class Drain:
     step_size: Mapping[Controller, int] = field(default_factory=dict)  #: number of pods in a controller's next step
     step: tuple[Victim, ...] = ()  #: the next step, while it is planned again
     looks: int = 0  #: how often pods to move were present when the node was planned again
+    placeholders: Mapping[str, PodRef] = field(default_factory=dict)  #: as last observed; see :class:`Seen`
     last_eviction_at: float | None = None  #: start of the evictions, or the last one that was accepted
     # Replacement pods
     debts: Mapping[Controller, Debt] = field(default_factory=dict)
@@ -212,6 +215,11 @@ class Drain:
     def unanswered(self) -> bool:
         """Return whether an eviction request is in flight."""
         return any(victim.unanswered for victim in self.victims.values())
+
+    @property
+    def vacating(self) -> bool:
+        """Return whether a placeholder is being deleted for an eviction."""
+        return any(victim.placeholder is not None for victim in self.victims.values())
 
     @property
     def landing_seconds(self) -> float | None:

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from rescheduler.draining import exits
-from rescheduler.draining.actions import Evict
 from rescheduler.draining.events import PlannedAgain
 from rescheduler.draining.state import BeforeStep, Drain, Failure, Result, Why
+from rescheduler.draining.vacating import first_request, request
 from rescheduler.draining.victims import Victim, targets
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, Replicas, incur_at_eviction, raised
@@ -52,7 +52,7 @@ def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
         sizes[controller] = 2 * taken if controller in begun else 1
         begun.add(controller)
     before = {each: BeforeStep(now, drain.replicas.get(each, Replicas())) for each in controllers}
-    requested = {victim.pod.uid: replace(victim, ask_until=now + drain.limits.eviction) for victim in step}
+    requested = {victim.pod.uid: first_request(drain, victim, now) for victim in step}
     drain = replace(
         drain,
         debts=_debts(drain, step),
@@ -63,7 +63,7 @@ def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
         step_size=sizes,
         before_step={**drain.before_step, **before},
     )
-    return drain, tuple(Evict(victim.pod, victim.grace) for victim in step)
+    return drain, tuple(request(victim) for victim in requested.values())
 
 
 def _debts(drain: Drain, step: Iterable[Victim]) -> dict[Controller, Debt]:

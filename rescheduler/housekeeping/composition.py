@@ -35,6 +35,7 @@ from rescheduler.housekeeping.daemon_parts import (
     new_history,
     new_lease_reader,
     new_price_refresh,
+    new_room,
     new_writer,
 )
 from rescheduler.housekeeping.daemon_state import DaemonState
@@ -49,6 +50,7 @@ from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.elector import Elector, identity
 from rescheduler.kube.lease_object import LeaseReader
+from rescheduler.kube.placeholder_pods import PlaceholderPods
 from rescheduler.kube.rights import RightsReview
 from rescheduler.kube.state import ClusterState
 from rescheduler.net.server import serving
@@ -158,17 +160,26 @@ def _assemble(
     view = ClusterView(state, policy, clock, holder, running.node_name, history.cooling, running.identity)
     cluster, controllers = KubeCluster(writer), Ownership(ControllerReader(client, clock))
     access = DrainContext(
-        cluster, provider, clock, holder, controllers, running.identity, leads=lambda: run_state.leading
+        cluster,
+        provider,
+        clock,
+        holder,
+        controllers,
+        running.identity,
+        leads=lambda: run_state.leading,
+        placeholders=PlaceholderPods(writer),
     )
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = Drainer(access, view, run_state, threads, drain_limits(running), report, records)
     refusal = drainer.refusal if not running.dry_run else None  # a dry run sends no requests to the provider
     soft_taint = SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint)
-    actors = Actors(drainer, soft_taint, NewNodes(access, report), records)
+    candidates = Candidates(view, controllers, history, policy, clock, refusal)
+    room = new_room(access, view, history, candidates, running, prices, report)
+    actors = Actors(drainer, soft_taint, NewNodes(access, report), records, room)
     pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
     knowledge = Knowledge(
         history,
-        Candidates(view, controllers, history, policy, clock, refusal),
+        candidates,
         Landings(view, controllers, history, report),
         SpotWatch(running.timing.spot_settle),
         lambda: rights.why() or lease_unread(run_state),

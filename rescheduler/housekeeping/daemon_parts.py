@@ -7,11 +7,15 @@ from rescheduler.clock import Clock
 from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
 from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.context import DrainContext
 from rescheduler.execution.watched_state import unfit
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
+from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.daemon_state import DaemonState
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.order_prices import OrderPrices
+from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
+from rescheduler.housekeeping.room import NoRoom, Room
 from rescheduler.kube.client import Client
 from rescheduler.kube.elector import Elector
 from rescheduler.kube.guard import ReadOnly
@@ -28,6 +32,7 @@ from rescheduler.kube.state import ClusterState
 from rescheduler.observe.events import Report
 from rescheduler.observe.health import Health
 from rescheduler.planning.policy import DrainOrder, Policy
+from rescheduler.planning.prices import PriceList
 from rescheduler.settings import Running
 
 #: How long a drain waits for its machine to terminate before the next drain may start; longer with ``--once``.
@@ -65,6 +70,22 @@ def new_price_refresh(
     if policy.drain_order is not DrainOrder.COST:
         return lambda: None
     return OrderPrices(view, Pricing(pricing.prices) if running.dry_run else pricing, clock).refresh
+
+
+def new_room(
+    access: DrainContext,
+    view: ClusterView,
+    history: DrainHistory,
+    candidates: Candidates,
+    running: Running,
+    prices: PriceList,
+    report: Report,
+) -> NoRoom:
+    """Return the orders of spot room. If none are wanted, it only removes placeholders that are left."""
+    if running.dry_run:
+        return NoRoom()
+    writes = PlaceholderWrites(access.placeholders, view, running.room, running.identity, access.clock, report)
+    return Room(writes, view, history, candidates, running.room, prices, access.clock, report)
 
 
 def new_lease_reader(client: Client, run_state: DaemonState, running: Running, clock: Clock) -> LeaseReader:

@@ -136,6 +136,20 @@ class DrainHistory:
     def pods_stayed(self) -> None:
         self._note(returned=Pause())
 
+    def room_failed(self) -> datetime:
+        """Note that no spot nodes came for an order. Return until when no other begins."""
+        now = self._clock.now()
+        longer = self.memory.room.lengthened(now, self._waits.room)
+        self._note(room=longer)
+        return longer.until or now
+
+    def room_succeeded(self) -> None:
+        self._note(room=Pause())
+
+    def room_paused_until(self) -> datetime | None:
+        """Return until when no order of spot room begins, or None."""
+        return self.memory.room.active(self._clock.now())
+
     @property
     def debts(self) -> tuple[OpenDebt, ...]:
         return self.memory.debts

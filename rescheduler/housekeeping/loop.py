@@ -75,6 +75,7 @@ class Loop:
         self._soft_taint = actors.soft_taint
         self._new_nodes = actors.new_nodes
         self._records = actors.records
+        self._room = actors.room
         self._history = knowledge.history
         self._landings = knowledge.landings
         self._missing_rights = knowledge.missing_rights
@@ -91,7 +92,15 @@ class Loop:
         self._observation = ClusterObservation(view, knowledge, self._offers, clock, report)
         self._holds = Holds(view, knowledge.history, run_state, mode, clock, report)
         self._plans = RoundPlans(
-            view, actors.drainer, knowledge.candidates, knowledge.history, self._offers, run_state, clock, report
+            view,
+            actors.drainer,
+            knowledge.candidates,
+            knowledge.history,
+            self._offers,
+            actors.room,
+            run_state,
+            clock,
+            report,
         )
 
     def run(self) -> None:
@@ -161,6 +170,7 @@ class Loop:
                 detail = "an earlier drain was resumed or rolled back, or a new node was cordoned or uncordoned"
                 self._report(Held(Waiting.CLEANING_UP, f"{detail}; the next round plans again"))
                 return RoundOutcome.HELD
+            self._room.keep(paused=paused is not None)
         owed = self._landings.settle()  # also while drains are paused
         held = paused or owed or self._holds.held(settled_at)
         if held is not None:
@@ -199,9 +209,9 @@ class Loop:
                 on_demand = self._view.node_infos().on_demand.values()
                 self._view.removed = self._drainer.ending(info.node for info in on_demand)
             self._refresh_prices()
-            plan = self._plans.first(complete=self._dry_run)
+            plan = self._plans.next(complete=self._dry_run)
             if plan is None or self._dry_run:
-                return RoundOutcome.IDLE
+                return RoundOutcome.IDLE if self._dry_run else self._make_room()
             ending = self._drainer.notices([info.node for info in self._view.node_infos().spot.values()])
         except ProviderSilent as error:
             self._report(Held(Waiting.PROVIDER_SILENT, f"the provider does not respond: {error}"))
@@ -210,8 +220,15 @@ class Loop:
             ends = ", ".join(f"{name} at {end:%Y-%m-%dT%H:%M:%SZ}" for name, end in sorted(ending.items()))
             log.warning("replanned without spot nodes that are about to be reclaimed: %s", ends)
             self._view.ending = frozenset(ending)
-            plan = self._plans.first(complete=self._dry_run)
+            plan = self._plans.next(complete=self._dry_run)
         return RoundOutcome.IDLE if plan is None else self._drain(plan)
+
+    def _make_room(self) -> RoundOutcome:
+        """Order spot room for a node, because none can be drained."""
+        if (held := self._room.make(self._plans.verdicts)) is None:
+            return RoundOutcome.IDLE
+        self._report(held)
+        return RoundOutcome.HELD
 
     def _drain(self, plan: Plan) -> RoundOutcome:
         expected, began = expect(plan, self._view.pods().values()), self._clock.now()
@@ -221,6 +238,7 @@ class Loop:
             return RoundOutcome.HELD  # the node was deleted while it was planned
         if drain.failure is None and drain.evicted and not drain.removed_by:
             self._records.record_landing(compare(expected, self._view.pods().values(), self._view.is_spot))
+        self._room.drained(drain)
         self._record_end(drain, began)
         if drain.failure is None:
             if drain.group is None and (node := self._view.node(drain.node)):

@@ -1,5 +1,6 @@
 """The plans of a round: the one to execute, and those of all nodes for metrics and the status page."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -11,9 +12,11 @@ from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.loop_inputs import LoopState
 from rescheduler.housekeeping.offers import Offers
+from rescheduler.housekeeping.room import NoRoom
 from rescheduler.observe.events import InvolvedNode, Planned, Report, Surveyed
 from rescheduler.planning.candidates import control_plane_label
-from rescheduler.planning.outcome import Plan, Planning
+from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
+from rescheduler.planning.room.progress import OrderState
 
 #: While no drain may start, nodes are planned this often for metrics and the status page.
 SURVEY: Final = timedelta(minutes=1)
@@ -32,6 +35,7 @@ class RoundPlans:
         candidates: Candidates,
         history: DrainHistory,
         offers: Offers,
+        room: NoRoom,
         run_state: LoopState,
         clock: Clock,
         report: Report,
@@ -41,6 +45,8 @@ class RoundPlans:
         self._candidates = candidates
         self._history = history
         self._offers = offers
+        self._room = room
+        self.verdicts: tuple[Verdict, ...] = ()  #: of the last plan of all nodes or of the first that can be drained
         self._run_state = run_state
         self._clock = clock
         self._report = report
@@ -66,6 +72,17 @@ class RoundPlans:
             finally:
                 self._history.forget()
 
+    def next(self, *, complete: bool) -> Plan | None:
+        """Return the plan to execute, or None: that of the node with an open order of spot room, or the first."""
+        order = self._room.order
+        if order is None:
+            return self.first(complete=complete)
+        self.survey()
+        if order.state is not OrderState.READY:
+            return None
+        verdict = self._view.plan_alone(order.node)
+        return None if isinstance(verdict, Rejected) or self._candidates.judge(verdict) else verdict
+
     def first(self, *, complete: bool) -> Plan | None:
         """Return the first plan that also passes the checks of its provider and controllers, or None.
 
@@ -80,6 +97,7 @@ class RoundPlans:
             self._run_state.beat()
             self._view.vetoes = self._candidates.vetoes()
             plan, judged = None, self._planned(complete=complete)
+        self.verdicts = judged.planning.verdicts
         self._history.save()
         self._report_plan(judged)
         return plan
@@ -102,11 +120,18 @@ class RoundPlans:
         started, before = self._clock.monotonic(), self._view.nodes()
         planning = self._view.plan_each() if complete else self._view.first_plan(take_empty=self._is_offered)
         seconds = self._clock.monotonic() - started
+        planning = replace(planning, verdicts=tuple(map(self._with_unmet, planning.verdicts)))
         # Nodes may be added or deleted while planning.
         nodes = {name: _ref(node) for name, node in (before | self._view.nodes()).items()}
         judged = {verdict.node: nodes[verdict.node] for verdict in planning.verdicts}
         facts = self._view.facts_of(judged)
         return Planned(self._clock.now(), planning, judged, seconds, _all_judged(planning), facts)
+
+    def _with_unmet(self, verdict: Verdict) -> Verdict:
+        """Add why no room could be made for a node."""
+        if isinstance(verdict, Plan) or (unmet := self._room.unmet(verdict.node)) is None:
+            return verdict
+        return Rejected(verdict.node, (unmet, *verdict.blockers))
 
     def _report_plan(self, judged: Planned) -> None:
         if judged.complete:

@@ -51,6 +51,8 @@ class Waiting(enum.StrEnum):
     FAILURE_PAUSE = "failure-pause"
     PAUSED = "paused"
     OUTSIDE_DRAIN_WINDOW = "outside-drain-window"
+    MAKING_ROOM = "making-room"
+    NO_SPOT_CAPACITY = "no-spot-capacity"
 
 
 class ErrorKind(enum.StrEnum):
@@ -283,6 +285,46 @@ class Swept:
     done: Sweep
 
 
+class RoomEnding(enum.StrEnum):
+    """The end of an order of spot room; a metric label."""
+
+    FILLED = "filled"  #: the node was drained
+    DRAIN_FAILED = "drain-failed"
+    TIMED_OUT = "timed-out"  #: placeholders did not run on spot nodes in time
+    UNUSED = "unused"  #: they ran, but the node could not be drained in time
+    WITHDRAWN = "withdrawn"  #: drains are paused, or the node has no pods to move any more
+    REFUSED = "refused"  #: the API server refuses placeholders
+
+
+@dataclass(frozen=True, slots=True)
+class RoomOrdered:
+    """Placeholders were created for the pods of a node."""
+
+    node: InvolvedNode
+    pods: int
+    nodes: int  #: spot nodes that are expected to come
+    template: str  #: the node that they are expected to resemble
+    worth: str  #: what the order frees and adds
+    until: datetime  #: when placeholders that do not run are removed
+
+
+@dataclass(frozen=True, slots=True)
+class RoomEnded:
+    """An order of spot room has ended; its placeholders are being deleted."""
+
+    node: InvolvedNode
+    ending: RoomEnding
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceholdersObserved:
+    """The number of placeholders has changed."""
+
+    running: int
+    pending: int
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
     """The replacement pods of a drained node, compared with the forecast."""
@@ -319,7 +361,9 @@ class RoundEnded:
 
 #: Events of the process, of rounds and of single nodes.
 ProcessEvent: TypeAlias = Started | LeadershipChanged | PauseChanged | WatchAges | KeptByGuards | SavingsCounted
-RoundEvent: TypeAlias = ProcessEvent | Observed | OwedChanged | Held | Planned | Chosen | Trouble | RoundEnded
+RoundEvent: TypeAlias = (
+    ProcessEvent | Observed | OwedChanged | PlaceholdersObserved | Held | Planned | Chosen | Trouble | RoundEnded
+)
 NodeEvent: TypeAlias = (
     DrainStarted
     | Tainted
@@ -332,6 +376,8 @@ NodeEvent: TypeAlias = (
     | Compared
     | CoolingDown
     | Swept
+    | RoomOrdered
+    | RoomEnded
 )
 #: Events that only the status page shows.
 PageEvent: TypeAlias = Surveyed | DrainProgressed

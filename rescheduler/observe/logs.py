@@ -31,9 +31,13 @@ from rescheduler.observe.events import (
     Observed,
     OwedChanged,
     PauseChanged,
+    PlaceholdersObserved,
     Planned,
     ProcessEvent,
     RemovalPostponed,
+    RoomEnded,
+    RoomEnding,
+    RoomOrdered,
     RoundEnded,
     SavingsCounted,
     Started,
@@ -132,7 +136,7 @@ class Logs:
                     _verdict(verdict, logging.INFO)
             case Trouble(kind, detail, node):
                 _log(logging.WARNING, detail, node=node, reason=kind)
-            case OwedChanged() | Surveyed() | DrainProgressed():
+            case OwedChanged() | PlaceholdersObserved() | Surveyed() | DrainProgressed():
                 pass  # included in other events
             case RoundEnded(seconds=seconds, succeeded=succeeded):
                 _log(logging.DEBUG, f"round {'ended' if succeeded else 'aborted'} after {seconds:.3f} s")
@@ -236,13 +240,25 @@ def _of_node(event: NodeEvent) -> None:
         case Compared(node, outcomes):
             counts = ", ".join(f"{pods} {outcome}" for outcome, pods in sorted(outcomes.items()) if pods)
             _log(logging.INFO, f"replacement pods compared with the forecast: {counts}", node=node)
+        case CoolingDown() | Swept() | RoomOrdered() | RoomEnded():
+            _after(event)
+        case _:
+            assert_never(event)
+
+
+def _after(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
+    match event:
         case CoolingDown(node, until, failures):
             text = f"no new attempt before {until:%Y-%m-%dT%H:%M:%SZ} after {failures} consecutive failed drains"
             _log(NOTICE, text, node=node, reason="cooling-down")
         case Swept(node, holder, done):
             _log(NOTICE, f"found marks of a drain by {holder or 'an unknown holder'}: {done}", node=node, reason=done)
-        case _:
-            assert_never(event)
+        case RoomOrdered(node, pods, nodes, template, worth, until):
+            text = f"created placeholders for {pods} pods: expecting {nodes} new spot nodes like {template}; it {worth}"
+            _log(NOTICE, f"{text}; they are removed if they do not run by {until:%Y-%m-%dT%H:%M:%SZ}", node=node)
+        case RoomEnded(node, ending, detail):
+            level = NOTICE if ending in (RoomEnding.FILLED, RoomEnding.WITHDRAWN) else logging.WARNING
+            _log(level, f"the order of spot room has ended{detail and f': {detail}'}", node=node, reason=ending)
 
 
 def _machine(event: MachineOrdered | MachineAnswered | MachineGone | RemovalPostponed) -> None:

@@ -36,9 +36,13 @@ from rescheduler.observe.events import (
     Observed,
     OwedChanged,
     PauseChanged,
+    PlaceholdersObserved,
     Planned,
     ProcessEvent,
     RemovalPostponed,
+    RoomEnded,
+    RoomEnding,
+    RoomOrdered,
     RoundEnded,
     SavingsCounted,
     Started,
@@ -106,6 +110,7 @@ class Metrics:
         self._watch_age = self._gauge(
             "watch_age_seconds", "Seconds since a watch last received an event, a bookmark or a list.", "kind"
         )
+        self._placeholders = self._gauge("placeholders", "Placeholders of this installation by state.", "state")
         self._owed = self._gauge("owed_replacements", "Replacement pods that earlier drains still owe.")
 
     def _make_counters(self, backend: str) -> None:
@@ -125,6 +130,9 @@ class Metrics:
             zeros=LandingOutcome,
         )
         self._returned = self._counter("returned_pods", "Evicted pods that returned to nodes that are not spot.")
+        self._rooms = self._counter(
+            "room_orders", "Orders of spot room that have ended, by outcome.", "outcome", zeros=RoomEnding
+        )
         self._removals = self._counter(
             "node_removals",
             "Responses of the cloud provider to node removals.",
@@ -155,8 +163,8 @@ class Metrics:
                 self._planned(event)
             case Chosen() | Surveyed() | DrainProgressed():
                 pass  # counted by the proxy's own metrics, by the leader, and by later events
-            case OwedChanged(pods):
-                self._owed.set(pods)
+            case OwedChanged() | PlaceholdersObserved():
+                self._of_pods(event)
             case Trouble(kind):
                 self._errors.labels(kind).inc()
             case RoundEnded(at, seconds, succeeded):
@@ -184,6 +192,14 @@ class Metrics:
             case KeptByGuards():
                 pass  # only logged, once
 
+    def _of_pods(self, event: OwedChanged | PlaceholdersObserved) -> None:
+        match event:
+            case OwedChanged(pods):
+                self._owed.set(pods)
+            case PlaceholdersObserved(running, pending):
+                self._placeholders.labels("running").set(running)
+                self._placeholders.labels("pending").set(pending)
+
     def _of_node(self, event: NodeEvent) -> None:
         match event:
             case DrainStarted():
@@ -200,7 +216,17 @@ class Metrics:
                 self._removals.labels(provider, outcome).inc()
             case DrainEnded():
                 self._drain_ended(event)
-            case Tainted() | MachineOrdered() | MachineGone() | RemovalPostponed() | CoolingDown() | Swept():
+            case RoomEnded(ending=ending):
+                self._rooms.labels(ending).inc()
+            case (
+                RoomOrdered()
+                | Tainted()
+                | MachineOrdered()
+                | MachineGone()
+                | RemovalPostponed()
+                | CoolingDown()
+                | Swept()
+            ):
                 pass  # counted by later events
             case _:
                 assert_never(event)

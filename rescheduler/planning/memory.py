@@ -41,6 +41,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     drained_at: Moment | None = None  #: end of the last drain that started the drain delay
     cooldowns: Cooldowns = Cooldowns()
     failure: Pause = Pause()  #: after drains whose replacement pods were not running in time
+    room: Pause = Pause()  #: of orders of spot room, after orders for which no spot nodes came
     returned: Pause = Pause()  #: after drains most of whose pods returned to on-demand nodes
     debts: tuple[OpenDebt, ...] = ()
     movements: Movements = Movements()
@@ -72,6 +73,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             cooldowns=self.cooldowns.bounded(now, waits.cooldown),
             failure=self.failure.bounded(now, waits.pause),
             returned=self.returned.bounded(now, waits.pause),
+            room=self.room.bounded(now, waits.room),
             movements=self.movements.bounded(now, waits.returned),
         )
 
@@ -92,6 +94,8 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             f"nodes cooling down: {len(self.cooldowns.active(now))}",
             f"controllers moved in the last 24 h: {len(self.movements.by_uid)}, of which {waiting} wait",
         ]
+        if (until := self.room.active(now)) is not None:
+            lines.append(f"no order of spot room until: {_text(until)}")
         return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,228 @@
+"""Orders of spot room: placeholders that make the cluster's autoscaler add spot nodes for one on-demand node at a time.
+
+The placeholders in the cluster are the only state of an order, so that a restart or another leader continues it, or
+removes it. While an order is open, no other node is drained: its room is for the pods of its node.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Final
+
+from rescheduler.clock import Clock
+from rescheduler.draining.state import Drain, Why
+from rescheduler.errors import Conflict, NotLeading, ReschedulerError, Retryable
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.housekeeping.candidates import Candidates
+from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
+from rescheduler.observe.events import (
+    Held,
+    InvolvedNode,
+    PlaceholdersObserved,
+    Report,
+    RoomEnded,
+    RoomEnding,
+    RoomOrdered,
+    Waiting,
+)
+from rescheduler.planning.outcome import Blocker, Reason, Verdict
+from rescheduler.planning.prices import PriceList
+from rescheduler.planning.room.orders import RoomOrder, candidates
+from rescheduler.planning.room.placeholders import Placeholder
+from rescheduler.planning.room.progress import OrderProgress, OrderState, progress
+from rescheduler.settings import RoomSettings
+
+#: Pause between two searches for an order. A search copies the snapshot.
+SEARCH: Final = timedelta(minutes=1)
+
+#: At most this many nodes are considered in one search.
+_CONSIDERED: Final = 10
+
+_ENDINGS: Final = {
+    OrderState.TIMED_OUT: RoomEnding.TIMED_OUT,
+    OrderState.UNUSED: RoomEnding.UNUSED,
+}
+
+
+class NoRoom:
+    """No orders."""
+
+    order: OrderProgress | None = None  #: the open order
+
+    def keep(self, *, paused: bool) -> None:
+        """Continue the open order, or remove placeholders that belong to none. Call it in each round of the leader."""
+
+    def make(self, verdicts: Iterable[Verdict]) -> Held | None:  # noqa: ARG002
+        """Begin an order if no node can be drained. Return why the round ends with nothing to drain, or None.
+
+        *verdicts* are those of the round.
+        """
+        return None
+
+    def drained(self, drain: Drain) -> None:
+        """Remove the placeholders that are left after the drain of their node."""
+
+    def unmet(self, node: str) -> Blocker | None:  # noqa: ARG002
+        """Return why no room could be made for *node*, or None."""
+        return None
+
+
+class Room(NoRoom):
+    """Orders by placeholders. For the loop's thread."""
+
+    def __init__(
+        self,
+        writes: PlaceholderWrites,
+        view: ClusterView,
+        history: DrainHistory,
+        candidates: Candidates,
+        settings: RoomSettings,
+        prices: PriceList,
+        clock: Clock,
+        report: Report,
+    ) -> None:
+        self._writes = writes
+        self._view = view
+        self._history = history
+        self._candidates = candidates
+        self._settings = settings
+        self._prices = prices
+        self._clock = clock
+        self._report = report
+        self._search_at = clock.monotonic()
+        self._unmet: tuple[str, datetime] | None = None  # the last node without room, and the next attempt
+        self._observed: tuple[int, int] = (0, 0)
+
+    def keep(self, *, paused: bool) -> None:
+        self.order = None
+        placeholders = self._writes.left(self._view.placeholders())
+        self._observe(placeholders)
+        by_node: defaultdict[tuple[str, str], list[Placeholder]] = defaultdict(list)
+        for each in placeholders:
+            by_node[each.for_node, each.for_node_uid].append(each)
+        for _, group in sorted(by_node.items()):
+            current = self._progress(group)
+            wanted = self._settings.wanted and not paused and self.order is None
+            if wanted and current.open:
+                self.order = current if self._adjust(current) else None
+            else:
+                ending = _ENDINGS.get(current.state, RoomEnding.WITHDRAWN) if wanted else RoomEnding.WITHDRAWN
+                self._end(current, group, ending, str(current))
+
+    def make(self, verdicts: Iterable[Verdict]) -> Held | None:
+        if not self._settings.wanted:
+            return None
+        if self.order is not None:
+            return Held(Waiting.MAKING_ROOM, f"{self.order}; {_until(self.order)}")
+        nodes = candidates(verdicts)
+        if not nodes or self._writes.left(self._view.placeholders()):
+            return None
+        if why := self._why_not():
+            return Held(Waiting.NO_SPOT_CAPACITY, why)
+        return self._begin(nodes)
+
+    def drained(self, drain: Drain) -> None:
+        order = self.order
+        if order is None or order.node != drain.node:
+            return
+        failure, self.order = drain.failure, None
+        if failure is not None and failure.why is Why.LEADERSHIP_LOST:
+            return
+        left = [each for each in self._view.placeholders() if each.for_node == drain.node]
+        ending = RoomEnding.FILLED if failure is None else RoomEnding.DRAIN_FAILED
+        self._end(order, self._writes.left(left), ending, str(failure.detail) if failure is not None else "")
+
+    def unmet(self, node: str) -> Blocker | None:
+        if self._unmet is None or self._unmet[0] != node or self._clock.now() >= self._unmet[1]:
+            return None
+        detail = f"no spot nodes came for its pods within {self._settings.timeout.total_seconds():g} s"
+        return Blocker(Reason.NO_SPOT_CAPACITY, f"{detail}; no new order before {self._unmet[1]:%Y-%m-%dT%H:%M:%SZ}")
+
+    def _progress(self, group: Collection[Placeholder]) -> OrderProgress:
+        node = next(iter(group)).for_node
+        known = self._view.node(node)
+        pods = self._view.must_move(node) if known is not None else ()
+        uid = known.metadata.uid if known is not None else None
+        return progress(group, uid, pods, self._view.is_target, self._clock.now(), self._settings.timeout)
+
+    def _observe(self, placeholders: Collection[Placeholder]) -> None:
+        running = sum(each.running for each in placeholders)
+        if (seen := (running, len(placeholders) - running)) != self._observed:
+            self._observed = seen
+            self._report(PlaceholdersObserved(*seen))
+
+    def _adjust(self, order: OrderProgress) -> bool:
+        """Create missing placeholders and delete surplus ones. Return whether the order continues."""
+        try:
+            self._writes.delete(order.surplus)
+            if order.missing and self._writes.serves(order.missing, order.total):
+                self._writes.create(order.missing, order.node, order.until)
+        except (Retryable, Conflict, NotLeading):
+            pass  # the next round tries again
+        except ReschedulerError as error:
+            left = [each for each in self._view.placeholders() if each.for_node == order.node]
+            self._end(order, self._writes.left(left), RoomEnding.REFUSED, str(error))
+            return False
+        return True
+
+    def _why_not(self) -> str:
+        """Return why no order may begin, or ""."""
+        if (until := self._history.room_paused_until()) is not None:
+            return f"spot nodes did not come for the last order; no new order before {until:%Y-%m-%dT%H:%M:%SZ}"
+        return self._writes.why_not()
+
+    def _begin(self, nodes: Iterable[str]) -> Held | None:
+        """Begin the first order that is possible for *nodes*, which are in drain order."""
+        if (now := self._clock.monotonic()) < self._search_at:
+            return None
+        self._search_at = now + SEARCH.total_seconds()
+        search = self._view.room_search(self._prices, self._settings.most)
+        for node in islice(nodes, _CONSIDERED):
+            order = search.order(node)
+            if isinstance(order, RoomOrder) and not self._candidates.judge(order.plan):
+                return self._order(order)
+        return None
+
+    def _order(self, order: RoomOrder) -> Held:
+        until = self._clock.now() + self._settings.timeout
+        pods = self._view.must_move(order.node)
+        involved = self._involved(order.node)
+        try:
+            self._writes.create(pods, order.node, until)
+        except (Retryable, Conflict, NotLeading) as error:
+            return Held(Waiting.MAKING_ROOM, f"placeholders for the pods of node {order.node} are not created: {error}")
+        except ReschedulerError as error:
+            self._report(RoomEnded(involved, RoomEnding.REFUSED, str(error)))
+            self._history.room_failed()
+            return Held(Waiting.NO_SPOT_CAPACITY, f"placeholders for node {order.node} are refused: {error}")
+        self._unmet = None
+        self._report(RoomOrdered(involved, len(pods), order.count, order.template, str(order.worth), until))
+        return Held(Waiting.MAKING_ROOM, f"placeholders for the {len(pods)} pods of node {order.node} were created")
+
+    def _end(self, order: OrderProgress, left: Collection[Placeholder], ending: RoomEnding, detail: str) -> None:
+        """Remove the placeholders *left*, and report the end of the order unless it was reported before."""
+        try:
+            new = self._writes.delete(left)
+        except NotLeading:
+            return
+        except ReschedulerError as error:
+            self._writes.failed(error, order.node)
+            return
+        if not new and ending not in (RoomEnding.FILLED, RoomEnding.DRAIN_FAILED):
+            return
+        if ending is RoomEnding.FILLED:
+            self._history.room_succeeded()
+        elif ending is not RoomEnding.WITHDRAWN:
+            until = self._history.room_failed()
+            self._unmet = (order.node, until) if ending is RoomEnding.TIMED_OUT else None
+        self._report(RoomEnded(self._involved(order.node), ending, detail))
+
+    def _involved(self, name: str) -> InvolvedNode:
+        node = self._view.node(name)
+        return InvolvedNode(name, node.metadata.uid if node is not None else "")
+
+
+def _until(order: OrderProgress) -> str:
+    return f"placeholders that do not run by {order.until:%Y-%m-%dT%H:%M:%SZ} are removed"
