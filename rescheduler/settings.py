@@ -119,6 +119,7 @@ class MakeRoom(enum.StrEnum):
 
     OFF = "off"
     PLACEHOLDERS = "placeholders"
+    PROVIDER = "provider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ class RoomSettings:
     most: int = 50  #: placeholders at a time
     timeout: timedelta = timedelta(minutes=15)  #: for placeholders to run
     image: str = PAUSE_IMAGE
+    per_hour: int = 10  #: spot nodes that the cloud provider is asked for
 
     @property
     def wanted(self) -> bool:

@@ -19,8 +19,15 @@ def _image(text: str) -> str:
     return text
 
 
-def _room(make_room: str, max_placeholders: int, room_timeout: timedelta, placeholder_image: str) -> RoomSettings:
-    return RoomSettings(MakeRoom(make_room), max_placeholders, room_timeout, placeholder_image)
+def _room(
+    make_room: str,
+    max_placeholders: int,
+    room_timeout: timedelta,
+    placeholder_image: str,
+    max_spot_nodes_per_hour: int,
+) -> RoomSettings:
+    mode = MakeRoom(make_room)
+    return RoomSettings(mode, max_placeholders, room_timeout, placeholder_image, max_spot_nodes_per_hour)
 
 
 #: Passes ``room: RoomSettings`` to the command.
@@ -34,8 +41,9 @@ room_options = group(
             default=MakeRoom.OFF.value,
             help="How room is made for an on-demand node whose pods do not fit on the spot nodes, if no node can be "
             "drained. placeholders: pods of the same shape are created in the namespace spot-rescheduler-room, so that "
-            "the cluster's autoscaler adds spot nodes; the drain begins when all of them run there. off: no room is "
-            "made.",
+            "the cluster's autoscaler adds spot nodes; the drain begins when all of them run there. provider: the "
+            "cloud provider (--cloud-provider) is asked for spot nodes; the drain begins when they are Ready. off: no "
+            "room is made.",
         ),
         Option(
             "--max-placeholders",
@@ -57,6 +65,13 @@ room_options = group(
             metavar="IMAGE",
             help="Image of placeholders, for clusters that cannot pull the default. It must run without arguments as a "
             "user that is not root.",
+        ),
+        Option(
+            "--max-spot-nodes-per-hour",
+            click.IntRange(1, _MOST),
+            default=10,
+            help="Maximum number of spot nodes that the cloud provider is asked for within an hour, with "
+            "--make-room=provider.",
         ),
     ),
 )

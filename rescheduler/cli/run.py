@@ -33,7 +33,9 @@ from rescheduler.settings import (
     ApiServerConnection,
     ListenAddress,
     Logging,
+    MakeRoom,
     Provider,
+    RoomSettings,
     Running,
     Timing,
 )
@@ -262,6 +264,7 @@ def command(
     prices: PriceList,
     listen_address: ListenAddress,
     drain_windows: tuple[DrainWindow, ...],
+    room: RoomSettings,
     **more: Any,
 ) -> int:
     """Drain on-demand nodes, round by round.
@@ -273,6 +276,8 @@ def command(
 
     Durations are Go durations: 10s, 2m30s, 1h, 500ms, 0.
     """
+    if room.mode is MakeRoom.PROVIDER and provider.name == "none":
+        raise UsageError("--make-room=provider: expected --cloud-provider, the cloud provider that adds spot nodes")
     from rescheduler.housekeeping import composition  # noqa: PLC0415 - the client is imported on demand
 
     own = connection.kubeconfig is None and connection.context is None
@@ -288,6 +293,7 @@ def command(
             timing=timing,
             provider=provider,
             listen=listen_address,
+            room=room,
             **more,
         ),
         logs,

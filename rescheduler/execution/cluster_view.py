@@ -112,7 +112,7 @@ class ClusterView:
         """Return the pods of *node* that must move before it is empty, by name."""
         return self._planner.must_move(node, self._circumstances())
 
-    def room_search(self, prices: PriceList, most_pods: int) -> RoomSearch:
+    def room_search(self, prices: PriceList, most_pods: int | None) -> RoomSearch:
         """Return a search for orders of spot room in the current state."""
         return RoomSearch(self._state.snapshot(), self._policy, self._circumstances(), prices, most_pods)
 

@@ -8,6 +8,7 @@ from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
+from rescheduler.execution.spot_requests import SpotRequests
 from rescheduler.execution.watched_state import unfit
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
@@ -15,6 +16,7 @@ from rescheduler.housekeeping.daemon_state import DaemonState
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.order_prices import OrderPrices
 from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
+from rescheduler.housekeeping.provider_room import ProviderRoom
 from rescheduler.housekeeping.room import NoRoom, Room
 from rescheduler.kube.client import Client
 from rescheduler.kube.elector import Elector
@@ -81,11 +83,16 @@ def new_room(
     prices: PriceList,
     report: Report,
 ) -> NoRoom:
-    """Return the orders of spot room. If none are wanted, it only removes placeholders that are left."""
+    """Return the orders of spot room. If none are wanted, it only removes what earlier orders left."""
     if running.dry_run:
         return NoRoom()
-    writes = PlaceholderWrites(access.placeholders, view, running.room, running.identity, access.clock, report)
-    return Room(writes, view, history, candidates, running.room, prices, access.clock, report)
+    settings, clock = running.room, access.clock
+    writes = PlaceholderWrites(access.placeholders, view, settings, running.identity, clock, report)
+    room = Room(writes, view, history, candidates, settings, prices, clock, report)
+    if access.provider.name == "none":
+        return room
+    requests = SpotRequests(access, view)
+    return ProviderRoom(room, requests, view, history, candidates, settings, prices, clock, report)
 
 
 def new_lease_reader(client: Client, run_state: DaemonState, running: Running, clock: Clock) -> LeaseReader:

@@ -298,14 +298,15 @@ class RoomEnding(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoomOrdered:
-    """Placeholders were created for the pods of a node."""
+    """Placeholders were created for the pods of a node, or the provider was asked for spot nodes."""
 
     node: InvolvedNode
     pods: int
     nodes: int  #: spot nodes that are expected to come
     template: str  #: the node that they are expected to resemble
     worth: str  #: what the order frees and adds
-    until: datetime  #: when placeholders that do not run are removed
+    until: datetime  #: when placeholders that do not run are removed, or nodes that are not Ready given back
+    group: str = ""  #: of the provider; "" for placeholders
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,11 +92,13 @@ class KubeEvents:
 
     def _room(self, event: RoomOrdered | RoomEnded) -> None:
         match event:
-            case RoomOrdered(node, pods, nodes, template, until=until):
+            case RoomOrdered(node, pods, nodes, template, until=until, group=group):
                 text = f"created {pods} placeholders: expecting {nodes} new spot nodes like {template}"
+                if group:
+                    text = f"asked the provider for {nodes} spot nodes in group {group} for {pods} pods"
                 self._record(node, "SpotRoomOrdered", f"{text} by {until:%Y-%m-%dT%H:%M:%SZ}")
             case RoomEnded(node, RoomEnding.TIMED_OUT, detail):
-                self._record(node, "NoSpotCapacity", f"the placeholders are removed: {detail}", warning=True)
+                self._record(node, "NoSpotCapacity", f"no room was made in time: {detail}", warning=True)
             case RoomEnded(node, ending, detail):
                 warning = ending not in (RoomEnding.FILLED, RoomEnding.WITHDRAWN)
                 self._record(node, "SpotRoomEnded", f"{ending}{detail and f': {detail}'}", warning=warning)

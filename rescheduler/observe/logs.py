@@ -253,9 +253,11 @@ def _after(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
             _log(NOTICE, text, node=node, reason="cooling-down")
         case Swept(node, holder, done):
             _log(NOTICE, f"found marks of a drain by {holder or 'an unknown holder'}: {done}", node=node, reason=done)
-        case RoomOrdered(node, pods, nodes, template, worth, until):
-            text = f"created placeholders for {pods} pods: expecting {nodes} new spot nodes like {template}; it {worth}"
-            _log(NOTICE, f"{text}; they are removed if they do not run by {until:%Y-%m-%dT%H:%M:%SZ}", node=node)
+        case RoomOrdered(node, pods, nodes, template, worth, until, group):
+            text = f"created placeholders for {pods} pods: expecting {nodes} new spot nodes like {template}"
+            if group:
+                text = f"asked the provider for {nodes} spot nodes like {template} in group {group} for {pods} pods"
+            _log(NOTICE, f"{text}; it {worth}; the order ends at {until:%Y-%m-%dT%H:%M:%SZ}", node=node)
         case RoomEnded(node, ending, detail):
             level = NOTICE if ending in (RoomEnding.FILLED, RoomEnding.WITHDRAWN) else logging.WARNING
             _log(level, f"the order of spot room has ended{detail and f': {detail}'}", node=node, reason=ending)

@@ -63,7 +63,7 @@ def counted(cluster: ControlPlane) -> Json:
 def test_names_of_another_installation(tmp_path: Path) -> None:
     """The namespace of placeholders and the PriorityClass have fixed names; the ServiceAccount is that of the base."""
     ours = {"resources": ["../base"], "namespace": "ops", "nameSuffix": "-eu"}
-    layers = {"ours": ours, "room": {"resources": ["../ours"], "components": ["../components/make-room"]}}
+    layers: Json = {"ours": ours, "room": {"resources": ["../ours"], "components": ["../components/make-room"]}}
     objects = composed(tmp_path, **layers)
     assert [each["metadata"]["name"] for each in objects if each["kind"] in {"Namespace", "PriorityClass"}] == [
         ROOM
@@ -90,7 +90,10 @@ def test_the_daemon_may_create_and_delete_pods_in_the_namespace_of_placeholders_
 def test_the_namespace_takes_restricted_pods_only(installed: ControlPlane) -> None:
     wait_until_usable(installed)
     with pytest.raises(ApiError, match="violates PodSecurity"):
-        installed.api.post(f"/api/v1/namespaces/{ROOM}/pods", placeholder("privileged", {"privileged": True}))
+        installed.api.post(
+            f"/api/v1/namespaces/{ROOM}/pods",
+            placeholder("escalating", RESTRICTED | {"allowPrivilegeEscalation": True}),
+        )
     [accepted] = installed.apply([placeholder("room-1")])
     assert (accepted["spec"]["priority"], accepted["spec"]["preemptionPolicy"]) == (-5, "Never")
 

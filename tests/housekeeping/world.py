@@ -34,6 +34,7 @@ from rescheduler.execution.landings import Landings
 from rescheduler.execution.provider_prices import provider_prices
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
+from rescheduler.housekeeping.daemon_parts import new_room
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.drain_records import DrainRecords
 from rescheduler.housekeeping.loop import Loop
@@ -53,7 +54,7 @@ from rescheduler.planning.prices import PriceList
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import CloudProvider, Deleted, DeleteOutcome, NodeGroup, NodeRef, Refused
 from rescheduler.providers.none import NoProvider
-from rescheduler.settings import Timing
+from rescheduler.settings import RoomSettings, Running, Timing
 from rescheduler.threads import Threads
 from tests.housekeeping.config_map import ConfigMap
 from tests.planning.builders import Manifest, snapshot
@@ -326,6 +327,7 @@ class LoopWorld:
         windows: tuple[DrainWindow, ...] = (),
         prices: PriceList | None = None,
         drain_order: DrainOrder = DrainOrder.LEAST_REQUESTED,
+        room: RoomSettings | None = None,
     ) -> Loop:
         """Return a daemon. It keeps a ledger of savings, and knows the costs of nodes, if *prices* is given."""
         timing = timing or Timing()
@@ -345,15 +347,18 @@ class LoopWorld:
             savings = Bookkeeping(self.savings_map, view, pricing, self.clock, self.report, lambda: self.leading)
         by_cost = drain_order is DrainOrder.COST
         refresh_prices = OrderPrices(view, pricing, self.clock).refresh if by_cost else lambda: None
+        candidates = Candidates(view, self, history, policy, self.clock, drainer.refusal)
+        running = Running(dry_run=dry_run, room=room or RoomSettings())
+        rooms = new_room(access, view, history, candidates, running, pricing.prices, self.report)
         knowledge = Knowledge(
             history,
-            Candidates(view, self, history, policy, self.clock, drainer.refusal),
+            candidates,
             Landings(view, self, history, self.report),
             SpotWatch(timing.spot_settle),
             savings=savings,
             refresh_prices=refresh_prices,
         )
-        actors = Actors(drainer, soft, NewNodes(access, self.report), records)
+        actors = Actors(drainer, soft, NewNodes(access, self.report), records, rooms)
         return Loop(view, actors, knowledge, self, Mode(timing, dry_run, windows=windows), self.clock, self.report)
 
 

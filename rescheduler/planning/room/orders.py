@@ -4,10 +4,11 @@ The rules decide on a copy of the snapshot to which empty nodes were added. The 
 differ: an order only asks for them, and a drain is planned on the nodes that exist.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.added_spot import AddSpot, add_spot
 from rescheduler.planning.changes import copied
@@ -52,13 +53,26 @@ def candidates(verdicts: Iterable[Verdict]) -> list[str]:
     return [each.node for each in rejected if {blocker.reason for blocker in each.blockers} <= _ABOUT_ROOM]
 
 
+def _why_no_placeholders(pods: Collection[Pod], most: int) -> str:
+    """Return why placeholders cannot stand for *pods*, or "". At most *most* may be created."""
+    if len(pods) > most:
+        return f"{len(pods)} pods would need placeholders; --max-placeholders={most}"
+    reasons = (f"pod {pod.key}: {why}" for pod in pods if (why := why_not_served(pod.cls)))
+    return next(reasons, "")
+
+
 class RoomSearch:
     """Finds orders on one snapshot, which it does not change. Valid while the snapshot does not change."""
 
     def __init__(
-        self, snapshot: Snapshot, policy: Policy, circumstances: Circumstances, prices: PriceList, most_pods: int
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        circumstances: Circumstances,
+        prices: PriceList,
+        most_pods: int | None,
     ) -> None:
-        """*most_pods* limits the pods of a node: each needs a placeholder."""
+        """*most_pods* limits the pods of a node: each needs a placeholder. None: no placeholders are needed."""
         self._snapshot = snapshot
         self._policy = policy
         self._circumstances = circumstances
@@ -70,11 +84,8 @@ class RoomSearch:
     def order(self, node: str) -> RoomOrder | NotOrdered:
         """Return the order for *node* that pays most, or why there is none."""
         pods = Planner(self._snapshot, self._policy).must_move(node, self._circumstances)
-        if len(pods) > self._most_pods:
-            return NotOrdered(node, f"{len(pods)} pods would need placeholders; --max-placeholders={self._most_pods}")
-        for pod in pods:
-            if why := why_not_served(pod.cls):
-                return NotOrdered(node, f"pod {pod.key}: {why}")
+        if self._most_pods is not None and (why := _why_no_placeholders(pods, self._most_pods)):
+            return NotOrdered(node, why)
         orders = [self._order(node, template) for template in self._templates or [node]]
         usable = [order for order in orders if isinstance(order, RoomOrder)]
         if not usable:
@@ -118,7 +129,7 @@ class RoomSearch:
 
     def _planner(self, template: str) -> tuple[Planner, frozenset[str]]:
         if template not in self._extended:
-            extended, added = self._with(template, min(self._most_pods, MOST_ADDED))
+            extended, added = self._with(template, min(self._most_pods or MOST_ADDED, MOST_ADDED))
             self._extended[template] = Planner(extended, self._policy), added
         return self._extended[template]
 
