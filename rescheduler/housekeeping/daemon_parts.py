@@ -7,6 +7,7 @@ from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
+from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.watched_state import unfit
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
@@ -62,7 +63,7 @@ def new_bookkeeping(
 
 def new_room(
     access: DrainContext,
-    view: ClusterView,
+    view: RoomView,
     history: DrainHistory,
     candidates: Candidates,
     running: Running,
