@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from rescheduler.draining import exits
-from rescheduler.draining.actions import Action, LookAgain, PlanAgain
+from rescheduler.draining.actions import Action, Evict, LookAgain, PlanAgain
 from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
@@ -19,9 +19,9 @@ from rescheduler.draining.events import (
 )
 from rescheduler.draining.following import READ_INTERVAL, due, failure, follow, merged_states, read_interval
 from rescheduler.draining.preparing import controllers_of, count
-from rescheduler.draining.retrying import again_later, requesting, sooner
+from rescheduler.draining.retrying import again_later, requesting, requesting_again, sooner
 from rescheduler.draining.state import Drain, Failure, Phase, Result, Why, with_victim, without
-from rescheduler.draining.vacating import asked_again, placeholder_overdue
+from rescheduler.draining.vacating import observed, placeholder_overdue
 from rescheduler.draining.victims import Victim
 from rescheduler.draining.waves import next_step
 from rescheduler.planning.outcome import PodRef
@@ -95,7 +95,7 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
         drain = sooner(_without_gone(drain, frozenset(gone)), now)
     if _is_orphaned(drain):
         return _count_again(drain, now)
-    drain = follow(replace(drain, replicas=event.replicas, placeholders=event.placeholders), now)
+    drain = follow(replace(drain, replicas=event.replicas), now)
     if event.joined and drain.evicted_all:
         return exits.hand_over(drain, event.joined, now)
     if (failed := _overdue(drain, now) or failure(drain, now)) is not None:
@@ -121,9 +121,10 @@ def _continued(drain: Drain, event: Seen, now: float) -> Result:
         return _landed(drain, now)
     if event.joined:
         return drain, reading
-    drain, again = (drain, ()) if event.lost else asked_again(drain, event, now)
+    drain, deletions = observed(drain, event, now)
+    drain, again = (drain, ()) if event.lost else _ask_again(drain, now)
     drain, step = _step(drain, lost=event.lost)
-    return drain, (*reading, *again, *step)
+    return drain, (*reading, *deletions, *again, *step)
 
 
 def _is_orphaned(drain: Drain) -> bool:
@@ -140,7 +141,7 @@ def _is_orphaned(drain: Drain) -> bool:
 
 def _count_again(drain: Drain, now: float) -> Result:
     """Read the pods' current controllers again, after eviction requests in flight were answered."""
-    if drain.unanswered or drain.vacating or drain.step or not drain.reads_again(now, READ_INTERVAL):
+    if drain.unanswered or drain.step or not drain.reads_again(now, READ_INTERVAL):
         return drain, ()
     return count(drain)
 
@@ -160,9 +161,14 @@ def _read(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
     return replace(drain, read_at=None, asked_at=now), (controllers_of(drain, words=words),)
 
 
+def _ask_again(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
+    drain, due_again = requesting_again(drain, now)
+    return drain, tuple(Evict(victim.pod, victim.grace) for victim in due_again)
+
+
 def _step(drain: Drain, *, lost: str) -> tuple[Drain, tuple[Action, ...]]:
     """Plan again before each step, and as soon as a target node of remaining pods is lost."""
-    if drain.step:
+    if drain.step or (drain.vacating and not lost):
         return drain, ()
     step = next_step(drain)
     asking = any(not victim.accepted for victim in drain.victims.values())

@@ -33,7 +33,7 @@ def give_up(drain: Drain, failure: Failure, now: float) -> Result:
     If an earlier process may have requested machine termination and nothing was evicted, the node keeps its mark,
     and a later round checks again.
     """
-    in_flight = any(not victim.accepted for victim in drain.victims.values() if victim.placeholder is None)
+    in_flight = any(not victim.accepted for victim in drain.victims.values())
     if drain.ordered_at is not None and not (drain.evicted or in_flight):
         return replace(drain, phase=Phase.DONE, postponed=failure), ()
     return reopen(drain, failure, now)
@@ -41,8 +41,7 @@ def give_up(drain: Drain, failure: Failure, now: float) -> Result:
 
 def reopen(drain: Drain, failure: Failure, now: float) -> Result:
     """Remove the marks, so that the node accepts pods again. Drop debts to controllers that lost no pod."""
-    victims = drain.victims if drain.phase is Phase.EVICTING else {}  # earlier requests were dry runs
-    requested = {uid: victim for uid, victim in victims.items() if victim.placeholder is None}
+    requested = drain.victims if drain.phase is Phase.EVICTING else {}  # earlier requests were dry runs
     drain = replace(drain, failure=failure, debts=_owed(drain), victims=requested)
     if not drain.marked:
         return replace(drain, phase=Phase.DONE, released=True), ()

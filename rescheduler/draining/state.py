@@ -123,6 +123,21 @@ class BeforeStep:
 
 
 @dataclass(frozen=True, slots=True)
+class Deletion:
+    """The deletion of a placeholder before the eviction of its pod. Times are in monotonic seconds."""
+
+    placeholder: PodRef
+    until: float  #: when it must be gone
+    ask_at: float | None = None  #: time of the next request; None while one is in flight or was accepted
+    errors: int = 0  #: failed requests
+    last_error: str = ""
+
+    def is_due(self, now: float) -> bool:
+        """Return whether the deletion must be requested again."""
+        return self.ask_at is not None and self.ask_at <= now
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """The state of a drain. Times are monotonic seconds."""
 
@@ -149,6 +164,7 @@ class Drain:
     step: tuple[Victim, ...] = ()  #: the next step, while it is planned again
     looks: int = 0  #: how often pods to move were present when the node was planned again
     placeholders: Mapping[str, PodRef] = field(default_factory=dict)  #: as last observed; see :class:`Seen`
+    vacating: Mapping[str, Deletion] = field(default_factory=dict)  #: by the UID of the pod in the next step
     last_eviction_at: float | None = None  #: start of the evictions, or the last one that was accepted
     # Replacement pods
     debts: Mapping[Controller, Debt] = field(default_factory=dict)
@@ -215,11 +231,6 @@ class Drain:
     def unanswered(self) -> bool:
         """Return whether an eviction request is in flight."""
         return any(victim.unanswered for victim in self.victims.values())
-
-    @property
-    def vacating(self) -> bool:
-        """Return whether a placeholder is being deleted for an eviction."""
-        return any(victim.placeholder is not None for victim in self.victims.values())
 
     @property
     def landing_seconds(self) -> float | None:

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from rescheduler.draining import exits
+from rescheduler.draining.actions import Evict
 from rescheduler.draining.events import PlannedAgain
 from rescheduler.draining.state import BeforeStep, Drain, Failure, Result, Why
-from rescheduler.draining.vacating import first_request, request
+from rescheduler.draining.vacating import vacate
 from rescheduler.draining.victims import Victim, targets
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, Replicas, incur_at_eviction, raised
@@ -14,7 +15,7 @@ from rescheduler.planning.outcome import Plan, Reason, Rejected, is_removal
 
 
 def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
-    """Evict the next step if the remaining pods still fit.
+    """Evict the next step if the remaining pods still fit. If its pods have placeholders, delete these first.
 
     The next observation shows whether another tool is evicting them.
     """
@@ -24,7 +25,8 @@ def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
     if isinstance(event.verdict, Rejected):
         return exits.give_up(drain, _no_longer_fits(event.verdict), now)
     drain = _without_leaving(replace(drain, targets=targets(event.verdict)), event.verdict, now)
-    return _evict(drain, [victim for victim in step if victim in drain.waiting], now)
+    left = [victim for victim in step if victim in drain.waiting]
+    return vacate(drain, left, now) or _evict(drain, left, now)
 
 
 def _without_leaving(drain: Drain, plan: Plan, now: float) -> Drain:
@@ -52,7 +54,7 @@ def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
         sizes[controller] = 2 * taken if controller in begun else 1
         begun.add(controller)
     before = {each: BeforeStep(now, drain.replicas.get(each, Replicas())) for each in controllers}
-    requested = {victim.pod.uid: first_request(drain, victim, now) for victim in step}
+    requested = {victim.pod.uid: replace(victim, ask_until=now + drain.limits.eviction) for victim in step}
     drain = replace(
         drain,
         debts=_debts(drain, step),
@@ -63,7 +65,7 @@ def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
         step_size=sizes,
         before_step={**drain.before_step, **before},
     )
-    return drain, tuple(request(victim) for victim in requested.values())
+    return drain, tuple(Evict(victim.pod, victim.grace) for victim in step)
 
 
 def _debts(drain: Drain, step: Iterable[Victim]) -> dict[Controller, Debt]:

@@ -1,71 +1,73 @@
-"""Transitions of a drain whose pods have placeholders: each is deleted, and gone, before its pod is evicted.
+"""Transitions of a drain whose pods have placeholders: those of a step are deleted, and gone, before its evictions.
 
 A kubelet counts a placeholder until it is gone, and would reject a replacement pod that needs its room before that.
+Once they are gone, the step is selected and planned again.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
+from datetime import timedelta
+from typing import Final
 
+from rescheduler.backoff import Backoff
 from rescheduler.draining import exits
-from rescheduler.draining.actions import DeletePlaceholder, Evict
+from rescheduler.draining.actions import DeletePlaceholder
 from rescheduler.draining.events import PlaceholderDeleted, PlaceholderNotDeleted, Seen
-from rescheduler.draining.retrying import again_later, requesting_again
-from rescheduler.draining.state import Drain, Failure, Result, Why, with_victim
+from rescheduler.draining.state import Deletion, Drain, Failure, Result, Why
 from rescheduler.draining.victims import Victim
 
-
-def first_request(drain: Drain, victim: Victim, now: float) -> Victim:
-    """Return *victim* with its first request in flight: for its placeholder if it has one, or for its eviction."""
-    placeholder = drain.placeholders.get(victim.pod.uid)
-    seconds = drain.limits.eviction if placeholder is None else drain.limits.vacating
-    return replace(victim, placeholder=placeholder, ask_until=now + seconds)
+_BACKOFF: Final = Backoff(timedelta(seconds=1), timedelta(seconds=10))
 
 
-def request(victim: Victim) -> Evict | DeletePlaceholder:
-    """Return the action that sends the request of *victim*."""
-    if victim.placeholder is not None:
-        return DeletePlaceholder(victim.placeholder, victim.pod.uid)
-    return Evict(victim.pod, victim.grace)
+def vacate(drain: Drain, step: Iterable[Victim], now: float) -> Result | None:
+    """Delete the placeholders of the pods in *step*. Return None if there are none."""
+    kept = {victim.pod.uid for victim in step if victim.pod.uid in drain.placeholders}
+    if not kept:
+        return None
+    until = now + drain.limits.vacating
+    new = {uid: Deletion(drain.placeholders[uid], until) for uid in sorted(kept - drain.vacating.keys())}
+    drain = replace(drain, vacating={**drain.vacating, **new})
+    return drain, tuple(DeletePlaceholder(deletion.placeholder, uid) for uid, deletion in new.items())
 
 
-def asked_again(drain: Drain, event: Seen, now: float) -> Result:
-    """Evict the pods whose placeholders are gone, and send again the requests that are due."""
-    ask_until = now + drain.limits.eviction
-    freed = [
-        replace(victim, placeholder=None, ask_at=None, ask_until=ask_until, refusals=0, last_rejection="")
-        for uid, victim in drain.victims.items()
-        if victim.placeholder is not None and uid not in event.placeholders
-    ]
-    for victim in freed:
-        drain = with_victim(drain, victim)
-    drain, due = requesting_again(drain, now)
-    return drain, tuple(request(victim) for victim in (*freed, *due))
+def observed(drain: Drain, event: Seen, now: float) -> Result:
+    """Forget the placeholders that are gone, and those of pods that are gone. Send again the deletions that are due."""
+    wanted = event.placeholders.keys() & {victim.pod.uid for victim in drain.waiting}
+    vacating = {uid: deletion for uid, deletion in drain.vacating.items() if uid in wanted}
+    due = {uid: replace(deletion, ask_at=None) for uid, deletion in vacating.items() if deletion.is_due(now)}
+    drain = replace(drain, placeholders=event.placeholders, vacating={**vacating, **due})
+    return drain, tuple(DeletePlaceholder(deletion.placeholder, uid) for uid, deletion in due.items())
 
 
-def placeholder_deleted(drain: Drain, event: PlaceholderDeleted, _: float) -> Result:
+def deleted(drain: Drain, event: PlaceholderDeleted, _: float) -> Result:
     """Wait until the placeholder is gone."""
-    victim = drain.victims.get(event.uid)
-    if victim is None or victim.placeholder is None:
-        return drain, ()
-    return with_victim(drain, replace(victim, last_rejection="it is being deleted, but is not gone")), ()
+    return _with(drain, event.uid, last_error="it is being deleted, but is not gone"), ()
 
 
-def placeholder_not_deleted(drain: Drain, event: PlaceholderNotDeleted, now: float) -> Result:
+def not_deleted(drain: Drain, event: PlaceholderNotDeleted, now: float) -> Result:
     """Schedule a retry, or give up if the error is permanent."""
-    victim = drain.victims.get(event.uid)
-    if victim is None or victim.placeholder is None:
+    deletion = drain.vacating.get(event.uid)
+    if deletion is None:
         return drain, ()
     if not event.retryable:
-        return exits.give_up(drain, Failure(Why.PLACEHOLDER_NOT_DELETED, event.why, (victim.pod,)), now)
-    return again_later(drain, event.uid, event.why, None, now), ()
+        return exits.give_up(drain, Failure(Why.PLACEHOLDER_NOT_DELETED, event.why), now)
+    errors = deletion.errors + 1
+    ask_at = now + _BACKOFF.seconds_after(errors)
+    return _with(drain, event.uid, ask_at=ask_at, errors=errors, last_error=event.why), ()
 
 
 def placeholder_overdue(drain: Drain, now: float) -> Failure | None:
     """Return the failure of a placeholder that is not gone in time, or None."""
-    late = [each for each in drain.victims.values() if each.placeholder is not None and now >= each.ask_until]
-    if not late:
-        return None
-    why = f": {late[0].last_rejection}" if late[0].last_rejection else ""
-    detail = (
-        f"placeholder {late[0].placeholder} of pod {late[0].pod} is not gone after {drain.limits.vacating:g} s{why}"
-    )
-    return Failure(Why.PLACEHOLDER_NOT_DELETED, detail, tuple(victim.pod for victim in late))
+    for _, deletion in sorted(drain.vacating.items()):
+        if now >= deletion.until:
+            why = f": {deletion.last_error}" if deletion.last_error else ""
+            detail = f"placeholder {deletion.placeholder} is not gone after {drain.limits.vacating:g} s{why}"
+            return Failure(Why.PLACEHOLDER_NOT_DELETED, detail)
+    return None
+
+
+def _with(drain: Drain, uid: str, **changes: object) -> Drain:
+    deletion = drain.vacating.get(uid)
+    if deletion is None:
+        return drain
+    return replace(drain, vacating={**drain.vacating, uid: replace(deletion, **changes)})  # type: ignore[arg-type]

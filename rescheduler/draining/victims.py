@@ -30,8 +30,6 @@ class Victim:
     ask_until: float = NEVER  #: time after which no more requests are made
     refusals: int = 0  #: consecutive rejected requests
     last_rejection: str = ""  #: message of the last rejection
-    #: Its placeholder, which must be gone before the eviction is requested. Requests are then for its deletion.
-    placeholder: PodRef | None = None
     leaves_by: float | None = None  #: set once the pod is being deleted: when it must be gone
 
     @property
@@ -42,7 +40,7 @@ class Victim:
     @property
     def unanswered(self) -> bool:
         """Return whether an eviction request is in flight."""
-        return not self.accepted and self.ask_at is None and self.placeholder is None
+        return not self.accepted and self.ask_at is None
 
     def is_due(self, now: float) -> bool:
         """Return whether the eviction must be requested again."""

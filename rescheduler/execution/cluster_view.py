@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from predicates.objects import Namespace, Node, NodeSelectorTerm, OwnerReference, Pod
+from predicates.objects import Node, OwnerReference, Pod
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.clock import Clock
 from rescheduler.draining.intent import Step, is_marked, read
@@ -21,16 +21,13 @@ from rescheduler.planning.drainability import instant
 from rescheduler.planning.freshness import Fresh, lag
 from rescheduler.planning.jobs import job_blockers
 from rescheduler.planning.node_info import LabelFindings, NodeInfo, NodeInfos, label_findings, label_of, node_infos
-from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.original import Kept, kept_by_guards
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.prices import NodeFacts, PriceList, node_facts
-from rescheduler.planning.room.orders import RoomSearch
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
-from rescheduler.planning.room.volume_terms import volume_terms
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)
@@ -108,13 +105,9 @@ class ClusterView:
         """Return a verdict for *node* by itself, with the checks of :meth:`first_plan`."""
         return self._planner.look_again(node, self._circumstances())
 
-    def must_move(self, node: str) -> list[Pod]:
-        """Return the pods of *node* that must move before it is empty, by name."""
-        return self._planner.must_move(node, self._circumstances())
-
-    def room_search(self, prices: PriceList, most_pods: int | None) -> RoomSearch:
-        """Return a search for orders of spot room in the current state."""
-        return RoomSearch(self._state.snapshot(), self._policy, self._circumstances(), prices, most_pods)
+    def planning(self) -> tuple[Planner, Circumstances]:
+        """Return the planner for the current state, and the circumstances."""
+        return self._planner, self._circumstances()
 
     def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str] = ()) -> Verdict:
         """Return whether the remaining pods of a node that is being drained still fit.
@@ -179,23 +172,6 @@ class ClusterView:
     def placeholders_for(self, node: str) -> dict[str, PodRef]:
         """Return the placeholders for the pods of *node*, by the UID of the pod."""
         return {each.for_pod_uid: each.ref for each in self.placeholders() if each.for_node == node}
-
-    def is_target(self, node: str) -> bool:
-        """Return whether *node* is a spot node that accepts pods."""
-        return self.is_spot(node) and not self.lost([node])
-
-    def namespace_uid(self, name: str) -> str:
-        """Return the UID of a namespace, or "" if it does not exist."""
-        namespace = self._state.snapshot().of("Namespace").get(name)
-        return namespace.metadata.uid if isinstance(namespace, Namespace) else ""
-
-    def volume_terms(self, pod: Pod) -> list[tuple[NodeSelectorTerm, ...]]:
-        """See :func:`~rescheduler.planning.room.volume_terms.volume_terms`."""
-        return volume_terms(self._state.snapshot(), pod)
-
-    @property
-    def spot_label(self) -> NodeLabels:
-        return self._policy.spot_label
 
     def joined(self, node: str) -> str:
         """Return a message if another tool removes *node*, or ""."""

@@ -8,8 +8,8 @@ from predicates.objects import Node
 from rescheduler.draining.intent import is_marked
 from rescheduler.errors import NotFound, NotLeading
 from rescheduler.execution import node_refs
-from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
+from rescheduler.execution.room_view import RoomView
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.planning.drainability import belongs_to_node, instant
 from rescheduler.planning.room.increase import GroupSize, SpotOrder, surplus
@@ -30,7 +30,7 @@ class GivenBack(enum.Enum):
 class SpotRequests:
     """The requests of one installation. For one thread. All methods raise the errors of the provider."""
 
-    def __init__(self, access: DrainContext, view: ClusterView) -> None:
+    def __init__(self, access: DrainContext, view: RoomView) -> None:
         self._access = access
         self._view = view
         self._groups: dict[str, str] = {}  # by UID of a new spot node, as far as it is known
@@ -65,10 +65,8 @@ class SpotRequests:
         since = order.at.replace(microsecond=0)
         young = [
             (created, node)
-            for node in self._view.nodes().values()
-            if self._view.is_spot(node.name)
-            and (created := instant(node.metadata.creation_timestamp)) is not None
-            and created >= since
+            for node in self._view.spot_nodes()
+            if (created := instant(node.metadata.creation_timestamp)) is not None and created >= since
         ]
         return [node for _, node in sorted(young, key=_by_age) if self._group_of(node) == order.group]
 

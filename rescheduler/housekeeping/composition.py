@@ -22,6 +22,7 @@ from rescheduler.execution.event_recording import recording
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.ownership import Ownership
 from rescheduler.execution.provider_prices import provider_prices
+from rescheduler.execution.room_view import RoomView
 from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.daemon_parts import (
@@ -174,7 +175,7 @@ def _assemble(
     refusal = drainer.refusal if not running.dry_run else None  # a dry run sends no requests to the provider
     soft_taint = SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint)
     candidates = Candidates(view, controllers, history, policy, clock, refusal)
-    room = new_room(access, view, history, candidates, running, prices, report)
+    room = new_room(access, RoomView(state, policy, view), history, candidates, running, prices, report)
     actors = Actors(drainer, soft_taint, NewNodes(access, report), records, room)
     pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
     knowledge = Knowledge(

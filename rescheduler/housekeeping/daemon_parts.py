@@ -8,6 +8,7 @@ from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
+from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.spot_requests import SpotRequests
 from rescheduler.execution.watched_state import unfit
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
@@ -76,7 +77,7 @@ def new_price_refresh(
 
 def new_room(
     access: DrainContext,
-    view: ClusterView,
+    view: RoomView,
     history: DrainHistory,
     candidates: Candidates,
     running: Running,

@@ -8,8 +8,8 @@ from predicates.objects import Pod
 from predicates.placeholders import ROOM_NAMESPACE
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, NotFound, Permanent, ReschedulerError
-from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import PlaceholderApi
+from rescheduler.execution.room_view import RoomView
 from rescheduler.observe.events import ErrorKind, Report, Trouble
 from rescheduler.planning.room.manifests import OrderTerms, label_keys_of, manifest, why_not_served
 from rescheduler.planning.room.placeholders import Placeholder
@@ -27,7 +27,7 @@ class PlaceholderWrites:
     def __init__(
         self,
         api: PlaceholderApi,
-        view: ClusterView,
+        view: RoomView,
         settings: RoomSettings,
         identity: str,
         clock: Clock,

@@ -11,7 +11,7 @@ from typing import Final
 from rescheduler.clock import Clock
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import NotLeading, ReschedulerError, Retryable
-from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.spot_requests import GivenBack, SpotRequests
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
@@ -50,7 +50,7 @@ class ProviderRoom(NoRoom):
         self,
         placeholders: NoRoom,
         requests: SpotRequests,
-        view: ClusterView,
+        view: RoomView,
         history: DrainHistory,
         candidates: Candidates,
         settings: RoomSettings,
@@ -152,7 +152,7 @@ class ProviderRoom(NoRoom):
         if (now := self._clock.monotonic()) < self._search_at:
             return None
         self._search_at = now + SEARCH.total_seconds()
-        search = self._view.room_search(self._prices, None)
+        search = self._view.search(self._prices, None)
         why: Held | None = None
         for node in islice(nodes, _CONSIDERED):
             found = search.order(node)

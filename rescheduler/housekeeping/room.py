@@ -13,7 +13,7 @@ from typing import Final
 from rescheduler.clock import Clock
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import Conflict, NotLeading, ReschedulerError, Retryable
-from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.room_view import RoomView
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
@@ -75,7 +75,7 @@ class Room(NoRoom):
     def __init__(
         self,
         writes: PlaceholderWrites,
-        view: ClusterView,
+        view: RoomView,
         history: DrainHistory,
         candidates: Candidates,
         settings: RoomSettings,
@@ -130,7 +130,7 @@ class Room(NoRoom):
         failure, self.order = drain.failure, None
         if failure is not None and failure.why is Why.LEADERSHIP_LOST:
             return
-        left = [each for each in self._view.placeholders() if each.for_node == drain.node]
+        left = self._view.placeholders(drain.node)
         ending = RoomEnding.FILLED if failure is None else RoomEnding.DRAIN_FAILED
         self._end(order, self._writes.left(left), ending, str(failure.detail) if failure is not None else "")
 
@@ -143,9 +143,10 @@ class Room(NoRoom):
     def _progress(self, group: Collection[Placeholder]) -> OrderProgress:
         node = next(iter(group)).for_node
         known = self._view.node(node)
-        pods = self._view.must_move(node) if known is not None else ()
         uid = known.metadata.uid if known is not None else None
-        return progress(group, uid, pods, self._view.is_target, self._clock.now(), self._settings.timeout)
+        return progress(
+            group, uid, self._view.must_move(node), self._view.is_target, self._clock.now(), self._settings.timeout
+        )
 
     def _observe(self, placeholders: Collection[Placeholder]) -> None:
         running = sum(each.running for each in placeholders)
@@ -162,7 +163,7 @@ class Room(NoRoom):
         except (Retryable, Conflict, NotLeading):
             pass  # the next round tries again
         except ReschedulerError as error:
-            left = [each for each in self._view.placeholders() if each.for_node == order.node]
+            left = self._view.placeholders(order.node)
             self._end(order, self._writes.left(left), RoomEnding.REFUSED, str(error))
             return False
         return True
@@ -178,7 +179,7 @@ class Room(NoRoom):
         if (now := self._clock.monotonic()) < self._search_at:
             return None
         self._search_at = now + SEARCH.total_seconds()
-        search = self._view.room_search(self._prices, self._settings.most)
+        search = self._view.search(self._prices, self._settings.most)
         for node in islice(nodes, _CONSIDERED):
             order = search.order(node)
             if isinstance(order, RoomOrder) and not self._candidates.judge(order.plan):

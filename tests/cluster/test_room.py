@@ -1,17 +1,28 @@
 """Room is made with placeholders: an autoscaler adds spot nodes for them, and then a node is drained."""
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Final
 
 import pytest
 
 from devcluster.api import Json
+from devcluster.audit import AuditEvent
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
+from devcluster.stages import TERMINATE_AFTER
+from predicates.placeholders import ROOM_NAMESPACE
+from rescheduler.planning.pauses import PAUSED
 from tests.cluster.autoscaling import PODS, SETUP, SpotAutoscaler
-from tests.cluster.daemon import NO_DELAY, Daemon
+from tests.cluster.daemon import LEASE_PATH, NO_DELAY, Daemon
 from tests.cluster.observer import Observer
 
-ROOM = ("--make-room=placeholders", NO_DELAY)
+ROOM: Final = ("--make-room=placeholders", NO_DELAY)
+NODE: Final = "on-demand-1"
+COUNT: Final = 4  #: pods on the on-demand node
+
+#: Pods that take a while to terminate, so that a drain can be interrupted.
+SLOW: Final = {TERMINATE_AFTER: "1500ms"}
 
 
 @pytest.fixture
@@ -20,50 +31,139 @@ def autoscaler(cluster: ControlPlane) -> SpotAutoscaler:
     return SpotAutoscaler(cluster)
 
 
-def placeholders(cluster: ControlPlane) -> list[Json]:
-    return cluster.api.items(PODS)
+class Scene:
+    """An on-demand node with pods of *web*, and a full spot node."""
+
+    def __init__(self, cluster: ControlPlane, observer: Observer, **pods: object) -> None:
+        self.cluster, self.observer = cluster, observer
+        observer.nodes(1, 1)
+        observer.start_on(NODE, deployment("web", COUNT, cpu="700m", **pods), pods=COUNT)
+        cluster.apply([deployment("filler", 1, cpu="3500m", nodeName="spot-1")])
+        observer.open_all()
+        observer.running(COUNT + 1)
+        self.before = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in observer.pods("web")}
+
+    @property
+    def placeholders(self) -> list[Json]:
+        return self.cluster.api.items(PODS)
+
+    def running_placeholders(self) -> int:
+        return sum(pod["status"]["phase"] == "Running" for pod in self.placeholders)
+
+    def moved(self) -> bool:
+        """Return whether all pods of *web* are on nodes that the autoscaler added, and no placeholder is left."""
+        nodes = [pod["spec"].get("nodeName", "") for pod in self.observer.pods("web")]
+        return len(nodes) == COUNT and all(node.startswith("grown-") for node in nodes) and not self.placeholders
+
+    def created(self) -> list[str]:
+        """Return the names of all placeholders that were created."""
+        return [event.name for event in self.writes("create")]
+
+    def writes(self, verb: str) -> list[AuditEvent]:
+        events = self.observer.audit.events()
+        return [each for each in events if each.accepted and (each.kind, each.verb) == ("pods", verb) and _ours(each)]
+
+    def slowest_binding(self) -> float:
+        """Return the longest time in seconds from the creation of a pod of *web* until it was bound."""
+        waits = []
+        for pod in self.observer.pods("web"):
+            bound = next(entry for entry in pod["status"]["conditions"] if entry["type"] == "PodScheduled")
+            created = _time(pod["metadata"]["creationTimestamp"])
+            waits.append((_time(bound["lastTransitionTime"]) - created).total_seconds())
+        return max(waits)
+
+    def finish(self) -> None:
+        """Wait until all is moved, and check how."""
+        self.observer.eventually(self.moved, "the pods on new spot nodes, and no placeholder")
+        self.observer.running(COUNT + 1)
+        self.observer.wait_unmarked()
+        assert self.slowest_binding() < 5
+        assert not self.observer.uids("web") & self.before.keys()
 
 
-def moved(observer: Observer) -> bool:
-    pods = observer.pods("web")
-    return len(pods) == 4 and all(pod["spec"].get("nodeName", "").startswith(("grown", "spot")) for pod in pods)
+def _ours(event: AuditEvent) -> bool:
+    return event.namespace == ROOM_NAMESPACE
 
 
-def full_spot(cluster: ControlPlane, observer: Observer) -> None:
-    """Start 4 pods on on-demand-1, while spot-1 is full."""
-    observer.nodes(1, 1)
-    observer.start_on("on-demand-1", deployment("web", 4, cpu="700m"), pods=4)
-    cluster.apply([deployment("filler", 1, cpu="3500m", nodeName="spot-1")])
-    observer.open_all()
-    observer.running(5)
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 def test_a_node_is_emptied_onto_new_spot_nodes(
     cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler
 ) -> None:
-    full_spot(cluster, observer)
-    with autoscaler.running(), Daemon(cluster, *ROOM) as daemon:
-        try:
-            observer.eventually(lambda: moved(observer), "the pods on spot nodes")
-        finally:
-            for line in daemon.lines:
-                print(line)
-        observer.running(5)
-        observer.eventually(lambda: not placeholders(cluster), "no placeholder")
-        assert autoscaler.nodes == ["grown-1"]
-        assert slowest_binding(observer) < 5
-        assert observer.events("on-demand-1") >= {"SpotRoomOrdered", "SpotRoomEnded", "NodeDrained"}
-    assert observer.marks() == {}
+    scene = Scene(cluster, observer)
+    with autoscaler.running(), Daemon(cluster, *ROOM):
+        scene.finish()
+        ends = {"SpotRoomOrdered", "NodeDrained", "SpotRoomEnded"}
+        observer.eventually(lambda: observer.events(NODE) >= ends, "the events")
+    assert autoscaler.nodes == ["grown-1"]
+    assert sorted(scene.created()) == sorted(f"room-{uid}" for uid in scene.before)
+    deletions = {event.name: event.received for event in scene.writes("delete")}
+    evictions = {event.name: event.received for event in observer.evictions()}
+    for uid, name in scene.before.items():
+        assert deletions[f"room-{uid}"] < evictions[name]
 
 
-def slowest_binding(observer: Observer) -> float:
-    """Return the longest time in seconds from the creation of a running pod of *web* until it was bound."""
-    waits = []
-    for pod in observer.pods("web"):
-        bound = next(entry for entry in pod["status"]["conditions"] if entry["type"] == "PodScheduled")
-        waits.append((_time(bound["lastTransitionTime"]) - _time(pod["metadata"]["creationTimestamp"])).total_seconds())
-    return max(waits)
+def test_while_spot_stays_away_nothing_moves_and_no_placeholder_survives_the_timeout(
+    cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler
+) -> None:
+    scene = Scene(cluster, observer)
+    autoscaler.allowed = False
+    with autoscaler.running(), Daemon(cluster, *ROOM, "--room-timeout=3s") as daemon:
+        observer.eventually(lambda: len(scene.placeholders) == COUNT, "the placeholders")
+        observer.eventually(lambda: not scene.placeholders, "the end of the placeholders", seconds=20)
+        observer.eventually(lambda: "NoSpotCapacity" in observer.events(NODE), "the event")
+        observer.eventually(lambda: daemon.logged("nothing is drained", reason="no-spot-capacity"), "the reason")
+        observer.stays(lambda: (len(scene.created()), scene.placeholders), (COUNT, []), seconds=10)
+    assert observer.uids("web") == scene.before.keys()
+    assert observer.markings() == []
 
 
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+STEPS: Final[Mapping[str, Callable[[Scene], object]]] = {
+    "placeholders are created": lambda scene: len(scene.placeholders) == COUNT,
+    "placeholders run": lambda scene: scene.running_placeholders() == COUNT,
+    "the first pod is evicted": lambda scene: scene.observer.evictions(),
+    "two pods have moved": lambda scene: len(scene.observer.evictions()) > 1 and len(scene.placeholders) < COUNT - 1,
+}
+
+
+@pytest.mark.parametrize("reached", STEPS.values(), ids=STEPS)
+def test_after_a_kill_the_next_daemon_continues(
+    cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler, reached: Callable[[Scene], object]
+) -> None:
+    scene = Scene(cluster, observer, annotations=SLOW)
+    with autoscaler.running():
+        with Daemon(cluster, *ROOM) as killed:
+            observer.eventually(lambda: reached(scene), "the step")
+            killed.kill()
+        with Daemon(cluster, *ROOM):
+            scene.finish()
+    assert sorted(scene.created()) == sorted(f"room-{uid}" for uid in scene.before)
+
+
+@pytest.mark.parametrize("ending", ["--make-room=off", "paused"])
+def test_placeholders_are_removed_if_no_room_is_wanted(
+    cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler, ending: str
+) -> None:
+    scene = Scene(cluster, observer)
+    autoscaler.allowed = False
+    with Daemon(cluster, *ROOM) as daemon:
+        observer.eventually(lambda: len(scene.placeholders) == COUNT, "the placeholders")
+        if ending == "paused":
+            cluster.api.patch(LEASE_PATH, {"metadata": {"annotations": {PAUSED: "true"}}})
+            observer.eventually(lambda: not scene.placeholders, "the end of the placeholders", seconds=20)
+            return
+        daemon.kill()
+    with Daemon(cluster, ending):
+        observer.eventually(lambda: not scene.placeholders, "the end of the placeholders", seconds=20)
+
+
+def test_without_the_namespace_the_reason_says_what_is_missing(cluster: ControlPlane, observer: Observer) -> None:
+    scene = Scene(cluster, observer)
+    with Daemon(cluster, *ROOM) as daemon:
+        lines = observer.eventually(
+            lambda: daemon.logged("nothing is drained", reason="no-spot-capacity"), "the reason", seconds=30
+        )
+        assert "namespace spot-rescheduler-room does not exist; deploy/components/make-room" in lines[0]["message"]
+    assert observer.uids("web") == scene.before.keys()

@@ -32,6 +32,7 @@ from rescheduler.execution.context import ControllerReading, DrainContext
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.provider_prices import provider_prices
+from rescheduler.execution.room_view import RoomView
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.daemon_parts import new_room
@@ -349,7 +350,9 @@ class LoopWorld:
         refresh_prices = OrderPrices(view, pricing, self.clock).refresh if by_cost else lambda: None
         candidates = Candidates(view, self, history, policy, self.clock, drainer.refusal)
         running = Running(dry_run=dry_run, room=room or RoomSettings())
-        rooms = new_room(access, view, history, candidates, running, pricing.prices, self.report)
+        rooms = new_room(
+            access, RoomView(self, policy, view), history, candidates, running, pricing.prices, self.report
+        )
         knowledge = Knowledge(
             history,
             candidates,

@@ -161,7 +161,7 @@ def _both(*terms: NodeSelectorTerm, spot: NodeLabels) -> Manifest:
 
 
 def _spot_rules(spot: NodeLabels) -> list[Manifest]:
-    rules = []
+    rules: list[Manifest] = []
     for label in spot.requirements:
         if label.value is None:
             rules.append({"key": label.key, "operator": "DoesNotExist" if label.negated else "Exists"})

@@ -112,7 +112,7 @@ class RoomSearch:
             return NotOrdered(
                 node, f"{count} new spot nodes like {template} would not help: {verdict.blockers[0].text}"
             )
-        freed = (node,)
+        freed: tuple[str, ...] = (node,)
         if not (value := self._worth(extended, freed, added)).pays:
             freed = tuple(plan.node for plan in planner.plan_all(self._circumstances).plans if plan.placements)
             value = self._worth(extended, freed, added)
