@@ -275,6 +275,10 @@ def command(
     """
     from rescheduler.housekeeping import composition  # noqa: PLC0415 - the client is imported on demand
 
+    if more["once"] and more["room"].wanted:
+        raise UsageError(
+            f"--once --make-room={more['room'].mode}: expected a daemon, which continues or removes placeholders later"
+        )
     own = connection.kubeconfig is None and connection.context is None
     return composition.run(
         ApiServerConnection(

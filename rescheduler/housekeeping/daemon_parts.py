@@ -14,7 +14,7 @@ from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.daemon_state import DaemonState
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
-from rescheduler.housekeeping.room import NoRoom, Room
+from rescheduler.housekeeping.room import NoRoomOrders, RoomOrders
 from rescheduler.kube.client import Client
 from rescheduler.kube.elector import Elector
 from rescheduler.kube.guard import ReadOnly
@@ -69,12 +69,12 @@ def new_room(
     running: Running,
     prices: PriceList,
     report: Report,
-) -> NoRoom:
+) -> NoRoomOrders:
     """Return the orders of spot room. If none are wanted, it only removes placeholders that are left."""
     if running.dry_run:
-        return NoRoom()
+        return NoRoomOrders()
     writes = PlaceholderWrites(access.placeholders, view, running.room, running.identity, access.clock, report)
-    return Room(writes, view, history, candidates, running.room, prices, access.clock, report)
+    return RoomOrders(writes, view, history, candidates, running.room, prices, access.clock, report)
 
 
 def new_lease_reader(client: Client, run_state: DaemonState, running: Running, clock: Clock) -> LeaseReader:
