@@ -192,6 +192,14 @@ def ignored_options(command: Any) -> Any:
     return command
 
 
+def _check_room(room: RoomSettings, provider: Provider, *, once: bool) -> None:
+    """Raise UsageError if room cannot be made with the other flags."""
+    if room.mode is MakeRoom.PROVIDER and provider.name == "none":
+        raise UsageError("--make-room=provider: expected --cloud-provider, the cloud provider that adds spot nodes")
+    if once and room.mode is not MakeRoom.OFF:
+        raise UsageError(f"--once --make-room={room.mode}: expected a daemon, which later removes what is not used")
+
+
 @click.command("run", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @compat_option
 @policy_options
@@ -276,8 +284,7 @@ def command(
 
     Durations are Go durations: 10s, 2m30s, 1h, 500ms, 0.
     """
-    if room.mode is MakeRoom.PROVIDER and provider.name == "none":
-        raise UsageError("--make-room=provider: expected --cloud-provider, the cloud provider that adds spot nodes")
+    _check_room(room, provider, once=more["once"])
     from rescheduler.housekeeping import composition  # noqa: PLC0415 - the client is imported on demand
 
     own = connection.kubeconfig is None and connection.context is None

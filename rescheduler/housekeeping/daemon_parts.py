@@ -17,8 +17,8 @@ from rescheduler.housekeeping.daemon_state import DaemonState
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.order_prices import OrderPrices
 from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
-from rescheduler.housekeeping.provider_room import ProviderRoom
-from rescheduler.housekeeping.room import NoRoom, Room
+from rescheduler.housekeeping.provider_room import ProviderRoomOrders
+from rescheduler.housekeeping.room import NoRoomOrders, RoomOrders
 from rescheduler.kube.client import Client
 from rescheduler.kube.elector import Elector
 from rescheduler.kube.guard import ReadOnly
@@ -83,17 +83,17 @@ def new_room(
     running: Running,
     prices: PriceList,
     report: Report,
-) -> NoRoom:
+) -> NoRoomOrders:
     """Return the orders of spot room. If none are wanted, it only removes what earlier orders left."""
     if running.dry_run:
-        return NoRoom()
+        return NoRoomOrders()
     settings, clock = running.room, access.clock
     writes = PlaceholderWrites(access.placeholders, view, settings, running.identity, clock, report)
-    room = Room(writes, view, history, candidates, settings, prices, clock, report)
+    orders = RoomOrders(writes, view, history, candidates, settings, prices, clock, report)
     if access.provider.name == "none":
-        return room
+        return orders
     requests = SpotRequests(access, view)
-    return ProviderRoom(room, requests, view, history, candidates, settings, prices, clock, report)
+    return ProviderRoomOrders(orders, requests, view, history, candidates, settings, prices, clock, report)
 
 
 def new_lease_reader(client: Client, run_state: DaemonState, running: Running, clock: Clock) -> LeaseReader:

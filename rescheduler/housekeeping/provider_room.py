@@ -15,7 +15,7 @@ from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.spot_requests import GivenBack, SpotRequests
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
-from rescheduler.housekeeping.room import SEARCH, NoRoom
+from rescheduler.housekeeping.room import SEARCH, NoRoomOrders
 from rescheduler.observe.events import (
     ErrorKind,
     Held,
@@ -40,7 +40,7 @@ _CONSIDERED: Final = 10
 _ENDINGS: Final = {OrderState.TIMED_OUT: RoomEnding.TIMED_OUT, OrderState.UNUSED: RoomEnding.UNUSED}
 
 
-class ProviderRoom(NoRoom):
+class ProviderRoomOrders(NoRoomOrders):
     """Orders by the provider, besides *placeholders*. For the loop's thread.
 
     If the provider is not to make room, only nodes of an order that is left are given back.
@@ -48,7 +48,7 @@ class ProviderRoom(NoRoom):
 
     def __init__(
         self,
-        placeholders: NoRoom,
+        placeholders: NoRoomOrders,
         requests: SpotRequests,
         view: RoomView,
         history: DrainHistory,

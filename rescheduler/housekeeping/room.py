@@ -46,7 +46,7 @@ _ENDINGS: Final = {
 }
 
 
-class NoRoom:
+class NoRoomOrders:
     """No orders."""
 
     order: OrderProgress | None = None  #: the open order
@@ -69,7 +69,7 @@ class NoRoom:
         return None
 
 
-class Room(NoRoom):
+class RoomOrders(NoRoomOrders):
     """Orders by placeholders. For the loop's thread."""
 
     def __init__(

@@ -12,7 +12,7 @@ from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.loop_inputs import LoopState
 from rescheduler.housekeeping.offers import Offers
-from rescheduler.housekeeping.room import NoRoom
+from rescheduler.housekeeping.room import NoRoomOrders
 from rescheduler.observe.events import InvolvedNode, Planned, Report, Surveyed
 from rescheduler.planning.candidates import control_plane_label
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
@@ -35,7 +35,7 @@ class RoundPlans:
         candidates: Candidates,
         history: DrainHistory,
         offers: Offers,
-        room: NoRoom,
+        room: NoRoomOrders,
         run_state: LoopState,
         clock: Clock,
         report: Report,

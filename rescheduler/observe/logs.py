@@ -257,7 +257,8 @@ def _after(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
             text = f"created placeholders for {pods} pods: expecting {nodes} new spot nodes like {template}"
             if group:
                 text = f"asked the provider for {nodes} spot nodes like {template} in group {group} for {pods} pods"
-            _log(NOTICE, f"{text}; it {worth}; the order ends at {until:%Y-%m-%dT%H:%M:%SZ}", node=node)
+            end = "are not Ready" if group else "do not run"
+            _log(NOTICE, f"{text}; it {worth}; they are removed if they {end} by {until:%Y-%m-%dT%H:%M:%SZ}", node=node)
         case RoomEnded(node, ending, detail):
             level = NOTICE if ending in (RoomEnding.FILLED, RoomEnding.WITHDRAWN) else logging.WARNING
             _log(level, f"the order of spot room has ended{detail and f': {detail}'}", node=node, reason=ending)

@@ -23,7 +23,9 @@ from rescheduler.settings import (
     ListenAddress,
     LogFormat,
     Logging,
+    MakeRoom,
     Provider,
+    RoomSettings,
     Running,
     Timing,
 )
@@ -196,6 +198,11 @@ CASES: dict[str, tuple[str, int, Any]] = {
             )
         ),
     ),
+    "spot room": (
+        "--make-room=placeholders --max-placeholders=7 --room-timeout=1m --placeholder-image=mirror.local/pause:1",
+        2,
+        Running(room=RoomSettings(MakeRoom.PLACEHOLDERS, 7, timedelta(minutes=1), "mirror.local/pause:1")),
+    ),
     "the memory's name": ("--memory-name=mine", 2, Running(memory_name="mine")),
     "logs": ("-v=4 --log-format=json", 3, Logging(4, LogFormat.JSON)),
 }  # fmt: skip
@@ -264,6 +271,11 @@ WRONG: dict[str, tuple[str, str]] = {
         "--return-wait=2s --return-wait-max=1s",
         "--return-wait-max=1s is shorter than --return-wait=2s",
     ),
+    "a way to make room": ("--make-room=beds", "'beds' is not one of 'off', 'placeholders', 'provider'"),
+    "no placeholders": ("--max-placeholders=0", "0 is not in the range 1<=x<=1000"),
+    "too short a time for room": ("--room-timeout=0", "'0': expected at least 1s"),
+    "no image": ("--placeholder-image=", "'': expected an image, such as registry.k8s.io/pause:3.10"),
+    "room in one round": ("--once --make-room=placeholders", "--once --make-room=placeholders: expected a daemon"),
     "moves": ("--max-moves-per-pod-per-day=often", "'often': expected a number such as 3 or 0.5"),
     "fewer moves than none": ("--max-moves-per-pod-per-day=-1", "'-1': expected a number such as 3 or 0.5"),
     "moves without end": ("--max-moves-per-pod-per-day=inf", "'inf': expected a number such as 3 or 0.5"),

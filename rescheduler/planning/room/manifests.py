@@ -236,5 +236,5 @@ def _selector(selector: LabelSelector | None) -> Manifest | None:
 
 def _filled(struct: msgspec.Struct) -> Manifest:
     """Return the fields of *struct* that are not empty, by their names in the API."""
-    fields: Manifest = msgspec.to_builtins(struct)
+    fields: Manifest = msgspec.json.decode(msgspec.json.encode(struct))
     return {name: value for name, value in fields.items() if value not in ("", [], {}, None)}

@@ -179,6 +179,7 @@ _DURATIONS: Final = (
     "run --return-wait",
     "run --return-wait-max",
     "run --spot-settle",
+    "run --room-timeout",
     "plan --planning-timeout",
     "run --max-node-age",
     "liqo discovery --expire-after",
