@@ -94,7 +94,7 @@ class Story:
         """End the spot machines, and wait until Cluster Autoscaler has added on-demand nodes for the pods."""
         self.groups.allow_spot(allowed=False)
         for machine in self.groups.spot_pool.machines():
-            self.groups.spot_pool.terminate(machine.id, decrement=True)
+            self.groups.spot_pool.terminate(machine.id(CLOCK.now()), decrement=True)
         self.observer.eventually(
             lambda: self.observer.kinds() == {"od": PODS}, "the pods on on-demand nodes", seconds=SECONDS
         )
