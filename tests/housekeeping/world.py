@@ -32,6 +32,7 @@ from rescheduler.execution.context import ControllerReading, DrainContext
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.provider_prices import provider_prices
+from rescheduler.execution.room_view import RoomView
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
@@ -39,6 +40,8 @@ from rescheduler.housekeeping.drain_records import DrainRecords
 from rescheduler.housekeeping.loop import Loop
 from rescheduler.housekeeping.loop_inputs import Actors, Knowledge, Mode
 from rescheduler.housekeeping.new_nodes import NewNodes
+from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
+from rescheduler.housekeeping.room import NoRoomOrders, RoomOrders
 from rescheduler.housekeeping.soft_taint import SoftTaint
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.observe.events import Event, InvolvedLease, Planned
@@ -52,9 +55,10 @@ from rescheduler.planning.prices import PriceList
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import CloudProvider, Deleted, DeleteOutcome, NodeGroup, NodeRef, Refused
 from rescheduler.providers.none import NoProvider
-from rescheduler.settings import Timing
+from rescheduler.settings import RoomSettings, Timing
 from rescheduler.threads import Threads
 from tests.housekeeping.config_map import ConfigMap
+from tests.housekeeping.placeholders import PlaceholdersInMemory
 from tests.planning.builders import Manifest, snapshot
 
 START = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -87,6 +91,7 @@ class LoopWorld:
         self.begun = self.clock.monotonic()
         self.reported: list[tuple[float, Event]] = []
         self.writes: list[tuple[str, str]] = []
+        self.placeholders = PlaceholdersInMemory(self.cluster, self.writes)
         self.answers: defaultdict[str, list[EvictionOutcome]] = defaultdict(
             list
         )  # to evictions; the last one is repeated
@@ -324,6 +329,7 @@ class LoopWorld:
         limits: Limits = LIMITS,
         windows: tuple[DrainWindow, ...] = (),
         prices: PriceList | None = None,
+        room: RoomSettings | None = None,
     ) -> Loop:
         """Return a daemon. It keeps a ledger of savings if *prices* is given."""
         timing = timing or Timing()
@@ -331,7 +337,14 @@ class LoopWorld:
         policy = Policy(budgets_in_steps=True)
         view = ClusterView(self, policy, self.clock, holder, cooling=history.cooling, identity=IDENTITY)
         access = DrainContext(
-            self, provider or NoProvider(), self.clock, holder, self, IDENTITY, leads=lambda: self.leading
+            self,
+            provider or NoProvider(),
+            self.clock,
+            holder,
+            self,
+            IDENTITY,
+            leads=lambda: self.leading,
+            placeholders=self.placeholders,
         )
         records = DrainRecords(history, view, self.clock, self.report)
         threads = Threads(Inline(), Inline())
@@ -341,14 +354,21 @@ class LoopWorld:
         if prices is not None:
             pricing = Pricing(prices, lambda nodes: provider_prices(access.provider, nodes, self.clock))
             savings = Bookkeeping(self.savings_map, view, pricing, self.clock, self.report, lambda: self.leading)
+        candidates = Candidates(view, self, history, policy, self.clock, drainer.refusal)
         knowledge = Knowledge(
             history,
-            Candidates(view, self, history, policy, self.clock, drainer.refusal),
+            candidates,
             Landings(view, self, history, self.report),
             SpotWatch(timing.spot_settle),
             savings=savings,
         )
-        actors = Actors(drainer, soft, NewNodes(access, self.report), records)
+        orders = NoRoomOrders()
+        if not dry_run:
+            settings, observed = room or RoomSettings(), RoomView(self, policy, view)
+            writes = PlaceholderWrites(self.placeholders, observed, settings, IDENTITY, self.clock, self.report)
+            known = prices or PriceList()
+            orders = RoomOrders(writes, observed, history, candidates, settings, known, self.clock, self.report)
+        actors = Actors(drainer, soft, NewNodes(access, self.report), records, orders)
         return Loop(view, actors, knowledge, self, Mode(timing, dry_run, windows=windows), self.clock, self.report)
 
 
