@@ -24,8 +24,9 @@ from rescheduler.observe.events import (
     Waiting,
 )
 from rescheduler.planning.outcome import Reason
+from rescheduler.providers.base import Deleted
 from rescheduler.settings import MakeRoom, RoomSettings, Timing
-from tests.housekeeping.world import LoopWorld, blockers, world
+from tests.housekeeping.world import LoopWorld, ScriptedProvider, blockers, world
 from tests.planning.builders import ON_DEMAND, Manifest, node, pod
 
 MINUTE: Final = 60.0
@@ -113,6 +114,29 @@ def test_the_node_of_the_order_is_drained_first_although_another_is_emptier() ->
         assert [event.node.name for event in here.of(DrainStarted)] == ["od-1", "od-2"]
 
 
+def test_an_empty_node_is_offered_to_its_provider_while_an_order_is_open() -> None:
+    with world(*FULL) as here:
+        rounds(here)
+        here.add(node("od-2", ON_DEMAND))
+        loop = here.loop(TIMING, room=ROOM, provider=ScriptedProvider([Deleted()]))
+        assert loop.round() is RoundOutcome.DRAINED
+        assert [event.node.name for event in here.of(DrainStarted)] == ["od-2"]
+        assert here.placeholders.names == BOTH
+
+
+def test_why_no_room_is_made_for_a_node_is_part_of_its_reason() -> None:
+    small = (node("od-1", ON_DEMAND, cpu="2"), *FULL[1:3], pod("web-1", "od-1", cpu="2"))
+    with world(*small) as here:
+        assert rounds(here) == [RoundOutcome.IDLE] * 2
+        assert here.placeholders.names == []
+        [blocker] = blockers(here, "od-1")
+        why = "no room is made: 1 new spot nodes like spot-1 would not pay: an order frees 2 vCPU and adds 4"
+        assert (blocker.reason, blocker.detail) == (
+            Reason.NO_ROOM,
+            f"0/1 spot nodes are available: 1 Insufficient cpu; {why}",
+        )
+
+
 def test_placeholders_that_do_not_run_in_time_are_removed_and_the_pause_doubles() -> None:
     with world(*FULL) as here:
         here.stop_at(70 * MINUTE)
@@ -182,7 +206,7 @@ def test_the_pods_of_the_node_change_while_placeholders_wait() -> None:
 WITHDRAWALS: Final[dict[str, Callable[[LoopWorld], object]]] = {
     "drains are paused": lambda here: setattr(here, "paused", "drains are paused"),
     "the node is gone": lambda here: here.cluster.delete("Node", "od-1"),
-    "its pods have left": lambda here: [here.cluster.delete("Pod", f"default/web-{n}") for n in (1, 2)],
+    "its pods have left": lambda here: here.cluster.replace("Pod", here.cluster.placeholders.values()),
 }
 
 
