@@ -176,14 +176,13 @@ class RoomOrders(NoRoomOrders):
             return f"spot nodes did not come for the last order; no new order before {until:%Y-%m-%dT%H:%M:%SZ}"
         return self._writes.why_not()
 
-    def _begin(self, nodes: Iterable[str]) -> Held | None:
+    def _begin(self, nodes: Collection[str]) -> Held | None:
         """Begin the first order that is possible for *nodes*, which are in drain order."""
         if (now := self._clock.monotonic()) < self._search_at:
             return None
         self._search_at = now + SEARCH.total_seconds()
-        self._not_ordered = {}
         search = self._view.search(self._prices, self._settings.most)
-        for node in nodes:
+        for node in self._next(nodes):
             order = search.order(node)
             if isinstance(order, NotOrdered):
                 self._not_ordered[node] = order.why
@@ -192,6 +191,13 @@ class RoomOrders(NoRoomOrders):
             if self._clock.monotonic() >= now + LONGEST.total_seconds():
                 break
         return None
+
+    def _next(self, nodes: Collection[str]) -> list[str]:
+        """Return those of *nodes* that were not considered since all were."""
+        left = [node for node in nodes if node not in self._not_ordered]
+        if not left:
+            self._not_ordered = {}
+        return left or list(nodes)
 
     def _order(self, order: RoomOrder) -> Held:
         until = self._clock.now() + self._settings.timeout
