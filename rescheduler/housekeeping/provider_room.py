@@ -4,8 +4,7 @@ The open order is in the memory, so that a restart or another leader continues i
 order is open, no other node is drained: its room is for the pods of its node.
 """
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from rescheduler.clock import Clock
@@ -15,7 +14,7 @@ from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.spot_requests import GivenBack, SpotRequests
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
-from rescheduler.housekeeping.room import SEARCH, NoRoomOrders
+from rescheduler.housekeeping.room import LONGEST, SEARCH, NoRoomOrders
 from rescheduler.observe.events import (
     ErrorKind,
     Held,
@@ -27,15 +26,13 @@ from rescheduler.observe.events import (
     Trouble,
     Waiting,
 )
-from rescheduler.planning.outcome import Blocker, Verdict
+from rescheduler.planning.outcome import Verdict
 from rescheduler.planning.prices import PriceList
+from rescheduler.planning.room.explanations import UnmetOrder, explained
 from rescheduler.planning.room.increase import IncreaseProgress, SpotOrder, increase_progress, why_not_ordered
-from rescheduler.planning.room.orders import RoomOrder, candidates
+from rescheduler.planning.room.orders import NotOrdered, RoomOrder, candidates
 from rescheduler.planning.room.progress import OrderState
 from rescheduler.settings import MakeRoom, RoomSettings
-
-#: At most this many nodes are considered in one search.
-_CONSIDERED: Final = 10
 
 _ENDINGS: Final = {OrderState.TIMED_OUT: RoomEnding.TIMED_OUT, OrderState.UNUSED: RoomEnding.UNUSED}
 
@@ -69,6 +66,8 @@ class ProviderRoomOrders(NoRoomOrders):
         self._report = report
         self._wanted = settings.mode is MakeRoom.PROVIDER
         self._search_at = clock.monotonic()
+        self._unmet: UnmetOrder | None = None  # the last one, until the next may begin
+        self._not_ordered: dict[str, str] = {}  # by node: why the last search found no order
 
     def keep(self, *, paused: bool) -> None:
         self._placeholders.keep(paused=paused)
@@ -113,8 +112,12 @@ class ProviderRoomOrders(NoRoomOrders):
         elif failure.why is not Why.LEADERSHIP_LOST:
             self._end(order, RoomEnding.DRAIN_FAILED, str(failure.detail))
 
-    def unmet(self, node: str) -> Blocker | None:
-        return self._placeholders.unmet(node)
+    def explained(self, verdict: Verdict) -> Verdict:
+        if not self._wanted:
+            return self._placeholders.explained(verdict)
+        if self._unmet is not None and self._clock.now() >= self._unmet.until:
+            self._unmet = None
+        return explained(verdict, self._unmet, self._not_ordered.get(verdict.node, ""))
 
     def _why_not(self) -> Held | None:
         """Return why no order may begin, or None."""
@@ -147,47 +150,58 @@ class ProviderRoomOrders(NoRoomOrders):
             has_pods=bool(node is not None and self._view.must_move(order.node)),
         )
 
-    def _begin(self, nodes: Iterable[str]) -> Held | None:
+    def _begin(self, nodes: Collection[str]) -> Held | None:
         """Order the nodes for the first of *nodes*, which are in drain order, that an order can serve."""
         if (now := self._clock.monotonic()) < self._search_at:
             return None
         self._search_at = now + SEARCH.total_seconds()
         search = self._view.search(self._prices, None)
         why: Held | None = None
-        for node in islice(nodes, _CONSIDERED):
-            found = search.order(node)
-            if isinstance(found, RoomOrder) and not self._candidates.judge(found.plan):
-                held = self._order(found)
+        for node in self._next(nodes):
+            order = search.order(node)
+            if isinstance(order, NotOrdered):
+                self._not_ordered[node] = order.why
+            elif not self._candidates.judge(order.plan):
+                held = self._order(order)
                 if held.waiting is Waiting.MAKING_ROOM:
                     return held
-                why = why or held
+                self._not_ordered[node], why = held.detail, why or held
+            if self._clock.monotonic() >= now + LONGEST.total_seconds():
+                break
         return why
 
-    def _order(self, found: RoomOrder) -> Held:
+    def _next(self, nodes: Collection[str]) -> list[str]:
+        """Return those of *nodes* that were not considered since all were."""
+        left = [node for node in nodes if node not in self._not_ordered]
+        if not left:
+            self._not_ordered = {}
+        return left or list(nodes)
+
+    def _order(self, wanted: RoomOrder) -> Held:
         """Ask the provider for the nodes of an order, after it was stored."""
-        size, orders, now = self._requests.size_for(found.template), self._history.spot_orders, self._clock.now()
+        size, orders, now = self._requests.size_for(wanted.template), self._history.spot_orders, self._clock.now()
         if size is None:
-            detail = f"no group of the provider has spot nodes like {found.template}"
+            detail = f"no group of the provider has spot nodes like {wanted.template}"
             return Held(Waiting.NO_SPOT_CAPACITY, detail)
-        if why := why_not_ordered(found.count, size, orders, now, self._settings.per_hour):
+        if why := why_not_ordered(wanted.count, size, orders, now, self._settings.per_hour):
             return Held(Waiting.NO_SPOT_CAPACITY, why)
-        node = self._involved(found.node)
-        order = SpotOrder(found.node, node.uid, size.group, found.count, size.target, now)
+        node = self._involved(wanted.node)
+        order = SpotOrder(wanted.node, node.uid, size.group, wanted.count, size.target, now)
         self._history.note_spot_orders(orders.begun(order))
         if not self._history.save():
             self._history.note_spot_orders(orders)
             return Held(Waiting.MAKING_ROOM, "the order of spot nodes is not stored yet")
         try:
-            self._requests.order(size.group, found.count)
+            self._requests.order(size.group, wanted.count)
         except Retryable as error:  # the provider may have accepted it: the order is followed
-            self._report(Trouble(ErrorKind.PROVIDER, f"{self._requests.provider}: {error}", found.node))
+            self._report(Trouble(ErrorKind.PROVIDER, f"{self._requests.provider}: {error}", wanted.node))
         except ReschedulerError as error:
             self._history.note_spot_orders(orders)
             return self._refused(node, str(error))
         until = now + self._settings.timeout
-        pods = len(found.plan.placements)
-        self._report(RoomOrdered(node, pods, found.count, found.template, str(found.worth), until, size.group))
-        return Held(Waiting.MAKING_ROOM, f"{found.count} spot nodes were ordered for the pods of node {found.node}")
+        pods = len(wanted.plan.placements)
+        self._report(RoomOrdered(node, pods, wanted.count, wanted.template, str(wanted.worth), until, size.group))
+        return Held(Waiting.MAKING_ROOM, f"{wanted.count} spot nodes were ordered for the pods of node {wanted.node}")
 
     def _refused(self, node: InvolvedNode, why: str) -> Held:
         self._history.room_failed()
@@ -200,7 +214,8 @@ class ProviderRoomOrders(NoRoomOrders):
         if ending is RoomEnding.FILLED:
             self._history.room_succeeded()
         elif ending is not RoomEnding.WITHDRAWN:
-            self._history.room_failed()
+            until = self._history.room_failed()
+            self._unmet = UnmetOrder(order.node, until) if ending is RoomEnding.TIMED_OUT else None
         self._history.save()
         self._report(RoomEnded(self._involved(order.node), ending, detail))
 

@@ -4,10 +4,10 @@ The placeholders in the cluster are the only state of an order, so that a restar
 removes it. While an order is open, no other node is drained: its room is for the pods of its node.
 """
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from datetime import datetime, timedelta
-from itertools import islice
+from datetime import timedelta
 from typing import Final
 
 from rescheduler.clock import Clock
@@ -27,9 +27,10 @@ from rescheduler.observe.events import (
     RoomOrdered,
     Waiting,
 )
-from rescheduler.planning.outcome import Blocker, Reason, Verdict
+from rescheduler.planning.outcome import Verdict
 from rescheduler.planning.prices import PriceList
-from rescheduler.planning.room.orders import RoomOrder, candidates
+from rescheduler.planning.room.explanations import UnmetOrder, explained
+from rescheduler.planning.room.orders import NotOrdered, RoomOrder, candidates
 from rescheduler.planning.room.placeholders import Placeholder
 from rescheduler.planning.room.progress import OrderProgress, OrderState, progress
 from rescheduler.settings import RoomSettings
@@ -37,8 +38,8 @@ from rescheduler.settings import RoomSettings
 #: Pause between two searches for an order. A search copies the snapshot.
 SEARCH: Final = timedelta(minutes=1)
 
-#: At most this many nodes are considered in one search.
-_CONSIDERED: Final = 10
+#: No further node is considered in a search that has lasted for so long.
+LONGEST: Final = timedelta(seconds=2)
 
 _ENDINGS: Final = {
     OrderState.TIMED_OUT: RoomEnding.TIMED_OUT,
@@ -64,9 +65,9 @@ class NoRoomOrders:
     def drained(self, drain: Drain) -> None:
         """Remove the placeholders that are left after the drain of their node."""
 
-    def unmet(self, node: str) -> Blocker | None:  # noqa: ARG002
-        """Return why no room could be made for *node*, or None."""
-        return None
+    def explained(self, verdict: Verdict) -> Verdict:
+        """Return *verdict* with the reason why no room is made for its node."""
+        return verdict
 
 
 class RoomOrders(NoRoomOrders):
@@ -92,7 +93,8 @@ class RoomOrders(NoRoomOrders):
         self._clock = clock
         self._report = report
         self._search_at = clock.monotonic()
-        self._unmet: tuple[str, datetime] | None = None  # the last node without room, and the next attempt
+        self._unmet: UnmetOrder | None = None  # the last one, until the next may begin
+        self._not_ordered: dict[str, str] = {}  # by node: why the last search found no order
         self._observed: tuple[int, int] = (0, 0)
 
     def keep(self, *, paused: bool) -> None:
@@ -134,11 +136,10 @@ class RoomOrders(NoRoomOrders):
         ending = RoomEnding.FILLED if failure is None else RoomEnding.DRAIN_FAILED
         self._end(order, self._writes.left(left), ending, str(failure.detail) if failure is not None else "")
 
-    def unmet(self, node: str) -> Blocker | None:
-        if self._unmet is None or self._unmet[0] != node or self._clock.now() >= self._unmet[1]:
-            return None
-        detail = f"no spot nodes came for its pods within {self._settings.timeout.total_seconds():g} s"
-        return Blocker(Reason.NO_SPOT_CAPACITY, f"{detail}; no new order before {self._unmet[1]:%Y-%m-%dT%H:%M:%SZ}")
+    def explained(self, verdict: Verdict) -> Verdict:
+        if self._unmet is not None and self._clock.now() >= self._unmet.until:
+            self._unmet = None
+        return explained(verdict, self._unmet, self._not_ordered.get(verdict.node, ""))
 
     def _progress(self, group: Collection[Placeholder]) -> OrderProgress:
         node = next(iter(group)).for_node
@@ -150,7 +151,8 @@ class RoomOrders(NoRoomOrders):
 
     def _observe(self, placeholders: Collection[Placeholder]) -> None:
         running = sum(each.running for each in placeholders)
-        if (seen := (running, len(placeholders) - running)) != self._observed:
+        seen = running, len(placeholders) - running
+        if placeholders or seen != self._observed:
             self._observed = seen
             self._report(PlaceholdersObserved(*seen))
 
@@ -174,30 +176,43 @@ class RoomOrders(NoRoomOrders):
             return f"spot nodes did not come for the last order; no new order before {until:%Y-%m-%dT%H:%M:%SZ}"
         return self._writes.why_not()
 
-    def _begin(self, nodes: Iterable[str]) -> Held | None:
+    def _begin(self, nodes: Collection[str]) -> Held | None:
         """Begin the first order that is possible for *nodes*, which are in drain order."""
         if (now := self._clock.monotonic()) < self._search_at:
             return None
         self._search_at = now + SEARCH.total_seconds()
         search = self._view.search(self._prices, self._settings.most)
-        for node in islice(nodes, _CONSIDERED):
+        for node in self._next(nodes):
             order = search.order(node)
-            if isinstance(order, RoomOrder) and not self._candidates.judge(order.plan):
+            if isinstance(order, NotOrdered):
+                self._not_ordered[node] = order.why
+            elif not self._candidates.judge(order.plan):
                 return self._order(order)
+            if self._clock.monotonic() >= now + LONGEST.total_seconds():
+                break
         return None
+
+    def _next(self, nodes: Collection[str]) -> list[str]:
+        """Return those of *nodes* that were not considered since all were."""
+        left = [node for node in nodes if node not in self._not_ordered]
+        if not left:
+            self._not_ordered = {}
+        return left or list(nodes)
 
     def _order(self, order: RoomOrder) -> Held:
         until = self._clock.now() + self._settings.timeout
         pods = self._view.must_move(order.node)
         involved = self._involved(order.node)
         try:
-            self._writes.create(pods, order.node, until)
+            self._writes.create(pods[:1], order.node, until)
         except (Retryable, Conflict, NotLeading) as error:
             return Held(Waiting.MAKING_ROOM, f"placeholders for the pods of node {order.node} are not created: {error}")
         except ReschedulerError as error:
             self._report(RoomEnded(involved, RoomEnding.REFUSED, str(error)))
             self._history.room_failed()
             return Held(Waiting.NO_SPOT_CAPACITY, f"placeholders for node {order.node} are refused: {error}")
+        with contextlib.suppress(ReschedulerError):  # the next round creates those that are missing
+            self._writes.create(pods[1:], order.node, until)
         self._unmet = None
         self._report(RoomOrdered(involved, len(pods), order.count, order.template, str(order.worth), until))
         return Held(Waiting.MAKING_ROOM, f"placeholders for the {len(pods)} pods of node {order.node} were created")
@@ -217,7 +232,7 @@ class RoomOrders(NoRoomOrders):
             self._history.room_succeeded()
         elif ending is not RoomEnding.WITHDRAWN:
             until = self._history.room_failed()
-            self._unmet = (order.node, until) if ending is RoomEnding.TIMED_OUT else None
+            self._unmet = UnmetOrder(order.node, until) if ending is RoomEnding.TIMED_OUT else None
         self._report(RoomEnded(self._involved(order.node), ending, detail))
 
     def _involved(self, name: str) -> InvolvedNode:

@@ -15,7 +15,7 @@ from rescheduler.housekeeping.offers import Offers
 from rescheduler.housekeeping.room import NoRoomOrders
 from rescheduler.observe.events import InvolvedNode, Planned, Report, Surveyed
 from rescheduler.planning.candidates import control_plane_label
-from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
+from rescheduler.planning.outcome import Plan, Planning, Verdict
 from rescheduler.planning.room.progress import OrderState
 
 #: While no drain may start, nodes are planned this often for metrics and the status page.
@@ -75,13 +75,12 @@ class RoundPlans:
     def next(self, *, complete: bool) -> Plan | None:
         """Return the plan to execute, or None: that of the node with an open order of spot room, or the first."""
         order = self._room.order
-        if order is None:
-            return self.first(complete=complete)
-        self.survey()
-        if order.state is not OrderState.READY:
-            return None
-        verdict = self._view.plan_alone(order.node)
-        return None if isinstance(verdict, Rejected) or self._candidates.judge(verdict) else verdict
+        if order is not None and order.state is OrderState.READY:
+            verdict = self._view.plan_alone(order.node)
+            if isinstance(verdict, Plan) and not self._candidates.judge(verdict):
+                return verdict
+            self._view.vetoes = self._candidates.vetoes()
+        return self.first(complete=complete)
 
     def first(self, *, complete: bool) -> Plan | None:
         """Return the first plan that also passes the checks of its provider and controllers, or None.
@@ -107,7 +106,8 @@ class RoundPlans:
         return self._judged_at is None or now - self._judged_at >= SURVEY.total_seconds()
 
     def _is_worth_draining(self, plan: Plan) -> bool:
-        return bool(plan.placements) or self._is_offered(plan.node)
+        """Return whether *plan* is executed. While an order of spot room is open, only empty nodes are."""
+        return (bool(plan.placements) and self._room.order is None) or self._is_offered(plan.node)
 
     def _is_offered(self, name: str) -> bool:
         """Return whether the empty node *name* is offered to the provider now."""
@@ -120,18 +120,12 @@ class RoundPlans:
         started, before = self._clock.monotonic(), self._view.nodes()
         planning = self._view.plan_each() if complete else self._view.first_plan(take_empty=self._is_offered)
         seconds = self._clock.monotonic() - started
-        planning = replace(planning, verdicts=tuple(map(self._with_unmet, planning.verdicts)))
+        planning = replace(planning, verdicts=tuple(map(self._room.explained, planning.verdicts)))
         # Nodes may be added or deleted while planning.
         nodes = {name: _ref(node) for name, node in (before | self._view.nodes()).items()}
         judged = {verdict.node: nodes[verdict.node] for verdict in planning.verdicts}
         facts = self._view.facts_of(judged)
         return Planned(self._clock.now(), planning, judged, seconds, _all_judged(planning), facts)
-
-    def _with_unmet(self, verdict: Verdict) -> Verdict:
-        """Add why no room could be made for a node."""
-        if isinstance(verdict, Plan) or (unmet := self._room.unmet(verdict.node)) is None:
-            return verdict
-        return Rejected(verdict.node, (unmet, *verdict.blockers))
 
     def _report_plan(self, judged: Planned) -> None:
         if judged.complete:

@@ -182,7 +182,8 @@ class Metrics:
             case LeadershipChanged(leading):
                 self._leader.set(leading)
                 if not leading:
-                    self._owed.set(0)  # only the leader reports it
+                    self._owed.set(0)  # only the leader reports it, and placeholders
+                    self._placeholders.clear()
             case WatchAges(seconds):
                 _set_all(self._watch_age, seconds)
             case PauseChanged():

@@ -58,6 +58,7 @@ from rescheduler.providers.none import NoProvider
 from rescheduler.settings import RoomSettings, Running, Timing
 from rescheduler.threads import Threads
 from tests.housekeeping.config_map import ConfigMap
+from tests.housekeeping.placeholders import PlaceholdersInMemory
 from tests.planning.builders import Manifest, snapshot
 
 START = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -90,6 +91,7 @@ class LoopWorld:
         self.begun = self.clock.monotonic()
         self.reported: list[tuple[float, Event]] = []
         self.writes: list[tuple[str, str]] = []
+        self.placeholders = PlaceholdersInMemory(self.cluster, self.writes)
         self.answers: defaultdict[str, list[EvictionOutcome]] = defaultdict(
             list
         )  # to evictions; the last one is repeated
@@ -336,7 +338,14 @@ class LoopWorld:
         policy = Policy(budgets_in_steps=True, drain_order=drain_order)
         view = ClusterView(self, policy, self.clock, holder, cooling=history.cooling, identity=IDENTITY)
         access = DrainContext(
-            self, provider or NoProvider(), self.clock, holder, self, IDENTITY, leads=lambda: self.leading
+            self,
+            provider or NoProvider(),
+            self.clock,
+            holder,
+            self,
+            IDENTITY,
+            leads=lambda: self.leading,
+            placeholders=self.placeholders,
         )
         records = DrainRecords(history, view, self.clock, self.report)
         threads = Threads(Inline(), Inline())
@@ -349,7 +358,8 @@ class LoopWorld:
         by_cost = drain_order is DrainOrder.COST
         refresh_prices = OrderPrices(view, pricing, self.clock).refresh if by_cost else lambda: None
         candidates = Candidates(view, self, history, policy, self.clock, drainer.refusal)
-        running = Running(dry_run=dry_run, room=room or RoomSettings())
+        namespace, _, lease = IDENTITY.partition("/")
+        running = Running(namespace=namespace, lease_name=lease, dry_run=dry_run, room=room or RoomSettings())
         rooms = new_room(
             access, RoomView(self, policy, view), history, candidates, running, pricing.prices, self.report
         )

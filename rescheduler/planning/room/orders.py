@@ -4,8 +4,10 @@ The rules decide on a copy of the snapshot to which empty nodes were added. The 
 differ: an order only asks for them, and a drain is planned on the nodes that exist.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 from predicates.objects import Pod
@@ -22,6 +24,9 @@ from rescheduler.planning.room.worth import Worth, worth
 
 #: At most this many nodes are added for one on-demand node.
 MOST_ADDED: Final = 20
+
+#: For at most this many groups of spot nodes, the cheapest first, an order is judged exactly.
+_EXACT: Final = 2
 
 
 _ABOUT_ROOM: Final = frozenset({Reason.NO_ROOM, Reason.NO_SPOT_CAPACITY})
@@ -61,8 +66,16 @@ def _why_no_placeholders(pods: Collection[Pod], most: int) -> str:
     return next(reasons, "")
 
 
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """New nodes of one template for an on-demand node."""
+
+    cost: tuple[Decimal, int, str]  #: money per hour (0 if it is not known), vCPU in thousandths, the template
+    count: int  #: number of new nodes
+
+
 class RoomSearch:
-    """Finds orders on one snapshot, which it does not change. Valid while the snapshot does not change."""
+    """Finds orders on a copy of one snapshot. Valid while the snapshot does not change."""
 
     def __init__(
         self,
@@ -73,68 +86,79 @@ class RoomSearch:
         most_pods: int | None,
     ) -> None:
         """*most_pods* limits the pods of a node: each needs a placeholder. None: no placeholders are needed."""
-        self._snapshot = snapshot
+        self._copy = copied(snapshot)
         self._policy = policy
         self._circumstances = circumstances
         self._prices = prices
         self._most_pods = most_pods
         self._templates = templates(snapshot, policy)
-        self._extended: dict[str, tuple[Planner, frozenset[str]]] = {}  #: by template: with MOST_ADDED new nodes
+        self._planner = Planner(self._copy, policy)
 
     def order(self, node: str) -> RoomOrder | NotOrdered:
-        """Return the order for *node* that pays most, or why there is none."""
-        pods = Planner(self._snapshot, self._policy).must_move(node, self._circumstances)
+        """Return the order for *node* that costs least, or why there is none that pays."""
+        pods = self._planner.must_move(node, self._circumstances)
         if self._most_pods is not None and (why := _why_no_placeholders(pods, self._most_pods)):
             return NotOrdered(node, why)
-        orders = [self._order(node, template) for template in self._templates or [node]]
-        usable = [order for order in orders if isinstance(order, RoomOrder)]
+        offers = [self._offer(node, template) for template in self._templates or [node]]
+        usable = sorted((offer for offer in offers if isinstance(offer, _Offer)), key=lambda offer: offer.cost)
         if not usable:
-            return next(order for order in orders if isinstance(order, NotOrdered))
-        return min(usable, key=lambda order: (order.worth.added_money or 0, order.worth.added_cpu, order.template))
+            return next(offer for offer in offers if isinstance(offer, NotOrdered))
+        for offer in usable[:_EXACT]:
+            if isinstance(order := self._exact(node, offer), RoomOrder):
+                break
+        return order
 
-    def _order(self, node: str, template: str) -> RoomOrder | NotOrdered:
-        """Return the order for *node* with new nodes like *template*, or why there is none."""
-        planner, added = self._planner(template)
-        verdict = planner.look_again(node, self._circumstances)
-        if isinstance(verdict, Rejected):
-            return NotOrdered(node, f"new spot nodes like {template} would not help: {verdict.blockers[0].text}")
-        count = len(added & {placement.node for placement in verdict.placements})
-        if not count:
-            return NotOrdered(node, "its pods fit on the existing spot nodes")
-        return self._exact(node, template, count)
+    def _offer(self, node: str, template: str) -> _Offer | NotOrdered:
+        """Return how many new nodes like *template* the pods of *node* would use if there were many."""
+        with self._added(template, min(self._most_pods or MOST_ADDED, MOST_ADDED)) as added:
+            verdict = self._planner.look_again(node, self._circumstances)
+            if isinstance(verdict, Rejected):
+                return NotOrdered(node, f"new spot nodes like {template} would not help: {verdict.blockers[0].text}")
+            used = added & {placement.node for placement in verdict.placements}
+            if not used:
+                return NotOrdered(node, "its pods fit on the existing spot nodes")
+            value = self._worth((), used)
+            return _Offer((value.added_money or Decimal(0), value.added_cpu, template), len(used))
 
-    def _exact(self, node: str, template: str, count: int) -> RoomOrder | NotOrdered:
-        """Judge *node* with exactly *count* new nodes. Other nodes that can be drained then count as well."""
-        extended, added = self._with(template, count)
-        planner = Planner(extended, self._policy)
-        verdict = planner.look_again(node, self._circumstances)
-        if isinstance(verdict, Rejected):
-            return NotOrdered(
-                node, f"{count} new spot nodes like {template} would not help: {verdict.blockers[0].text}"
-            )
-        freed: tuple[str, ...] = (node,)
-        if not (value := self._worth(extended, freed, added)).pays:
-            freed = tuple(plan.node for plan in planner.plan_all(self._circumstances).plans if plan.placements)
-            value = self._worth(extended, freed, added)
+    def _exact(self, node: str, offer: _Offer) -> RoomOrder | NotOrdered:
+        """Judge *node* with exactly the new nodes of *offer*. Other nodes that can then be drained count as well."""
+        *_, template = offer.cost
+        new = f"{offer.count} new spot nodes like {template}"
+        with self._added(template, offer.count) as added:
+            verdict = self._planner.look_again(node, self._circumstances)
+            if isinstance(verdict, Rejected):
+                return NotOrdered(node, f"{new} would not help: {verdict.blockers[0].text}")
+            freed: tuple[str, ...] = (node,)
+            if not (value := self._worth(freed, added)).pays:
+                freed = tuple(
+                    plan.node for plan in self._planner.plan_all(self._circumstances).plans if plan.placements
+                )
+                value = self._worth(freed, added)
         if not value.pays or node not in freed:
-            return NotOrdered(node, f"{count} new spot nodes like {template} would not pay: an order {value}")
-        return RoomOrder(node, template, count, verdict, freed, value)
+            return NotOrdered(node, f"{new} would not pay: an order {value}")
+        return RoomOrder(node, template, offer.count, verdict, freed, value)
 
-    def _worth(self, extended: Snapshot, freed: Iterable[str], added: Iterable[str]) -> Worth:
+    def _worth(self, freed: Iterable[str], added: Iterable[str]) -> Worth:
         return worth(
-            [node_facts(extended, name, spot=False) for name in freed],
-            [node_facts(extended, name, spot=True) for name in added],
+            [node_facts(self._copy, name, spot=False) for name in freed],
+            [node_facts(self._copy, name, spot=True) for name in added],
             self._prices,
         )
 
-    def _planner(self, template: str) -> tuple[Planner, frozenset[str]]:
-        if template not in self._extended:
-            extended, added = self._with(template, min(self._most_pods or MOST_ADDED, MOST_ADDED))
-            self._extended[template] = Planner(extended, self._policy), added
-        return self._extended[template]
+    @contextmanager
+    def _added(self, template: str, count: int) -> Iterator[frozenset[str]]:
+        """Add *count* new nodes like *template* to the copy within the block. Yield their names."""
+        before = frozenset(self._copy.nodes.row)
+        add_spot(self._copy, self._policy, AddSpot(count, like=template))
+        added = frozenset(self._copy.nodes.row) - before
+        try:
+            yield added
+        finally:
+            for name in added:
+                self._remove(name)
 
-    def _with(self, template: str, count: int) -> tuple[Snapshot, frozenset[str]]:
-        """Return a copy of the snapshot with *count* new nodes, and their names."""
-        extended = copied(self._snapshot)
-        add_spot(extended, self._policy, AddSpot(count, like=template))
-        return extended, frozenset(extended.nodes.row.keys() - self._snapshot.nodes.row.keys())
+    def _remove(self, name: str) -> None:
+        for key in list(self._copy.pods_on[name]):
+            self._copy.delete("Pod", key)
+        self._copy.delete("CSINode", name)
+        self._copy.delete("Node", name)
