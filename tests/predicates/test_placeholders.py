@@ -1,6 +1,7 @@
 """Tests that a snapshot keeps placeholders apart: they are not load, and they do not wait for room."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,10 +13,11 @@ from predicates.snapshot import Snapshot
 from predicates.wire import Decoder, Interner
 from tests.planning.builders import Manifest, node, pod, snapshot
 
+State = tuple[list[str], list[str], list[str], int]
 KEY = f"{ROOM_NAMESPACE}/room-1"
 
 
-def placeholder(on: str = "s", **more: object) -> Manifest:
+def placeholder(on: str = "s", **more: Any) -> Manifest:
     return pod(KEY, on=on, cpu="2", labels={PLACEHOLDER: "true"}, **more)
 
 
@@ -32,7 +34,7 @@ def listed(*manifests: Manifest) -> Snapshot:
     return built
 
 
-def state(cluster: Snapshot) -> tuple[list[str], list[str], list[str], int]:
+def state(cluster: Snapshot) -> State:
     """Return the pods, those on the node, the placeholders and the free CPU of the node."""
     row = cluster.nodes.row["s"]
     return (
@@ -67,7 +69,7 @@ def test_a_pod_without_the_label_or_in_another_namespace_counts() -> None:
 
 @pytest.mark.parametrize("build", [CASES["one by one"], CASES["in bulk"]], ids=["one by one", "in bulk"])
 def test_placeholders_go(build: Callable[[], Snapshot]) -> None:
-    gone = (["default/web"], ["default/web"], [], 3000)
+    gone: State = (["default/web"], ["default/web"], [], 3000)
     cluster = build()
     cluster.delete("Pod", KEY)
     assert state(cluster) == gone
