@@ -10,11 +10,12 @@ from rescheduler.cli.options import provider_options
 from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource
 from rescheduler.clock import Clock
+from rescheduler.planning.drainability import of_job
 from rescheduler.planning.levers import NO_LEVERS, RankedLevers, rank_levers
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.overview import Overview, overview
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.policy import Circumstances, MoveJobs, Policy
 from rescheduler.planning.prices import PriceList
 from rescheduler.settings import Provider
 
@@ -30,6 +31,10 @@ levers_option: Final = Option(
 #: The limitation of the sums of a plan with ``--independent``.
 _INDEPENDENT: Final = "each node is drained alone (--independent); the pods of all nodes together may not fit"
 
+#: The limitation of a plan that moves pods of Jobs: the Jobs are not read.
+_JOBS: Final = (
+    "the plan moves pods of Jobs: assumed that the Jobs tolerate it; the daemon reads each Job first (job-would-fail)"
+)
 
 #: Passes ``provider: Provider`` to the command.
 price_provider_options: Final = provider_options(
@@ -61,15 +66,17 @@ class PlannedCluster:
         )
 
     def priced(self, prices: PriceList, provider: Provider) -> PriceList:
-        """Return *prices* with those that the cloud provider knows. Raises the errors of loading it."""
+        """Return *prices* with those of the cloud provider, for nodes that the price file lacks.
+
+        Raises the errors of loading the provider.
+        """
         if provider.name == "none":
             return prices
         from rescheduler.housekeeping.composition import read_prices  # noqa: PLC0415 - providers are imported on demand
 
-        table = self.snapshot.nodes
-        planned = [verdict.node for verdict in self.planning.verdicts]
-        targets = {placement.node for plan in self.planning.plans for placement in plan.placements}
-        nodes = [table.nodes[table.row[name]] for name in (*planned, *sorted(targets))]
+        table, listed = self.snapshot.nodes, PriceList(by_type=prices.by_type)
+        unlisted = [facts.name for facts in self.overview(prices).nodes.values() if listed.per_hour(facts) is None]
+        nodes = [table.nodes[table.row[name]] for name in unlisted]
         with progress("asking the cloud provider for prices"):
             return replace(prices, by_node=read_prices(provider, filter(None, nodes)))
 
@@ -99,5 +106,12 @@ def read_and_plan(source: ClusterSource, policy: Policy, clock: Clock, *, indepe
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
-    assumptions = (*source.assumptions(snapshot), *((_INDEPENDENT,) if independent else ()))
-    return PlannedCluster(snapshot, policy, circumstances, planner, planning, seconds, assumptions)
+    notes = [*source.assumptions(snapshot, policy), *([_INDEPENDENT] if independent else [])]
+    if policy.move_jobs is MoveJobs.TOLERANT and _moves_jobs(planning, snapshot):
+        notes.append(_JOBS)
+    return PlannedCluster(snapshot, policy, circumstances, planner, planning, seconds, tuple(notes))
+
+
+def _moves_jobs(planning: Planning, snapshot: Snapshot) -> bool:
+    keys = (str(placement.pod) for plan in planning.plans for placement in plan.placements)
+    return any(of_job(snapshot.pods[key]) for key in keys if key in snapshot.pods)

@@ -1,7 +1,9 @@
 """The parts of the daemon, created from its settings."""
 
+import contextlib
 from typing import Final
 
+from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
@@ -13,6 +15,7 @@ from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pri
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.daemon_state import DaemonState
 from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.housekeeping.node_prices import NodePrices
 from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
 from rescheduler.housekeeping.room import NoRoomOrders, RoomOrders
 from rescheduler.kube.client import Client
@@ -30,8 +33,10 @@ from rescheduler.kube.rights import (
 from rescheduler.kube.state import ClusterState
 from rescheduler.observe.events import Report
 from rescheduler.observe.health import Health
+from rescheduler.observe.status import Status
 from rescheduler.planning.prices import PriceList
 from rescheduler.settings import Running
+from rescheduler.threads import querying
 
 #: How long a drain waits for its machine to terminate before the next drain may start; longer with ``--once``.
 REMOVAL_SECONDS: Final = 30.0
@@ -75,6 +80,27 @@ def new_room(
         return NoRoomOrders()
     writes = PlaceholderWrites(access.placeholders, view, running.room, running.identity, access.clock, report)
     return RoomOrders(writes, view, history, candidates, running.room, prices, access.clock, report)
+
+
+def new_node_prices(
+    parts: contextlib.ExitStack,
+    state: ClusterState,
+    pricing: Pricing,
+    status: Status,
+    run_state: DaemonState,
+    running: Running,
+    clock: Clock,
+) -> list[Report]:
+    """Return the listener that completes the prices of the status page. A dry run sends no requests to the provider."""
+    if running.dry_run or running.once or running.provider.name == "none":
+        return []
+
+    def node(name: str) -> Node | None:
+        table = state.snapshot().nodes
+        return table.nodes[table.row[name]] if name in table.row else None
+
+    queries = parts.enter_context(querying())
+    return [NodePrices(pricing, node, queries, clock, lambda: run_state.stopping, status.show_prices)]
 
 
 def new_lease_reader(client: Client, run_state: DaemonState, running: Running, clock: Clock) -> LeaseReader:
