@@ -21,6 +21,8 @@ ARGS ?=
 SECONDS ?= 600
 MINUTES ?=
 SEED ?= 1
+NODES ?= 1000
+PODS ?= 30000
 # Tests mostly wait for a cluster. Each worker has its own control plane.
 WORKERS ?= 4
 
@@ -29,7 +31,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --
 
 GRPC := rescheduler/providers/externalgrpc
 
-.PHONY: help test lint format demo demo-proxy bench fuzz soak faults conformance autoscaler proto build up down clean \
+.PHONY: help test lint format demo demo-proxy bench fuzz soak scale faults conformance autoscaler proto build up down clean \
 	lock release docs screenshots
 
 help: ## list the targets
@@ -65,6 +67,9 @@ soak: build ## run two daemons on a cluster with random changes and failures: ma
 
 bench: build ## measure the performance, side by side with the scheduler's own plugins
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+scale: build ## measure large clusters, live, beside client-go: make scale NODES=1000 PODS=30000; or ARGS="--growth"
+	@$(BIN)/python -m tests.scale --nodes $(NODES) --pods $(PODS) $(ARGS)
 
 faults: build ## fail every call of a drain with every fault, or kill the daemon at each: make faults ARGS="--kills"
 	@$(BIN)/python -m tests.faults $(ARGS)

@@ -45,6 +45,7 @@ CONTROLPLANE = GoProgram(
 ORACLE = GoProgram("oracle", f"the filter plugins of kube-scheduler {KUBERNETES}")
 RENDER = GoProgram("render", "the engines of Helm and kustomize, takes a minute the first time")
 CALLER = GoProgram("caller", "Cluster Autoscaler's calls of external gRPC")
+SCALE = GoProgram("scale", "a stand-in API server for large clusters, and the informers of client-go")
 
 
 def program(target: GoProgram) -> Path:
@@ -84,6 +85,11 @@ def oracle() -> Path:
 def caller() -> Path:
     """Return the program with Cluster Autoscaler's external gRPC client, for tests of `rescheduler provider serve`."""
     return program(CALLER)
+
+
+def scale() -> Path:
+    """Return the program with the stand-in API server and the informers of client-go, for `make scale`."""
+    return program(SCALE)
 
 
 def render() -> Path:

@@ -1,14 +1,9 @@
-"""The installed version of this program."""
+"""The version of this program, the same as in setup.cfg.
 
-import importlib.metadata
+It is a constant because reading it from the metadata of the installed package takes longer than the rest of
+``rescheduler version``.
+"""
+
 from typing import Final
 
-
-def _installed() -> str:
-    try:
-        return importlib.metadata.version("spot-rescheduler")
-    except importlib.metadata.PackageNotFoundError:
-        return "0+unknown"  # run from a source tree that is not installed
-
-
-VERSION: Final = _installed()
+VERSION: Final = "0.1.0"

@@ -4,7 +4,6 @@ import errno
 import importlib
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,6 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from rescheduler.cli.console import printable
 from rescheduler.errors import NoNodesError, ReschedulerError, UsageError
 
 #: By command: the module that defines it as ``command``, and its line in the help.
@@ -133,6 +131,8 @@ def _status(args: Sequence[str] | None, program: str) -> int:
 
 def _report_failure(error: BaseException, program: str) -> int:
     """Print the error in one line, after the name of the program, and return the exit code."""
+    from rescheduler.cli.console import printable  # noqa: PLC0415 - imported on demand
+
     where = program
     match error:
         case click.ClickException():
@@ -150,6 +150,8 @@ def _report_failure(error: BaseException, program: str) -> int:
         case KeyboardInterrupt() | click.Abort():
             message, status = "interrupted", 130
         case _:
+            import traceback  # noqa: PLC0415 - imported on demand
+
             at = traceback.extract_tb(error.__traceback__)[-1]
             message = f"internal error: {type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
             status = 1

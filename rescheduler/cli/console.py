@@ -16,6 +16,10 @@ _INDENT: Final = 2
 #: The space between a number and its unit or noun, where lines do not break, and its placeholder while wrapping.
 _AFTER_NUMBER: Final = re.compile(r"(?<=\d) (?=\S)")
 _GLUE: Final = "\0"
+#: Where a long word may be divided, as in ``namespace/name`` and ``key=value``, and its placeholder.
+_WITHIN_WORD: Final = re.compile(r"(?<=[/=])(?=\S)")
+_BREAK: Final = "\1"
+_UNBROKEN: Final = re.compile(rf"(?<=[/=]) {_BREAK}")
 #: Narrower terminals are treated as this wide.
 _NARROWEST: Final = 40
 
@@ -34,19 +38,24 @@ class Line:
     style: tuple[tuple[str, Any], ...] = ()
 
     def wrapped(self, width: int) -> list[str]:
-        """Return the line in pieces of at most *width* columns. Names are only divided if they are wider."""
+        """Return the line in pieces of at most *width* columns.
+
+        Names are only divided if they are wider, after a slash or an equals sign if they have one.
+        """
         text = printable(self.text)
         indent = " " * (_INDENT * self.level)
         if len(indent) + len(text) <= width:
             return [indent + text if text else ""]
+        room = width - len(indent) - _INDENT
+        words = (_WITHIN_WORD.sub(f" {_BREAK}", word) if len(word) > room else word for word in text.split(" "))
         pieces = textwrap.wrap(
-            _AFTER_NUMBER.sub(_GLUE, text),
+            _AFTER_NUMBER.sub(_GLUE, " ".join(words)),
             width,
             initial_indent=indent,
             subsequent_indent=indent + " " * _INDENT,
             break_on_hyphens=False,
         )
-        return [piece.replace(_GLUE, " ") for piece in pieces]
+        return [_UNBROKEN.sub("", piece).replace(_BREAK, "").replace(_GLUE, " ") for piece in pieces]
 
 
 BLANK: Final = Line("")

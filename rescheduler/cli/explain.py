@@ -14,8 +14,9 @@ from rescheduler.cli.compat import compat_option
 from rescheduler.cli.console import show
 from rescheduler.cli.explain_page import ExplainPage
 from rescheduler.cli.go_flags import GoCommand
-from rescheduler.cli.options import connection_options, policy_options
+from rescheduler.cli.options import connection_options
 from rescheduler.cli.output import print_yaml
+from rescheduler.cli.policy_options import policy_options
 from rescheduler.cli.prices import price_options
 from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource, output_option, snapshot_option

@@ -8,8 +8,7 @@ import click
 
 from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, DurationType, GoCommand, Option
 from rescheduler.cli.liqo_options import face_options, health_option
-from rescheduler.cli.options import connection_options, logging_options
-from rescheduler.cli.run import ignored_options
+from rescheduler.cli.options import connection_options, ignored_options, logging_options
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rescheduler.cli.go_flags import FILE, Bool, Option
-from rescheduler.cli.options import Decorator, group
-from rescheduler.cli.run import ADDRESS
+from rescheduler.cli.options import ADDRESS, Decorator, group
 from rescheduler.settings import ListenAddress
 
 

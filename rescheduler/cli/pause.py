@@ -8,7 +8,7 @@ from rescheduler.cli.console import printable, say
 from rescheduler.cli.go_flags import DurationType, GoCommand, Option, Parsed
 from rescheduler.cli.options import connection_options, lease_name_option, namespace_option
 from rescheduler.clock import SystemClock
-from rescheduler.planning.pauses import LONGEST_REASON, manual_pause, one_line, pause_annotations
+from rescheduler.planning.pauses import LONGEST_REASON, is_control, manual_pause, one_line, pause_annotations
 from rescheduler.settings import ApiServerConnection
 
 _SECOND = timedelta(seconds=1)
@@ -17,6 +17,8 @@ _SECOND = timedelta(seconds=1)
 def _reason(text: str) -> str:
     if len(" ".join(text.split())) > LONGEST_REASON:
         raise ValueError(f"expected at most {LONGEST_REASON} characters")
+    if any(is_control(character) and not character.isspace() for character in text):
+        raise ValueError(f"{text!r}: expected text without control characters")
     return one_line(text)
 
 

@@ -12,12 +12,13 @@ from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource
 from rescheduler.clock import Clock
 from rescheduler.planning.candidates import groups
+from rescheduler.planning.drainability import of_job
 from rescheduler.planning.levers import NO_LEVERS, RankedLevers, rank_levers
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.overview import Overview, overview
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, DrainOrder, Policy
-from rescheduler.planning.prices import PriceList
+from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy
+from rescheduler.planning.prices import NodeFacts, PriceList, node_facts
 from rescheduler.settings import Provider
 
 levers_option: Final = Option(
@@ -32,6 +33,10 @@ levers_option: Final = Option(
 #: The limitation of the sums of a plan with ``--independent``.
 _INDEPENDENT: Final = "each node is drained alone (--independent); the pods of all nodes together may not fit"
 
+#: The limitation of a plan that moves pods of Jobs: the Jobs are not read.
+_JOBS: Final = (
+    "the plan moves pods of Jobs: assumed that the Jobs tolerate it; the daemon reads each Job first (job-would-fail)"
+)
 
 #: Passes ``provider: Provider`` to the command.
 price_provider_options: Final = provider_options(
@@ -63,10 +68,12 @@ class PlannedCluster:
         )
 
     def priced(self, provider: Provider) -> PriceList:
-        """Return the prices with those that the cloud provider knows. Raises the errors of loading it."""
-        planned = [verdict.node for verdict in self.planning.verdicts]
-        targets = {placement.node for plan in self.planning.plans for placement in plan.placements}
-        return _priced(self.snapshot, (*planned, *sorted(targets)), self.circumstances.prices, provider)
+        """Return the prices with those of the cloud provider, for nodes that the price file lacks.
+
+        Raises the errors of loading the provider.
+        """
+        prices = self.circumstances.prices
+        return _priced(self.snapshot, self.overview(prices).nodes.values(), prices, provider)
 
     def levers(self, prices: PriceList, timeout: timedelta, clock: Clock) -> RankedLevers:
         """Return the levers that were tried within *timeout*. With a timeout of 0 there are none."""
@@ -101,23 +108,34 @@ def read_and_plan(
     with progress("reading the cluster"):
         snapshot = source.read()
     if policy.drain_order is DrainOrder.COST:
-        prices = _priced(snapshot, groups(snapshot, policy).on_demand, prices, provider)
+        nodes = [node_facts(snapshot, name, spot=False) for name in groups(snapshot, policy).on_demand]
+        prices = _priced(snapshot, nodes, prices, provider)
     with progress("planning"):
         planner, circumstances = Planner(snapshot, policy), Circumstances(clock.now(), prices=prices)
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
-    assumptions = (*source.assumptions(snapshot), *((_INDEPENDENT,) if independent else ()))
-    return PlannedCluster(snapshot, policy, circumstances, planner, planning, seconds, assumptions)
+    notes = [*source.assumptions(snapshot, policy), *([_INDEPENDENT] if independent else [])]
+    if policy.move_jobs is MoveJobs.TOLERANT and _moves_jobs(planning, snapshot):
+        notes.append(_JOBS)
+    return PlannedCluster(snapshot, policy, circumstances, planner, planning, seconds, tuple(notes))
 
 
-def _priced(snapshot: Snapshot, names: Iterable[str], prices: PriceList, provider: Provider) -> PriceList:
-    """Return *prices* with those that the cloud provider knows for the nodes *names*. No node is asked for twice."""
-    table = snapshot.nodes
-    nodes = [table.nodes[table.row[name]] for name in names if name not in prices.by_node]
-    if provider.name == "none" or not nodes:
+def _moves_jobs(planning: Planning, snapshot: Snapshot) -> bool:
+    keys = (str(placement.pod) for plan in planning.plans for placement in plan.placements)
+    return any(of_job(snapshot.pods[key]) for key in keys if key in snapshot.pods)
+
+
+def _priced(snapshot: Snapshot, nodes: Iterable[NodeFacts], prices: PriceList, provider: Provider) -> PriceList:
+    """Return *prices* with those of the cloud provider, for those of *nodes* that have none yet.
+
+    Prices per vCPU and GiB do not count: the provider's come before them.
+    """
+    known, table = PriceList(by_type=prices.by_type, by_node=prices.by_node), snapshot.nodes
+    lacking = [table.nodes[table.row[node.name]] for node in nodes if known.per_hour(node) is None]
+    if provider.name == "none" or not lacking:
         return prices
     from rescheduler.housekeeping.composition import read_prices  # noqa: PLC0415 - providers are imported on demand
 
     with progress("asking the cloud provider for prices"):
-        return replace(prices, by_node={**prices.by_node, **read_prices(provider, filter(None, nodes))})
+        return replace(prices, by_node={**prices.by_node, **read_prices(provider, filter(None, lacking))})

@@ -6,8 +6,7 @@ from pathlib import Path
 import click
 
 from rescheduler.cli.go_flags import FILE, Bool, GoCommand, Option
-from rescheduler.cli.options import logging_options, provider_options
-from rescheduler.cli.run import ADDRESS, ignored_options
+from rescheduler.cli.options import ADDRESS, ignored_options, logging_options, provider_options
 from rescheduler.errors import ReschedulerError, UsageError
 from rescheduler.providers import FLAGGED
 from rescheduler.settings import ListenAddress, Logging, Provider

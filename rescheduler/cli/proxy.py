@@ -6,8 +6,7 @@ import click
 from click.core import ParameterSource
 
 from rescheduler.cli.go_flags import FILE, GoCommand, Option
-from rescheduler.cli.options import logging_options, node_name_option
-from rescheduler.cli.run import ADDRESS, ignored_options
+from rescheduler.cli.options import ADDRESS, ignored_options, logging_options, node_name_option
 from rescheduler.settings import ListenAddress, Logging
 from rescheduler.version import VERSION
 
@@ -55,13 +54,13 @@ def command(
     POST /pool/size, /pool/terminate, /pool/detach and a disposable membership status drain nodes first. All other
     requests are forwarded unchanged.
     """
-    from rescheduler.observe import logs as log_lines  # noqa: PLC0415 - imported on demand
-    from rescheduler.proxy import config  # noqa: PLC0415
+    from rescheduler.observe import log_lines  # noqa: PLC0415 - imported on demand
+    from rescheduler.proxy import config_file as configuration  # noqa: PLC0415
     from rescheduler.proxy.run import run  # noqa: PLC0415
 
     log_lines.configure(logs)
-    file = config.read(config_file)
-    config.check_files(file, config_file)
+    file = configuration.read(config_file)
+    configuration.check_files(file, config_file)
     source = click.get_current_context().get_parameter_source("listen_address")
     other_port = source is ParameterSource.DEFAULT
     return run(file, host, port, listen_address, node_name, other_port=other_port)

@@ -9,8 +9,9 @@ import click
 
 from rescheduler.cli.compat import compat_option
 from rescheduler.cli.go_flags import GoCommand, Option
-from rescheduler.cli.options import connection_options, policy_options
+from rescheduler.cli.options import connection_options
 from rescheduler.cli.planned import levers_option, price_provider_options, read_and_plan
+from rescheduler.cli.policy_options import policy_options
 from rescheduler.cli.prices import price_options
 from rescheduler.cli.source import ClusterSource, snapshot_option
 from rescheduler.clock import SystemClock
@@ -62,6 +63,8 @@ def _write(page: str, file: str) -> None:
     if file == "-":
         sys.stdout.buffer.write(page.encode())
         return
+    if not file:
+        raise UsageError("--output-file: expected a file, or - for standard output")
     try:
         Path(file).write_text(page, encoding="utf-8")
     except OSError as error:

@@ -8,10 +8,10 @@ from typing import Final
 import click
 import msgspec
 
-from rescheduler.cli.console import say
+from rescheduler.cli.console import show
 from rescheduler.cli.go_flags import GoCommand, Option, Parsed, parse_duration
 from rescheduler.cli.options import connection_options, namespace_option, savings_name_option
-from rescheduler.cli.savings_output import as_json, as_text
+from rescheduler.cli.savings_output import as_json, page
 from rescheduler.clock import SystemClock
 from rescheduler.planning.savings import KEPT
 from rescheduler.planning.savings_report import report
@@ -66,4 +66,4 @@ def command(since: timedelta, output: str, connection: ApiServerConnection, name
     elif output == "yaml":
         sys.stdout.buffer.write(msgspec.yaml.encode(as_json(known)))
     else:
-        say(as_text(known).removesuffix("\n"))
+        show(page(known))

@@ -1,63 +1,64 @@
 """The text and the JSON of ``rescheduler savings``."""
 
-import textwrap
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from rescheduler.cli.console import printable
+from rescheduler.cli.console import BLANK, Line
 from rescheduler.planning.savings import Receipt, Savings
 from rescheduler.planning.savings_report import ASSUMPTIONS, ReceiptShare, SavingsDay, SavingsReport
 from rescheduler.planning.units import count
 
-_WIDTH: Final = 80
 _HOUR: Final = 3600
 
 #: How a saving ended, for people.
 _ENDINGS: Final = {"": "still counts", "replaced": "ended by a new node", "expired": "ended after 30 days"}
 
 
-def as_text(known: SavingsReport) -> str:
-    """Return the receipts for people: the sums first, lines of at most 80 columns except for long node names."""
-    lines = list(_head(known))
+def page(known: SavingsReport) -> Iterator[Line]:
+    """Yield the lines of the receipts for people: the sums first."""
+    yield from _head(known)
     for day in known.days:
-        lines += ["", *_day(day)]
+        yield BLANK
+        yield from _day(day)
     if known.waiting:
-        lines += ["", "Drained, machine still exists (saves nothing yet)"]
-        lines += [f"  {receipt.node}, drained {_time(receipt.drained_at)}" for receipt in known.waiting]
-    lines += ["", "Assumptions"]
+        yield BLANK
+        yield Line("Drained, machine still exists (saves nothing yet)")
+        for receipt in known.waiting:
+            yield Line(f"{receipt.node}, drained {_time(receipt.drained_at)}", 1)
+    yield BLANK
+    yield Line("Assumptions")
     for sentence in ASSUMPTIONS:
-        lines += textwrap.wrap(sentence, _WIDTH - 4, initial_indent="  - ", subsequent_indent="    ")
-    return "\n".join(map(printable, lines)) + "\n"
+        yield Line(f"- {sentence}", 1)
 
 
-def _head(known: SavingsReport) -> Iterator[str]:
+def _head(known: SavingsReport) -> Iterator[Line]:
     if not known.total.node_seconds:
-        yield f"Nothing was saved since {known.since} (UTC)."
+        yield Line(f"Nothing was saved since {known.since} (UTC).")
         return
-    yield f"Saved since {known.since} (UTC): {_amounts(known.total)}"
+    yield Line(f"Saved since {known.since} (UTC): {_amounts(known.total)}")
     cpu, memory = _hours(known.total.cpu_seconds / 1000), _hours(known.total.memory_seconds / 1024)
-    yield f"  {cpu} vCPU-hours, {memory} GiB-hours"
-    yield f"  {count(known.removed, 'machine')} removed in this period"
+    yield Line(f"{cpu} vCPU-hours, {memory} GiB-hours", 1)
+    yield Line(f"{count(known.removed, 'machine')} removed in this period", 1)
 
 
-def _day(day: SavingsDay) -> Iterator[str]:
-    yield f"{day.day}: {_amounts(day.savings)}"
+def _day(day: SavingsDay) -> Iterator[Line]:
+    yield Line(f"{day.day}: {_amounts(day.savings)}")
     for share in day.receipts:
         yield from _lines(share)
     missing = day.savings.node_seconds - sum(share.savings.node_seconds for share in day.receipts)
     if missing > 0:
-        yield f"  {_hours(missing)} node-hours of nodes whose receipts are no longer stored"
+        yield Line(f"{_hours(missing)} node-hours of nodes whose receipts are no longer stored", 1)
 
 
-def _lines(share: ReceiptShare) -> Iterator[str]:
+def _lines(share: ReceiptShare) -> Iterator[Line]:
     receipt = share.receipt
     kind = ", ".join(filter(None, [receipt.instance_type, receipt.zone]))
-    yield f"  {receipt.node}{f' ({kind})' if kind else ''}"
-    yield f"    drained {_time(receipt.drained_at)}, machine gone {_time(receipt.gone_at)}"
+    yield Line(f"{receipt.node}{f' ({kind})' if kind else ''}", 1)
+    yield Line(f"drained {_time(receipt.drained_at)}, machine gone {_time(receipt.gone_at)}", 2)
     hours, ending = _hours(share.savings.node_seconds), _ENDINGS[receipt.ending]
-    yield f"    {hours} h{_price(receipt)}: {_money(share.savings)}, {ending}"
+    yield Line(f"{hours} h{_price(receipt)}: {_money(share.savings)}, {ending}", 2)
 
 
 def _price(receipt: Receipt) -> str:

@@ -54,9 +54,11 @@ class ClusterSource:
             warn(f"ignored, because it cannot be decoded: {unreadable.why}")
         return snapshot
 
-    def assumptions(self, snapshot: Snapshot) -> tuple[str, ...]:
+    def assumptions(self, snapshot: Snapshot, policy: Policy) -> tuple[str, ...]:
         """Return what is assumed about the kinds that the snapshot file does not contain, in sentences."""
-        return () if self.snapshot is None else assumptions(snapshot)
+        if self.snapshot is None:
+            return ()
+        return assumptions(snapshot, by_namespace_labels=not policy.namespaces.selector.everything)
 
     def warn(self, snapshot: Snapshot, policy: Policy) -> None:
         """Print a warning for each assumption, and one if nodes match both labels. Call it after the result.
@@ -66,7 +68,7 @@ class ClusterSource:
         findings = label_findings(snapshot, policy, node_infos(snapshot, policy))
         if findings.no_nodes:
             raise NoNodesError(findings.no_nodes)
-        for text in (*self.assumptions(snapshot), *filter(None, [findings.both])):
+        for text in (*self.assumptions(snapshot, policy), *filter(None, [findings.both])):
             _warn(text)
 
     def _read(self) -> Snapshot:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import yaml
 
-from rescheduler.cli.console import printable, say
+from rescheduler.cli.console import Line, show
 from rescheduler.cli.go_flags import DurationType, GoCommand, Option
 from rescheduler.cli.options import connection_options, lease_name_option, memory_name_option, namespace_option
 from rescheduler.clock import SystemClock
@@ -63,7 +63,7 @@ def command(
         case "yaml":
             click.echo(yaml.safe_dump(status, sort_keys=False, allow_unicode=True), nl=False)
         case _:
-            say("\n".join(map(printable, lines(status))))
+            show(map(Line, lines(status)))
 
 
 def lines(status: dict[str, Any]) -> Iterator[str]:

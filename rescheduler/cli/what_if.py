@@ -1,10 +1,8 @@
 """The option ``--what-if`` of ``rescheduler plan``: its forms, and its field in the JSON output."""
 
-import enum
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
-from datetime import timedelta
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import click
@@ -12,9 +10,10 @@ import click
 from predicates.quantity import QuantityError
 from predicates.quantity import parse as parse_quantity
 from rescheduler.cli.go_flags import Option
+from rescheduler.cli.what_if_settings import setting_change, setting_options
 from rescheduler.errors import UsageError
 from rescheduler.planning.added_spot import AddSpot
-from rescheduler.planning.changes import BudgetChange, SettingChange, Unpin
+from rescheduler.planning.changes import BudgetChange, SettingChange, Unpin, Untaint
 from rescheduler.planning.controller_names import ControllerName
 from rescheduler.planning.lost_spot import LoseSpot, UnplacedPod
 from rescheduler.planning.outcome import Planning
@@ -22,9 +21,6 @@ from rescheduler.planning.policy import Policy
 from rescheduler.planning.what_if import Hypothesis, HypotheticalPlan
 
 _MOST_NODES: Final = 1000
-
-#: The value of ``--scheduler-name`` for all schedulers.
-_ANY: Final = "*"
 
 
 class ChangeText(click.types.StringParamType):
@@ -41,7 +37,7 @@ what_if_option: Final = Option(
     metavar="CHANGE",
     help="Show the plan before and after a change. Repeatable: all changes are applied together, lost spot nodes last. "
     "SETTING=VALUE (a setting of planning, such as skip-nodes-with-local-storage=false); "
-    "unpin NAMESPACE/KIND/NAME (ci/deployment/cache); "
+    "unpin NAMESPACE/KIND/NAME (ci/deployment/cache); untaint KEY (a taint of the spot nodes); "
     "budget NAMESPACE/NAME maxUnavailable=N (or minAvailable); "
     "add-spot N like NODE; add-spot N cpu=8,memory=32Gi; "
     "lose-spot zone=ZONE, lose-spot node=NODE or lose-spot 30% (nodes spread evenly over the list by name).",
@@ -55,7 +51,13 @@ _Parse: TypeAlias = Callable[[Sequence[str]], Hypothesis | None]
 def parsed(texts: Iterable[str], policy: Policy) -> list[Hypothesis]:
     """Parse the values of the option, within the command that has it. Raises UsageError with the expected form."""
     params = click.get_current_context().command.params
-    return [parse(text, policy, params) for text in texts]
+    hypotheses: list[Hypothesis] = []
+    for text in texts:
+        hypothesis = parse(text, policy, params)
+        if isinstance(hypothesis, SettingChange):  # a later setting can change a part of the same field
+            policy = replace(policy, **{hypothesis.field: hypothesis.value})
+        hypotheses.append(hypothesis)
+    return hypotheses
 
 
 def parse(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Hypothesis:
@@ -71,41 +73,23 @@ def parse(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Hypot
         if (change := read(words[1:])) is None:
             raise UsageError(f"--what-if {text!r}: expected {form}")
         return change
+    return _setting(text, policy, params)
+
+
+def _setting(text: str, policy: Policy, params: Sequence[click.Parameter]) -> SettingChange:
     name, equals, value = text.strip().partition("=")
-    settings = _settings(policy, params)
-    if not equals or name.removeprefix("--") not in settings:
-        raise UsageError(
-            f"--what-if {text!r}: expected SETTING=VALUE, {', '.join(form for form, _ in _FORMS.values())}; "
-            f"settings: {', '.join(settings)}"
-        )
-    return _setting(text, settings[name.removeprefix("--")], value, policy)
-
-
-def _settings(policy: Policy, params: Sequence[click.Parameter]) -> dict[str, click.Option]:
-    """Return the options that set a field of the policy on their own, by name."""
-    lists = {field.name: isinstance(getattr(policy, field.name), tuple) for field in fields(policy)}
-    options = (param for param in params if isinstance(param, click.Option) and param.name in lists)
-    return {
-        option.opts[0].removeprefix("--"): option
-        for option in options
-        if option.name is not None and option.multiple == lists[option.name]
-    }
-
-
-def _setting(text: str, option: click.Option, value: str, policy: Policy) -> SettingChange:
-    assert option.name is not None
+    name = name.removeprefix("--")
+    if not equals or not name or " " in name:
+        forms = ", ".join(form for form, _ in _FORMS.values())
+        raise UsageError(f"--what-if {text!r}: expected SETTING=VALUE, {forms}")
+    options = setting_options(policy, params)
+    if name not in options:
+        known = ", ".join(known for known, option in options.items() if not option.hidden)
+        raise UsageError(f"--what-if {text!r}: unknown setting {name}: expected one of {known}")
     try:
-        converted = option.type.convert(value, option, None)
-    except click.UsageError as error:
-        raise UsageError(f"--what-if {text!r}: {error.message}") from None
-    if isinstance(converted, timedelta):
-        converted = converted.total_seconds()
-    before = getattr(policy, option.name)
-    if isinstance(before, enum.Enum):
-        converted = type(before)(converted)
-    if option.multiple:
-        converted = () if converted == _ANY else (converted,)
-    return SettingChange(option.name, converted)
+        return setting_change(options[name], value, policy)
+    except UsageError as error:
+        raise UsageError(f"--what-if {text!r}: {error}") from None
 
 
 def _unpin(words: Sequence[str]) -> Hypothesis | None:
@@ -114,6 +98,10 @@ def _unpin(words: Sequence[str]) -> Hypothesis | None:
         return None
     namespace, kind, name = parts
     return Unpin(ControllerName(namespace, kind, name))
+
+
+def _untaint(words: Sequence[str]) -> Hypothesis | None:
+    return Untaint(words[0]) if len(words) == 1 and not set(words[0]) & set("=:") else None
 
 
 def _budget(words: Sequence[str]) -> Hypothesis | None:
@@ -163,6 +151,7 @@ def _lose_spot(words: Sequence[str]) -> Hypothesis | None:
 
 _FORMS: Final[Mapping[str, tuple[str, _Parse]]] = {
     "unpin": ("unpin NAMESPACE/KIND/NAME", _unpin),
+    "untaint": ("untaint KEY", _untaint),
     "budget": ("budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N", _budget),
     "add-spot": (
         f"add-spot N like NODE or add-spot N cpu=8,memory=32Gi[,pods=110], N at most {_MOST_NODES}",

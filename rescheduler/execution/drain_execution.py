@@ -31,9 +31,9 @@ from rescheduler.execution.context import ActionResult, ControllerReading, DebtR
 from rescheduler.execution.fresh_planning import FreshPlanning
 from rescheduler.execution.observation import Observation, evicted_for_good
 from rescheduler.execution.progress import progress
+from rescheduler.execution.threads import Threads
 from rescheduler.observe.events import DrainProgressed, InvolvedNode, Report
 from rescheduler.planning.freshness import Fresh
-from rescheduler.threads import Threads
 
 #: Seconds between two checks of the watched state.
 POLL_SECONDS: Final = 0.25

@@ -13,6 +13,7 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DebtRecorder, DrainContext, RunState
 from rescheduler.execution.drain_execution import DrainExecution
 from rescheduler.execution.removal_checks import RemovalChecks
+from rescheduler.execution.threads import Threads
 from rescheduler.observe.events import (
     DrainEnded,
     ErrorKind,
@@ -22,7 +23,6 @@ from rescheduler.observe.events import (
     Report,
     Trouble,
 )
-from rescheduler.threads import Threads
 
 #: Timeout in seconds for a check of a machine that is not confirmed as terminated.
 CHECK_TIMEOUT_SECONDS: Final = 10.0

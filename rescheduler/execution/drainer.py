@@ -17,10 +17,10 @@ from rescheduler.execution.drain_runner import DrainRunner, involved, read_again
 from rescheduler.execution.machine_orders import MachineOrders
 from rescheduler.execution.removal_checks import RemovalChecks
 from rescheduler.execution.sweeping import Sweeper
+from rescheduler.execution.threads import Threads
 from rescheduler.observe.events import DrainStarted, ErrorKind, Report, Trouble
 from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.providers.base import Refusal
-from rescheduler.threads import Threads
 
 
 class ProviderSilent(ReschedulerError):

@@ -22,11 +22,27 @@ class PendingCheck:
 
 
 class RemovalChecks:
-    """The pending checks, by UID of the Node."""
+    """The pending checks, by UID of the Node.
+
+    A check takes seconds, and no drain starts meanwhile. A sweep therefore contains at most one check, so that many
+    machines that do not terminate do not prevent the drains of other nodes.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._pending: dict[str, PendingCheck] = {}
+        self._checked = False  #: in this sweep
+
+    def begin_sweep(self, uids: Collection[str]) -> None:
+        """Start a sweep of the nodes *uids*. Forget all other nodes."""
+        now = self._clock.monotonic()
+        unknown = PendingCheck(now, checks=0, absent=False)
+        self._pending = {uid: self._pending.get(uid, unknown) for uid in uids}
+        self._checked = False
+
+    def due_at(self, uid: str) -> float:
+        """Return when the check of a node of this sweep is due."""
+        return self._pending[uid].check_at
 
     def begin(self, uid: str, *, absent: bool) -> None:
         """Schedule the first check after a drain that requested the termination."""
@@ -37,18 +53,17 @@ class RemovalChecks:
 
         If the provider did not know the machine, the interval is always respected.
         """
-        now = self._clock.monotonic()
-        check = self._pending.get(uid, PendingCheck(now, checks=0, absent=False))
-        return None if now < check.check_at and (check.absent or not hurried) else check
+        check = self._pending[uid]
+        if hurried and not check.absent:
+            return check
+        waits = self._clock.monotonic() < check.check_at
+        return None if waits or self._checked else check
 
     def repeat(self, uid: str, check: PendingCheck, *, absent: bool) -> None:
         """Schedule the check that follows *check*."""
+        self._checked = True
         self._schedule(uid, checks=check.checks + 1, absent=absent)
 
     def _schedule(self, uid: str, *, checks: int, absent: bool) -> None:
         check_at = self._clock.monotonic() + CHECKS.seconds_after(checks)
         self._pending[uid] = PendingCheck(check_at, checks, absent)
-
-    def keep(self, uids: Collection[str]) -> None:
-        """Forget all other nodes."""
-        self._pending = {uid: check for uid, check in self._pending.items() if uid in uids}

@@ -41,7 +41,7 @@ class Sweeper:
         self._checks = checks
 
     def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, hurried: bool = False) -> bool:
-        """Resume or roll back the drains that other processes left behind. Return whether there were any.
+        """Resume or roll back the drains that other processes left behind. Return whether this changed any node.
 
         *ended* is called with each drain that ended. With *hurried*, machines are checked now and not only when they
         are due.
@@ -50,12 +50,12 @@ class Sweeper:
         marks are therefore kept until they expire.
         """
         marked = self._view.marked()
-        self._checks.keep({node.metadata.uid for node in marked})
+        self._checks.begin_sweep({node.metadata.uid for node in marked})
         swept = False
-        for node in marked:
+        for node in sorted(marked, key=lambda node: self._checks.due_at(node.metadata.uid)):
             if (drain := self._sweep_node(node, hurried=hurried)) is not None:
                 ended(drain)
-                swept = True
+                swept = swept or not drain.handed_over
         return swept
 
     def _sweep_node(self, node: Node, *, hurried: bool) -> Drain | None:

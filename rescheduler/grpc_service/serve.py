@@ -17,12 +17,12 @@ from rescheduler.grpc_service.server import serving
 from rescheduler.grpc_service.service import ProviderService
 from rescheduler.net.certificates import Certificates, of_listener
 from rescheduler.net.server import serving as serving_pages
-from rescheduler.observe import logs as log_lines
+from rescheduler.net.stopping import on_signals
+from rescheduler.observe import log_lines
 from rescheduler.observe.health import Health
 from rescheduler.observe.pages import application
 from rescheduler.providers.base import GroupFlags
 from rescheduler.settings import ListenAddress, Logging, Provider
-from rescheduler.stopping import on_signals
 
 #: Seconds between two heartbeats for /healthz.
 BEAT_SECONDS: Final = 10.0

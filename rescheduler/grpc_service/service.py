@@ -14,18 +14,14 @@ Responses take into account how Cluster Autoscaler reacts (cluster-autoscaler/cl
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import TypeVar
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
-from predicates import requests
-from predicates.objects import PodObject
 from rescheduler import errors
 from rescheduler.clock import Clock
 from rescheduler.grpc_service.joined import Joined
-from rescheduler.kube import schema
-from rescheduler.kube.proto_structs import reader
+from rescheduler.grpc_service.requests import need, pod_requests, times, until_1_28
 from rescheduler.providers.base import (
     Accepted,
     AlreadyGone,
@@ -44,8 +40,6 @@ from rescheduler.providers.externalgrpc import codec, outcomes, wire
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Message)
-
-_read_pod = reader(PodObject, schema.Pod)
 
 
 @dataclass(slots=True)
@@ -91,7 +85,7 @@ class ProviderService:
 
     def node_group_for_node(self, request: wire.NodeGroupForNodeRequest, call: Call) -> wire.NodeGroupForNodeResponse:
         """Return the node's group; empty for a foreign node, and for the placeholder of a machine that has joined."""
-        _need(request, "node")
+        need(request, "node")
         node = codec.node(request.node)
         group = self._provider.group_for(node, deadline=call.deadline)
         if group is not None and self._meet(node, call.deadline):
@@ -99,14 +93,14 @@ class ProviderService:
         return wire.NodeGroupForNodeResponse(nodeGroup=codec.group_message(group) if group else wire.NodeGroup())
 
     def node_price(self, request: wire.PricingNodePriceRequest, call: Call) -> wire.PricingNodePriceResponse:
-        _need(request, "node")
-        start, end = _times(request)
+        need(request, "node")
+        start, end = times(request)
         node = codec.node(request.node)
         return wire.PricingNodePriceResponse(price=self._provider.node_price(node, start, end, deadline=call.deadline))
 
     def pod_price(self, request: wire.PricingPodPriceRequest, call: Call) -> wire.PricingPodPriceResponse:
-        start, end = _times(request)
-        amounts = _requests(request.pod_bytes or request.pod)
+        start, end = times(request)
+        amounts = pod_requests(request.pod_bytes or request.pod)
         return wire.PricingPodPriceResponse(price=self._provider.pod_price(amounts, start, end, deadline=call.deadline))
 
     def gpu_label(self, _: wire.GPULabelRequest, __: Call) -> wire.GPULabelResponse:
@@ -196,7 +190,7 @@ class ProviderService:
             return wire.NodeGroupAutoscalingOptionsResponse(nodeGroupAutoscalingOptions=merged)
         if request.id not in {group.id for group in self._provider.groups(deadline=call.deadline)}:
             raise UnknownGroup(f"{self._provider.name}: no group {request.id!r}")
-        if _until_1_28(request.defaults):
+        if until_1_28(request.defaults):
             return wire.NodeGroupAutoscalingOptionsResponse()
         raise NotSupported(f"{self._provider.name} has no options of group {request.id!r}")
 
@@ -230,38 +224,6 @@ def _verb(kind: type[T], method: Callable[[T, Call], Message]) -> Callable[[Mess
         return method(message, call)
 
     return verb
-
-
-def _need(message: Message, name: str) -> None:
-    if not message.HasField(name):
-        raise errors.UsageError(f"{name}: missing")
-
-
-def _times(request: wire.PricingNodePriceRequest | wire.PricingPodPriceRequest) -> tuple[codec.Moment, codec.Moment]:
-    try:
-        start = codec.moment(request, "startTimestamp", "startTime")
-        end = codec.moment(request, "endTimestamp", "endTime")
-    except ValueError as error:
-        raise errors.UsageError(str(error)) from error
-    if start is None or end is None:
-        raise errors.UsageError("start and end: expected both")
-    return start, end
-
-
-def _requests(pod: bytes) -> dict[str, Decimal]:
-    """Return a pod's requests in cores, bytes and units."""
-    if not pod:
-        raise errors.UsageError("pod: missing")
-    try:
-        amounts = requests.requests(_read_pod(schema.Pod.FromString(pod)).spec)
-    except (DecodeError, ValueError, OverflowError, TypeError) as error:  # TypeError: a required part is missing
-        raise errors.UsageError(f"pod: expected a core/v1 Pod in protobuf: {error}") from error
-    return {name: Decimal(amount) / 1000 if name == "cpu" else Decimal(amount) for name, amount in amounts}
-
-
-def _until_1_28(defaults: wire.NodeGroupAutoscalingOptions) -> bool:
-    provision = defaults.HasField("MaxNodeProvisionTime") or defaults.HasField("MaxNodeProvisionDuration")
-    return defaults.HasField("scaleDownUnneededTime") and not provision
 
 
 def _problem(results: Mapping[str, DeleteOutcome]) -> errors.ReschedulerError | None:

@@ -38,10 +38,13 @@ class Pricing:
     ask: Callable[[Iterable[Node]], Mapping[str, Decimal]] = lambda _: {}  #: returns prices per hour by node name
 
     def of(self, nodes: Iterable[tuple[Node, NodeFacts]]) -> PriceList:
-        """Return the prices with those that the provider has for *nodes*."""
-        listed = PriceList(by_type=self.prices.by_type)
-        lacking = [node for node, facts in nodes if listed.per_hour(facts) is None]
+        """Return the prices with those of the provider, for those of *nodes* that the user's price file lacks."""
+        lacking = [node for node, facts in nodes if not self.lists(facts)]
         return replace(self.prices, by_node=self.ask(lacking)) if lacking else self.prices
+
+    def lists(self, facts: NodeFacts) -> bool:
+        """Return whether the user's price file contains a node with these *facts*."""
+        return PriceList(by_type=self.prices.by_type).per_hour(facts) is not None
 
 
 class NoBookkeeping:

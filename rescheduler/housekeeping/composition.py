@@ -23,6 +23,7 @@ from rescheduler.execution.landings import Landings
 from rescheduler.execution.ownership import Ownership
 from rescheduler.execution.provider_prices import provider_prices
 from rescheduler.execution.room_view import RoomView
+from rescheduler.execution.threads import running as running_threads
 from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.daemon_parts import (
@@ -35,6 +36,7 @@ from rescheduler.housekeeping.daemon_parts import (
     new_health,
     new_history,
     new_lease_reader,
+    new_node_prices,
     new_price_refresh,
     new_room,
     new_writer,
@@ -55,7 +57,8 @@ from rescheduler.kube.placeholder_pods import PlaceholderPods
 from rescheduler.kube.rights import RightsReview
 from rescheduler.kube.state import ClusterState
 from rescheduler.net.server import serving
-from rescheduler.observe import logs as log_lines
+from rescheduler.net.stopping import on_signals
+from rescheduler.observe import log_lines
 from rescheduler.observe.events import Report, Started, tee
 from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.observe.logs import Logs
@@ -67,8 +70,6 @@ from rescheduler.planning.prices import PriceList
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import CloudProvider, GroupFlags
 from rescheduler.settings import ApiServerConnection, Logging, Provider, Running, Timing
-from rescheduler.stopping import on_signals
-from rescheduler.threads import running as running_threads
 from rescheduler.version import VERSION
 
 #: How long ``--once`` waits for the caches to sync and for the Lease.
@@ -153,7 +154,9 @@ def _assemble(
     address = parts.enter_context(serving(application(registry, run_state.health, status), running.listen))
     _start(parts, state, elector or new_lease_reader(client, run_state, running, clock))
     writer = new_writer(client, elector, running)
-    report = tee(Logs(), metrics, status, *_events(parts, writer, running, clock))
+    pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
+    node_prices = new_node_prices(parts, state, pricing, status, run_state, running, clock)
+    report = tee(Logs(), metrics, status, *node_prices, *_events(parts, writer, running, clock))
     threads = parts.enter_context(running_threads())
 
     report(Started(VERSION, holder, str(address), running.dry_run))
@@ -177,7 +180,6 @@ def _assemble(
     candidates = Candidates(view, controllers, history, policy, clock, refusal)
     room = new_room(access, RoomView(state, policy, view), history, candidates, running, prices, report)
     actors = Actors(drainer, soft_taint, NewNodes(access, report), records, room)
-    pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
     knowledge = Knowledge(
         history,
         candidates,

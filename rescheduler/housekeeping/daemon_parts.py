@@ -1,8 +1,10 @@
 """The parts of the daemon, created from its settings."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
+from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
@@ -15,6 +17,7 @@ from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pri
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.daemon_state import DaemonState
 from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.housekeeping.node_prices import NodePrices
 from rescheduler.housekeeping.order_prices import OrderPrices
 from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
 from rescheduler.housekeeping.provider_room import ProviderRoomOrders
@@ -34,9 +37,11 @@ from rescheduler.kube.rights import (
 from rescheduler.kube.state import ClusterState
 from rescheduler.observe.events import Report
 from rescheduler.observe.health import Health
+from rescheduler.observe.status import Status
 from rescheduler.planning.policy import DrainOrder, Policy
 from rescheduler.planning.prices import PriceList
 from rescheduler.settings import Running
+from rescheduler.threads import querying
 
 #: How long a drain waits for its machine to terminate before the next drain may start; longer with ``--once``.
 REMOVAL_SECONDS: Final = 30.0
@@ -94,6 +99,27 @@ def new_room(
         return orders
     requests = SpotRequests(access, view)
     return ProviderRoomOrders(orders, requests, view, history, candidates, settings, prices, clock, report)
+
+
+def new_node_prices(
+    parts: contextlib.ExitStack,
+    state: ClusterState,
+    pricing: Pricing,
+    status: Status,
+    run_state: DaemonState,
+    running: Running,
+    clock: Clock,
+) -> list[Report]:
+    """Return the listener that completes the prices of the status page. A dry run sends no requests to the provider."""
+    if running.dry_run or running.once or running.provider.name == "none":
+        return []
+
+    def node(name: str) -> Node | None:
+        table = state.snapshot().nodes
+        return table.nodes[table.row[name]] if name in table.row else None
+
+    queries = parts.enter_context(querying())
+    return [NodePrices(pricing, node, queries, clock, lambda: run_state.stopping, status.show_prices)]
 
 
 def new_lease_reader(client: Client, run_state: DaemonState, running: Running, clock: Clock) -> LeaseReader:

@@ -238,7 +238,6 @@ class Loop:
             return RoundOutcome.HELD  # the node was deleted while it was planned
         if drain.failure is None and drain.evicted and not drain.removed_by:
             self._records.record_landing(compare(expected, self._view.pods().values(), self._view.is_spot))
-        self._room.drained(drain)
         self._record_end(drain, began)
         if drain.failure is None:
             if drain.group is None and (node := self._view.node(drain.node)):
@@ -247,6 +246,7 @@ class Loop:
         return RoundOutcome.HELD if drain.failure.why in _OVERTAKEN else RoundOutcome.FAILED
 
     def _record_end(self, drain: Drain, began: datetime) -> None:
+        self._room.drained(drain)
         self._landings.evicted(drain.evicted)
         self._records.record_end(drain, began)
         self._savings.ends(drain)

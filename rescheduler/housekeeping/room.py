@@ -111,7 +111,7 @@ class RoomOrders(NoRoomOrders):
                 self.order = current if self._adjust(current) else None
             else:
                 ending = _ENDINGS.get(current.state, RoomEnding.WITHDRAWN) if wanted else RoomEnding.WITHDRAWN
-                self._end(current, group, ending, str(current))
+                self._end(current.node, group, ending, str(current))
 
     def make(self, verdicts: Iterable[Verdict]) -> Held | None:
         if not self._settings.wanted:
@@ -126,15 +126,16 @@ class RoomOrders(NoRoomOrders):
         return self._begin(nodes)
 
     def drained(self, drain: Drain) -> None:
-        order = self.order
-        if order is None or order.node != drain.node:
+        left = self._writes.left(self._view.placeholders(drain.node))
+        ordered = self.order is not None and self.order.node == drain.node
+        if drain.rolled_back or not (left or ordered):
             return
         failure, self.order = drain.failure, None
         if failure is not None and failure.why is Why.LEADERSHIP_LOST:
             return
-        left = self._view.placeholders(drain.node)
+        self._search_at = self._clock.monotonic()
         ending = RoomEnding.FILLED if failure is None else RoomEnding.DRAIN_FAILED
-        self._end(order, self._writes.left(left), ending, str(failure.detail) if failure is not None else "")
+        self._end(drain.node, left, ending, failure.detail if failure is not None else "")
 
     def explained(self, verdict: Verdict) -> Verdict:
         if self._unmet is not None and self._clock.now() >= self._unmet.until:
@@ -166,7 +167,7 @@ class RoomOrders(NoRoomOrders):
             pass  # the next round tries again
         except ReschedulerError as error:
             left = self._view.placeholders(order.node)
-            self._end(order, self._writes.left(left), RoomEnding.REFUSED, str(error))
+            self._end(order.node, self._writes.left(left), RoomEnding.REFUSED, str(error))
             return False
         return True
 
@@ -217,14 +218,14 @@ class RoomOrders(NoRoomOrders):
         self._report(RoomOrdered(involved, len(pods), order.count, order.template, str(order.worth), until))
         return Held(Waiting.MAKING_ROOM, f"placeholders for the {len(pods)} pods of node {order.node} were created")
 
-    def _end(self, order: OrderProgress, left: Collection[Placeholder], ending: RoomEnding, detail: str) -> None:
+    def _end(self, node: str, left: Collection[Placeholder], ending: RoomEnding, detail: str) -> None:
         """Remove the placeholders *left*, and report the end of the order unless it was reported before."""
         try:
             new = self._writes.delete(left)
         except NotLeading:
             return
         except ReschedulerError as error:
-            self._writes.failed(error, order.node)
+            self._writes.failed(error, node)
             return
         if not new and ending not in (RoomEnding.FILLED, RoomEnding.DRAIN_FAILED):
             return
@@ -232,8 +233,8 @@ class RoomOrders(NoRoomOrders):
             self._history.room_succeeded()
         elif ending is not RoomEnding.WITHDRAWN:
             until = self._history.room_failed()
-            self._unmet = UnmetOrder(order.node, until) if ending is RoomEnding.TIMED_OUT else None
-        self._report(RoomEnded(self._involved(order.node), ending, detail))
+            self._unmet = UnmetOrder(node, until) if ending is RoomEnding.TIMED_OUT else None
+        self._report(RoomEnded(self._involved(node), ending, detail))
 
     def _involved(self, name: str) -> InvolvedNode:
         node = self._view.node(name)

@@ -1,43 +1,34 @@
 """The address of the API server and our credentials, from a kubeconfig or from the pod's ServiceAccount.
 
-The official client's loaders read tokens, client certificates, exec plugins and auth providers. This module adds
-one-line errors without secrets, and reads credentials again when they expire. Exceptions of the loaders can contain a
-whole user entry of a kubeconfig with its token, so their text is used only if it is known to contain no secret.
+Tokens, certificates and passwords are read here. Exec plugins, auth providers and proxies are left to the official
+client (:mod:`rescheduler.kube.loaders`), which is imported only where they are used.
 """
 
-import contextlib
+import atexit
+import base64
 import datetime as dt
-import logging
+import functools
+import hashlib
 import os
-import ssl
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 import urllib3
-from kubernetes.client import Configuration
-from kubernetes.client.rest import RESTClientObject
-from kubernetes.config.config_exception import ConfigException
-from kubernetes.config.incluster_config import InClusterConfigLoader
-from kubernetes.config.kube_config import KubeConfigLoader
 
-from rescheduler.errors import Unauthorized, UsageError
+from rescheduler.errors import UsageError
 from rescheduler.kube.asking import enable_send_checks
-from rescheduler.kube.kubeconfig import Entries, check_data, check_exec, check_provider, data_key, merged_files
-from rescheduler.net import pem
+from rescheduler.kube.endpoint import TLS_KEYS, ApiServerEndpoint
+from rescheduler.kube.kubeconfig import Entries, Entry, data_key
+from rescheduler.net import files
 
 DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
-#: Connections in the pool: one watch per kind, and parallel evictions.
-POOL_SIZE: Final = 64
-
 #: How often token files are read again; the same interval as in client-go. Tokens are rotated long before they expire.
 TOKEN_FILE_SECONDS: Final = 60.0
-
-#: The keys of a kubeconfig that name PEM files.
-_TLS_KEYS: Final = ("certificate-authority", "client-certificate", "client-key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +38,7 @@ class Login:
     host: str
     headers: Mapping[str, str]
     pool: urllib3.PoolManager
-    tls: tuple[object, ...]  #: TLS settings of the pool; a login with equal settings can reuse the pool
+    endpoint: ApiServerEndpoint  #: the settings of the pool; a login with equal settings can reuse the pool
     reread_after: float | None = None  #: seconds after which to read the credentials again; None: never
     expires: dt.datetime | None = None
 
@@ -92,20 +83,37 @@ class ServiceAccount:
         return f"ServiceAccount in {self.directory}"
 
     def login(self) -> Login:
-        settings = Configuration()
-        loader = InClusterConfigLoader(
-            token_filename=str(self.directory / "token"),
-            cert_filename=str(self.directory / "ca.crt"),
-            try_refresh_token=False,
+        host, port = (os.environ.get(f"KUBERNETES_SERVICE_{name}") for name in ("HOST", "PORT"))
+        if not host or not port:
+            raise UsageError(self._expected("the address of the API server is not set"))
+        token, authority = self._content("token"), self.directory / "ca.crt"
+        self._content("ca.crt")
+        bracketed = f"[{host}]" if ":" in host else host
+        return _login(
+            self.name,
+            ApiServerEndpoint(f"https://{bracketed}:{port}", authority=str(authority)),
+            f"Bearer {token}",
+            reread_after=TOKEN_FILE_SECONDS,
         )
+
+    def _content(self, name: str) -> str:
+        """Return the content of a file of the directory. Raises UsageError if it cannot be read or is empty."""
+        path = self.directory / name
         try:
-            loader.load_and_set(settings)
-        except (ConfigException, OSError, UnicodeDecodeError) as error:
-            raise UsageError(
-                f"not in a cluster: {_plain(error)} (expected $KUBERNETES_SERVICE_HOST, "
-                f"$KUBERNETES_SERVICE_PORT and {self.directory}/token; outside of a pod use --kubeconfig)"
-            ) from error
-        return _login(self.name, settings, {}, reread_after=TOKEN_FILE_SECONDS)
+            content = files.read_text(path).strip()
+        except OSError as error:
+            raise UsageError(self._expected(f"{path} cannot be read: {error.strerror}")) from error
+        except UnicodeDecodeError as error:
+            raise UsageError(self._expected(f"{path} is not UTF-8")) from error
+        if not content:
+            raise UsageError(self._expected(f"{path} is empty"))
+        return content
+
+    def _expected(self, why: str) -> str:
+        return (
+            f"not in a cluster: {why} (expected $KUBERNETES_SERVICE_HOST, $KUBERNETES_SERVICE_PORT and "
+            f"{self.directory}/token; outside of a pod use --kubeconfig)"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,109 +128,96 @@ class Kubeconfig:
         return f"kubeconfig {self.paths}" + (f", context {self.context}" if self.context else "")
 
     def login(self) -> Login:
-        merged = merged_files(self.paths)
-        entries = Entries(self.paths, merged, self.context)
-        user = entries.user()
-        check_data(user, self.name)
-        check_data(entries.cluster, self.name)
-        check_exec(user.get("exec"), self.name)
-        check_provider(user.get("auth-provider"), self.name)
-        entries.check_files(self.name)
-        settings = Configuration()
-        with _loader_errors() as logged:
-            try:
-                loader = KubeConfigLoader(
-                    merged.config,
-                    active_context=entries.context,
-                    config_base_path=None,
-                    config_persister=merged.save_changes,
-                )
-                loader.load_and_set(settings)
-            except Exception as error:  # noqa: BLE001 - the loaders let through whatever their parsers raise
-                raise UsageError(f"{self.name}: {_reason(error)}") from None
-        if user.get("exec") and not (settings.api_key or settings.cert_file):
-            why = "; ".join(logged) or "it printed none"
-            raise Unauthorized(f"{self.name}: exec plugin {user['exec']['command']} gave no credentials: {why}")
-        settings.refresh_api_key_hook = None
+        entries = Entries(self.paths, self.context)
+        entries.check(self.name)
+        user = entries.user.value
         by_file = TOKEN_FILE_SECONDS if user.get("tokenFile") else None
-        entry = {**entries.cluster, **user}
-        keys = {key: data_key(key) if data_key(key) in entry else key for key in _TLS_KEYS}
-        return _login(self.name, settings, keys, reread_after=by_file, expires=getattr(loader, "expiry", None))
+        entry = {**entries.cluster.value, **user}
+        keys = {key: data_key(key) if entry.get(data_key(key)) else key for key in TLS_KEYS}
+        plugin = user.get("exec")
+        if plugin or user.get("auth-provider"):
+            from rescheduler.kube import loaders  # noqa: PLC0415 - imported on demand
+
+            command = str(plugin["command"]) if plugin else None
+            loaded = loaders.load(self.name, entries.files, entries.context, command)
+            return _login(
+                self.name, loaded.endpoint, loaded.authorization, keys, reread_after=by_file, expires=loaded.expires
+            )
+        return _login(
+            self.name, _endpoint(entries), _authorization(self.name, entries.user), keys, reread_after=by_file
+        )
 
 
-@contextlib.contextmanager
-def _loader_errors() -> Iterator[list[str]]:
-    """Capture the errors that the loader logs to the root logger instead of raising them."""
-    logged: list[str] = []
+def _endpoint(entries: Entries) -> ApiServerEndpoint:
+    cluster, user = entries.cluster, entries.user
+    host = str(cluster.value["server"]).rstrip("/")
+    tls = host.startswith("https")
+    return ApiServerEndpoint(
+        host,
+        authority=_file(cluster, "certificate-authority") if tls else None,
+        certificate=_file(user, "client-certificate") if tls else None,
+        key=_file(user, "client-key") if tls else None,
+        verify=not cluster.value.get("insecure-skip-tls-verify", False),
+        server_name=cluster.value.get("tls-server-name"),
+        proxy=cluster.value.get("proxy-url"),
+    )
 
-    def keep(record: logging.LogRecord) -> bool:
-        if "kubernetes" not in record.pathname:
-            return True
-        logged.append(" ".join(record.getMessage().split()))
-        return False
 
-    root, silent = logging.getLogger(), logging.NullHandler()
-    root.addFilter(keep)
-    root.addHandler(silent)  # logging.error() configures a root logger that has no handler
-    try:
-        yield logged
-    finally:
-        root.removeFilter(keep)
-        root.removeHandler(silent)
+def _authorization(name: str, user: Entry) -> str | None:
+    """Return the header for the token or the password of *user*, if there is any. Raises UsageError."""
+    if token := user.inline("tokenFile"):
+        return f"Bearer {token}"
+    if path := user.path("tokenFile"):
+        try:
+            return f"Bearer {files.read_text(path).strip()}"
+        except OSError as error:
+            raise UsageError(f"{name}: tokenFile {files.printable(path)}: {error.strerror}") from error
+        except UnicodeDecodeError:
+            raise UsageError(f"{name}: tokenFile {files.printable(path)}: expected UTF-8") from None
+    if "username" in user.value and "password" in user.value:
+        secret = f"{user.value['username']}:{user.value['password']}"
+        return urllib3.util.make_headers(basic_auth=secret)["authorization"]
+    return None
+
+
+def _file(entry: Entry, key: str) -> str | None:
+    """Return the path of the file *key*, or of a copy of its inline data: TLS contexts read files only."""
+    if (data := entry.inline(key)) is None:
+        return entry.path(key)
+    content = base64.standard_b64decode(data)
+    path = _inline_folder() / hashlib.sha256(content).hexdigest()
+    if not path.exists():  # at first, and if temporary files were deleted since then
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as written:
+            written.write(content)
+        Path(written.name).replace(path)  # another thread never reads a part of it
+    return str(path)
+
+
+@functools.cache
+def _inline_folder() -> Path:
+    """Return a folder that only this user can read and that is deleted at the end of the process."""
+    folder = tempfile.TemporaryDirectory(prefix="rescheduler-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
 
 
 def _login(
     name: str,
-    settings: Configuration,
-    keys: Mapping[str, str],
+    endpoint: ApiServerEndpoint,
+    authorization: str | None,
+    keys: Mapping[str, str] | None = None,
     *,
     reread_after: float | None,
     expires: dt.datetime | None = None,
 ) -> Login:
-    _check_tls(name, settings, keys)
-    settings.connection_pool_maxsize = POOL_SIZE
-    settings.retries = False
-    kept = ("ssl_ca_cert", "cert_file", "key_file", "verify_ssl", "tls_server_name", "proxy")
-    headers = {}
-    if token := settings.get_api_key_with_prefix("BearerToken", alias="authorization"):
-        headers["authorization"] = " ".join(token.split())  # files end with a newline
-    return Login(
-        host=settings.host.rstrip("/"),
-        headers=headers,
-        pool=enable_send_checks(RESTClientObject(settings).pool_manager),
-        tls=(settings.host, *(getattr(settings, key) for key in kept)),
-        reread_after=reread_after,
-        expires=expires,
-    )
+    endpoint.check(name, keys or {})
+    headers = {"authorization": " ".join(authorization.split())} if authorization else {}
+    return Login(endpoint.host, headers, enable_send_checks(_pool(endpoint)), endpoint, reread_after, expires)
 
 
-def _check_tls(name: str, settings: Configuration, keys: Mapping[str, str]) -> None:
-    """Check the certificates, which the pool would only do at its first connection.
+def _pool(endpoint: ApiServerEndpoint) -> urllib3.PoolManager:
+    if not endpoint.proxied:
+        return endpoint.direct_pool()
+    from rescheduler.kube import loaders  # noqa: PLC0415 - imported on demand
 
-    *keys* maps each key of a file to the key that is set in the kubeconfig. Raises UsageError with the wrong key.
-    """
-
-    def file(path: str | None, key: str) -> pem.PemFile | None:
-        named = keys.get(key, key)
-        return pem.PemFile(f"{name}: {named}", Path(path), inline=named.endswith("-data")) if path else None
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    paths = (settings.ssl_ca_cert, settings.cert_file, settings.key_file)
-    authority, certificate, key = map(file, paths, _TLS_KEYS)
-    if authority:
-        pem.trust(context, authority)
-    if certificate:
-        pem.present(context, certificate, key)
-
-
-def _plain(error: BaseException) -> str:
-    return " ".join(str(error).split()).rstrip(".")
-
-
-def _reason(error: Exception) -> str:
-    """Return the loader's message if it cannot contain a secret."""
-    if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}"
-    if isinstance(error, ConfigException) and str(error).startswith("File does not exist"):
-        return _plain(error)
-    return f"loading the credentials failed with {type(error).__name__}"
+    return loaders.proxied_pool(endpoint)

@@ -10,7 +10,7 @@ from predicates.unreadable import Unreadable
 from predicates.wire import Decoder, Interner, WireError
 from rescheduler import decoding
 from rescheduler.kube.answers import ApiResponse, refusal
-from rescheduler.kube.codec import Broken, Change, ChangeType, ListPage, key
+from rescheduler.kube.codec import Broken, Change, ChangeType, ListPage, RawPage, key
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -51,18 +51,21 @@ class JsonCodec:
         """Decode one object. Raises WireError."""
         return self._decoder.decode(self.kind, raw)
 
-    def page(self, body: bytes) -> ListPage:
+    def split(self, body: bytes) -> RawPage:
         try:
             raw_list = self._lists.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Broken(f"list {self.kind}: the response is not a JSON list: {error}") from error
+        return RawPage(raw_list.items or (), raw_list.metadata.resource_version, raw_list.metadata.continue_)
+
+    def decoded(self, page: RawPage) -> ListPage:
         objects, unreadable = [], {}
-        for raw in raw_list.items or ():
+        for raw in page.items:
             try:
                 objects.append(self.decode(raw))
             except WireError as error:
                 unreadable[error.unreadable.key] = error.unreadable
-        return ListPage(tuple(objects), raw_list.metadata.resource_version, raw_list.metadata.continue_, unreadable)
+        return ListPage(tuple(objects), page.resource_version, page.next, unreadable)
 
     def changes(self, chunks: Iterable[bytes]) -> Iterator[Change]:
         for line in _lines(chunks):

@@ -1,18 +1,14 @@
-"""Validate kubeconfig files before the official client's loader reads them.
-
-Errors of the loader can contain a whole user entry with its token. The errors here name only files and entries.
-"""
+"""Read and check kubeconfig files. Errors name only files and entries, and never contain a value of a user entry."""
 
 import base64
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from kubernetes.config.config_exception import ConfigException
-from kubernetes.config.kube_config import KubeConfigMerger
 
 from rescheduler.errors import UsageError
 from rescheduler.net import files
@@ -20,85 +16,97 @@ from rescheduler.net import files
 #: Auth providers that the official client supports.
 AUTH_PROVIDERS: Final = ("gcp", "oidc")
 
+_SECTIONS: Final = ("clusters", "contexts", "users")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a kubeconfig, and the folder of its file. Relative paths in the entry are relative to that folder."""
+
+    value: Mapping[str, Any]
+    folder: Path
+
+    def path(self, key: str) -> str | None:
+        """Return the path of the file that *key* names; None if there is none, or if the entry has inline data."""
+        named = self.value.get(key)
+        return os.path.normpath(self.folder / str(named)) if named and not self.inline(key) else None
+
+    def inline(self, key: str) -> str | None:
+        """Return the inline data that replaces the file *key*, if any."""
+        data = self.value.get(data_key(key))
+        return str(data) if data else None
+
 
 class Entries:
-    """The context, cluster and user of a merged kubeconfig. Errors contain only names."""
+    """The context, cluster and user of one or more kubeconfig files, merged as kubectl does: the first entry of a name
+    counts. Errors contain only names.
+    """
 
-    def __init__(self, paths: str, merged: KubeConfigMerger, context: str | None) -> None:
+    def __init__(self, paths: str, context: str | None) -> None:
+        """Read those files of *paths* that exist; they are separated by ``os.pathsep``. Raises UsageError."""
         self._paths = paths
-        self._content: Mapping[str, Any] = merged.config.value
-        self.context = context or self._content.get("current-context") or ""
+        self.files = _present(paths)
+        contents = [(path.parent.absolute(), _content(path)) for path in self.files]
+        self._sections = {section: _merged(contents, section) for section in _SECTIONS}
+        named = (content.get("current-context") for _, content in contents)
+        self.context = context or next((str(name) for name in named if name), "")
         if not self.context:
             raise UsageError(f"kubeconfig {paths}: no current-context; expected one, or --context")
-        self._chosen = self._named("contexts", "context", self.context)
-        self.cluster = self._named("clusters", "cluster", str(self._chosen.get("cluster", "")))
-        if not str(self.cluster.get("server", "")).startswith(("http://", "https://")):
+        chosen = self._named("contexts", "context", self.context).value
+        self.cluster = self._named("clusters", "cluster", str(chosen.get("cluster", "")))
+        if not str(self.cluster.value.get("server", "")).startswith(("http://", "https://")):
             raise UsageError(
                 f"kubeconfig {paths}: the cluster of context {self.context} has no server; expected an https URL"
             )
+        user = chosen.get("user")
+        self.user = self._named("users", "user", str(user)) if user else Entry({}, Path.cwd())
 
-    def user(self) -> Mapping[str, Any]:
-        name = self._chosen.get("user")
-        return self._named("users", "user", str(name)) if name else {}
-
-    def check_files(self, name: str) -> None:
-        """Check that the files of the cluster and of the user can be read, before the loader opens them.
-
-        Raises UsageError with a message that starts with *name*.
-        """
-        user = self.user()
-        of_cluster = self._folder("clusters", self._chosen.get("cluster"))  # the loader resolves all three like this
-        of_user = self._folder("users", self._chosen.get("user"))
-        named = {"certificate-authority": (self.cluster, of_cluster), "tokenFile": (user, of_user)}
-        named |= dict.fromkeys(("client-certificate", "client-key"), (user, of_cluster))
-        for key, (entry, folder) in named.items():
-            if (value := entry.get(key)) and data_key(key) not in entry:
+    def check(self, name: str) -> None:
+        """Check the entries before they are used. Raises UsageError with a message that starts with *name*."""
+        _check_data(self.user.value, name)
+        _check_data(self.cluster.value, name)
+        _check_exec(self.user.value.get("exec"), name)
+        _check_provider(self.user.value.get("auth-provider"), name)
+        keys = dict.fromkeys(("tokenFile", "client-certificate", "client-key"), self.user)
+        for key, entry in {"certificate-authority": self.cluster, **keys}.items():
+            if path := entry.path(key):
                 try:
-                    files.check(folder / str(value))
+                    files.check(path)
                 except OSError as error:
-                    text = f"{name}: {key} {files.printable(str(value))}: {error.strerror}"
+                    text = f"{name}: {key} {files.printable(str(entry.value[key]))}: {error.strerror}"
                     raise UsageError(text) from None
 
-    def _folder(self, section: str, name: object) -> Path:
-        """Return the folder of the file with the entry. Relative paths in the entry are relative to it."""
-        for node in self._content.get(section) or ():
-            if str(node["name"]) == str(name):
-                return Path(getattr(node, "path", "") or "").parent.absolute()
-        return Path.cwd()
-
-    def _named(self, section: str, item: str, name: str) -> Mapping[str, Any]:
-        entries = {str(entry["name"]): entry for entry in map(_value, self._content.get(section) or ())}
+    def _named(self, section: str, item: str, name: str) -> Entry:
+        entries = self._sections[section]
         if name not in entries:
             known = ", ".join(sorted(entries)) or "none"
             raise UsageError(f"kubeconfig {self._paths}: no {item} {name!r}; it has: {known}")
-        value = entries[name].get(item)
-        return value if isinstance(value, Mapping) else {}
+        value = entries[name].value.get(item)
+        return Entry(value if isinstance(value, Mapping) else {}, entries[name].folder)
 
 
-def _value(node: Any) -> Any:
-    return getattr(node, "value", node)  # the merger wraps its entries
-
-
-def merged_files(paths: str) -> KubeConfigMerger:
-    """Merge those files of *paths* that exist, as kubectl does. Raises UsageError."""
+def _present(paths: str) -> tuple[Path, ...]:
+    """Return those files of *paths* that exist. Raises UsageError if there is none."""
     try:
         named = [Path(part).expanduser() for part in paths.split(os.pathsep) if part]
     except RuntimeError as error:
         raise UsageError(f"kubeconfig {paths}: there is no home directory; name the file") from error
-    present = [path for path in named if _exists(path)]
+    present = tuple(path for path in named if _exists(path))
     if not present:
         raise UsageError(f"kubeconfig {files.printable(paths)}: no such file")
-    for path in present:
-        _check_file(path)
-    try:
-        merged = KubeConfigMerger(os.pathsep.join(map(str, present)))
-        list(map(_value, merged.config.value.get("contexts") or ()))
-    except (ConfigException, TypeError, KeyError, AttributeError) as error:
-        raise UsageError(f"kubeconfig {paths}: expected lists of clusters, contexts and users") from error
+    return present
+
+
+def _merged(contents: Sequence[tuple[Path, Mapping[str, Any]]], section: str) -> Mapping[str, Entry]:
+    """Return the entries of a section of all files, by name."""
+    merged: dict[str, Entry] = {}
+    for folder, content in contents:
+        for entry in content.get(section) or ():
+            merged.setdefault(str(entry["name"]), Entry(entry, folder))
     return merged
 
 
-def _check_file(path: Path) -> None:
+def _content(path: Path) -> Mapping[str, Any]:
     try:
         content = yaml.safe_load(files.read_text(path))
     except OSError as error:
@@ -109,13 +117,13 @@ def _check_file(path: Path) -> None:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise UsageError(f"kubeconfig {path}: not YAML{where}") from None
-    sections = ("clusters", "contexts", "users")
     if not isinstance(content, dict) or not all(
         isinstance(content.get(section) or [], list)
         and all(isinstance(entry, dict) and "name" in entry for entry in content.get(section) or [])
-        for section in sections
+        for section in _SECTIONS
     ):
         raise UsageError(f"kubeconfig {path}: expected lists of named clusters, contexts and users")
+    return content
 
 
 def data_key(key: str) -> str:
@@ -130,7 +138,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def check_data(entry: Mapping[str, Any], name: str) -> None:
+def _check_data(entry: Mapping[str, Any], name: str) -> None:
     """Check that inline data is valid base64. Raises UsageError."""
     for key, value in entry.items():
         if str(key).endswith("-data"):
@@ -140,7 +148,7 @@ def check_data(entry: Mapping[str, Any], name: str) -> None:
                 raise UsageError(f"{name}: {key}: expected base64") from None
 
 
-def check_exec(plugin: Any, name: str) -> None:
+def _check_exec(plugin: Any, name: str) -> None:
     """Check that the exec plugin can be run. Raises UsageError."""
     if plugin is None:
         return
@@ -153,7 +161,7 @@ def check_exec(plugin: Any, name: str) -> None:
         raise UsageError(f"{name}: exec plugin {command} not found on the PATH" + (f" ({hint})" if hint else ""))
 
 
-def check_provider(provider: Any, name: str) -> None:
+def _check_provider(provider: Any, name: str) -> None:
     """Check that the official client supports the auth provider. Raises UsageError."""
     kind = provider.get("name") if isinstance(provider, Mapping) else None
     if provider is not None and kind not in AUTH_PROVIDERS:

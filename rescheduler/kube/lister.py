@@ -9,9 +9,10 @@ from predicates.objects import Object
 from predicates.unreadable import Unreadable
 from rescheduler.clock import Clock
 from rescheduler.errors import Expired, InputError, Retryable
+from rescheduler.kube.answers import ApiResponse
 from rescheduler.kube.backoff import delay
 from rescheduler.kube.client import Client
-from rescheduler.kube.codec import Codec, ListPage
+from rescheduler.kube.codec import Codec, RawPage, decode_page
 from rescheduler.kube.codecs import Codecs
 from rescheduler.kube.resources import Resource
 
@@ -44,7 +45,7 @@ def read_all(
     query = {"limit": str(PAGE_SIZE)} | resource.query
     while True:
         try:
-            page = codec.page(client.request(act, "GET", resource.path, query=query).body)
+            page = decode_page(codec, client.request(act, "GET", resource.path, query=query).body)
         except Expired as error:
             raise Retryable(str(error)) from error
         for key, unreadable in page.unreadable.items():
@@ -57,7 +58,11 @@ def read_all(
 
 
 class Lister:
-    """A reader of complete lists of one kind, with retries. Used by one thread."""
+    """A reader of complete lists of one kind, with retries. Used by one thread.
+
+    The next page is requested before the objects of a page are decoded, so that the API server and this process work at
+    the same time. At most one page is requested ahead, which bounds the memory.
+    """
 
     def __init__(
         self,
@@ -82,35 +87,77 @@ class Lister:
         token expires (the server keeps it for some minutes). Raises Expired after LIST_ATTEMPTS, and the errors of
         requests.
         """
-        objects: list[Object] = []
-        unreadable: dict[str, Unreadable] = {}
-        following, failures, restarts = "", 0, 0
+        restarts = 0
         while True:
             try:
-                page = self._page(following)
+                return self._attempt(progress)
             except Expired:
                 restarts += 1
                 if restarts == LIST_ATTEMPTS:
                     raise
-                objects, unreadable, following, failures = [], {}, "", 0
-                continue
-            except Retryable as error:
-                failures += 1
-                if failures == PAGE_ATTEMPTS or self._stopping.is_set():
-                    raise
-                self._clock.wait(delay(failures, error.retry_after), self._stopping)
-                continue
+
+    def _attempt(self, progress: Callable[[int], None] | None) -> Listing:
+        """Read the list from its first page. Raises Expired if a continue token expires."""
+        objects: list[Object] = []
+        unreadable: dict[str, Unreadable] = {}
+        request = self._ask("")
+        while True:
+            codec, raw = self._split_page(request)
+            if raw.next:
+                request = self._ask(raw.next)
+            page = codec.decoded(raw)
             objects += page.objects
             unreadable |= page.unreadable
             if progress is not None:
                 progress(len(objects))
             if not page.next:
                 return Listing(objects, page.resource_version, unreadable)
-            following, failures = page.next, 0
 
-    def _page(self, following: str) -> ListPage:
-        """Request one page, without retries."""
+    def _split_page(self, request: "_PageRequest") -> tuple[Codec, RawPage]:
+        """Wait for the response, and repeat the request if it fails. Return the codec and the page."""
+        failures = 0
+        while True:
+            try:
+                answer = request.result()
+                codec = self._codecs.of(answer.content_type)
+                return codec, codec.split(answer.body)
+            except Retryable as error:
+                failures += 1
+                if failures == PAGE_ATTEMPTS or self._stopping.is_set():
+                    raise
+                self._clock.wait(delay(failures, error.retry_after), self._stopping)
+                request = self._ask(request.following)
+
+    def _ask(self, following: str) -> "_PageRequest":
+        """Start the request for the page with the continue token *following*; "" is the first page."""
         act, path = f"list {self._resource.plural}", self._resource.path
         query = {"limit": str(self._page_size)} | ({"continue": following} if following else {}) | self._resource.query
-        answer = self._client.request(act, "GET", path, query=query, accept=self._codecs.accept)
-        return self._codecs.of(answer.content_type).page(answer.body)
+        return _PageRequest(
+            following, lambda: self._client.request(act, "GET", path, query=query, accept=self._codecs.accept)
+        )
+
+
+class _PageRequest:
+    """A request that runs in a thread of its own."""
+
+    def __init__(self, following: str, send: Callable[[], ApiResponse]) -> None:
+        self.following = following  #: the continue token
+        self._send = send
+        self._answer: ApiResponse | None = None
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="list-page", daemon=True)
+        self._thread.start()
+
+    def result(self) -> ApiResponse:
+        """Wait for the response. Raises the error of the request."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._answer is not None
+        return self._answer
+
+    def _run(self) -> None:
+        try:
+            self._answer = self._send()
+        except Exception as error:  # noqa: BLE001 - it is raised again in the thread that waits for the response
+            self._error = error

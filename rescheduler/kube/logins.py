@@ -59,7 +59,7 @@ class Logins:
         except ReschedulerError as error:
             log.warning("credentials cannot be renewed; keeping the old ones: %s", error)
             return self._login
-        if fresh.tls == self._login.tls:
+        if fresh.endpoint == self._login.endpoint:
             fresh = dataclasses.replace(fresh, pool=self._login.pool)
         self._login = fresh
         return fresh

@@ -10,7 +10,7 @@ from predicates.unreadable import Unreadable
 from predicates.wire import KINDS, Interner
 from rescheduler.kube import envelope, schema
 from rescheduler.kube.answers import ApiResponse, refusal
-from rescheduler.kube.codec import Broken, Change, ChangeType, ListPage, key
+from rescheduler.kube.codec import Broken, Change, ChangeType, ListPage, RawPage, key
 from rescheduler.kube.proto_pods import PodReader
 from rescheduler.kube.proto_structs import reader
 
@@ -35,18 +35,21 @@ class ProtoCodec:
         self._kind = kind
         self._read = _reader(kind, interner)
 
-    def page(self, body: bytes) -> ListPage:
+    def split(self, body: bytes) -> RawPage:
         try:
             raw_list = schema.List.FromString(envelope.unwrap(body))
         except (envelope.EnvelopeError, DecodeError) as error:
             raise Broken(f"list {self._kind}: the response is not a protobuf list: {error}") from error
+        return RawPage(raw_list.items, raw_list.metadata.resourceVersion, raw_list.metadata.continueToken)
+
+    def decoded(self, page: RawPage) -> ListPage:
         objects, unreadable = [], {}
-        for raw in raw_list.items:
+        for raw in page.items:
             try:
                 objects.append(self._read(raw))
             except _UNREADABLE as error:
                 unreadable[_name_of(raw)] = self._unreadable(raw, error)
-        return ListPage(tuple(objects), raw_list.metadata.resourceVersion, raw_list.metadata.continueToken, unreadable)
+        return ListPage(tuple(objects), page.resource_version, page.next, unreadable)
 
     def changes(self, chunks: Iterable[bytes]) -> Iterator[Change]:
         for frame in _frames(chunks, self._kind):

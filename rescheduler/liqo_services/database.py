@@ -1,9 +1,11 @@
 """An SQLite file that is locked by one process and readable only by its owner."""
 
+import contextlib
 import os
 import sqlite3
 import stat
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -20,7 +22,33 @@ _PRIVATE: Final = 0o600
 T = TypeVar("T")
 
 
-def opened(path: str, schema: Sequence[str], version: int) -> sqlite3.Connection:
+class Database:
+    """The open file. Thread-safe: one transaction at a time."""
+
+    def __init__(
+        self, path: str, schema: Sequence[str], version: int, failure: Callable[[sqlite3.Error], ReschedulerError]
+    ) -> None:
+        """Open the file as :func:`_opened` does. *failure* returns the error to raise if a transaction fails."""
+        self._connection = _opened(path, schema, version)
+        self._failure = failure
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Commit the statements of the block at its end, or roll them back if it fails."""
+        with self._lock:
+            try:
+                with self._connection:
+                    yield self._connection
+            except sqlite3.Error as error:
+                raise self._failure(error) from error
+
+
+def _opened(path: str, schema: Sequence[str], version: int) -> sqlite3.Connection:
     """Open the file at *path*; create the tables of *schema* if it is new. Threads must use it one at a time.
 
     Raises UsageError if *path* cannot be written or is another kind or version of file, and InputError if it is

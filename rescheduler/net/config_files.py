@@ -1,4 +1,4 @@
-"""Configuration files of backends: JSON or YAML, decoded into structs; every error names the file and the key."""
+"""Configuration files, JSON or YAML, decoded into structs; every error names the file and the key."""
 
 import json
 from collections.abc import Hashable
@@ -15,7 +15,7 @@ from rescheduler.net import files, pem
 
 T = TypeVar("T")
 
-INT32 = 2**31 - 1  #: the largest group size: gRPC and the backends use 32 bits
+INT32 = 2**31 - 1  #: the largest group size: gRPC and the cloud providers use 32 bits
 _MOST_ATTEMPTS = 100
 
 

@@ -1,12 +1,10 @@
-"""JSON over HTTP for backends: deadlines, retries only where they are safe, typed errors, no secrets in messages."""
+"""JSON over HTTP: deadlines, retries only where they are safe, typed errors, no secrets in messages."""
 
-import http
 import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import httpx2
 import msgspec
@@ -14,14 +12,22 @@ import tenacity
 
 from rescheduler import decoding, errors
 from rescheduler.clock import Clock
-from rescheduler.errors import AuthError, BackendUnavailable, DeadlineExceeded, RateLimited
+from rescheduler.errors import BackendUnavailable, DeadlineExceeded, RateLimited
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.credentials import Credentials
+from rescheduler.net.http_errors import (
+    UNREADABLE,
+    BadAnswer,
+    HttpResponse,
+    Missing,
+    ServerFault,
+    Unanswered,
+    Unsent,
+    response_error,
+    status_line,
+)
 from rescheduler.net.retries import TooLate, attempts, pause, retry_after_seconds
 from rescheduler.net.transport import Bounds, Transport, way_out
-
-#: What decoding a response may raise: invalid JSON, an unexpected shape, or too deep nesting.
-UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T")
 
@@ -34,49 +40,6 @@ _UNSENT = (
     httpx2.ProxyError,
 )
 _LONGEST_PATIENCE = 600.0  #: seconds without requests at most, so that one wrong header cannot block the client
-_OWN_FAULTS = frozenset({500, 503})
-_FAULTS = 500  #: and above; gateways use further codes, such as 520 to 529
-_REFUSALS = frozenset({501, 505})
-
-
-class Unsent(BackendUnavailable):
-    """The request certainly did not reach the system."""
-
-
-class Unanswered(BackendUnavailable):
-    """The request was sent but no complete response was received: the system may have acted, or may still act."""
-
-
-class ServerFault(BackendUnavailable):
-    """The system, or a gateway, reported a failure; the request may have been carried out in part."""
-
-    def __init__(self, message: str, *, answer: "HttpResponse", retry_after: float | None = None) -> None:
-        super().__init__(message, retry_after=retry_after)
-        self.answer = answer
-
-    @property
-    def of_the_system(self) -> bool:
-        """Whether the system itself reported the failure; other codes may come from a gateway while an order runs."""
-        return self.answer.status in _OWN_FAULTS
-
-
-class BadAnswer(BackendUnavailable):
-    """A response that violates the system's API."""
-
-
-class Missing(errors.NotFound):
-    """The resource does not exist (404)."""
-
-
-class RequestRejected(errors.Permanent):
-    """The system refuses the request: any other error status."""
-
-
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
-    status: int
-    headers: httpx2.Headers
-    body: bytes
 
 
 class JsonClient:
@@ -111,12 +74,9 @@ class JsonClient:
         headers = {"user-agent": "spot-rescheduler", "accept": "application/json"}
         tls, proxy = self._credentials.tls(), way_out(endpoint.url)
         self._bounds = Bounds(clock)
-        kept, unkept = httpx2.Limits(), httpx2.Limits(max_keepalive_connections=0)
-        self._kept = httpx2.Client(
-            transport=Transport(tls, proxy, kept, self._bounds), headers=headers, trust_env=False
-        )
-        self._fresh = httpx2.Client(
-            transport=Transport(tls, proxy, unkept, self._bounds), headers=headers, trust_env=False
+        self._kept, self._fresh = (
+            httpx2.Client(transport=Transport(tls, proxy, limits, self._bounds), headers=headers, trust_env=False)
+            for limits in (httpx2.Limits(), httpx2.Limits(max_keepalive_connections=0))
         )
         self._patient_until = -math.inf  #: of the clock's monotonic()
 
@@ -165,22 +125,14 @@ class JsonClient:
                 return repeatable
             return isinstance(error, Unsent | RateLimited)
 
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(again),
-            wait=pause,
-            stop=tenacity.stop_after_attempt(attempts(self._endpoint.attempts)) | TooLate(self._clock, deadline),
-            sleep=self._sleep,
-            reraise=True,
-        )
         client = self._kept if repeatable else self._fresh
         try:
-            return retrying(self._once, client, method, path, body, params, deadline)
+            return self._retrying(again, deadline)(self._once, client, method, path, body, params, deadline)
         except Missing:
             raise
         except errors.ReschedulerError as error:
-            uncertain = (fault for fault in unsure if not (isinstance(fault, ServerFault) and fault.of_the_system))
-            first = next(uncertain, None)
-            if first is None or first is error or method == "GET":
+            first = next(filter(_may_be_carried_out, unsure), error)
+            if first is error or method == "GET":
                 raise
             raise first from error
 
@@ -188,6 +140,15 @@ class JsonClient:
         self._closed.set()
         self._kept.close()
         self._fresh.close()
+
+    def _retrying(self, again: Callable[[BaseException], bool], deadline: float) -> tenacity.Retrying:
+        return tenacity.Retrying(
+            retry=tenacity.retry_if_exception(again),
+            wait=pause,
+            stop=tenacity.stop_after_attempt(attempts(self._endpoint.attempts)) | TooLate(self._clock, deadline),
+            sleep=self._sleep,
+            reraise=True,
+        )
 
     def _once(
         self,
@@ -200,15 +161,7 @@ class JsonClient:
     ) -> HttpResponse:
         what = f"{method} {path}"
         self._turn(deadline)
-        if self._closed.is_set():
-            raise Unsent(self._line(what, "closed"))
-        now = self._clock.monotonic()
-        left = min(deadline - now, self._endpoint.timeout)
-        if left <= 0:
-            raise DeadlineExceeded(self._line(what, "no time left"))
-        if now < self._patient_until:
-            wait = self._patient_until - now
-            raise RateLimited(self._line(what, f"the system asked for no requests for {wait:.0f} s"), retry_after=wait)
+        left, until = self._time_left(what, deadline)
         self._credentials.tls()
         request = client.build_request(
             method,
@@ -218,17 +171,31 @@ class JsonClient:
             headers=self._credentials.headers() | ({} if body is None else {"content-type": "application/json"}),
             timeout=httpx2.Timeout(left, connect=min(left, self._endpoint.connect_timeout)),
         )
+        return self._checked(self._exchange(client, request, what, until), what)
+
+    def _time_left(self, what: str, deadline: float) -> tuple[float, float]:
+        """Return the time limit of a request, in seconds from now and on the clock; raise if none may be sent now."""
+        if self._closed.is_set():
+            raise Unsent(self._line(what, "closed"))
+        now = self._clock.monotonic()
+        left = min(deadline - now, self._endpoint.timeout)
+        if left <= 0:
+            raise DeadlineExceeded(self._line(what, "no time left"))
+        if now < self._patient_until:
+            wait = self._patient_until - now
+            raise RateLimited(self._line(what, f"the system asked for no requests for {wait:.0f} s"), retry_after=wait)
+        return left, now + left
+
+    def _exchange(self, client: httpx2.Client, request: httpx2.Request, what: str, until: float) -> HttpResponse:
         try:
-            with self._bounds.until(now + left):
-                answer = self._exchange(client, request, what, until=now + left)
+            with self._bounds.until(until):
+                return self._read(client.send(request, stream=True), what, until)
         except _UNSENT as error:
             raise Unsent(self._line(what, f"cannot connect: {_reason(error)}")) from error
         except (httpx2.RequestError, httpx2.StreamError) as error:
             raise Unanswered(self._line(what, f"no answer: {_reason(error)}")) from error
-        return self._checked(answer, what)
 
-    def _exchange(self, client: httpx2.Client, request: httpx2.Request, what: str, *, until: float) -> HttpResponse:
-        response = client.send(request, stream=True)
+    def _read(self, response: httpx2.Response, what: str, until: float) -> HttpResponse:
         try:
             body = bytearray()
             for chunk in response.iter_bytes():
@@ -246,22 +213,12 @@ class JsonClient:
         if httpx2.codes.is_success(answer.status):
             return answer
         words = " ".join(self._words(answer.body).split())[:_MAX_TEXT]
-        line = self._line(what, f"{_status(answer.status)}{': ' if words else ''}{words}")
+        line = self._line(what, f"{status_line(answer.status)}{': ' if words else ''}{words}")
         wait = retry_after_seconds(answer.headers.get("retry-after", ""), self._clock.now())
-        match answer.status:
-            case 401 | 403:
-                raise AuthError(line)
-            case 404:
-                raise Missing(line)
-            case 429:
-                if wait is not None:
-                    self._patient_until = self._clock.monotonic() + min(wait, _LONGEST_PATIENCE)
-                raise RateLimited(line, retry_after=wait)
-            case 408:
-                raise ServerFault(line, answer=answer, retry_after=wait)
-            case status if status >= _FAULTS and status not in _REFUSALS:
-                raise ServerFault(line, answer=answer, retry_after=wait)
-        raise RequestRejected(line)
+        error = response_error(answer, line, wait)
+        if isinstance(error, RateLimited) and wait is not None:
+            self._patient_until = self._clock.monotonic() + min(wait, _LONGEST_PATIENCE)
+        raise error
 
     def _line(self, what: str, outcome: str) -> str:
         return self._credentials.redact(f"{self._system}: {what}: {outcome}")
@@ -271,11 +228,9 @@ class JsonClient:
             raise Unsent(f"{self._system}: closed while waiting for a retry")
 
 
-def _status(code: int) -> str:
-    try:
-        return f"{code} {http.HTTPStatus(code).phrase}"
-    except ValueError:
-        return str(code)
+def _may_be_carried_out(error: BackendUnavailable) -> bool:
+    """Tell whether the system may have carried out the request, or may still do so."""
+    return not (isinstance(error, ServerFault) and error.of_the_system)
 
 
 def _reason(error: Exception) -> str:

@@ -9,7 +9,6 @@ Counters without a node label start at 0 for all label values that can occur.
 import platform
 from collections import Counter as Tally
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
@@ -54,14 +53,11 @@ from rescheduler.observe.events import (
     WatchAges,
 )
 from rescheduler.observe.label_values import DRAIN_RESULTS, REMOVAL_RESULTS, all_eviction_labels, eviction_labels
-from rescheduler.observe.node_metrics import NodeCounts
+from rescheduler.observe.node_metrics import NodeCounts, NodeDrains
 from rescheduler.observe.savings_metrics import SavingsSeries
 from rescheduler.planning.landing import LandingOutcome
 
 PREFIX: Final = "spot_rescheduler_"
-
-#: How long counters with a node label are kept after the node is gone, so that the last value is scraped.
-GONE_NODE: Final = timedelta(minutes=15)
 
 _QUICK: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _SLOW: Final = (5, 15, 30, 60, 120, 180, 300, 600, 1200)
@@ -84,7 +80,6 @@ class Metrics:
         self._make_histograms()
         self._waits(None)
         self._cooling.labels("node")
-        self._drained: dict[str, datetime | None] = {}  # by node: when it was first observed to be gone
 
     def _make_gauges(self) -> None:
         self._build = self._gauge("build_info", "Version of this program, value 1.", "version", "python")
@@ -115,7 +110,9 @@ class Metrics:
 
     def _make_counters(self, backend: str) -> None:
         removals = [(backend, result) for result in REMOVAL_RESULTS if backend]
-        self._drains = self._counter("node_drain", "Drains by result (Success, Failure).", "drain_state", "node")
+        self._drains = NodeDrains(
+            self._counter("node_drain", "Drains by result (Success, Failure).", "drain_state", "node")
+        )
         self._results = self._counter("drains", "Drains by result (success, failure).", "result", zeros=DRAIN_RESULTS)
         self._evicted = self._counter("evicted_pods", "Pods whose eviction was accepted.")
         self._evictions = self._counter(
@@ -235,14 +232,7 @@ class Metrics:
     def _observed(self, event: Observed) -> None:
         self._nodes.pods = event.pods
         self._cooling.labels("node").set(len(event.cooling))
-        for node, gone_since in list(self._drained.items()):
-            if node in event.all_nodes:
-                self._drained[node] = None
-            elif gone_since is None:
-                self._drained[node] = event.at
-            elif event.at - gone_since >= GONE_NODE:
-                del self._drained[node]
-                self._drains.remove_by_labels({"node": node})
+        self._drains.observe(event.all_nodes, event.at)
 
     def _waits(self, waiting: Waiting | None) -> None:
         """Set the active wait."""
@@ -267,8 +257,7 @@ class Metrics:
         self._drain.observe(event.seconds)
         if event.landing_seconds is not None:
             self._landing.observe(event.landing_seconds)
-        self._drained[event.node.name] = None
-        self._drains.labels("Failure" if event.failure else "Success", event.node.name).inc()
+        self._drains.count("Failure" if event.failure else "Success", event.node.name)
         self._results.labels("failure" if event.failure else "success").inc()
         if event.failure is not None:
             self._failures.labels(event.failure.why).inc()

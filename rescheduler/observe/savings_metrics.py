@@ -33,4 +33,4 @@ class SavingsSeries(Collector):
         for currency, amount in sorted(self._money.items()):
             money.add_metric([currency], amount)
         hours = "Node-hours of on-demand nodes saved, as in the ledger of savings."
-        return (money, CounterMetricFamily(self._prefix + "savings_node_hours", hours, value=self._node_hours))
+        return (money, CounterMetricFamily(self._prefix + "savings_nodehours", hours, value=self._node_hours))

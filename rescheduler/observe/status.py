@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from rescheduler.observe.events import (
@@ -51,6 +52,10 @@ class Status:
     def __init__(self, prices: PriceList | None = None) -> None:
         self.board = Board(prices=prices or PriceList())
         self._drains: deque[DrainEnded] = deque(maxlen=DRAINS)
+
+    def show_prices(self, by_node: Mapping[str, Decimal]) -> None:
+        """Replace the prices of the cloud provider, by node name."""
+        self.board = replace(self.board, prices=replace(self.board.prices, by_node=by_node))
 
     def __call__(self, event: Event) -> None:
         match event:

@@ -51,6 +51,13 @@ class BudgetChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Untaint:
+    """Remove the taints with a key from all spot nodes."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class SettingChange:
     """Set a field of the policy."""
 
@@ -59,7 +66,7 @@ class SettingChange:
 
 
 #: The changes that :func:`changed` applies.
-Change: TypeAlias = Unpin | Lift | BudgetChange | SettingChange | AddSpot
+Change: TypeAlias = Unpin | Untaint | Lift | BudgetChange | SettingChange | AddSpot
 
 
 def copied(snapshot: Snapshot) -> Snapshot:
@@ -76,13 +83,15 @@ def copied(snapshot: Snapshot) -> Snapshot:
 def changed(snapshot: Snapshot, policy: Policy, changes: Iterable[Change]) -> tuple[Snapshot, Policy]:
     """Return the snapshot and the policy after *changes*, applied in order. The originals are not changed.
 
-    Raises UsageError if a change names a controller, budget or node that does not exist.
+    Raises UsageError if a change names a controller, taint, budget or node that does not exist.
     """
     copy = copied(snapshot)
     for change in changes:
         match change:
             case Unpin():
                 _unpin(copy, policy, change.controller)
+            case Untaint(key):
+                _untaint(copy, policy, key)
             case Lift():
                 for pod in _pods_of(copy, change.controller):
                     copy.upsert("Pod", lifted(pod, change.reason, policy))
@@ -112,6 +121,18 @@ def _unpin(snapshot: Snapshot, policy: Policy, controller: ControllerName) -> No
         cls = classes[pod.cls]
         load = cls.requests if pod.load is pod.cls.requests else pod.load
         snapshot.upsert("Pod", replaced(pod, cls=cls, load=load))
+
+
+def _untaint(snapshot: Snapshot, policy: Policy, key: str) -> None:
+    table = snapshot.nodes
+    spot = [node for row in groups(snapshot, policy).spot_rows if (node := table.nodes[row]) is not None]
+    tainted = [node for node in spot if any(taint.key == key for taint in node.spec.taints)]
+    if not tainted:
+        known = ", ".join(sorted({taint.key for node in spot for taint in node.spec.taints})) or "none"
+        raise UsageError(f"untaint: no spot node has the taint {key}; taints of the spot nodes: {known}")
+    for node in tainted:
+        taints = tuple(taint for taint in node.spec.taints if taint.key != key)
+        snapshot.upsert("Node", replaced(node, spec=replaced(node.spec, taints=taints)))
 
 
 def _with_budget(snapshot: Snapshot, change: BudgetChange) -> PodDisruptionBudget:

@@ -23,6 +23,9 @@ _DAY: Final = timedelta(days=1)
 #: A window that opens at all opens within this many days, even if a change of the clock skips one opening.
 _SEARCHED_DAYS: Final = 15
 
+#: Files next to the time zones that are none: the zone of the machine, and copies with other rules for leap seconds.
+_NOT_ZONES: Final = ("localtime", "posix", "right/")
+
 EXPECTED: Final = "expected [DAYS] HH:MM-HH:MM [ZONE], such as 'Mon-Fri 09:00-17:00 Europe/Stockholm'"
 
 
@@ -121,8 +124,11 @@ def _days(word: str, text: str) -> frozenset[int]:
 
 
 def _zone(name: str, text: str) -> ZoneInfo:
+    expected = "expected a name of the IANA time zone database, such as Europe/Stockholm or UTC"
+    wrong = UsageError(f"drain window {text!r}: zone {name!r}: {expected}")
+    if name.startswith(_NOT_ZONES):
+        raise wrong
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        expected = "expected a name of the IANA time zone database, such as Europe/Stockholm or UTC"
-        raise UsageError(f"drain window {text!r}: zone {name!r}: {expected}") from None
+        raise wrong from None

@@ -13,7 +13,7 @@ from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.candidates import groups
 from rescheduler.planning.controller_names import ControllerName, controller_of
 from rescheduler.planning.drainability import Context, Fate
-from rescheduler.planning.lifting import LIFTABLE, NODE_ANNOTATIONS, Obstacle, lift_all
+from rescheduler.planning.lifting import LIFTABLE, NODE_OBSTACLES, Obstacle, lift_all
 from rescheduler.planning.minimum import minimum
 from rescheduler.planning.outcome import Plan, Reason, Rejected
 from rescheduler.planning.packing import Room, Sizes
@@ -25,7 +25,7 @@ from rescheduler.planning.unreadable import UnreadableObjects
 _BUDGETS: Final = frozenset({Reason.BUDGET, Reason.BUDGET_TOO_SLOW})
 
 #: Other reasons cannot be lifted. Whether there is room is decided by a trial.
-_OPEN: Final = LIFTABLE | NODE_ANNOTATIONS.keys() | _BUDGETS | {Reason.NO_ROOM, Reason.PINNED}
+_OPEN: Final = LIFTABLE | NODE_OBSTACLES.keys() | _BUDGETS | {Reason.NO_ROOM, Reason.PINNED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,9 @@ class KeptNodes:
         stays = any(blocker.reason not in _OPEN for blocker in verdict.blockers)
         node = ControllerName("", "Node", verdict.node)
         obstacles = {
-            Obstacle(node, blocker.reason, f"annotation {NODE_ANNOTATIONS[blocker.reason]}")
+            Obstacle(node, blocker.reason, NODE_OBSTACLES[blocker.reason])
             for blocker in verdict.blockers
-            if blocker.reason in NODE_ANNOTATIONS
+            if blocker.pod is None and blocker.reason in NODE_OBSTACLES
         }
         movers: list[Pod] = []
         lifted: list[Pod] = []
@@ -113,7 +113,7 @@ class KeptNodes:
             if fate is Fate.MOVES:
                 if (pinned := self._unpinning.of(pod.cls)) is not None:
                     pod = replace(pod, cls=pinned.cls)
-                    obstacles.add(Obstacle(controller_of(pod), Reason.PINNED, pinned.obstacle))
+                    obstacles.add(Obstacle(controller_of(pod), Reason.PINNED, pinned.obstacle, pinned.taints))
                 movers.append(before)
                 lifted.append(pod)
         budgets = self._budget_obstacles(movers)

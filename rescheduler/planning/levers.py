@@ -104,13 +104,33 @@ class _Ranking:
                 self._with[obstacle].append(node)
 
     def run(self) -> RankedLevers:
-        """Try each obstacle alone, then in combination: in both cases the one that may free most comes first."""
+        """Try each obstacle alone, then in combination: in both cases the one that may free most comes first.
+
+        Taints that pods of several controllers do not tolerate come before all of them.
+        """
+        taints = self._taints()
+        frees = {taint: self._frees(obstacles) for taint, obstacles in taints.items()}
         alone = {
             obstacle: self._frees(frozenset({obstacle}))
             for obstacle in self._sorted(lambda obstacle: self._only(frozenset({obstacle})))
         }
-        levers = [self._lever(obstacle, alone[obstacle]) for obstacle in self._sorted(self._with.__getitem__)]
+        levers = [
+            self._lever(obstacles, f"Taint {taint}", _intolerant(obstacles), frees[taint])
+            for taint, obstacles in taints.items()
+        ]
+        levers += [
+            self._lever(frozenset({obstacle}), str(obstacle.controller), obstacle.what, alone[obstacle])
+            for obstacle in self._sorted(self._with.__getitem__)
+        ]
         return RankedLevers(tuple(sorted(levers, key=self._usefulness, reverse=True)), self._complete)
+
+    def _taints(self) -> dict[str, Obstacles]:
+        """Return the obstacles of several controllers that lack only a toleration of the same taints."""
+        groups: defaultdict[str, set[Obstacle]] = defaultdict(set)
+        for obstacle in self._with:
+            if obstacle.taints:
+                groups[obstacle.taints].add(obstacle)
+        return {taints: frozenset(group) for taints, group in sorted(groups.items()) if len(group) > 1}
 
     def _sorted(self, nodes: Callable[[Obstacle], Iterable[KeptNode]]) -> list[Obstacle]:
         by_name = sorted(self._with)
@@ -126,38 +146,43 @@ class _Ranking:
         }
         return sorted(nodes.values(), key=lambda node: self._order[node.node])
 
-    def _lever(self, obstacle: Obstacle, frees: tuple[str, ...]) -> Lever:
-        partners, together = self._combined(obstacle, frees)
+    def _lever(self, obstacles: Obstacles, controller: str, what: str, frees: tuple[str, ...]) -> Lever:
+        partners, together = self._combined(obstacles, frees)
         return Lever(
-            controller=str(obstacle.controller),
-            reason=obstacle.reason,
-            obstacle=obstacle.what,
-            nodes=tuple(node.node for node in self._with[obstacle]),
+            controller=controller,
+            reason=min(obstacles).reason,
+            obstacle=what,
+            nodes=tuple(node.node for node in self._nodes_with(obstacles)),
             frees=frees,
             together_with=tuple(map(str, partners)),
             frees_together=together,
-            tried=frozenset({obstacle}) not in self._unfinished,
+            tried=obstacles not in self._unfinished,
         )
 
-    def _combined(self, obstacle: Obstacle, frees: tuple[str, ...]) -> tuple[tuple[Obstacle, ...], tuple[str, ...]]:
+    def _nodes_with(self, obstacles: Obstacles) -> list[KeptNode]:
+        nodes = {node.node: node for obstacle in obstacles for node in self._with[obstacle]}
+        return sorted(nodes.values(), key=lambda node: self._order[node.node])
+
+    def _combined(self, obstacles: Obstacles, frees: tuple[str, ...]) -> tuple[tuple[Obstacle, ...], tuple[str, ...]]:
         """Add further obstacles greedily. Return them, and what is freed without all of them."""
-        lifted, best = frozenset({obstacle}), frees
-        while (extended := self._extended(obstacle, lifted, best)) is not None:
+        lifted, best = obstacles, frees
+        while (extended := self._extended(obstacles, lifted, best)) is not None:
             lifted, best = extended
-        partners = tuple(sorted(lifted - {obstacle}))
+        partners = tuple(sorted(lifted - obstacles))
         return partners, best if partners else ()
 
     def _extended(
-        self, obstacle: Obstacle, lifted: Obstacles, frees: tuple[str, ...]
+        self, obstacles: Obstacles, lifted: Obstacles, frees: tuple[str, ...]
     ) -> tuple[Obstacles, tuple[str, ...]] | None:
-        """Return *lifted* with more obstacles that free more of the nodes with *obstacle*, or None."""
+        """Return *lifted* with more obstacles that free more of the nodes with *obstacles*, or None."""
         if self._over():
             self._complete = False
             return None
-        own = self._with[obstacle]
+        own = self._nodes_with(obstacles)
         before = sum(node.node in frees for node in own)
         options = {lifted | node.obstacles for node in own if not node.stays and node.node not in frees}
-        small = sorted((option for option in options if lifted < option and len(option) <= 1 + _PARTNERS), key=sorted)
+        most = len(obstacles) + _PARTNERS
+        small = sorted((option for option in options if lifted < option and len(option) <= most), key=sorted)
         small.sort(
             key=lambda option: self._sum(node.node for node in own if not node.stays and node.obstacles <= option),
             reverse=True,
@@ -211,3 +236,7 @@ class _Ranking:
 
     def _usefulness(self, lever: Lever) -> tuple[_Worth, _Worth, _Worth]:
         return self._sum(lever.frees), self._sum(lever.frees_together), self._sum(lever.nodes)
+
+
+def _intolerant(obstacles: Obstacles) -> str:
+    return f"pods of {len(obstacles)} controllers do not tolerate it"

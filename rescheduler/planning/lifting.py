@@ -18,6 +18,13 @@ from rescheduler.planning.drainability import (
     fate,
     local_volumes,
 )
+from rescheduler.planning.opt_outs import (
+    DO_NOT_DRAIN,
+    DO_NOT_EVICT,
+    PREFER_NO_EVICTION,
+    REMOVAL_DISABLED,
+    RESTRICT_SCALE_DOWN,
+)
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, Policy
 
@@ -29,6 +36,7 @@ class Obstacle:
     controller: ControllerName
     reason: Reason
     what: str  #: what to change, such as ``emptyDir cache``
+    taints: str = ""  #: the taints of the spot nodes, if a toleration of them is all that the pods lack
 
     def __str__(self) -> str:
         return f"{self.controller}: {self.what}"
@@ -44,6 +52,24 @@ def _without_annotation(key: str) -> _Lift:
         return replace(pod, annotations=others), f"annotation {key}: {pod.annotations.get(key, '')}"
 
     return lift
+
+
+def _without_label(key: str) -> _Lift:
+    def lift(pod: Pod, _: Policy) -> tuple[Pod, str]:
+        others = {name: value for name, value in pod.cls.labels.items() if name != key}
+        return replace(pod, cls=replace(pod.cls, labels=others)), f"label {key}: {pod.cls.labels.get(key, '')}"
+
+    return lift
+
+
+def _removal_enabled(pod: Pod, policy: Policy) -> tuple[Pod, str]:
+    """Return a pod without the key of CAST AI, which may be an annotation, a label or both."""
+    texts = []
+    for present, without in ((pod.annotations, _without_annotation), (pod.cls.labels, _without_label)):
+        if present.get(REMOVAL_DISABLED) == "true":
+            pod, what = without(REMOVAL_DISABLED)(pod, policy)
+            texts.append(what)
+    return pod, ", ".join(texts)
 
 
 def _safe(what: str) -> _Lift:
@@ -71,6 +97,10 @@ def _other_scheduler(pod: Pod, policy: Policy) -> tuple[Pod, str]:
 _LIFTS: Final[Mapping[Reason, _Lift]] = {
     Reason.NOT_SAFE_TO_EVICT: _without_annotation(SAFE_TO_EVICT),
     Reason.DO_NOT_DISRUPT: _without_annotation(DO_NOT_DISRUPT),
+    Reason.DO_NOT_EVICT: _without_annotation(DO_NOT_EVICT),
+    Reason.PREFER_NO_EVICTION: _without_annotation(PREFER_NO_EVICTION),
+    Reason.RESTRICT_SCALE_DOWN: _without_label(RESTRICT_SCALE_DOWN),
+    Reason.REMOVAL_DISABLED: _removal_enabled,
     Reason.NO_CONTROLLER: _safe("no controller"),
     Reason.KUBE_SYSTEM: _safe("a kube-system pod without a PodDisruptionBudget"),
     Reason.LIQO_COMPONENT: _safe("Liqo component"),
@@ -78,10 +108,12 @@ _LIFTS: Final[Mapping[Reason, _Lift]] = {
     Reason.OTHER_SCHEDULER: _other_scheduler,
 }
 
-#: Reasons about nodes that lifting removes, with the annotation.
-NODE_ANNOTATIONS: Final[Mapping[Reason, str]] = {
-    Reason.SCALE_DOWN_DISABLED: SCALE_DOWN_DISABLED,
-    Reason.DO_NOT_DISRUPT_NODE: DO_NOT_DISRUPT,
+#: Reasons about nodes that lifting removes, with what to change.
+NODE_OBSTACLES: Final[Mapping[Reason, str]] = {
+    Reason.SCALE_DOWN_DISABLED: f"annotation {SCALE_DOWN_DISABLED}",
+    Reason.DO_NOT_DISRUPT_NODE: f"annotation {DO_NOT_DISRUPT}",
+    Reason.DO_NOT_DRAIN: f"annotation {DO_NOT_DRAIN}",
+    Reason.REMOVAL_DISABLED: f"annotation or label {REMOVAL_DISABLED}",
 }
 
 #: Reasons about pods that :func:`lifted` removes.

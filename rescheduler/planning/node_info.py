@@ -86,6 +86,7 @@ class LabelFindings:
     """What is unusual about the labels of the policy on the nodes of a snapshot."""
 
     unmatched: tuple[str, ...] = ()  #: labels, as in the flags, that no node matches
+    flags: tuple[str, ...] = ()  #: the flag of each of *unmatched*
     suggestion: str = ""  #: flags with labels that nodes have, if any label is unmatched
     overlapping: tuple[str, ...] = ()  #: nodes that match both labels, by name
 
@@ -94,7 +95,8 @@ class LabelFindings:
         """Return the labels that no node matches as a message with the suggestion, or ""."""
         if not self.unmatched:
             return ""
-        text = f"no node matches the label {' or '.join(self.unmatched)} (--on-demand-node-label, --spot-node-label)"
+        labels = (f"the label {label} ({flag})" for label, flag in zip(self.unmatched, self.flags, strict=True))
+        text = f"no node matches {' or '.join(labels)}"
         return f"{text}; these flags match nodes: {self.suggestion}" if self.suggestion else text
 
     @property
@@ -113,10 +115,14 @@ def both_labels(nodes: Sequence[str]) -> str:
 
 def label_findings(snapshot: Snapshot, policy: Policy, infos: NodeInfos) -> LabelFindings:
     """Compare the labels of *policy* with the nodes of *snapshot*. *infos* must be those of this snapshot."""
-    groups = ((policy.on_demand_label, infos.on_demand), (policy.spot_label, infos.spot))
-    unmatched = tuple(str(label) for label, nodes in groups if not nodes)
+    groups = (
+        ("--on-demand-node-label", policy.on_demand_label, infos.on_demand),
+        ("--spot-node-label", policy.spot_label, infos.spot),
+    )
+    unmatched = tuple(str(label) for _, label, nodes in groups if not nodes)
+    flags = tuple(flag for flag, _, nodes in groups if not nodes)
     suggestion = suggest_labels(node.metadata.labels for node in snapshot.nodes) if unmatched else None
     overlapping = tuple(
         name for name, info in infos.spot.items() if policy.on_demand_label.matches(info.node.metadata.labels)
     )
-    return LabelFindings(unmatched, str(suggestion or ""), overlapping)
+    return LabelFindings(unmatched, flags, str(suggestion or ""), overlapping)

@@ -101,6 +101,8 @@ _KNOWN: Final = tuple(
     for environment, on_demand, spot in (
         ("Karpenter", "karpenter.sh/capacity-type=on-demand", "karpenter.sh/capacity-type=spot"),
         ("EKS", "eks.amazonaws.com/capacityType=ON_DEMAND", "eks.amazonaws.com/capacityType=SPOT"),
+        ("EKS and Karpenter", "eks.amazonaws.com/capacityType=ON_DEMAND", "karpenter.sh/capacity-type=spot"),
+        ("eksctl", "node-lifecycle=on-demand", "node-lifecycle=spot"),
         ("GKE", "cloud.google.com/gke-provisioning=standard", "cloud.google.com/gke-provisioning=spot"),
         ("GKE", "cloud.google.com/gke-nodepool,!cloud.google.com/gke-spot", "cloud.google.com/gke-spot=true"),
         (
@@ -112,6 +114,11 @@ _KNOWN: Final = tuple(
             "AKS",
             "kubernetes.azure.com/agentpool,kubernetes.azure.com/scalesetpriority!=spot",
             "kubernetes.azure.com/scalesetpriority=spot",
+        ),
+        (
+            "OpenShift",
+            "node-role.kubernetes.io/worker,!machine.openshift.io/interruptible-instance",
+            "machine.openshift.io/interruptible-instance",
         ),
         ("Spot Ocean", "spotinst.io/node-lifecycle=od", "spotinst.io/node-lifecycle=spot"),
         (
@@ -126,6 +133,7 @@ _KNOWN: Final = tuple(
         ),
         ("self-managed nodes", "node.kubernetes.io/lifecycle=normal", "node.kubernetes.io/lifecycle=spot"),
         ("self-managed nodes", "node.kubernetes.io/lifecycle=on-demand", "node.kubernetes.io/lifecycle=spot"),
+        ("self-managed nodes", "lifecycle=OnDemand", "lifecycle=Ec2Spot"),
     )
 )
 

@@ -1,6 +1,7 @@
 """The pause that a person sets with an annotation of the Lease. Pure."""
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -61,8 +62,14 @@ def pause_annotations(until: datetime | None, reason: str) -> dict[str, str | No
 
 
 def one_line(text: str) -> str:
-    """Return *text* in one line of at most LONGEST_REASON characters."""
-    return " ".join(text.split())[:LONGEST_REASON]
+    """Return *text* in one line of at most LONGEST_REASON characters. Control characters become ``?``."""
+    line = " ".join(text.split())[:LONGEST_REASON]
+    return "".join("?" if is_control(character) else character for character in line)
+
+
+def is_control(character: str) -> bool:
+    """Return whether *character* is a control character, such as that of an escape sequence, or no character at all."""
+    return unicodedata.category(character) in ("Cc", "Cs")
 
 
 def _end(value: str) -> datetime | None:

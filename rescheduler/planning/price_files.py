@@ -1,6 +1,7 @@
 """Price files: CSV with a header, or JSON with the same keys. Prices are per hour."""
 
 import csv
+import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +19,9 @@ _CAPACITY: Final = {"on-demand": False, "spot": True}
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,12})?")
 
+#: At most this many characters of a wrong price are part of an error.
+_SHOWN: Final = 40
+
 #: The columns of an entry as text, and where it is in the file.
 _Entry: TypeAlias = tuple[str, Mapping[str, str]]
 
@@ -25,7 +29,8 @@ _Entry: TypeAlias = tuple[str, Mapping[str, str]]
 def price(text: str) -> Decimal:
     """Return the price *text*, such as ``0.0832``. Raises ValueError for anything but a plain number of at least 0."""
     if not _NUMBER.fullmatch(text):
-        raise ValueError(f"{text!r}: expected a price per hour such as 0.0832")
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        raise ValueError(f"{shown!r}: expected a price per hour such as 0.0832")
     return Decimal(text)
 
 
@@ -46,7 +51,7 @@ def parse(text: str) -> dict[PriceKey, Decimal]:
 
 
 def _csv(text: str) -> Iterator[_Entry]:
-    lines = csv.reader(text.splitlines(keepends=True), strict=True)
+    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] | None = None
     for row in _rows(lines):
         cells = [cell.strip() for cell in row]
@@ -82,7 +87,8 @@ def _check_columns(where: str, columns: Iterable[str]) -> None:
 
 def _json(text: str) -> Iterator[_Entry]:
     try:
-        document = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
+        # Objects become tuples of pairs, so that keys that occur twice are noticed.
+        document = json.loads(text, parse_float=str, parse_int=str, parse_constant=str, object_pairs_hook=tuple)
     except json.JSONDecodeError as error:
         raise InputError(f"line {error.lineno}: expected JSON: {error.msg} in column {error.colno}") from error
     except RecursionError as error:
@@ -91,13 +97,14 @@ def _json(text: str) -> Iterator[_Entry]:
         raise InputError(f"expected a JSON array of objects with the keys {', '.join(_COLUMNS)}")
     for number, entry in enumerate(document, start=1):
         where = f"entry {number}"
-        if not isinstance(entry, dict):
+        if not isinstance(entry, tuple):
             raise InputError(f"{where}: expected an object with the keys {', '.join(_COLUMNS)}")
-        _check_columns(where, entry)
-        for column, content in entry.items():
+        _check_columns(where, [column for column, _ in entry])
+        cells = {column: "" if (column, content) == ("zone", None) else content for column, content in entry}
+        for column, content in cells.items():
             if not isinstance(content, str):
                 raise InputError(f"{where}: {column}: expected a {'number' if column == 'price' else 'text'}")
-        yield where, entry
+        yield where, cells
 
 
 def _priced(where: str, entry: Mapping[str, str]) -> tuple[PriceKey, Decimal]:

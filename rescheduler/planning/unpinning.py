@@ -18,6 +18,7 @@ class Unpinned:
 
     cls: PodClass
     obstacle: str  #: the rules that were removed, such as ``nodeSelector pool=ci``
+    taints: str = ""  #: the taints that are tolerated now, if nothing else was changed
 
 
 class Unpinning:
@@ -72,7 +73,8 @@ class Unpinning:
                 for selector in (spec.node_selector, matched, {}):
                     texts = _texts(spec, selector, added, affinity=affinity)
                     if texts:
-                        yield Unpinned(_edited(cls, selector, added, affinity=affinity), ", ".join(texts))
+                        taints = ",".join(_taints(added)) if len(texts) == bool(added) else ""
+                        yield Unpinned(_edited(cls, selector, added, affinity=affinity), ", ".join(texts), taints)
 
     def _on_a_target(self, key: str, value: str) -> bool:
         column = self._snapshot.nodes.label(key)
@@ -106,9 +108,12 @@ def _texts(spec: PodSpec, selector: dict[str, str], added: tuple[Toleration, ...
     if not affinity and (required := _required(spec)) is not None:
         texts.append(f"node affinity {_terms(required)}")
     if added:
-        taints = (Taint(key=item.key, value=item.value, effect=item.effect) for item in added)
-        texts.append(f"no toleration of {', '.join(_taint(taint) for taint in taints)}")
+        texts.append(f"no toleration of {', '.join(_taints(added))}")
     return texts
+
+
+def _taints(tolerations: tuple[Toleration, ...]) -> list[str]:
+    return [_taint(Taint(key=item.key, value=item.value, effect=item.effect)) for item in tolerations]
 
 
 def _required(spec: PodSpec) -> NodeSelector | None:

@@ -23,252 +23,79 @@ How a caller removes the machine of a node:
 
 If ``delete_nodes`` raises, nothing was ordered for any node of the call. All verbs are thread-safe. Deadlines are
 values of ``monotonic()`` of the clock that the provider was loaded with, in seconds.
+
+The values and errors of the verbs are defined in modules of their own and can all be imported from here.
 """
 
 # ruff: noqa: ARG002 -- optional verbs keep the protocol's signature although they ignore its arguments
 
 import datetime as dt
-import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import ClassVar, Final, Protocol, TypeAlias
-
-from rescheduler import errors
-
-#: Kubernetes sets the first on control-plane nodes; the second was used before 1.24.
-CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-
-
-class NotSupported(errors.Permanent):
-    """The system does not implement the verb; callers must work without it. (UNIMPLEMENTED)"""
-
-
-class UnknownGroup(errors.NotFound):
-    """The group does not exist. (NOT_FOUND)"""
-
-
-class BelowMinimum(errors.Permanent):
-    """The group would fall below its minimum size, or lose running machines. (FAILED_PRECONDITION)"""
-
-
-class AboveMaximum(errors.Permanent):
-    """The group would exceed its maximum size. (FAILED_PRECONDITION)"""
-
-
-class NotInGroup(errors.Permanent):
-    """The node is not a member of the group, or its membership is uncertain. (INVALID_ARGUMENT)"""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupFlags:
-    """The node group flags of Cluster Autoscaler's command line."""
-
-    nodes: tuple[str, ...] = ()  #: the values of ``--nodes``; their format depends on the system
-    cluster_name: str = ""  #: ``--cluster-name``
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRef:
-    """A caller's knowledge of a Node; providers match it by provider ID, own label, address, then name."""
-
-    name: str
-    provider_id: str = ""  #: spec.providerID
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    internal_ips: tuple[str, ...] = ()  #: status.addresses of type InternalIP
-    control_plane: bool = False  #: the caller knows it from something other than the labels
-    #: The intent's time, if an earlier process may have ordered the deletion. Providers then order nothing before
-    #: they have a state observed after this time, and treat a missing machine as deleted.
-    ordered_at: dt.datetime | None = None
-    #: Other Nodes of the cluster with the same provider ID, address or name. A machine that could also belong to one
-    #: of them is not matched.
-    rivals: tuple["NodeRef", ...] = ()
-
-    @property
-    def placeholder(self) -> bool:
-        """Whether this is Cluster Autoscaler's placeholder for an instance without a Node: name and ID are equal."""
-        return bool(self.provider_id) and self.name == self.provider_id
-
-    @property
-    def template(self) -> bool:
-        """Whether this is Cluster Autoscaler's template of a group's next node, used for prices: it has no machine.
-
-        cluster-autoscaler/simulator/node_info_utils.go generates the name; the labels are those of the template.
-        """
-        return self.name.startswith("template-node-for-")
-
-    @property
-    def on_control_plane(self) -> bool:
-        return self.control_plane or any(label in self.labels for label in CONTROL_PLANE_LABELS)
-
-
-def with_rivals(nodes: Sequence[NodeRef]) -> list[NodeRef]:
-    """Return *nodes* followed by those of their rivals that are not among *nodes*."""
-    known = {node.name for node in nodes}
-    others = {rival.name: rival for node in nodes for rival in node.rivals if rival.name not in known}
-    return [*nodes, *others.values()]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeGroup:
-    """A set of identical machines that scale together; both size limits are inclusive."""
-
-    id: str
-    min_size: int
-    max_size: int
-    debug: str = ""  #: a one-line description for people
-
-
-class InstanceState(enum.StrEnum):
-    UNKNOWN = "unknown"
-    RUNNING = "running"
-    CREATING = "creating"
-    DELETING = "deleting"
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceError:
-    code: str
-    message: str
-    out_of_resources: bool = False  #: a lack of stock or quota
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """A machine; `id` is its Node's `spec.providerID`, if known also before the node joins."""
-
-    id: str
-    state: InstanceState
-    error: InstanceError | None = None
-    spot: bool | None = None  #: None: unknown
-    terminates_at: dt.datetime | None = None  #: when the system will terminate it, if announced
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTaint:
-    key: str
-    value: str
-    effect: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTemplate:
-    """The expected next Node of a group; amounts are Kubernetes quantities."""
-
-    labels: Mapping[str, str]
-    taints: tuple[NodeTaint, ...]
-    capacity: Mapping[str, str]
-    allocatable: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupOptions:
-    """Cluster Autoscaler's per-group options; `None` means its default."""
-
-    utilization_threshold: float | None = None
-    gpu_utilization_threshold: float | None = None
-    unneeded_time: dt.timedelta | None = None
-    unready_time: dt.timedelta | None = None
-    max_provision_time: dt.timedelta | None = None
-    zero_or_max_scaling: bool | None = None
-    ignore_daemonsets_utilization: bool | None = None
-    max_startup_time: dt.timedelta | None = None
-    non_atomic_scale_up: bool | None = None
-
-
-class Refusal(enum.StrEnum):
-    """Why the system refuses to delete a machine; also a metric label."""
-
-    BELOW_MINIMUM = "below-minimum"
-    NOT_IN_GROUP = "not-in-group"
-    AMBIGUOUS = "ambiguous"  #: several machines match the node, or several nodes match the machine
-    CONTROL_PLANE = "control-plane"
-    PROTECTED = "protected"  #: the system itself protects the machine
-
-
-class DeleteResult(enum.StrEnum):
-    """The kind of a `DeleteOutcome`; also a metric label."""
-
-    DELETED = "deleted"
-    ALREADY_GONE = "alreadygone"
-    ACCEPTED = "accepted"
-    REFUSED = "refused"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Deleted:
-    """The machine was deleted by this order, and the system confirmed it."""
-
-    result: ClassVar[DeleteResult] = DeleteResult.DELETED
-    detail: str = ""
-    unshrunk: str = ""  #: why the target size was not lowered, so that a new machine is launched; "": it was lowered
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyGone:
-    """The machine was already deleted."""
-
-    result: ClassVar[DeleteResult] = DeleteResult.ALREADY_GONE
-    detail: str = ""
-    unshrunk: str = ""  #: see `Deleted`
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The deletion was ordered, or may have been; it was not confirmed before the deadline."""
-
-    result: ClassVar[DeleteResult] = DeleteResult.ACCEPTED
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    result: ClassVar[DeleteResult] = DeleteResult.REFUSED
-    reason: Refusal
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.reason}: {self.detail}"
-
-
-ON_CONTROL_PLANE: Final = Refused(Refusal.CONTROL_PLANE, "the node belongs to the control plane")
-
-
-def below_minimum(group: str, minimum: int, left: int) -> Refused | None:
-    """Return a refusal if *left* machines are fewer than the *minimum* of *group*."""
-    if left >= minimum:
-        return None
-    return Refused(Refusal.BELOW_MINIMUM, f"group {group} must keep {minimum}, {left} would be left")
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The machine keeps running and no order is pending; both are certain."""
-
-    result: ClassVar[DeleteResult] = DeleteResult.FAILED
-    error: str
-    retryable: bool
-
-
-DeleteOutcome: TypeAlias = Deleted | AlreadyGone | Accepted | Refused | Failed
-
-
-def error_of(node: str, outcome: DeleteOutcome) -> errors.ReschedulerError | None:
-    """Convert *outcome* to an error, for callers that return one result for all nodes; `None` if it succeeded."""
-    match outcome:
-        case Refused(Refusal.BELOW_MINIMUM, detail):
-            return BelowMinimum(f"node {node}: {detail}")
-        case Refused(Refusal.NOT_IN_GROUP | Refusal.AMBIGUOUS, detail):
-            return NotInGroup(f"node {node}: {detail}")
-        case Refused(_, detail) | Failed(detail, retryable=False):
-            return errors.Permanent(f"node {node}: {detail}")
-        case Failed(detail):
-            return errors.BackendUnavailable(f"node {node}: {detail}")
-        case Accepted(detail):
-            return errors.DeadlineExceeded(f"node {node}: {detail}")
-    return None
+from typing import Protocol
+
+from rescheduler.providers.delete_outcomes import (
+    ON_CONTROL_PLANE,
+    Accepted,
+    AlreadyGone,
+    Deleted,
+    DeleteOutcome,
+    DeleteResult,
+    Failed,
+    Refusal,
+    Refused,
+    below_minimum,
+)
+from rescheduler.providers.node_groups import (
+    GroupFlags,
+    GroupOptions,
+    Instance,
+    InstanceError,
+    InstanceState,
+    NodeGroup,
+    NodeTaint,
+    NodeTemplate,
+)
+from rescheduler.providers.node_ref import CONTROL_PLANE_LABELS, NodeRef, with_rivals
+from rescheduler.providers.verb_errors import (
+    AboveMaximum,
+    BelowMinimum,
+    NotInGroup,
+    NotSupported,
+    UnknownGroup,
+    error_of,
+)
+
+__all__ = [
+    "CONTROL_PLANE_LABELS",
+    "ON_CONTROL_PLANE",
+    "AboveMaximum",
+    "Accepted",
+    "AlreadyGone",
+    "BelowMinimum",
+    "CloudProvider",
+    "DeleteOutcome",
+    "DeleteResult",
+    "Deleted",
+    "Failed",
+    "GroupFlags",
+    "GroupOptions",
+    "Instance",
+    "InstanceError",
+    "InstanceState",
+    "NodeGroup",
+    "NodeRef",
+    "NodeTaint",
+    "NodeTemplate",
+    "NotInGroup",
+    "NotSupported",
+    "Refusal",
+    "Refused",
+    "UnknownGroup",
+    "below_minimum",
+    "error_of",
+    "with_rivals",
+]
 
 
 class CloudProvider(Protocol):

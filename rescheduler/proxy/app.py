@@ -1,7 +1,6 @@
 """The proxy as an ASGI application: removals drain nodes first, everything else is forwarded."""
 
 import asyncio
-import hmac
 import json
 import logging
 from collections.abc import Callable
@@ -14,24 +13,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from rescheduler.clock import Clock, SystemClock
-from rescheduler.errors import AuthError
-from rescheduler.observe.logs import NOTICE
+from rescheduler.observe.log_lines import NOTICE
 from rescheduler.proxy import answers
 from rescheduler.proxy.answers import UpdateFailed, done, error
-from rescheduler.proxy.forward import (
-    ClientGone,
-    Forwarder,
-    Message,
-    Receive,
-    Scope,
-    Send,
-    client_address,
-    gone,
-    raw_path,
-)
+from rescheduler.proxy.bearer import unauthorized
+from rescheduler.proxy.forward import Forwarder, client_address, raw_path
 from rescheduler.proxy.messages import BadRequest, SetMembership, on_machine, set_membership, set_size
 from rescheduler.proxy.metrics import UNANSWERED, ProxyMetrics, UpdateResult
 from rescheduler.proxy.paths import Operation, Route, route
+from rescheduler.proxy.request_client import ClientGone, Message, Receive, Scope, Send, gone
 from rescheduler.proxy.turns import QueueTimeout, Turns
 
 _MAX_BODY: Final = 1 << 20
@@ -117,7 +107,7 @@ class ProxyApplication:
                 log.log(NOTICE, "%s %s: %s after %.3f s", scope["method"], raw_path(scope), code, took)
 
     async def _handle(self, meaning: Route, scope: Scope, receive: Receive, send: Send) -> None:
-        if refusal := self._refusal(scope):
+        if self._token is not None and (refusal := unauthorized(scope, self._token)):
             await refusal(scope, receive, send)
         elif scope["method"].upper() in _REFLECTING:
             await error(405, f"{scope['method']} is not forwarded")(scope, receive, send)
@@ -134,21 +124,6 @@ class ProxyApplication:
             await send({"type": f"{message['type']}.complete"})
         await self._forwarder.close()
         await send({"type": "lifespan.shutdown.complete"})
-
-    def _refusal(self, scope: Scope) -> Response | None:
-        if self._token is None:
-            return None
-        shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        scheme, _, token = shown.partition(b" ")
-        try:
-            expected = self._token().encode()
-        except AuthError as failure:
-            return error(500, "the proxy cannot check the bearer token", str(failure))
-        if scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), expected):
-            return None
-        refused = error(401, "a bearer token is needed")
-        refused.headers["www-authenticate"] = "Bearer"
-        return refused
 
     async def _update(self, meaning: Route, scope: Scope, receive: Receive, send: Send) -> None:
         try:

@@ -1,11 +1,9 @@
 """Forward requests and return responses unchanged, both streamed."""
 
-import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
-from contextlib import asynccontextmanager
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable
+from typing import Final
 
 import httpx2
 
@@ -13,12 +11,7 @@ from rescheduler.errors import AuthError
 from rescheduler.net.credentials import Credentials
 from rescheduler.net.transport import way_out
 from rescheduler.proxy.answers import error
-
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-Header: TypeAlias = tuple[bytes, bytes]
+from rescheduler.proxy.request_client import ClientGone, ClientSlow, Header, Receive, RequestClient, Scope, Send
 
 FAILED: Final = "failed to forward request to backend: failed to complete backend cloudpool request"
 
@@ -37,14 +30,6 @@ _QUALIFIERS: Final = frozenset(
     b" unencoded raw envoy arr ms waws".split()
 )
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
-class ClientGone(Exception):
-    """The client has disconnected."""
-
-
-class ClientSlow(Exception):
-    """The client does not send the announced body."""
 
 
 class BrokenOff(Exception):
@@ -90,11 +75,11 @@ class Forwarder:
 
         If the client disconnects, the request is cancelled.
         """
-        client = _RequestClient(receive, self._patience, sends=body is None and _has_body(scope["headers"]))
+        client = RequestClient(receive, self._patience, sends=body is None and _has_body(scope["headers"]))
         async with client.attended():
             await self._exchanged(scope, client, send, body)
 
-    async def _exchanged(self, scope: Scope, client: "_RequestClient", send: Send, body: bytes | None) -> None:
+    async def _exchanged(self, scope: Scope, client: RequestClient, send: Send, body: bytes | None) -> None:
         try:
             response = await self._sent(scope, client, body)
         except ClientGone:
@@ -116,7 +101,7 @@ class Forwarder:
         finally:
             await response.aclose()
 
-    async def _sent(self, scope: Scope, client: "_RequestClient", body: bytes | None) -> httpx2.Response:
+    async def _sent(self, scope: Scope, client: RequestClient, body: bytes | None) -> httpx2.Response:
         if client.sends or body is not None or scope["method"] not in _REPEATABLE:
             return await self._fresh.handle_async_request(self._request(scope, client, body))
         try:
@@ -124,7 +109,7 @@ class Forwarder:
         except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
             return await self._fresh.handle_async_request(self._request(scope, client, None))
 
-    def _request(self, scope: Scope, client: "_RequestClient", body: bytes | None) -> httpx2.Request:
+    def _request(self, scope: Scope, client: RequestClient, body: bytes | None) -> httpx2.Request:
         headers = self._headers(scope, new_length=None if body is None else len(body))
         content = client.body() if client.sends else body
         extensions = {"target": self._target(scope), "timeout": self._timeout}
@@ -188,65 +173,6 @@ async def _hand_back(response: httpx2.Response, send: Send) -> None:
     async for chunk in stream:
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
-
-
-class _RequestClient:
-    """The client of a request: its body, and later whether it has disconnected."""
-
-    def __init__(self, receive: Receive, patience: float, *, sends: bool) -> None:
-        self.receive, self.sends = receive, sends
-        self._patience = patience
-        self._sent = asyncio.Event()
-        if not sends:
-            self._sent.set()
-
-    async def body(self) -> AsyncIterator[bytes]:
-        while True:
-            try:
-                message = await asyncio.wait_for(self.receive(), self._patience)
-            except TimeoutError:
-                raise ClientSlow(f"no more of the request's body came for {self._patience:g} s") from None
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            if message.get("body"):
-                yield message["body"]
-            if not message.get("more_body", False):
-                self._sent.set()
-                return
-
-    @asynccontextmanager
-    async def attended(self) -> AsyncIterator[None]:
-        """Cancel the block, without an error, when the client disconnects."""
-        working = asyncio.current_task()
-        assert working is not None
-        left = over = False
-
-        def leave(_: object) -> None:
-            nonlocal left
-            if not over:
-                left = True
-                working.cancel()
-
-        watching = asyncio.ensure_future(self._gone())
-        watching.add_done_callback(leave)
-        try:
-            yield
-        except asyncio.CancelledError:
-            if not left or working.uncancel():  # cancelled by another task too
-                raise
-        finally:
-            over = True
-            watching.cancel()
-
-    async def _gone(self) -> None:
-        await self._sent.wait()
-        await gone(self.receive)
-
-
-async def gone(receive: Receive) -> None:
-    """Return when the client has disconnected; its request must have been read."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _has_body(headers: Iterable[Header]) -> bool:

@@ -9,19 +9,20 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
-from rescheduler.clock import SystemClock
+from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import ReschedulerError
 from rescheduler.execution.event_recording import recording
-from rescheduler.execution.watched_state import unfit
+from rescheduler.execution.threads import running as running_threads
 from rescheduler.kube.client import Client
 from rescheduler.kube.state import ClusterState
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.credentials import Credentials, keys_as
 from rescheduler.net.server import serving as serving_pages
+from rescheduler.net.stopping import on_signals
 from rescheduler.observe.events import Started, tee
-from rescheduler.observe.health import Health
 from rescheduler.observe.kube_events import KubeEvents, Words
-from rescheduler.observe.logs import NOTICE, Logs
+from rescheduler.observe.log_lines import NOTICE
+from rescheduler.observe.logs import Logs
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.pages import application
 from rescheduler.observe.status import Status
@@ -33,8 +34,6 @@ from rescheduler.proxy.metrics import ProxyMetrics
 from rescheduler.proxy.server import serving
 from rescheduler.proxy.service import AlwaysLeading, ProxyService
 from rescheduler.settings import PROTOBUF, ListenAddress
-from rescheduler.stopping import on_signals
-from rescheduler.threads import running as running_threads
 from rescheduler.version import VERSION
 
 #: Seconds between two sweeps, and between attempts until the first sweep succeeds.
@@ -74,18 +73,13 @@ def run(
         login = parts.enter_context(source(file.api_server))
         client = Client(login, clock, f"{NAME}/{VERSION}", read_seconds=file.api_server.timeout)
         state = ClusterState(client, clock, PROTOBUF)
-        health = Health(
-            clock,
-            SWEEP_SECONDS,
-            lambda: state.synced and standing.listening and not standing.stopping,
-            lambda: unfit(state) or "the pool's clients are not served",
-        )
-        standing = AlwaysLeading(health)
+        standing = AlwaysLeading(clock, state, SWEEP_SECONDS)
         registry, status = CollectorRegistry(), Status()
         metrics = ProxyMetrics(registry)
         kube_events = KubeEvents(parts.enter_context(recording(client, clock, NAME)), WORDS)
         report = tee(Logs(), Metrics(registry), metrics, status, kube_events)
-        address = parts.enter_context(_pages(application(registry, health, status), pages, other_port=other_port))
+        content = application(registry, standing.health, status)
+        address = parts.enter_context(_pages(content, pages, other_port=other_port))
         threads = parts.enter_context(running_threads())
         with keys_as(lambda key: _BACKEND_KEYS[key]):
             service = ProxyService(file, state, client, standing, threads, report, own_node)
@@ -99,11 +93,15 @@ def run(
         log.log(NOTICE, "forwarding port %d to %s", listening, file.backend_url)
         if open_to := _exposed(file.server, ListenAddress(host, listening)):
             log.warning("anybody who reaches port %d can remove machines: %s", listening, open_to)
-        swept = False
-        while not clock.wait(SWEEP_SECONDS if swept else FIRST_SECONDS, standing.stop):
-            standing.beat()
-            swept = service.sweep() or swept
+        _sweep_until_stopped(service, standing, clock)
     return 0
+
+
+def _sweep_until_stopped(service: ProxyService, standing: AlwaysLeading, clock: Clock) -> None:
+    swept = False
+    while not clock.wait(SWEEP_SECONDS if swept else FIRST_SECONDS, standing.stop):
+        standing.beat()
+        swept = service.sweep() or swept
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -18,6 +18,8 @@ from rescheduler.execution import node_refs
 from rescheduler.execution.context import DrainContext
 from rescheduler.execution.drainer import Drainer, PendingRemoval
 from rescheduler.execution.ownership import Ownership
+from rescheduler.execution.threads import Threads
+from rescheduler.execution.watched_state import unfit
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.controllers import ControllerReader
@@ -36,7 +38,6 @@ from rescheduler.proxy.nodes import ClusterNodes, ProxyView
 from rescheduler.proxy.owing import FailedDrains
 from rescheduler.proxy.removal import Way, Ways
 from rescheduler.proxy.updates import PoolUpdates
-from rescheduler.threads import Threads
 
 #: How long an order is followed before its outcome is left open: clients wait for the machines' termination.
 REMOVAL_SECONDS: Final = 600.0
@@ -50,20 +51,25 @@ class AlwaysLeading:
     leading = True
     paused = ""  #: a proxy has no Lease, and its drains are ordered by the pool's clients
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, clock: Clock, state: ClusterState, sweep_seconds: float) -> None:
         self.stop = threading.Event()
         self.listening = False  #: whether the pool's clients are served
-        self._health = health
+        self.health = Health(
+            clock,
+            sweep_seconds,
+            lambda: state.synced and self.listening and not self.stopping,
+            lambda: unfit(state) or "the pool's clients are not served",
+        )
 
     @property
     def stopping(self) -> bool:
         return self.stop.is_set()
 
     def beat(self) -> None:
-        self._health.beat()
+        self.health.beat()
 
 
-class Alone:
+class ExclusiveUpdates:
     """Updates that exclude sweeps: both read the same snapshot and mark nodes.
 
     Each update starts with a sweep, so that it never meets a drain that another process left unfinished.
@@ -130,22 +136,14 @@ class ProxyService:
             for ending in Ending
         }
         self._view = views[Ending.SHRINK]
-        providers = {ending: CloudpoolProvider([self.pool], ending, prompt=True) for ending in Ending}
         self._failed = FailedDrains(self._view, self._controllers, self._clock, report, ready=limits.landing > 0)
-        self._drainers = {ending: self._drainer(providers[ending], views[ending], limits) for ending in Ending}
-        endings = {ending: self._way(self._drainers[ending], providers[ending]) for ending in Ending}
-        keeping = NoProvider()
-        ways = Ways(
-            shrink=endings[Ending.SHRINK],
-            replace=endings[Ending.REPLACE],
-            dispose=endings[Ending.DISPOSE],
-            keep=self._way(self._drainer(keeping, self._view, limits), keeping),
-        )
-        access = self._access(keeping)
+        self._drainers: dict[Ending, Drainer] = {}
+        ways = self._ways(views, limits)
+        access = self._access(NoProvider())
         self._nodes = ClusterNodes(self._view, state, access, report, standing.stop, self._failed.owed)
         self._lock = threading.Lock()
         updates = PoolUpdates(self.pool, self._nodes, ways, file.server.update_timeout, standing.stop)
-        self.updates = Alone(updates, self._lock, partial(self._tidy, hurried=True))
+        self.updates = ExclusiveUpdates(updates, self._lock, partial(self._tidy, hurried=True))
 
     def sweep(self) -> bool:
         """Finish requested removals and roll back abandoned drains; return whether the cluster's state allowed it.
@@ -173,6 +171,21 @@ class ProxyService:
             log.exception("a sweep failed with an internal error")
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
         self._nodes.agree()
+
+    def _ways(self, views: Mapping[Ending, ProxyView], limits: Limits) -> Ways:
+        """Return the ways to end a drain; those that remove the machine each have a drainer, for sweeps too."""
+        ways: dict[Ending, Way] = {}
+        for ending in Ending:
+            provider = CloudpoolProvider([self.pool], ending, prompt=True)
+            self._drainers[ending] = self._drainer(provider, views[ending], limits)
+            ways[ending] = self._way(self._drainers[ending], provider)
+        keeping = NoProvider()
+        return Ways(
+            shrink=ways[Ending.SHRINK],
+            replace=ways[Ending.REPLACE],
+            dispose=ways[Ending.DISPOSE],
+            keep=self._way(self._drainer(keeping, self._view, limits), keeping),
+        )
 
     def _way(self, drainer: Drainer, provider: CloudProvider) -> Way:
         def drain(plan: Plan) -> Drain | PendingRemoval | None:

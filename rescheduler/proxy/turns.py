@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Literal
 
-from rescheduler.proxy.forward import ClientGone
+from rescheduler.proxy.request_client import ClientGone
 
 
 class QueueTimeout(Exception):

@@ -1,22 +1,20 @@
 """Updates of the pool: set sizes and remove machines, with their nodes drained first."""
 
-import datetime as dt
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import TypeVar
 
 from rescheduler import errors
 from rescheduler.errors import DeadlineExceeded
-from rescheduler.net.http import Missing
-from rescheduler.planning.outcome import Plan, Rejected
-from rescheduler.providers.cloudpool.client import PoolObservation
+from rescheduler.net.http_errors import Missing
+from rescheduler.planning.outcome import Plan
 from rescheduler.providers.cloudpool.deletion import OrderResult
 from rescheduler.providers.cloudpool.messages import Machine, MachineState, Membership
 from rescheduler.providers.cloudpool.pool import CloudPool
 from rescheduler.proxy.answers import UpdateFailed
-from rescheduler.proxy.pool import Members, members, surely_nodeless
-from rescheduler.proxy.removal import ORDERED, NodeOperations, RemovalProgress, VictimOutcome, Way, Ways
+from rescheduler.proxy.pool import surely_nodeless
+from rescheduler.proxy.removal import ORDERED, NodeOperations, RemovalProgress, Way, Ways
+from rescheduler.proxy.shrinking import PoolShrinking, rejection_texts
 
 T = TypeVar("T")
 
@@ -32,6 +30,7 @@ class PoolUpdates:
     ) -> None:
         self._pool, self._nodes, self._ways, self._patience = pool, nodes, ways, patience
         self._stop = stop or pool.closed
+        self._shrinking = PoolShrinking(pool, nodes, ways, self._stop)
 
     def set_size(self, desired: int) -> str:
         """Set the desired size. Growing needs no cluster; shrinking uses a view of the pool younger than the call.
@@ -47,16 +46,16 @@ class PoolUpdates:
         if desired >= view.active:
             self._asked(lambda: self._pool.client.set_size(desired, deadline=deadline))
             return ""
-        members = self._members(view)
+        members = self._shrinking.members(view)
         if size != members.active:
             # Otherwise the pool would grow, or choose its own victims, while ours are being drained.
             self._asked(lambda: self._pool.client.set_size(members.active, deadline=deadline))
         least = max(desired, self._pool.group.min_size)
-        removal = self._shrunk(members, max(0, members.active - least), deadline)
+        removal = self._shrinking.shrink(members, max(0, members.active - least), deadline)
         if desired < least <= members.active:
             removal.failed(500, f"the pool must keep {least}")
         wanted = max(desired, members.active - removal.gone - removal.ordered)
-        self._settle(wanted, "; ".join(self._lost(began)), removal, deadline)
+        self._shrinking.settle(wanted, "; ".join(self._shrinking.lost(began)), removal, deadline)
         return removal.result_text(members.active - desired)
 
     def terminate(self, machine: str, *, decrement: bool) -> str:
@@ -69,9 +68,9 @@ class PoolUpdates:
         self._end(listed, self._ways.shrink if decrement else self._ways.replace, removal, deadline)
         order = self._pool.ledger.order(machine)
         if removal.gone and order is not None and order.lost and order.desired is not None:
-            words = "; ".join(self._lost(of=machine))
+            words = "; ".join(self._shrinking.lost(of=machine))
             if order.at >= began:
-                self._settle(order.desired - 1, words, removal, deadline)
+                self._shrinking.settle(order.desired - 1, words, removal, deadline)
             elif self._asked(lambda: self._pool.desired_size(deadline=deadline)) >= order.desired:
                 removal.failed(502, f"the pool's desired size was not lowered: {words}")
         return removal.result_text(1)
@@ -118,88 +117,6 @@ class PoolUpdates:
         self._asked(lambda: self._pool.client.set_membership(machine, status, deadline=deadline), missing=404)
         self._asked(lambda: self._pool.client.set_size(size + 1, deadline=deadline))
         return f"machine {machine} is active again; the pool's desired size was raised from {size} to {size + 1}"
-
-    # -- sizes
-
-    def _shrunk(self, members: Members, excess: int, deadline: float) -> RemovalProgress:
-        """Remove *excess* machines: count earlier orders, then those without a Node, then drain victims in order.
-
-        Victims that could not be drained are not reported if others were removed instead.
-        """
-        removal = RemovalProgress()
-        leaving = sorted(self._nodes.leaving() & members.nodes.keys())
-        for node in leaving:
-            removal.going(node)
-        wanted = max(0, excess - len(leaving))
-        removal.cancel(members.nodeless[:wanted], self._ways.shrink.provider, deadline)
-        self._drain_some(members, set(leaving), max(0, wanted - len(members.nodeless)), removal, deadline)
-        if removal.gone == excess:
-            removal.replaced()
-        return removal
-
-    def _drain_some(
-        self, members: Members, tried: set[str], wanted: int, removal: RemovalProgress, deadline: float
-    ) -> None:
-        """Drain *wanted* nodes; for each drain that fails try another node, each node once."""
-        while wanted:
-            if owed := self._nodes.owed():
-                removal.failed(503, owed)
-                return
-            choice = self._nodes.choose(sorted(members.nodes.keys() - tried), wanted)
-            outcomes = removal.drain_all(choice.plans, self._nodes, self._ways.shrink, partial(self._late, deadline))
-            short = len(choice.plans) < wanted
-            wanted -= outcomes.count(VictimOutcome.GOES)
-            tried |= {plan.node for plan in choice.plans}
-            if VictimOutcome.BROKEN not in outcomes and VictimOutcome.STAYS in outcomes:
-                continue
-            if short:
-                for why in (*_rejections(choice.rejected), *members.reasons):
-                    removal.failed(500, why)
-            return
-
-    def _settle(self, wanted: int, words: str, removal: RemovalProgress, deadline: float) -> None:
-        """Ensure that the pool wants *wanted* machines, which is never less than the number of undrained ones.
-
-        A pool that wants more did not lower its size with a termination, and launches another machine. If its size
-        were set, it would choose its own victim; so that machine is awaited and removed like any other. While orders
-        may still take effect, nothing is done. *words* are the pool's errors about the terminations.
-        """
-        try:
-            size = self._pool.desired_size(deadline=deadline)
-            if size < wanted:
-                self._pool.client.set_size(wanted, deadline=deadline)
-            elif size > wanted and not removal.ordered:
-                self._take_replacements(wanted, words, removal, deadline)
-        except errors.ReschedulerError as error:
-            removal.failed(502, f"unknown whether the pool wants {wanted} machines: {error}")
-
-    def _take_replacements(self, wanted: int, words: str, removal: RemovalProgress, deadline: float) -> None:
-        """Remove machines until the pool wants *wanted*; if it does not show them in time, its size stays."""
-        began, more = self._pool.clock.now(), RemovalProgress()
-        try:
-            view, size = self._pool.caught_up(began, deadline=deadline, stop=self._stop)
-            if view.active > wanted:
-                more = self._shrunk(self._members(view), view.active - wanted, deadline)
-                size = self._pool.desired_size(deadline=deadline)
-        except (errors.ReschedulerError, UpdateFailed) as error:
-            more.failed(502, str(error))
-            size = self._pool.desired_size(deadline=deadline)
-        if size > wanted:
-            why = "; ".join(failure for failure in (words, *more.failures) if failure)
-            removal.failed(502, f"the pool's desired size is still {size}, not {wanted}: {why}")
-
-    def _lost(self, since: dt.datetime | None = None, of: str = "") -> Iterator[str]:
-        """Yield the pool's errors about terminations that did not lower its size."""
-        for machine, order in self._pool.ledger.orders().items():
-            if order.lost and (since is None or order.at >= since) and of in {"", machine}:
-                yield f"machine {machine}: {order.words or 'another client set the size meanwhile'}"
-
-    def _members(self, view: PoolObservation) -> Members:
-        if unfit := self._nodes.unfit():
-            raise UpdateFailed(503, unfit)
-        return members(view.machines, view.index, self._nodes.refs())
-
-    # -- single machines
 
     def _end(self, machine: Machine | None, way: Way, removal: RemovalProgress, deadline: float) -> None:
         """Drain the machine's node, if it has one, and remove the machine."""
@@ -261,11 +178,8 @@ class PoolUpdates:
             raise UpdateFailed(503, owed)
         choice = self._nodes.choose([node], 1)
         if not choice.plans:
-            raise UpdateFailed(500, "; ".join(_rejections(choice.rejected)))
+            raise UpdateFailed(500, "; ".join(rejection_texts(choice.rejected)))
         return choice.plans[0]
-
-    def _late(self, deadline: float) -> bool:
-        return self._pool.clock.monotonic() >= deadline
 
     def _deadline(self) -> float:
         return self._pool.clock.monotonic() + self._patience
@@ -278,7 +192,3 @@ class PoolUpdates:
             raise UpdateFailed(504, str(error)) from error
         except errors.ReschedulerError as error:
             raise UpdateFailed(missing if isinstance(error, Missing) else 502, str(error)) from error
-
-
-def _rejections(rejected: Iterable[Rejected]) -> list[str]:
-    return [f"node {rejection.node}: {blocker.text}" for rejection in rejected for blocker in rejection.blockers]

@@ -15,35 +15,17 @@ from predicates.objects import Node, Pod
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
-from rescheduler.planning.candidates import CONTROL_PLANE, is_deletion_candidate, node_blockers, why_not_target
+from rescheduler.planning.candidates import is_deletion_candidate, why_not_target
 from rescheduler.planning.drainability import (
-    SAFE_LOCAL_VOLUMES,
-    SAFE_TO_EVICT,
     Context,
     Fate,
-    belongs_to_node,
-    fate,
 )
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes, Stuck, pack
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.policy import Circumstances
 from rescheduler.planning.unreadable import UnreadableObjects
+from rescheduler.proxy.victim_rules import POLICY, control_plane_nodes, pod_fate, removal_blockers, stays
 
-#: Pod opt-outs apply as in the daemon; local storage and kube-system have rules of their own here. Pods of other
-#: schedulers may be evicted, because the proxy has no option to allow it.
-_POLICY: Final = Policy(skip_nodes_with_local_storage=False, skip_nodes_with_system_pods=False, scheduler_names=())
-_SYSTEM: Final = "kube-system"
-#: The daemon's node rules that apply here. Control plane and readiness are checked by this module.
-_OF_NODES: Final = frozenset(
-    {
-        Reason.SCALE_DOWN_DISABLED,
-        Reason.DO_NOT_DISRUPT_NODE,
-        Reason.NODE_DELETING,
-        Reason.BEING_DRAINED,
-        Reason.HOSTS_LEADER,
-        Reason.OTHER_INSTALLATION,
-    }
-)
 _EFFORT: Final = QUESTIONS_PER_SECOND  #: one second of search beyond first-fit
 
 
@@ -83,7 +65,7 @@ class Victims:
         self._filters = Filters(snapshot, DEFAULT)
         self._budgets = Budgets(snapshot)
         self._left_out = UnreadableObjects(snapshot.unreadable)
-        self._masters = frozenset(_masters(snapshot))
+        self._masters = frozenset(control_plane_nodes(snapshot))
 
     @property
     def control_plane(self) -> Collection[str]:
@@ -139,7 +121,7 @@ class Victims:
         return Choice(plans, tuple(rejected))
 
     def _context(self, evicted: Collection[str]) -> Context:
-        return Context(_POLICY, self._now, self._budgets.guards, evicted, waits_for_terminating=True)
+        return Context(POLICY, self._now, self._budgets.guards, evicted, waits_for_terminating=True)
 
     def _examined(self, name: str, context: Context, *, budgets: bool = True) -> _RemovableNode | Rejected:
         """Apply the rules, and the *budgets* if set, to a node and its pods; room is checked later."""
@@ -149,7 +131,7 @@ class Victims:
         blockers = list(self._node_blockers(node))
         movers: list[Pod] = []
         for pod in self._snapshot.pods_on[name].values():
-            opinion = _fate(pod, context)
+            opinion = pod_fate(pod, context)
             if isinstance(opinion, Blocker):
                 blockers.append(opinion)
             elif opinion is Fate.MOVES:
@@ -166,8 +148,7 @@ class Victims:
     def _node_blockers(self, node: Node) -> Iterator[Blocker]:
         if node.name in self._masters:
             yield Blocker(Reason.CONTROL_PLANE, "it belongs to the control plane")
-        blockers = node_blockers(node, _POLICY, self._circumstances)
-        yield from (blocker for blocker in blockers if blocker.reason in _OF_NODES)
+        yield from removal_blockers(node, self._circumstances)
 
     def _together(self, victims: Sequence[_RemovableNode], due: Sequence[Pod] = ()) -> tuple[Plan, ...] | Blocker:
         """Return plans for all *victims*, or why the last one cannot be added to the others and the *due* pods."""
@@ -200,7 +181,7 @@ class Victims:
         leaving = (
             _ref(pod)
             for pod in self._snapshot.pods_on[victim.node].values()
-            if pod.deletion_timestamp is not None and not _stays(pod)
+            if pod.deletion_timestamp is not None and not stays(pod)
         )
         return Plan(victim.node, tuple(placements), tuple(sorted(leaving, key=str)))
 
@@ -228,49 +209,6 @@ class Victims:
             / max(1.0, float(table.allocatable[row, column]))
             for column in (CPU, MEMORY)
         )
-
-
-def _fate(pod: Pod, context: Context) -> Fate | Blocker:
-    if _stays(pod):
-        return Fate.STAYS
-    opinion = _local_storage(pod) or fate(pod, context)
-    if isinstance(opinion, Blocker) and opinion.reason is Reason.NO_CONTROLLER:
-        # The rule's detail names a flag that only the daemon has.
-        return replace(opinion, detail=f'no controller would recreate it; {SAFE_TO_EVICT}: "true" allows eviction')
-    return opinion
-
-
-def _stays(pod: Pod) -> bool:
-    """Whether it belongs to the node or to the system, so that it neither moves nor blocks."""
-    return pod.namespace == _SYSTEM or belongs_to_node(pod)
-
-
-def _local_storage(pod: Pod) -> Blocker | None:
-    """Block hostPath and emptyDir volumes of any medium, unless an annotation allows their loss."""
-    if pod.deletion_timestamp is not None or pod.annotations.get(SAFE_TO_EVICT) == "true":
-        return None
-    allowed = pod.annotations.get(SAFE_LOCAL_VOLUMES, "").split(",")
-    local = [
-        volume.name
-        for volume in pod.cls.spec.volumes
-        if (volume.host_path is not None or volume.empty_dir is not None) and volume.name not in allowed
-    ]
-    if not local:
-        return None
-    detail = f"local storage {', '.join(local)} would be lost; {SAFE_LOCAL_VOLUMES} allows eviction"
-    return Blocker(Reason.LOCAL_STORAGE, detail, pod.key)
-
-
-def _masters(snapshot: Snapshot) -> Iterator[str]:
-    for node in snapshot.nodes:
-        if any(label in node.metadata.labels for label in CONTROL_PLANE):
-            yield node.name
-            continue
-        for pod in snapshot.pods_on[node.name].values():
-            labelled = pod.cls.labels.get("component") == "kube-apiserver"
-            if pod.namespace == _SYSTEM and (labelled or pod.name == f"kube-apiserver-{node.name}"):
-                yield node.name
-                break
 
 
 def _ref(pod: Pod) -> PodRef:

@@ -7,6 +7,7 @@ from predicates.snapshot import Snapshot
 
 #: By kind: the sentence for a file without objects of this kind, whatever its pods are.
 _ALWAYS: Final = {
+    "Pod": "no Pod in the file: assumed that all nodes are empty",
     "PodDisruptionBudget": (
         "no PodDisruptionBudget in the file: assumed that there are none; "
         "evictions that a budget forbids would not be shown"
@@ -33,9 +34,17 @@ _WITH_NAMESPACE_SELECTORS: Final = {
 }
 
 
-def assumptions(snapshot: Snapshot) -> tuple[str, ...]:
+#: The same, if pods are selected by the labels of their namespaces.
+_WITH_NAMESPACE_LABELS: Final = {
+    "Namespace": "no Namespace in the file: assumed that namespaces have no labels but their name; "
+    "--namespace-selector may select by them",
+}
+
+
+def assumptions(snapshot: Snapshot, *, by_namespace_labels: bool) -> tuple[str, ...]:
     """Return a sentence for each kind that is missing in *snapshot* and may matter to a plan.
 
+    *by_namespace_labels* is whether the user selects namespaces by their labels.
     It is not known whether the cluster has none of the objects, or whether they were not written to the file.
     """
     texts = dict(_ALWAYS)
@@ -44,7 +53,9 @@ def assumptions(snapshot: Snapshot) -> tuple[str, ...]:
         texts |= _WITH_CLAIMS
     if any(_selects_namespaces(cls) for cls in classes):
         texts |= _WITH_NAMESPACE_SELECTORS
-    return tuple(text for kind, text in texts.items() if not snapshot.of(kind))
+    if by_namespace_labels:
+        texts |= _WITH_NAMESPACE_LABELS
+    return tuple(text for kind, text in texts.items() if not (snapshot.pods if kind == "Pod" else snapshot.of(kind)))
 
 
 def _selects_namespaces(pod: PodClass) -> bool:

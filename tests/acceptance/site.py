@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from devcluster import kubeconfig
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.pool import Pool, Termination
+from devcluster.cloudpool.pool import Pool
 from devcluster.cloudpool.server import Server
 from devcluster.cloudpool.settings import Settings
+from devcluster.cloudpool.state import Termination
 from devcluster.manifests import ON_DEMAND, spot
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock

@@ -2,15 +2,12 @@
 
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Final
 
 import click
 
 from tests.bench import freed, pages, planning, plugins, proxying, reading, room, starting, topology
-from tests.bench.result import Result, markdown
-
-KEPT: Final = Path(__file__).with_name("results.md")
+from tests.bench.result import Result, keep, markdown
 
 PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "planning": planning.run,
@@ -40,7 +37,7 @@ def main(only: str | None) -> None:
         text += f"\n\nCost of one query over 2,000 nodes by number of pods:\n\n```\n{topology.table(rows)}\n```\n"
     print(text)  # noqa: T201
     if only is None:
-        KEPT.write_text(text, encoding="utf-8")
+        keep(bench=text)
     sys.exit(any(not row.held for row in results))
 
 

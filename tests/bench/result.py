@@ -2,6 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+#: The file with the results of ``make bench``, and after this heading those of ``make scale``.
+KEPT: Final = Path(__file__).with_name("results.md")
+SCALE_HEADING: Final = "## Large clusters, live"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +48,10 @@ def markdown(results: Iterable[Result]) -> str:
         cells = (row.what, row.ours, row.peer, f"{row.figure:.3g} {row.unit}", *figures, verdict)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def keep(bench: str | None = None, scale: str | None = None) -> None:
+    """Replace one of the two parts of the results."""
+    before, heading, after = KEPT.read_text(encoding="utf-8").partition(SCALE_HEADING)
+    parts = [before if bench is None else bench, heading + after if scale is None else f"{SCALE_HEADING}\n\n{scale}"]
+    KEPT.write_text("\n\n".join(part.strip() for part in parts if part) + "\n", encoding="utf-8")

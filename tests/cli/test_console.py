@@ -23,6 +23,10 @@ LONG = "n" * 60
         (Line("requests 12.3 GiB"), 14, ["requests", "  12.3 GiB"]),
         (Line("a-name-with-dashes stays whole"), 26, ["a-name-with-dashes stays", "  whole"]),
         (Line(f"node {LONG}"), 40, ["node " + LONG[:35], "  " + LONG[35:]]),
+        (Line(f"Pod {'a' * 20}/{'b' * 24}: x", 1), 40, [f"  Pod {'a' * 20}/", f"    {'b' * 24}: x"]),
+        (Line(f"{'a' * 20}/{'b' * 5}/{'c' * 24} x"), 40, [f"{'a' * 20}/{'b' * 5}/", f"  {'c' * 24} x"]),
+        (Line(f"{'a' * 24}={'b' * 20}"), 40, [f"{'a' * 24}=", f"  {'b' * 20}"]),
+        (Line(f"Pod in/one-word-that-fits {'b' * 20}"), 40, ["Pod in/one-word-that-fits", f"  {'b' * 20}"]),
         (Line("escape \x1b[31m and line\nbreak"), 40, ["escape ?[31m and line?break"]),
     ],
 )

@@ -25,7 +25,10 @@ print(*{name.partition(".")[0] for name in sys.modules}, file=sys.stderr)
 @pytest.mark.parametrize(
     ("arguments", "unused"),
     [
-        (("version",), {"kubernetes", "numpy", "rich", "uvicorn", "httpx2", "grpc"}),
+        (
+            ("version",),
+            {"kubernetes", "numpy", "msgspec", "yaml", "rich", "uvicorn", "httpx2", "grpc", "email", "traceback"},
+        ),
         (("run", "--help"), {"kubernetes", "uvicorn", "httpx2", "grpc"}),
         (("plan", f"--snapshot={SAMPLE}", *LABELS), {"kubernetes", "uvicorn", "httpx2", "grpc"}),
     ],

@@ -47,12 +47,14 @@ Saved since 2025-12-03 (UTC): 20.0 node-hours, 3.24 USD
   2 machines removed in this period
 
 2026-01-02: 6.0 node-hours, 1.08 USD
-  ip-10-0-123-45.eu-central-1.compute.internal.example.com (m5.xlarge, eu-central-1a)
+  ip-10-0-123-45.eu-central-1.compute.internal.example.com (m5.xlarge,
+    eu-central-1a)
     drained 2026-01-01 00:00, machine gone 2026-01-01 12:00
     6.0 h at 0.2300 - 0.0500 (pods on spot): 1.08 USD, still counts
 
 2026-01-01: 14.0 node-hours, 2.16 USD
-  ip-10-0-123-45.eu-central-1.compute.internal.example.com (m5.xlarge, eu-central-1a)
+  ip-10-0-123-45.eu-central-1.compute.internal.example.com (m5.xlarge,
+    eu-central-1a)
     drained 2026-01-01 00:00, machine gone 2026-01-01 12:00
     12.0 h at 0.2300 - 0.0500 (pods on spot): 2.16 USD, still counts
   od-2 (m5.xlarge)
@@ -106,7 +108,14 @@ def test_table(edge: ScriptedApiServer, savings: Any) -> None:
     head, _, assumed = out.partition("Assumptions\n")
     assert (code, head + "Assumptions\n", error) == (0, TABLE, "")
     assert " ".join(assumed.split()) == " ".join(f"- {sentence}" for sentence in ASSUMPTIONS)
-    assert [line for line in out.splitlines() if len(line) > 80 and LONG not in line] == []
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_the_width(edge: ScriptedApiServer, savings: Any, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    edge.on("GET", PATH, stored(dump_ledger(LEDGER)))
+    code, out, _ = savings()
+    assert (code, [line for line in out.splitlines() if len(line) > columns]) == (0, [])
 
 
 def test_a_single_machine_and_a_name_with_control_characters(edge: ScriptedApiServer, savings: Any) -> None:

@@ -10,11 +10,12 @@ from rescheduler.cli import main
 from tests.planning.builders import ON_DEMAND, SPOT, budget, node, pod
 
 CAPACITY = "eks.amazonaws.com/capacityType"
-EKS = [node("a", "x", labels={CAPACITY: "ON_DEMAND"}), node("b", "x", labels={CAPACITY: "SPOT"})]
+EKS = [node("a", "x", labels={CAPACITY: "ON_DEMAND"}), node("b", "x", labels={CAPACITY: "SPOT"}), pod("w-1", "a")]
 FLAGS = f"--on-demand-node-label={CAPACITY}=ON_DEMAND --spot-node-label={CAPACITY}=SPOT"
 NO_NODES = (
-    "rescheduler: no node matches the label node-role.kubernetes.io/worker or node-role.kubernetes.io/spot-worker "
-    f"(--on-demand-node-label, --spot-node-label); these flags match nodes: {FLAGS} (EKS: 1 on-demand, 1 spot nodes)\n"
+    "rescheduler: no node matches the label node-role.kubernetes.io/worker (--on-demand-node-label) or the label "
+    "node-role.kubernetes.io/spot-worker (--spot-node-label); these flags match nodes: "
+    f"{FLAGS} (EKS: 1 on-demand, 1 spot nodes)\n"
 )
 
 
@@ -51,13 +52,15 @@ def test_the_suggested_flags_work(ended: Any) -> None:
 
 def test_no_spot_node_is_exit_code_3(ended: Any) -> None:
     code, _, err = ended([node("od", ON_DEMAND), budget("b", "w", allowed=1)], "plan")
-    assert code == 3
-    assert "no node matches the label node-role.kubernetes.io/spot-worker (" in err
+    assert (code, err) == (
+        3,
+        "rescheduler: no node matches the label node-role.kubernetes.io/spot-worker (--spot-node-label)\n",
+    )
 
 
 def test_nodes_with_both_labels_are_reported(ended: Any) -> None:
     both = node("both", ON_DEMAND, labels={SPOT: ""})
-    code, _, err = ended([node("od", ON_DEMAND), both, budget("b", "w", allowed=1)], "plan")
+    code, _, err = ended([node("od", ON_DEMAND), both, pod("w-1", "od"), budget("b", "w", allowed=1)], "plan")
     assert (code, err) == (
         0,
         "rescheduler: warning: node both matches both --on-demand-node-label and --spot-node-label: treated as spot\n",
@@ -86,6 +89,10 @@ APART: dict[str, Any] = {"affinity": {"podAntiAffinity": {"requiredDuringSchedul
 
 FILES: dict[str, tuple[list[Any], str]] = {
     "nodes and pods only": ([pod("a", "od")], BUDGETS),
+    "no pods": (
+        [budget("b", "w", allowed=1)],
+        f"{WARNING}no Pod in the file: assumed that all nodes are empty\n",
+    ),
     "with budgets": ([pod("a", "od"), budget("b", "w", allowed=1)], ""),
     "a pod with a claim": ([pod("a", "od", **CLAIM), budget("b", "w", allowed=1)], VOLUMES),
     "affinity to pods of selected namespaces": ([pod("a", "od", **APART), budget("b", "w", allowed=1)], NAMESPACES),
@@ -96,6 +103,27 @@ FILES: dict[str, tuple[list[Any], str]] = {
 def test_missing_kinds_are_reported_with_what_was_assumed(ended: Any, objects: list[Any], warnings: str) -> None:
     code, _, err = ended([node("od", ON_DEMAND), node("s"), *objects], "plan", "-o", "json")
     assert (code, err) == (0, warnings)
+
+
+def test_a_selector_of_namespaces_without_namespaces(ended: Any) -> None:
+    objects = [node("od", ON_DEMAND), node("s"), pod("a", "od"), budget("b", "w", allowed=1)]
+    code, out, err = ended(objects, "plan", "--namespace-selector=team=web", "-o", "json")
+    text = (
+        "no Namespace in the file: assumed that namespaces have no labels but their name; "
+        "--namespace-selector may select by them"
+    )
+    assert (code, err, json.loads(out)["summary"]["assumptions"]) == (0, f"{WARNING}{text}\n", [text])
+
+
+@pytest.mark.parametrize(("flag", "noted"), [("tolerant", 1), ("always", 0), ("never", 0)])
+def test_a_plan_with_pods_of_jobs_notes_that_the_jobs_were_not_read(ended: Any, flag: str, noted: int) -> None:
+    objects = [node("od", ON_DEMAND), node("s"), pod("a", "od", owner="batch/v1/Job"), budget("b", "w", allowed=1)]
+    code, out, err = ended(objects, "plan", f"--move-jobs={flag}", "-o", "json")
+    text = (
+        "the plan moves pods of Jobs: assumed that the Jobs tolerate it; the daemon reads each Job first "
+        "(job-would-fail)"
+    )
+    assert (code, err, json.loads(out)["summary"]["assumptions"]) == (0, "", [text] * noted)
 
 
 def test_explain_shows_the_smallest_change_for_a_pinned_pod(ended: Any) -> None:
@@ -112,7 +140,7 @@ def test_explain_shows_the_smallest_change_for_a_pinned_pod(ended: Any) -> None:
 
 def test_control_characters_of_a_file_do_not_reach_the_terminal(ended: Any) -> None:
     hostile = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "\x1b[31mred\nline", "labels": {"a": 5}}}
-    nodes = [node("od", ON_DEMAND), node("s", SPOT), hostile, budget("b", "w", allowed=1)]
+    nodes = [node("od", ON_DEMAND), node("s", SPOT), hostile, pod("w-1", "od"), budget("b", "w", allowed=1)]
     code, _, err = ended(nodes, "plan", "--levers-timeout=0")
     reason = "Node ?[31mred line: Expected `str`, got `int` - at `$.metadata.labels[...]`"
     assert (code, err) == (0, f"rescheduler: ignored, because it cannot be decoded: {reason}\n")

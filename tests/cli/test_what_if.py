@@ -83,6 +83,7 @@ def test_the_environment_variable_separates_changes_by_semicolons(
 
 FORM_OF = {
     "unpin": "expected unpin NAMESPACE/KIND/NAME",
+    "untaint": "expected untaint KEY",
     "budget": "expected budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N",
     "add-spot": "expected add-spot N like NODE or add-spot N cpu=8,memory=32Gi[,pods=110], N at most 1000",
     "lose-spot": "expected lose-spot zone=ZONE, lose-spot node=NODE or lose-spot N%",
@@ -98,6 +99,10 @@ WRONG: dict[str, str] = {
             "unpin default/cache",
             "unpin default//cache",
             "unpin a/b/c d",
+            "untaint",
+            "untaint a=b",
+            "untaint a:NoSchedule",
+            "untaint a b",
             "budget default/store",
             "budget store maxUnavailable=1",
             "budget default/store maxUnavailable=x",
@@ -127,10 +132,17 @@ WRONG: dict[str, str] = {
     "min-on-demand-nodes=-1": "'min-on-demand-nodes=-1': -1 is not in the range x>=0.",
     "unpin default/deployment/cache": "no pod of default/deployment/cache: expected namespace/kind/name, such as "
     "shop/deployment/cart",
+    "untaint a": "untaint: no spot node has the taint a; taints of the spot nodes: none",
     "budget default/other maxUnavailable=1": "no PodDisruptionBudget default/other: expected namespace/name",
     "add-spot 5 like nowhere": "add-spot: there is no node nowhere",
     "lose-spot node=od-1": "lose-spot: there is no spot node od-1",
     "scheduler-name=\udcff": "--what-if 'scheduler-name=\\udcff': expected printable characters",
+    "namespaces=Shop": "'namespaces=Shop': namespace 'Shop': expected at most 63 lower-case letters, digits and '-'",
+    "namespace-selector=a in": "label selector 'a in': 'a in': expected requirements such as "
+    "team=web, team!=ci, team, '!team' or 'team in (web, shop)'",
+    "scheduler-name=": "'scheduler-name=': expected a name, or * for all",
+    f"spot-node-label={ON_DEMAND}": "both labels would be the same: expected two labels",
+    "budgets-at-once=perhaps": "'budgets-at-once=perhaps': 'perhaps': expected true or false",
     "lose-spot zone=x": "lose-spot: no spot node is in zone x; zones of the spot nodes: eu-1a, eu-1b",
 }
 
@@ -143,14 +155,67 @@ def test_a_wrong_value_is_one_line(capfdbinary: pytest.CaptureFixture[bytes], du
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("change", ["", "=", "unknown=1", "kubeconfig=x", "output=json", "nonsense"])
-def test_an_unknown_setting_is_answered_with_all_forms(
+@pytest.mark.parametrize("change", ["", "=", "nonsense", "lose spot=3"])
+def test_an_unknown_form_is_answered_with_all_forms(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, change: str
 ) -> None:
     code, out, err = run(capfdbinary, dump, "--what-if", change)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert f"--what-if {change!r}: expected SETTING=VALUE, unpin NAMESPACE/KIND/NAME, " in err
-    assert ", on-demand-node-label, spot-node-label, delete-non-replicated-pods, " in err
+    forms = ", ".join(form.removeprefix("expected ") for form in FORM_OF.values())
+    assert (code, out, err) == (2, "", f"rescheduler: --what-if {change!r}: expected SETTING=VALUE, {forms}\n")
+
+
+@pytest.mark.parametrize("name", ["unknown", "kubeconfig", "output", "levers-timeout"])
+def test_an_unknown_setting_is_answered_with_all_settings(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path, name: str
+) -> None:
+    code, out, err = run(capfdbinary, dump, "--what-if", f"{name}=1")
+    settings = (
+        "budgets-at-once, on-demand-node-label, spot-node-label, delete-non-replicated-pods, "
+        "skip-nodes-with-local-storage, skip-nodes-with-system-pods, skip-single-replicas, namespaces, "
+        "exclude-namespaces, namespace-selector, min-on-demand-nodes, move-jobs, scheduler-name, planning-timeout, "
+        "allow-fragile-plans, allow-returning-plans, allow-control-plane"
+    )
+    expected = f"rescheduler: --what-if '{name}=1': unknown setting {name}: expected one of {settings}\n"
+    assert (code, out, err) == (2, "", expected)
+
+
+#: Settings of namespaces, and the nodes that can be drained with them. od-1 has a pod in shop, od-2 one in ops.
+NAMESPACES: dict[tuple[str, ...], list[str]] = {
+    ("namespaces=shop",): ["od-1"],
+    ("namespaces=shop,ops",): ["od-1", "od-2"],
+    ("--namespaces=shop", "namespaces=ops"): ["od-2"],
+    ("namespaces=shop", "namespaces="): ["od-1", "od-2"],
+    ("exclude-namespaces=shop",): ["od-2"],
+    ("namespaces=shop", "exclude-namespaces=ops"): ["od-1"],
+    ("exclude-namespaces=ops", "namespace-selector=team=web"): ["od-1"],
+    ("namespace-selector=team in (web, ci)",): ["od-1"],
+    ("namespace-selector=!team",): ["od-2"],
+}
+
+
+@pytest.mark.parametrize("changes", NAMESPACES, ids=" + ".join)
+def test_the_settings_of_namespaces(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path, changes: tuple[str, ...]
+) -> None:
+    labelled = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "web"}}}
+    pods = [pod("shop/a-1", "od-1"), pod("ops/b-1", "od-2")]
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER[:4], *pods, labelled]}))
+    flags = [flag for change in changes for flag in ("--what-if", change)]
+    _, out, _ = run(capfdbinary, dump, "-o", "json", *flags)
+    result = json.loads(out)["what_if"]
+    assert (sorted(result["before"]["drainable"]), sorted(result["after"]["drainable"])) == (
+        ["od-1", "od-2"],
+        NAMESPACES[changes],
+    )
+
+
+def test_budgets_at_once_is_a_setting(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+    pods = [pod(f"web-{number}", "od-1", labels={"app": "web"}) for number in (1, 2)]
+    objects = [*CLUSTER[:4], *pods, budget("web", "web", allowed=1)]
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    _, out, _ = run(capfdbinary, dump, "-o", "json", "--what-if", "budgets-at-once=true")
+    result = json.loads(out)["what_if"]
+    assert (result["before"]["drainable"], result["after"]["drainable"]) == (["od-2", "od-1"], ["od-2"])
 
 
 def test_what_if_is_not_for_independent_plans(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:

@@ -1,7 +1,9 @@
 """Rendering of deploy/ with the engines of Helm and kustomize."""
 
 import json
+import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 
 import yaml
@@ -35,6 +37,14 @@ def composed(folder: Path, **layers: Json) -> list[Json]:
 def chart(values: Json | None = None, release: str = "spot-rescheduler", namespace: str = "kube-system") -> list[Json]:
     """Return the objects of a release of the chart. Raises Refused if the chart rejects *values*."""
     return _objects(["chart", str(CHART), release, namespace], json.dumps(values or {}))
+
+
+def notes(folder: Path, values: Json, release: str, namespace: str) -> str:
+    """Return what Helm prints after an installation. *folder* is for a copy of the chart."""
+    copy = Path(shutil.copytree(CHART, folder / CHART.name))
+    text = textwrap.indent((copy / "templates" / "NOTES.txt").read_text(), "  ")
+    (copy / "templates" / "notes.yaml").write_text(f"kind: Notes\ntext: |\n{text}")
+    return str(only_of_kind(_objects(["chart", str(copy), release, namespace], json.dumps(values)), "Notes")["text"])
 
 
 def only_of_kind(objects: list[Json], kind: str) -> Json:

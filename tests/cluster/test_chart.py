@@ -11,7 +11,7 @@ from devcluster.api import Json
 from devcluster.plane import ControlPlane
 from rescheduler.providers import BACKENDS
 from rescheduler.settings import MEMORY_NAME, SAVINGS_NAME
-from tests.cluster.rendering import CHART, DEPLOY, Refused, chart, kustomization, only_of_kind
+from tests.cluster.rendering import CHART, DEPLOY, Refused, chart, kustomization, notes, only_of_kind
 
 #: Environment variables that only the chart sets: the names of ConfigMaps, which depend on the release.
 NAMES = ("RESCHEDULER_MEMORY_NAME", "RESCHEDULER_SAVINGS_NAME")
@@ -300,3 +300,23 @@ def test_the_page_of_cloudpools_gives_the_daemon_its_files(tmp_path: Path) -> No
     assert (volume["name"], volume["secret"]["secretName"]) == (mount["name"], secret["metadata"]["name"])
     assert set(secret["data"]) == {"cloudpool.yaml", "ca.pem", "password"}
     assert "spot-rescheduler-machines" in {each["metadata"]["name"] for each in objects}
+
+
+@pytest.mark.parametrize(
+    ("options", "objects"),
+    [
+        (
+            {},
+            "lease/k8s-spot-rescheduler configmap/our-rescheduler-memory configmap/our-rescheduler-savings",
+        ),
+        ({"lease-name": "l", "memory-name": "m", "savings-name": "s"}, "lease/l configmap/m configmap/s"),
+    ],
+)
+def test_the_notes_name_what_stays_when_the_release_is_uninstalled(
+    tmp_path: Path, options: dict[str, str], objects: str
+) -> None:
+    text = notes(tmp_path, {"options": options, "fullnameOverride": "our-rescheduler"}, "mover", "ops")
+    assert f"kubectl -n ops delete --ignore-not-found {objects}\n" in text
+    for line in text.splitlines():
+        if line.startswith("  kubectl -n ops get configmap "):
+            assert f"configmap/{line.split()[5]}" in objects

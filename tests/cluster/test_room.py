@@ -8,7 +8,7 @@ import pytest
 
 from devcluster.api import Json
 from devcluster.audit import AuditEvent
-from devcluster.manifests import deployment
+from devcluster.manifests import deployment, pdb, statefulset
 from devcluster.plane import ControlPlane
 from devcluster.stages import TERMINATE_AFTER
 from predicates.placeholders import ROOM_NAMESPACE
@@ -16,6 +16,7 @@ from rescheduler.planning.pauses import PAUSED
 from tests.cluster.autoscaling import PODS, SETUP, SpotAutoscaler
 from tests.cluster.daemon import LEASE_PATH, NO_DELAY, Daemon
 from tests.cluster.observer import Observer
+from tests.planning.builders import repels
 
 ROOM: Final = ("--make-room=placeholders", NO_DELAY)
 NODE: Final = "on-demand-1"
@@ -65,12 +66,7 @@ class Scene:
 
     def slowest_binding(self) -> float:
         """Return the longest time in seconds from the creation of a pod of *web* until it was bound."""
-        waits = []
-        for pod in self.observer.pods("web"):
-            bound = next(entry for entry in pod["status"]["conditions"] if entry["type"] == "PodScheduled")
-            created = _time(pod["metadata"]["creationTimestamp"])
-            waits.append((_time(bound["lastTransitionTime"]) - created).total_seconds())
-        return max(waits)
+        return max(seconds_until_bound(pod) for pod in self.observer.pods("web"))
 
     def finish(self) -> None:
         """Wait until all is moved, and check how."""
@@ -83,6 +79,12 @@ class Scene:
 
 def _ours(event: AuditEvent) -> bool:
     return event.namespace == ROOM_NAMESPACE
+
+
+def seconds_until_bound(pod: Json) -> float:
+    """Return the time from the creation of *pod* until it was bound."""
+    bound = next(entry for entry in pod["status"]["conditions"] if entry["type"] == "PodScheduled")
+    return (_time(bound["lastTransitionTime"]) - _time(pod["metadata"]["creationTimestamp"])).total_seconds()
 
 
 def _time(text: str) -> datetime:
@@ -120,6 +122,41 @@ def test_while_spot_stays_away_nothing_moves_and_no_placeholder_survives_the_tim
     assert observer.markings() == []
 
 
+def test_two_nodes_with_pods_that_repel_each_other_and_a_budget(
+    cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler
+) -> None:
+    observer.nodes(2, 1)
+    for node in ("on-demand-1", "on-demand-2"):
+        suffix = node[-1]
+        observer.start_on(
+            node, deployment(f"api{suffix}", 3, cpu="500m"), statefulset(f"db{suffix}", 1, cpu="500m"), pods=4
+        )
+    for name in ("on-demand-1", "on-demand-2", "spot-1"):
+        observer.cordon(name, off=name.startswith("on-demand"))
+    cluster.apply([deployment("web", 2, cpu="1", affinity=repels("web")), pdb("web", max_unavailable=1)])
+    observer.running(10)
+    cluster.apply([deployment("filler", 1, cpu="3500m", nodeName="spot-1")])
+    observer.open_all()
+    before = observer.uids()
+    with autoscaler.running(), Daemon(cluster, *ROOM, "--manage-soft-taint"):
+
+        def moved() -> bool:
+            nodes = [pod["spec"].get("nodeName", "") for pod in observer.pods() if _is_workload(pod)]
+            return len(nodes) == 11 and all(node.startswith(("grown-", "spot-")) for node in nodes)
+
+        observer.eventually(moved, "all pods on spot nodes", seconds=180)
+        observer.eventually(lambda: not cluster.api.items(PODS), "no placeholder")
+        observer.wait_unmarked()
+    waits = [seconds_until_bound(pod) for pod in observer.pods() if pod["metadata"]["uid"] not in before]
+    assert max(waits) < 5
+    assert len(waits) == 10
+    assert len(autoscaler.nodes) == 2
+
+
+def _is_workload(pod: Json) -> bool:
+    return bool(pod["metadata"]["namespace"] == "default")
+
+
 STEPS: Final[Mapping[str, Callable[[Scene], object]]] = {
     "placeholders are created": lambda scene: len(scene.placeholders) == COUNT,
     "placeholders run": lambda scene: scene.running_placeholders() == COUNT,
@@ -140,6 +177,20 @@ def test_after_a_kill_the_next_daemon_continues(
         with Daemon(cluster, *ROOM):
             scene.finish()
     assert sorted(scene.created()) == sorted(f"room-{uid}" for uid in scene.before)
+
+
+def test_after_a_kill_the_next_daemon_removes_placeholders_that_time_out(
+    cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler
+) -> None:
+    scene = Scene(cluster, observer)
+    autoscaler.allowed = False
+    with Daemon(cluster, *ROOM, "--room-timeout=5s") as killed:
+        observer.eventually(lambda: len(scene.placeholders) == COUNT, "the placeholders")
+        killed.kill()
+    with Daemon(cluster, *ROOM, "--room-timeout=5s"):
+        observer.eventually(lambda: not scene.placeholders, "the end of the placeholders", seconds=30)
+        observer.stays(lambda: (len(scene.created()), scene.placeholders), (COUNT, []), seconds=5)
+    assert observer.uids("web") == scene.before.keys()
 
 
 @pytest.mark.parametrize("ending", ["--make-room=off", "paused"])

@@ -61,14 +61,14 @@ def test_from_the_drain_to_the_receipt(cluster: ControlPlane, look: Look) -> Non
         drained = daemon.logged("drained after")[0]["node"]
         before = savings(cluster)
         assert ([item["node"] for item in before["waiting"]], before["days"]) == ([drained], [])
-        assert counters(daemon) == {'savings_money_total{currency="EUR"}': 0, "savings_node_hours_total": 0}
+        assert counters(daemon) == {'savings_money_total{currency="EUR"}': 0, "savings_nodehours_total": 0}
         cluster.api.delete(f"{NODES}/{drained}")
         look.eventually(lambda: "gone and still count: 1" in summary(cluster), "the saving")
-        look.eventually(lambda: counters(daemon)["savings_node_hours_total"] > 0, "the metrics")
+        look.eventually(lambda: counters(daemon)["savings_nodehours_total"] > 0, "the metrics")
         daemon.terminate()
         assert daemon.end() == 0
     with Daemon(cluster, *FLAGS) as daemon:
-        look.eventually(lambda: daemon.address and counters(daemon)["savings_node_hours_total"] > 0, "the restart")
+        look.eventually(lambda: daemon.address and counters(daemon)["savings_nodehours_total"] > 0, "the restart")
         cluster.apply([{**mixed_nodes(3, 0)[2]}])
         look.eventually(lambda: "gone and still count: 0" in summary(cluster), "the end of the saving")
     [receipt] = [item for day in savings(cluster)["days"][:1] for item in day["receipts"]]

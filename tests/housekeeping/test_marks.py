@@ -212,7 +212,7 @@ class TestRemoval:
             mark(here, ORDERED)
             pool = ScriptedProvider([Deleted()])
             loop = here.loop(provider=pool)
-            assert loop.round() is RoundOutcome.HELD
+            assert loop.round() is RoundOutcome.IDLE
             assert (here.writes, pool.orders) == ([("taint", "od-1")], [])
             [postponed] = here.of(RemovalPostponed)
             assert (postponed.node, postponed.failure.why) == (OD, Why.PLAN_CHANGED)
@@ -255,7 +255,7 @@ class TestRemoval:
             assert loop.round() is RoundOutcome.HELD
             assert (pool.orders, len(here.of(RemovalPostponed))) == ([], 1)
             assert loop.round() is RoundOutcome.HELD
-            assert [held.waiting for held in here.of(Held)] == [Waiting.CLEANING_UP, Waiting.LANDING_PENDING]
+            assert [held.waiting for held in here.of(Held)] == [Waiting.LANDING_PENDING] * 2
             here.add(pod("web-2", "spot-1"))
             here.pass_time(10)
             assert loop.round() is RoundOutcome.HELD

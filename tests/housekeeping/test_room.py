@@ -89,6 +89,15 @@ def test_placeholders_are_created_and_the_node_is_drained_when_they_run() -> Non
         assert here.of(PlaceholdersObserved)[-1] == PlaceholdersObserved(2, 0)
 
 
+def test_room_is_made_if_all_spot_nodes_are_gone() -> None:
+    with world(FULL[0], *FULL[3:]) as here:
+        rounds(here)
+        [ordered] = here.of(RoomOrdered)
+        assert (ordered.node.name, ordered.nodes, ordered.template) == ("od-1", 1, "od-1")
+        arrive(here)
+        assert rounds(here, 1) == [RoundOutcome.DRAINED]
+
+
 def test_an_order_waits_until_all_placeholders_run_on_spot_nodes() -> None:
     with world(*FULL) as here:
         rounds(here)

@@ -33,6 +33,7 @@ from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.provider_prices import provider_prices
 from rescheduler.execution.room_view import RoomView
+from rescheduler.execution.threads import Threads
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.daemon_parts import new_room
@@ -56,7 +57,6 @@ from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import CloudProvider, Deleted, DeleteOutcome, NodeGroup, NodeRef, Refused
 from rescheduler.providers.none import NoProvider
 from rescheduler.settings import RoomSettings, Running, Timing
-from rescheduler.threads import Threads
 from tests.housekeeping.config_map import ConfigMap
 from tests.housekeeping.placeholders import PlaceholdersInMemory
 from tests.planning.builders import Manifest, snapshot

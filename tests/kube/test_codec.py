@@ -12,7 +12,7 @@ from predicates.objects import Pod, PodClass
 from predicates.wire import KINDS, Interner
 from rescheduler.errors import Expired, ReschedulerError
 from rescheduler.kube import schema
-from rescheduler.kube.codec import Broken, Change, Codec
+from rescheduler.kube.codec import Broken, Change, Codec, decode_page
 from rescheduler.kube.json_codec import JsonCodec
 from rescheduler.kube.proto_codec import ProtoCodec
 from rescheduler.kube.resources import RESOURCES
@@ -39,8 +39,8 @@ def plain(obj: object) -> object:
 @pytest.mark.parametrize(("kind", "value"), SAMPLES.values(), ids=SAMPLES)
 def test_both_encodings_give_equal_objects(kind: str, value: dict[str, Any]) -> None:
     body = json.dumps({"metadata": {"resourceVersion": "10", "continue": "c"}, "items": [value]}).encode()
-    as_json = JsonCodec(kind, Interner()).page(body)
-    as_protobuf = ProtoCodec(kind, Interner()).page(proto_samples.page(kind, [value], following="c"))
+    as_json = decode_page(JsonCodec(kind, Interner()), body)
+    as_protobuf = decode_page(ProtoCodec(kind, Interner()), proto_samples.page(kind, [value], following="c"))
     assert (as_json.unreadable, as_protobuf.unreadable) == ({}, {})
     assert [plain(item) for item in as_protobuf.objects] == [plain(item) for item in as_json.objects]
     assert (as_protobuf.resource_version, as_protobuf.next) == (as_json.resource_version, as_json.next)
@@ -56,7 +56,7 @@ READY: dict[str, tuple[str, tuple[bool, str | None]]] = {
 @pytest.mark.parametrize(("sample", "expected"), READY.values(), ids=READY)
 def test_the_time_of_the_ready_condition(sample: str, expected: tuple[bool, str | None]) -> None:
     kind, value = SAMPLES[sample]
-    [pod] = ProtoCodec(kind, Interner()).page(proto_samples.page(kind, [value])).objects
+    [pod] = decode_page(ProtoCodec(kind, Interner()), proto_samples.page(kind, [value])).objects
     assert isinstance(pod, Pod)
     assert (pod.ready, pod.ready_since) == expected
 
@@ -65,7 +65,7 @@ def _pods(*changes: dict[str, Any]) -> tuple[Pod, ...]:
     """Return the sample pod in protobuf, unchanged and once for each change of its ``spec``."""
     _, pod = SAMPLES["a pod with everything"]
     values = [pod, *({**pod, "spec": {**pod["spec"], **item}} for item in changes)]
-    objects = ProtoCodec("Pod", Interner()).page(proto_samples.page("Pod", values)).objects
+    objects = decode_page(ProtoCodec("Pod", Interner()), proto_samples.page("Pod", values)).objects
     return tuple(manifest for manifest in objects if isinstance(manifest, Pod))
 
 
@@ -159,7 +159,7 @@ BROKEN_PAGES: dict[str, tuple[type[JsonCodec | ProtoCodec], bytes]] = {
 @pytest.mark.parametrize(("codec", "body"), BROKEN_PAGES.values(), ids=BROKEN_PAGES)
 def test_an_invalid_page_is_an_error_without_a_traceback(codec: type[JsonCodec | ProtoCodec], body: bytes) -> None:
     with pytest.raises(Broken, match="list Namespace: the response is not a"):
-        codec("Namespace", Interner()).page(body)
+        decode_page(codec("Namespace", Interner()), body)
 
 
 BROKEN_FRAMES = {
@@ -191,8 +191,8 @@ def test_a_pod_that_cannot_be_decoded_is_named_and_the_others_are_kept(
         "status": {"phase": phase},
     }
     for page in (
-        ProtoCodec("Pod", Interner()).page(proto_samples.page("Pod", [bad, good])),
-        JsonCodec("Pod", Interner()).page(msgspec.json.encode({"metadata": {}, "items": [bad, good]})),
+        decode_page(ProtoCodec("Pod", Interner()), proto_samples.page("Pod", [bad, good])),
+        decode_page(JsonCodec("Pod", Interner()), msgspec.json.encode({"metadata": {}, "items": [bad, good]})),
     ):
         assert [item.name for item in page.objects if isinstance(item, Pod)] == ["good"]
         [(key, unreadable)] = page.unreadable.items()

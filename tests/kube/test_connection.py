@@ -180,7 +180,7 @@ def _service_account(folder: Path, token: str) -> ServiceAccount:
 
 def test_outside_of_a_cluster_the_service_account_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(UsageError, match="not in a cluster: Service host/port is not set"):
+    with pytest.raises(UsageError, match="not in a cluster: the address of the API server is not set"):
         _service_account(tmp_path, "t").login()
 
 
@@ -188,7 +188,7 @@ def test_the_service_account_s_token_and_address(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     login = _service_account(tmp_path, "sesame").login()
-    assert (login.host, login.headers["authorization"]) == ("https://[fd00::1]:443", "bearer sesame")
+    assert (login.host, login.headers["authorization"]) == ("https://[fd00::1]:443", "Bearer sesame")
 
 
 CHOICES = {

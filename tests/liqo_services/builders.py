@@ -10,11 +10,12 @@ from prometheus_client import CollectorRegistry
 from rescheduler.liqo_services.database import MEMORY
 from rescheduler.liqo_services.node_manager.amounts import amounts
 from rescheduler.liqo_services.node_manager.clusters import RemoteCluster
+from rescheduler.liqo_services.node_manager.due_actions import MachineTimeouts
 from rescheduler.liqo_services.node_manager.groups import VirtualNodeGroup
 from rescheduler.liqo_services.node_manager.metrics import NodeManagerMetrics
 from rescheduler.liqo_services.node_manager.service import NodeManagerService, Ports
 from rescheduler.liqo_services.node_manager.store import NodeManagerStore
-from rescheduler.liqo_services.node_manager.upkeep import MachineTimeouts, Upkeep
+from rescheduler.liqo_services.node_manager.upkeep import Upkeep
 from tests.liqo_services.liqos import MemoryCatalog, MemoryLiqo, Pace
 from tests.providers.clocks import StepClock
 

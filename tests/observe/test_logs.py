@@ -10,7 +10,7 @@ import pytest
 
 from rescheduler.draining.events import EvictionResult
 from rescheduler.draining.state import Failure, Why
-from rescheduler.observe import logs
+from rescheduler.observe import log_lines
 from rescheduler.observe.events import (
     Compared,
     CoolingDown,
@@ -52,7 +52,7 @@ LEASE = InvolvedLease("kube-system", "k8s-spot-rescheduler", "uid-lease")
 def logged(*events: Event, verbosity: int = 2) -> list[str]:
     """Return the log lines without the time."""
     stream = io.StringIO()
-    logs.configure(Logging(verbosity), stream)
+    log_lines.configure(Logging(verbosity), stream)
     listener = Logs()
     for event in events:
         listener(event)
@@ -298,7 +298,7 @@ def test_nodes_with_both_labels_are_reported_once() -> None:
 
 def test_json_lines_have_fields() -> None:
     stream = io.StringIO()
-    logs.configure(Logging(2, LogFormat.JSON), stream)
+    log_lines.configure(Logging(2, LogFormat.JSON), stream)
     Logs()(ended(Why.STOPPED))
     line = json.loads(stream.getvalue())
     assert line.pop("time").endswith("Z")
@@ -314,7 +314,7 @@ def test_json_lines_have_fields() -> None:
 @pytest.mark.parametrize("form", LogFormat)
 def test_our_errors_are_one_line(form: LogFormat) -> None:
     stream = io.StringIO()
-    logs.configure(Logging(0, form), stream)
+    log_lines.configure(Logging(0, form), stream)
     try:
         int("two\nlines")
     except ValueError:
@@ -325,7 +325,7 @@ def test_our_errors_are_one_line(form: LogFormat) -> None:
 
 def test_warnings_of_libraries_are_logged() -> None:
     stream = io.StringIO()
-    logs.configure(Logging(4), stream)
+    log_lines.configure(Logging(4), stream)
     logging.getLogger("urllib3").info("chatter")
     logging.getLogger("urllib3").warning("trouble")
     assert [line.partition(" ")[2] for line in stream.getvalue().splitlines()] == ["WARNING trouble"]

@@ -116,7 +116,7 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "a watch's age": (WatchAges({"Pod": 12.5}), "watch_age_seconds", {"kind": "Pod"}, 12.5),
     "money saved": (SAVED, "savings_money_total", {"currency": "USD"}, 1.5),
     "money in another currency": (SAVED, "savings_money_total", {"currency": ""}, 0),
-    "node-hours saved": (SAVED, "savings_node_hours_total", {}, 2.0),
+    "node-hours saved": (SAVED, "savings_nodehours_total", {}, 2.0),
     "a machine": (
         MachineAnswered(OD, "pool", "deleted", ""), "node_removals_total", {"backend": "pool", "result": "deleted"}, 1,
     ),
@@ -127,7 +127,7 @@ def test_savings_are_zero_before_the_ledger_is_known() -> None:
     registry = CollectorRegistry()
     Metrics(registry, currency="USD")
     assert registry.get_sample_value(P + "savings_money_total", {"currency": "USD"}) == 0
-    assert registry.get_sample_value(P + "savings_node_hours_total") == 0
+    assert registry.get_sample_value(P + "savings_nodehours_total") == 0
 
 
 def test_savings_never_decrease() -> None:
@@ -135,7 +135,7 @@ def test_savings_never_decrease() -> None:
     registry = after(SAVED, less)
     money = {sample.labels["currency"]: sample.value for sample in samples(registry, "savings_money")}
     assert money == {"": 0, "EUR": 2, "USD": 1.5}
-    assert registry.get_sample_value(P + "savings_node_hours_total") == 2
+    assert registry.get_sample_value(P + "savings_nodehours_total") == 2
 
 
 @pytest.mark.parametrize("waiting", Waiting)
@@ -199,7 +199,7 @@ ZEROS: dict[str, set[tuple[str, ...]]] = {
 
 
 #: The counters of the ledger, which a running total sets.
-SAVINGS: dict[str, list[tuple[str, ...]]] = {"savings_money": [("",)], "savings_node_hours": [()]}
+SAVINGS: dict[str, list[tuple[str, ...]]] = {"savings_money": [("",)], "savings_nodehours": [()]}
 
 
 def test_counters_without_a_node_start_at_zero() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rescheduler.errors import UsageError
 from rescheduler.planning.added_spot import AddSpot
-from rescheduler.planning.changes import BudgetChange, Change, Lift, SettingChange, Unpin, changed
+from rescheduler.planning.changes import BudgetChange, Change, Lift, SettingChange, Unpin, Untaint, changed
 from rescheduler.planning.controller_names import ControllerName
 from rescheduler.planning.lifting import LIFTABLE
 from rescheduler.planning.node_labels import NodeLabels
@@ -233,3 +233,20 @@ def test_the_policy_is_a_new_value() -> None:
     policy = Policy()
     _, after = changed(snapshot(NODES), policy, [SettingChange("min_on_demand_nodes", 2)])
     assert (after, policy) == (replace(policy, min_on_demand_nodes=2), Policy())
+
+
+def test_untainted_spot_nodes_keep_their_other_taints() -> None:
+    taints = [{"key": "spot", "effect": effect} for effect in ("NoSchedule", "NoExecute")]
+    other = {"key": "other", "effect": "NoSchedule"}
+    pods = [pod("a", "od"), pod("b", "od", tolerations=[{"key": "other", "operator": "Exists"}])]
+    before = [node("od", ON_DEMAND, taints=taints), node("s", taints=[*taints, other]), node("t", taints=taints), *pods]
+    after = [node("od", ON_DEMAND, taints=taints), node("s", taints=[other]), node("t"), *pods]
+    policy = Policy()
+    assert planned(before, policy, Untaint("spot")) == planned(after, policy)
+    assert planned(before, policy) != planned(after, policy)
+
+
+def test_a_taint_that_no_spot_node_has() -> None:
+    objects = [node("od", ON_DEMAND, taints=[{"key": "a", "effect": "NoSchedule"}]), NODES[1]]
+    with pytest.raises(UsageError, match=r"^untaint: no spot node has the taint a; taints of the spot nodes: spot$"):
+        planned(objects, Policy(), Untaint("a"))

@@ -127,6 +127,12 @@ WRONG = {
     "09:00-10:00 Europe/Stokholm": (
         "zone 'Europe/Stokholm': expected a name of the IANA time zone database, such as Europe/Stockholm or UTC"
     ),
+    **{
+        f"09:00-10:00 {zone}": (
+            f"zone {zone!r}: expected a name of the IANA time zone database, such as Europe/Stockholm or UTC"
+        )
+        for zone in ("localtime", "posix/UTC", "right/UTC", "europe/Stockholm/", "tzdata.zi", "Europe")
+    },
     "09:00-10:00 ../../etc/passwd": (
         "zone '../../etc/passwd': expected a name of the IANA time zone database, such as Europe/Stockholm or UTC"
     ),

@@ -21,6 +21,7 @@ from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, budget, 
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+REMOVAL_DISABLED = "autoscaling.cast.ai/removal-disabled"
 SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 TYPE = "node.kubernetes.io/instance-type"
 
@@ -57,6 +58,54 @@ PINNED = [
     *(deployed("data/api", f"od-{n}", cpu="100m", **CACHE) for n in (1, 2)),
     *(deployed("data/db", f"od-{n}", resourceClaims=[{"name": "gpu"}]) for n in range(3, 8)),
 ]
+
+
+SPOT_TAINT = {"key": "example.com/priority", "value": "spot", "effect": "NoSchedule"}
+
+#: Three nodes whose pods do not tolerate the taint of the spot nodes. od-1 has an emptyDir as well, od-2 a selector.
+TAINTED = [
+    *(node(f"od-{n}", ON_DEMAND, labels={TYPE: "m5.large"}) for n in range(3)),
+    *(node(f"spot-{n}", taints=[SPOT_TAINT]) for n in range(2)),
+    deployed("shop/cart", "od-0"),
+    deployed("shop/search", "od-0"),
+    deployed("data/api", "od-1", **CACHE),
+    deployed("ci/ci-cache", "od-2", nodeSelector={TYPE: "m5.large"}),
+]
+
+
+def test_a_taint_that_pods_of_several_controllers_do_not_tolerate_is_one_lever() -> None:
+    result = ranked(TAINTED)
+    assert result.levers[0] == Lever(
+        controller="Taint example.com/priority=spot:NoSchedule",
+        reason=Reason.PINNED,
+        obstacle="pods of 3 controllers do not tolerate it",
+        nodes=("od-1", "od-0"),
+        frees=("od-0",),
+        together_with=("Deployment data/api: emptyDir cache",),
+        frees_together=("od-1", "od-0"),
+    )
+    missing = "no toleration of example.com/priority=spot:NoSchedule"
+    assert [(lever.controller, lever.obstacle, lever.frees) for lever in result.levers[1:]] == [
+        ("Deployment ci/ci-cache", f"nodeSelector {TYPE}=m5.large, {missing}", ("od-2",)),
+        ("Deployment data/api", "emptyDir cache", ()),
+        ("Deployment data/api", missing, ()),
+        ("Deployment shop/cart", missing, ()),
+        ("Deployment shop/search", missing, ()),
+    ]
+
+
+def test_a_taint_that_only_one_controller_does_not_tolerate_is_a_lever_of_the_controller() -> None:
+    objects = [*TAINTED[:5], deployed("shop/cart", "od-0"), deployed("shop/cart", "od-1")]
+    [lever] = ranked(objects).levers
+    assert (lever.controller, lever.frees) == ("Deployment shop/cart", ("od-0", "od-1"))
+
+
+def test_several_taints_are_one_lever() -> None:
+    other = {"key": "a", "effect": "NoExecute"}
+    spot = [node(f"spot-{n}", taints=[SPOT_TAINT, other]) for n in range(2)]
+    objects = [*TAINTED[:3], *spot, deployed("shop/cart", "od-0"), deployed("shop/search", "od-1")]
+    assert ranked(objects).levers[0].controller == "Taint example.com/priority=spot:NoSchedule,a:NoExecute"
+    assert ranked(objects).levers[0].frees == ("od-0", "od-1")
 
 
 def test_the_biggest_lever_is_named_with_the_one_that_completes_it() -> None:
@@ -122,6 +171,39 @@ SINGLE: dict[str, tuple[list[Manifest], Policy, tuple[str, Reason, str]]] = {
         Policy(),
         ("StatefulSet default/a", Reason.DO_NOT_DISRUPT, f"annotation {DO_NOT_DISRUPT}: true"),
     ),
+    "do-not-evict": (
+        [pod("a", "od", annotations={"spot-rescheduler/do-not-evict": "later"})],
+        Policy(),
+        ("ReplicaSet default/a", Reason.DO_NOT_EVICT, "annotation spot-rescheduler/do-not-evict: later"),
+    ),
+    "Descheduler": (
+        [pod("a", "od", annotations={"descheduler.alpha.kubernetes.io/prefer-no-eviction": ""})],
+        Policy(),
+        (
+            "ReplicaSet default/a",
+            Reason.PREFER_NO_EVICTION,
+            "annotation descheduler.alpha.kubernetes.io/prefer-no-eviction: ",
+        ),
+    ),
+    "Spot Ocean": (
+        [pod("a", "od", labels={"spotinst.io/restrict-scale-down": "true"})],
+        Policy(),
+        ("ReplicaSet default/a", Reason.RESTRICT_SCALE_DOWN, "label spotinst.io/restrict-scale-down: true"),
+    ),
+    "CAST AI, annotation and label": (
+        [pod("a", "od", annotations={REMOVAL_DISABLED: "true"}, labels={REMOVAL_DISABLED: "true"})],
+        Policy(),
+        (
+            "ReplicaSet default/a",
+            Reason.REMOVAL_DISABLED,
+            f"annotation {REMOVAL_DISABLED}: true, label {REMOVAL_DISABLED}: true",
+        ),
+    ),
+    "CAST AI, annotation": (
+        [pod("a", "od", annotations={REMOVAL_DISABLED: "true"}, labels={REMOVAL_DISABLED: "false"})],
+        Policy(),
+        ("ReplicaSet default/a", Reason.REMOVAL_DISABLED, f"annotation {REMOVAL_DISABLED}: true"),
+    ),
     "no controller": (
         [pod("a", "od", owner=None)],
         Policy(),
@@ -182,11 +264,20 @@ def test_an_obstacle_is_lifted(case: str) -> None:
     assert ranked([node("od", ON_DEMAND), node("s"), *objects], policy) == RankedLevers((expected,), complete=True)
 
 
-@pytest.mark.parametrize("annotation", [SCALE_DOWN_DISABLED, DO_NOT_DISRUPT])
+@pytest.mark.parametrize("annotation", [SCALE_DOWN_DISABLED, DO_NOT_DISRUPT, "spot-rescheduler/do-not-drain"])
 def test_an_annotation_of_a_node_is_a_lever(annotation: str) -> None:
     kept = node("od", ON_DEMAND, annotations={annotation: "true"})
     [lever] = ranked([kept, node("s"), pod("a", "od")]).levers
     assert (lever.controller, lever.obstacle, lever.frees) == ("Node od", f"annotation {annotation}", ("od",))
+
+
+def test_a_key_that_exempts_nodes_and_pods_is_a_lever_of_each() -> None:
+    kept = node("od", ON_DEMAND, labels={REMOVAL_DISABLED: "true"})
+    result = ranked([kept, node("s"), pod("a", "od", annotations={REMOVAL_DISABLED: "true"})])
+    assert [(lever.controller, lever.obstacle, lever.frees_together) for lever in result.levers] == [
+        ("Node od", f"annotation or label {REMOVAL_DISABLED}", ("od",)),
+        ("ReplicaSet default/a", f"annotation {REMOVAL_DISABLED}: true", ("od",)),
+    ]
 
 
 def test_a_taint_of_the_spot_nodes_is_a_lever() -> None:

@@ -69,6 +69,7 @@ def test_the_order_of_requirements_does_not_matter() -> None:
 KARPENTER, EKS = "karpenter.sh/capacity-type", "eks.amazonaws.com/capacityType"
 AKS, GKE = "kubernetes.azure.com/scalesetpriority", "cloud.google.com/gke-"
 KOPS, ROLE = "kops.k8s.io/instancegroup", "node-role.kubernetes.io/"
+INTERRUPTIBLE = "machine.openshift.io/interruptible-instance"
 
 SUGGESTIONS: dict[str, tuple[list[dict[str, str]], str | None]] = {
     "EKS": (
@@ -80,6 +81,34 @@ SUGGESTIONS: dict[str, tuple[list[dict[str, str]], str | None]] = {
         (
             f"--on-demand-node-label={KARPENTER}=on-demand --spot-node-label={KARPENTER}=spot "
             "(Karpenter: 1 on-demand, 1 spot nodes)"
+        ),
+    ),
+    "a managed group of EKS, and spot nodes of Karpenter": (
+        [{EKS: "ON_DEMAND"}, {KARPENTER: "spot"}, {KARPENTER: "spot"}],
+        (
+            f"--on-demand-node-label={EKS}=ON_DEMAND --spot-node-label={KARPENTER}=spot "
+            "(EKS and Karpenter: 1 on-demand, 2 spot nodes)"
+        ),
+    ),
+    "eksctl, nodes that EKS does not manage": (
+        [{"node-lifecycle": "on-demand"}, {"node-lifecycle": "spot"}],
+        (
+            "--on-demand-node-label=node-lifecycle=on-demand --spot-node-label=node-lifecycle=spot "
+            "(eksctl: 1 on-demand, 1 spot nodes)"
+        ),
+    ),
+    "OpenShift": (
+        [{f"{ROLE}worker": ""}, {f"{ROLE}worker": "", INTERRUPTIBLE: ""}, {f"{ROLE}master": ""}],
+        (
+            f"--on-demand-node-label='{ROLE}worker,!{INTERRUPTIBLE}' --spot-node-label={INTERRUPTIBLE} "
+            "(OpenShift: 1 on-demand, 1 spot nodes)"
+        ),
+    ),
+    "self-managed nodes of AWS": (
+        [{"lifecycle": "OnDemand"}, {"lifecycle": "Ec2Spot"}],
+        (
+            "--on-demand-node-label=lifecycle=OnDemand --spot-node-label=lifecycle=Ec2Spot "
+            "(self-managed nodes: 1 on-demand, 1 spot nodes)"
         ),
     ),
     "GKE": (
@@ -141,10 +170,16 @@ FINDINGS = {
     "no spot node": (
         "pool=od",
         "no,!x",
-        "no node matches the label no,!x (--on-demand-node-label, --spot-node-label)",
+        "no node matches the label no,!x (--spot-node-label)",
         "",
     ),
-    "neither": ("x=y", "y", "no node matches the label x=y or y (--on-demand-node-label, --spot-node-label)", ""),
+    "no on-demand node": ("x=y", "pool=spot", "no node matches the label x=y (--on-demand-node-label)", ""),
+    "neither": (
+        "x=y",
+        "y",
+        "no node matches the label x=y (--on-demand-node-label) or the label y (--spot-node-label)",
+        "",
+    ),
     "one node matches both": (
         "zone=x",
         "pool=spot",

@@ -28,6 +28,10 @@ SAME = {
         {"instance_type": "m5.large", "zone": "a", "capacity_type": "on-demand", "price": 0.107},
         {"instance_type": "m5.large", "capacity_type": "spot", "price": "0.04"}
     ]""",
+    "JSON with a zone that is null": """[
+        {"instance_type": "m5.large", "zone": "a", "capacity_type": "on-demand", "price": 0.107},
+        {"instance_type": "m5.large", "zone": null, "capacity_type": "spot", "price": 0.04}
+    ]""",
 }
 
 WRONG = {
@@ -60,6 +64,19 @@ WRONG = {
     "no objects": ("[1]", "entry 1: expected an object with the keys instance_type, zone"),
     "an unknown key": ('[{"type": "m5"}]', "entry 1: unknown column 'type'"),
     "a missing key": ('[{"instance_type": "m5", "price": 1}]', "entry 1: no column capacity_type"),
+    "a key twice": (
+        '[{"instance_type": "m5", "price": 1, "capacity_type": "spot", "price": 2}]',
+        f"entry 1: column price occurs twice: {EXPECTED}",
+    ),
+    "a number with an exponent": (
+        '[{"instance_type": "m5", "capacity_type": "spot", "price": 1e400}]',
+        "entry 1: price: '1e400': expected a price per hour such as 0.0832",
+    ),
+    "a price with many digits": (
+        HEADER + f"m5,a,spot,{'9' * 5000}\n",
+        f"line 2: price: '{'9' * 40}…': expected a price per hour such as 0.0832",
+    ),
+    "a line after one with a separator of Unicode": (HEADER + "a\u2028b,,spot,1\nm5,,spot,x\n", "line 3: price: 'x': "),
     "another type": (
         '[{"instance_type": null, "capacity_type": "spot", "price": 1}]',
         "entry 1: instance_type: expected a text",

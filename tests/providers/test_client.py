@@ -13,7 +13,7 @@ import pytest
 from devcluster.cloudpool.faults import Fault
 from devcluster.cloudpool.server import Server
 from rescheduler import errors
-from rescheduler.net.http import BadAnswer, Missing, RequestRejected, ServerFault
+from rescheduler.net.http_errors import BadAnswer, Missing, RequestRejected, ServerFault
 from rescheduler.providers.cloudpool.client import error_words
 from rescheduler.providers.cloudpool.messages import Machine, MachinePool, Membership, moment
 from tests.providers.clocks import START, StepClock

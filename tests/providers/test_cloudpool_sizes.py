@@ -3,7 +3,7 @@
 import pytest
 
 from rescheduler.errors import DeadlineExceeded
-from rescheduler.net.http import ServerFault, Unanswered
+from rescheduler.net.http_errors import ServerFault, Unanswered
 from rescheduler.providers.base import (
     AlreadyGone,
     BelowMinimum,

@@ -22,7 +22,8 @@ from rescheduler.providers.cloudpool import config as cloudpool
 from rescheduler.providers.cloudpool.pool import CloudPool
 from rescheduler.providers.stackpoint import config as stackpoint
 from rescheduler.providers.stackpoint.config import StackpointFile
-from rescheduler.proxy import config as proxy
+from rescheduler.proxy import config_file
+from rescheduler.proxy.config import DrainSection, ProxyFile
 from rescheduler.settings import ListenAddress, Running
 from tests.providers import pki
 from tests.providers.cherry import ENVIRONMENT
@@ -86,10 +87,10 @@ def test_the_proxy_of_a_cloudpool(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with serving(settings(username="proxy", password_file="password"), clock, tmp_path) as server:
         file = tmp_path / "proxy.json"
         file.write_text(block("cloudpool.md", "json").replace("http://127.0.0.1:9010", server.url))
-        proxied = proxy.read(file)
+        proxied = config_file.read(file)
         pool = CloudPool(proxied.pool(), Path(), clock)
         assert pool.desired_size(deadline=clock.monotonic() + 10) == 3
-        assert proxied.drain == proxy.ProxyFile().drain == proxy.DrainSection()
+        assert proxied.drain == ProxyFile().drain == DrainSection()
         pool.close()
 
 

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from devcluster.cloudpool.server import Server
 from rescheduler.clock import SystemClock
 from rescheduler.grpc_service.calls import AnsweredCall, CallReport, caller, log_line
-from rescheduler.observe.logs import NOTICE
+from rescheduler.observe.log_lines import NOTICE
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, Failed, Refusal, Refused
 from rescheduler.providers.externalgrpc import codec, wire
 from rescheduler.providers.externalgrpc.channel import SERVICE

@@ -17,7 +17,8 @@ from rescheduler import errors
 from rescheduler.errors import AuthError, ConfigError, DeadlineExceeded, RateLimited
 from rescheduler.net.config_files import Duration, Endpoint
 from rescheduler.net.credentials import Credentials
-from rescheduler.net.http import BadAnswer, JsonClient, Missing, RequestRejected, ServerFault, Unanswered, Unsent
+from rescheduler.net.http import JsonClient
+from rescheduler.net.http_errors import BadAnswer, Missing, RequestRejected, ServerFault, Unanswered, Unsent
 from rescheduler.net.retries import one_attempt
 from rescheduler.providers.cherryservers.messages import words as cherry_words
 from rescheduler.providers.cloudpool.client import error_words as cloudpool_words

@@ -15,7 +15,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.errors import AuthError, BackendUnavailable, ConfigError
 from rescheduler.liqo_services.node_manager.app import node_manager
 from rescheduler.liqo_services.serving import HttpsListener, serving
-from rescheduler.net.http import BadAnswer
+from rescheduler.net.http_errors import BadAnswer
 from rescheduler.providers import load
 from rescheduler.providers.base import (
     Instance,

@@ -14,7 +14,8 @@ import pytest
 
 from devcluster.cloudpool.errors import CloudError, ResourceNotFound
 from devcluster.cloudpool.faults import Fault
-from devcluster.cloudpool.pool import Pool, Termination
+from devcluster.cloudpool.pool import Pool
+from devcluster.cloudpool.state import Termination
 from tests.cluster.waiting import eventually
 from tests.providers.clocks import START, StepClock
 from tests.providers.cloudpools import document, serving, settings

@@ -12,7 +12,8 @@ import pytest
 from rescheduler.clock import SystemClock
 from rescheduler.errors import ConfigError
 from rescheduler.net.config_files import Duration, Endpoint, plain_http
-from rescheduler.net.http import JsonClient, Unanswered
+from rescheduler.net.http import JsonClient
+from rescheduler.net.http_errors import Unanswered
 from rescheduler.net.transport import way_out
 
 NAMES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")

@@ -17,9 +17,8 @@ from rescheduler.proxy.config import (
     GoDuration,
     ProxyFile,
     ServerSection,
-    check_files,
-    read,
 )
+from rescheduler.proxy.config_file import check_files, read
 
 API: dict[str, Any] = {"url": "https://master:6443", "auth": {"kubeConfigPath": "/home/me/.kube/config"}}
 CERTS = {"clientCertPath": "/admin.pem", "clientKeyPath": "/admin-key.pem", "caCertPath": "/ca.pem"}

@@ -10,7 +10,7 @@ import pytest
 
 from rescheduler.cli.proxy import command
 from rescheduler.errors import ConfigError
-from rescheduler.proxy import config
+from rescheduler.proxy import config_file
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cloudpool.md").read_text(encoding="utf-8").partition("## The proxy")[2]
@@ -41,9 +41,9 @@ def test_the_documented_docker_run_works(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     file = tmp_path / parsed["config_file"]
     file.write_text(json.dumps(documented()))
-    read = config.read(file)
+    read = config_file.read(file)
     with pytest.raises(ConfigError, match=re.escape("client.pem: No such file")):
-        config.check_files(read, file)
+        config_file.check_files(read, file)
     for name in ("client.pem", "client-key.pem", "ca.pem", "password"):
         Path(name).touch()
-    config.check_files(read, file)
+    config_file.check_files(read, file)

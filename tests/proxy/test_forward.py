@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from rescheduler.observe.logs import LEVELS
+from rescheduler.observe.log_lines import LEVELS
 from rescheduler.proxy.app import ClientTimeouts
 from rescheduler.proxy.config import ServerSection, ServerTls
 from rescheduler.proxy.forward import FAILED

@@ -28,7 +28,7 @@ def test_a_change_needs_at_most_three_files(title: str, text: str) -> None:
     files = STEP.findall(text)
     assert 1 <= len(files) <= 3
     for new, name in files:
-        assert (ROOT / name).is_file() is not bool(new), name
+        assert new or (ROOT / name).is_file(), name
         assert (ROOT / name).parent.is_dir()
     for code in PYTHON.findall(text):
         ast.parse(f"def change():\n{textwrap.indent(textwrap.dedent(code), '  ')}")
@@ -38,7 +38,7 @@ def test_named_paths_exist() -> None:
     new = {name for new, name in STEP.findall(PAGE) if new}
     paths = set(re.findall(r"`((?:predicates|rescheduler|tests|deploy|devcluster)/[\w./-]+)`", PAGE))
     assert len(paths) > 20
-    assert {path for path in paths if not (ROOT / path).exists()} == new
+    assert {path for path in paths if not (ROOT / path).exists()} <= new
 
 
 def test_the_example_of_a_plugin_works() -> None:

@@ -18,11 +18,11 @@ from rescheduler.liqo_services.discovery.secrets import Secrets, first_look, ref
 from rescheduler.liqo_services.discovery.store import SECRET, ClusterStore
 from rescheduler.liqo_services.serving import HEALTH_FLAG, HttpsListener, serving
 from rescheduler.net.server import serving as serving_pages
-from rescheduler.observe import logs as log_lines
+from rescheduler.net.stopping import on_signals
+from rescheduler.observe import log_lines
 from rescheduler.observe.health import Health
 from rescheduler.observe.pages import application
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
-from rescheduler.stopping import on_signals
 
 #: Seconds between two deletions of expired entries, which are not listed in any case.
 STEP_SECONDS: Final = 10.0

@@ -4,18 +4,15 @@ An agent's description takes precedence over a Secret's. It expires; a Secret's 
 exists.
 """
 
-import contextlib
 import datetime as dt
-import sqlite3
-import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from rescheduler.errors import InputError
-from rescheduler.liqo_services.database import decoded, opened
+from rescheduler.liqo_services.database import Database, decoded
 from rescheduler.liqo_services.discovery.messages import Description, Listed
 
 SECRET: Final = "secret"  # noqa: S105 - a kind of source
@@ -53,18 +50,17 @@ class ClusterStore:
 
     def __init__(self, path: str) -> None:
         """Raise UsageError if *path* cannot be written, and InputError for a file of another kind."""
-        self._path = path
-        self._lock = threading.Lock()
-        self._connection = opened(path, [_TABLE], _VERSION)
+        self._database = Database(
+            path, [_TABLE], _VERSION, failure=lambda error: InputError(f"--database {path}: {error}")
+        )
 
     def close(self) -> None:
-        with self._lock:
-            self._connection.close()
+        self._database.close()
 
     def clusters(self, now: dt.datetime) -> Sequence[Listed]:
         """Return all clusters with a valid description, by name."""
         query = "SELECT name, source, said, last_seen FROM clusters WHERE expires IS NULL OR expires > ? ORDER BY name"
-        with self._changing() as connection:
+        with self._database.transaction() as connection:
             rows = connection.execute(query, (now.timestamp(),)).fetchall()
         words: dict[str, dict[str, tuple[str, float]]] = {}
         for name, source, text, last_seen in rows:
@@ -74,7 +70,7 @@ class ClusterStore:
     def description(self, source: str, name: str, now: dt.datetime) -> Description:
         """Return the description by *source*; an empty one if there is none."""
         query = "SELECT said FROM clusters WHERE source = ? AND name = ? AND (expires IS NULL OR expires > ?)"
-        with self._changing() as connection:
+        with self._database.transaction() as connection:
             row = connection.execute(query, (source, name, now.timestamp())).fetchone()
         return _decoded(row[0]) if row else Description()
 
@@ -90,34 +86,24 @@ class ClusterStore:
             )
             for name, word in words.items()
         ]
-        with self._changing() as connection:
+        with self._database.transaction() as connection:
             connection.executemany(_UPSERT, rows)
             query = "DELETE FROM clusters WHERE source = ? AND name = ?"
             return sum(connection.execute(query, (source, name)).rowcount for name in gone)
 
     def replace(self, source: str, words: Mapping[str, Word], now: dt.datetime) -> None:
         """Store *words* as the complete set of the source: its other descriptions are deleted."""
-        with self._changing() as connection:
+        with self._database.transaction() as connection:
             known = connection.execute("SELECT name FROM clusters WHERE source = ?", (source,)).fetchall()
         self.change(source, words, {name for (name,) in known} - words.keys(), now)
 
     def expire(self, now: dt.datetime) -> Sequence[str]:
         """Delete expired descriptions; return their clusters."""
         past = (now.timestamp(),)
-        with self._changing() as connection:
+        with self._database.transaction() as connection:
             silent = connection.execute("SELECT name FROM clusters WHERE expires <= ? ORDER BY name", past).fetchall()
             connection.execute("DELETE FROM clusters WHERE expires <= ?", past)
         return [name for (name,) in silent]
-
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        """Run a transaction. Raises InputError if the file cannot be read or written."""
-        with self._lock:
-            try:
-                with self._connection:
-                    yield self._connection
-            except sqlite3.Error as error:
-                raise InputError(f"--database {self._path}: {error}") from error
 
 
 def _listed(name: str, words: Mapping[str, tuple[str, float]]) -> Listed:

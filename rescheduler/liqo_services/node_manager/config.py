@@ -13,9 +13,9 @@ from rescheduler.errors import ConfigError, UsageError
 from rescheduler.liqo_services.discovery import checks
 from rescheduler.liqo_services.discovery.messages import Quantities
 from rescheduler.liqo_services.node_manager.amounts import Amounts, amounts
+from rescheduler.liqo_services.node_manager.due_actions import MachineTimeouts
 from rescheduler.liqo_services.node_manager.groups import DEFAULT_GROUPS, VirtualNodeGroup
 from rescheduler.liqo_services.node_manager.resources import DEFAULT_CLASS
-from rescheduler.liqo_services.node_manager.upkeep import MachineTimeouts
 from rescheduler.net.config_files import Duration, Section, read
 from rescheduler.providers.base import NodeTaint
 from rescheduler.providers.liqo.virtual_nodes import ADDED_RESOURCES, VIRTUAL_NODE_LABELS

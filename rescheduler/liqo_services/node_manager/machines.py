@@ -97,6 +97,13 @@ class MachinesView:
         """Count the group's machines without errors; failed ones are about to be given back."""
         return sum(machine.counts and machine.error is None for machine in self.members(group))
 
+    def find(self, node: str) -> VirtualMachine | None:
+        """Return the machine with this name or provider ID, which may be set by us or by newer releases of Liqo."""
+        machine = self.machines.get(node.removeprefix(SCHEME))
+        if machine is not None:
+            return machine
+        return next((candidate for candidate in self.machines.values() if candidate.provider_id == node), None)
+
     def of_cluster(self, cluster: str) -> Sequence[VirtualMachine]:
         return [machine for machine in self.machines.values() if machine.cluster == cluster]
 
@@ -113,6 +120,20 @@ class ClusterLook:
     def used(self) -> frozenset[str]:
         """The clusters with a slice, of any owner, or with a reservation."""
         return self.seen.lenders.union(machine.cluster for machine in self.view.machines.values())
+
+
+def record_of(machine: VirtualMachine) -> MachineRecord:
+    """Return a record for a machine that was found without one, because the database is new."""
+    wanted = machine.slice.spec.resources if machine.slice else {}
+    return MachineRecord(
+        name=machine.name,
+        group=machine.group,
+        cluster=machine.cluster,
+        resources={name: str(amount) for name, amount in wanted.items()},
+        since=machine.since,
+        ordered=True,
+        ran=machine.state is InstanceState.RUNNING,
+    )
 
 
 def view(records: Iterable[MachineRecord], seen: LiqoObjects, now: dt.datetime) -> MachinesView:

@@ -30,12 +30,12 @@ from rescheduler.liqo_services.serving import HEALTH_FLAG, HttpsListener, servin
 from rescheduler.net.config_files import Endpoint, check_endpoint
 from rescheduler.net.credentials import keys_as
 from rescheduler.net.server import serving as serving_pages
-from rescheduler.observe import logs as log_lines
+from rescheduler.net.stopping import on_signals
+from rescheduler.observe import log_lines
 from rescheduler.observe.health import Health
 from rescheduler.observe.pages import application
 from rescheduler.providers.liqo.config import private
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
-from rescheduler.stopping import on_signals
 
 #: Seconds between two steps of upkeep; requests wake it at once.
 STEP_SECONDS: Final = 2.0

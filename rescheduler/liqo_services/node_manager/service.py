@@ -1,5 +1,6 @@
 """The node manager's requests: groups, sizes, and machines to create or give back."""
 
+import datetime as dt
 import logging
 import secrets
 import threading
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from rescheduler.clock import Clock
 from rescheduler.errors import Conflict, NotFound, ReschedulerError, Retryable, UsageError
 from rescheduler.liqo_services.node_manager.catalog import Catalog
-from rescheduler.liqo_services.node_manager.choice import Offer, Shortage, choose
+from rescheduler.liqo_services.node_manager.choice import Offer, Pick, Shortage, choose
 from rescheduler.liqo_services.node_manager.cluster import LiqoCluster
 from rescheduler.liqo_services.node_manager.foreign_clusters import Tenancy
 from rescheduler.liqo_services.node_manager.groups import VirtualNodeGroup
@@ -22,6 +23,7 @@ from rescheduler.liqo_services.node_manager.machines import (
     MachineRecord,
     MachinesView,
     VirtualMachine,
+    record_of,
     view,
 )
 from rescheduler.liqo_services.node_manager.offers import offers
@@ -33,7 +35,6 @@ from rescheduler.providers.base import (
     AlreadyGone,
     Deleted,
     DeleteOutcome,
-    InstanceState,
     Refusal,
     Refused,
     UnknownGroup,
@@ -97,7 +98,7 @@ class NodeManagerService:
 
     def group_of(self, node: str) -> VirtualNodeGroup | None:
         """Return the group of the machine with the name or provider ID *node*; `None` if it is not ours."""
-        machine = _find(self.view(), node)
+        machine = self.view().find(node)
         return self.groups().get(machine.group) if machine and machine.counts else None
 
     # -- creating machines
@@ -120,16 +121,7 @@ class NodeManagerService:
                 missing = count - choice.available
                 raise NoCapacity(f"group {name}: no cluster for {missing} of {count}: {choice}")
             now = self._clock.now()
-            records = [
-                MachineRecord(
-                    name=_name(pick.cluster.name),
-                    group=name,
-                    cluster=pick.cluster.name,
-                    resources=pick.resources,
-                    since=now,
-                )
-                for pick in choice
-            ]
+            records = [_reservation(name, pick, now) for pick in choice]
             self._store.save(*records)
             for record in records:
                 self._order_soon(record, peerings)
@@ -168,7 +160,7 @@ class NodeManagerService:
         """Give a machine back; idempotent. It is gone when it is no longer listed."""
         with self.changing():
             group, view = self.group(name), self.view()
-            machine = _find(view, node)
+            machine = view.find(node)
             if machine is None:
                 return self._of_absent(name, node.removeprefix(SCHEME))
             if machine.group != name:
@@ -243,26 +235,9 @@ class NodeManagerService:
             self._changing.release()
 
 
-def record_of(machine: VirtualMachine) -> MachineRecord:
-    """Return a record for a machine that was found without one, because the database is new."""
-    wanted = machine.slice.spec.resources if machine.slice else {}
-    return MachineRecord(
-        name=machine.name,
-        group=machine.group,
-        cluster=machine.cluster,
-        resources={name: str(amount) for name, amount in wanted.items()},
-        since=machine.since,
-        ordered=True,
-        ran=machine.state is InstanceState.RUNNING,
-    )
-
-
-def _find(view: MachinesView, node: str) -> VirtualMachine | None:
-    """Find a machine by name or provider ID, which may be set by us or by newer releases of Liqo."""
-    machine = view.machines.get(node.removeprefix(SCHEME))
-    if machine is not None:
-        return machine
-    return next((candidate for candidate in view.machines.values() if candidate.provider_id == node), None)
+def _reservation(group: str, pick: Pick, now: dt.datetime) -> MachineRecord:
+    cluster = pick.cluster.name
+    return MachineRecord(name=_name(cluster), group=group, cluster=cluster, resources=pick.resources, since=now)
 
 
 def _name(cluster: str) -> str:

@@ -5,17 +5,14 @@ of deleted machines: a repeated deletion gets "gone" and not "unknown".
 """
 
 import datetime as dt
-import sqlite3
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from rescheduler.errors import Retryable
-from rescheduler.liqo_services.database import decoded, opened
+from rescheduler.liqo_services.database import Database, decoded
 from rescheduler.liqo_services.node_manager.groups import VirtualNodeGroup
 from rescheduler.liqo_services.node_manager.machines import MachineRecord
 
@@ -44,12 +41,11 @@ class NodeManagerStore:
 
     def __init__(self, path: str) -> None:
         """Raise UsageError and InputError if *path* is unusable."""
-        self._lock = threading.Lock()
-        self._database = opened(path, _TABLES, _VERSION)
+        # A full or missing disk may recover.
+        self._database = Database(path, _TABLES, _VERSION, failure=lambda error: Retryable(f"database: {error}"))
 
     def close(self) -> None:
-        with self._lock:
-            self._database.close()
+        self._database.close()
 
     def records(self) -> Sequence[MachineRecord]:
         """Return the records of machines that are not known to be gone."""
@@ -63,7 +59,7 @@ class NodeManagerStore:
     def save(self, *records: MachineRecord) -> None:
         """Store all records or none."""
         values = [(record.name, record.removed_at is not None, msgspec.json.encode(record)) for record in records]
-        with self._changing() as database:
+        with self._database.transaction() as database:
             database.executemany("INSERT OR REPLACE INTO machines VALUES (?, ?, ?)", values)
 
     def forget(self, now: dt.datetime) -> None:
@@ -109,15 +105,5 @@ class NodeManagerStore:
         self._rows("DELETE FROM groups WHERE id = ?", name)
 
     def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._changing() as database:
+        with self._database.transaction() as database:
             return database.execute(statement, values).fetchall()
-
-    @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        """Run a transaction. Raises Retryable: a full or missing disk may recover."""
-        with self._lock:
-            try:
-                with self._database:
-                    yield self._database
-            except sqlite3.Error as error:
-                raise Retryable(f"database: {error}") from error

@@ -8,7 +8,8 @@ from rescheduler import decoding
 from rescheduler.clock import Clock
 from rescheduler.errors import DeadlineExceeded
 from rescheduler.net.config_files import Endpoint
-from rescheduler.net.http import UNREADABLE, BadAnswer, HttpResponse, JsonClient, Missing
+from rescheduler.net.http import JsonClient
+from rescheduler.net.http_errors import UNREADABLE, BadAnswer, HttpResponse, Missing
 from rescheduler.providers.cherryservers.messages import CreateServer, Server, ServerPlan, words
 
 _PAGE = 100
@@ -19,7 +20,7 @@ _PLANS_SERVE = 3600.0  #: seconds for which plans are reused
 
 
 class CherryClient:
-    """A client of the API. Deadlines are on the clock's `monotonic`; errors are those of `net.http`."""
+    """A client of the API. Deadlines are on the clock's `monotonic`; errors are those of `net.http_errors`."""
 
     def __init__(self, endpoint: Endpoint, token: str, clock: Clock, secret: Callable[[], str] = lambda: "") -> None:
         """*secret* returns a further secret to remove from errors, "" if there is none."""

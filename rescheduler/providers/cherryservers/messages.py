@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from rescheduler import decoding
-from rescheduler.net.http import UNREADABLE
+from rescheduler.net.http_errors import UNREADABLE
 from rescheduler.providers.base import InstanceError, InstanceState
 from rescheduler.providers.fleet.machine import SystemMachine
 

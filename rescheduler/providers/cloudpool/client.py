@@ -11,7 +11,8 @@ import msgspec
 
 from rescheduler import decoding
 from rescheduler.clock import Clock
-from rescheduler.net.http import UNREADABLE, HttpResponse, JsonClient, ServerFault
+from rescheduler.net.http import JsonClient
+from rescheduler.net.http_errors import UNREADABLE, HttpResponse, ServerFault
 from rescheduler.providers.cloudpool.config import PoolSection
 from rescheduler.providers.cloudpool.matching import MachineIndex
 from rescheduler.providers.cloudpool.messages import (
@@ -42,7 +43,7 @@ class PoolObservation:
 
 
 class CloudPoolClient:
-    """A client of one pool. Deadlines are on the clock's `monotonic`; errors are those of `net.http`."""
+    """A client of one pool. Deadlines are on the clock's `monotonic`; errors are those of `net.http_errors`."""
 
     def __init__(self, config: PoolSection, folder: Path, clock: Clock, password: str | None = None) -> None:
         """*password* is the password of the backend's user, if it is not in a file."""

@@ -1,14 +1,11 @@
-"""Terminate machines of a pool: order, look, and repeat an order only where that is safe (see `deletion`)."""
+"""Terminate machines of a pool: look, order (`ordering`), and repeat an order only where it is safe (`deletion`)."""
 
-import contextlib
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rescheduler import errors
 from rescheduler.backoff import Backoff
-from rescheduler.errors import AuthError, DeadlineExceeded, RateLimited
-from rescheduler.net.http import Missing, ServerFault, Unsent
 from rescheduler.providers.base import (
     ON_CONTROL_PLANE,
     Accepted,
@@ -19,10 +16,9 @@ from rescheduler.providers.base import (
     NodeRef,
     Refusal,
     Refused,
-    below_minimum,
 )
 from rescheduler.providers.cloudpool import deletion
-from rescheduler.providers.cloudpool.client import PoolObservation, from_pool
+from rescheduler.providers.cloudpool.client import PoolObservation
 from rescheduler.providers.cloudpool.deletion import (
     Ending,
     KeepWaiting,
@@ -31,7 +27,8 @@ from rescheduler.providers.cloudpool.deletion import (
     Send,
     TerminationOrder,
 )
-from rescheduler.providers.cloudpool.messages import Machine, Membership
+from rescheduler.providers.cloudpool.messages import Machine
+from rescheduler.providers.cloudpool.ordering import PoolOrders
 from rescheduler.providers.cloudpool.pool import CloudPool
 from rescheduler.providers.deleting import delete_until_confirmed
 
@@ -56,6 +53,7 @@ class PoolRemoval:
     def __init__(self, pool: CloudPool, ending: Ending = Ending.SHRINK, *, prompt: bool = False) -> None:
         self._pool, self._clock, self._ending, self._prompt = pool, pool.clock, ending, prompt
         self._ledger = pool.ledger
+        self._orders = PoolOrders(pool, ending)
         self._began = pool.clock.now()
         settle = dt.timedelta(seconds=pool.config.settle_time)
         backoff = Backoff(dt.timedelta(seconds=pool.config.poll_interval), _LONGEST_BACKOFF)
@@ -91,7 +89,7 @@ class PoolRemoval:
     def refusals(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
         """Return what would be refused; for the minimum, the earlier nodes count as removed."""
         view = self._pool.view(deadline=deadline)
-        left = self._pool.desired_size(deadline=deadline) - self._unsettled(view, ())
+        left = self._pool.desired_size(deadline=deadline) - self._orders.unsettled(view)
         refused: dict[str, Refused] = {}
         for node, target in self._targets(view, nodes):
             if isinstance(target, Refused):
@@ -104,12 +102,12 @@ class PoolRemoval:
                 continue
             if machine is None:
                 refused[node.name] = Refused(Refusal.NOT_IN_GROUP, deletion.NO_MACHINE)
-            elif refusal := deletion.protection(machine, self._ending) or self._below_minimum(
-                left - self._costs(machine)
+            elif refusal := deletion.protection(machine, self._ending) or self._orders.below_minimum(
+                left - self._orders.cost(machine)
             ):
                 refused[node.name] = refusal
             else:
-                left -= self._costs(machine)
+                left -= self._orders.cost(machine)
         return refused
 
     def ordered(self, node: NodeRef) -> bool:
@@ -173,7 +171,7 @@ class PoolRemoval:
         if isinstance(verdict, KeepWaiting):
             return None
         if isinstance(verdict, Send) and target.machine is not None:
-            return self._order(node, target.machine, target.order, view, deadline)
+            return self._orders.order(node, target.machine, target.order, view, deadline)
         if isinstance(verdict, Failed) and target.machine is not None:
             self._ledger.forget(target.machine.id)
         if isinstance(verdict, Deleted | AlreadyGone):
@@ -189,107 +187,6 @@ class PoolRemoval:
         except errors.ReschedulerError as error:
             return replace(outcome, unshrunk=f"unknown whether the pool lowered its desired size: {error}")
         return replace(outcome, unshrunk=deletion.unshrunk(order, desired))
-
-    def _order(
-        self, node: NodeRef, machine: Machine, judged: TerminationOrder | None, view: PoolObservation, deadline: float
-    ) -> DeleteOutcome | None:
-        try:
-            with self._pool.changing(deadline=deadline):
-                current = self._ledger.order(machine.id)
-                if current is not None and current != judged:
-                    return None  # another thread gave an order meanwhile; decide again after the next look
-                return self._order_alone(node, machine, judged, view, deadline)
-        except DeadlineExceeded as error:
-            return Failed(str(error), retryable=True)
-
-    def _order_alone(
-        self, node: NodeRef, machine: Machine, last: TerminationOrder | None, view: PoolObservation, deadline: float
-    ) -> DeleteOutcome | None:
-        order = (
-            replace(last, attempts=last.attempts + 1, ours=True)
-            if last
-            else TerminationOrder(self._clock.now(), OrderResult.UNSENT)
-        )
-        try:
-            desired = self._pool.desired_size(deadline=deadline)
-        except errors.ReschedulerError as error:
-            unsent = replace(order, at=self._clock.now(), answer=OrderResult.UNSENT, words=str(error))
-            self._ledger.record(machine.id, unsent, node)
-            return None
-        decrement = bool(self._costs(machine)) and desired > 0 and deletion.lowers(machine, last, desired)
-        left = desired - decrement - self._unsettled(view, {machine.id})
-        if decrement and (refusal := self._below_minimum(left)):
-            return refusal
-        order = replace(
-            order,
-            at=self._clock.now(),
-            answer=OrderResult.PENDING,
-            desired=desired if order.desired is None else order.desired,
-            lowering=order.lowering or decrement,
-        )
-        self._ledger.record(machine.id, order, node)
-        answer, words, outcome = self._send(machine.id, decrement=decrement, deadline=deadline)
-        lowered = order.lowered or (decrement and self._is_lowered(answer, desired, deadline))
-        lowering = order.lowering if answer is not OrderResult.UNSENT else last is not None and last.lowering
-        ended = replace(order, at=self._clock.now(), answer=answer, words=words, lowering=lowering, lowered=lowered)
-        self._ledger.record(machine.id, ended, node)
-        return outcome
-
-    def _is_lowered(self, answer: OrderResult, before: int, deadline: float) -> bool:
-        """Whether a completed order lowered the desired size, which was *before*.
-
-        If the order succeeded and the size cannot be read, assume that it did.
-        """
-        if answer not in {OrderResult.DONE, OrderResult.FAULT}:
-            return False
-        try:
-            return self._pool.desired_size(deadline=deadline) < before
-        except errors.ReschedulerError:
-            return answer is OrderResult.DONE
-
-    def _send(self, machine: str, *, decrement: bool, deadline: float) -> tuple[OrderResult, str, Failed | None]:
-        """Give the order; return its result, the error text, and the outcome if repeating it cannot help."""
-        try:
-            if self._ending is Ending.DISPOSE:
-                self._dispose(machine, deadline)
-            else:
-                self._pool.client.terminate(machine, decrement=decrement, deadline=deadline)
-        except Missing as error:
-            return OrderResult.MISSING, str(error), None
-        except ServerFault as error:
-            return (OrderResult.FAULT if from_pool(error) else OrderResult.NONE), str(error), None
-        except (Unsent, RateLimited, DeadlineExceeded) as error:
-            return OrderResult.UNSENT, str(error), None
-        except (errors.Permanent, AuthError) as error:
-            failed = Failed(str(error), retryable=isinstance(error, AuthError))
-            return OrderResult.UNSENT, str(error), failed
-        except errors.ReschedulerError as error:
-            return OrderResult.NONE, str(error), None
-        return OrderResult.DONE, "", None
-
-    def _dispose(self, machine: str, deadline: float) -> None:
-        """Make a machine disposable. The termination only speeds up the pool's own, so its failure is ignored."""
-        client = self._pool.client
-        client.set_membership(machine, Membership(active=False, evictable=True), deadline=deadline)
-        with contextlib.suppress(errors.ReschedulerError):
-            client.terminate(machine, decrement=False, deadline=deadline)
-
-    def _costs(self, machine: Machine) -> int:
-        """Return by how much removing the machine should lower the desired size (0 or 1)."""
-        return int(self._ending is Ending.SHRINK and machine.active)
-
-    def _below_minimum(self, left: int) -> Refused | None:
-        return below_minimum(self._pool.group.id, self._pool.group.min_size, left)
-
-    def _unsettled(self, view: PoolObservation, without: Sequence[str] | set[str]) -> int:
-        """Count the other orders that may still lower the desired size."""
-        orders = self._ledger.orders()
-        open_ = {OrderResult.NONE, OrderResult.PENDING}
-        return sum(
-            machine.active and machine.id not in without and orders[machine.id].answer in open_
-            for machine in view.machines
-            if machine.id in orders
-        )
 
     def _give_up(
         self, view: PoolObservation | None, nodes: Sequence[NodeRef], trouble: str

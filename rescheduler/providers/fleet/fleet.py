@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from rescheduler.clock import Clock
-from rescheduler.net.http import Missing
+from rescheduler.net.http_errors import Missing
 from rescheduler.providers.base import AboveMaximum, BelowMinimum, Instance, InstanceState, NodeGroup, UnknownGroup
 from rescheduler.providers.fleet.ledger import FleetLedger, FleetOrder
 from rescheduler.providers.fleet.machine import MachineSystem, PollIntervals, SystemMachine, SystemView

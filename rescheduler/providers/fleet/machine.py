@@ -60,7 +60,7 @@ class PollIntervals:
 
 
 class MachineSystem(Protocol):
-    """A system's API. Verbs raise the errors of `backends.base` and `net.http`."""
+    """A system's API. Verbs raise the errors of `providers.base` and `net.http_errors`."""
 
     name: str
     going_is_enough: bool  #: a machine that is being deleted never returns

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rescheduler import errors
 from rescheduler.backoff import Backoff
 from rescheduler.errors import AuthError, DeadlineExceeded, RateLimited
-from rescheduler.net.http import Missing, RequestRejected, ServerFault, Unsent
+from rescheduler.net.http_errors import Missing, RequestRejected, ServerFault, Unsent
 from rescheduler.providers.base import (
     ON_CONTROL_PLANE,
     Accepted,

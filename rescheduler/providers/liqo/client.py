@@ -12,7 +12,8 @@ import msgspec
 from rescheduler import decoding
 from rescheduler.clock import Clock
 from rescheduler.net.config_files import Endpoint
-from rescheduler.net.http import UNREADABLE, BadAnswer, HttpResponse, JsonClient, Missing
+from rescheduler.net.http import JsonClient
+from rescheduler.net.http_errors import UNREADABLE, BadAnswer, HttpResponse, Missing
 from rescheduler.providers.base import (
     InstanceError,
     InstanceState,
@@ -37,7 +38,7 @@ _STATES: Final = {1: InstanceState.RUNNING, 2: InstanceState.CREATING, 3: Instan
 
 
 class NodeManager(Protocol):
-    """A node manager of either generation. Verbs raise the errors of `backends.base` and `net.http`."""
+    """A node manager of either generation. Verbs raise the errors of `providers.base` and `net.http_errors`."""
 
     def look(self, *, deadline: float) -> SystemView: ...
 

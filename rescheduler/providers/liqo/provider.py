@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rescheduler.clock import Clock
 from rescheduler.net.credentials import keys_as
-from rescheduler.net.http import Missing
+from rescheduler.net.http_errors import Missing
 from rescheduler.providers.base import CloudProvider, NodeGroup, NodeRef, NodeTemplate, Refused
 from rescheduler.providers.fleet.machine import PollIntervals, SystemMachine, SystemView
 from rescheduler.providers.fleet.provider import FleetProvider

@@ -5,13 +5,14 @@ from pathlib import Path
 
 from rescheduler import decoding
 from rescheduler.clock import Clock
-from rescheduler.net.http import UNREADABLE, JsonClient, Missing
+from rescheduler.net.http import JsonClient
+from rescheduler.net.http_errors import UNREADABLE, Missing
 from rescheduler.providers.stackpoint.config import StackpointSettings
 from rescheduler.providers.stackpoint.messages import ClusterNode, Eligible, NodeAdd, NodePool, words
 
 
 class StackpointClient:
-    """A client of the API. Deadlines are on the clock's `monotonic`; errors are those of `net.http`."""
+    """A client of the API. Deadlines are on the clock's `monotonic`; errors are those of `net.http_errors`."""
 
     def __init__(self, config: StackpointSettings, clock: Clock) -> None:
         self._root = f"/orgs/{config.organization}/clusters/{config.cluster}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from rescheduler import decoding
-from rescheduler.net.http import UNREADABLE
+from rescheduler.net.http_errors import UNREADABLE
 from rescheduler.providers.base import InstanceError, InstanceState, Refusal, Refused
 from rescheduler.providers.fleet.machine import SystemMachine
 

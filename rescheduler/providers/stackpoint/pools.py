@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rescheduler import decoding
 from rescheduler.net import files
-from rescheduler.net.http import UNREADABLE
+from rescheduler.net.http_errors import UNREADABLE
 from rescheduler.providers.base import NodeGroup, NodeTemplate, NotSupported
 from rescheduler.providers.stackpoint import sizes
 from rescheduler.providers.stackpoint.config import PREFIX, Spec

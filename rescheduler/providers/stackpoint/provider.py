@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rescheduler.clock import Clock
-from rescheduler.net.http import Missing, RequestRejected
+from rescheduler.net.http_errors import Missing, RequestRejected
 from rescheduler.providers.base import (
     CloudProvider,
     GroupFlags,

@@ -31,3 +31,13 @@ def running() -> Iterator[Threads]:
         for wait in (False, True):  # first drop all queued requests, then wait for those in progress
             for pool in (others, evictions):
                 pool.shutdown(wait=wait, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def querying() -> Iterator[Executor]:
+    """Run a thread for queries whose results nothing waits for. At the end of the block, a query is not awaited."""
+    pool = ThreadPoolExecutor(1, "query")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

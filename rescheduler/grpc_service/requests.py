@@ -1,0 +1,49 @@
+"""Read the parts of requests. Raises UsageError for invalid ones."""
+
+from decimal import Decimal
+
+from google.protobuf.message import DecodeError, Message
+
+from predicates import requests
+from predicates.objects import PodObject
+from rescheduler import errors
+from rescheduler.kube import schema
+from rescheduler.kube.proto_structs import reader
+from rescheduler.providers.externalgrpc import codec, wire
+
+_read_pod = reader(PodObject, schema.Pod)
+
+
+def need(message: Message, name: str) -> None:
+    """Check that *message* has the field *name*."""
+    if not message.HasField(name):
+        raise errors.UsageError(f"{name}: missing")
+
+
+def times(request: wire.PricingNodePriceRequest | wire.PricingPodPriceRequest) -> tuple[codec.Moment, codec.Moment]:
+    """Return the start and the end of the time for which a price is requested."""
+    try:
+        start = codec.moment(request, "startTimestamp", "startTime")
+        end = codec.moment(request, "endTimestamp", "endTime")
+    except ValueError as error:
+        raise errors.UsageError(str(error)) from error
+    if start is None or end is None:
+        raise errors.UsageError("start and end: expected both")
+    return start, end
+
+
+def pod_requests(pod: bytes) -> dict[str, Decimal]:
+    """Return a pod's requests in cores, bytes and units."""
+    if not pod:
+        raise errors.UsageError("pod: missing")
+    try:
+        amounts = requests.requests(_read_pod(schema.Pod.FromString(pod)).spec)
+    except (DecodeError, ValueError, OverflowError, TypeError) as error:  # TypeError: a required part is missing
+        raise errors.UsageError(f"pod: expected a core/v1 Pod in protobuf: {error}") from error
+    return {name: Decimal(amount) / 1000 if name == "cpu" else Decimal(amount) for name, amount in amounts}
+
+
+def until_1_28(defaults: wire.NodeGroupAutoscalingOptions) -> bool:
+    """Tell whether the defaults are those of a release up to 1.28, which have no provision time."""
+    provision = defaults.HasField("MaxNodeProvisionTime") or defaults.HasField("MaxNodeProvisionDuration")
+    return defaults.HasField("scaleDownUnneededTime") and not provision

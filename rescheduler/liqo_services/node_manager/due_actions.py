@@ -1,0 +1,147 @@
+"""What is due for each machine, as values. No I/O."""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rescheduler.liqo_services.node_manager.foreign_clusters import Tenancy
+from rescheduler.liqo_services.node_manager.machines import TIMED_OUT, MachineRecord, MachinesView, VirtualMachine
+from rescheduler.providers.base import InstanceState
+
+
+@dataclass(frozen=True, slots=True)
+class MachineTimeouts:
+    """The time until a machine must run, and how long a failed one is listed before it is given back."""
+
+    provision: dt.timedelta = dt.timedelta(minutes=15)
+    shown: dt.timedelta = dt.timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSlice:
+    """Create the slice of a reservation."""
+
+    record: MachineRecord
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Establish the peering that a reservation waits for."""
+
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class MarkNode:
+    """Set the provider ID and group labels of a Ready Node."""
+
+    machine: VirtualMachine
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Record a machine that is in no record because the database is new; its provision time starts now."""
+
+    machine: VirtualMachine
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Record the failure of a machine, which stays listed with its error for a while."""
+
+    machine: VirtualMachine
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """Clear the error of a machine whose denied slice was granted later."""
+
+    record: MachineRecord
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """Give back a failed machine after its error was listed long enough."""
+
+    machine: VirtualMachine
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Record that a machine runs, and reset its cluster's failures."""
+
+    machine: VirtualMachine
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Record that all objects of a machine are gone."""
+
+    record: MachineRecord
+
+
+Action: TypeAlias = CreateSlice | Peer | MarkNode | Adopt | Note | Recover | GiveBack | Settle | Close
+
+
+def due(
+    view: MachinesView,
+    records: Sequence[MachineRecord],
+    peerings: Mapping[str, Tenancy],
+    now: dt.datetime,
+    patience: MachineTimeouts,
+) -> Iterator[Action]:
+    """Yield the actions that are due, according to one look."""
+    for machine in view.machines.values():
+        yield from _due(machine, peerings, now, patience)
+    for record in records:
+        if record.name not in view.machines:
+            yield Close(record)
+
+
+def _due(
+    machine: VirtualMachine, peerings: Mapping[str, Tenancy], now: dt.datetime, patience: MachineTimeouts
+) -> Iterator[Action]:
+    record = machine.record
+    if machine.state is InstanceState.DELETING:
+        return
+    if machine.unmarked:
+        yield MarkNode(machine)
+    elif machine.state is InstanceState.RUNNING:
+        if record is None or not record.ran or record.error:
+            yield Settle(machine)
+    elif record is None:
+        yield Adopt(machine)
+    elif record.failed_at is not None:
+        if machine.recovered:
+            yield Recover(record)
+        elif now >= record.failed_at + patience.shown:
+            yield GiveBack(machine)
+    else:
+        yield from _due_to_come(machine, record, peerings, late=now >= record.since + patience.provision)
+
+
+def _due_to_come(
+    machine: VirtualMachine, record: MachineRecord, peerings: Mapping[str, Tenancy], *, late: bool
+) -> Iterator[Action]:
+    if machine.error is not None:
+        yield Note(machine, machine.error.code, machine.error.message)
+    elif late:
+        yield Note(machine, TIMED_OUT, f"no Node was Ready in time: {_stuck(machine)}")
+    elif machine.slice is None:
+        tenancy = peerings.get(machine.cluster)
+        if tenancy is None:
+            yield Peer(machine.cluster)
+        elif not tenancy.obstacle:
+            yield CreateSlice(record, tenancy.namespace)
+
+
+def _stuck(machine: VirtualMachine) -> str:
+    if machine.slice is None:
+        return f"no slice could be requested of cluster {machine.cluster}"
+    if machine.virtual_node is None:
+        return f"cluster {machine.cluster} has not accepted its slice"
+    return "its Node is not Ready" if machine.node else "Liqo has created no Node for it"

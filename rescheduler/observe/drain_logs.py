@@ -1,0 +1,108 @@
+"""Log lines for the events of single nodes."""
+
+import logging
+from typing import assert_never
+
+from rescheduler.draining.events import EvictionResult
+from rescheduler.observe.events import (
+    Compared,
+    CoolingDown,
+    DrainEnded,
+    DrainStarted,
+    EvictionAnswered,
+    MachineAnswered,
+    MachineGone,
+    MachineOrdered,
+    NodeEvent,
+    RemovalPostponed,
+    RoomEnded,
+    RoomEnding,
+    RoomOrdered,
+    Swept,
+    Tainted,
+)
+from rescheduler.observe.log_lines import DETAIL, NOTICE, write
+from rescheduler.planning.outcome import Plan
+
+
+def log_node_event(event: NodeEvent) -> None:
+    """Log *event*: at every verbosity, except for taints, evictions and comparisons."""
+    match event:
+        case DrainStarted(node, Plan(placements=placements)):
+            moves = ", ".join(f"{placement.pod} to {placement.node}" for placement in placements)
+            write(NOTICE, f"draining, {len(placements)} pods move: {moves or 'none'}", node=node)
+        case DrainStarted(node):
+            write(NOTICE, "resuming the drain", node=node)
+        case Tainted(node):
+            write(logging.INFO, "tainted, it accepts no more pods", node=node)
+        case EvictionAnswered():
+            _eviction(event)
+        case MachineOrdered() | MachineAnswered() | MachineGone() | RemovalPostponed():
+            _machine(event)
+        case DrainEnded():
+            _drain_ended(event)
+        case Compared(node, outcomes):
+            counts = ", ".join(f"{pods} {outcome}" for outcome, pods in sorted(outcomes.items()) if pods)
+            write(logging.INFO, f"replacement pods compared with the forecast: {counts}", node=node)
+        case CoolingDown() | Swept() | RoomOrdered() | RoomEnded():
+            _after(event)
+        case _:
+            assert_never(event)
+
+
+def _after(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
+    match event:
+        case CoolingDown(node, until, failures):
+            text = f"no new attempt before {until:%Y-%m-%dT%H:%M:%SZ} after {failures} consecutive failed drains"
+            write(NOTICE, text, node=node, reason="cooling-down")
+        case Swept(node, holder, done):
+            write(NOTICE, f"found marks of a drain by {holder or 'an unknown holder'}: {done}", node=node, reason=done)
+        case RoomOrdered(node, pods, nodes, template, worth, until, group):
+            text = f"created placeholders for {pods} pods: expecting {nodes} new spot nodes like {template}"
+            if group:
+                text = f"asked the provider for {nodes} spot nodes like {template} in group {group} for {pods} pods"
+            end = "are not Ready" if group else "do not run"
+            write(
+                NOTICE, f"{text}; it {worth}; they are removed if they {end} by {until:%Y-%m-%dT%H:%M:%SZ}", node=node
+            )
+        case RoomEnded(node, ending, detail):
+            level = NOTICE if ending in (RoomEnding.FILLED, RoomEnding.WITHDRAWN) else logging.WARNING
+            write(level, f"the order of spot room has ended{detail and f': {detail}'}", node=node, reason=ending)
+
+
+def _machine(event: MachineOrdered | MachineAnswered | MachineGone | RemovalPostponed) -> None:
+    match event:
+        case RemovalPostponed(node, failure):
+            text = f"machine termination may have been requested before; not requested again for now: {failure.detail}"
+            write(logging.WARNING, text, node=node, reason=failure.why)
+        case MachineGone(node):
+            write(NOTICE, "its machine is terminating or gone, the Node was deleted", node=node)
+        case MachineOrdered(node, provider, group):
+            write(NOTICE, f"empty: requested termination of the machine in group {group} from {provider}", node=node)
+        case MachineAnswered(node, provider, outcome, detail):
+            write(NOTICE, f"{provider}: {outcome}{f': {detail}' if detail else ''}", node=node)
+
+
+def _eviction(event: EvictionAnswered) -> None:
+    level = logging.WARNING if event.result is EvictionResult.FAILED else DETAIL
+    detail = f": {event.detail}" if event.detail else ""
+    write(level, f"eviction {event.result}{detail}", node=event.node, pod=event.pod, reason=event.result)
+
+
+def _drain_ended(event: DrainEnded) -> None:
+    after = f"after {event.seconds:.1f} s"
+    if event.failure is not None:
+        taint = "the taint is still set" if event.tainted else "the taint was removed"
+        text = f"drain failed {after}, {taint}: {event.failure.detail}"
+        pod = event.failure.pods[0] if event.failure.pods else None
+        write(logging.WARNING, text, node=event.node, pod=pod, reason=event.failure.why)
+    elif event.handed_over:
+        write(NOTICE, f"drained {after}; machine termination requested, not yet confirmed", node=event.node)
+    elif event.unshrunk:
+        text = f"drained {after}, {len(event.evicted)} pods moved; a new machine will replace it: {event.unshrunk}"
+        write(logging.WARNING, text, node=event.node)
+    else:
+        end = event.removed_by or (
+            "its machine is terminating or gone, the Node was deleted" if event.removed else "it accepts pods again"
+        )
+        write(NOTICE, f"drained {after}, {len(event.evicted)} pods moved; {end}", node=event.node)

@@ -1,0 +1,151 @@
+"""Read and check the proxy's configuration file.
+
+Keys match in any case, as in kubeaware-cloudpool-proxy; unknown keys are errors. `null` and duplicate keys have Go's
+semantics. Relative paths are resolved against the working directory.
+"""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rescheduler.errors import ConfigError
+from rescheduler.net import files
+from rescheduler.net.config_files import INT32, plain_http
+from rescheduler.proxy.config import GoDuration, ProxyFile
+
+log = logging.getLogger(__name__)
+
+
+def read(path: Path) -> ProxyFile:
+    """Read and validate the file; ConfigError is one line with the file and the key."""
+    where = f"configuration {files.printable(path)}"
+    try:
+        document = json.loads(files.read_text(path), object_pairs_hook=_Pairs)
+    except OSError as error:
+        raise ConfigError(f"{where}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: not JSON: {error}") from error
+    try:
+        file = msgspec.convert(_recased(document, ProxyFile, where), ProxyFile, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    _check(file, where)
+    completed: ProxyFile = _with_defaults(file)
+    return completed
+
+
+def _check(file: ProxyFile, where: str) -> None:
+    """Check the file in the original's order; report the first problem."""
+    api, auth, backend = file.api_server, file.api_server.auth, file.backend
+    certificates = not (auth.kube_config_path or auth.in_cluster or auth.token_path)
+    complaints = {
+        "apiServer.url: missing": not (api.url or auth.in_cluster or auth.kube_config_path),
+        "apiServer.url: expected http(s)://host[:port]": bool(api.url) and not plain_http(api.url),
+        "apiServer.auth.clientCertPath: missing": certificates and not auth.client_cert_path,
+        "apiServer.auth.clientKeyPath: missing": certificates and not auth.client_key_path,
+        "apiServer.auth.caCertPath: missing": certificates and not auth.ca_cert_path,
+        "backend.url: missing": not file.backend_url,
+        "backend.url and backend.cloudPoolUrl: expected one of them": bool(backend.url and backend.cloud_pool_url),
+        "backend.url: expected http(s)://host[:port][/path]": not plain_http(file.backend_url),
+        "backend.url: expected without user, together with backend.auth": bool(file.url_user)
+        and bool(backend.auth.username or backend.auth.token_path),
+        "backend.url: expected a user name without a colon": ":" in file.url_user,
+        "backend.auth.passwordPath: expected with username": bool(backend.auth.username)
+        != bool(backend.auth.password_path),
+        "backend.auth.tokenPath: expected without username": bool(backend.auth.username and backend.auth.token_path),
+        f"minSize: expected 0 to {INT32}": not 0 <= file.min_size <= INT32,
+    }
+    for complaint, holds in complaints.items():
+        if holds:
+            raise ConfigError(f"{where}: {complaint}")
+
+
+def check_files(file: ProxyFile, path: Path) -> None:
+    """Check that every file named and needed by *file*, read from *path*, is readable; ConfigError names the key.
+
+    The contents are checked when they are used.
+    """
+    tls, api, backend = file.server.tls, file.api_server.auth, file.backend.auth
+    unused = bool(api.kube_config_path or api.in_cluster)
+    named: dict[str, str | None] = {
+        "server.tls.certPath": tls.cert_path if tls else None,
+        "server.tls.keyPath": tls.key_path if tls else None,
+        "server.tls.clientCaPath": tls.client_ca_path if tls else None,
+        "server.bearerTokenPath": file.server.bearer_token_path,
+        "apiServer.auth.clientCertPath": None if unused else api.client_cert_path,
+        "apiServer.auth.clientKeyPath": None if unused else api.client_key_path,
+        "apiServer.auth.caCertPath": None if unused else api.ca_cert_path,
+        "apiServer.auth.tokenPath": None if unused else api.token_path,
+        "backend.auth.caCertPath": backend.ca_cert_path,
+        "backend.auth.clientCertPath": backend.client_cert_path,
+        "backend.auth.clientKeyPath": backend.client_key_path,
+        "backend.auth.passwordPath": backend.password_path,
+        "backend.auth.tokenPath": backend.token_path,
+    }
+    for key, name in named.items():
+        if not name:
+            continue
+        try:
+            files.check(name)
+        except OSError as error:
+            raise ConfigError(f"configuration {path}: {key}: {files.printable(name)}: {error.strerror}") from error
+
+
+def _with_defaults(section: Any) -> Any:
+    """Replace durations that are not positive by their defaults."""
+    changes = {}
+    for field in msgspec.structs.fields(section):
+        value = getattr(section, field.name)
+        if isinstance(value, msgspec.Struct):
+            changes[field.name] = _with_defaults(value)
+        elif isinstance(value, GoDuration) and value <= 0:
+            changes[field.name] = field.default
+    return msgspec.structs.replace(section, **changes)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object with its duplicate keys."""
+
+
+def _recased(document: Any, shape: Any, where: str) -> Any:
+    """Return *document* with keys spelled as in the struct *shape*; unknown keys are kept.
+
+    As in Go, the last of duplicate keys counts, objects are merged, and `null` leaves a field unchanged. A duration
+    must not be null.
+    """
+    if not isinstance(document, _Pairs):
+        return document
+    fields = {field.encode_name.lower(): field for field in msgspec.structs.fields(shape)} if shape else {}
+    merged: dict[str, Any] = {}
+    for key, value in document:
+        field = fields.get(key.lower())
+        if field is None:
+            merged[key] = _recased(value, None, where)
+            continue
+        name = field.encode_name
+        if value is None and field.type is not GoDuration:
+            continue
+        if name in merged:
+            log.warning("%s: the key %r is there more than once; the last value counts", where, name)
+        read = _recased(value, _struct_of(field.type), where)
+        before = merged.get(name)
+        merged[name] = {**before, **read} if isinstance(before, dict) and isinstance(read, dict) else read
+    return merged
+
+
+def _struct_of(annotation: Any) -> Any:
+    structs = [option for option in getattr(annotation, "__args__", (annotation,)) if _is_struct(option)]
+    return structs[0] if structs else None
+
+
+def _is_struct(shape: Any) -> bool:
+    return isinstance(shape, type) and issubclass(shape, msgspec.Struct)
+
+
+def _decode(shape: type, value: object) -> object:
+    if shape is GoDuration:
+        return GoDuration.parse(value)
+    raise NotImplementedError(f"no decoder for {shape}")

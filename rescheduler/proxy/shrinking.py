@@ -1,0 +1,106 @@
+"""Lower the size of a pool: choose machines, drain their nodes, and make the pool's desired size consistent."""
+
+import datetime as dt
+import threading
+from collections.abc import Iterable, Iterator
+
+from rescheduler import errors
+from rescheduler.planning.outcome import Rejected
+from rescheduler.providers.cloudpool.client import PoolObservation
+from rescheduler.providers.cloudpool.pool import CloudPool
+from rescheduler.proxy.answers import UpdateFailed
+from rescheduler.proxy.pool import Members, members
+from rescheduler.proxy.removal import NodeOperations, RemovalProgress, VictimOutcome, Ways
+
+
+class PoolShrinking:
+    """Removals of machines that the proxy chooses. Once *stop* is set, the pool is no longer awaited."""
+
+    def __init__(self, pool: CloudPool, nodes: NodeOperations, ways: Ways, stop: threading.Event) -> None:
+        self._pool, self._nodes, self._ways, self._stop = pool, nodes, ways, stop
+
+    def shrink(self, members: Members, excess: int, deadline: float) -> RemovalProgress:
+        """Remove *excess* machines: count earlier orders, then those without a Node, then drain victims in order.
+
+        Victims that could not be drained are not reported if others were removed instead.
+        """
+        removal = RemovalProgress()
+        leaving = sorted(self._nodes.leaving() & members.nodes.keys())
+        for node in leaving:
+            removal.going(node)
+        wanted = max(0, excess - len(leaving))
+        removal.cancel(members.nodeless[:wanted], self._ways.shrink.provider, deadline)
+        self._drain_some(members, set(leaving), max(0, wanted - len(members.nodeless)), removal, deadline)
+        if removal.gone == excess:
+            removal.replaced()
+        return removal
+
+    def _drain_some(
+        self, members: Members, tried: set[str], wanted: int, removal: RemovalProgress, deadline: float
+    ) -> None:
+        """Drain *wanted* nodes; for each drain that fails try another node, each node once."""
+        while wanted:
+            if owed := self._nodes.owed():
+                removal.failed(503, owed)
+                return
+            choice = self._nodes.choose(sorted(members.nodes.keys() - tried), wanted)
+            outcomes = removal.drain_all(
+                choice.plans, self._nodes, self._ways.shrink, lambda: self._pool.clock.monotonic() >= deadline
+            )
+            short = len(choice.plans) < wanted
+            wanted -= outcomes.count(VictimOutcome.GOES)
+            tried |= {plan.node for plan in choice.plans}
+            if VictimOutcome.BROKEN not in outcomes and VictimOutcome.STAYS in outcomes:
+                continue
+            if short:
+                for why in (*rejection_texts(choice.rejected), *members.reasons):
+                    removal.failed(500, why)
+            return
+
+    def settle(self, wanted: int, words: str, removal: RemovalProgress, deadline: float) -> None:
+        """Ensure that the pool wants *wanted* machines, which is never less than the number of undrained ones.
+
+        A pool that wants more did not lower its size with a termination, and launches another machine. If its size
+        were set, it would choose its own victim; so that machine is awaited and removed like any other. While orders
+        may still take effect, nothing is done. *words* are the pool's errors about the terminations.
+        """
+        try:
+            size = self._pool.desired_size(deadline=deadline)
+            if size < wanted:
+                self._pool.client.set_size(wanted, deadline=deadline)
+            elif size > wanted and not removal.ordered:
+                self._take_replacements(wanted, words, removal, deadline)
+        except errors.ReschedulerError as error:
+            removal.failed(502, f"unknown whether the pool wants {wanted} machines: {error}")
+
+    def _take_replacements(self, wanted: int, words: str, removal: RemovalProgress, deadline: float) -> None:
+        """Remove machines until the pool wants *wanted*; if it does not show them in time, its size stays."""
+        began, more = self._pool.clock.now(), RemovalProgress()
+        try:
+            view, size = self._pool.caught_up(began, deadline=deadline, stop=self._stop)
+            if view.active > wanted:
+                more = self.shrink(self.members(view), view.active - wanted, deadline)
+                size = self._pool.desired_size(deadline=deadline)
+        except (errors.ReschedulerError, UpdateFailed) as error:
+            more.failed(502, str(error))
+            size = self._pool.desired_size(deadline=deadline)
+        if size > wanted:
+            why = "; ".join(failure for failure in (words, *more.failures) if failure)
+            removal.failed(502, f"the pool's desired size is still {size}, not {wanted}: {why}")
+
+    def lost(self, since: dt.datetime | None = None, of: str = "") -> Iterator[str]:
+        """Yield the pool's errors about terminations that did not lower its size."""
+        for machine, order in self._pool.ledger.orders().items():
+            if order.lost and (since is None or order.at >= since) and of in {"", machine}:
+                yield f"machine {machine}: {order.words or 'another client set the size meanwhile'}"
+
+    def members(self, view: PoolObservation) -> Members:
+        """Return the machines of the pool with their Nodes. Raises UpdateFailed if the cluster is unreadable."""
+        if unfit := self._nodes.unfit():
+            raise UpdateFailed(503, unfit)
+        return members(view.machines, view.index, self._nodes.refs())
+
+
+def rejection_texts(rejected: Iterable[Rejected]) -> list[str]:
+    """Return a line for each blocker of *rejected* nodes."""
+    return [f"node {rejection.node}: {blocker.text}" for rejection in rejected for blocker in rejection.blockers]

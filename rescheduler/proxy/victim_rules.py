@@ -1,0 +1,79 @@
+"""The rules for pods and nodes of a removal, as in kubeaware-cloudpool-proxy, on top of the daemon's rules."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from predicates.objects import Node, Pod
+from predicates.snapshot import Snapshot
+from rescheduler.planning.candidates import CONTROL_PLANE, node_blockers
+from rescheduler.planning.drainability import SAFE_LOCAL_VOLUMES, SAFE_TO_EVICT, Context, Fate, belongs_to_node, fate
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.policy import Circumstances, Policy
+
+#: Pod opt-outs apply as in the daemon; local storage and kube-system have rules of their own here. Pods of other
+#: schedulers may be evicted, because the proxy has no option to allow it.
+POLICY: Final = Policy(skip_nodes_with_local_storage=False, skip_nodes_with_system_pods=False, scheduler_names=())
+_SYSTEM: Final = "kube-system"
+#: The daemon's node rules that apply here. :mod:`rescheduler.proxy.victims` checks control plane and readiness.
+_OF_NODES: Final = frozenset(
+    {
+        Reason.SCALE_DOWN_DISABLED,
+        Reason.DO_NOT_DISRUPT_NODE,
+        Reason.NODE_DELETING,
+        Reason.BEING_DRAINED,
+        Reason.HOSTS_LEADER,
+        Reason.OTHER_INSTALLATION,
+    }
+)
+
+
+def pod_fate(pod: Pod, context: Context) -> Fate | Blocker:
+    """Return what becomes of *pod* when its node is removed, or what blocks the removal."""
+    if stays(pod):
+        return Fate.STAYS
+    opinion = _local_storage(pod) or fate(pod, context)
+    if isinstance(opinion, Blocker) and opinion.reason is Reason.NO_CONTROLLER:
+        # The rule's detail names a flag that only the daemon has.
+        return replace(opinion, detail=f'no controller would recreate it; {SAFE_TO_EVICT}: "true" allows eviction')
+    return opinion
+
+
+def stays(pod: Pod) -> bool:
+    """Whether it belongs to the node or to the system, so that it neither moves nor blocks."""
+    return pod.namespace == _SYSTEM or belongs_to_node(pod)
+
+
+def _local_storage(pod: Pod) -> Blocker | None:
+    """Block hostPath and emptyDir volumes of any medium, unless an annotation allows their loss."""
+    if pod.deletion_timestamp is not None or pod.annotations.get(SAFE_TO_EVICT) == "true":
+        return None
+    allowed = pod.annotations.get(SAFE_LOCAL_VOLUMES, "").split(",")
+    local = [
+        volume.name
+        for volume in pod.cls.spec.volumes
+        if (volume.host_path is not None or volume.empty_dir is not None) and volume.name not in allowed
+    ]
+    if not local:
+        return None
+    detail = f"local storage {', '.join(local)} would be lost; {SAFE_LOCAL_VOLUMES} allows eviction"
+    return Blocker(Reason.LOCAL_STORAGE, detail, pod.key)
+
+
+def control_plane_nodes(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the names of control-plane nodes, recognized by label or by an API server pod."""
+    for node in snapshot.nodes:
+        if any(label in node.metadata.labels for label in CONTROL_PLANE):
+            yield node.name
+            continue
+        for pod in snapshot.pods_on[node.name].values():
+            labelled = pod.cls.labels.get("component") == "kube-apiserver"
+            if pod.namespace == _SYSTEM and (labelled or pod.name == f"kube-apiserver-{node.name}"):
+                yield node.name
+                break
+
+
+def removal_blockers(node: Node, circumstances: Circumstances) -> Iterator[Blocker]:
+    """Yield what blocks the removal of *node*, apart from the control plane, readiness and pods."""
+    blockers = node_blockers(node, POLICY, circumstances)
+    return (blocker for blocker in blockers if blocker.reason in _OF_NODES)

@@ -1,0 +1,120 @@
+"""The phases of a measurement: start, nothing changes, events, drain."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from rescheduler.settings import PROTOBUF
+from tests.scale.figures import ScaleFigures
+from tests.scale.measured import UnreadData, percentile
+from tests.scale.server import ApiServer, StandIn, eventually
+from tests.scale.subjects import SUBJECTS, Subject, daemon
+
+#: Flags of the run that drains a node: no provider, nothing that waits for a person.
+_DRAINING: Final = (
+    "--once",
+    "--node-drain-delay=0",
+    "--max-graceful-termination=5s",
+    "--leader-elect=false",
+    "--namespace=team-0",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """The durations of the phases in seconds, and the rate of the events per second."""
+
+    settle: int = 30  #: after ready, until the first rounds are over
+    idle: int = 60
+    events: int = 30
+    rate: int = 100
+
+
+def measure(name: str, server: ApiServer, folder: Path, nodes: int, pods: int, phases: Phases) -> ScaleFigures:
+    """Start the program *name* of SUBJECTS, take it through all phases, and end it."""
+    began = time.monotonic()  # noqa: TID251 - measured time
+    with SUBJECTS[name](server.kubeconfig, folder) as subject:
+        process = subject.process
+        eventually(subject.ready, process)
+        ready_seconds, ready_cpu = time.monotonic() - began, process.cpu  # noqa: TID251
+        _wait(subject, phases.settle)
+        start = subject.durations()
+        idle = _cpu_of(subject, lambda: _wait(subject, phases.idle)) / phases.idle
+        quiet = subject.durations()
+        with UnreadData(process, server.port) as unread:
+            status = _per_event(subject, server, "status", phases)
+            turnover = _per_event(subject, server, "turnover", phases)
+        busy = subject.durations()
+        plans = busy.rounds > 0
+        return ScaleFigures(
+            subject=name,
+            server=server.name,
+            nodes=nodes,
+            pods=pods,
+            ready_seconds=ready_seconds,
+            ready_cpu=ready_cpu,
+            resident=process.resident,
+            peak=process.peak,
+            idle=100 * idle,
+            per_status_event=1000 * status,
+            per_turnover_event=1000 * turnover,
+            round_idle=quiet.mean_since(start) if plans else None,
+            round_busy=busy.mean_since(quiet) if plans else None,
+            picture_age=percentile(unread.seconds, 0.99) + busy.planning_p99_since(quiet) if plans else None,
+        )
+
+
+def _wait(subject: Subject, seconds: float) -> None:
+    end = time.monotonic() + seconds  # noqa: TID251 - measured time
+    while (left := end - time.monotonic()) > 0:  # noqa: TID251
+        subject.process.check()
+        time.sleep(min(left, 1.0))  # noqa: TID251
+
+
+def _cpu_of(subject: Subject, act: Callable[[], object]) -> float:
+    """Return the CPU seconds of the subject while *act* runs."""
+    before = subject.process.cpu
+    act()
+    return subject.process.cpu - before
+
+
+def _per_event(subject: Subject, server: ApiServer, kind: str, phases: Phases) -> float:
+    """Return the CPU seconds per event, with all that the subject does in that time."""
+    events = 0
+
+    def act() -> None:
+        nonlocal events
+        events = server.churn(kind, phases.rate, phases.events)
+
+    return _cpu_of(subject, act) / events
+
+
+def with_eviction(figures: ScaleFigures, server: StandIn, folder: Path) -> ScaleFigures:
+    """Drain a node, and add the seconds from its mark to its last eviction. The cluster is changed by that."""
+    with contextlib.ExitStack() as parts:
+        subject = parts.enter_context(daemon(server.kubeconfig, folder, PROTOBUF, *_DRAINING))
+        eventually(lambda: _mark(server) and _evictions(server) and not _evicting(server), subject.process)
+    return replace(figures, eviction=(_at(_evictions(server)[-1]) - _at(_mark(server)[0])).total_seconds())
+
+
+def _mark(server: StandIn) -> list[dict[str, Any]]:
+    """Return the writes to nodes."""
+    return [call for call in server.calls() if call["verb"] == "PATCH" and "/nodes/" in call["path"]]
+
+
+def _evictions(server: StandIn) -> list[dict[str, Any]]:
+    """Return the evictions that were not dry runs."""
+    return [call for call in server.calls() if call["path"].endswith("/eviction") and "dryRun" not in call["query"]]
+
+
+def _evicting(server: StandIn) -> bool:
+    """Return whether the last write to a node is its mark: the drain has not ended."""
+    return _at(_evictions(server)[-1]) > _at(_mark(server)[-1])
+
+
+def _at(call: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(call["at"])
