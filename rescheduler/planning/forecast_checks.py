@@ -51,6 +51,10 @@ class ForecastChecks:
             self._rejections[plan.node] = verdict
         return verdict
 
+    def knows(self, node: str) -> bool:
+        """Return whether a rejection of *node* by an earlier round is kept."""
+        return node in self._rejections
+
     def end_round(self, effort: Effort) -> None:
         """Forget the rejections if all plans of the round have a forecast."""
         if not effort.exhausted:

@@ -1,7 +1,7 @@
 """The inputs that the verdicts on all nodes share, while neither the snapshot nor the circumstances change."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.candidates import Groups, groups
 from rescheduler.planning.drainability import Context
 from rescheduler.planning.forecast import Forecaster
+from rescheduler.planning.ground import Ground
 from rescheduler.planning.minimum import Minimum, minimum
 from rescheduler.planning.outcome import Blocker, Planning, Verdict
 from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes
@@ -26,6 +27,8 @@ from rescheduler.planning.unreadable import UnreadableObjects
 class PlanningRound:
     """The inputs that all candidates of one round share."""
 
+    ground: Ground
+    changes: int  #: of the snapshot
     snapshot: Snapshot
     policy: Policy
     groups: Groups
@@ -55,15 +58,26 @@ class PlanningRound:
         """Return the effort allowed beyond first-fit, divided equally among *nodes*."""
         return Effort(int(self.policy.planning_timeout * QUESTIONS_PER_SECOND) // max(1, nodes))
 
+    def at(self, circumstances: Circumstances) -> "PlanningRound":
+        """Return the inputs at the time of *circumstances*. They must have the same ground."""
+        context = replace(self.context, now=circumstances.now, deadlines=circumstances.deadlines)
+        return replace(self, circumstances=circumstances, context=context)
+
+    def after_changes(self, budgets: Budgets) -> "PlanningRound":
+        """Return the inputs after changes of pods and *budgets* that do not change the ground."""
+        counted = minimum(self.snapshot, self.policy.min_on_demand_nodes, self.groups.on_demand, self.circumstances)
+        steps = Steps(self.snapshot, budgets, self.policy)
+        return replace(self, changes=self.snapshot.changes, minimum=counted, budgets=budgets, steps=steps)
+
     def planning(self, verdicts: Iterable[Verdict]) -> Planning:
         """Return *verdicts* with the numbers of nodes."""
         return Planning(tuple(verdicts), len(self.groups.on_demand), self.groups.spot_nodes)
 
 
 def new_round(
-    snapshot: Snapshot, policy: Policy, filters: Filters, budgets: Budgets, circumstances: Circumstances
+    snapshot: Snapshot, policy: Policy, filters: Filters, budgets: Budgets, ground: Ground, circumstances: Circumstances
 ) -> PlanningRound:
-    """Return the shared inputs for the current state of *snapshot*."""
+    """Return the shared inputs for the current state of *snapshot*. *ground* is that of *circumstances*."""
     left_out = UnreadableObjects(snapshot.unreadable)
     node_groups = groups(snapshot, policy, circumstances.ending | left_out.nodes)
     spot = np.zeros(len(snapshot.nodes), np.bool_)
@@ -75,11 +89,20 @@ def new_round(
         return namespace.metadata.labels if isinstance(namespace, Namespace) else {}
 
     return PlanningRound(
+        ground=ground,
+        changes=snapshot.changes,
         snapshot=snapshot,
         policy=policy,
         groups=node_groups,
         room=Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot)),
-        context=Context(policy, circumstances.now, budgets.guards, namespace_labels=namespace_labels, counts=counts),
+        context=Context(
+            policy,
+            circumstances.now,
+            budgets.guards,
+            namespace_labels=namespace_labels,
+            counts=counts,
+            deadlines=circumstances.deadlines,
+        ),
         circumstances=circumstances,
         forecaster=Forecaster(snapshot, filters, spot),
         minimum=minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances),

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from rescheduler.planning.cooldowns import Cooldown
+from rescheduler.planning.deadlines import Deadlines
 from rescheduler.planning.drain_windows import DrainWindow
 from rescheduler.planning.namespaces import ALL_NAMESPACES, NamespaceScope
 from rescheduler.planning.node_labels import NodeLabels
@@ -72,3 +73,9 @@ class Circumstances:
     vetoes: Mapping[str, tuple[Blocker, ...]] = field(default_factory=dict)
     #: Nodes without pods for which machine termination may have been requested: they need not be Ready.
     emptied: frozenset[str] = frozenset()
+    #: The instants that rules compared with *now*.
+    deadlines: Deadlines = field(default_factory=Deadlines, repr=False, compare=False)
+
+    def reached(self, instant: datetime) -> bool:
+        """Return whether *instant* has come, and note it if it has not."""
+        return self.deadlines.reached(instant, self.now)
