@@ -91,7 +91,7 @@ class Snapshot(TrialState):
         class elsewhere must be dropped when ``generation`` has changed.
         """
         used = {pod.cls for pod in self.pods.values()}
-        self._effects = {pod: effects for pod, effects in self._effects.items() if pod in used}
+        self._drop_effects(used, self.pods.values())
         self.edited_of = {pod: change for pod, change in self.edited_of.items() if pod in used}
         self._vectors.clear()
         self.generation += 1
@@ -134,7 +134,7 @@ class Snapshot(TrialState):
         edited = before is not None and _placed_alike(before, pod)
         if before is not None and not edited:
             self._drop_pod(key)
-        self._effects_of(pod.cls)
+        self._effects_of(pod.cls, pod.added_labels)
         self.pods[key] = self.pods_on[pod.node_name][key] = pod
         self.changes += 1
         row = self.nodes.row.get(pod.node_name)
@@ -157,7 +157,7 @@ class Snapshot(TrialState):
                 continue
             if pod.finished:
                 continue
-            effects = self._effects_of(pod.cls)
+            effects = self._effects_of(pod.cls, pod.added_labels)
             self.pods[key] = self.pods_on[pod.node_name][key] = pod
             if (row := self.nodes.row.get(pod.node_name)) is None:
                 continue
@@ -219,9 +219,10 @@ class Snapshot(TrialState):
 
 def _placed_alike(before: Pod, now: Pod) -> bool:
     """Return whether the pod is the same as *before* for all filters, and for the counts of its controller's pods."""
-    return (before.node_name, before.cls, before.load, before.uid, before.owner) == (
+    return (before.node_name, before.cls, before.added_labels, before.load, before.uid, before.owner) == (
         now.node_name,
         now.cls,
+        now.added_labels,
         now.load,
         now.uid,
         now.owner,

@@ -78,7 +78,10 @@ class ClusterView(WatchedNodes):
 
     def first_plan(self, *, take_empty: Callable[[str], bool]) -> Planning:
         """Return verdicts up to the first node that can be drained. *take_empty* decides about empty nodes."""
-        return self._planner.first_plan(self._circumstances(), take_empty=take_empty)
+        end = self._clock.monotonic() + self._policy.planning_timeout
+        return self._planner.first_plan(
+            self._circumstances(), take_empty=take_empty, seconds_left=lambda: end - self._clock.monotonic()
+        )
 
     def plan_each(self) -> Planning:
         """Return a verdict for each on-demand node, as if it were drained alone."""

@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from predicates.bound_labels import BOUND_LABELS, LabelPairs
 from predicates.objects import LabelSelector, Pod, PodClass, PodDisruptionBudget
 from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
@@ -50,7 +51,8 @@ class Budgets:
         for key, namespace, selector in selectors:
             rarest = min(selector.pairs, key=lambda pair: common[namespace, pair], default=None)
             self._in[namespace, rarest].append((key, selector))
-        self._of: dict[PodClass, tuple[str, ...]] = {}
+        self._select_added = any(_selects_added(selector) for _, _, selector in selectors)
+        self._of: dict[PodClass | tuple[PodClass, LabelPairs], tuple[str, ...]] = {}
 
     def renewed(self, snapshot: Snapshot) -> "Budgets":
         """Return the budgets of *snapshot*, with the same :attr:`selection` if no selector has changed.
@@ -76,18 +78,19 @@ class Budgets:
         """Return a value that changes whenever the budgets or the classes of pods in *snapshot* change."""
         return snapshot.versions["PodDisruptionBudget"], snapshot.generation
 
-    def of(self, pod: PodClass) -> tuple[str, ...]:
-        """Return the keys of the budgets that select pods of this class."""
-        if (keys := self._of.get(pod)) is None:
-            pairs: tuple[Pair | None, ...] = (None, *pod.labels.items())
+    def of(self, pod: Pod) -> tuple[str, ...]:
+        """Return the keys of the budgets that select *pod*. Pods with equal labels share the result."""
+        kind = (pod.cls, pod.added_labels) if self._select_added else pod.cls
+        if (keys := self._of.get(kind)) is None:
+            labels = {**pod.cls.labels, **dict(pod.added_labels)}
+            pairs: tuple[Pair | None, ...] = (None, *labels.items())
             entries = (entry for pair in pairs for entry in self._in.get((pod.namespace, pair), ()))
-            keys = tuple(sorted(key for key, selector in entries if selector.matches(pod.labels)))
-            self._of[pod] = keys
+            keys = self._of[kind] = tuple(sorted(key for key, selector in entries if selector.matches(labels)))
         return keys
 
     def guards(self, pod: Pod) -> bool:
         """Return whether any budget selects *pod*."""
-        return bool(self.of(pod.cls))
+        return bool(self.of(pod))
 
     def allowing(self, changes: Mapping[str, int]) -> "Budgets":
         """Return a copy in which the budgets in *changes*, by key, allow the given number of evictions now."""
@@ -145,7 +148,7 @@ class RemainingDisruptions:
         blockers = []
         keys_of = self.budgets.of
         for pod in pods:
-            keys = keys_of(pod.cls)
+            keys = keys_of(pod)
             if not keys or pod.phase == "Pending":  # The eviction API ignores budgets for pods that have never run.
                 continue
             if len(keys) > 1:
@@ -189,6 +192,12 @@ def _allowed(budgets: Mapping[str, PodDisruptionBudget]) -> dict[str, int]:
 
 def _selectors(budgets: Mapping[str, PodDisruptionBudget]) -> dict[str, LabelSelector | None]:
     return {key: budget.spec.selector for key, budget in budgets.items()}
+
+
+def _selects_added(selector: Selector) -> bool:
+    """Return whether the result for a pod depends on labels that the API server added."""
+    keys = {key for key, _ in selector.pairs} | {key for key, _, _ in selector.tests}
+    return not keys.isdisjoint(BOUND_LABELS)
 
 
 def _shortage(key: str, pods: list[Pod], allowed: int, spent: int) -> list[Blocker]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
+from predicates.bound_labels import LabelPairs
 from predicates.objects import Pod, PodClass, Volume
 from rescheduler import durations
 from rescheduler.planning.deadlines import Deadlines
@@ -51,8 +52,8 @@ class Context:
     namespace_labels: Callable[[str], Mapping[str, str]] = lambda _: {}
     counts: OwnerCounts | None = None  #: the pods of each controller; None: not known
     deadlines: Deadlines = field(default_factory=Deadlines, repr=False, compare=False)
-    #: Cache by class and kind of owner, for pods whose fate depends on nothing else.
-    fates: dict[tuple[PodClass, str | None], Fate] = field(default_factory=dict, compare=False)
+    #: Cache by class, added labels and kind of owner, for pods whose fate depends on nothing else.
+    fates: dict[tuple[PodClass, LabelPairs, str | None], Fate] = field(default_factory=dict, compare=False)
 
     def reached(self, instant: datetime) -> bool:
         """Return whether *instant* has come, and note it if it has not."""
@@ -70,7 +71,7 @@ def fate(pod: Pod, context: Context) -> Fate | Blocker:
     """
     if pod.annotations:
         return _first_result(RULES, pod, context)
-    kind = pod.cls, pod.owner.kind if pod.owner is not None else None
+    kind = pod.cls, pod.added_labels, pod.owner.kind if pod.owner is not None else None
     if (known := context.fates.get(kind)) is None:
         result = _first_result(_WITHOUT_ANNOTATIONS, pod, context)
         if isinstance(result, Blocker) or _is_uncacheable(pod, context):  # Not cached: a blocker names the pod.

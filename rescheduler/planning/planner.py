@@ -19,6 +19,7 @@ from rescheduler.planning.forecast import with_forecast
 from rescheduler.planning.forecast_checks import shown
 from rescheduler.planning.ground import common_ground
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
+from rescheduler.planning.pace import SecondsLeft, unlimited
 from rescheduler.planning.packing import Effort, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound, new_round
 from rescheduler.planning.policy import Circumstances, Policy
@@ -63,14 +64,22 @@ class Planner:
         """Return a verdict for each on-demand node by itself, in the current state, with all obstacles."""
         return self._single.each(self._round(circumstances))
 
-    def first_plan(self, circumstances: Circumstances, *, take_empty: TakeEmpty = lambda _: False) -> Planning:
+    def first_plan(
+        self,
+        circumstances: Circumstances,
+        *,
+        take_empty: TakeEmpty = lambda _: False,
+        seconds_left: SecondsLeft = unlimited,
+    ) -> Planning:
         """Return verdicts in drain order up to the first node that can be drained and whose plan passes the forecast.
 
         A plan is rejected if pods are unschedulable in its simulation, or if most pods would return to nodes
         that are not spot. A node without pods to move also gets a plan, but it ends the search only if *take_empty*
         returns true for it: otherwise nothing would remove the node, so there is nothing to do.
+
+        *seconds_left* limits the forecasts in addition to the planning time-out, which assumes a speed of the machine.
         """
-        return self._single.first(self._round(circumstances), take_empty)
+        return self._single.first(self._round(circumstances), take_empty, seconds_left)
 
     def plan_node(self, node: str, circumstances: Circumstances, *, every_obstacle: bool = True) -> Verdict:
         """Return the verdict for one node by itself, in the current state.
@@ -167,22 +176,31 @@ class Planner:
             start = Attempt(shared, shared.remaining(), trial, Effort(0))
             candidates = [node.candidate for node in examined.values() if could_go(node, start)]
             search = Search(shared.room, trial, candidates, shared.remaining, shared.minimum.spare, effort)
-            planning = shared.planning(self._place_victims(search.run(), examined, start))
+            ahead = shared.forecaster.ahead()
+            victims = search.run(keep_placed=ahead.exhausted)
+            placed = search.is_placed(victims)
+            planning = shared.planning(self._place_victims(victims, examined, start, ahead, placed=placed))
         return replace(
             planning,
             timed_out=effort.exhausted and len(planning.plans) < search.upper_bound,
             upper_bound=search.upper_bound,
         )
 
-    def _place_victims(self, victims: Selection, examined: dict[str, Examined], attempt: Attempt) -> list[Verdict]:
-        """Place the pods of all *victims*, then compute why every other node is rejected."""
+    def _place_victims(
+        self, victims: Selection, examined: dict[str, Examined], attempt: Attempt, effort: Effort, *, placed: bool
+    ) -> list[Verdict]:
+        """Place the pods of all *victims*, unless they are *placed*, then compute why every other node is rejected.
+
+        *effort* limits the forecasts, which need the state before each drain: none are possible if pods are placed.
+        """
         shared, trial = attempt.shared, attempt.trial
         plans: dict[str, Verdict] = {}
-        effort = shared.forecaster.ahead()
         for victim in victims:
             candidate = victim.candidate
             attempt.remaining.reserve(candidate.movers)
             plans[candidate.node] = shown(new_plan(candidate, victim.placed, shared), shared.forecaster, effort)
+            if placed:
+                continue
             empty(trial, candidate.row, candidate.movers)
             for pod, row in victim.placed:
                 trial.place(pod.cls, row)

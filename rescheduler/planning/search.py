@@ -24,6 +24,10 @@ _EXHAUSTIVE_LIMIT: Final = 16
 #: How many placements are tried for each subset: in the first pass, and in a second one if a better result may exist.
 _PLACEMENTS_PER_CHOICE: Final = (WAYS, 10 * WAYS)
 
+#: The changes of a pass are kept (:meth:`Trial.keep`) after this many rows: until then, single rows are evaluated again
+#: for each pod, and each time it is done, the results of all classes are updated.
+_KEEP_AFTER: Final = 40
+
 #: At most this many pods are repacked together.
 _REPACK_LIMIT: Final = 400
 
@@ -51,7 +55,7 @@ Selection: TypeAlias = tuple[SelectedNode, ...]
 
 
 class Search:
-    """One search over *candidates* (in drain order) within *trial*, which is unchanged at the end.
+    """One search over *candidates* (in drain order) within *trial*.
 
     *most* limits how many candidates with ``counts`` may be drained. *effort* limits the work beyond the baseline.
     """
@@ -76,9 +80,13 @@ class Search:
         self._effort = effort
         self._ways = WAYS
         self.upper_bound = self._bound(self._candidates, self._free, most)
+        self._placed: Selection = ()  #: the nodes whose drains the trial contains, if they were selected in one pass
 
-    def run(self) -> Selection:
-        """Return the largest set of nodes that was found to be drainable together, in drain order."""
+    def run(self, *, keep_placed: bool = False) -> Selection:
+        """Return the largest set of nodes that was found to be drainable together, in drain order.
+
+        Afterwards the trial is unchanged. With *keep_placed* it may already contain the drains; see :meth:`is_placed`.
+        """
         best = self._greedy(self._candidates, self._first_fit)
         for order in self._orders():
             if len(best) >= self.upper_bound or self._effort.exhausted:
@@ -89,8 +97,13 @@ class Search:
         else:
             for self._ways in _PLACEMENTS_PER_CHOICE:  # every subset with few placements each, then with more
                 best = self._every_choice(best)
-        self._reset()
+        if not (keep_placed and self.is_placed(best)):
+            self._reset()
         return best
+
+    def is_placed(self, victims: Selection) -> bool:
+        """Return whether the trial contains the drains of *victims*, in this order and kept, and nothing else."""
+        return bool(victims) and self._placed is victims
 
     def _orders(self) -> Iterable[Sequence[Candidate]]:
         yield self._candidates
@@ -103,21 +116,23 @@ class Search:
         self._reset()
         remaining = self._new_remaining()
         victims: list[SelectedNode] = []
+        counted = 0
         for candidate in order:
-            if candidate.counts and _counted(victims) >= self._most:
-                continue
-            tentative = remaining.copy()
-            if tentative.reserve(candidate.movers):
+            if (candidate.counts and counted >= self._most) or remaining.lacking(candidate.movers):
                 continue
             mark = self._trial.savepoint()
             self._empty(candidate)
             if (placed := place(candidate.movers)) is None:
                 self._refill(candidate, mark)
                 continue
-            self._trial.keep()
-            remaining = tentative
+            if len(self._room.snapshot.touched) >= _KEEP_AFTER:
+                self._trial.keep()
+            remaining.reserve(candidate.movers)
+            counted += candidate.counts
             victims.append(SelectedNode(candidate, tuple(placed)))
-        return tuple(victims)
+        self._trial.keep()
+        self._placed = tuple(victims)
+        return self._placed
 
     def _every_choice(self, best: Selection) -> Selection:
         """Search the subsets depth-first, lightest candidates first. Prune branches that cannot improve on *best*."""
@@ -218,6 +233,7 @@ class Search:
         self._trial.undrain(candidate.row)
 
     def _reset(self) -> None:
+        self._placed = ()
         self._trial.revert(self._start)
         for candidate in self._candidates:
             self._trial.undrain(candidate.row)

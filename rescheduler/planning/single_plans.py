@@ -12,7 +12,8 @@ from rescheduler.planning.forecast import PLAYS
 from rescheduler.planning.forecast_checks import ForecastChecks, shown
 from rescheduler.planning.ground import Ground, timeless
 from rescheduler.planning.kept_verdicts import JudgedNode, KeptVerdicts
-from rescheduler.planning.outcome import Plan, Planning, Verdict
+from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected, Verdict
+from rescheduler.planning.pace import Allowance, SecondsLeft
 from rescheduler.planning.packing import Effort
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Circumstances, Policy
@@ -66,12 +67,12 @@ class SinglePlans:
             self._each = self._judge_each(shared)
         return self._each.planning
 
-    def first(self, shared: PlanningRound, take_empty: TakeEmpty) -> Planning:
+    def first(self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft) -> Planning:
         """Return verdicts up to the first node that can be drained; see :meth:`.planner.Planner.first_plan`."""
         kept = self._first
         if kept is not None and kept.is_valid(shared) and kept.has_answers(take_empty):
             return kept.planning
-        planning, self._first = self._search_first(shared, take_empty)
+        planning, self._first = self._search_first(shared, take_empty, seconds_left)
         return planning
 
     def verdict(
@@ -108,14 +109,16 @@ class SinglePlans:
         planning = shared.planning([_shown(each, shared, effort) for each in judged])
         return _kept_planning(_same(planning, self._each), shared, judged)
 
-    def _search_first(self, shared: PlanningRound, take_empty: TakeEmpty) -> tuple[Planning, _KeptPlanning | None]:
+    def _search_first(
+        self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft
+    ) -> tuple[Planning, _KeptPlanning | None]:
         """Return the planning, and the same to be kept unless a later round would find more."""
         judged: list[JudgedNode] = []
         answers: dict[str, bool] = {}
-        effort = shared.forecaster.effort(self._policy.planning_timeout)
+        allowance = self._checks.allowance(shared.forecaster, seconds_left)
 
         def judge(node: str) -> tuple[Verdict, bool]:
-            return self._within_effort(node, shared, effort)
+            return self._within(allowance, node, shared)
 
         for node in shared.groups.on_demand:
             judged.append(self._checked.of(node, shared, judge))
@@ -126,18 +129,20 @@ class SinglePlans:
                 answers[node] = take_empty(node)
                 if answers[node]:
                     break
-        self._checks.end_round(effort)
+        self._checks.end_round(allowance)
         planning = _same(shared.planning(each.verdict for each in judged), self._first)
         final = all(each.final for each in judged)
         return planning, _kept_planning(planning, shared, judged, answers) if final else None
 
-    def _within_effort(self, node: str, shared: PlanningRound, effort: Effort) -> tuple[Verdict, bool]:
+    def _within(self, allowance: Allowance, node: str, shared: PlanningRound) -> tuple[Verdict, bool]:
         """Return a checked verdict, and whether a later round without changes would return the same."""
         verdict = self.verdict(node, shared, first_obstacles)
         if not isinstance(verdict, Plan) or not verdict.placements:
             return verdict, True
-        final = not effort.exhausted and not self._checks.knows(node)
-        return self._checks.within_effort(verdict, shared.forecaster, effort), final
+        known = self._checks.knows(node)
+        checked = self._checks.within(allowance, verdict, shared.forecaster)
+        late = isinstance(checked, Rejected) and checked.reason is Reason.TIMEOUT
+        return checked, not (known or late)
 
 
 def _same(planning: Planning, last: _KeptPlanning | None) -> Planning:

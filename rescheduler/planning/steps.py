@@ -76,7 +76,7 @@ class Steps:
         guarded: dict[str, list[Pod]] = {}
         keys_of = self._budgets.of
         for pod in self._snapshot.pods.values():
-            for key in keys_of(pod.cls):
+            for key in keys_of(pod):
                 guarded.setdefault(key, []).append(pod)
         return guarded
 
