@@ -10,6 +10,7 @@ from rescheduler.errors import Forbidden
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
 from rescheduler.execution.room_view import RoomView
+from rescheduler.execution.threads import querying
 from rescheduler.execution.watched_state import unfit
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
@@ -36,7 +37,6 @@ from rescheduler.observe.health import Health
 from rescheduler.observe.status import Status
 from rescheduler.planning.prices import PriceList
 from rescheduler.settings import Running
-from rescheduler.threads import querying
 
 #: How long a drain waits for its machine to terminate before the next drain may start; longer with ``--once``.
 REMOVAL_SECONDS: Final = 30.0
