@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from predicates.bound_labels import LabelPairs, bound_labels
 from predicates.objects import Amounts, Node, Requirement, Taint
 from predicates.requests import allocatable
 
@@ -47,6 +48,7 @@ class NodeTable:
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._labels: dict[str, LabelColumn] = {}
+        self.bound_labels: list[LabelPairs] = []  #: by row: the labels that the API server copies to bound pods
         self._unused: list[int] = []
 
     def __len__(self) -> int:
@@ -65,6 +67,7 @@ class NodeTable:
         self.nodes[row], self.names[row] = node, node.name
         self.alive[row], self.unschedulable[row] = True, node.spec.unschedulable
         self._set_allocatable(row, amounts)
+        self.bound_labels[row] = bound_labels(node.metadata.labels)
         self.taint_set[row] = self._taint_id(node.spec.taints)
         for column in self._labels.values():
             column.put(row, node.metadata.labels)
@@ -77,6 +80,7 @@ class NodeTable:
         self.alive[row] = self.unschedulable[row] = False
         self.allocatable[row] = self.free[row] = 0
         self.taint_set[row] = 0
+        self.bound_labels[row] = ()
         for column in self._labels.values():
             column.put(row, {})
         self._unused.append(row)
@@ -147,6 +151,7 @@ class NodeTable:
         first, more = len(self), max(8, len(self) // 2)
         self.nodes += [None] * more
         self.names += [""] * more
+        self.bound_labels += [()] * more
         self.alive = np.pad(self.alive, (0, more))
         self.unschedulable = np.pad(self.unschedulable, (0, more))
         self._pad_amounts(more, 0)

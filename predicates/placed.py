@@ -1,8 +1,12 @@
 """The pods placed on each node, the resources they leave free, and the indexes that follow every placement."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 
+from msgspec.structs import replace
+
+from predicates.bound_labels import LabelPairs, as_bound
 from predicates.nodes import NodeTable, Numbers
 from predicates.objects import Amounts, Pod, PodClass
 
@@ -57,7 +61,9 @@ class PlacementState:
         self.epoch = 0  #: incremented when all caches are invalid
         self.node_changes: list[int] = []  #: log of this epoch: rows whose Node, CSINode or VolumeAttachments changed
         self.pod_changes: list[int] = []  #: log of this epoch: rows whose pods changed
-        self._effects: dict[PodClass, Effects] = {}
+        self._effects: dict[PodClass, Effects] = {}  #: by class, with the labels of placed pods
+        #: The same, of bound pods to which the API server added labels. Such a pod has the class ``as_bound``.
+        self._bound_effects: defaultdict[PodClass, dict[LabelPairs, Effects]] = defaultdict(dict)
         self._vectors: dict[Amounts, Numbers] = {}
         self._indexes: list[PlacementIndex] = []
         self._indexes_by_kind: dict[object, Any] = {}
@@ -94,6 +100,17 @@ class PlacementState:
         effects = self._effects.get(pod)
         return effects.rows if effects else {}
 
+    def labels_added_on(self, row: int) -> LabelPairs:
+        """Return the labels that the API server adds to a pod that is bound to *row*.
+
+        It adds none while no pod has such labels: then the feature is disabled, as before Kubernetes 1.35.
+        """
+        return self.nodes.bound_labels[row] if self._bound_effects else ()
+
+    def bound_to(self, pod: Pod, node: str) -> Pod:
+        """Return *pod* as it would be bound to the existing *node*, or to no node if *node* is ""."""
+        return replace(pod, node_name=node, added_labels=self.labels_added_on(self.nodes.row[node]) if node else ())
+
     def replay_placements(self, watchers: Watchers, pod: PodClass) -> None:
         """Notify *watchers* of the pods of the class that are placed."""
         for callback in watchers.callbacks:
@@ -111,15 +128,33 @@ class PlacementState:
         return vector
 
     def _effects_and_load(self, pod: Pod) -> tuple[Effects, Numbers]:
-        effects = self._effects_of(pod.cls)
+        effects = self._effects_of(pod.cls, pod.added_labels)
         return effects, effects.vector if pod.load is pod.cls.requests else self.vector(pod.load)
 
-    def _effects_of(self, pod: PodClass) -> Effects:
-        """Return the effects of the class. Columns for its resources are added here, and so never within a trial."""
+    def _effects_of(self, pod: PodClass, added: LabelPairs = ()) -> Effects:
+        """Return the effects of pods of the class to which the API server *added* labels.
+
+        Columns for its resources are added here, and so never within a trial.
+        """
+        if added:
+            bound = self._bound_effects[pod]
+            if (effects := bound.get(added)) is None:
+                effects = bound[added] = self._effects_of(as_bound(pod, added))
+            return effects
         if (effects := self._effects.get(pod)) is None:
             watchers = [watchers for index in self._indexes if (watchers := index.watch(pod)) is not None]
             effects = self._effects[pod] = Effects(pod, watchers, self.vector(pod.requests))
         return effects
+
+    def _drop_effects(self, used: set[PodClass], pods: Iterable[Pod]) -> None:
+        """Drop what is kept for classes other than *used*, and for added labels that none of *pods* has."""
+        bound: defaultdict[PodClass, dict[LabelPairs, Effects]] = defaultdict(dict)
+        for pod in pods:
+            if pod.added_labels:
+                bound[pod.cls][pod.added_labels] = self._effects_of(pod.cls, pod.added_labels)
+        kept = {effects.pod for by_labels in bound.values() for effects in by_labels.values()}
+        self._effects = {pod: effects for pod, effects in self._effects.items() if pod in used or pod in kept}
+        self._bound_effects = bound
 
     def _log(self, log: list[int], rows: Iterable[int]) -> None:
         self.revision += 1

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from predicates.bound_labels import own_labels
 from predicates.objects import Amounts, Claim, Container, HostPort, PodClass, PodObject, PodSpec, Volume
 from predicates.requests import RESIZE_PENDING, load, nonzero, requests
 
@@ -40,7 +41,7 @@ def pod_class(pod: PodObject, amounts: PodAmounts) -> PodClass:
     spec = msgspec.structs.replace(pod.spec, node_name="")
     return PodClass(
         namespace=pod.metadata.namespace,
-        labels=pod.metadata.labels,
+        labels=own_labels(pod.metadata.labels) if pod.spec.node_name else pod.metadata.labels,
         requests=amounts.requests,
         nonzero=amounts.nonzero,
         spec=spec,

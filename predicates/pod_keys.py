@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import astuple
 
+from predicates.bound_labels import LabelPairs, bound_labels, own_labels
 from predicates.objects import Condition, Empty, Wire
 
 _ABSENT: Final = Raw(b"")
@@ -106,12 +107,31 @@ class RawPod(Wire, frozen=True):
 
 #: Created on import: concurrent first use of a msgspec type can crash the process.
 RAW_PODS: Final = msgspec.json.Decoder(RawPod)
+_LABELS: Final = msgspec.json.Decoder(dict[str, str])
+
+#: Raw labels without this text contain none that the API server added.
+BOUND_PREFIX: Final = b"topology.kubernetes.io"
 
 
-def class_key(meta: RawMeta, spec: RawSpec) -> bytes:
-    """Return the key of the class. Parts are separated by NUL, which cannot occur in JSON."""
+def split_labels(raw: bytes) -> tuple[bytes, LabelPairs]:
+    """Return the *raw* labels of a bound pod without those that the API server added, and the latter."""
+    try:
+        labels = _LABELS.decode(raw)
+    except msgspec.ValidationError:  # Reported when the whole pod is decoded.
+        return raw, ()
+    added, own = bound_labels(labels), own_labels(labels)
+    if not added:
+        return raw, ()
+    return (msgspec.json.encode(own) if own else b""), added
+
+
+def class_key(meta: RawMeta, labels: bytes, spec: RawSpec) -> bytes:
+    """Return the key of the class, which has these raw *labels*.
+
+    Parts are separated by NUL, which cannot occur in JSON.
+    """
     terminating = _ABSENT if meta.deletion_timestamp is None else _TERMINATING
-    parts: list[Raw | bytes] = [meta.namespace, meta.labels, terminating]
+    parts: list[Raw | bytes] = [meta.namespace, labels, terminating]
     parts += astuple(spec)[4:]
     needs_name = spec.resource_claims is not _ABSENT
     for volume in spec.volumes:

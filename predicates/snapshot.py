@@ -38,6 +38,12 @@ class Snapshot(TrialState):
         self.objects: defaultdict[str, dict[str, Object]] = defaultdict(dict)  #: other kinds, by kind and key
         self.versions: defaultdict[str, int] = defaultdict(int)  #: by kind, except pods and nodes: number of changes
         self.generation = 0  #: incremented when pod classes are dropped
+        self.changes = 0  #: number of changes of any object, also of fields that no filter reads
+        self.unplaced = 0  #: number of changes of pods that are on no known node
+        #: By node and by class: *changes* after the last edit of a pod. An edit changes only fields that no filter
+        #: reads, such as annotations and the status.
+        self.edited_on: dict[str, int] = {}
+        self.edited_of: dict[PodClass, int] = {}
         self.unreadable: tuple[Unreadable, ...] = ()  #: objects that cannot be decoded and so are missing here
 
     # Changes in the cluster
@@ -85,15 +91,20 @@ class Snapshot(TrialState):
         class elsewhere must be dropped when ``generation`` has changed.
         """
         used = {pod.cls for pod in self.pods.values()}
-        self._effects = {pod: effects for pod, effects in self._effects.items() if pod in used}
+        self._drop_effects(used, self.pods.values())
+        self.edited_of = {pod: change for pod, change in self.edited_of.items() if pod in used}
         self._vectors.clear()
         self.generation += 1
+        self.changes += 1
         self.invalidate()
         return used
 
     def _changed(self, kind: str, *objects: Object) -> None:
         self.versions[kind] += 1
-        nodes = [] if kind in _UNFILTERED else [affected_node(obj) for obj in objects]
+        self.changes += 1
+        if kind in _UNFILTERED:
+            return
+        nodes = [affected_node(obj) for obj in objects]
         if None in nodes:
             self.invalidate()
         else:
@@ -120,28 +131,33 @@ class Snapshot(TrialState):
         if pod.finished:
             self._drop_pod(key)
             return
-        same_place = before is not None and (before.node_name, before.cls, before.load) == (
-            pod.node_name,
-            pod.cls,
-            pod.load,
-        )
-        if before is not None and not same_place:
+        edited = before is not None and _placed_alike(before, pod)
+        if before is not None and not edited:
             self._drop_pod(key)
-        self._effects_of(pod.cls)
+        self._effects_of(pod.cls, pod.added_labels)
         self.pods[key] = self.pods_on[pod.node_name][key] = pod
-        if not same_place and (row := self.nodes.row.get(pod.node_name)) is not None:
+        self.changes += 1
+        row = self.nodes.row.get(pod.node_name)
+        if edited:
+            self.edited_of[pod.cls] = self.changes
+            if row is not None:
+                self.edited_on[pod.node_name] = self.changes
+        elif row is not None:
             self._account(pod, row, +1)
+        else:
+            self.unplaced += 1
 
     def _load_pods(self, pods: Mapping[str, Pod]) -> None:
         """Add the first pods in bulk: requests are subtracted per class, and there are no indexes to notify."""
         resizing = []
+        self.changes += 1
         for key, pod in pods.items():
             if is_placeholder(pod):
                 self.placeholders[key] = pod
                 continue
             if pod.finished:
                 continue
-            effects = self._effects_of(pod.cls)
+            effects = self._effects_of(pod.cls, pod.added_labels)
             self.pods[key] = self.pods_on[pod.node_name][key] = pod
             if (row := self.nodes.row.get(pod.node_name)) is None:
                 continue
@@ -160,15 +176,19 @@ class Snapshot(TrialState):
         self.placeholders.pop(key, None)
         if (pod := self.pods.pop(key, None)) is None:
             return
+        self.changes += 1
         del self.pods_on[pod.node_name][key]
         if (row := self.nodes.row.get(pod.node_name)) is not None:
             self._account(pod, row, -1)
+        else:
+            self.unplaced += 1
 
     def _put_node(self, node: Node) -> None:
         row = self.nodes.row.get(node.name)
         if row is not None and (before := self.nodes.nodes[row]) is not None and same_content(before, node):
             self.nodes.nodes[row] = node
             return
+        self.changes += 1
         rows, columns = self.nodes.free.shape
         row_is_new = row is None
         row = self.nodes.put(node)
@@ -187,12 +207,26 @@ class Snapshot(TrialState):
         for pod in self.pods_on[name].values():
             self._account(pod, row, -1)
         self.nodes.remove(name)
+        self.edited_on.pop(name, None)
+        self.changes += 1
         self._log(self.node_changes, (row,))
 
     def _account(self, pod: Pod, row: int, by: int) -> None:
         effects, load = self._effects_and_load(pod)
         self._shift((effects,), load, row, by)
         self._log(self.pod_changes, (row,))
+
+
+def _placed_alike(before: Pod, now: Pod) -> bool:
+    """Return whether the pod is the same as *before* for all filters, and for the counts of its controller's pods."""
+    return (before.node_name, before.cls, before.added_labels, before.load, before.uid, before.owner) == (
+        now.node_name,
+        now.cls,
+        now.added_labels,
+        now.load,
+        now.uid,
+        now.owner,
+    )
 
 
 def key_of(obj: Object) -> str:

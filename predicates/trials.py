@@ -71,9 +71,9 @@ class TrialState(PlacementState):
 
     def _place(self, pod: PodClass, row: int, by: int) -> None:
         """Add a new pod of the class to *row* (by = +1), or remove it again (by = -1)."""
-        effects, has_claims = self._effects_of(pod), bool(pod.claims)
+        effects, has_claims = self._effects_of(pod, self.labels_added_on(row)), bool(pod.claims)
         if has_claims:
-            self._assume(pod, row, by)
+            self._assume(effects.pod, row, by)
         self._move((effects,), effects.vector, row, by, has_claims=has_claims)
 
     def _evict(self, pods: Sequence[Pod]) -> None:

@@ -10,17 +10,18 @@ import json
 import re
 from collections.abc import Callable, Hashable, Mapping
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
 
 from predicates import objects as api
+from predicates.bound_labels import LabelPairs
 from predicates.conditions import conditions
 from predicates.nulls import without_nulls
 from predicates.objects import Object, OwnerReference, Pod, PodClass, PodObject
 from predicates.pod_classes import PodAmounts, pod_amounts, pod_class, resource_fields
-from predicates.pod_keys import RAW_PODS, class_key, own_key
+from predicates.pod_keys import BOUND_PREFIX, RAW_PODS, class_key, own_key, split_labels
 from predicates.quantity import QuantityError
 from predicates.requests import parsed
 from predicates.unreadable import Unreadable, pod_node_name
@@ -82,6 +83,9 @@ _DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.ite
 _PODS: Final = msgspec.json.Decoder(PodObject)
 
 
+_Raw = TypeVar("_Raw", bound=Hashable)
+
+
 class Shared(NamedTuple):
     """The parts of a pod that are shared with other pods."""
 
@@ -101,6 +105,7 @@ class Interner:
         self._shared: dict[Hashable, Shared] = {}
         self._amounts: dict[bytes, PodAmounts] = {}
         self._strings: dict[str, str] = {}
+        self._labels: dict[Hashable, tuple[Any, LabelPairs]] = {}
 
     def shared(self, key: Hashable, own: Hashable, decode: Callable[[], PodObject]) -> Shared:
         """Return the shared parts of a pod.
@@ -126,12 +131,22 @@ class Interner:
         """Return the interned copy of *text*; used for node names and phases."""
         return self._strings.setdefault(text, text)
 
+    def labels(self, raw: _Raw, split: Callable[[_Raw], tuple[_Raw, LabelPairs]]) -> tuple[_Raw, LabelPairs]:
+        """Return the *raw* labels of a bound pod without those that the API server added, and the latter.
+
+        *split* computes the result; it is called if these labels are new.
+        """
+        if (labels := self._labels.get(raw)) is None:
+            labels = self._labels[raw] = split(raw)
+        return labels
+
     def forget(self, used: set[PodClass]) -> None:
         """Drop all classes except those in *used*."""
         self._classes = {key: pod for key, pod in self._classes.items() if pod in used}
         self._shared = {}
         self._amounts = {}
         self._strings = {}
+        self._labels = {}
 
     def __len__(self) -> int:
         return len(self._classes)
@@ -171,13 +186,18 @@ class Decoder:
         meta, spec, status = fields.metadata, fields.spec, fields.status
         ready, ready_since, unschedulable_since, resize = conditions(status.conditions, _LAST_TRANSITION)
         own = own_key(meta, status, resize)
-        cls, pod_load, owner = self._interner.shared(class_key(meta, spec), own, lambda: _PODS.decode(raw))
+        labels, added = bytes(meta.labels), ()
+        if spec.node_name and BOUND_PREFIX in labels:
+            labels, added = self._interner.labels(labels, split_labels)
+        key = class_key(meta, labels, spec)
+        cls, pod_load, owner = self._interner.shared(key, own, lambda: _PODS.decode(raw))
         return Pod(
             namespace=cls.namespace,
             name=meta.name,
             uid=meta.uid,
             node_name=self._interner.string(spec.node_name),
             cls=cls,
+            added_labels=added,
             load=pod_load,
             owner=owner,
             annotations={k: v for k, v in meta.annotations.items() if k.startswith(POD_ANNOTATIONS)},

@@ -90,7 +90,7 @@ func (w *world) fill(pods []*v1.Pod, spot []*framework.NodeInfo, plan *nodePlan,
 			plan.Unplaced = &name
 			return moved
 		}
-		again.Spec.NodeName = target
+		w.bind(again, w.byNode[target].Node())
 		w.place(again)
 		moved = append(moved, again)
 		plan.Placements = append(plan.Placements, placement{Pod: podName(pod), Node: target})

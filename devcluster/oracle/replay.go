@@ -98,7 +98,7 @@ func (w *world) move(pod *v1.Pod, node string) ([]refusal, error) {
 	if refused := w.reserve(again, info); len(refused) > 0 {
 		return refused, nil
 	}
-	again.Spec.NodeName = node
+	w.bind(again, info.Node())
 	w.place(again)
 	w.byName[podName(again)] = again
 	return []refusal{}, nil

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -30,13 +31,14 @@ import (
 // world is the scheduler's view of one snapshot, and the framework that runs the plugins on it.
 type world struct {
 	*nodeInfos
-	framework framework.Framework
-	plugins   map[string]fwk.Plugin
-	byName    map[string]*v1.Pod
-	pods      []*v1.Pod
-	serial    int
-	ctx       context.Context
-	cancel    context.CancelFunc
+	framework  framework.Framework
+	plugins    map[string]fwk.Plugin
+	byName     map[string]*v1.Pod
+	pods       []*v1.Pod
+	serial     int
+	addsLabels bool // whether the API server of the cluster adds labels to pods that it binds: some pod has them
+	ctx        context.Context
+	cancel     context.CancelFunc
 }
 
 // shared has what all worlds have in common, because it is expensive to create.
@@ -80,6 +82,7 @@ func newWorld(found *objects) (*world, error) {
 		w.byName[podName(pod)] = pod
 		if countsAsScheduled(pod) {
 			w.place(pod)
+			w.addsLabels = w.addsLabels || hasAddedLabels(pod)
 		}
 	}
 	if err := w.buildFramework(found); err != nil {
@@ -158,12 +161,38 @@ func (w *world) recording(registry frameworkruntime.Registry) frameworkruntime.R
 	return wrapped
 }
 
-// recreated returns the pod as its controller creates it again: unbound, without a status, with a new UID.
+// addedLabels are the labels that the API server copies from the node when it binds a pod (PodTopologyLabels).
+var addedLabels = []string{v1.LabelTopologyRegion, v1.LabelTopologyZone}
+
+func hasAddedLabels(pod *v1.Pod) bool {
+	return slices.ContainsFunc(addedLabels, func(key string) bool { _, has := pod.Labels[key]; return has })
+}
+
+// bind sets the pod's node, and adds the labels that the API server adds.
+func (w *world) bind(pod *v1.Pod, node *v1.Node) {
+	pod.Spec.NodeName = node.Name
+	for _, key := range addedLabels {
+		if value, has := node.Labels[key]; has && w.addsLabels {
+			if pod.Labels == nil {
+				pod.Labels = map[string]string{}
+			}
+			pod.Labels[key] = value
+		}
+	}
+}
+
+// recreated returns the pod as its controller creates it again: unbound, without a status and without the labels that
+// were added when it was bound, with a new UID.
 func (w *world) recreated(pod *v1.Pod) *v1.Pod {
 	w.serial++
 	again := pod.DeepCopy()
 	again.UID = types.UID(fmt.Sprintf("recreated-%d", w.serial))
 	again.DeletionTimestamp = nil
+	if again.Spec.NodeName != "" {
+		for _, key := range addedLabels {
+			delete(again.Labels, key)
+		}
+	}
 	again.Spec.NodeName = ""
 	again.Status = v1.PodStatus{}
 	return again

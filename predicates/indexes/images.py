@@ -20,6 +20,7 @@ class Images:
         self._stamp = (-1, 0)
         self._images: dict[int, tuple[ContainerImage, ...]] = {}
         self._nodes: dict[str, _SizesByRow] = {}
+        self._columns: dict[str, Numbers] = {}  #: cache: the sizes of an image by row
 
     def watch(self, _: PodClass) -> None:
         """Ignore pods: only nodes affect this index."""
@@ -42,9 +43,11 @@ class Images:
         """
         if not (nodes := self._nodes.get(name)):
             return None
-        sizes = np.zeros(len(self._snapshot.nodes), np.int64)
-        sizes[np.fromiter(nodes, np.intp, len(nodes))] = np.fromiter(nodes.values(), np.int64, len(nodes))
-        return sizes[rows], len(nodes)
+        sizes = self._columns.get(name)
+        if sizes is None or len(sizes) != len(self._snapshot.nodes):
+            sizes = self._columns[name] = np.zeros(len(self._snapshot.nodes), np.int64)
+            sizes[np.fromiter(nodes, np.intp, len(nodes))] = np.fromiter(nodes.values(), np.int64, len(nodes))
+        return sizes.take(rows), len(nodes)
 
     def _read(self, row: int) -> None:
         node = self._snapshot.nodes.nodes[row]
@@ -52,6 +55,8 @@ class Images:
         before = self._images.get(row, ())
         if images == before:
             return
+        for name in {name for image in (*before, *images) for name in image.names}:
+            self._columns.pop(name, None)
         for name in {name for image in before for name in image.names}:
             del self._nodes[name][row]
             if not self._nodes[name]:

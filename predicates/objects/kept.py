@@ -44,12 +44,13 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The properties of a pod that the scheduler reads before it binds the pod.
 
+    They are those with which a controller creates the pod: fields that only a bound pod has are not included.
     Pods whose properties are equal share one class. Classes are interned (:class:`predicates.wire.Interner`) and
     compare by identity, so dict lookups by class are cheap and results for a class apply to all of its pods.
     """
 
     namespace: str
-    labels: Mapping[str, str]
+    labels: Mapping[str, str]  #: without ``Pod.added_labels``
     requests: Amounts  #: cpu in thousandths, all others in units; sorted by name; without zeros
     nonzero: tuple[int, int]  #: cpu (thousandths) and memory (bytes) with the defaults for scoring
     spec: PodSpec  #: of the first pod of the class; ``nodeName`` is blank
@@ -68,6 +69,7 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
     uid: str
     node_name: str  #: "" until the pod is bound
     cls: PodClass
+    added_labels: tuple[tuple[str, str], ...] = ()  #: labels that the API server added when it bound the pod
     load: Amounts  #: requests charged to the node; differs from ``cls.requests`` during an in-place resize
     owner: OwnerReference | None = None  #: the owner with ``controller: true``
     annotations: Mapping[str, str] = {}

@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from predicates.objects import Node, OwnerReference, Pod
+from predicates.objects import Pod
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.clock import Clock
-from rescheduler.draining.intent import Step, is_marked, read
-from rescheduler.execution.circumstances import intents, vetoes_of_others, while_draining
+from rescheduler.draining.intent import Step, read
+from rescheduler.execution.circumstances import vetoes_of_others, while_draining
+from rescheduler.execution.watched_nodes import WatchedNodes
 from rescheduler.execution.watched_state import State, stale, unfit
 from rescheduler.planning.candidates import removal, why_not_target
 from rescheduler.planning.controllers import Controller, ControllerState
@@ -20,12 +21,11 @@ from rescheduler.planning.debts import Replicas, count_replicas
 from rescheduler.planning.drainability import instant
 from rescheduler.planning.freshness import Fresh, lag
 from rescheduler.planning.jobs import job_blockers
-from rescheduler.planning.node_info import LabelFindings, NodeInfo, NodeInfos, label_findings, label_of, node_infos
 from rescheduler.planning.original import Kept, kept_by_guards
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.prices import NodeFacts, PriceList, node_facts
+from rescheduler.planning.prices import PriceList
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
 
@@ -36,7 +36,7 @@ SETTLING: Final = timedelta(minutes=1)
 _WITHOUT_KUBELET: Final = frozenset({Reason.NODE_NOT_READY, Reason.POD_TERMINATING, Reason.POD_STUCK_TERMINATING})
 
 
-class ClusterView:
+class ClusterView(WatchedNodes):
     """The watched cluster as planning and draining query it."""
 
     def __init__(
@@ -54,12 +54,11 @@ class ClusterView:
         *cooling* returns the nodes that are cooling down. *identity* is that of our installation; marks with another
         identity are not ours.
         """
+        super().__init__(state, policy)
         self.vetoes: Mapping[str, tuple[Blocker, ...]] = {}  #: reasons against drains besides the watched state
         self.removed: frozenset[str] = frozenset()  #: nodes whose machines are terminating or gone
         self.ending: frozenset[str] = frozenset()  #: nodes that will be reclaimed soon
         self.prices = PriceList()  #: for the drain order ``cost``
-        self._state = state
-        self._policy = policy
         self._clock = clock
         self._holder = holder
         self._own_node = own_node
@@ -81,7 +80,10 @@ class ClusterView:
 
     def first_plan(self, *, take_empty: Callable[[str], bool]) -> Planning:
         """Return verdicts up to the first node that can be drained. *take_empty* decides about empty nodes."""
-        return self._planner.first_plan(self._circumstances(), take_empty=take_empty)
+        end = self._clock.monotonic() + self._policy.planning_timeout
+        return self._planner.first_plan(
+            self._circumstances(), take_empty=take_empty, seconds_left=lambda: end - self._clock.monotonic()
+        )
 
     def plan_each(self) -> Planning:
         """Return a verdict for each on-demand node, as if it were drained alone."""
@@ -130,32 +132,6 @@ class ClusterView:
         settling = (pod for pod in self._state.snapshot().pods_on[""].values() if _is_settling(pod, young))
         return stuck + sorted((pod for pod in settling if pod.key not in known), key=lambda pod: pod.key)
 
-    def node(self, name: str) -> Node | None:
-        table = self._state.snapshot().nodes
-        row = table.row.get(name)
-        return None if row is None else table.nodes[row]
-
-    def facts(self, name: str) -> NodeFacts | None:
-        """Return what the price of the node *name* depends on, or None if it does not exist."""
-        if self.node(name) is None:
-            return None
-        return node_facts(self._state.snapshot(), name, spot=self.is_spot(name))
-
-    def nodes(self) -> dict[str, Node]:
-        return {node.name: node for node in self._state.snapshot().nodes}
-
-    def marked(self) -> list[Node]:
-        """Return the nodes with our taint or our annotation, sorted by name."""
-        return sorted(filter(is_marked, self._state.snapshot().nodes), key=lambda node: node.name)
-
-    def pods_on(self, node: str) -> frozenset[str]:
-        """Return the UIDs of the pods on *node* that have not finished."""
-        return frozenset(pod.uid for pod in self._state.snapshot().pods_on[node].values())
-
-    def pods_of(self, node: str) -> Collection[Pod]:
-        """Return the pods on *node* that have not finished."""
-        return self._state.snapshot().pods_on[node].values()
-
     def is_ours(self, node: str) -> bool:
         """Return whether *node* has the drain taint and an annotation of this process."""
         known = self.node(node)
@@ -202,17 +178,6 @@ class ClusterView:
         """Return why *pods* of one node must not be evicted, because of Jobs among *states*."""
         return job_blockers(states, pods, self._policy.move_jobs)
 
-    def siblings(self, namespaces: Collection[str]) -> frozenset[tuple[str, OwnerReference]]:
-        """Return namespace and ReplicaSet of all pods in *namespaces* that have one.
-
-        They may be other ReplicaSets of the same Deployment.
-        """
-        return frozenset(
-            (pod.namespace, pod.owner)
-            for pod in self._state.snapshot().pods.values()
-            if pod.namespace in namespaces and pod.owner is not None and pod.owner.kind == "ReplicaSet"
-        )
-
     def lag(self, fresh: Fresh, node: str) -> str:
         """Return what the watched state lacks compared with the consistent read *fresh*, or ""."""
         if not self.is_ours(node):
@@ -222,31 +187,6 @@ class ClusterView:
     def pods(self) -> dict[str, Pod]:
         """Return all pods that have not finished, by key."""
         return self._state.snapshot().pods
-
-    def facts_of(self, names: Iterable[str]) -> dict[str, NodeFacts]:
-        """Return the facts of those on-demand nodes of *names* that exist."""
-        snapshot = self._state.snapshot()
-        return {name: node_facts(snapshot, name, spot=False) for name in names if name in snapshot.nodes.row}
-
-    def is_spot(self, node: str) -> bool:
-        """Return whether *node* exists and is a spot node."""
-        known = self.node(node)
-        return known is not None and label_of(known, self._policy) == self._policy.spot_label
-
-    def node_infos(self) -> NodeInfos:
-        """Return the on-demand and the spot nodes."""
-        return node_infos(self._state.snapshot(), self._policy)
-
-    def by_label(self, infos: NodeInfos) -> dict[str, Mapping[str, NodeInfo]]:
-        """Return the maps of *infos*, keyed by the label as in the flag."""
-        return {str(self._policy.on_demand_label): infos.on_demand, str(self._policy.spot_label): infos.spot}
-
-    def label_findings(self, infos: NodeInfos) -> LabelFindings:
-        """Return what is unusual about the labels of the flags. *infos* must be current."""
-        return label_findings(self._state.snapshot(), self._policy, infos)
-
-    def is_on_demand(self, node: Node) -> bool:
-        return label_of(node, self._policy) == self._policy.on_demand_label
 
     def kept_by_guards(self, limit: timedelta) -> Kept:
         """Count, by guard, the nodes that k8s-spot-rescheduler would drain and this program keeps.
@@ -267,7 +207,7 @@ class ClusterView:
 
     def _circumstances(self) -> Circumstances:
         now = self._clock.now()
-        written = intents(self._state.snapshot().nodes)
+        written = self.written()
         ordered = self.removed | {name for name, intent in written.items() if intent.step is Step.REMOVING}
         vetoes = {**self.vetoes, **vetoes_of_others(written, self._identity, now)}
         return Circumstances(

@@ -112,9 +112,4 @@ class Candidates:
         return f"{missing} not Ready" if missing > 0 else ""
 
     def _all_pods(self, read: ControllerReading) -> dict[ControllerState, list[Pod]]:
-        states = {uid: state for state in read.states.values() for uid in state.owner_uids}
-        pods: dict[ControllerState, list[Pod]] = {state: [] for state in read.states.values()}
-        for pod in self._view.pods().values():
-            if pod.owner is not None and (state := states.get(pod.owner.uid)) is not None:
-                pods[state].append(pod)
-        return pods
+        return {state: self._view.owned_by(state.owner_uids) for state in read.states.values()}

@@ -64,6 +64,7 @@ from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.observe.logs import Logs
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.pages import application
+from rescheduler.observe.prepared_pages import PreparedPages
 from rescheduler.observe.status import Status
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.prices import PriceList
@@ -151,12 +152,13 @@ def _assemble(
     run_state.health = new_health(state, rights, running, clock)
     registry, status = CollectorRegistry(), Status(prices)
     metrics = Metrics(registry, provider.name, prices.currency)  # before the first scrape
-    address = parts.enter_context(serving(application(registry, run_state.health, status), running.listen))
+    pages = PreparedPages(registry, status, clock)
+    address = parts.enter_context(serving(application(registry, run_state.health, status, pages), running.listen))
     _start(parts, state, elector or new_lease_reader(client, run_state, running, clock))
     writer = new_writer(client, elector, running)
     pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
     node_prices = new_node_prices(parts, state, pricing, status, run_state, running, clock)
-    report = tee(Logs(), metrics, status, *node_prices, *_events(parts, writer, running, clock))
+    report = tee(Logs(), metrics, status, *node_prices, *_events(parts, writer, running, clock), pages)
     threads = parts.enter_context(running_threads())
 
     report(Started(VERSION, holder, str(address), running.dry_run))

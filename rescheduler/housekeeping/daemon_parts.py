@@ -12,6 +12,7 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
 from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.spot_requests import SpotRequests
+from rescheduler.execution.threads import querying
 from rescheduler.execution.watched_state import unfit
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
@@ -41,7 +42,6 @@ from rescheduler.observe.status import Status
 from rescheduler.planning.policy import DrainOrder, Policy
 from rescheduler.planning.prices import PriceList
 from rescheduler.settings import Running
-from rescheduler.threads import querying
 
 #: How long a drain waits for its machine to terminate before the next drain may start; longer with ``--once``.
 REMOVAL_SECONDS: Final = 30.0

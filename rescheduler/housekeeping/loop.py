@@ -165,8 +165,8 @@ class Loop:
         paused = self._holds.paused()
         self._savings.look()
         if not self._dry_run:
-            self._soft_taint.keep(self._view.nodes().values())
-            if self._new_nodes.keep(self._view.nodes().values()) or self._sweep():
+            self._soft_taint.keep(self._view.nodes())
+            if self._new_nodes.keep(self._view.nodes()) or self._sweep():
                 detail = "an earlier drain was resumed or rolled back, or a new node was cordoned or uncordoned"
                 self._report(Held(Waiting.CLEANING_UP, f"{detail}; the next round plans again"))
                 return RoundOutcome.HELD

@@ -6,7 +6,7 @@ network's own pods from starting. Providers report such machines with
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -31,19 +31,18 @@ class NewNodes:
     def __init__(self, access: DrainContext, report: Report) -> None:
         self._access = access
         self._report = report
+        self._joined = _Joined({})
 
-    def keep(self, nodes: Iterable[Node]) -> bool:
+    def keep(self, nodes: Mapping[str, Node]) -> bool:
         """Cordon nodes whose machine is being built and uncordon those that are ready. Return whether there were any.
 
         Nothing is changed while the provider does not respond. The next round retries what failed.
         """
         now, identity = self._access.clock.now(), self._access.identity
-        young, ours = [], []
-        for node in nodes:
-            if _joined(node, now) < LONGEST:
-                young.append(node)
-            if node.metadata.annotations.get(UNFINISHED) == identity:
-                ours.append(node)
+        if nodes is not self._joined.nodes:
+            self._joined = _Joined(nodes)
+        young = self._joined.young(now)
+        ours = [node for node in self._joined.marked if node.metadata.annotations[UNFINISHED] == identity]
         if not young and not ours:
             return False
         try:
@@ -77,6 +76,20 @@ class NewNodes:
 
     def _not_ours(self, annotations: Mapping[str, str]) -> str:
         return "" if annotations.get(UNFINISHED) == self._access.identity else "the cordon is no longer ours"
+
+
+class _Joined:
+    """When nodes joined the cluster, and which of them were cordoned."""
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self.nodes = nodes
+        self.marked = [node for node in nodes.values() if UNFINISHED in node.metadata.annotations]
+        created = ((instant(node.metadata.creation_timestamp), node) for node in nodes.values())
+        self._created = [(since, node) for since, node in created if since is not None]
+
+    def young(self, now: datetime) -> list[Node]:
+        """Return the nodes that joined less than LONGEST ago."""
+        return [node for since, node in self._created if now - since < LONGEST]
 
 
 def _is_fit(node: Node, now: datetime) -> bool:

@@ -27,9 +27,9 @@ from rescheduler.observe.events import (
     RoomOrdered,
     Waiting,
 )
-from rescheduler.planning.outcome import Verdict
+from rescheduler.planning.outcome import Planning, Verdict
 from rescheduler.planning.prices import PriceList
-from rescheduler.planning.room.explanations import UnmetOrder, explained
+from rescheduler.planning.room.explanations import Explanations, UnmetOrder
 from rescheduler.planning.room.orders import NotOrdered, RoomOrder, candidates
 from rescheduler.planning.room.placeholders import Placeholder
 from rescheduler.planning.room.progress import OrderProgress, OrderState, progress
@@ -65,9 +65,9 @@ class NoRoomOrders:
     def drained(self, drain: Drain) -> None:
         """Remove the placeholders that are left after the drain of their node."""
 
-    def explained(self, verdict: Verdict) -> Verdict:
-        """Return *verdict* with the reason why no room is made for its node."""
-        return verdict
+    def explained(self, planning: Planning) -> Planning:
+        """Return *planning* with the reasons why no room is made for nodes; the same object if there is none."""
+        return planning
 
 
 class RoomOrders(NoRoomOrders):
@@ -94,6 +94,7 @@ class RoomOrders(NoRoomOrders):
         self._report = report
         self._search_at = clock.monotonic()
         self._unmet: UnmetOrder | None = None  # the last one, until the next may begin
+        self._explanations = Explanations()
         self._not_ordered: dict[str, str] = {}  # by node: why the last search found no order
         self._observed: tuple[int, int] = (0, 0)
 
@@ -137,10 +138,10 @@ class RoomOrders(NoRoomOrders):
         ending = RoomEnding.FILLED if failure is None else RoomEnding.DRAIN_FAILED
         self._end(drain.node, left, ending, failure.detail if failure is not None else "")
 
-    def explained(self, verdict: Verdict) -> Verdict:
+    def explained(self, planning: Planning) -> Planning:
         if self._unmet is not None and self._clock.now() >= self._unmet.until:
             self._unmet = None
-        return explained(verdict, self._unmet, self._not_ordered.get(verdict.node, ""))
+        return self._explanations.of(planning, self._unmet, self._not_ordered)
 
     def _progress(self, group: Collection[Placeholder]) -> OrderProgress:
         node = next(iter(group)).for_node

@@ -1,5 +1,6 @@
 """The plans of a round: the one to execute, and those of all nodes for metrics and the status page."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -51,6 +52,7 @@ class RoundPlans:
         self._clock = clock
         self._report = report
         self._judged_at: float | None = None  # when all nodes were last planned
+        self._last: tuple[int, Planned] | None = None  # and the revision of the nodes
 
     def forget(self) -> None:
         """Plan all nodes in the next survey, because another replica leads now."""
@@ -107,23 +109,33 @@ class RoundPlans:
 
     def _is_worth_draining(self, plan: Plan) -> bool:
         """Return whether *plan* is executed. While an order of spot room is open, only empty nodes are."""
-        return (bool(plan.placements) and self._room.order is None) or self._is_offered(plan.node)
+        return (bool(plan.placements) and self._room.order is None) or self._is_offered(self._view.node(plan.node))
 
-    def _is_offered(self, name: str) -> bool:
-        """Return whether the empty node *name* is offered to the provider now."""
-        node = self._view.node(name)
+    def _is_offered(self, node: Node | None) -> bool:
+        """Return whether the empty *node* is offered to the provider now."""
         if node is None or control_plane_label(node) or not self._drainer.takes_machines:
             return False
         return self._offers.due(node.metadata.uid)
 
     def _planned(self, *, complete: bool) -> Planned:
         started, before = self._clock.monotonic(), self._view.nodes()
-        planning = self._view.plan_each() if complete else self._view.first_plan(take_empty=self._is_offered)
-        seconds = self._clock.monotonic() - started
-        planning = replace(planning, verdicts=tuple(map(self._room.explained, planning.verdicts)))
-        # Nodes may be added or deleted while planning.
-        nodes = {name: _ref(node) for name, node in (before | self._view.nodes()).items()}
-        judged = {verdict.node: nodes[verdict.node] for verdict in planning.verdicts}
+
+        def is_offered(name: str) -> bool:
+            return self._is_offered(before.get(name))
+
+        planning = self._view.plan_each() if complete else self._view.first_plan(take_empty=is_offered)
+        planning = self._room.explained(planning)
+        seconds, revision = self._clock.monotonic() - started, self._view.revision
+        if self._last is not None and self._last[0] == revision and self._last[1].planning is planning:
+            return replace(self._last[1], at=self._clock.now(), seconds=seconds)
+        planned = self._with_nodes(planning, before, seconds)
+        self._last = revision, planned
+        return planned
+
+    def _with_nodes(self, planning: Planning, before: Mapping[str, Node], seconds: float) -> Planned:
+        """Return the report of *planning*. Nodes may have been added or deleted since *before*."""
+        nodes = {**before, **self._view.nodes()}
+        judged = {verdict.node: _ref(nodes[verdict.node]) for verdict in planning.verdicts}
         facts = self._view.facts_of(judged)
         return Planned(self._clock.now(), planning, judged, seconds, _all_judged(planning), facts)
 

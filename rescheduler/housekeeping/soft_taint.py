@@ -4,7 +4,7 @@ Without it, a pod that is evicted from one on-demand node may be scheduled on an
 ``PreferNoSchedule``: if the spot nodes are full, pods are still scheduled on on-demand nodes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from predicates.objects import Node, Taint
@@ -32,11 +32,18 @@ class SoftTaint:
         self._report = report
         self._is_on_demand = is_on_demand
         self._wanted = wanted
+        self._settled: Mapping[str, Node] | None = None  # nodes that need no change
 
-    def keep(self, nodes: Iterable[Node]) -> None:
-        """Add or remove the taint where necessary. The next round retries what failed."""
-        edits = ((node, self._edit(node)) for node in nodes)
+    def keep(self, nodes: Mapping[str, Node]) -> None:
+        """Add or remove the taint where necessary. The next round retries what failed.
+
+        If *nodes* needed no change, the same object is not checked again.
+        """
+        if nodes is self._settled:
+            return
+        edits = ((node, self._edit(node)) for node in nodes.values())
         due = [(node, edit) for node, edit in edits if edit is not None]
+        self._settled = None if due else nodes
         for node, edit in due[:NODES_A_ROUND]:
             try:
                 self._cluster.edit_node(node.metadata.name, node.metadata.uid, edit)

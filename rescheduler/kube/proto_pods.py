@@ -5,8 +5,10 @@ As for JSON (:mod:`predicates.wire`), only the first pod of a class is decoded c
 
 from collections.abc import Callable, Hashable
 
+from predicates.bound_labels import BOUND_LABELS, LabelPairs, bound_labels
 from predicates.conditions import conditions
 from predicates.objects import Pod, PodObject
+from predicates.pod_keys import BOUND_PREFIX
 from predicates.wire import POD_ANNOTATIONS, Interner
 from rescheduler.kube import schema
 from rescheduler.kube.proto_structs import moment
@@ -25,10 +27,13 @@ class PodReader:
         meta, node_name = pod.metadata, pod.spec.nodeName
         status = schema.StatusKey.FromString(pod.status)
         ready, ready_since, unschedulable_since, resize = conditions(status.conditions, _since)
+        labels, added = tuple(meta.labels), ()
+        if node_name and BOUND_PREFIX in b"".join(labels):
+            labels, added = self._interner.labels(labels, _split_labels)
         load = schema.LoadKey.FromString(pod.status)
         load.DiscardUnknownFields()
         cls, taken, owner = self._interner.shared(
-            _class_key(meta, pod.spec),
+            _class_key(meta, labels, pod.spec),
             (tuple(meta.ownerReferences), load.SerializeToString(), resize),
             lambda: self._whole(schema.Pod.FromString(raw)),
         )
@@ -38,6 +43,7 @@ class PodReader:
             uid=meta.uid,
             node_name=self._interner.string(node_name),
             cls=cls,
+            added_labels=added,
             load=taken,
             owner=owner,
             annotations={k: v for k, v in meta.annotations.items() if k.startswith(POD_ANNOTATIONS)},
@@ -51,8 +57,23 @@ class PodReader:
         )
 
 
-def _class_key(meta: schema.MetaKey, spec: schema.SpecKey) -> Hashable:
-    """Return the key of the pod's class. Removes the fields of *spec* that do not affect scheduling."""
+def _split_labels(raw: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], LabelPairs]:
+    """Return the *raw* labels of a bound pod without those that the API server added, and the latter."""
+    decoded = [(entry, _labels(entry)) for entry in raw]
+    own = tuple(entry for entry, label in decoded if label.keys().isdisjoint(BOUND_LABELS))
+    return own, bound_labels(_labels(*raw))
+
+
+def _labels(*entries: bytes) -> dict[str, str]:
+    meta = schema.ObjectMeta.FromString(schema.MetaKey(labels=entries).SerializeToString())
+    return dict(meta.labels)
+
+
+def _class_key(meta: schema.MetaKey, labels: tuple[bytes, ...], spec: schema.SpecKey) -> Hashable:
+    """Return the key of the pod's class, which has these raw *labels*.
+
+    Removes the fields of *spec* that do not affect scheduling.
+    """
     spec.DiscardUnknownFields()
     volumes = [volume for volume in spec.volumes if volume.volumeSource.WhichOneof("unread") is None]
     # The claims of generic ephemeral volumes, and errors about missing resource claims, contain the pod's name.
@@ -62,7 +83,7 @@ def _class_key(meta: schema.MetaKey, spec: schema.SpecKey) -> Hashable:
     spec.ClearField("nodeName")
     return (
         meta.namespace,
-        tuple(meta.labels),
+        labels,
         meta.deletionTimestamp.seconds > 0,
         meta.name if named else None,
         read,

@@ -30,7 +30,7 @@ from rescheduler.observe.events import (
     Swept,
     Tainted,
 )
-from rescheduler.planning.outcome import PodRef, Rejected
+from rescheduler.planning.outcome import Planning, PodRef, Rejected
 
 RESCHEDULER: Final = "Rescheduler"
 RESCHEDULER_FAILED: Final = "ReschedulerFailed"
@@ -60,11 +60,12 @@ class KubeEvents:
     def __init__(self, record: RecordEvent, words: Words = Words()) -> None:
         self._record, self._words = record, words
         self._reported: dict[InvolvedNode, object] = {}
+        self._last: tuple[Planning, Mapping[str, InvolvedNode]] | None = None  #: reported planning, with its nodes
 
     def __call__(self, event: Event) -> None:
         match event:
             case Planned():
-                self._report_blocked(event.planning.rejected, event.nodes, complete=event.complete)
+                self._planned(event)
             case Chosen():
                 self._report_blocked(event.rejected, event.nodes, complete=False)
             case DrainStarted(node, plan) if plan is not None:
@@ -89,6 +90,13 @@ class KubeEvents:
                 self._after(event)
             case _:
                 pass  # does not concern a single node or pod
+
+    def _planned(self, event: Planned) -> None:
+        """Report the blocked nodes, unless this is the last planning again."""
+        last = self._last
+        if last is None or last[0] is not event.planning or last[1] is not event.nodes:
+            self._last = event.planning, event.nodes
+            self._report_blocked(event.planning.rejected, event.nodes, complete=event.complete)
 
     def _room(self, event: RoomOrdered | RoomEnded) -> None:
         match event:

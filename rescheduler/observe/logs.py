@@ -23,9 +23,9 @@ from rescheduler.observe.events import (
     Trouble,
     WatchAges,
 )
-from rescheduler.observe.log_lines import DETAIL, NOTICE, write
+from rescheduler.observe.log_lines import DETAIL, NOTICE, log, write
 from rescheduler.planning.node_info import both_labels
-from rescheduler.planning.outcome import Plan, Rejected, Verdict
+from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 
 
 class Logs:
@@ -33,6 +33,7 @@ class Logs:
 
     def __init__(self) -> None:
         self._reported: dict[str, object] = {}
+        self._planning: Planning | None = None  #: the last one
         self._held: object = None
         self._unmatched: set[str] = set()  #: labels that were reported to match no node
         self._overlapping = False  #: whether nodes with both labels were reported
@@ -104,18 +105,23 @@ class Logs:
         self._held = None
         planning = event.planning
         full = sum(1 for plan in planning.plans if plan.placements)
-        for verdict in planning.verdicts:
-            known = self._reported.get(verdict.node)
-            self._reported[verdict.node] = content = _significant_part(verdict)
-            _verdict(verdict, logging.DEBUG if known == content else self._change_level)
-        if event.complete:
-            judged = {verdict.node for verdict in planning.verdicts}
-            self._reported = {node: content for node, content in self._reported.items() if node in judged}
+        if planning is not self._planning or log.isEnabledFor(logging.DEBUG):
+            self._verdicts(planning, complete=event.complete)
+        self._planning = planning
         write(
             DETAIL,
             f"planned {len(planning.verdicts)} of {planning.on_demand_nodes} on-demand nodes for "
             f"{planning.spot_nodes} spot nodes in {event.seconds:.3f} s: {full} can be drained",
         )
+
+    def _verdicts(self, planning: Planning, *, complete: bool) -> None:
+        for verdict in planning.verdicts:
+            known = self._reported.get(verdict.node)
+            self._reported[verdict.node] = content = _significant_part(verdict)
+            _verdict(verdict, logging.DEBUG if known == content else self._change_level)
+        if complete:
+            judged = {verdict.node for verdict in planning.verdicts}
+            self._reported = {node: content for node, content in self._reported.items() if node in judged}
 
 
 def _significant_part(verdict: Verdict) -> object:

@@ -56,6 +56,7 @@ from rescheduler.observe.label_values import DRAIN_RESULTS, REMOVAL_RESULTS, all
 from rescheduler.observe.node_metrics import NodeCounts, NodeDrains
 from rescheduler.observe.savings_metrics import SavingsSeries
 from rescheduler.planning.landing import LandingOutcome
+from rescheduler.planning.outcome import Planning
 
 PREFIX: Final = "spot_rescheduler_"
 
@@ -80,6 +81,7 @@ class Metrics:
         self._make_histograms()
         self._waits(None)
         self._cooling.labels("node")
+        self._shown: Planning | None = None  # the planning that the gauges show
 
     def _make_gauges(self) -> None:
         self._build = self._gauge("build_info", "Version of this program, value 1.", "version", "python")
@@ -242,8 +244,9 @@ class Metrics:
     def _planned(self, event: Planned) -> None:
         self._plan.observe(event.seconds)
         self._waits(None)
-        if not event.complete:
+        if not event.complete or event.planning is self._shown:
             return
+        self._shown = event.planning
         rejected = event.planning.rejected
         self._drainable.set(sum(1 for plan in event.planning.plans if plan.placements))
         _set_all(self._blocked_nodes, Tally(str(verdict.reason) for verdict in rejected))

@@ -11,7 +11,7 @@ from rescheduler.pages.document import document
 from rescheduler.pages.element import Markup, element, joined
 from rescheduler.pages.nodes import NodeEntry, node_list, search_tools
 from rescheduler.pages.tables import table
-from rescheduler.planning.units import money
+from rescheduler.planning.units import age, money
 
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -41,11 +41,13 @@ class StatusPage:
         return document("spot-rescheduler", element("div", header, main), live=True)
 
     def _node_part(self, board: Board) -> Markup:
+        if (planned := board.planned) is None:
+            return _part("nodes", element("p", "No plan yet."))
         cooling = board.observed.cooling if board.observed else {}
-        planned = board.planned
-        if self._shown is None or self._shown[0] is not planned or self._shown[1:] != (cooling, board.prices):
-            self._nodes = _part("nodes", _nodes(board, planned) if planned else element("p", "No plan yet."))
-            self._shown = (planned, cooling, board.prices)
+        ages = [age(facts.created, planned.at) for facts in planned.facts.values()]
+        shown = planned.planning, planned.facts, cooling, board.prices, ages
+        if self._shown is None or self._shown[0] is not planned.planning or self._shown[1:] != shown[1:]:
+            self._nodes, self._shown = _part("nodes", _nodes(board, planned)), shown
         return self._nodes
 
 

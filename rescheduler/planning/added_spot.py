@@ -98,4 +98,4 @@ def _copy_belongings(snapshot: Snapshot, model: str, name: str) -> None:
         snapshot.upsert("CSINode", replace(drivers, metadata=ObjectMeta(name=name)))
     for pod in [pod for pod in snapshot.pods_on[model].values() if belongs_to_node(pod)] if model else []:
         copy = f"{pod.name}-{name}"
-        snapshot.upsert("Pod", replace(pod, name=copy, uid=f"{pod.uid}-{name}", node_name=name))
+        snapshot.upsert("Pod", replace(snapshot.bound_to(pod, name), name=copy, uid=f"{pod.uid}-{name}"))

@@ -8,9 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from predicates.objects import Pod, PodClass, PodDisruptionBudget
+from predicates.bound_labels import BOUND_LABELS, LabelPairs
+from predicates.objects import LabelSelector, Pod, PodClass, PodDisruptionBudget
 from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Blocker, Reason
@@ -23,46 +24,73 @@ Pair: TypeAlias = tuple[str, str]
 TooSlow: TypeAlias = Callable[[str, Sequence[Pod], int], Blocker | None]
 
 
+class BudgetTerms(NamedTuple):
+    """What decides which evictions a budget allows."""
+
+    allowed: int
+    current_healthy: int
+    desired_healthy: int
+    unhealthy_pod_eviction_policy: str | None
+
+
 class Budgets:
     """The budgets of a snapshot, indexed by the classes of pods that they select. Valid for one :meth:`version`."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.built_from = self.version(snapshot)
+        self.built_from = self.selection = self.version(snapshot)
         # Budgets are indexed by the rarest label that their selector requires, so that few selectors are evaluated for
         # each class of pods. Budgets that require no label are indexed by None.
         self._in: defaultdict[tuple[str, Pair | None], list[tuple[str, Selector]]] = defaultdict(list)
-        self._budgets: dict[str, PodDisruptionBudget] = {}
-        self.allowed: dict[str, int] = {}  #: ``status.disruptionsAllowed`` by budget
         selectors: list[tuple[str, str, Selector]] = []
-        for key, budget in snapshot.of("PodDisruptionBudget").items():
-            assert isinstance(budget, PodDisruptionBudget)
-            self._budgets[key] = budget
-            self.allowed[key] = budget.status.disruptions_allowed
+        self._budgets = _budgets(snapshot)
+        self.allowed: Mapping[str, int] = _allowed(self._budgets)  #: ``status.disruptionsAllowed`` by budget
+        for key, budget in self._budgets.items():
             # In policy/v1 an absent selector selects nothing, an empty one everything.
             selectors.append((key, budget.metadata.namespace, compile_selector(budget.spec.selector)))
         common = Counter((namespace, pair) for _, namespace, selector in selectors for pair in selector.pairs)
         for key, namespace, selector in selectors:
             rarest = min(selector.pairs, key=lambda pair: common[namespace, pair], default=None)
             self._in[namespace, rarest].append((key, selector))
-        self._of: dict[PodClass, tuple[str, ...]] = {}
+        self._select_added = any(_selects_added(selector) for _, _, selector in selectors)
+        self._of: dict[PodClass | tuple[PodClass, LabelPairs], tuple[str, ...]] = {}
+
+    def renewed(self, snapshot: Snapshot) -> "Budgets":
+        """Return the budgets of *snapshot*, with the same :attr:`selection` if no selector has changed.
+
+        *snapshot* must be the one that these budgets were built from.
+        """
+        budgets = _budgets(snapshot)
+        if self.built_from[1] != snapshot.generation or _selectors(budgets) != _selectors(self._budgets):
+            return Budgets(snapshot)
+        changed = copy(self)
+        changed.built_from, changed.allowed = self.version(snapshot), _allowed(budgets)
+        changed._budgets = budgets  # noqa: SLF001
+        return changed
+
+    def terms(self, key: str) -> BudgetTerms:
+        """Return what decides which evictions the budget *key* allows."""
+        spec, status = self._budgets[key].spec, self._budgets[key].status
+        healthy = status.current_healthy, status.desired_healthy
+        return BudgetTerms(status.disruptions_allowed, *healthy, spec.unhealthy_pod_eviction_policy)
 
     @staticmethod
     def version(snapshot: Snapshot) -> tuple[int, int]:
         """Return a value that changes whenever the budgets or the classes of pods in *snapshot* change."""
         return snapshot.versions["PodDisruptionBudget"], snapshot.generation
 
-    def of(self, pod: PodClass) -> tuple[str, ...]:
-        """Return the keys of the budgets that select pods of this class."""
-        if (keys := self._of.get(pod)) is None:
-            pairs: tuple[Pair | None, ...] = (None, *pod.labels.items())
+    def of(self, pod: Pod) -> tuple[str, ...]:
+        """Return the keys of the budgets that select *pod*. Pods with equal labels share the result."""
+        kind = (pod.cls, pod.added_labels) if self._select_added else pod.cls
+        if (keys := self._of.get(kind)) is None:
+            labels = {**pod.cls.labels, **dict(pod.added_labels)}
+            pairs: tuple[Pair | None, ...] = (None, *labels.items())
             entries = (entry for pair in pairs for entry in self._in.get((pod.namespace, pair), ()))
-            keys = tuple(sorted(key for key, selector in entries if selector.matches(pod.labels)))
-            self._of[pod] = keys
+            keys = self._of[kind] = tuple(sorted(key for key, selector in entries if selector.matches(labels)))
         return keys
 
     def guards(self, pod: Pod) -> bool:
         """Return whether any budget selects *pod*."""
-        return bool(self.of(pod.cls))
+        return bool(self.of(pod))
 
     def allowing(self, changes: Mapping[str, int]) -> "Budgets":
         """Return a copy in which the budgets in *changes*, by key, allow the given number of evictions now."""
@@ -120,7 +148,7 @@ class RemainingDisruptions:
         blockers = []
         keys_of = self.budgets.of
         for pod in pods:
-            keys = keys_of(pod.cls)
+            keys = keys_of(pod)
             if not keys or pod.phase == "Pending":  # The eviction API ignores budgets for pods that have never run.
                 continue
             if len(keys) > 1:
@@ -151,6 +179,25 @@ class RemainingDisruptions:
         if budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
             return True
         return budget.status.current_healthy >= budget.status.desired_healthy > 0
+
+
+def _budgets(snapshot: Snapshot) -> dict[str, PodDisruptionBudget]:
+    budgets = snapshot.of("PodDisruptionBudget").items()
+    return {key: budget for key, budget in budgets if isinstance(budget, PodDisruptionBudget)}
+
+
+def _allowed(budgets: Mapping[str, PodDisruptionBudget]) -> dict[str, int]:
+    return {key: budget.status.disruptions_allowed for key, budget in budgets.items()}
+
+
+def _selectors(budgets: Mapping[str, PodDisruptionBudget]) -> dict[str, LabelSelector | None]:
+    return {key: budget.spec.selector for key, budget in budgets.items()}
+
+
+def _selects_added(selector: Selector) -> bool:
+    """Return whether the result for a pod depends on labels that the API server added."""
+    keys = {key for key, _ in selector.pairs} | {key for key, _, _ in selector.tests}
+    return not keys.isdisjoint(BOUND_LABELS)
 
 
 def _shortage(key: str, pods: list[Pod], allowed: int, spent: int) -> list[Blocker]:

@@ -111,7 +111,7 @@ def _annotated(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
 
 
 def _opted_out(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
-    return node_opt_out(node, instant(node.metadata.creation_timestamp), circumstances.now)
+    return node_opt_out(node, instant(node.metadata.creation_timestamp), circumstances.reached)
 
 
 def control_plane_label(node: Node) -> str:
@@ -165,7 +165,7 @@ def _not_ready(node: Node, _: Policy, circumstances: Circumstances) -> Blocker |
 
 def _cooling(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
     cooldown = circumstances.cooling.get(node.name)
-    if cooldown is None or cooldown.until <= circumstances.now:
+    if cooldown is None or circumstances.reached(cooldown.until):
         return None
     alone = f"no new attempt before {cooldown.until:%Y-%m-%dT%H:%M:%SZ}"
     if cooldown.reason in _REASONS:

@@ -141,7 +141,7 @@ def _with_budget(snapshot: Snapshot, change: BudgetChange) -> PodDisruptionBudge
     if not isinstance(budget, PodDisruptionBudget):
         raise UsageError(f"no PodDisruptionBudget {change.budget}: expected namespace/name")
     budgets = Budgets(snapshot)
-    pods = [pod for pod in snapshot.pods.values() if change.budget in budgets.of(pod.cls)]
+    pods = [pod for pod in snapshot.pods.values() if change.budget in budgets.of(pod)]
     status = budget.status
     expected = status.expected_pods or len(pods)
     amount = _scaled(change.value, expected)

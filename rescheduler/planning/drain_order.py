@@ -4,7 +4,7 @@ The order decides which nodes come first. It does not change which nodes may be 
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, TypeAlias
 
@@ -32,6 +32,15 @@ def in_drain_order(
     nodes = [node_facts(snapshot, name, spot=False) for name in names]
     ordered = sorted(nodes, key=lambda node: _key(node, policy, circumstances.prices))
     return tuple(node.name for node in sorted(ordered, key=lambda node: not _expired(node, policy, circumstances.now)))
+
+
+def next_expiry(names: Iterable[str], snapshot: Snapshot, policy: Policy, now: datetime) -> datetime | None:
+    """Return when the next of the nodes *names* reaches the maximum age, or None if none will."""
+    if not policy.max_node_age:
+        return None
+    created = (instant(node_facts(snapshot, name, spot=False).created) for name in names)
+    expiries = (moment + timedelta(seconds=policy.max_node_age) for moment in created if moment is not None)
+    return min((moment for moment in expiries if moment > now), default=None)
 
 
 def _key(node: NodeFacts, policy: Policy, prices: PriceList) -> _Key:

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
+from predicates.bound_labels import LabelPairs
 from predicates.objects import Pod, PodClass, Volume
 from rescheduler import durations
+from rescheduler.planning.deadlines import Deadlines
 from rescheduler.planning.opt_outs import annotated_opt_out, labelled_opt_out
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, MoveJobs, Policy
@@ -49,8 +51,13 @@ class Context:
     waits_for_terminating: bool = False  #: also wait for other terminating pods that are not overdue
     namespace_labels: Callable[[str], Mapping[str, str]] = lambda _: {}
     counts: OwnerCounts | None = None  #: the pods of each controller; None: not known
-    #: Cache by class and kind of owner, for pods whose fate depends on nothing else.
-    fates: dict[tuple[PodClass, str | None], Fate] = field(default_factory=dict, compare=False)
+    deadlines: Deadlines = field(default_factory=Deadlines, repr=False, compare=False)
+    #: Cache by class, added labels and kind of owner, for pods whose fate depends on nothing else.
+    fates: dict[tuple[PodClass, LabelPairs, str | None], Fate] = field(default_factory=dict, compare=False)
+
+    def reached(self, instant: datetime) -> bool:
+        """Return whether *instant* has come, and note it if it has not."""
+        return self.deadlines.reached(instant, self.now)
 
 
 RuleResult: TypeAlias = Fate | Blocker | None
@@ -64,7 +71,7 @@ def fate(pod: Pod, context: Context) -> Fate | Blocker:
     """
     if pod.annotations:
         return _first_result(RULES, pod, context)
-    kind = pod.cls, pod.owner.kind if pod.owner is not None else None
+    kind = pod.cls, pod.added_labels, pod.owner.kind if pod.owner is not None else None
     if (known := context.fates.get(kind)) is None:
         result = _first_result(_WITHOUT_ANNOTATIONS, pod, context)
         if isinstance(result, Blocker) or _is_uncacheable(pod, context):  # Not cached: a blocker names the pod.
@@ -118,7 +125,7 @@ def _terminating(pod: Pod, context: Context) -> RuleResult:
     if pod.uid in context.evicted:
         return Fate.LEAVES
     ends = instant(pod.deletion_timestamp)
-    if ends is not None and context.now > ends + OVERDUE:
+    if ends is not None and context.deadlines.passed(ends + OVERDUE, context.now):
         detail = f"it should have terminated by {ends:%Y-%m-%dT%H:%M:%SZ}; check its finalizers and the node's kubelet"
         return Blocker(Reason.POD_STUCK_TERMINATING, detail, pod.key)
     if context.waits_for_terminating:
@@ -135,7 +142,7 @@ def _namespace_excluded(pod: Pod, context: Context) -> RuleResult:
 
 
 def _annotated(pod: Pod, context: Context) -> RuleResult:
-    return annotated_opt_out(pod, instant(pod.start_time or pod.creation_timestamp), context.now)
+    return annotated_opt_out(pod, instant(pod.start_time or pod.creation_timestamp), context.reached)
 
 
 def _labelled(pod: Pod, _: Context) -> RuleResult:
@@ -165,7 +172,7 @@ def _do_not_disrupt(pod: Pod, context: Context) -> RuleResult:
     if value == "true":
         return Blocker(Reason.DO_NOT_DISRUPT, f'it has the annotation {DO_NOT_DISRUPT}: "true"', pod.key)
     period, since = durations.period(value), instant(pod.start_time or pod.creation_timestamp)
-    if period is None or since is None or context.now >= since + period:
+    if period is None or since is None or context.reached(since + period):
         return None
     return Blocker(
         Reason.DO_NOT_DISRUPT, f"{DO_NOT_DISRUPT}: {value} ends at {since + period:%Y-%m-%dT%H:%M:%SZ}", pod.key

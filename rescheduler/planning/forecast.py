@@ -70,13 +70,20 @@ class Forecaster:
         self._spot = spot
         self._order = np.flatnonzero(snapshot.nodes.alive)
 
-    def forecast(self, plan: Plan) -> Forecast:
-        """Return the forecast of *plan*, which must match the current snapshot, including an open trial."""
+    def forecast(self, plan: Plan, *, until_stuck: bool = False) -> Forecast:
+        """Return the forecast of *plan*, which must match the current snapshot, including an open trial.
+
+        With *until_stuck*, no further plays follow one in which a pod was unschedulable.
+        """
         pods = [self._snapshot.pods[str(placement.pod)] for placement in plan.placements]
         with self._snapshot.trial() as trial:
             trial.evict(*pods)
             trial.drain(self._snapshot.nodes.row[plan.node])
-            plays = [self._play(plan.node, number, pods, trial) for number in range(PLAYS)]
+            plays: list[Mapping[str, int]] = []
+            for number in range(PLAYS):
+                plays.append(self._play(plan.node, number, pods, trial))
+                if until_stuck and len(plays[-1]) < len(pods):
+                    break
         return self._summed_up(pods, plays)
 
     def effort(self, seconds: float) -> Effort:

@@ -2,8 +2,9 @@
 
 from typing import Final
 
-from rescheduler.planning.forecast import PLAYS, Forecaster, objection, with_forecast
+from rescheduler.planning.forecast import PLAYS, Forecast, Forecaster, objection, with_forecast
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected, Verdict
+from rescheduler.planning.pace import Allowance, Pace, SecondsLeft
 from rescheduler.planning.packing import Effort
 from rescheduler.planning.policy import Policy
 
@@ -27,10 +28,17 @@ class ForecastChecks:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._rejections: dict[str, Rejected] = {}  #: by node
+        self._pace = Pace()
 
     def check(self, plan: Plan, forecaster: Forecaster) -> Verdict:
         """Return *plan* with its forecast, or the rejection that follows from it."""
-        forecast = forecaster.forecast(plan)
+        return self._checked(plan, self._forecast(plan, forecaster))
+
+    def _forecast(self, plan: Plan, forecaster: Forecaster) -> Forecast:
+        """Return the forecast of *plan*. It ends when an objection is certain."""
+        return forecaster.forecast(plan, until_stuck=not self._policy.allow_fragile_plans)
+
+    def _checked(self, plan: Plan, forecast: Forecast) -> Verdict:
         blocker = objection(
             plan,
             forecast,
@@ -39,19 +47,30 @@ class ForecastChecks:
         )
         return with_forecast(plan, forecast) if blocker is None else Rejected(plan.node, (blocker,))
 
-    def within_effort(self, plan: Plan, forecaster: Forecaster, effort: Effort) -> Verdict:
-        """Return the result of :meth:`check`, or a rejection if *effort* is used up."""
+    def allowance(self, forecaster: Forecaster, seconds_left: SecondsLeft) -> Allowance:
+        """Return what the forecasts of a round may use: the planning time-out, and at most *seconds_left*."""
+        seconds = self._policy.planning_timeout
+        return Allowance(self._pace.effort(seconds, forecaster.effort(seconds)), self._pace, seconds_left)
+
+    def within(self, allowance: Allowance, plan: Plan, forecaster: Forecaster) -> Verdict:
+        """Return the result of :meth:`check`, or a rejection if *allowance* is used up."""
         if (known := self._rejections.get(plan.node)) is not None:
             return known
-        if effort.exhausted:
+        if not allowance.takes(PLAYS * len(plan.placements)):
             return Rejected(plan.node, (Blocker(Reason.TIMEOUT, _NO_FORECAST),))
-        effort.spend(PLAYS * len(plan.placements))
-        verdict = self.check(plan, forecaster)
+        before = allowance.seconds_left()
+        forecast = self._forecast(plan, forecaster)
+        allowance.spend(forecast.plays * len(plan.placements), before)
+        verdict = self._checked(plan, forecast)
         if isinstance(verdict, Rejected):
             self._rejections[plan.node] = verdict
         return verdict
 
-    def end_round(self, effort: Effort) -> None:
+    def knows(self, node: str) -> bool:
+        """Return whether a rejection of *node* by an earlier round is kept."""
+        return node in self._rejections
+
+    def end_round(self, allowance: Allowance) -> None:
         """Forget the rejections if all plans of the round have a forecast."""
-        if not effort.exhausted:
+        if not (allowance.used_up or allowance.effort.exhausted):
             self._rejections.clear()

@@ -131,9 +131,9 @@ class KeptNodes:
         """Return the budgets that do not allow the evictions of *movers*, except where several select one pod."""
         blockers = self._remaining(self._budgets, self._spent).reserve(movers)
         pods = [self.snapshot.pods[blocker.pod] for blocker in blockers if blocker.pod and blocker.reason in _BUDGETS]
-        keys = dict.fromkeys(key for pod in pods for key in self._budgets.of(pod.cls))
+        keys = dict.fromkeys(key for pod in pods for key in self._budgets.of(pod))
         for key in keys:
-            self._needed[key] = self._enough(key, [pod for pod in movers if key in self._budgets.of(pod.cls)])
+            self._needed[key] = self._enough(key, [pod for pod in movers if key in self._budgets.of(pod)])
         return {self._budget_obstacle(key) for key in keys}
 
     def _budget_obstacle(self, key: str) -> Obstacle:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from predicates.objects import Node, Pod
 from rescheduler import durations
@@ -20,21 +20,24 @@ RESTRICT_SCALE_DOWN: Final = "spotinst.io/restrict-scale-down"
 #: CAST AI: an annotation or a label, of nodes and of pods.
 REMOVAL_DISABLED: Final = "autoscaling.cast.ai/removal-disabled"
 
+#: Returns whether an instant has come.
+Reached: TypeAlias = Callable[[datetime], bool]
 
-def node_opt_out(node: Node, since: datetime | None, now: datetime) -> Blocker | None:
+
+def node_opt_out(node: Node, since: datetime | None, reached: Reached) -> Blocker | None:
     """Return why *node* is exempt from drains, or None. *since* is when it was created."""
     value = node.metadata.annotations.get(DO_NOT_DRAIN)
-    if value is not None and (why := _own(DO_NOT_DRAIN, value, since, now)):
+    if value is not None and (why := _own(DO_NOT_DRAIN, value, since, reached)):
         return Blocker(Reason.DO_NOT_DRAIN, why)
     if kind := _with_removal_disabled(node.metadata.annotations.get, node.metadata.labels.get):
         return Blocker(Reason.REMOVAL_DISABLED, f'it has the {kind} {REMOVAL_DISABLED}: "true"')
     return None
 
 
-def annotated_opt_out(pod: Pod, since: datetime | None, now: datetime) -> Blocker | None:
+def annotated_opt_out(pod: Pod, since: datetime | None, reached: Reached) -> Blocker | None:
     """Return why *pod* is exempt from evictions by an annotation, or None. *since* is when it started."""
     value = pod.annotations.get(DO_NOT_EVICT)
-    if value is not None and (why := _own(DO_NOT_EVICT, value, since, now)):
+    if value is not None and (why := _own(DO_NOT_EVICT, value, since, reached)):
         return Blocker(Reason.DO_NOT_EVICT, why, pod.key)
     if pod.annotations.get(PREFER_NO_EVICTION, "false") != "false":
         return Blocker(Reason.PREFER_NO_EVICTION, f"it has the annotation {PREFER_NO_EVICTION}", pod.key)
@@ -58,8 +61,8 @@ def _with_removal_disabled(annotation: Callable[[str], str | None], label: Calla
     return "label" if label(REMOVAL_DISABLED) == "true" else ""
 
 
-def _own(key: str, value: str, since: datetime | None, now: datetime) -> str:
-    """Return why our annotation *key* applies at *now*, or ""."""
+def _own(key: str, value: str, since: datetime | None, reached: Reached) -> str:
+    """Return why our annotation *key* applies now, or ""."""
     if value == "false":
         return ""
     if value == "true":
@@ -70,4 +73,4 @@ def _own(key: str, value: str, since: datetime | None, now: datetime) -> str:
         return f'it has the annotation {key}: {value!r}, expected "true", "false" or a duration such as 4h'
     if since is None:
         return f"it has the annotation {key}: {value}, and its start is not known"
-    return f"{key}: {value} ends at {since + period:%Y-%m-%dT%H:%M:%SZ}" if now < since + period else ""
+    return "" if reached(since + period) else f"{key}: {value} ends at {since + period:%Y-%m-%dT%H:%M:%SZ}"

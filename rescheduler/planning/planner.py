@@ -4,25 +4,28 @@ The planner works on one snapshot and leaves it unchanged. Between rounds it kee
 It does not read a clock, log or perform actions.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 from predicates.filters import Filters
-from predicates.objects import Pod, PodClass
+from predicates.objects import Pod
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.drainability import Fate, fate, instant
 from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.forecast import with_forecast
-from rescheduler.planning.forecast_checks import ForecastChecks, shown
+from rescheduler.planning.forecast_checks import shown
+from rescheduler.planning.ground import common_ground
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
+from rescheduler.planning.pace import SecondsLeft, unlimited
 from rescheduler.planning.packing import Effort, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound, new_round
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.search import Search
 from rescheduler.planning.selection import Selection
+from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
 from rescheduler.planning.verdicts import (
     Attempt,
     Examined,
@@ -46,8 +49,8 @@ class Planner:
         self._policy = policy
         self._filters = Filters(snapshot, DEFAULT)
         self._budgets = Budgets(snapshot)
-        self._last: tuple[Circumstances, object, PlanningRound] | None = None
-        self._checks = ForecastChecks(policy)
+        self._single = SinglePlans(snapshot, policy, self._filters)
+        self._last: PlanningRound | None = None
 
     @property
     def filters(self) -> Filters:
@@ -60,34 +63,24 @@ class Planner:
 
     def plan_each(self, circumstances: Circumstances) -> Planning:
         """Return a verdict for each on-demand node by itself, in the current state, with all obstacles."""
-        shared = self._round(circumstances)
-        known: dict[PodClass, str] = {}
-        verdicts = [self._verdict(name, shared, all_obstacles, known) for name in shared.groups.on_demand]
-        effort = shared.forecaster.ahead()
-        return shared.planning(shown(verdict, shared.forecaster, effort) for verdict in verdicts)
+        return self._single.each(self._round(circumstances))
 
     def first_plan(
-        self, circumstances: Circumstances, *, take_empty: Callable[[str], bool] = lambda _: False
+        self,
+        circumstances: Circumstances,
+        *,
+        take_empty: TakeEmpty = lambda _: False,
+        seconds_left: SecondsLeft = unlimited,
     ) -> Planning:
         """Return verdicts in drain order up to the first node that can be drained and whose plan passes the forecast.
 
         A plan is rejected if pods are unschedulable in its simulation, or if most pods would return to nodes
         that are not spot. A node without pods to move also gets a plan, but it ends the search only if *take_empty*
         returns true for it: otherwise nothing would remove the node, so there is nothing to do.
+
+        *seconds_left* limits the forecasts in addition to the planning time-out, which assumes a speed of the machine.
         """
-        shared = self._round(circumstances)
-        verdicts: list[Verdict] = []
-        effort = shared.forecaster.effort(self._policy.planning_timeout)
-        for name in shared.groups.on_demand:
-            verdict = self._verdict(name, shared, first_obstacles)
-            if isinstance(verdict, Plan) and verdict.placements:
-                verdict = self._checks.within_effort(verdict, shared.forecaster, effort)
-            empty = isinstance(verdict, Plan) and not verdict.placements and not verdict.leaving
-            verdicts.append(verdict)
-            if isinstance(verdict, Plan) and (not empty or take_empty(name)):
-                break
-        self._checks.end_round(effort)
-        return shared.planning(verdicts)
+        return self._single.first(self._round(circumstances), take_empty, seconds_left)
 
     def plan_node(self, node: str, circumstances: Circumstances, *, every_obstacle: bool = True) -> Verdict:
         """Return the verdict for one node by itself, in the current state.
@@ -95,7 +88,7 @@ class Planner:
         Without *every_obstacle* the steps end with the first that finds one.
         """
         step = all_obstacles if every_obstacle else first_obstacles
-        return self._verdict(node, self._round(circumstances), step)
+        return self._single.verdict(node, self._round(circumstances), step)
 
     def look_again(self, node: str, circumstances: Circumstances, evicted: Collection[str] = ()) -> Verdict:
         """Plan one node again, after it was tainted, with the checks of :meth:`first_plan`.
@@ -104,9 +97,7 @@ class Planner:
         also waits for other terminating pods that are not overdue, because a scale-down or a roll-out may delete pods
         at any time. Before that, terminating pods are treated as for a new drain.
         """
-        shared = self._drain_round(circumstances, evicted)
-        verdict = self._verdict(node, shared, first_obstacles)
-        return self._checks.check(verdict, shared.forecaster) if isinstance(verdict, Plan) else verdict
+        return self._single.checked(node, self._drain_round(circumstances, evicted))
 
     def follow(
         self, node: str, circumstances: Circumstances, due: Sequence[Pod], evicted: Collection[str] = ()
@@ -186,22 +177,31 @@ class Planner:
             start = Attempt(shared, shared.remaining(), trial, Effort(0))
             candidates = [node.candidate for node in examined.values() if could_go(node, start)]
             search = Search(shared.room, trial, candidates, shared.remaining, shared.minimum.spare, effort)
-            planning = shared.planning(self._place_victims(search.run(), examined, start))
+            ahead = shared.forecaster.ahead()
+            victims = search.run(keep_placed=ahead.exhausted)
+            placed = search.is_placed(victims)
+            planning = shared.planning(self._place_victims(victims, examined, start, ahead, placed=placed))
         return replace(
             planning,
             timed_out=effort.exhausted and len(planning.plans) < search.upper_bound,
             upper_bound=search.upper_bound,
         )
 
-    def _place_victims(self, victims: Selection, examined: dict[str, Examined], attempt: Attempt) -> list[Verdict]:
-        """Place the pods of all *victims*, then compute why every other node is rejected."""
+    def _place_victims(
+        self, victims: Selection, examined: dict[str, Examined], attempt: Attempt, effort: Effort, *, placed: bool
+    ) -> list[Verdict]:
+        """Place the pods of all *victims*, unless they are *placed*, then compute why every other node is rejected.
+
+        *effort* limits the forecasts, which need the state before each drain: none are possible if pods are placed.
+        """
         shared, trial = attempt.shared, attempt.trial
         plans: dict[str, Verdict] = {}
-        effort = shared.forecaster.ahead()
         for victim in victims:
             candidate = victim.candidate
             attempt.remaining.reserve(candidate.movers)
             plans[candidate.node] = shown(new_plan(candidate, victim.placed, shared), shared.forecaster, effort)
+            if placed:
+                continue
             empty(trial, candidate.row, candidate.movers)
             for pod, row in victim.placed:
                 trial.place(pod.cls, row)
@@ -212,39 +212,23 @@ class Planner:
             *(all_obstacles(node, attempt) for name, node in examined.items() if name not in plans),
         ]
 
-    def _verdict(
-        self,
-        node: str,
-        shared: PlanningRound,
-        steps: Callable[[Examined, Attempt], Verdict],
-        known: dict[PodClass, str] | None = None,
-    ) -> Verdict:
-        examined = examine(node, shared)
-        if examined.blockers and steps is first_obstacles:
-            return rejection(examined, shared.remaining())
-        self._filters.refresh(pod.cls for pod in examined.must_move)
-        with self._snapshot.trial() as trial:
-            effort = shared.effort(len(shared.groups.on_demand))
-            return steps(
-                examined, Attempt(shared, shared.remaining(), trial, effort, known={} if known is None else known)
-            )
-
     def _round(self, circumstances: Circumstances) -> PlanningRound:
-        """Return the shared inputs for these *circumstances*. They are reused while nothing has changed."""
-        snapshot = self._snapshot
-        logs = len(snapshot.node_changes), len(snapshot.pod_changes)
-        moment = snapshot.epoch, logs, Budgets.version(snapshot), snapshot.unreadable
-        if self._last is None or self._last[0] is not circumstances or self._last[1] != moment:
-            self._last = circumstances, moment, self._new_round(circumstances)
-        return self._last[2]
+        """Return the shared inputs for these *circumstances*. They are reused while their ground is the same."""
+        snapshot, shared = self._snapshot, self._last
+        if self._budgets.built_from != Budgets.version(snapshot):
+            self._budgets = self._budgets.renewed(snapshot)
+        ground = common_ground(snapshot, self._budgets, circumstances)
+        if shared is None or shared.ground != ground or shared.is_reordered(circumstances.now):
+            shared = new_round(snapshot, self._policy, self._filters, self._budgets, ground, circumstances)
+        elif shared.circumstances is not circumstances:
+            shared = shared.at(circumstances)
+        if shared.changes != snapshot.changes:
+            shared = shared.after_changes(self._budgets)
+        self._last = shared
+        return shared
 
     def _drain_round(self, circumstances: Circumstances, evicted: Collection[str]) -> PlanningRound:
         """Return the inputs for a node whose drain has *evicted* pods (UIDs)."""
         shared = self._round(circumstances)
         context = replace(shared.context, evicted=frozenset(evicted), waits_for_terminating=bool(evicted))
         return replace(shared, context=context)
-
-    def _new_round(self, circumstances: Circumstances) -> PlanningRound:
-        if self._budgets.built_from != Budgets.version(self._snapshot):
-            self._budgets = Budgets(self._snapshot)
-        return new_round(self._snapshot, self._policy, self._filters, self._budgets, circumstances)

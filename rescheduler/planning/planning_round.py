@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 import numpy as np
 
@@ -10,9 +11,10 @@ from predicates.objects import Namespace, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.candidates import Groups, groups
-from rescheduler.planning.drain_order import in_drain_order
+from rescheduler.planning.drain_order import in_drain_order, next_expiry
 from rescheduler.planning.drainability import Context
 from rescheduler.planning.forecast import Forecaster
+from rescheduler.planning.ground import Ground
 from rescheduler.planning.minimum import Minimum, minimum
 from rescheduler.planning.outcome import Blocker, Planning, Verdict
 from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes
@@ -27,6 +29,8 @@ from rescheduler.planning.unreadable import UnreadableObjects
 class PlanningRound:
     """The inputs that all candidates of one round share."""
 
+    ground: Ground
+    changes: int  #: of the snapshot
     snapshot: Snapshot
     policy: Policy
     groups: Groups
@@ -40,6 +44,7 @@ class PlanningRound:
     left_out: UnreadableObjects
     pins: Pins
     counts: OwnerCounts
+    order_until: datetime | None  #: at this instant the drain order changes
 
     def remaining(self) -> RemainingDisruptions:
         """Return the evictions that budgets and controllers allow before any plan uses them."""
@@ -56,15 +61,30 @@ class PlanningRound:
         """Return the effort allowed beyond first-fit, divided equally among *nodes*."""
         return Effort(int(self.policy.planning_timeout * QUESTIONS_PER_SECOND) // max(1, nodes))
 
+    def is_reordered(self, now: datetime) -> bool:
+        """Return whether the drain order has changed because time has passed."""
+        return self.order_until is not None and now >= self.order_until
+
+    def at(self, circumstances: Circumstances) -> "PlanningRound":
+        """Return the inputs at the time of *circumstances*. They must have the same ground."""
+        context = replace(self.context, now=circumstances.now, deadlines=circumstances.deadlines)
+        return replace(self, circumstances=circumstances, context=context)
+
+    def after_changes(self, budgets: Budgets) -> "PlanningRound":
+        """Return the inputs after changes of pods and *budgets* that do not change the ground."""
+        counted = minimum(self.snapshot, self.policy.min_on_demand_nodes, self.groups.on_demand, self.circumstances)
+        steps = Steps(self.snapshot, budgets, self.policy)
+        return replace(self, changes=self.snapshot.changes, minimum=counted, budgets=budgets, steps=steps)
+
     def planning(self, verdicts: Iterable[Verdict]) -> Planning:
         """Return *verdicts* with the numbers of nodes."""
         return Planning(tuple(verdicts), len(self.groups.on_demand), self.groups.spot_nodes)
 
 
 def new_round(
-    snapshot: Snapshot, policy: Policy, filters: Filters, budgets: Budgets, circumstances: Circumstances
+    snapshot: Snapshot, policy: Policy, filters: Filters, budgets: Budgets, ground: Ground, circumstances: Circumstances
 ) -> PlanningRound:
-    """Return the shared inputs for the current state of *snapshot*."""
+    """Return the shared inputs for the current state of *snapshot*. *ground* is that of *circumstances*."""
     left_out = UnreadableObjects(snapshot.unreadable)
     node_groups = groups(snapshot, policy, circumstances.ending | left_out.nodes)
     spot = np.zeros(len(snapshot.nodes), np.bool_)
@@ -77,11 +97,20 @@ def new_round(
         return namespace.metadata.labels if isinstance(namespace, Namespace) else {}
 
     return PlanningRound(
+        ground=ground,
+        changes=snapshot.changes,
         snapshot=snapshot,
         policy=policy,
         groups=replace(node_groups, on_demand=on_demand),
         room=Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot)),
-        context=Context(policy, circumstances.now, budgets.guards, namespace_labels=namespace_labels, counts=counts),
+        context=Context(
+            policy,
+            circumstances.now,
+            budgets.guards,
+            namespace_labels=namespace_labels,
+            counts=counts,
+            deadlines=circumstances.deadlines,
+        ),
         circumstances=circumstances,
         forecaster=Forecaster(snapshot, filters, spot),
         minimum=minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances),
@@ -90,4 +119,5 @@ def new_round(
         left_out=left_out,
         pins=Pins(snapshot, node_groups.spot_rows),
         counts=counts,
+        order_until=next_expiry(on_demand, snapshot, policy, circumstances.now),
     )

@@ -7,11 +7,20 @@ from datetime import datetime
 from typing import Final
 
 from rescheduler.planning.cooldowns import Cooldown
+from rescheduler.planning.deadlines import Deadlines
 from rescheduler.planning.drain_windows import DrainWindow
 from rescheduler.planning.namespaces import ALL_NAMESPACES, NamespaceScope
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Blocker
 from rescheduler.planning.prices import PriceList
+
+
+class DrainOrder(enum.StrEnum):
+    """The order in which on-demand nodes are considered for a drain."""
+
+    LEAST_REQUESTED = "least-requested"  #: the least requested CPU first, as k8s-spot-rescheduler
+    COST = "cost"  #: the highest price first
+    AGE = "age"  #: the oldest first
 
 
 class MoveJobs(enum.StrEnum):
@@ -23,14 +32,6 @@ class MoveJobs(enum.StrEnum):
     TOLERANT = "tolerant"  #: those whose eviction cannot fail the Job
     ALWAYS = "always"  #: all of them
     NEVER = "never"  #: none of them
-
-
-class DrainOrder(enum.StrEnum):
-    """The order in which on-demand nodes are considered for a drain."""
-
-    LEAST_REQUESTED = "least-requested"  #: the least requested CPU first, as k8s-spot-rescheduler
-    COST = "cost"  #: the highest price first
-    AGE = "age"  #: the oldest first
 
 
 #: The scheduler of pods without ``schedulerName``.
@@ -84,3 +85,9 @@ class Circumstances:
     #: Nodes without pods for which machine termination may have been requested: they need not be Ready.
     emptied: frozenset[str] = frozenset()
     prices: PriceList = field(default_factory=PriceList)  #: for the drain order ``cost``
+    #: The instants that rules compared with *now*.
+    deadlines: Deadlines = field(default_factory=Deadlines, repr=False, compare=False)
+
+    def reached(self, instant: datetime) -> bool:
+        """Return whether *instant* has come, and note it if it has not."""
+        return self.deadlines.reached(instant, self.now)

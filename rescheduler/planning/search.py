@@ -16,7 +16,7 @@ from predicates.objects import Pod
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.packing import WAYS, Effort, Packing, Placed, Reasons, Room, Stuck, pack
-from rescheduler.planning.selection import Candidate, SelectedNode, Selection, counted
+from rescheduler.planning.selection import Candidate, SelectedNode, Selection, counting
 
 #: For at most this many candidates every subset is tried, as long as effort is left.
 _EXHAUSTIVE_LIMIT: Final = 16
@@ -24,12 +24,16 @@ _EXHAUSTIVE_LIMIT: Final = 16
 #: How many placements are tried for each subset: in the first pass, and in a second one if a better result may exist.
 _PLACEMENTS_PER_CHOICE: Final = (WAYS, 10 * WAYS)
 
+#: The changes of a pass are kept (:meth:`Trial.keep`) after this many rows: until then, single rows are evaluated again
+#: for each pod, and each time it is done, the results of all classes are updated.
+_KEEP_AFTER: Final = 40
+
 #: At most this many pods are repacked together.
 _REPACK_LIMIT: Final = 400
 
 
 class Search:
-    """One search over *candidates* (in drain order) within *trial*, which is unchanged at the end.
+    """One search over *candidates* (in drain order) within *trial*.
 
     *most* limits how many candidates with ``counts`` may be drained. *effort* limits the work beyond the baseline.
     """
@@ -56,9 +60,13 @@ class Search:
         self._effort = effort
         self._ways = WAYS
         self.upper_bound = self._bound(self._candidates, self._free, most)
+        self._placed: Selection = ()  #: the nodes whose drains the trial contains, if they were selected in one pass
 
-    def run(self) -> Selection:
-        """Return the largest set of nodes that was found to be drainable together, in drain order."""
+    def run(self, *, keep_placed: bool = False) -> Selection:
+        """Return the largest set of nodes that was found to be drainable together, in drain order.
+
+        Afterwards the trial is unchanged. With *keep_placed* it may already contain the drains; see :meth:`is_placed`.
+        """
         best = self._baseline()
         for order in self._orders():
             if len(best) >= self.upper_bound or self._effort.exhausted:
@@ -70,7 +78,8 @@ class Search:
             for self._ways in _PLACEMENTS_PER_CHOICE:  # every subset with few placements each, then with more
                 best = self._every_choice(best)
         best = self._in_drain_order(best)
-        self._reset()
+        if not (keep_placed and self.is_placed(best)):
+            self._reset()
         return best
 
     def _baseline(self) -> Selection:
@@ -82,12 +91,18 @@ class Search:
 
     def _in_drain_order(self, best: Selection) -> Selection:
         """Return *best* sorted by a drain order that is not the baseline's, if the pods can be scheduled in it."""
-        chosen = {victim.candidate.node: victim for victim in best}
+        if self._candidates == self._by_request:
+            return best
+        chosen = {victim.candidate.node for victim in best}
         ordered = [candidate for candidate in self._candidates if candidate.node in chosen]
-        if self._candidates == self._by_request or ordered == [victim.candidate for victim in best]:
+        if ordered == [victim.candidate for victim in best]:
             return best
         rows = {pod.key: row for victim in best for pod, row in victim.placed}
         return self._replay_in_order(ordered, rows) or best
+
+    def is_placed(self, victims: Selection) -> bool:
+        """Return whether the trial contains the drains of *victims*, in this order and kept, and nothing else."""
+        return bool(victims) and self._placed is victims
 
     def _orders(self) -> Iterable[Sequence[Candidate]]:
         yield self._candidates
@@ -100,21 +115,23 @@ class Search:
         self._reset()
         remaining = self._new_remaining()
         victims: list[SelectedNode] = []
+        counted = 0
         for candidate in order:
-            if candidate.counts and counted(victims) >= self._most:
-                continue
-            tentative = remaining.copy()
-            if tentative.reserve(candidate.movers):
+            if (candidate.counts and counted >= self._most) or remaining.lacking(candidate.movers):
                 continue
             mark = self._trial.savepoint()
             self._empty(candidate)
             if (placed := place(candidate.movers)) is None:
                 self._refill(candidate, mark)
                 continue
-            self._trial.keep()
-            remaining = tentative
+            if len(self._room.snapshot.touched) >= _KEEP_AFTER:
+                self._trial.keep()
+            remaining.reserve(candidate.movers)
+            counted += candidate.counts
             victims.append(SelectedNode(candidate, tuple(placed)))
-        return tuple(victims)
+        self._trial.keep()
+        self._placed = tuple(victims)
+        return self._placed
 
     def _every_choice(self, best: Selection) -> Selection:
         """Search the subsets depth-first, lightest candidates first. Prune branches that cannot improve on *best*."""
@@ -125,7 +142,7 @@ class Search:
             if position == len(order):
                 continue
             free = self._free - sum((self._loads[victim.candidate.node] for victim in victims), start=np.int64(0))
-            if len(victims) + self._bound(order[position:], free, self._most - counted(victims)) <= len(best):
+            if len(victims) + self._bound(order[position:], free, self._most - counting(victims)) <= len(best):
                 continue
             stack.append((position + 1, victims))
             if (extended := self._extended(victims, order[position])) is not None:
@@ -152,7 +169,7 @@ class Search:
 
     def _extended(self, victims: Selection, candidate: Candidate) -> Selection | None:
         """Return *victims* plus *candidate* if they can be drained together, else None."""
-        if candidate.counts and counted(victims) >= self._most:
+        if candidate.counts and counting(victims) >= self._most:
             return None
         if not self._payable([*(victim.candidate for victim in victims), candidate]):
             return None
@@ -215,6 +232,7 @@ class Search:
         self._trial.undrain(candidate.row)
 
     def _reset(self) -> None:
+        self._placed = ()
         self._trial.revert(self._start)
         for candidate in self._candidates:
             self._trial.undrain(candidate.row)

@@ -30,6 +30,6 @@ class SelectedNode:
 Selection: TypeAlias = tuple[SelectedNode, ...]
 
 
-def counted(victims: Iterable[SelectedNode]) -> int:
+def counting(victims: Iterable[SelectedNode]) -> int:
     """Return how many of *victims* count towards the minimum of on-demand nodes."""
     return sum(victim.candidate.counts for victim in victims)

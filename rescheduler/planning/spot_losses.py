@@ -47,14 +47,18 @@ class SpotWatch:
         self._usable: frozenset[str] = frozenset()  #: UIDs at the last call
         self._lost: dict[str, datetime] = {}  #: when the loss was observed, by UID, within the window
         self._until: datetime | None = None
+        self._states: tuple[Iterable[Node], dict[str, SpotState]] = (), {}
 
     def look(self, nodes: Iterable[Node], now: datetime) -> datetime | None:
         """Record the state of all spot *nodes* at *now*. Return until when drains wait, or None.
 
         A node that was usable at the last call and is lost or gone now counts as lost now. So all losses between two
-        calls count together, regardless of the time between them.
+        calls count together, regardless of the time between them. If *nodes* is the object of the last call, its nodes
+        must not have changed.
         """
-        states = {node.metadata.uid: state_of(node) for node in nodes}
+        if nodes is not self._states[0]:
+            self._states = nodes, {node.metadata.uid: state_of(node) for node in nodes}
+        states = self._states[1]
         previously_usable = self._usable
         self._usable = frozenset(uid for uid, state in states.items() if state is SpotState.USABLE)
         self._lost = {uid: at for uid, at in self._lost.items() if now - at <= WINDOW}

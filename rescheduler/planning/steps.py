@@ -37,6 +37,7 @@ class Steps:
         self._policy = policy
         self._guarded: dict[str, list[Pod]] | None = None  #: Ready pods by the budget that guards them
         self._ready_seconds: dict[str, float] = {}
+        self._estimated: set[str] = set()
 
     def too_slow(self, key: str, pods: Sequence[Pod], allowed: int) -> Blocker | None:
         """Return why *pods* of one node cannot be evicted in steps under budget *key*, or None.
@@ -46,6 +47,7 @@ class Steps:
         if len(pods) <= allowed:
             return None
         policy = self._policy
+        self._estimated.add(key)
         grace = max(min(_grace(pod), policy.max_graceful_termination) for pod in pods)
         ready = self.ready_seconds(key)
         if grace + ready <= policy.pod_eviction_timeout:
@@ -56,6 +58,11 @@ class Steps:
             f"replacement pod is Ready); --pod-eviction-timeout is {policy.pod_eviction_timeout:.0f} s"
         )
         return Blocker(Reason.BUDGET_TOO_SLOW, detail, pods[0].key)
+
+    def take_estimated(self) -> frozenset[str]:
+        """Return the budgets for which :meth:`too_slow` has read the times of other pods since the last call."""
+        estimated, self._estimated = frozenset(self._estimated), set()
+        return estimated
 
     def ready_seconds(self, key: str) -> float:
         """Return the 90th percentile of the seconds that pods of budget *key* took from creation to Ready."""
@@ -69,7 +76,7 @@ class Steps:
         guarded: dict[str, list[Pod]] = {}
         keys_of = self._budgets.of
         for pod in self._snapshot.pods.values():
-            for key in keys_of(pod.cls):
+            for key in keys_of(pod):
                 guarded.setdefault(key, []).append(pod)
         return guarded
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from tests.bench import freed, pages, planning, plugins, proxying, reading, room, starting, topology
+from tests.bench import freed, idle, pages, planning, plugins, proxying, reading, room, starting, topology
 from tests.bench.result import Result, keep, markdown
 
 PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
@@ -17,6 +17,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "proxying": proxying.run,
     "starting": starting.run,
     "pages": pages.run,
+    "idle": idle.run,
 }
 
 

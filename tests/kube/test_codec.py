@@ -89,6 +89,18 @@ def test_pods_with_equal_scheduling_share_a_class_in_protobuf_too() -> None:
     assert [item.cls is first.cls for item in others] == [False] * len(OTHER_CLASS)
 
 
+def test_labels_that_the_api_server_adds_are_not_in_the_class_in_protobuf_too() -> None:
+    _, sample = SAMPLES["a pod with everything"]
+    labels = sample["metadata"]["labels"]
+    added = {"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "a"}
+    values = [{**sample, "metadata": {**sample["metadata"], "labels": {**labels, **more}}} for more in ({}, added)]
+    plain_pod, bound = ProtoCodec("Pod", Interner()).page(proto_samples.page("Pod", values)).objects
+    assert isinstance(plain_pod, Pod)
+    assert isinstance(bound, Pod)
+    assert bound.cls is plain_pod.cls
+    assert (dict(bound.cls.labels), bound.added_labels) == (labels, tuple(added.items()))
+
+
 def namespace(name: str, version: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "resourceVersion": version}}
 

@@ -16,7 +16,8 @@ from rescheduler.net.server import serving
 from rescheduler.observe.events import Event, Held, LeadershipChanged, Started, Waiting
 from rescheduler.observe.health import Health
 from rescheduler.observe.metrics import Metrics
-from rescheduler.observe.pages import Rendered, application
+from rescheduler.observe.pages import application
+from rescheduler.observe.prepared_pages import Rendered
 from rescheduler.observe.status import Board, Status
 from rescheduler.observe.status_page import StatusPage
 from rescheduler.settings import ListenAddress

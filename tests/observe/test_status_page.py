@@ -15,7 +15,8 @@ from rescheduler.observe.events import (
     Surveyed,
     Waiting,
 )
-from rescheduler.observe.status import DRAINS, Board, Status, as_json
+from rescheduler.observe.status import DRAINS, Board, Status
+from rescheduler.observe.status_json import as_json
 from rescheduler.observe.status_page import StatusPage
 from rescheduler.planning.prices import NodeFacts, PriceList
 from rescheduler.planning.savings import Savings

@@ -75,8 +75,11 @@ def pod(name: str, on: str = "", *, cpu: str = "1", owner: str | None = "Replica
 
 
 def budget(name: str, app: str, *, allowed: int, **more: Any) -> Manifest:
-    """Return a PodDisruptionBudget. *more* accepts ``healthy``, ``desired`` and ``policy`` (for unhealthy pods)."""
-    spec: Manifest = {"selector": {"matchLabels": {"app": app}}}
+    """Return a PodDisruptionBudget.
+
+    *more* accepts ``healthy``, ``desired``, ``policy`` (for unhealthy pods) and ``selector`` (default: by *app*).
+    """
+    spec: Manifest = {"selector": more.get("selector", {"matchLabels": {"app": app}})}
     if "policy" in more:
         spec["unhealthyPodEvictionPolicy"] = more["policy"]
     status = {

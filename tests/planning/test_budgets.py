@@ -32,6 +32,12 @@ CASES: dict[str, tuple[list[Any], list[Any], Policy, Any]] = {
     ),
     "another namespace": (ONE, [budget("b", "w", allowed=0, namespace="other")], Policy(), MOVED),
     "another app": (ONE, [budget("b", "x", allowed=0)], Policy(), MOVED),
+    "a selector of a label that the API server adds to bound pods": (
+        [pod("w-1", "od", labels={"app": "w", "topology.kubernetes.io/zone": "a"})],
+        [budget("b", "", allowed=0, selector={"matchLabels": {"topology.kubernetes.io/zone": "a"}})],
+        Policy(),
+        ["pod-disruption-budget"],
+    ),
     "two budgets": (ONE, [budget("b", "w", allowed=5), budget("c", "w", allowed=5)], Policy(), ["several-budgets"]),
     "an unready pod while enough are healthy": (
         [pod("w-1", "od", labels={"app": "w"}, **UNREADY)],

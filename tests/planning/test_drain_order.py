@@ -142,3 +142,28 @@ def test_an_improved_plan_is_in_drain_order_where_the_pods_can_be_scheduled_in_i
     plans = [plan.node for plan in planner.plan_all(circumstances).plans]
     assert len(plans) > 1
     assert plans == sorted(plans, key=order.index)
+
+
+def test_the_order_changes_when_a_node_reaches_the_maximum_age() -> None:
+    """The planner keeps its results of an earlier round, but not beyond that moment."""
+    planner = Planner(snapshot(CLUSTER), Policy(max_node_age=3 * DAY))
+    orders = {}
+    for hours in (0, 23, 24, 48):
+        circumstances = Circumstances(NOW + timedelta(hours=hours))
+        plans = planner.plan_each(circumstances), planner.first_plan(circumstances)
+        orders[hours] = [[verdict.node.removeprefix("od-") for verdict in plan.verdicts] for plan in plans]
+    assert orders == {
+        0: [["2", "1", "3", "4"], ["2"]],
+        23: [["2", "1", "3", "4"], ["2"]],
+        24: [["2", "4", "1", "3"], ["2"]],
+        48: [["1", "2", "4", "3"], ["1"]],
+    }
+
+
+def test_the_order_changes_with_the_prices() -> None:
+    planner = Planner(snapshot(CLUSTER), Policy(drain_order=DrainOrder.COST))
+    orders = [
+        [verdict.node for verdict in planner.plan_each(Circumstances(NOW, prices=prices)).verdicts]
+        for prices in (LISTED, OF_PROVIDER, LISTED)
+    ]
+    assert orders == [[f"od-{number}" for number in order] for order in ("1324", "3421", "1324")]

@@ -25,7 +25,8 @@ def _objects(items: list[Json]) -> dict[str, dict[str, Object]]:
 
 def _facts(snapshot: Snapshot) -> Mapping[str, Any]:
     free = {name: snapshot.nodes.free[row].tolist() for name, row in snapshot.nodes.row.items()}
-    rows = {pod: dict(snapshot.rows_of(pod)) for pod in snapshot.classes()}
+    # Classes of one decoder have one spec each; snapshots derive classes with added labels from them.
+    rows = {(id(pod.spec), *sorted(pod.labels.items())): dict(snapshot.rows_of(pod)) for pod in snapshot.classes()}
     on = {node: list(pods) for node, pods in snapshot.pods_on.items() if pods}
     return {"pods": snapshot.pods, "order": list(snapshot.pods), "on": on, "free": free, "rows": rows}
 

@@ -132,6 +132,27 @@ def test_class_has_the_fields_that_filters_read() -> None:
     )
 
 
+ZONE, REGION, SUBZONE = (f"topology.kubernetes.io/{key}" for key in ("zone", "region", "subzone"))
+
+#: The node of a pod and its labels, and which of them are its class's and which the API server added.
+BOUND: dict[str, tuple[str, Json, Json, tuple[tuple[str, str], ...]]] = {
+    "bound": ("n", {"app": "w", REGION: "r", ZONE: "a"}, {"app": "w"}, ((REGION, "r"), (ZONE, "a"))),
+    "bound to a node without a region": ("n", {"app": "w", ZONE: "a"}, {"app": "w"}, ((ZONE, "a"),)),
+    "bound, with a label that is not copied": ("n", {SUBZONE: "a1"}, {SUBZONE: "a1"}, ()),
+    "not bound": ("", {"app": "w", ZONE: "a"}, {"app": "w", ZONE: "a"}, ()),
+}
+
+
+@pytest.mark.parametrize(("on", "labels", "own", "added"), BOUND.values(), ids=BOUND)
+def test_labels_that_the_api_server_adds_are_not_in_the_class(
+    on: str, labels: Json, own: Json, added: tuple[tuple[str, str], ...]
+) -> None:
+    decoder = Decoder(Interner())
+    decoded = _pod(pod("w", on, labels=labels), decoder)
+    assert (decoded.cls.labels, decoded.added_labels) == (own, added)
+    assert decoded.cls is _pod(pod("v", labels=own), decoder).cls
+
+
 def test_load_depends_on_the_status_of_each_pod() -> None:
     decoder, loads = Decoder(Interner()), []
     for actual in ("300m", "100m", None, "300m"):

@@ -1,9 +1,10 @@
 """Why no spot room is made for a node, as part of its verdict."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from rescheduler.planning.outcome import Blocker, Reason, Rejected, Verdict
+from rescheduler.planning.outcome import Blocker, Planning, Reason, Rejected, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +13,25 @@ class UnmetOrder:
 
     node: str
     until: datetime  #: no other order begins before
+
+
+class Explanations:
+    """Adds explanations to plannings. Returns the same object again while nothing has changed."""
+
+    def __init__(self) -> None:
+        self._given: tuple[Planning, UnmetOrder | None, Mapping[str, str]] | None = None
+        self._last: Planning | None = None
+
+    def of(self, planning: Planning, unmet: UnmetOrder | None, why: Mapping[str, str]) -> Planning:
+        """Return *planning* with an *unmet* order and with *why* the last search found no order, by node."""
+        if unmet is None and not why:
+            return planning
+        given, last = self._given, self._last
+        if last is None or given is None or given[0] is not planning or given[1:] != (unmet, why):
+            self._given = planning, unmet, dict(why)
+            verdicts = (explained(verdict, unmet, why.get(verdict.node, "")) for verdict in planning.verdicts)
+            last = self._last = replace(planning, verdicts=tuple(verdicts))
+        return last
 
 
 def explained(verdict: Verdict, unmet: UnmetOrder | None, why: str) -> Verdict:

@@ -4,6 +4,7 @@ from random import Random
 from typing import Final
 
 from tests.conformance.generate import devices, neighbours, nodes, resources, storage, volumes
+from tests.conformance.generate.admission import add_labels
 from tests.conformance.generate.workloads import add_workloads
 from tests.conformance.generate.world import ClusterBuilder, Family, Json, add_namespaces, add_nodes
 
@@ -27,6 +28,7 @@ def cluster(seed: int, family: str = "all") -> Json:
     for selected in families:
         selected.cluster(world)
     add_workloads(world, families, oddness)
+    add_labels(Random(f"labels of {family}/{seed}"), world.nodes, world.pods)
     return world.as_list()
 
 

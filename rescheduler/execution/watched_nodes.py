@@ -1,0 +1,155 @@
+"""The nodes of the watched cluster. What is derived from all of them is computed once per change.
+
+Edits of pods (annotations and status) are no such change, because nothing here depends on them. The only annotation
+that is read here, that of mirror pods, cannot be changed.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Generic, TypeVar
+
+from predicates.objects import Node, OwnerReference, Pod
+from predicates.snapshot import Snapshot
+from rescheduler.draining.intent import Intent, is_marked
+from rescheduler.execution.circumstances import intents
+from rescheduler.execution.watched_state import State
+from rescheduler.planning.node_info import LabelFindings, NodeInfo, NodeInfos, label_findings, label_of, node_infos
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.prices import NodeFacts, node_facts
+
+_T = TypeVar("_T")
+
+
+class OncePerChange(Generic[_T]):
+    """A value that is computed from a snapshot, again only after a change of nodes or of the pods placed on them."""
+
+    def __init__(self, compute: Callable[[Snapshot], _T]) -> None:
+        self._compute = compute
+        self._known: tuple[Snapshot, object, _T] | None = None
+
+    def of(self, snapshot: Snapshot) -> _T:
+        """Return the value for the current *snapshot*."""
+        known, version = self._known, (snapshot.revision, snapshot.unplaced)
+        if known is None or known[0] is not snapshot or known[1] != version:
+            known = self._known = snapshot, version, self._compute(snapshot)
+        return known[2]
+
+
+class WatchedNodes:
+    """The nodes as planning and draining query them. For one thread. Results are valid until the next call."""
+
+    def __init__(self, state: State, policy: Policy) -> None:
+        self._state = state
+        self._policy = policy
+        self._nodes = OncePerChange(lambda snapshot: {node.name: node for node in snapshot.nodes})
+        self._marked = OncePerChange(
+            lambda snapshot: sorted(filter(is_marked, snapshot.nodes), key=lambda node: node.name)
+        )
+        self._intents = OncePerChange(lambda snapshot: intents(snapshot.nodes))
+        self._infos = OncePerChange(lambda snapshot: node_infos(snapshot, policy))
+        self._spot = OncePerChange(lambda snapshot: [info.node for info in self._infos.of(snapshot).spot.values()])
+        self._findings = OncePerChange(lambda snapshot: label_findings(snapshot, policy, self._infos.of(snapshot)))
+        self._owned = OncePerChange(_keys_by_owner)
+        self._siblings = OncePerChange(_replica_sets)
+        self._facts = OncePerChange[dict[str, NodeFacts]](lambda _: {})
+
+    @property
+    def revision(self) -> int:
+        """A number that grows with each change of nodes or of the pods placed on them."""
+        return self._state.snapshot().revision
+
+    def node(self, name: str) -> Node | None:
+        table = self._state.snapshot().nodes
+        row = table.row.get(name)
+        return None if row is None else table.nodes[row]
+
+    def nodes(self) -> Mapping[str, Node]:
+        """Return all nodes by name, as the same object while nothing changes."""
+        return self._nodes.of(self._state.snapshot())
+
+    def marked(self) -> list[Node]:
+        """Return the nodes with our taint or our annotation, sorted by name."""
+        return self._marked.of(self._state.snapshot())
+
+    def written(self) -> Mapping[str, Intent]:
+        """Return the readable marks of drains, by node."""
+        return self._intents.of(self._state.snapshot())
+
+    def pods_on(self, node: str) -> frozenset[str]:
+        """Return the UIDs of the pods on *node* that have not finished."""
+        return frozenset(pod.uid for pod in self._state.snapshot().pods_on[node].values())
+
+    def pods_of(self, node: str) -> Collection[Pod]:
+        """Return the pods on *node* that have not finished."""
+        return self._state.snapshot().pods_on[node].values()
+
+    def owned_by(self, uids: Iterable[str]) -> list[Pod]:
+        """Return the pods whose controllers have these UIDs."""
+        snapshot = self._state.snapshot()
+        owned = self._owned.of(snapshot)
+        return [snapshot.pods[key] for uid in uids for key in owned.get(uid, ())]
+
+    def siblings(self, namespaces: Collection[str]) -> frozenset[tuple[str, OwnerReference]]:
+        """Return namespace and ReplicaSet of all pods in *namespaces* that have one.
+
+        They may be other ReplicaSets of the same Deployment.
+        """
+        known = self._siblings.of(self._state.snapshot())
+        return frozenset().union(*(known.get(namespace, ()) for namespace in namespaces))
+
+    def facts(self, name: str) -> NodeFacts | None:
+        """Return what the price of the node *name* depends on, or None if it does not exist."""
+        if self.node(name) is None:
+            return None
+        return node_facts(self._state.snapshot(), name, spot=self.is_spot(name))
+
+    def facts_of(self, names: Iterable[str]) -> dict[str, NodeFacts]:
+        """Return the facts of those on-demand nodes of *names* that exist."""
+        snapshot = self._state.snapshot()
+        known = self._facts.of(snapshot)
+        existing = [name for name in names if name in snapshot.nodes.row]
+        for name in existing:
+            if name not in known:
+                known[name] = node_facts(snapshot, name, spot=False)
+        return {name: known[name] for name in existing}
+
+    def is_spot(self, node: str) -> bool:
+        """Return whether *node* exists and is a spot node."""
+        known = self.node(node)
+        return known is not None and label_of(known, self._policy) == self._policy.spot_label
+
+    def is_on_demand(self, node: Node) -> bool:
+        return label_of(node, self._policy) == self._policy.on_demand_label
+
+    def node_infos(self) -> NodeInfos:
+        """Return the on-demand and the spot nodes, as the same object while nothing changes."""
+        return self._infos.of(self._state.snapshot())
+
+    def spot_nodes(self) -> list[Node]:
+        """Return the spot nodes, as the same object while nothing changes."""
+        return self._spot.of(self._state.snapshot())
+
+    def by_label(self, infos: NodeInfos) -> dict[str, Mapping[str, NodeInfo]]:
+        """Return the maps of *infos*, keyed by the label as in the flag."""
+        return {str(self._policy.on_demand_label): infos.on_demand, str(self._policy.spot_label): infos.spot}
+
+    def label_findings(self) -> LabelFindings:
+        """Return what is unusual about the labels of the flags."""
+        return self._findings.of(self._state.snapshot())
+
+
+def _keys_by_owner(snapshot: Snapshot) -> dict[str, list[str]]:
+    """Return the keys of the pods by the UID of their controller."""
+    keys: dict[str, list[str]] = {}
+    for key, pod in snapshot.pods.items():
+        if pod.owner is not None:
+            keys.setdefault(pod.owner.uid, []).append(key)
+    return keys
+
+
+def _replica_sets(snapshot: Snapshot) -> dict[str, set[tuple[str, OwnerReference]]]:
+    """Return namespace and ReplicaSet of all pods that have one, by namespace."""
+    known: dict[str, set[tuple[str, OwnerReference]]] = {}
+    for pod in snapshot.pods.values():
+        if pod.owner is not None and pod.owner.kind == "ReplicaSet":
+            known.setdefault(pod.namespace, set()).add((pod.namespace, pod.owner))
+    return known

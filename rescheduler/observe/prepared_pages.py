@@ -1,0 +1,127 @@
+"""Pages that are rendered before they are requested: at the end of each round, while somebody requests them."""
+
+import hashlib
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from rescheduler.clock import Clock, SystemClock
+from rescheduler.observe.events import DrainEnded, DrainStarted, Event, Planned, RoundEnded, Surveyed
+from rescheduler.observe.status import Board, Status
+from rescheduler.observe.status_json import StatusJson
+from rescheduler.observe.status_page import StatusPage
+
+#: How long a rendered page is served although the board has changed, in seconds.
+_PAGE_SECONDS: Final = 1.0
+
+#: How long rendered metrics are served, in seconds: longer than the default interval between rounds.
+METRICS_SECONDS: Final = 15.0
+
+#: A page is prepared for this many seconds after it was last requested.
+_ASKED_SECONDS: Final = 120.0
+
+#: During a drain, metrics are rendered again at most once in this many seconds.
+_DRAIN_SECONDS: Final = 1.0
+
+
+class Rendered:
+    """A page of the status board. Requests get the rendered page, at most one second older than the board."""
+
+    def __init__(self, status: Status, render: Callable[[Board], bytes], clock: Clock | None = None) -> None:
+        self._status, self._render, self._clock = status, render, clock or SystemClock()
+        self._lock = threading.Lock()
+        self._board: Board | None = None
+        self._page = b"", ""
+        self._until = 0.0
+        self._asked: float | None = None
+
+    def cached(self) -> tuple[bytes, str] | None:
+        """Return the rendered page if it may still be served, or while a new one is rendered; otherwise None."""
+        self._asked = self._clock.monotonic()
+        if self._board is None:
+            return None
+        current = self._board is self._status.board or self._asked < self._until
+        return self._page if current or self._lock.locked() else None
+
+    def current(self) -> tuple[bytes, str]:
+        """Return the current page and its entity tag, or the rendered ones if they are less than a second old."""
+        with self._lock:
+            if self._board is None or self._clock.monotonic() >= self._until:
+                self._update()
+            return self._page
+
+    def prepare(self) -> None:
+        """Render the current page if it was requested lately."""
+        if _lately(self._asked, self._clock):
+            with self._lock:
+                self._update()
+
+    def _update(self) -> None:
+        board = self._status.board
+        if board is not self._board:
+            content = self._render(board)
+            self._page = content, f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
+            self._board, self._until = board, self._clock.monotonic() + _PAGE_SECONDS
+
+
+class RenderedMetrics:
+    """The metrics in each format that was requested. Thread-safe."""
+
+    def __init__(self, registry: CollectorRegistry, clock: Clock | None = None, keep: float = METRICS_SECONDS) -> None:
+        """*keep* is how long rendered metrics are served, in seconds."""
+        self._registry, self._clock, self._keep = registry, clock or SystemClock(), keep
+        self._texts: dict[str, tuple[bytes, float]] = {}  # and when they were rendered, by content type
+        self._accepted: dict[str, str] = {}  # an Accept header for each content type
+        self._asked: float | None = None
+
+    def cached(self, accept: str) -> tuple[bytes, str] | None:
+        """Return the rendered metrics and their content type, or None if they are too old."""
+        self._asked = self._clock.monotonic()
+        content_type = choose_encoder(accept)[1]
+        text, at = self._texts.get(content_type, (b"", 0.0))
+        return (text, content_type) if text and self._asked < at + self._keep else None
+
+    def current(self, accept: str) -> tuple[bytes, str]:
+        """Render the metrics now. Return them with their content type."""
+        encode, content_type = choose_encoder(accept)
+        at, text = self._clock.monotonic(), encode(self._registry)
+        if self._keep:
+            self._accepted[content_type] = accept
+            self._texts[content_type] = text, at
+        return text, content_type
+
+    def prepare(self, least_age: float = 0.0) -> None:
+        """Render the metrics, if they were requested lately and are at least *least_age* seconds old."""
+        if not _lately(self._asked, self._clock):
+            return
+        for content_type, accept in list(self._accepted.items()):
+            if self._clock.monotonic() - self._texts[content_type][1] >= least_age:
+                self.current(accept)
+
+
+class PreparedPages:
+    """A listener that prepares the pages. It must be notified after the listeners that it renders."""
+
+    def __init__(self, registry: CollectorRegistry, status: Status, clock: Clock | None = None) -> None:
+        page, plain = StatusPage(), StatusJson()
+        self.metrics = RenderedMetrics(registry, clock)
+        self.html = Rendered(status, lambda board: page.as_html(board).encode(), clock)
+        self.plain = Rendered(status, plain.as_bytes, clock)
+        self._draining = False
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, DrainStarted | DrainEnded):
+            self._draining = isinstance(event, DrainStarted)
+        if isinstance(event, Planned | Surveyed | RoundEnded):
+            self.html.prepare()
+            self.plain.prepare()
+            self.metrics.prepare()
+        elif self._draining:
+            self.metrics.prepare(_DRAIN_SECONDS)
+
+
+def _lately(asked: float | None, clock: Clock) -> bool:
+    return asked is not None and clock.monotonic() - asked < _ASKED_SECONDS

@@ -1,0 +1,50 @@
+"""What the verdicts on all nodes depend on, as one value: while it is equal, verdicts can be reused.
+
+A verdict also depends on facts of its own node: edits of its pods (annotations and status), the budgets that select
+them, its cooldown and vetoes, and instants that come. They are checked node by node, in
+:mod:`rescheduler.planning.kept_verdicts`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from predicates.snapshot import Snapshot
+from predicates.unreadable import Unreadable
+from rescheduler.planning.budgets import Budgets
+from rescheduler.planning.policy import Circumstances
+
+#: In place of the time in circumstances that are compared.
+_ANY_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The inputs of planning that concern all nodes, except for the policy."""
+
+    revision: int
+    unplaced: int
+    generation: int
+    versions: Mapping[str, int]  #: without PodDisruptionBudgets
+    selection: object  #: changes with the selectors of PodDisruptionBudgets
+    unreadable: tuple[Unreadable, ...]
+    circumstances: Circumstances  #: without the time, cooldowns and vetoes
+
+
+def common_ground(snapshot: Snapshot, budgets: Budgets, circumstances: Circumstances) -> Ground:
+    """Return the ground of the current *snapshot*. Edits of pods and the status of budgets do not change it."""
+    return Ground(
+        revision=snapshot.revision,
+        unplaced=snapshot.unplaced,
+        generation=snapshot.generation,
+        versions={kind: count for kind, count in snapshot.versions.items() if kind != "PodDisruptionBudget"},
+        selection=budgets.selection,
+        unreadable=snapshot.unreadable,
+        circumstances=replace(timeless(circumstances), cooling={}, vetoes={}),
+    )
+
+
+def timeless(circumstances: Circumstances) -> Circumstances:
+    """Return *circumstances* without the time, to be compared with others."""
+    return replace(circumstances, now=_ANY_TIME)

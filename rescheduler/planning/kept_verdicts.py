@@ -1,0 +1,152 @@
+"""The verdicts of earlier rounds that are still valid.
+
+While the ground is the same, a verdict follows from the findings on its node: what the rules and the budgets say about
+it. They are computed again if a pod of the node was edited, a budget of these pods, its cooldown or vetoes differ, an
+instant that the rules depend on has come, or a pod was edited whose budget's steps are estimated. If the findings are
+the same, so is the verdict.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from predicates.snapshot import Snapshot
+from rescheduler.planning.budgets import BudgetTerms
+from rescheduler.planning.cooldowns import Cooldown
+from rescheduler.planning.ground import Ground
+from rescheduler.planning.minimum import Minimum
+from rescheduler.planning.outcome import Blocker, PodRef, Verdict
+from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.verdicts import examine
+
+#: Given the name of a node: its verdict, and whether the verdict is final.
+Judge: TypeAlias = Callable[[str], tuple[Verdict, bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the rules and the budgets say about a node."""
+
+    blockers: tuple[Blocker, ...]
+    movers: tuple[str, ...]  #: keys of the pods that may be evicted
+    must_move: tuple[str, ...]  #: keys of all pods that must move
+    leaving: tuple[PodRef, ...]
+    counts: bool  #: whether the node counts towards the minimum
+    of_budgets: tuple[Blocker, ...]  #: for all pods that must move
+    of_movers: tuple[Blocker, ...]  #: for the pods that may be evicted
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The facts from which findings follow, besides the ground."""
+
+    changes: int  #: of the snapshot
+    until: datetime | None  #: the findings are not valid from this instant on
+    cooldown: Cooldown | None
+    vetoes: tuple[Blocker, ...]
+    budgets: Mapping[str, BudgetTerms]  #: those that select pods of the node
+    budgets_version: object  #: of the snapshot
+    estimated: frozenset[str]  #: budgets whose pods' time until Ready was estimated
+
+
+@dataclass(slots=True)
+class JudgedNode:
+    """A verdict and what it follows from."""
+
+    verdict: Verdict
+    final: bool  #: False: a later round may come to another verdict although nothing changes
+    findings: Findings
+    inputs: Inputs
+    forecast: Verdict | None = None  #: the verdict with a forecast, if there is one
+
+
+class KeptVerdicts:
+    """The verdicts of one kind, by node. Valid for one snapshot and one policy."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._ground: tuple[Ground, Minimum] | None = None
+        self._by_node: dict[str, JudgedNode] = {}
+        self._edited: tuple[int, Mapping[str, int]] = -1, {}
+
+    def of(self, node: str, shared: PlanningRound, judge: Judge) -> JudgedNode:
+        """Return the kept verdict on *node* if it is valid. Otherwise *judge* the node, and keep a final verdict."""
+        self._look(shared)
+        kept = self._by_node.get(node)
+        if kept is not None and self._has_inputs(node, kept.inputs, shared):
+            return kept
+        findings, inputs = _look_at(node, shared)
+        if kept is not None and kept.findings == findings:
+            kept.inputs = inputs
+            return kept
+        self._by_node.pop(node, None)
+        judged = JudgedNode(*judge(node), findings, inputs)
+        if judged.final:
+            self._by_node[node] = judged
+        return judged
+
+    def _look(self, shared: PlanningRound) -> None:
+        """Drop all verdicts if the ground has changed."""
+        if self._ground is None or self._ground[0] is not shared.ground or self._ground[1] is not shared.minimum:
+            ground = shared.ground, shared.minimum
+            if self._ground != ground:
+                self._by_node.clear()
+            self._ground = ground
+
+    def _has_inputs(self, node: str, inputs: Inputs, shared: PlanningRound) -> bool:
+        now, cooling, vetoes = shared.circumstances.now, shared.circumstances.cooling, shared.circumstances.vetoes
+        return (
+            (inputs.until is None or now < inputs.until)
+            and inputs.cooldown == cooling.get(node)
+            and inputs.vetoes == vetoes.get(node, ())
+            and self._snapshot.edited_on.get(node, 0) <= inputs.changes
+            and _has_terms(inputs, shared)
+            and (not inputs.estimated or not self._edited_since(inputs, shared))
+        )
+
+    def _edited_since(self, inputs: Inputs, shared: PlanningRound) -> bool:
+        """Return whether a pod of one of the estimated budgets was edited after the node was judged."""
+        if self._edited[0] != self._snapshot.changes:
+            last: dict[str, int] = {}
+            for pod, change in self._snapshot.edited_of.items():
+                for key in shared.budgets.of(pod):
+                    last[key] = max(change, last.get(key, 0))
+            self._edited = self._snapshot.changes, last
+        return any(self._edited[1].get(key, 0) > inputs.changes for key in inputs.estimated)
+
+
+def _has_terms(inputs: Inputs, shared: PlanningRound) -> bool:
+    """Return whether the budgets have not changed."""
+    if inputs.budgets_version == shared.budgets.built_from:
+        return True
+    return all(shared.budgets.terms(key) == terms for key, terms in inputs.budgets.items())
+
+
+def _look_at(node: str, shared: PlanningRound) -> tuple[Findings, Inputs]:
+    """Apply the rules and the budgets to *node*."""
+    deadlines, steps, circumstances = shared.circumstances.deadlines, shared.steps, shared.circumstances
+    deadlines.take()
+    steps.take_estimated()
+    examined = examine(node, shared)
+    candidate = examined.candidate
+    findings = Findings(
+        blockers=examined.blockers,
+        movers=tuple(pod.key for pod in candidate.movers),
+        must_move=tuple(pod.key for pod in examined.must_move),
+        leaving=candidate.leaving,
+        counts=candidate.counts,
+        of_budgets=tuple(shared.remaining().lacking(examined.must_move)),
+        of_movers=tuple(shared.remaining().lacking(candidate.movers)),
+    )
+    selecting = {key for pod in shared.snapshot.pods_on[node].values() for key in shared.budgets.of(pod.cls)}
+    inputs = Inputs(
+        changes=shared.snapshot.changes,
+        until=deadlines.take(),
+        cooldown=circumstances.cooling.get(node),
+        vetoes=circumstances.vetoes.get(node, ()),
+        budgets={key: shared.budgets.terms(key) for key in selecting},
+        budgets_version=shared.budgets.built_from,
+        estimated=steps.take_estimated(),
+    )
+    return findings, inputs

@@ -1,0 +1,177 @@
+"""Verdicts on nodes, each by itself in the current state. They are reused while nothing that they depend on changes."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from predicates.filters import Filters
+from predicates.objects import PodClass
+from predicates.snapshot import Snapshot
+from rescheduler.planning.forecast import PLAYS
+from rescheduler.planning.forecast_checks import ForecastChecks, shown
+from rescheduler.planning.ground import Ground, timeless
+from rescheduler.planning.kept_verdicts import JudgedNode, KeptVerdicts
+from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected, Verdict
+from rescheduler.planning.pace import Allowance, SecondsLeft
+from rescheduler.planning.packing import Effort
+from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles, examine, first_obstacles, rejection
+
+#: Given the name of an empty node, whether something would remove it.
+TakeEmpty: TypeAlias = Callable[[str], bool]
+
+_NO_ANSWERS: Final[Mapping[str, bool]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptPlanning:
+    """A planning and what it depends on."""
+
+    planning: Planning
+    ground: Ground
+    changes: int  #: of the snapshot
+    circumstances: Circumstances  #: without the time
+    until: datetime | None  #: it is not valid from this instant on
+    answers: Mapping[str, bool]  #: of *take_empty*, by node
+
+    def is_valid(self, shared: PlanningRound) -> bool:
+        return (
+            self.changes == shared.changes
+            and (self.until is None or shared.circumstances.now < self.until)
+            and self.ground == shared.ground
+            and self.circumstances == timeless(shared.circumstances)
+        )
+
+    def has_answers(self, take_empty: TakeEmpty) -> bool:
+        return all(take_empty(node) is answer for node, answer in self.answers.items())
+
+
+class SinglePlans:
+    """Judges on-demand nodes one by one. No trial may be open on *snapshot*."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, filters: Filters) -> None:
+        self._snapshot = snapshot
+        self._policy = policy
+        self._filters = filters
+        self._checks = ForecastChecks(policy)
+        self._complete = KeptVerdicts(snapshot)  #: with all obstacles
+        self._checked = KeptVerdicts(snapshot)  #: with the first obstacle, and after the checks of forecasts
+        self._each: _KeptPlanning | None = None
+        self._first: _KeptPlanning | None = None
+
+    def each(self, shared: PlanningRound) -> Planning:
+        """Return a verdict for each on-demand node, with all obstacles."""
+        if self._each is None or not self._each.is_valid(shared):
+            self._each = self._judge_each(shared)
+        return self._each.planning
+
+    def first(self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft) -> Planning:
+        """Return verdicts up to the first node that can be drained; see :meth:`.planner.Planner.first_plan`."""
+        kept = self._first
+        if kept is not None and kept.is_valid(shared) and kept.has_answers(take_empty):
+            return kept.planning
+        planning, self._first = self._search_first(shared, take_empty, seconds_left)
+        return planning
+
+    def verdict(
+        self,
+        node: str,
+        shared: PlanningRound,
+        steps: Callable[[Examined, Attempt], Verdict],
+        known: dict[PodClass, str] | None = None,
+    ) -> Verdict:
+        """Return the verdict of *steps* on one node. *known* is shared by the verdicts of one round."""
+        examined = examine(node, shared)
+        if examined.blockers and steps is first_obstacles:
+            return rejection(examined, shared.remaining())
+        self._filters.refresh(pod.cls for pod in examined.must_move)
+        with self._snapshot.trial() as trial:
+            effort = shared.effort(len(shared.groups.on_demand))
+            return steps(
+                examined, Attempt(shared, shared.remaining(), trial, effort, known={} if known is None else known)
+            )
+
+    def checked(self, node: str, shared: PlanningRound) -> Verdict:
+        """Return the verdict on one node, after the check of its forecast."""
+        verdict = self.verdict(node, shared, first_obstacles)
+        return self._checks.check(verdict, shared.forecaster) if isinstance(verdict, Plan) else verdict
+
+    def _judge_each(self, shared: PlanningRound) -> _KeptPlanning:
+        known: dict[PodClass, str] = {}
+
+        def judge(node: str) -> tuple[Verdict, bool]:
+            return self.verdict(node, shared, all_obstacles, known), True
+
+        judged = [self._complete.of(node, shared, judge) for node in shared.groups.on_demand]
+        effort = shared.forecaster.ahead()
+        planning = shared.planning([_shown(each, shared, effort) for each in judged])
+        return _kept_planning(_same(planning, self._each), shared, judged)
+
+    def _search_first(
+        self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft
+    ) -> tuple[Planning, _KeptPlanning | None]:
+        """Return the planning, and the same to be kept unless a later round would find more."""
+        judged: list[JudgedNode] = []
+        answers: dict[str, bool] = {}
+        allowance = self._checks.allowance(shared.forecaster, seconds_left)
+
+        def judge(node: str) -> tuple[Verdict, bool]:
+            return self._within(allowance, node, shared)
+
+        for node in shared.groups.on_demand:
+            judged.append(self._checked.of(node, shared, judge))
+            verdict = judged[-1].verdict
+            if isinstance(verdict, Plan):
+                if not _is_empty(verdict):
+                    break
+                answers[node] = take_empty(node)
+                if answers[node]:
+                    break
+        self._checks.end_round(allowance)
+        planning = _same(shared.planning(each.verdict for each in judged), self._first)
+        final = all(each.final for each in judged)
+        return planning, _kept_planning(planning, shared, judged, answers) if final else None
+
+    def _within(self, allowance: Allowance, node: str, shared: PlanningRound) -> tuple[Verdict, bool]:
+        """Return a checked verdict, and whether a later round without changes would return the same."""
+        verdict = self.verdict(node, shared, first_obstacles)
+        if not isinstance(verdict, Plan) or not verdict.placements:
+            return verdict, True
+        known = self._checks.knows(node)
+        checked = self._checks.within(allowance, verdict, shared.forecaster)
+        late = isinstance(checked, Rejected) and checked.reason is Reason.TIMEOUT
+        return checked, not (known or late)
+
+
+def _same(planning: Planning, last: _KeptPlanning | None) -> Planning:
+    """Return the last planning if it equals *planning*, so that others can recognize it."""
+    return last.planning if last is not None and last.planning == planning else planning
+
+
+def _is_empty(plan: Plan) -> bool:
+    return not plan.placements and not plan.leaving
+
+
+def _shown(judged: JudgedNode, shared: PlanningRound, effort: Effort) -> Verdict:
+    """Return the verdict, with a forecast if *effort* allows it."""
+    if isinstance(judged.forecast, Plan):
+        return judged.forecast if effort.spend(PLAYS * len(judged.forecast.placements)) else judged.verdict
+    verdict = shown(judged.verdict, shared.forecaster, effort)
+    if verdict is not judged.verdict:
+        judged.forecast = verdict
+    return verdict
+
+
+def _kept_planning(
+    planning: Planning, shared: PlanningRound, judged: Iterable[JudgedNode], answers: Mapping[str, bool] = _NO_ANSWERS
+) -> _KeptPlanning:
+    return _KeptPlanning(
+        planning=planning,
+        ground=shared.ground,
+        changes=shared.changes,
+        circumstances=timeless(shared.circumstances),
+        until=min(filter(None, (shared.order_until, *(each.inputs.until for each in judged))), default=None),
+        answers=answers,
+    )

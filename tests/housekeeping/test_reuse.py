@@ -1,0 +1,136 @@
+"""A loop that reuses results reports the same as a loop that computes everything in each round."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from rescheduler.housekeeping.loop import Loop
+from rescheduler.observe.events import Event, Planned, RoundEnded
+from rescheduler.observe.kube_events import KubeEvents
+from rescheduler.observe.metrics import Metrics
+from rescheduler.observe.status import Status
+from rescheduler.observe.status_json import StatusJson, as_json
+from rescheduler.observe.status_page import StatusPage
+from rescheduler.planning import single_plans
+from tests.housekeeping.world import LoopWorld, world
+from tests.planning.changing import Change, ChangingCluster, changes, clock_steps, first_pods
+
+#: The listeners of a daemon skip what they have reported; the times of processes and durations differ.
+OWN_METRICS = "spot_rescheduler_"
+
+
+@dataclass
+class Story:
+    """What happens before each round: changes, a step of the clock, and whether a person pauses drains."""
+
+    pods: list[Change]
+    rounds: list[tuple[list[Change], float, bool]]
+    dry_run: bool
+    soft_taint: bool
+
+
+STORIES = st.builds(
+    Story,
+    pods=first_pods,
+    rounds=st.lists(
+        st.tuples(st.lists(changes, max_size=2), clock_steps, st.sampled_from((False, False, False, True))),
+        min_size=1,
+        max_size=6,
+    ),
+    dry_run=st.booleans(),
+    soft_taint=st.booleans(),
+)
+
+
+class Told:
+    """The listeners of a daemon, and everything that they publish."""
+
+    def __init__(self, here: LoopWorld) -> None:
+        self._here, self._events = here, list[str]()
+        self._registry, self._status = CollectorRegistry(), Status()
+        self._listeners = Metrics(self._registry), self._status, KubeEvents(self._record)
+        self._json, self._html = StatusJson(), StatusPage()
+        self._seen = 0
+
+    def _record(self, subject: object, reason: str, message: str, *, warning: bool = False) -> None:
+        self._events.append(f"{subject} {reason} {message} {warning}")
+
+    def after_round(self) -> list[Any]:
+        """Return what the round has published."""
+        reported = [_without_seconds(event) for _, event in self._here.reported[self._seen :]]
+        self._seen = len(self._here.reported)
+        for event in reported:
+            for listener in self._listeners:
+                listener(event)
+        board = self._status.board
+        assert self._html.as_html(board) == StatusPage().as_html(board)
+        lines = generate_latest(self._registry).decode().splitlines()
+        metrics = [line for line in lines if line.startswith(OWN_METRICS)]
+        pages = self._json.as_bytes(board), as_json(board)
+        return [reported, list(self._events), metrics, pages, list(self._here.writes)]
+
+
+def _without_seconds(event: Event) -> Event:
+    return replace(event, seconds=0.0) if isinstance(event, Planned | RoundEnded) else event
+
+
+def _published(story: Story, *, scratch: bool) -> list[list[Any]]:
+    """Return what each round of a daemon publishes. From *scratch*, nothing computed by an earlier round is valid."""
+    with world() as here:
+        cluster = ChangingCluster()
+        here.cluster = cluster.snapshot
+        _apply(story.pods, cluster)
+        loop, told = here.loop(dry_run=story.dry_run, soft_taint=story.soft_taint), Told(here)
+        return [_round(here, cluster, loop, told, parts, scratch=scratch) for parts in story.rounds]
+
+
+def _round(
+    here: LoopWorld,
+    cluster: ChangingCluster,
+    loop: Loop,
+    told: Told,
+    parts: tuple[list[Change], float, bool],
+    *,
+    scratch: bool,
+) -> list[Any]:
+    changed, step, paused = parts
+    _apply(changed, cluster)
+    here.pass_time(step)
+    here.paused = "a person paused drains" if paused else ""
+    if scratch:
+        cluster.snapshot.invalidate()
+        cluster.snapshot.changes += 1
+    outcome = loop.round()
+    return [outcome, *told.after_round()]
+
+
+def _apply(changed: Sequence[Change], cluster: ChangingCluster) -> None:
+    for change in changed:
+        change(cluster)
+
+
+@settings(max_examples=60)
+@given(STORIES)
+def test_each_round_publishes_what_a_round_from_scratch_does(story: Story) -> None:
+    reused = _published(story, scratch=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(single_plans, "_same", lambda planning, _: planning)
+        assert _published(story, scratch=True) == reused
+
+
+def test_a_still_cluster_is_planned_once() -> None:
+    with world() as here:
+        here.cluster = ChangingCluster().snapshot
+        loop = here.loop(dry_run=True)
+        for _ in range(3):
+            loop.round()
+            here.pass_time(10)
+        first, *others = here.of(Planned)
+        assert [(event.at - first.at).total_seconds() for event in others] == [10, 20]
+        assert all(event.planning is first.planning and event.facts is first.facts for event in others)

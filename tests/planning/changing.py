@@ -1,0 +1,173 @@
+"""Small random clusters, and random changes to them. The same cluster can be planned after each change."""
+
+import datetime as dt
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import msgspec
+from hypothesis import strategies as st
+
+from predicates.snapshot import Snapshot
+from predicates.unreadable import Unreadable
+from predicates.wire import Decoder, Interner
+from rescheduler.planning.drainability import DO_NOT_DISRUPT, SAFE_TO_EVICT
+from rescheduler.planning.opt_outs import DO_NOT_DRAIN, DO_NOT_EVICT
+from rescheduler.planning.replica_floors import MIN_ON_DEMAND_REPLICAS
+from tests.planning.builders import NOW, ON_DEMAND, SPOT, Manifest, budget, node, pod, repels, seeks
+
+ON_DEMAND_NODES = ("od-1", "od-2", "od-3")
+SPOT_NODES = ("spot-1", "spot-2")
+PODS = tuple(f"{app}-{number}" for app in ("web", "db", "job") for number in range(3))
+
+
+class ChangingCluster:
+    """A snapshot that is changed as a watch would change it."""
+
+    def __init__(self) -> None:
+        self.snapshot = Snapshot()
+        self._decoder = Decoder(Interner())
+        for name in ON_DEMAND_NODES:
+            self.put(node(name, ON_DEMAND))
+        for name in SPOT_NODES:
+            self.put(node(name, SPOT, cpu="6"))
+
+    def put(self, manifest: Manifest) -> None:
+        kind = manifest["kind"]
+        self.snapshot.upsert(kind, self._decoder.decode(kind, msgspec.json.encode(manifest)))
+
+    def delete(self, kind: str, key: str) -> None:
+        self.snapshot.delete(kind, key)
+
+
+def stamp(seconds: float) -> str:
+    """Return the API timestamp *seconds* after NOW."""
+    return f"{NOW + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
+
+
+#: A change of a cluster. Its name is its repr.
+Change: TypeAlias = Callable[[ChangingCluster], None]
+
+
+class Named:
+    """A change with a readable repr, for the examples of hypothesis."""
+
+    def __init__(self, act: Change, name: str) -> None:
+        self._act, self._name = act, name
+
+    def __call__(self, cluster: ChangingCluster) -> None:
+        self._act(cluster)
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+def _put(manifest: Manifest) -> Named:
+    return Named(lambda cluster: cluster.put(manifest), f"put({manifest!r})")
+
+
+def _delete(kind: str, key: str) -> Named:
+    return Named(lambda cluster: cluster.delete(kind, key), f"delete({kind} {key})")
+
+
+def _unreadable(items: tuple[Unreadable, ...]) -> Named:
+    return Named(lambda cluster: setattr(cluster.snapshot, "unreadable", items), f"unreadable({items})")
+
+
+#: Seconds relative to NOW at which something may happen, and durations from there on.
+_MOMENTS = st.sampled_from((-300.0, -40.0, -30.0, -10.0, 0.0, 20.0, 60.0))
+_PERIODS = st.sampled_from(("true", "false", "30s", "1m", "6m", "nonsense"))
+
+
+def _status(seconds: float | None) -> dict[str, Any]:
+    ready: Manifest = {"type": "Ready", "status": "False"}
+    if seconds is not None:
+        ready |= {"status": "True", "lastTransitionTime": stamp(seconds)}
+    return {"conditions": [ready], "startTime": stamp(-250)}
+
+
+_ANNOTATIONS = st.one_of(
+    st.just({}),
+    st.builds(lambda value: {DO_NOT_EVICT: value}, _PERIODS),
+    st.builds(lambda value: {DO_NOT_DISRUPT: value}, _PERIODS),
+    st.sampled_from(
+        (
+            {MIN_ON_DEMAND_REPLICAS: "1"},
+            {MIN_ON_DEMAND_REPLICAS: "2"},
+            {SAFE_TO_EVICT: "true"},
+            {SAFE_TO_EVICT: "false"},
+        )
+    ),
+)
+
+
+def _pod(
+    name: str, on: str, annotations: dict[str, str], ready: float | None, deleted: float | None, more: Manifest
+) -> Manifest:
+    fields = dict(more)
+    if deleted is not None:
+        fields["deleted"] = stamp(deleted)
+    kind = "Job" if name.startswith("job") else "ReplicaSet"
+    return pod(name, on, owner=kind, annotations=annotations, status=_status(ready), created=stamp(-400), **fields)
+
+
+_PLACES = st.sampled_from((*ON_DEMAND_NODES, *ON_DEMAND_NODES, *SPOT_NODES, ""))
+_RULES = st.sampled_from(
+    (
+        {},
+        {},
+        {"cpu": "2"},
+        {"cpu": "3"},
+        {"affinity": repels("db")},
+        {"affinity": seeks("web")},
+        {"volumes": [{"name": "scratch", "emptyDir": {}}]},
+    )
+)
+_NO_TIME: st.SearchStrategy[float | None] = st.none()
+pods = st.builds(
+    _pod, st.sampled_from(PODS), _PLACES, _ANNOTATIONS, _NO_TIME | _MOMENTS, _NO_TIME | _NO_TIME | _MOMENTS, _RULES
+)
+_NODES = st.builds(
+    lambda name, period, cordoned: node(
+        name,
+        ON_DEMAND if name.startswith("od") else SPOT,
+        annotations={DO_NOT_DRAIN: period},
+        created=stamp(-20),
+        unschedulable=cordoned,
+    ),
+    st.sampled_from((*ON_DEMAND_NODES, *SPOT_NODES)),
+    _PERIODS,
+    st.booleans(),
+)
+_BUDGETS = st.builds(
+    lambda app, allowed, healthy: budget(app, app, allowed=allowed, healthy=healthy),
+    st.sampled_from(("web", "db")),
+    st.integers(0, 2),
+    st.integers(0, 2),
+)
+_UNREADABLE = st.sampled_from(
+    ((), (Unreadable("Pod", "default/x", "Pod default/x: broken", "od-1"),), (Unreadable("Node", "y", "broken"),))
+)
+
+#: All changes. The most frequent ones in a cluster are the most frequent ones here.
+changes: st.SearchStrategy[Change] = st.one_of(
+    pods.map(_put),
+    pods.map(_put),
+    st.sampled_from(PODS).map(lambda name: _delete("Pod", f"default/{name}")),
+    _NODES.map(_put),
+    st.sampled_from((*ON_DEMAND_NODES, *SPOT_NODES)).map(lambda name: _delete("Node", name)),
+    _BUDGETS.map(_put),
+    st.sampled_from(("web", "db")).map(lambda name: _delete("PodDisruptionBudget", f"default/{name}")),
+    _UNREADABLE.map(_unreadable),
+)
+
+#: Steps of the clock in seconds: around the deadlines that the changes above create.
+clock_steps = st.sampled_from((0.0, 0.0, 1.0, 10.0, 20.0, 29.0, 30.0, 31.0, 60.0))
+
+#: The first pods of a cluster.
+first_pods = st.lists(pods.map(_put), min_size=2, max_size=9)
+
+
+def at(seconds: float) -> dt.datetime:
+    """Return the time *seconds* after NOW."""
+    return NOW + timedelta(seconds=seconds)

@@ -1,0 +1,267 @@
+"""Planning that reuses verdicts gives the same results as planning from scratch, after each change and clock step."""
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescheduler.planning.cooldowns import Cooldown
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.verdicts import examine
+from tests.planning.builders import ON_DEMAND, budget, node, pod
+from tests.planning.changing import (
+    ON_DEMAND_NODES,
+    SPOT_NODES,
+    Change,
+    ChangingCluster,
+    at,
+    changes,
+    clock_steps,
+    first_pods,
+    stamp,
+)
+
+VETO = (Blocker(Reason.JOB_WOULD_FAIL, "its Job would fail", "default/job-1"),)
+
+
+@st.composite
+def circumstances(draw: st.DrawFn) -> dict[str, Any]:
+    """Return the fields of Circumstances, without the time. Most of them are empty."""
+    usually_none = st.sampled_from((False, False, True))
+    name = draw(st.sampled_from(ON_DEMAND_NODES))
+    return {
+        "cooling": {name: Cooldown("uid", 1, at(draw(clock_steps)))} if draw(usually_none) else {},
+        "vetoes": {name: VETO} if draw(usually_none) else {},
+        "ordered": frozenset({name} if draw(usually_none) else ()),
+        "ending": frozenset({draw(st.sampled_from(SPOT_NODES))} if draw(usually_none) else ()),
+    }
+
+
+#: What happens between two rounds: changes, a step of the clock, and new circumstances or None.
+ROUNDS = st.lists(
+    st.tuples(st.lists(changes, max_size=2), clock_steps, st.none() | circumstances(), st.booleans()),
+    min_size=1,
+    max_size=8,
+)
+POLICIES = st.builds(
+    Policy,
+    min_on_demand_nodes=st.integers(0, 1),
+    budgets_in_steps=st.booleans(),
+    skip_single_replicas=st.booleans(),
+    pod_eviction_timeout=st.sampled_from((60.0, 120.0)),
+    planning_timeout=st.just(1000.0),  # no forecast is left out
+)
+
+
+@settings(max_examples=250)
+@given(first_pods, ROUNDS, POLICIES)
+def test_each_round_equals_a_round_from_scratch(
+    pods: list[Change], rounds: list[tuple[list[Change], float, dict[str, Any] | None, bool]], policy: Policy
+) -> None:
+    cluster = ChangingCluster()
+    for put in pods:
+        put(cluster)
+    reusing, seconds, fields = Planner(cluster.snapshot, policy), 0.0, dict[str, Any]()
+    for changed, step, new_fields, takes_empty in rounds:
+        for change in changed:
+            change(cluster)
+        seconds += step
+        fields = fields if new_fields is None else new_fields
+        now = Circumstances(at(seconds), **fields)
+
+        def take(node: str, taken: bool = takes_empty) -> bool:
+            return taken and node != "od-1"
+
+        scratch = Planner(cluster.snapshot, policy)
+        assert reusing.plan_each(now) == scratch.plan_each(now)
+        assert reusing.first_plan(now, take_empty=take) == scratch.first_plan(now, take_empty=take)
+
+
+def cluster_of(*manifests: dict[str, Any]) -> ChangingCluster:
+    cluster = ChangingCluster()
+    for manifest in manifests:
+        cluster.put(manifest)
+    return cluster
+
+
+class Judged:
+    """Counts the nodes that are judged and not reused."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._nodes: list[str] = []
+
+        def counted(node: str, *args: Any) -> Any:
+            self._nodes.append(node)
+            return examine(node, *args)
+
+        monkeypatch.setattr("rescheduler.planning.single_plans.examine", counted)
+
+    def take(self) -> list[str]:
+        nodes, self._nodes = self._nodes, []
+        return nodes
+
+
+UNREADY = {"conditions": [{"type": "Ready", "status": "False"}]}
+SAFE, UNSAFE = ({"cluster-autoscaler.kubernetes.io/safe-to-evict": value} for value in ("true", "false"))
+THREE = (pod("web-1", "od-1"), pod("db-1", "od-2"), pod("db-2", "od-3"), pod("db-3", "spot-1"))
+
+
+#: What happens → the nodes that are judged again
+AGAIN: dict[str, tuple[Change, Circumstances, list[str]]] = {
+    "nothing": (lambda _: None, Circumstances(at(0)), []),
+    "time passes": (lambda _: None, Circumstances(at(3600)), []),
+    "a pod gets an annotation that no rule reads": (
+        lambda cluster: cluster.put(pod("web-1", "od-1", annotations={"note": "a"})),
+        Circumstances(at(10)),
+        [],
+    ),
+    "a pod gets an annotation that forbids its eviction": (
+        lambda cluster: cluster.put(pod("web-1", "od-1", annotations=UNSAFE)),
+        Circumstances(at(10)),
+        ["od-1"],
+    ),
+    "a pod gets an annotation that changes nothing": (
+        lambda cluster: cluster.put(pod("web-1", "od-1", annotations=SAFE)),
+        Circumstances(at(10)),
+        [],
+    ),
+    "a pod is not Ready": (
+        lambda cluster: cluster.put(pod("web-1", "od-1", status=UNREADY)),
+        Circumstances(at(10)),
+        [],
+    ),
+    "a pod on a spot node gets an annotation": (
+        lambda cluster: cluster.put(pod("db-3", "spot-1", annotations=UNSAFE)),
+        Circumstances(at(10)),
+        [],
+    ),
+    "a node gets a cooldown": (
+        lambda _: None,
+        Circumstances(at(10), cooling={"od-2": Cooldown("uid", 1, at(60))}),
+        ["od-2"],
+    ),
+    "a node gets a veto": (lambda _: None, Circumstances(at(10), vetoes={"od-3": VETO}), ["od-3"]),
+    "a pod moves": (
+        lambda cluster: cluster.put(pod("new-1", "spot-2")),
+        Circumstances(at(10)),
+        list(ON_DEMAND_NODES),
+    ),
+    "a budget is created": (
+        lambda cluster: cluster.put(budget("web", "web", allowed=1)),
+        Circumstances(at(10)),
+        list(ON_DEMAND_NODES),
+    ),
+    "the status of a budget changes": (
+        lambda cluster: cluster.put(budget("db", "db", allowed=0)),
+        Circumstances(at(10)),
+        ["od-2", "od-3"],
+    ),
+    "the status of a budget without pods on on-demand nodes changes": (
+        lambda cluster: cluster.put(budget("other", "other", allowed=0)),
+        Circumstances(at(10)),
+        [],
+    ),
+    "a pending pod appears": (
+        lambda cluster: cluster.put(pod("new-1")),
+        Circumstances(at(10)),
+        list(ON_DEMAND_NODES),
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "later", "again"), AGAIN.values(), ids=AGAIN)
+def test_only_nodes_near_a_change_are_judged_again(
+    change: Change, later: Circumstances, again: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = cluster_of(*THREE, budget("db", "db", allowed=1), budget("other", "other", allowed=1))
+    planner, judged = Planner(cluster.snapshot, Policy()), Judged(monkeypatch)
+    planner.plan_each(Circumstances(at(0)))
+    assert sorted(judged.take()) == list(ON_DEMAND_NODES)
+    change(cluster)
+    planner.plan_each(later)
+    assert sorted(judged.take()) == again
+
+
+def test_a_planning_is_the_same_object_while_nothing_changes() -> None:
+    cluster = cluster_of(*THREE)
+    planner = Planner(cluster.snapshot, Policy())
+    early, late = Circumstances(at(0), vetoes={"od-3": VETO}), Circumstances(at(3600), vetoes={"od-3": VETO})
+    assert planner.plan_each(early) is planner.plan_each(late)
+    assert planner.first_plan(early) is planner.first_plan(late)
+
+
+def _ends(manifest: dict[str, Any], seconds: float) -> tuple[dict[str, Any], datetime]:
+    return manifest, at(seconds)
+
+
+#: an object, and when the verdict on its node changes
+DEADLINES: dict[str, tuple[dict[str, Any], datetime]] = {
+    "a terminating pod becomes overdue": _ends(pod("web-1", "od-1", deleted=stamp(20)), 50.001),
+    "an annotation of a pod expires": _ends(
+        pod("web-1", "od-1", annotations={"spot-rescheduler/do-not-evict": "1m"}, status={"startTime": stamp(-30)}), 30
+    ),
+    "an annotation of Karpenter expires": _ends(
+        pod("web-1", "od-1", annotations={"karpenter.sh/do-not-disrupt": "1m"}, status={"startTime": stamp(-30)}), 30
+    ),
+    "an annotation of a node expires": _ends(
+        node("od-1", ON_DEMAND, annotations={"spot-rescheduler/do-not-drain": "1m"}, created=stamp(-30)), 30
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifest", "ends"), DEADLINES.values(), ids=DEADLINES)
+def test_a_verdict_changes_with_the_time(manifest: dict[str, Any], ends: datetime) -> None:
+    cluster = cluster_of(*THREE, manifest)
+    planner = Planner(cluster.snapshot, Policy())
+    first = planner.plan_each(Circumstances(at(0)))
+    just_before = Circumstances(ends - (at(0.002) - at(0)))
+    assert planner.plan_each(just_before) is first
+    last = planner.plan_each(Circumstances(ends))
+    assert last != first
+    assert last == Planner(cluster.snapshot, Policy()).plan_each(Circumstances(ends))
+
+
+def test_estimates_of_steps_follow_the_pods_of_the_budget() -> None:
+    """The time until a replacement is Ready is that of other pods of the budget, on any node."""
+    pods = [
+        pod(f"web-{number}", "od-1", created=stamp(-400), status=_ready(-390), terminationGracePeriodSeconds=30)
+        for number in range(2)
+    ]
+    slow: dict[str, Any] = {"created": stamp(-400), "terminationGracePeriodSeconds": 30}
+    cluster = cluster_of(*pods, pod("web-9", "spot-1", status=_ready(-390), **slow), budget("web", "web", allowed=1))
+    policy = Policy(budgets_in_steps=True, pod_eviction_timeout=120)
+    planner = Planner(cluster.snapshot, policy)
+    first = planner.plan_each(Circumstances(at(0)))
+    cluster.put(pod("web-9", "spot-1", status=_ready(-200), **slow))
+    second = planner.plan_each(Circumstances(at(0)))
+    assert second == Planner(cluster.snapshot, policy).plan_each(Circumstances(at(0)))
+    assert [verdict.blockers[0].reason for verdict in second.rejected] == [Reason.BUDGET_TOO_SLOW]
+    assert first.rejected == ()
+
+
+def _ready(seconds: float) -> dict[str, Any]:
+    return {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": stamp(seconds)}]}
+
+
+def test_a_round_without_time_for_all_forecasts_is_continued_by_the_next() -> None:
+    """Each node's pods return to on-demand nodes in the forecast; there is time for one forecast in a round."""
+    taint = [{"key": "spot", "effect": "PreferNoSchedule"}]
+    cluster = cluster_of(*THREE, *(node(name, cpu="6", taints=taint) for name in SPOT_NODES))
+    planner = Planner(cluster.snapshot, Policy(planning_timeout=0))
+    reasons = []
+    for number in range(5):
+        planning = planner.first_plan(Circumstances(at(10 * number)))
+        reasons.append([str(verdict.reason) for verdict in planning.rejected])
+    returns, late = "returns-to-on-demand", "planning-timeout"
+    assert reasons == [
+        [returns, late, late],
+        [returns, returns, late],
+        [returns, returns, returns],
+        [returns, returns, returns],
+        [returns, returns, returns],
+    ]
+    assert planner.first_plan(Circumstances(at(50))) is planner.first_plan(Circumstances(at(60)))
