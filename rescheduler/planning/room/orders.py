@@ -67,7 +67,7 @@ def _why_no_placeholders(pods: Collection[Pod], most: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Offer:
+class _SpotOffer:
     """New nodes of one template for an on-demand node."""
 
     cost: tuple[Decimal, int, str]  #: money per hour (0 if it is not known), vCPU in thousandths, the template
@@ -100,7 +100,7 @@ class RoomSearch:
         if self._most_pods is not None and (why := _why_no_placeholders(pods, self._most_pods)):
             return NotOrdered(node, why)
         offers = [self._offer(node, template) for template in self._templates or [node]]
-        usable = sorted((offer for offer in offers if isinstance(offer, _Offer)), key=lambda offer: offer.cost)
+        usable = sorted((offer for offer in offers if isinstance(offer, _SpotOffer)), key=lambda offer: offer.cost)
         if not usable:
             return next(offer for offer in offers if isinstance(offer, NotOrdered))
         for offer in usable[:_EXACT]:
@@ -108,7 +108,7 @@ class RoomSearch:
                 break
         return order
 
-    def _offer(self, node: str, template: str) -> _Offer | NotOrdered:
+    def _offer(self, node: str, template: str) -> _SpotOffer | NotOrdered:
         """Return how many new nodes like *template* the pods of *node* would use if there were many."""
         with self._added(template, min(self._most_pods or MOST_ADDED, MOST_ADDED)) as added:
             verdict = self._planner.look_again(node, self._circumstances)
@@ -118,9 +118,9 @@ class RoomSearch:
             if not used:
                 return NotOrdered(node, "its pods fit on the existing spot nodes")
             value = self._worth((), used)
-            return _Offer((value.added_money or Decimal(0), value.added_cpu, template), len(used))
+            return _SpotOffer((value.added_money or Decimal(0), value.added_cpu, template), len(used))
 
-    def _exact(self, node: str, offer: _Offer) -> RoomOrder | NotOrdered:
+    def _exact(self, node: str, offer: _SpotOffer) -> RoomOrder | NotOrdered:
         """Judge *node* with exactly the new nodes of *offer*. Other nodes that can then be drained count as well."""
         *_, template = offer.cost
         new = f"{offer.count} new spot nodes like {template}"
