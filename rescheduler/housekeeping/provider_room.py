@@ -26,9 +26,9 @@ from rescheduler.observe.events import (
     Trouble,
     Waiting,
 )
-from rescheduler.planning.outcome import Verdict
+from rescheduler.planning.outcome import Planning, Verdict
 from rescheduler.planning.prices import PriceList
-from rescheduler.planning.room.explanations import UnmetOrder, explained
+from rescheduler.planning.room.explanations import Explanations, UnmetOrder
 from rescheduler.planning.room.increase import IncreaseProgress, SpotOrder, increase_progress, why_not_ordered
 from rescheduler.planning.room.orders import NotOrdered, RoomOrder, candidates
 from rescheduler.planning.room.progress import OrderState
@@ -66,6 +66,7 @@ class ProviderRoomOrders(NoRoomOrders):
         self._report = report
         self._wanted = settings.mode is MakeRoom.PROVIDER
         self._search_at = clock.monotonic()
+        self._explanations = Explanations()
         self._unmet: UnmetOrder | None = None  # the last one, until the next may begin
         self._not_ordered: dict[str, str] = {}  # by node: why the last search found no order
 
@@ -112,12 +113,12 @@ class ProviderRoomOrders(NoRoomOrders):
         elif failure.why is not Why.LEADERSHIP_LOST:
             self._end(order, RoomEnding.DRAIN_FAILED, str(failure.detail))
 
-    def explained(self, verdict: Verdict) -> Verdict:
+    def explained(self, planning: Planning) -> Planning:
         if not self._wanted:
-            return self._placeholders.explained(verdict)
+            return self._placeholders.explained(planning)
         if self._unmet is not None and self._clock.now() >= self._unmet.until:
             self._unmet = None
-        return explained(verdict, self._unmet, self._not_ordered.get(verdict.node, ""))
+        return self._explanations.of(planning, self._unmet, self._not_ordered)
 
     def _why_not(self) -> Held | None:
         """Return why no order may begin, or None."""

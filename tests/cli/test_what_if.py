@@ -172,8 +172,8 @@ def test_an_unknown_setting_is_answered_with_all_settings(
     settings = (
         "budgets-at-once, on-demand-node-label, spot-node-label, delete-non-replicated-pods, "
         "skip-nodes-with-local-storage, skip-nodes-with-system-pods, skip-single-replicas, namespaces, "
-        "exclude-namespaces, namespace-selector, min-on-demand-nodes, move-jobs, scheduler-name, planning-timeout, "
-        "allow-fragile-plans, allow-returning-plans, allow-control-plane"
+        "exclude-namespaces, namespace-selector, min-on-demand-nodes, drain-order, max-node-age, move-jobs, "
+        "scheduler-name, planning-timeout, allow-fragile-plans, allow-returning-plans, allow-control-plane"
     )
     expected = f"rescheduler: --what-if '{name}=1': unknown setting {name}: expected one of {settings}\n"
     assert (code, out, err) == (2, "", expected)
