@@ -1,8 +1,8 @@
-# The base is a build argument: a release names it by its digest, python:3.11-slim@sha256:… (release.yaml).
+# The base image is a build argument. A release sets it with its digest: python:3.11-slim@sha256:… (release.yaml).
 ARG BASE=python:3.11-slim
 
-# The wheels are made in one stage, and only they reach the other: no compiler, no sources, no pip cache. What they
-# depend on is pinned by hash, the tools that build ours too.
+# The first stage builds the wheels, and only these are copied to the second: no compiler, no sources, no pip cache.
+# Dependencies and build tools are pinned by hash.
 FROM ${BASE} AS wheels
 WORKDIR /source
 COPY requirements.lock deploy/release/tools.lock ./
@@ -17,7 +17,7 @@ FROM ${BASE}
 RUN --mount=type=bind,from=wheels,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-index --find-links /wheels 'spot-rescheduler[grpc]' \
     && pip uninstall --yes setuptools wheel pip
-# logs come out at once, and nothing is written: the root file system is read-only
+# Logs are not buffered, and no bytecode is written, because the root file system is read-only.
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
 EXPOSE 9235

@@ -1,4 +1,4 @@
-"""Runs a command that does not outlive its owner, however the owner ends.
+"""Runs a command that ends when its owner ends, even if the owner is killed.
 
 `python guard.py OWNER COMMAND…`, where OWNER is the process id of the direct parent. The command ends in these cases:
 

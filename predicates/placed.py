@@ -92,7 +92,7 @@ class PlacementState:
         return index
 
     def classes(self) -> Iterable[PodClass]:
-        """Return the classes of which pods are, or were, placed."""
+        """Return the classes with pods that are, or were, placed."""
         return self._effects.keys()
 
     def rows_of(self, pod: PodClass) -> Mapping[int, int]:

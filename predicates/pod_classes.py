@@ -1,4 +1,4 @@
-"""Pod classes: what pods that schedule alike have in common, derived from the first pod of the class."""
+"""Pod classes: the properties that equally scheduled pods share, derived from the first pod of the class."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -29,7 +29,7 @@ class RawContainer(Wire, frozen=True):
 
 
 class RawVolume(Wire, frozen=True):
-    """A volume. The last four fields identify volumes of types that nothing reads, which do not affect the class."""
+    """A volume. The last four fields identify volumes of types that no code reads, which do not affect the class."""
 
     name: Raw = _ABSENT
     persistent_volume_claim: Raw = _ABSENT

@@ -23,7 +23,7 @@ AssumedPod: TypeAlias = tuple[tuple[PersistentVolumeClaim, ...], int]
 
 
 def assumed_conflicts(claims: Sequence[PersistentVolumeClaim], snapshot: Snapshot) -> Flags:
-    """Return the rows, among all, on which the *claims* of one pod (in this order) may not get their volumes."""
+    """Return the rows on which the *claims* of one pod (in this order) may not get their volumes."""
     assumed = _assumed_pods(snapshot)
     rejected = _away_from_shared(claims, assumed, len(snapshot.nodes))
     rivals = [(rival, row) for rival_claims, row in assumed for rival in rival_claims]

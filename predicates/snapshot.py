@@ -10,6 +10,7 @@ from typing import Final, cast
 
 import numpy as np
 
+from predicates.bound_labels import LabelPairs
 from predicates.changes import affected_node, same_content
 from predicates.objects import Node, Object, Pod, PodClass
 from predicates.placeholders import is_placeholder
@@ -40,10 +41,10 @@ class Snapshot(TrialState):
         self.generation = 0  #: incremented when pod classes are dropped
         self.changes = 0  #: number of changes of any object, also of fields that no filter reads
         self.unplaced = 0  #: number of changes of pods that are on no known node
-        #: By node and by class: *changes* after the last edit of a pod. An edit changes only fields that no filter
-        #: reads, such as annotations and the status.
+        #: By node, and by class and added labels: *changes* after the last edit of a pod. An edit changes only fields
+        #: that no filter reads, such as annotations and the status.
         self.edited_on: dict[str, int] = {}
-        self.edited_of: dict[PodClass, int] = {}
+        self.edited_of: dict[tuple[PodClass, LabelPairs], int] = {}
         self.unreadable: tuple[Unreadable, ...] = ()  #: objects that cannot be decoded and so are missing here
 
     # Changes in the cluster
@@ -92,7 +93,7 @@ class Snapshot(TrialState):
         """
         used = {pod.cls for pod in self.pods.values()}
         self._drop_effects(used, self.pods.values())
-        self.edited_of = {pod: change for pod, change in self.edited_of.items() if pod in used}
+        self.edited_of = {alike: change for alike, change in self.edited_of.items() if alike[0] in used}
         self._vectors.clear()
         self.generation += 1
         self.changes += 1
@@ -139,7 +140,7 @@ class Snapshot(TrialState):
         self.changes += 1
         row = self.nodes.row.get(pod.node_name)
         if edited:
-            self.edited_of[pod.cls] = self.changes
+            self.edited_of[pod.cls, pod.added_labels] = self.changes
             if row is not None:
                 self.edited_on[pod.node_name] = self.changes
         elif row is not None:

@@ -2,7 +2,7 @@
 
 Pods are decoded in two steps. First, the raw bytes of the fields that determine the pod class are extracted and used
 as its key. Only the first pod of each class is decoded completely. So the cost of a list of 150,000 pods is one scan
-of its bytes and one decode for each of some thousand classes, and pods of a class share one object.
+of its bytes and one decode for each of a few thousand classes, and pods of a class share one object.
 """
 
 import contextlib
@@ -186,7 +186,8 @@ class Decoder:
         meta, spec, status = fields.metadata, fields.spec, fields.status
         ready, ready_since, unschedulable_since, resize = conditions(status.conditions, _LAST_TRANSITION)
         own = own_key(meta, status, resize)
-        labels, added = bytes(meta.labels), ()
+        labels: bytes = bytes(meta.labels)
+        added: LabelPairs = ()
         if spec.node_name and BOUND_PREFIX in labels:
             labels, added = self._interner.labels(labels, split_labels)
         key = class_key(meta, labels, spec)

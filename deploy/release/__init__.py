@@ -1,1 +1,1 @@
-"""Builds a release of the last commit: wheel, sdist, chart, SBOM and checksums, checked in a fresh environment."""
+"""Build a release of the last commit: wheel, sdist, chart, SBOM and checksums, tested in a new virtual environment."""

@@ -1,4 +1,4 @@
-"""``make release``: dist/ with the wheel, the sdist, the chart, the SBOM and their checksums."""
+"""``make release``: write the wheel, the sdist, the chart, the SBOM and their checksums to dist/."""
 
 import argparse
 import hashlib
@@ -23,7 +23,9 @@ SUMS: Final = "SHA256SUMS"
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make release", description=__doc__)
-    parser.add_argument("--output", type=Path, default=ROOT / "dist", help="The folder that is made anew.")
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "dist", help="Output folder; existing content is deleted."
+    )
     try:
         release(parser.parse_args().output)
     except ReleaseError as error:
@@ -31,8 +33,8 @@ def main() -> None:
 
 
 def release(output: Path) -> None:
-    """Make all of it in *output*, whose former content goes. Raises ReleaseError."""
-    os.umask(0o022)  # modes of files are in the wheel
+    """Build the release in *output*, whose existing content is deleted. Raises ReleaseError."""
+    os.umask(0o022)  # the wheel contains the modes of files
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="release-") as folder:
@@ -52,7 +54,7 @@ def release(output: Path) -> None:
 
 
 def _built(tree: Tree, output: Path) -> Path:
-    """The sdist, and the wheel that is built of it: so nothing is missing in the sdist."""
+    """Build the sdist, and the wheel from it, so that a file missing in the sdist is noticed. Return the wheel."""
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(tree.epoch), "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(output), str(tree.folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

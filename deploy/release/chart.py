@@ -1,4 +1,4 @@
-"""The chart as Helm packs it, a gzipped tar of its folder; the same bytes for the same content and version."""
+"""Package the chart like Helm: a gzipped tar of its folder. Equal content and versions give equal bytes."""
 
 import gzip
 import io
@@ -14,14 +14,14 @@ _MODE: Final = 0o644
 
 
 def pack(folder: Path, version: str, epoch: int, target: Path) -> Path:
-    """Write NAME-VERSION.tgz into *target*, with *version* as the chart's and the application's.
+    """Write NAME-VERSION.tgz to *target* and return its path. The chart and the application get the same *version*.
 
-    *epoch* is the time of every entry, in seconds. Raises ReleaseError for a folder that is no chart.
+    *epoch* is the modification time of every entry, in Unix seconds. Raises ReleaseError if *folder* is not a chart.
     """
     entries = {f"{folder.name}/{file.relative_to(folder)}": file for file in folder.rglob("*") if file.is_file()}
     chart = f"{folder.name}/Chart.yaml"
     if chart not in entries:
-        raise ReleaseError(f"{folder}: no chart, it has no Chart.yaml")
+        raise ReleaseError(f"{folder}: expected a chart, but there is no Chart.yaml")
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name in (chart, *sorted(entries.keys() - {chart})):  # Helm reads Chart.yaml first
@@ -37,9 +37,9 @@ def pack(folder: Path, version: str, epoch: int, target: Path) -> Path:
 
 
 def stamped(chart: str, version: str) -> str:
-    """The text of Chart.yaml with *version*. Raises ReleaseError where it has not one line for each key."""
+    """Return the text of Chart.yaml with *version*. Raises ReleaseError unless it has exactly one line for each key."""
     for key in _STAMPED:
         chart, count = re.subn(rf"^{key}:.*$", f'{key}: "{version}"', chart, flags=re.MULTILINE)
         if count != 1:
-            raise ReleaseError(f"Chart.yaml: expected one line {key}, there are {count}")
+            raise ReleaseError(f"Chart.yaml: expected one line with the key {key}, got {count}")
     return chart

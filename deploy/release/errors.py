@@ -1,5 +1,5 @@
-"""What keeps a release from being made."""
+"""The error of a failed release."""
 
 
 class ReleaseError(Exception):
-    """One clear line for a person."""
+    """The release cannot be built. The message is one line."""

@@ -1,4 +1,4 @@
-"""A fresh environment with the wheel of a release in it, which shows that it works."""
+"""A new virtual environment with the wheel of a release, to test that the wheel works."""
 
 import json
 import os
@@ -15,17 +15,17 @@ SAMPLE = Path(__file__).with_name("sample.json")
 
 
 class Installed:
-    """The environment in *folder*. Dependencies come from the index, by the hashes of the lock; ours does not."""
+    """The environment in *folder*. Dependencies are downloaded with the hashes in *lock*; *wheel* is a local file."""
 
     def __init__(self, folder: Path, lock: Path, wheel: Path) -> None:
         self._folder = folder
-        venv.create(folder, with_pip=False)  # what installs is not part of what is installed
+        venv.create(folder, with_pip=False)  # pip would be listed in the SBOM
         self._pip("install", "--require-hashes", "--requirement", str(lock))
         self._pip("install", "--no-index", "--no-deps", str(wheel))
         self._pip("check")
 
     def check(self, version: str) -> None:
-        """See that the program tells its version, and plans the sample. Raises ReleaseError."""
+        """Check that the program prints its version and plans the sample. Raises ReleaseError."""
         answer = self._run("version")
         if answer.split()[:2] != ["rescheduler", version]:
             raise ReleaseError(f"rescheduler version: {answer!r}, expected {version}")
@@ -35,7 +35,7 @@ class Installed:
             raise ReleaseError(f"rescheduler plan: {counts}, expected 1 of each")
 
     def bill(self, version: str) -> sbom.Json:
-        """The SBOM of the environment. Raises ReleaseError."""
+        """Return the SBOM of the environment. Raises ReleaseError."""
         command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible"]
         inventory = _done([*command, "--output-format", "JSON", str(self._python)])
         return sbom.subject(json.loads(inventory), version)
@@ -49,7 +49,7 @@ class Installed:
         _done([sys.executable, *pip, *arguments])
 
     def _run(self, *arguments: str) -> str:
-        """What the installed program prints, in a folder without our sources."""
+        """Return the output of the installed program, run in a folder without the source code."""
         return _done([str(self._folder / "bin" / "rescheduler"), *arguments], self._folder)
 
 

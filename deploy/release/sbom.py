@@ -1,4 +1,4 @@
-"""The software bill of materials, CycloneDX in JSON: ours as the subject, and what is installed beside it."""
+"""The software bill of materials (CycloneDX in JSON): our package is the subject, its dependencies are components."""
 
 import re
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ Json = dict[str, Any]
 
 
 def subject(document: Json, version: str) -> Json:
-    """*document*, which cyclonedx-py made of an environment, with our own package as what it is about."""
+    """Return *document*, the output of cyclonedx-py for an environment, with our package as the subject."""
     components = list(document.get("components", ()))
     ours = [component for component in components if _plain(component.get("name", "")) == NAME]
     if len(ours) != 1:
-        raise ReleaseError(f"SBOM: expected {NAME} once among the components, it is there {len(ours)} times")
+        raise ReleaseError(f"SBOM: expected {NAME} once among the components, got it {len(ours)} times")
     about = {
         "bom-ref": ours[0]["bom-ref"],
         "type": "application",
@@ -31,9 +31,9 @@ def subject(document: Json, version: str) -> Json:
 
 
 def check(document: Json, locked: Mapping[str, frozenset[str]]) -> None:
-    """See that nothing is missing: required fields, a purl for each component, each pinned package that is installed.
+    """Check the required fields, the package URL of each component, and that each version is that of the lock file.
 
-    *locked* is as of `pins`. Raises ReleaseError.
+    *locked* is the result of `pins`. Raises ReleaseError.
     """
     _expect(document.get("bomFormat") == "CycloneDX", "bomFormat: expected CycloneDX")
     _expect(str(document.get("specVersion", "")).startswith("1."), "specVersion: expected 1.x")
@@ -41,24 +41,24 @@ def check(document: Json, locked: Mapping[str, frozenset[str]]) -> None:
     about = document.get("metadata", {}).get("component", {})
     _expect(about.get("name") == NAME and bool(about.get("version")), f"metadata.component: expected {NAME}")
     components = document.get("components", [])
-    _expect(bool(components), "components: expected some")
+    _expect(bool(components), "components: expected at least one")
     for component in components:
         name = component.get("name")
         for key in ("type", "name", "version", "purl", "bom-ref"):
             _expect(bool(component.get(key)), f"component {name}: expected {key}")
         _expect(
             component["version"] in locked.get(_plain(name), ()),
-            f"component {name} {component['version']}: expected what the lock file pins: "
+            f"component {name} {component['version']}: expected a version from the lock file: "
             f"{', '.join(sorted(locked.get(_plain(name), ()))) or 'nothing'}",
         )
     references = {about["bom-ref"], *(component["bom-ref"] for component in components)}
     named = {dependency["ref"] for dependency in document.get("dependencies", ())}
     _expect(references <= named, f"dependencies: missing {sorted(references - named)}")
-    _expect("file://" not in repr(document), "a path of this machine is in it")
+    _expect("file://" not in repr(document), "it contains a path of this machine")
 
 
 def pins(lock: str) -> dict[str, frozenset[str]]:
-    """Normalised name → versions of each package in a lock file: more than one where they differ between Pythons.
+    """Return the pinned versions in a lock file by normalized package name; several if they differ by Python version.
 
     Raises ReleaseError for a package without hashes.
     """
@@ -69,7 +69,7 @@ def pins(lock: str) -> dict[str, frozenset[str]]:
             _expect("--hash=sha256:" in block, f"lock file: {match[1]} has no hash")
             name = _plain(match[1])
             versions[name] = versions.get(name, frozenset()) | {match[2]}
-    _expect(bool(versions), "lock file: it pins nothing")
+    _expect(bool(versions), "lock file: it pins no packages")
     return versions
 
 

@@ -1,4 +1,4 @@
-"""The sources of a release: what the last commit has, and nothing that only lies in the folder."""
+"""The source files of a release: those of the last commit, without uncommitted files."""
 
 import configparser
 import re
@@ -16,7 +16,7 @@ _TAG: Final = re.compile(r"^\s*newTag: *(\S+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Tree:
-    """The files of a commit in a folder of their own."""
+    """The files of a commit, in a separate folder."""
 
     folder: Path
     commit: str

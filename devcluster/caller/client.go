@@ -21,7 +21,7 @@ import (
 
 const service = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/"
 
-// call is one line of the transcript.
+// call is an entry of the transcript.
 type call struct {
 	Step  string `json:"step"`
 	RPC   string `json:"rpc"`
@@ -37,8 +37,8 @@ type client struct {
 	calls      []call
 }
 
-// connect reads the configuration as Cluster Autoscaler does: plain text without a certificate, and otherwise the server's
-// certificate must be the authority's and bear the host of the address.
+// connect opens a connection like Cluster Autoscaler: plain text without a certificate, otherwise mutual TLS. The server's
+// certificate must be issued by the CA, for the host of the address.
 func connect(given settings) (*client, error) {
 	timeout, err := time.ParseDuration(given.Timeout)
 	if err != nil {
@@ -77,7 +77,7 @@ func mutual(given settings) (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(&tls.Config{ServerName: host, Certificates: []tls.Certificate{own}, RootCAs: pool}), nil
 }
 
-// ask makes one call; about says of what, for the transcript.
+// ask makes a call. For the transcript, about names the object of the call.
 func (c *client) ask(rpc, about string, request *dynamicpb.Message, answer string) (protoreflect.Message, error) {
 	within, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
@@ -90,7 +90,7 @@ func (c *client) ask(rpc, about string, request *dynamicpb.Message, answer strin
 	return got, nil
 }
 
-// unimplemented is how a provider says that it does without.
+// unimplemented returns whether the provider does not implement the call.
 func unimplemented(err error) bool {
 	return status.Code(errors.Unwrap(err)) == codes.Unimplemented
 }

@@ -17,12 +17,12 @@ const (
 	creating = 2
 	deleting = 3
 
-	// what Cluster Autoscaler writes on its stand-in for a machine without a Node
+	// the annotation of Cluster Autoscaler's placeholder for a machine without a Node
 	fakeNodeReason = "k8s.io/cluster-autoscaler/fake-node-reason"
 	pause          = 200 * time.Millisecond // between two rounds
 )
 
-// autoscaler remembers what Cluster Autoscaler remembers between two rounds.
+// autoscaler has the state that Cluster Autoscaler keeps between two rounds.
 type autoscaler struct {
 	*client
 	given    settings
@@ -30,10 +30,10 @@ type autoscaler struct {
 	group    group
 	target   int
 	seen     map[string]instance // of the group, by provider ID
-	made     []string            // provider IDs of machines that came by a scale-up
+	made     []string            // provider IDs of machines created by a scale-up
 }
 
-// run is a life: start, scale-up, a machine that never joins, an order that is not fulfilled, scale-down.
+// run performs one run: start, scale-up, a machine that never joins, an order that is not completed, scale-down.
 func (a *autoscaler) run() error {
 	for _, part := range []func() error{a.start, a.scaleUp, a.removeUnregistered, a.fixSize, a.scaleDown, a.end} {
 		if err := part(); err != nil {
@@ -43,18 +43,18 @@ func (a *autoscaler) run() error {
 	return nil
 }
 
-// start asks for the group of every node, to clean up taints of an earlier life.
+// start requests the group of every node, as Cluster Autoscaler does to remove taints of an earlier process.
 func (a *autoscaler) start() error {
 	a.step = "start"
-	for _, one := range append(slices.Clone(a.given.Nodes), a.given.Foreign) {
-		if _, err := a.groupOf(one); err != nil {
+	for _, member := range append(slices.Clone(a.given.Nodes), a.given.Foreign) {
+		if _, err := a.groupOf(member); err != nil {
 			return err
 		}
 	}
 	return a.gpus()
 }
 
-// observe is the first half of each round.
+// observe performs the first half of a round: it reads the groups and their sizes.
 func (a *autoscaler) observe() error {
 	if err := a.refresh(); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (a *autoscaler) observe() error {
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(groups, func(one group) bool { return one.id == a.given.Group })
+	at := slices.IndexFunc(groups, func(entry group) bool { return entry.id == a.given.Group })
 	if at < 0 {
 		return fmt.Errorf("no group %s among %v", a.given.Group, groups)
 	}
@@ -76,25 +76,25 @@ func (a *autoscaler) observe() error {
 	return a.sizes()
 }
 
-// membership: every node of the group is in it, and the other node in none.
+// membership checks that the group's nodes belong to it, and that the foreign node belongs to no group.
 func (a *autoscaler) membership() error {
-	for _, one := range a.given.Nodes {
-		found, err := a.groupOf(one)
+	for _, member := range a.given.Nodes {
+		groupID, err := a.groupOf(member)
 		if err != nil {
 			return err
 		}
-		if found != a.group.id {
-			return fmt.Errorf("node %s is in the group %q", one.Name, found)
+		if groupID != a.group.id {
+			return fmt.Errorf("node %s is in the group %q", member.Name, groupID)
 		}
 	}
-	found, err := a.groupOf(a.given.Foreign)
-	if err == nil && found != "" {
-		err = fmt.Errorf("the node of elsewhere is in the group %q", found)
+	groupID, err := a.groupOf(a.given.Foreign)
+	if err == nil && groupID != "" {
+		err = fmt.Errorf("the foreign node is in the group %q", groupID)
 	}
 	return err
 }
 
-// sizes: machines are told from machines without a Node by their provider IDs.
+// sizes reads the target size and the instances. Their provider IDs must be unique.
 func (a *autoscaler) sizes() error {
 	target, err := a.size(a.group.id)
 	if err != nil {
@@ -105,30 +105,30 @@ func (a *autoscaler) sizes() error {
 		return err
 	}
 	a.target, a.seen = target, map[string]instance{}
-	for _, one := range instances {
-		if one.id == "" || a.seen[one.id].id != "" {
-			return fmt.Errorf("an instance without an id of its own: %v", one)
+	for _, entry := range instances {
+		if entry.id == "" || a.seen[entry.id].id != "" {
+			return fmt.Errorf("an instance without a unique ID: %v", entry)
 		}
-		a.seen[one.id] = one
+		a.seen[entry.id] = entry
 	}
 	return nil
 }
 
-// registered: each node's machine is listed and runs.
+// registered checks that the machine of each node is listed as running.
 func (a *autoscaler) registered() error {
-	for _, one := range a.given.Nodes {
-		if machine := a.seen[one.ProviderID]; machine.state != running {
-			return fmt.Errorf("the machine of node %s (%s) is not among the running: %v", one.Name, one.ProviderID, a.seen)
+	for _, member := range a.given.Nodes {
+		if machine := a.seen[member.ProviderID]; machine.state != running {
+			return fmt.Errorf("the machine of node %s (%s) is not listed as running: %v", member.Name, member.ProviderID, a.seen)
 		}
 	}
 	return nil
 }
 
-// unregistered are the machines that no node of the cluster belongs to.
+// unregistered returns the provider IDs of the machines without a node.
 func (a *autoscaler) unregistered() []string {
 	known := map[string]bool{}
-	for _, one := range a.given.Nodes {
-		known[one.ProviderID] = true
+	for _, member := range a.given.Nodes {
+		known[member.ProviderID] = true
 	}
 	left := slices.Sorted(maps.Keys(a.seen))
 	return slices.DeleteFunc(left, func(id string) bool { return known[id] || a.seen[id].state == deleting })
@@ -161,14 +161,14 @@ func (a *autoscaler) scaleUp() error {
 	}
 	a.step = "scale-up, later rounds"
 	came := func() bool { return a.target == before+1 && len(a.unregistered()) == 1 }
-	if err := a.until("a machine more", came); err != nil {
+	if err := a.until("another machine", came); err != nil {
 		return err
 	}
 	a.made = append(a.made, a.unregistered()...)
 	return nil
 }
 
-// usable: the scheduler's simulation needs a Ready node with room.
+// usable checks that the template is a Ready node with free resources, as the scheduler's simulation requires.
 func usable(template *corev1.Node) error {
 	if template == nil {
 		return nil
@@ -180,8 +180,8 @@ func usable(template *corev1.Node) error {
 			return fmt.Errorf("the template's %s is %s of %s", name, room.String(), whole.String())
 		}
 	}
-	ready := func(one corev1.NodeCondition) bool {
-		return one.Type == corev1.NodeReady && one.Status == corev1.ConditionTrue
+	ready := func(condition corev1.NodeCondition) bool {
+		return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
 	}
 	if template.Name == "" || !slices.ContainsFunc(template.Status.Conditions, ready) {
 		return fmt.Errorf("the template %q is not Ready: %v", template.Name, template.Status.Conditions)
@@ -189,7 +189,7 @@ func usable(template *corev1.Node) error {
 	return nil
 }
 
-// judge is the choice among groups: options, and the prices of a dummy pod and of the node to come.
+// judge makes the calls with which groups are compared: options, and the prices of a sample pod and of the next node.
 func (a *autoscaler) judge(template *corev1.Node) error {
 	if _, err := a.options(a.group.id); err != nil {
 		return err
@@ -200,40 +200,40 @@ func (a *autoscaler) judge(template *corev1.Node) error {
 	if _, err := a.podPrice("500m"); err != nil {
 		return err
 	}
-	// its name is all of it that the price expander's nodes have beside the template's labels
+	// The price expander's nodes have only a name and the template's labels.
 	_, err := a.nodePrice(node{Name: "template-node-for-" + a.group.id + "-123", Labels: template.Labels})
 	return err
 }
 
-// removeUnregistered: the machine without a Node is deleted by a stand-in of which only the provider ID is known.
+// removeUnregistered deletes the machine without a Node, by a placeholder with its provider ID.
 func (a *autoscaler) removeUnregistered() error {
 	a.step = "long unregistered"
 	before, machine := a.target, placeholder(a.made[0])
-	found, err := a.groupOf(machine)
+	groupID, err := a.groupOf(machine)
 	if err != nil {
 		return err
 	}
-	if found != a.group.id {
-		return fmt.Errorf("the machine without a Node, %s, is in the group %q", machine.Name, found)
+	if groupID != a.group.id {
+		return fmt.Errorf("the machine without a Node, %s, is in the group %q", machine.Name, groupID)
 	}
-	if _, err := a.options(found); err != nil {
+	if _, err := a.options(groupID); err != nil {
 		return err
 	}
-	if _, err := a.size(found); err != nil {
+	if _, err := a.size(groupID); err != nil {
 		return err
 	}
-	if err := a.deleteNodes(found, machine); err != nil {
+	if err := a.deleteNodes(groupID, machine); err != nil {
 		return err
 	}
 	a.step = "long unregistered, later rounds"
-	return a.until("it to go", func() bool { return a.target == before-1 && len(a.unregistered()) == 0 })
+	return a.until("the machine to disappear", func() bool { return a.target == before-1 && len(a.unregistered()) == 0 })
 }
 
 func placeholder(id string) node {
 	return node{Name: id, ProviderID: id, Notes: map[string]string{fakeNodeReason: "unregistered"}}
 }
 
-// fixSize: an order that is not fulfilled in time is taken back.
+// fixSize reverts an increase that was not completed in time.
 func (a *autoscaler) fixSize() error {
 	a.step = "size fix"
 	before := a.target
@@ -263,11 +263,11 @@ func (a *autoscaler) scaleDown() error {
 	if err := a.choose(); err != nil {
 		return err
 	}
-	found, err := a.groupOf(victim)
+	groupID, err := a.groupOf(victim)
 	if err != nil {
 		return err
 	}
-	if err := a.deleteNodes(found, victim); err != nil {
+	if err := a.deleteNodes(groupID, victim); err != nil {
 		return err
 	}
 	if err := a.gpus(); err != nil {
@@ -277,25 +277,25 @@ func (a *autoscaler) scaleDown() error {
 		return err
 	}
 	a.step = "scale-down, later rounds"
-	a.given.Nodes = a.given.Nodes[1:] // the Node goes with the machine
+	a.given.Nodes = a.given.Nodes[1:] // the Node is deleted with its machine
 	gone := func() bool {
 		machine, listed := a.seen[victim.ProviderID]
 		return a.target == before-1 && (!listed || machine.state == deleting)
 	}
-	if err := a.until("the machine to go", gone); err != nil {
+	if err := a.until("the machine to terminate", gone); err != nil {
 		return err
 	}
 	a.step = "scale-down, repeated"
-	return a.deleteNodes(found, victim)
+	return a.deleteNodes(groupID, victim)
 }
 
-// choose is all that is asked before a node is tainted, and before it is deleted.
+// choose makes the calls before a node is tainted and before it is deleted.
 func (a *autoscaler) choose() error {
 	if size, err := a.size(a.group.id); err != nil || size <= a.group.min {
 		return errors.Join(err, fmt.Errorf("nothing to remove: %d, the minimum is %d", size, a.group.min))
 	}
-	for _, one := range a.given.Nodes {
-		if _, err := a.groupOf(one); err != nil {
+	for _, member := range a.given.Nodes {
+		if _, err := a.groupOf(member); err != nil {
 			return err
 		}
 	}
@@ -308,17 +308,17 @@ func (a *autoscaler) choose() error {
 	return err
 }
 
-// end: a deletion that fails is a refusal that names why; then the process says that it goes.
+// end checks that the deletion of a foreign node is rejected, and then calls Cleanup.
 func (a *autoscaler) end() error {
 	a.step = "end"
 	err := a.deleteNodes(a.group.id, a.given.Foreign)
 	if code := status.Code(errors.Unwrap(err)); code != codes.InvalidArgument {
-		return fmt.Errorf("the deletion of a node of elsewhere was answered %v: %v", code, err)
+		return fmt.Errorf("the response to the deletion of a foreign node is %v: %v", code, err)
 	}
 	return a.cleanup()
 }
 
-// until observes round after round.
+// until observes in each round until done returns true. It fails after the patience.
 func (a *autoscaler) until(what string, done func() bool) error {
 	for end := time.Now().Add(a.patience); ; time.Sleep(pause) {
 		if err := a.observe(); err != nil {

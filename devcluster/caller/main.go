@@ -1,9 +1,9 @@
-// The caller plays Cluster Autoscaler's side of external gRPC: the calls of its loop, of a scale-up and of a scale-down,
-// in its order, with its deadline a call, and with the reactions of its client. What it needs of the answers is checked
-// on the way, and template nodes are read with Go's own core/v1 types.
+// The caller makes the external gRPC calls of Cluster Autoscaler: those of its loop, of a scale-up and of a scale-down, in
+// its order and with its deadline for each call. It checks the parts of the responses that Cluster Autoscaler uses, and
+// decodes template nodes with the core/v1 types of k8s.io/api.
 //
 // It reads one JSON object from standard input (see settings) and writes {"calls": […], "victim", "made": […]} to
-// standard output; the first thing that Cluster Autoscaler could not work with is "problem", and the exit code 1.
+// standard output. On the first response that Cluster Autoscaler could not use, it also writes "problem" and exits with 1.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// settings are the keys of Cluster Autoscaler's cloud configuration, and what it would know of the cluster.
+// settings are the keys of Cluster Autoscaler's cloud configuration, and the state of the cluster.
 type settings struct {
 	Address    string `json:"address"`
 	Cert       string `json:"cert"`
@@ -21,10 +21,10 @@ type settings struct {
 	CACert     string `json:"cacert"`
 	Timeout    string `json:"grpc_timeout"`
 	Generation string `json:"generation"` // Oldest, Old or New
-	Group      string `json:"group"`      // the one that grows and shrinks
-	Nodes      []node `json:"nodes"`      // the group's; the first is the victim
-	Foreign    node   `json:"foreign"`    // of no group
-	Patience   string `json:"patience"`   // for machines to come and go
+	Group      string `json:"group"`      // the group that is scaled
+	Nodes      []node `json:"nodes"`      // of the group; the first is the victim
+	Foreign    node   `json:"foreign"`    // a node of no group
+	Patience   string `json:"patience"`   // time limit for changes of machines
 }
 
 type node struct {

@@ -12,13 +12,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// group is what the client keeps of a node group.
+// group has the fields of a node group that are used.
 type group struct {
 	id       string
 	min, max int
 }
 
-// instance with the states of the protocol: 0 unknown, 1 running, 2 creating, 3 deleting.
+// instance is a machine. Its states are those of the protocol: 0 unknown, 1 running, 2 creating, 3 deleting.
 type instance struct {
 	id    string
 	state int64
@@ -40,15 +40,15 @@ func (c *client) groups() ([]group, error) {
 		return nil, err
 	}
 	list := get(answer, "nodeGroups").List()
-	found := make([]group, list.Len())
-	for at := range found {
-		one := list.Get(at).Message()
-		found[at] = group{get(one, "id").String(), int(get(one, "minSize").Int()), int(get(one, "maxSize").Int())}
+	groups := make([]group, list.Len())
+	for at := range groups {
+		entry := list.Get(at).Message()
+		groups[at] = group{get(entry, "id").String(), int(get(entry, "minSize").Int()), int(get(entry, "maxSize").Int())}
 	}
-	return found, nil
+	return groups, nil
 }
 
-// groupOf is the id of the node's group, empty for a node that is not managed.
+// groupOf returns the ID of the node's group, or "" if the node is not managed.
 func (c *client) groupOf(of node) (string, error) {
 	answer, err := c.ask("NodeGroupForNode", of.Name, message("OfNode", fields{"node": of.wire()}), "GroupOfNode")
 	if err != nil {
@@ -71,16 +71,16 @@ func (c *client) instances(group string) ([]instance, error) {
 		return nil, err
 	}
 	list := get(answer, "instances").List()
-	found := make([]instance, list.Len())
-	for at := range found {
-		one := list.Get(at).Message()
-		found[at] = instance{
-			id:    get(one, "id").String(),
-			state: get(one, "status", "instanceState").Int(),
-			code:  get(one, "status", "errorInfo", "errorCode").String(),
+	instances := make([]instance, list.Len())
+	for at := range instances {
+		entry := list.Get(at).Message()
+		instances[at] = instance{
+			id:    get(entry, "id").String(),
+			state: get(entry, "status", "instanceState").Int(),
+			code:  get(entry, "status", "errorInfo", "errorCode").String(),
 		}
 	}
-	return found, nil
+	return instances, nil
 }
 
 func (c *client) increase(group string, delta int32) error {
@@ -96,15 +96,15 @@ func (c *client) decrease(group string, delta int32) error {
 
 func (c *client) deleteNodes(group string, nodes ...node) error {
 	wire := make([]fields, len(nodes))
-	for at, one := range nodes {
-		wire[at] = one.wire()
+	for at, member := range nodes {
+		wire[at] = member.wire()
 	}
 	request := message("Deletion", fields{"id": group, "nodes": wire})
 	_, err := c.ask("NodeGroupDeleteNodes", nodes[0].Name, request, "Empty")
 	return err
 }
 
-// template is nil where the provider has none.
+// template returns the template of the group, or nil if the provider has none.
 func (c *client) template(group string) (*corev1.Node, error) {
 	kind, field := "NewTemplate", "nodeBytes"
 	if c.generation != "New" {
@@ -131,7 +131,7 @@ func (c *client) template(group string) (*corev1.Node, error) {
 	return node, node.Unmarshal(encoded)
 }
 
-// options answers whether the provider has options of its own; what it gives replaces all of ours.
+// options returns whether the provider sets options. These replace all options of the caller.
 func (c *client) options(group string) (bool, error) {
 	defaults := fields{"threshold": 0.5, "gpu": 0.5}
 	for name, length := range map[string]time.Duration{"unneeded": 10 * time.Minute, "unready": 20 * time.Minute, "provision": 15 * time.Minute} {
@@ -152,7 +152,7 @@ func (c *client) options(group string) (bool, error) {
 	return has(answer, "options"), nil
 }
 
-// nodePrice of the next hour is 0 where the provider knows no prices.
+// nodePrice returns the price of the next hour, or 0 if the provider knows no prices.
 func (c *client) nodePrice(of node) (float64, error) {
 	return c.price("PricingNodePrice", of.Name, "NodePrice", fields{"node": of.wire()})
 }
@@ -194,7 +194,7 @@ func (c *client) price(rpc, about, kind string, request fields) (float64, error)
 	return price, nil
 }
 
-// gpus asks for the label and the types of graphics cards.
+// gpus requests the GPU label and the available GPU types.
 func (c *client) gpus() error {
 	if _, err := c.ask("GPULabel", "", message("Empty", nil), "Label"); err != nil {
 		return err

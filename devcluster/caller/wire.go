@@ -32,11 +32,11 @@ var declared = func() protoreflect.MessageDescriptors {
 	return file.Messages()
 }()
 
-// fields of a message by their names: texts, numbers, bytes, and fields and lists of those. Bytes for a field that is a
-// message are that message.
+// fields are the fields of a message by name: texts, numbers, bytes, and nested fields and lists. Bytes for a field that
+// is a message are the encoded message.
 type fields map[string]any
 
-// message makes the message called name.
+// message creates the message with this name.
 func message(name string, of fields) *dynamicpb.Message {
 	made := dynamicpb.NewMessage(declared.ByName(protoreflect.Name(name)))
 	fill(made, of)
@@ -59,8 +59,8 @@ func set(target protoreflect.Message, field protoreflect.FieldDescriptor, value 
 		fill(target.Mutable(field).Message(), value)
 	case []fields:
 		list := target.Mutable(field).List()
-		for _, one := range value {
-			fill(list.AppendMutable().Message(), one)
+		for _, part := range value {
+			fill(list.AppendMutable().Message(), part)
 		}
 	case map[string]string:
 		entries := target.Mutable(field).Map()
@@ -78,7 +78,7 @@ func set(target protoreflect.Message, field protoreflect.FieldDescriptor, value 
 	}
 }
 
-// get follows the names into a message; what is not set has its zero value.
+// get returns the nested field with these names, or the zero value if it is not set.
 func get(from protoreflect.Message, names ...string) protoreflect.Value {
 	for _, name := range names[:len(names)-1] {
 		from = from.Get(from.Descriptor().Fields().ByName(protoreflect.Name(name))).Message()

@@ -51,7 +51,7 @@ class RequestedVolumes(NamedTuple):
     """The CSI volumes of an incoming pod.
 
     If they cannot be resolved, the errors differ between nodes with and without a CSINode: in-tree volumes are
-    ignored on nodes without.
+    ignored on nodes without one.
     """
 
     volumes: tuple[CSIVolume, ...] = ()

@@ -20,7 +20,7 @@ class CSINodes:
         self._epoch = -1
         self._facts = 0
         self.present: Flags = np.zeros(0, np.bool_)
-        self.limited: Flags = np.zeros(0, np.bool_)  #: some driver has a limit on the node
+        self.limited: Flags = np.zeros(0, np.bool_)  #: whether any driver has a limit on the node
         self.limits: dict[str, Numbers] = {}  #: by driver; UNLIMITED if it has none
         self.migrated: dict[str, Flags] = {}  #: by in-tree plugin: whether it is migrated to CSI on the node
 

@@ -16,7 +16,7 @@ Slots: TypeAlias = npt.NDArray[np.intp]
 
 
 class Topology(NamedTuple):
-    """A topology key, and which nodes are eligible: pods count only on nodes that pass all other fields."""
+    """A topology key, and which nodes are eligible: pods count only on nodes that match all other fields."""
 
     key: str
     required_keys: frozenset[str] = frozenset()  #: labels that the node must have

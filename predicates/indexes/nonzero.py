@@ -35,7 +35,7 @@ class NonZero:
         cells[row, 1] += by * memory
 
     def requested(self) -> Numbers:
-        """Return cpu and memory requests, one line for each row of the node table."""
+        """Return cpu and memory requests, in the order of the rows of the node table."""
         if len(self._defaults) < len(self._snapshot.nodes):
             self._grow()
         table, both = self._snapshot.nodes, slice(CPU, MEMORY + 1)

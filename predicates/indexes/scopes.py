@@ -85,7 +85,7 @@ class SelectorRegistry(Generic[_T]):
             self._items[key].append(item)
 
     def candidates(self, pod: PodClass) -> Iterator[_T]:
-        """Yield each item that may select the class once. Callers have to check whether it does."""
+        """Yield the items that may select the class, each once. Callers have to check whether they do."""
         items, namespace = self._items, pod.namespace
         if not items:
             return

@@ -1,4 +1,4 @@
-"""What a topology spread constraint counts, for both filtering and scoring (``podtopologyspread/common.go``)."""
+"""The pods that a topology spread constraint counts, for filtering and scoring (``podtopologyspread/common.go``)."""
 
 from collections.abc import Mapping
 

@@ -20,11 +20,11 @@ COMMANDS: Final = {
     "explain": ("rescheduler.cli.explain", "Explain which spot nodes reject each pod, and why."),
     "report": ("rescheduler.cli.report", "Write the plan as an HTML file: sums, pictures, nodes."),
     "savings": ("rescheduler.cli.savings", "Show what drains have saved, with receipts per day."),
-    "pause": ("rescheduler.cli.pause", "Pause drains until resume, or for a time."),
+    "pause": ("rescheduler.cli.pause", "Pause drains until resume, or for a given time."),
     "resume": ("rescheduler.cli.resume", "End a pause, or drop what an earlier drain still owes."),
     "status": (
         "rescheduler.cli.status",
-        "Show the leader, pauses, the drain in progress and what earlier drains left.",
+        "Show the leader, pauses, the drain in progress and debts of earlier drains.",
     ),
     "proxy": ("rescheduler.cli.proxy", "Run the cloudpool proxy: drain nodes before their machines are removed."),
     "provider": ("rescheduler.cli.provider", "Serve a cloud provider to Cluster Autoscaler over gRPC."),

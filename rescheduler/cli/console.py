@@ -79,7 +79,7 @@ def warn(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print *text* on standard output, also if its encoding lacks some of the characters."""
+    """Print *text* on standard output, even if its encoding lacks some of the characters."""
     click.echo(_encodable(text))
 
 

@@ -33,5 +33,5 @@ class NodeNames:
 
     @property
     def note(self) -> str:
-        """Return the sentence that tells what is left out, or ""."""
+        """Return the sentence that states what is left out, or ""."""
         return f"Node names end with {self.suffix}, which is left out." if self.suffix else ""

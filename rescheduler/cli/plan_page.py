@@ -45,7 +45,7 @@ def page(overview: Overview, cluster: Snapshot, policy: Policy, now: datetime, *
 
 @dataclass(frozen=True, slots=True)
 class _Summary:
-    """How much can be saved, and what stands in the way."""
+    """The summary of a page: how much can be saved, and what prevents more."""
 
     overview: Overview
     policy: Policy

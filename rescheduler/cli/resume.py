@@ -33,8 +33,8 @@ def command(
 ) -> None:
     """End the pause that rescheduler pause started. With --waive, drop a debt of an earlier drain instead.
 
-    While the pods that a drain moved do not run, no other node is drained (landing-pending). When you have
-    checked these pods, or they need not run, --waive drops the debt. The change takes effect in the next round.
+    While the pods that a drain moved do not run, no other node is drained (landing-pending). If these pods are
+    not needed, or you have checked them, drop the debt with --waive. It takes effect in the next round.
     """
     if waive:
         _waive(waive, connection, namespace, memory_name)

@@ -1,4 +1,4 @@
-"""``rescheduler status``: the leader, a pause, the drain in progress, and what the memory holds."""
+"""``rescheduler status``: the leader, a pause, the drain in progress, and the stored memory."""
 
 import json
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def command(
     lease_name: str,
     memory_name: str,
 ) -> None:
-    """Show which replica leads, whether and why drains wait, which node is drained, and what earlier drains left.
+    """Show which replica leads, whether and why drains wait, which node is drained, and what earlier drains owe.
 
     Everything is read from the cluster: the Lease, the ConfigMap with the memory, and the annotations of the nodes. The
     daemon is not asked, so this also works while it does not run. Its status page shows more.

@@ -60,7 +60,7 @@ def _rows(before: Overview, after: Overview) -> Iterator[tuple[str, Decimal | No
 
 
 def _price(freed: Totals) -> Decimal | None:
-    """Return the monthly price of the freed nodes. No nodes cost nothing, also if no price is known."""
+    """Return the monthly price of the freed nodes. Without freed nodes it is 0, even if no price is known."""
     return freed.per_month if freed.nodes else Decimal(0)
 
 

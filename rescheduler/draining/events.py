@@ -176,7 +176,7 @@ class Removed:
 
     #: The provider does not know the machine and did nothing. If the Node is Ready, the provider is asked again.
     unproven: bool = False
-    unseen: bool = False  #: only the Node is known to be gone; the machine's end was not confirmed
+    unseen: bool = False  #: only the Node is known to be gone; the termination of the machine was not confirmed
     unshrunk: str = ""  #: why a new machine will replace it; "" if none will
 
 

@@ -147,7 +147,7 @@ def _count_again(drain: Drain, now: float) -> Result:
 
 
 def _landed(drain: Drain, now: float) -> Result:
-    """Plan the node again after all owed pods run, at a time when late pods must have been observed."""
+    """All owed pods run: plan the node again, once pods that were bound to it late must have been observed."""
     drain = drain if drain.landed_at is not None else replace(drain, landed_at=now)
     if now < drain.tainted_at + drain.limits.exposure:
         return drain, ()
@@ -179,7 +179,7 @@ def _step(drain: Drain, *, lost: str) -> tuple[Drain, tuple[Action, ...]]:
 
 
 def _due_pods(drain: Drain) -> tuple[PodRef, ...]:
-    """Return evicted pods that stand for unbound replacement pods: the last ones of each controller."""
+    """Return an evicted pod for each unbound replacement pod: the last evicted ones of each controller."""
     pods: list[PodRef] = []
     for controller, missing in Counter(due(drain)).items():
         evicted = [pod for pod in drain.evicted if drain.controllers.get(pod.uid) == controller]

@@ -102,7 +102,7 @@ def mark_failed_late(drain: Drain, event: MarkFailed, _: float) -> Result:
 
 
 def gone_while_released(drain: Drain, _: NodeGone, now: float) -> Result:
-    """End the drain, because there are no marks to remove; at the deadline also with an eviction in flight."""
+    """End the drain, because there are no marks to remove; at the deadline even with an eviction in flight."""
     drain = replace(drain, released=True)
     return _settled(drain) if now < drain.deadline else (replace(drain, phase=Phase.DONE), ())
 
@@ -125,7 +125,7 @@ def answered_late(
 
 def mark_lost(drain: Drain, now: float) -> Result:
     """Give up because the mark is no longer ours."""
-    why = "our taint or annotation was removed or replaced by somebody else"
+    why = "another client removed or replaced our taint or annotation"
     return give_up(drain, Failure(Why.MARK_LOST, why), now)
 
 

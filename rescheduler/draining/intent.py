@@ -68,7 +68,7 @@ _SHAPES: Final = msgspec.json.Decoder(_Shape)
 
 
 def taint(holder: str) -> Taint:
-    """Return the taint of a node that *holder* drains. Its value shows people who that is."""
+    """Return the taint of a node that *holder* drains. Its value shows the holder to people."""
     value = _NOT_IN_LABELS.sub("-", holder)[:_LONGEST_LABEL].strip("-._")
     return Taint(key=DRAIN_TAINT.key, effect=DRAIN_TAINT.effect, value=value)
 

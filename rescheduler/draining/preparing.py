@@ -37,7 +37,7 @@ def controllers_of(drain: Drain, *, words: bool = False) -> ReadControllers:
 def counted(drain: Drain, event: ControllersRead, now: float) -> Result:
     """Record the debts after the controllers were read."""
     if missing := _unanswered(drain, event):
-        return uncounted(drain, ControllersUnread(f"the answer lacks {missing}", retryable=True), now)
+        return uncounted(drain, ControllersUnread(f"the response lacks {missing}", retryable=True), now)
     if event.blockers:
         return exits.plan_changed(drain, event.blockers, now)
     drain = replace(

@@ -91,7 +91,7 @@ def gone_while_deleted(drain: Drain, _: NodeGone, __: float) -> Result:
 
 
 def removed(drain: Drain, event: Removed, now: float) -> Result:
-    """Delete the Node. If the provider does not know the machine of a Ready node, it is asked twice before."""
+    """Delete the Node. If the provider does not know the machine of a Ready node, it is first asked a second time."""
     if event.unproven and not drain.absent:
         return replace(drain, absent=True, retry_at=now + REMOVAL_INTERVAL), ()
     drain = replace(drain, confirmed=not event.unseen, unshrunk=event.unshrunk)
@@ -146,7 +146,7 @@ def _ended(drain: Drain) -> Result:
 
 
 def stop(drain: Drain, event: Stop, now: float) -> Result:
-    """Await the end of the machine only for a short time. A pause does not change a removal in progress."""
+    """Wait only for a short time for the machine to terminate. A pause does not change a removal in progress."""
     if exits.is_leadership_lost(event):
         return exits.leadership_lost(drain)
     if event.cause is Cause.PAUSED:

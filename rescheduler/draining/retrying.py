@@ -11,8 +11,8 @@ from rescheduler.draining.victims import Victim
 #: Between eviction requests, unless the server sends Retry-After.
 _BACKOFF: Final = Backoff(timedelta(seconds=1), timedelta(seconds=10))
 
-#: Seconds between two tries of any other request of a drain, and from its first failure to the last try. An API
-#: server that fails for longer costs the Lease anyway.
+#: Seconds between two tries of any other request of a drain, and from its first failure to the last try. If the
+#: API server fails for longer, the Lease is lost anyway.
 REQUEST_INTERVAL: Final = 2.0
 REQUEST_SECONDS: Final = 10.0
 

@@ -188,7 +188,7 @@ class Drain:
     failing_until: float | None = None  #: set once the phase's request failed: last time for a retry
     #: Next attempt of the current phase's request; None while the request is in flight.
     retry_at: float | None = None
-    stopping: bool = False  #: a stop was requested after machine termination: its end is awaited for a short time only
+    stopping: bool = False  #: a stop was requested after machine termination: the drain waits only briefly for it
     failure: Failure | None = None
     #: Why a termination that an earlier process may have requested is checked later; nothing was evicted or requested.
     postponed: Failure | None = None

@@ -1,6 +1,6 @@
 """The table of a drain's phases: the events that each phase accepts, and the phases that may follow.
 
-An event that a phase does not list is impossible, and raises. The table relies on how requests are performed:
+An event that a phase does not list is impossible and raises an error. The table relies on how requests are performed:
 
 - Requests other than evictions are performed one after another, and answered in this order.
 - :class:`PlanAgain` is answered before the next :class:`Seen`.

@@ -1,1 +1,1 @@
-"""Perform one drain: its actions on the cluster and the provider, and what they changed as events."""
+"""The execution of one drain: its actions on the cluster and at the provider, and their results as events."""

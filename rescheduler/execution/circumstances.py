@@ -1,4 +1,4 @@
-"""What planning must consider besides pods and nodes: marks of drains, cooldowns and vetoes."""
+"""Inputs of planning in addition to pods and nodes: marks of drains, cooldowns and vetoes."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace

@@ -54,7 +54,9 @@ class ClusterView(WatchedNodes):
         identity are not ours.
         """
         super().__init__(state, policy)
-        self.vetoes: Mapping[str, tuple[Blocker, ...]] = {}  #: reasons against drains besides the watched state
+        self.vetoes: Mapping[
+            str, tuple[Blocker, ...]
+        ] = {}  #: reasons against drains that do not follow from the watched state
         self.removed: frozenset[str] = frozenset()  #: nodes whose machines are terminating or gone
         self.ending: frozenset[str] = frozenset()  #: nodes that will be reclaimed soon
         self._clock = clock

@@ -128,7 +128,7 @@ class Controllers(Protocol):
         """Return the states of *controllers* and of the topmost controllers of *owners*.
 
         *siblings* are owners of other pods; ReplicaSets among them may belong to the same controllers. With *words*,
-        also read why pods cannot be created. Raises ReschedulerError; Forbidden if a permission is missing.
+        also read why pods cannot be created. Raises ReschedulerError, and Forbidden if a permission is missing.
         """
         ...
 

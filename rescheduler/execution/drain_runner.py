@@ -105,7 +105,7 @@ class DrainRunner:
 
 
 def involved(node: Node) -> InvolvedNode:
-    """Return *node* as events name it."""
+    """Return *node* in the form that events use."""
     return InvolvedNode(node.metadata.name, node.metadata.uid)
 
 

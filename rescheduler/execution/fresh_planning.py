@@ -56,7 +56,7 @@ class FreshPlanning:
         self._reading = _Reading(fresh, self._clock.monotonic())
 
     def event(self, drain: Drain) -> Looked | LookFailed | None:
-        """Return the plan or a failure, or None while the watched state lags behind the read or a read is awaited."""
+        """Return the plan or a failure. None while the watched state lags behind the read, or during a read."""
         reading, name = self._reading, self._node.name
         if reading is None or reading.again:
             return None

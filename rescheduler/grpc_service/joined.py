@@ -1,9 +1,9 @@
 """Nodes that Cluster Autoscaler cannot match to their instance, because their provider ID differs from the instance's.
 
 It considers an instance as registered if a Node has exactly its ID as ``spec.providerID``, and deletes one that is not
-registered after ``--max-node-provision-time`` (clusterstate.go), whatever runs on it. A kubelet may spell the ID
-differently than the cloud, or have none. Cluster Autoscaler asks for the group of every Node in each of its rounds,
-and from these calls the machines' Nodes are learned here.
+registered after ``--max-node-provision-time`` (clusterstate.go), regardless of what runs on it. A kubelet may spell the
+ID differently than the cloud, or have none. Cluster Autoscaler asks for the group of every Node in each of its rounds,
+and this module learns the machines' Nodes from these calls.
 """
 
 import threading

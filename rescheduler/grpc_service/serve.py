@@ -69,7 +69,7 @@ def run(settings: Serving, logs: Logging) -> int:
         how = "mutual TLS" if certificates else "plain text"
         log.log(log_lines.NOTICE, "serving the cloud provider %s on %s, %s", provider.name, address, how)
         if certificates is None and not address.loopback:
-            log.warning("anybody who reaches %s can delete machines: set --key-cert, --cert and --ca-cert", address)
+            log.warning("anyone who can reach %s can delete machines: set --key-cert, --cert and --ca-cert", address)
         while not clock.wait(BEAT_SECONDS, stop):
             health.beat()
     return 0
@@ -90,7 +90,7 @@ def _stopping() -> Iterator[threading.Event]:
     stop = threading.Event()
 
     def stop_on(name: str) -> None:
-        log.warning("%s: stopping after running calls are answered", name)
+        log.warning("%s: stopping after the calls in progress", name)
         stop.set()
 
     with on_signals(stop_on):

@@ -53,7 +53,7 @@ def serving(
     certificates: Certificates | None,
     on_call: OnCall = lambda _: None,
 ) -> Iterator[int]:
-    """Serve for the block; yield the port. At the end, running calls are waited for.
+    """Serve for the block; yield the port. At the end, wait for running calls.
 
     *on_call* is called with each completed call.
 
@@ -80,7 +80,7 @@ def serving(
 
 
 def _standing(spare: ThreadPoolExecutor) -> Any:
-    """Return the health service, with a thread of its own: all others may be waiting for the backend."""
+    """Return the health service, with its own thread: all other threads may be waiting for the backend."""
     standing = health.HealthServicer()
 
     def check(request: Any, context: Any) -> Any:
@@ -119,7 +119,7 @@ def _configuration(pems: Pems) -> Any:
 
 
 def _described() -> DescriptorPool:
-    """Return reflection's pool: our protocol, and those of health and reflection from the process's default pool."""
+    """Return the descriptors for reflection: our protocol, and health and reflection from the default pool."""
     for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
         wire.POOL.AddSerializedFile(file.serialized_pb)
     return wire.POOL

@@ -152,7 +152,7 @@ class ProviderService:
             if not node.name:
                 raise errors.UsageError("nodes: expected a provider ID or a name")
             if nodes.setdefault(node.name, node).provider_id != node.provider_id:
-                raise errors.UsageError(f"nodes: {node.name} is there twice, with different provider IDs")
+                raise errors.UsageError(f"nodes: {node.name} occurs twice, with different provider IDs")
         call.outcomes = results = self._delete(request.id, nodes, call.deadline)
         call.trailers += outcomes.trailer(results)
         for name, outcome in results.items():

@@ -89,7 +89,7 @@ class Bookkeeping(NoBookkeeping):
         self._base = SavingsLedger()  # as it was when it was last read or written
         self._version = ""  # resourceVersion of the ConfigMap; "" if it does not exist
         self._readable = False
-        self._retry_at = clock.monotonic()  # not before this time, the ConfigMap is read or written
+        self._retry_at = clock.monotonic()  # the ConfigMap is neither read nor written before this time
         self._trouble = ""  # the last error; each is reported once
         self._drained: dict[str, Receipt] = {}  # by node name: nodes whose drain may end in this round
 

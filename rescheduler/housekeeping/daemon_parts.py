@@ -59,7 +59,7 @@ def new_bookkeeping(
     running: Running,
     clock: Clock,
 ) -> NoBookkeeping:
-    """Return the ledger of savings, which is stored in a ConfigMap of its own. A dry run has none."""
+    """Return the ledger of savings, which is stored in a separate ConfigMap. A dry run has none."""
     if running.dry_run:
         return NoBookkeeping()
     store = MemoryStore(writer, running.namespace, running.savings_name, key=SAVINGS_KEY)

@@ -56,7 +56,7 @@ class InstallationStatus:
         return manual_pause(self.lease.annotations, self.at) if self.lease is not None else None
 
     def waiting(self) -> tuple[Waiting, str] | None:
-        """Return why no drain may start, as far as the stored state shows it, and a message; or None."""
+        """Return why no drain may start, with a message, or None. Only reasons in the stored state are known."""
         if self.pause is not None:
             return Waiting.PAUSED, self.pause.text
         if self.memory_trouble:

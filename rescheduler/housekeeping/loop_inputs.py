@@ -71,7 +71,7 @@ class Actors:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """The inputs of decisions besides the watched state."""
+    """The inputs of decisions in addition to the watched state."""
 
     history: DrainHistory
     candidates: Candidates

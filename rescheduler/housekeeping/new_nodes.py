@@ -57,7 +57,7 @@ class NewNodes:
         finished = [node for node in ours if node.name not in building and _is_fit(node, now)]
         for node in finished:
             edit = NodeEdit(cordon=False, annotate={UNFINISHED: None}, only_if=self._not_ours)
-            self._write(node, edit, "takes pods: its machine is built")
+            self._write(node, edit, "accepts pods: its machine is built")
         return bool(begun or finished)
 
     def _building(self, nodes: Sequence[Node]) -> frozenset[str]:

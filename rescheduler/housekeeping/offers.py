@@ -13,7 +13,7 @@ PAUSES: Final = Backoff(timedelta(minutes=1), timedelta(hours=1))
 
 
 class Offers:
-    """For the loop's thread. Nodes are identified by UID."""
+    """The times of the next offers of empty nodes, by UID. For the loop's thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

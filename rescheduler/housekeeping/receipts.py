@@ -7,7 +7,7 @@ from rescheduler.planning.savings_form import load_ledger
 
 
 def stored_ledger(store: MemoryStore) -> SavingsLedger:
-    """Return the ledger in *store*. Raises InputError if it is missing or unreadable, Retryable."""
+    """Return the ledger in *store*. Raises Retryable, and InputError if the ledger is missing or unreadable."""
     match store.read():
         case Stored(content):
             try:

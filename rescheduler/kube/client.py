@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 def connect(named: ApiServerConnection, clock: Clock) -> "Client":
-    """Return a client for the API server *named*. Raises the same errors as :class:`Client`."""
+    """Return a client for the API server that *named* describes. Raises the same errors as :class:`Client`."""
     return Client(source(named.kubeconfig, named.context, named.in_cluster), clock)
 
 
@@ -115,7 +115,7 @@ class Client:
         accept: str = JSON,
         read_seconds: float | None = None,
     ) -> ApiResponse:
-        """Send one request and return the complete response, whatever its code.
+        """Send one request and return the complete response, regardless of its status code.
 
         *act* describes the request in messages ("list pods"). *body* is encoded as JSON. Raises Retryable if there was
         no response, Permanent if the server's certificate is not trusted, and NotLeading if the guard does not permit

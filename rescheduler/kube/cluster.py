@@ -1,4 +1,4 @@
-"""What the product does to a cluster: every write is a PATCH or carries the uid of the object it is meant for."""
+"""The writes to a cluster: each is a PATCH, or carries the UID of the object that it is meant for."""
 
 from collections.abc import Collection
 from typing import Final, TypeVar

@@ -33,7 +33,7 @@ TOKEN_FILE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The credentials as of one read. ``repr`` shows no secret."""
+    """The credentials as they were when last read. ``repr`` shows no secret."""
 
     host: str
     headers: Mapping[str, str]

@@ -105,7 +105,7 @@ class ControllerReader:
         """Read the state of each of *controllers*.
 
         `owner_uids` of a Deployment contains the UIDs of the ReplicaSets that :meth:`topmost` has seen. With *words*,
-        also find out why pods cannot be created if the controller's condition does not tell it: from the conditions of
+        also find out why pods cannot be created if the controller's condition does not state it: from the conditions of
         its ReplicaSets, and from recent ``FailedCreate`` events if these may be listed.
         """
         below: defaultdict[Controller, list[Controller]] = defaultdict(list)

@@ -37,7 +37,7 @@ class KubernetesEvent(Wire, frozen=True):
 def latest_message(client: Client, clock: Clock, namespace: str, uids: Iterable[str]) -> str:
     """Return the message of the newest ``FailedCreate`` event about the objects *uids*, or "".
 
-    Raises the errors of requests; Forbidden if Events may not be listed.
+    Raises the errors of requests, and Forbidden if Events may not be listed.
     """
     since = clock.now() - EVENT_AGE
     latest, message = since, ""

@@ -112,7 +112,7 @@ def _content(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise UsageError(f"kubeconfig {path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"kubeconfig {path}: expected YAML, found bytes that are no UTF-8") from error
+        raise UsageError(f"kubeconfig {path}: expected YAML, found bytes that are not UTF-8") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""

@@ -47,7 +47,7 @@ def lease_of(body: bytes) -> LeaseObject:
 
 @dataclass(frozen=True, slots=True)
 class LeaseNotes:
-    """What people wrote on the Lease."""
+    """The annotations of the Lease, which users may set."""
 
     uid: str = ""  #: of the Lease; "" if it does not exist
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class LeaseReader:
 
     def __init__(self, client: Client, clock: Clock, namespace: str, name: str) -> None:
         self.notes = LeaseNotes()  #: as of the last successful read
-        self.unread = f"lease {namespace}/{name} has not been read yet"  #: why the notes are not known, or ""
+        self.unread = f"lease {namespace}/{name} has not been read yet"  #: why the annotations are not known, or ""
         self._client = client
         self._clock = clock
         self._act = f"get lease {namespace}/{name}"

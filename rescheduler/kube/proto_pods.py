@@ -4,6 +4,7 @@ As for JSON (:mod:`predicates.wire`), only the first pod of a class is decoded c
 """
 
 from collections.abc import Callable, Hashable
+from typing import Final
 
 from predicates.bound_labels import BOUND_LABELS, LabelPairs, bound_labels
 from predicates.conditions import conditions
@@ -12,6 +13,8 @@ from predicates.pod_keys import BOUND_PREFIX
 from predicates.wire import POD_ANNOTATIONS, Interner
 from rescheduler.kube import schema
 from rescheduler.kube.proto_structs import moment
+
+_NONE: Final[LabelPairs] = ()
 
 
 class PodReader:
@@ -27,7 +30,7 @@ class PodReader:
         meta, node_name = pod.metadata, pod.spec.nodeName
         status = schema.StatusKey.FromString(pod.status)
         ready, ready_since, unschedulable_since, resize = conditions(status.conditions, _since)
-        labels, added = tuple(meta.labels), ()
+        labels, added = tuple(meta.labels), _NONE
         if node_name and BOUND_PREFIX in b"".join(labels):
             labels, added = self._interner.labels(labels, _split_labels)
         load = schema.LoadKey.FromString(pod.status)

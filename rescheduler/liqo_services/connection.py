@@ -1,4 +1,4 @@
-"""Connections of the HTTPS services, whose requests know the client's names."""
+"""Connections of the HTTPS services, whose requests contain the client's names."""
 
 import asyncio
 from collections.abc import Mapping

@@ -56,7 +56,7 @@ class HttpsListener:
 def serving(application: ASGIApp, face: HttpsListener, name: str) -> Iterator[ListenAddress]:
     """Serve in a thread called *name* for the block; yield the address with its port.
 
-    At the end, running requests are waited for. Raises ReschedulerError if the address cannot be used, and UsageError
+    At the end, wait for running requests. Raises ReschedulerError if the address cannot be used, and UsageError
     for invalid combinations of flags and invalid files.
     """
     certificates = face.certificates()
@@ -74,7 +74,7 @@ def _settings(application: ASGIApp, certificates: Certificates | None) -> uvicor
         log_config=None,
         access_log=False,
         server_header=False,
-        # The client is the peer of the connection, whatever X-Forwarded-For contains.
+        # The client is the peer of the connection, regardless of X-Forwarded-For.
         proxy_headers=False,
         limit_concurrency=_AT_ONCE,
         timeout_keep_alive=_IDLE_SECONDS,

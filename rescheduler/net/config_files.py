@@ -82,7 +82,7 @@ def shaped(document: object, shape: type[T], where: str) -> T:
 
 
 def check_endpoint(endpoint: Endpoint, where: str, key: str) -> None:
-    """Check what types cannot express, such as a URL without secrets and complete pairs of credentials."""
+    """Check the rules that types cannot express, such as a URL without secrets and complete pairs of credentials."""
     rules = {
         "attempts": (1 <= endpoint.attempts <= _MOST_ATTEMPTS, f"1 to {_MOST_ATTEMPTS}"),
         "maxAnswerBytes": (1 <= endpoint.max_answer_bytes <= INT32, f"1 to {INT32}"),
@@ -106,7 +106,7 @@ def check_endpoint(endpoint: Endpoint, where: str, key: str) -> None:
 
 
 def plain_http(url: str) -> bool:
-    """Whether *url* is an HTTP URL with a host and without user, query and fragment."""
+    """Return whether *url* is an HTTP URL with a host and without user, query and fragment."""
     if not usable_url(url):
         return False
     parts = urlsplit(url)
@@ -114,7 +114,7 @@ def plain_http(url: str) -> bool:
 
 
 def usable_url(url: str) -> bool:
-    """Whether *url* is a valid HTTP URL with a host."""
+    """Return whether *url* is a valid HTTP URL with a host."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises if it is not a number
@@ -144,7 +144,7 @@ def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     document: dict[str, object] = {}
     for key, value in pairs:
         if key in document:
-            raise ValueError(f"the key {key!r} is there twice")
+            raise ValueError(f"the key {key!r} occurs twice")
         document[key] = value
     return document
 
@@ -157,5 +157,5 @@ class _UniqueKeys(yaml.SafeLoader):
         for key in keys:
             if keys.count(key) > 1:
                 line = node.start_mark.line + 1
-                raise ValueError(f"the key {key!r} is there twice in the mapping that begins in line {line}")
+                raise ValueError(f"the key {key!r} occurs twice in the mapping that begins in line {line}")
         return super().construct_mapping(node, deep)

@@ -94,7 +94,7 @@ class HttpConnection(H11Protocol):
     def _make_room(self) -> "HttpConnection":
         """Return the connection to close when there are too many.
 
-        It is the connection that has been idle for longest, of the client with the most idle connections. So clients
+        It is the connection that has been idle the longest, of the client with the most idle connections. So clients
         that hold connections cannot lock out others, in particular the kubelet's probes. If none is idle, this new
         connection is closed.
         """
@@ -153,7 +153,7 @@ class HttpConnection(H11Protocol):
 
 
 def _ours(record: logging.LogRecord) -> bool:
-    """Keep errors of the application. Keep errors of clients only at the debug level."""
+    """Log errors of the application. Log errors of clients only at the debug level."""
     return record.levelno >= logging.ERROR or _log.isEnabledFor(logging.DEBUG)
 
 

@@ -28,7 +28,7 @@ def keys_as(spelled: Callable[[str], str], where: str = "") -> Iterator[None]:
 
 
 def is_token(text: str) -> bool:
-    """Whether *text* is valid as a token in a header: printable ASCII without surrounding blanks."""
+    """Return whether *text* is valid as a token in a header: printable ASCII without surrounding blanks."""
     return bool(text) and text.isascii() and text.isprintable() and text == text.strip()
 
 

@@ -1,4 +1,4 @@
-"""Read files that users name in flags or in configurations. Only regular files are read, and never block.
+"""Read files that users name in flags or in configurations. Only regular files are read, so that reading never blocks.
 
 Opening a FIFO without a writer blocks, and a device may never end. So the type of the file is checked before it is
 opened, and again afterwards.

@@ -45,7 +45,7 @@ _LONGEST_PATIENCE = 600.0  #: seconds without requests at most, so that one wron
 class JsonClient:
     """A client of a system's HTTP API; thread-safe.
 
-    A request that must not be repeated uses a new connection: on a kept one, the server's idle timeout would look
+    A request that must not be repeated uses a new connection: on a reused one, the server's idle timeout would look
     like a lost response.
     """
 
@@ -92,7 +92,7 @@ class JsonClient:
         params: Mapping[str, str] | None = None,
         strict: bool = True,
     ) -> tuple[T, HttpResponse]:
-        """Return the document at *path* as *shape*, or raise BadAnswer. If not *strict*, "12" also is a number."""
+        """Return the document at *path* as *shape*, or raise BadAnswer. If not *strict*, "12" is a number, too."""
         answer = self.send("GET", path, deadline=deadline, params=params, repeatable=True)
         return self.decode(answer, shape, f"GET {path}", strict=strict), answer
 
@@ -100,7 +100,7 @@ class JsonClient:
         try:
             return decoding.decode(answer.body, shape, strict=strict)
         except UNREADABLE as error:
-            raise BadAnswer(self._line(what, f"the answer is not what the API promises: {error}")) from error
+            raise BadAnswer(self._line(what, f"the response does not match the API: {error}")) from error
 
     def send(
         self,

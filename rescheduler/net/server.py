@@ -1,4 +1,4 @@
-"""Serve ASGI applications in threads of their own."""
+"""Serve ASGI applications in separate threads."""
 
 import contextlib
 import socket

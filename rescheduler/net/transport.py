@@ -31,7 +31,7 @@ _LEAST = 0.001  #: seconds; a socket timeout of zero means non-blocking, which f
 
 
 def way_out(url: str) -> str | None:
-    """Return the HTTP proxy that the environment sets for *url*, if any; ConfigError if it is invalid.
+    """Return the HTTP proxy that the environment sets for *url*, if any. Raises ConfigError if it is invalid.
 
     NO_PROXY may contain networks, as in Go programs; httpx2 fails on some of them.
     """

@@ -34,7 +34,7 @@ def log_node_event(event: NodeEvent) -> None:
         case DrainStarted(node):
             write(NOTICE, "resuming the drain", node=node)
         case Tainted(node):
-            write(logging.INFO, "tainted, it accepts no more pods", node=node)
+            write(logging.INFO, "tainted: it accepts no more pods", node=node)
         case EvictionAnswered():
             _eviction(event)
         case MachineOrdered() | MachineAnswered() | MachineGone() | RemovalPostponed():

@@ -1,8 +1,8 @@
 """Kubernetes Events on nodes and pods, shown by ``kubectl describe``.
 
 The reasons of k8s-spot-rescheduler, ``Rescheduler`` and ``ReschedulerFailed``, are used where it used them: on a node
-that is marked or could not be drained, and on a pod that is evicted or could not be. All other events have reasons of
-their own.
+that is marked or could not be drained, and on a pod that is evicted or could not be. All other events have their own
+reasons.
 """
 
 from collections.abc import Iterable, Mapping
@@ -72,7 +72,7 @@ class KubeEvents:
                 where = ", ".join(f"{placement.pod} → {placement.node}" for placement in plan.placements)
                 self._record(node, "DrainPlanned", f"{len(plan.placements)} pods {self._words.planned}: {where}")
             case Tainted(node):
-                self._record(node, RESCHEDULER, "marked the node as draining, it accepts no more pods")
+                self._record(node, RESCHEDULER, "marked the node as draining: it accepts no more pods")
             case EvictionAnswered():
                 self._eviction(event)
             case MachineOrdered(node, provider, group):

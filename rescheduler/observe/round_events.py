@@ -61,7 +61,7 @@ class LeadershipChanged:
 
 @dataclass(frozen=True, slots=True)
 class PauseChanged:
-    """A person paused drains with an annotation of the Lease, changed the pause or ended it, or it has ended."""
+    """A person started, changed or ended a pause of drains (an annotation of the Lease), or the pause has expired."""
 
     lease: InvolvedLease
     paused: str  #: a message; "" if drains are no longer paused
@@ -89,7 +89,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class KeptByGuards:
-    """Nodes are not drained that k8s-spot-rescheduler would drain. Reported once after the start."""
+    """Some nodes are not drained although k8s-spot-rescheduler would drain them. Reported once after the start."""
 
     nodes: Mapping[str, int]  #: number of nodes by reason code of the guard
     complete: bool = True  #: False: there may be more

@@ -9,7 +9,7 @@ from rescheduler.pages.element import Markup, element
 
 #: Width of the picture, in the units of the boxes.
 _WIDTH: Final = 640
-#: Width of the boxes for at most so many nodes; for more, the last one.
+#: Maximum number of nodes, and the width of their boxes; the last width is for any larger number.
 _WIDTHS: Final = ((60, 36), (300, 18), (None, 7))
 _GAP: Final = 3
 

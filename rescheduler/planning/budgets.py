@@ -1,7 +1,7 @@
 """PodDisruptionBudgets, and the evictions that a plan may still use.
 
 These rules predict the answer of the eviction API (``pkg/registry/core/pod/storage/eviction.go``). They count the
-evictions of a plan themselves, because the API's numbers do not know the plan (kubernetes/autoscaler#9111).
+evictions of a plan themselves, because the API's numbers do not include them (kubernetes/autoscaler#9111).
 """
 
 from collections import Counter, defaultdict
@@ -80,11 +80,15 @@ class Budgets:
 
     def of(self, pod: Pod) -> tuple[str, ...]:
         """Return the keys of the budgets that select *pod*. Pods with equal labels share the result."""
-        kind = (pod.cls, pod.added_labels) if self._select_added else pod.cls
+        return self.of_alike(pod.cls, pod.added_labels)
+
+    def of_alike(self, cls: PodClass, added_labels: LabelPairs) -> tuple[str, ...]:
+        """Return the keys of the budgets that select the pods of a class with these added labels."""
+        kind = (cls, added_labels) if self._select_added else cls
         if (keys := self._of.get(kind)) is None:
-            labels = {**pod.cls.labels, **dict(pod.added_labels)}
+            labels = {**cls.labels, **dict(added_labels)}
             pairs: tuple[Pair | None, ...] = (None, *labels.items())
-            entries = (entry for pair in pairs for entry in self._in.get((pod.namespace, pair), ()))
+            entries = (entry for pair in pairs for entry in self._in.get((cls.namespace, pair), ()))
             keys = self._of[kind] = tuple(sorted(key for key, selector in entries if selector.matches(labels)))
         return keys
 

@@ -27,7 +27,7 @@ class Unpin:
     """Remove what keeps the pods of a controller off the spot nodes.
 
     That is the smallest change to nodeSelector, required node affinity and tolerations after which a spot node could
-    take the pod. If one could take it before, all rules about nodes are removed.
+    take the pod. If a spot node could take it before, all rules about nodes are removed.
     """
 
     controller: ControllerName

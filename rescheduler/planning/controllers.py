@@ -23,7 +23,7 @@ class Controller(msgspec.Struct, frozen=True, order=True):
 
 
 class Disruption(enum.Enum):
-    """What the eviction of one of its pods means for a Job, according to its podFailurePolicy."""
+    """How a Job treats the eviction of one of its pods, according to its podFailurePolicy."""
 
     COUNTS = enum.auto()  #: the eviction is a failure and counts against the backoff limits
     IGNORED = enum.auto()
@@ -32,7 +32,7 @@ class Disruption(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What decides whether a disrupted pod counts as a failure of its Job."""
+    """The facts that decide whether a disrupted pod counts as a failure of its Job."""
 
     backoff_limit: int = 6  #: pod failures after which the Job fails
     backoff_limit_per_index: int | None = None  #: the same for each index of an Indexed Job

@@ -1,6 +1,6 @@
 """Weekly windows in which drains may start, in the local time of a time zone. Pure.
 
-A window is open while the zone's wall clock is inside of it. When the clock is set forward, a window that lies in the
+A window is open while the zone's wall clock is inside of it. When the clock is set forward, a window that is in the
 skipped hour does not open on that day; one that starts there opens when the hour has been skipped. When the clock is
 set back, a window in the repeated hour is open twice.
 """
@@ -48,7 +48,7 @@ class DrainWindow:
         return (day in self.days and clock >= self.start) or ((day - 1) % 7 in self.days and clock < self.end)
 
     def next_opening(self, now: datetime) -> datetime | None:
-        """Return the first moment after *now*, in UTC, at which the closed window opens. None: it never opens."""
+        """Return the first moment after *now*, in UTC, at which the closed window opens, or None if it never opens."""
         first = now.astimezone(self.zone).date()
         openings = (
             moment

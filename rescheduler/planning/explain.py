@@ -64,7 +64,7 @@ def explain(
 
 def _grouped(refused: list[PluginRejections], rows: int) -> tuple[npt.NDArray[np.intp], tuple[Refusals, ...]]:
     """Number the distinct combinations of codes. The empty combination is number 0."""
-    codes = np.zeros((len(refused), rows + 1), np.int64)  # The last column stands for a node that no plugin rejects.
+    codes = np.zeros((len(refused), rows + 1), np.int64)  # The last column represents a node that no plugin rejects.
     for line, result in enumerate(refused):
         codes[line, :-1] = result.codes
     combinations, which = np.unique(codes, axis=1, return_inverse=True)

@@ -25,7 +25,7 @@ from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.outcome import Blocker, Landing, Plan, Reason
 from rescheduler.planning.packing import Effort
 
-#: The assumed speed of play-throughs, in pods per second on few nodes, and the number of nodes that halves it.
+#: The assumed speed of simulations, in pods per second on few nodes, and the number of nodes that halves it.
 _PODS_PER_SECOND: Final = 4_000
 _NODES_FOR_TWICE: Final = 3_000
 
@@ -62,7 +62,7 @@ class Forecast:
 
 
 class Forecaster:
-    """Plays plans through on *snapshot*. *spot* has one flag per row. Open trials are not changed."""
+    """Simulates plans on *snapshot*. *spot* has one flag per row. Open trials are not changed."""
 
     def __init__(self, snapshot: Snapshot, filters: Filters, spot: Flags) -> None:
         self._snapshot = snapshot
@@ -97,7 +97,7 @@ class Forecaster:
         return self.effort(_AHEAD) if few else Effort(0)
 
     def _play(self, node: str, number: int, pods: Sequence[Pod], trial: Trial) -> dict[str, int]:
-        """Play the plan through once. Pods that do not fit are tried again after the others, as long as that helps."""
+        """Simulate the plan once. Pods that do not fit are tried again after the others, as long as that helps."""
         dice = np.random.default_rng([zlib.crc32(node.encode()), number])
         scheduler = SimulatedScheduler(self._snapshot, self._filters, self._order, dice)
         mark = trial.savepoint()

@@ -109,8 +109,8 @@ class KeptVerdicts:
         """Return whether a pod of one of the estimated budgets was edited after the node was judged."""
         if self._edited[0] != self._snapshot.changes:
             last: dict[str, int] = {}
-            for pod, change in self._snapshot.edited_of.items():
-                for key in shared.budgets.of(pod):
+            for alike, change in self._snapshot.edited_of.items():
+                for key in shared.budgets.of_alike(*alike):
                     last[key] = max(change, last.get(key, 0))
             self._edited = self._snapshot.changes, last
         return any(self._edited[1].get(key, 0) > inputs.changes for key in inputs.estimated)
@@ -139,7 +139,7 @@ def _look_at(node: str, shared: PlanningRound) -> tuple[Findings, Inputs]:
         of_budgets=tuple(shared.remaining().lacking(examined.must_move)),
         of_movers=tuple(shared.remaining().lacking(candidate.movers)),
     )
-    selecting = {key for pod in shared.snapshot.pods_on[node].values() for key in shared.budgets.of(pod.cls)}
+    selecting = {key for pod in shared.snapshot.pods_on[node].values() for key in shared.budgets.of(pod)}
     inputs = Inputs(
         changes=shared.snapshot.changes,
         until=deadlines.take(),

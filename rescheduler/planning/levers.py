@@ -55,10 +55,10 @@ def rank_levers(
     prices: PriceList,
     over: Callable[[], bool],
 ) -> RankedLevers:
-    """Return what each obstacle costs. *planning* must be a plan of all nodes in sequence for the other arguments.
+    """Return what the plan would also free without each obstacle.
 
-    *over* is called before each node of a trial. Once it returns True, the result contains what is known by then.
-    The snapshot is not changed.
+    *planning* must be a plan of all nodes in sequence, made with the other arguments. *over* is called before each node
+    of a trial. Once it returns True, the result contains what is known by then. The snapshot is not changed.
     """
     nodes = KeptNodes(snapshot, filters, policy, circumstances, planning.plans)
     kept = tuple(nodes.each(planning.rejected))
@@ -137,7 +137,7 @@ class _Ranking:
         return sorted(by_name, key=lambda obstacle: self._sum(node.node for node in nodes(obstacle)), reverse=True)
 
     def _only(self, lifted: Obstacles) -> list[KeptNode]:
-        """Return the nodes without other obstacles than *lifted*: no trial can free more."""
+        """Return the nodes that have no obstacles except *lifted*: no trial can free more."""
         nodes = {
             node.node: node
             for obstacle in lifted
@@ -164,7 +164,7 @@ class _Ranking:
         return sorted(nodes.values(), key=lambda node: self._order[node.node])
 
     def _combined(self, obstacles: Obstacles, frees: tuple[str, ...]) -> tuple[tuple[Obstacle, ...], tuple[str, ...]]:
-        """Add further obstacles greedily. Return them, and what is freed without all of them."""
+        """Add further obstacles greedily. Return them and the nodes that are freed if all are removed."""
         lifted, best = obstacles, frees
         while (extended := self._extended(obstacles, lifted, best)) is not None:
             lifted, best = extended

@@ -13,7 +13,7 @@ from rescheduler.planning.movements import Movements
 from rescheduler.planning.packed import LIMIT, pack, packed_within, unpack
 from rescheduler.planning.waits import Moment, Pause, Waits
 
-#: Version of the stored form. It is raised when older versions of this program cannot use the new form.
+#: Version of the stored form. It is incremented when older versions of this program cannot use the new form.
 VERSION: Final = 1
 
 #: The summary lists at most this many debts.

@@ -92,7 +92,7 @@ class LabelFindings:
 
     @property
     def no_nodes(self) -> str:
-        """Return the labels that no node matches as a message with the suggestion, or ""."""
+        """Return a message with the labels that no node matches, and the suggestion; "" if there are none."""
         if not self.unmatched:
             return ""
         labels = (f"the label {label} ({flag})" for label, flag in zip(self.unmatched, self.flags, strict=True))

@@ -1,4 +1,4 @@
-"""Which nodes stay for guards that k8s-spot-rescheduler does not have."""
+"""Which nodes are kept because of guards that k8s-spot-rescheduler does not have."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ GUARDS: Final = frozenset(
 
 
 def original_policy(policy: Policy) -> Policy:
-    """*policy* with the guards of k8s-spot-rescheduler only. Evictions still respect PodDisruptionBudgets."""
+    """Return *policy* with only the guards of k8s-spot-rescheduler. Evictions still respect PodDisruptionBudgets."""
     return replace(
         policy,
         skip_nodes_with_local_storage=False,
@@ -38,7 +38,7 @@ def original_policy(policy: Policy) -> Policy:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Nodes that stay for guards which k8s-spot-rescheduler does not have."""
+    """The nodes that are kept because of guards that k8s-spot-rescheduler does not have."""
 
     nodes: Mapping[Reason, int]  #: by the first guard that keeps them
     complete: bool  #: False: there may be more, not all nodes were judged
@@ -47,10 +47,10 @@ class Kept:
 def kept_by_guards(
     snapshot: Snapshot, policy: Policy, circumstances: Circumstances, enough: Callable[[], bool]
 ) -> Kept:
-    """How many nodes stay that k8s-spot-rescheduler would drain.
+    """Return the nodes that are kept although k8s-spot-rescheduler would drain them.
 
     All nodes are judged by their pods first. Forecasts take about a hundred times as long, so they come last. *enough*
-    is asked before each step; once it is true, the result is what is known by then.
+    is called before each step; once it returns True, the result is what is known by then.
     """
     theirs = original_policy(policy)
     if theirs == policy:
@@ -65,7 +65,7 @@ def kept_by_guards(
 
 
 def _judged(ours: Planner, original: Planner, circumstances: Circumstances) -> Iterator[Reason | None]:
-    """Step by step, the guard that keeps one more node; None: the step found none."""
+    """Yield, step by step, the guard that keeps one more node, or None if the step found none."""
     plans: list[Plan] = []
     for node in ours.on_demand(circumstances):
         verdict = ours.plan_node(node, circumstances, every_obstacle=False)

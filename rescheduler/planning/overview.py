@@ -46,7 +46,7 @@ class Lever:
 
 @dataclass(frozen=True, slots=True)
 class AddedRequests:
-    """What the pods that a plan moves to a node request."""
+    """The total requests of the pods that a plan moves to a node."""
 
     cpu: int = 0  #: in millicores
     memory: int = 0  #: in bytes

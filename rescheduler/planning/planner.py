@@ -84,7 +84,7 @@ class Planner:
     def plan_node(self, node: str, circumstances: Circumstances, *, every_obstacle: bool = True) -> Verdict:
         """Return the verdict for one node by itself, in the current state.
 
-        Without *every_obstacle* the steps end with the first that finds one.
+        Unless *every_obstacle* is set, only the obstacles of the first step that has any are returned.
         """
         step = all_obstacles if every_obstacle else first_obstacles
         return self._single.verdict(node, self._round(circumstances), step)
@@ -105,7 +105,7 @@ class Planner:
 
         *evicted* are UIDs of pods that this drain has evicted: they count as gone even if the snapshot still has them.
         Budgets are not checked here; the eviction API rejects evictions that they do not allow. Replicas that must stay
-        on on-demand nodes are.
+        on on-demand nodes are checked.
         """
         shared = self._drain_round(circumstances, evicted)
         examined = examine(node, shared)
@@ -164,7 +164,7 @@ class Planner:
         yield from sorted(self._snapshot.pods_on[""].values(), key=lambda pod: pod.key)
 
     def plan_all(self, circumstances: Circumstances) -> Planning:
-        """Plan the drains of all on-demand nodes in sequence, where each drain takes room from the next.
+        """Plan the drains of all on-demand nodes in sequence, each in the room that the earlier ones leave.
 
         Plans come first, in drain order, then the rejected nodes.
         """

@@ -28,8 +28,8 @@ class NodeFacts:
 
     name: str
     spot: bool
-    instance_type: str  #: "" if no label tells it
-    zone: str  #: "" if no label tells it
+    instance_type: str  #: "" if no label states it
+    zone: str  #: "" if no label states it
     cpu: int  #: allocatable, in millicores
     memory: int  #: allocatable, in bytes
     requested_cpu: int  #: by its pods, in millicores
@@ -91,12 +91,12 @@ def node_facts(snapshot: Snapshot, name: str, *, spot: bool) -> NodeFacts:
 
 
 def zone_of(node: Node) -> str:
-    """Return the zone of *node*, or "" if no label tells it."""
+    """Return the zone of *node*, or "" if no label states it."""
     return _label(node, _ZONE)
 
 
 def instance_type(node: Node) -> str:
-    """Return the instance type of *node*, "" if no label tells it."""
+    """Return the instance type of *node*, "" if no label states it."""
     return _label(node, _INSTANCE_TYPE)
 
 

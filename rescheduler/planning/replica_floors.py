@@ -98,7 +98,7 @@ class RemainingReplicas:
 
 
 def floor_of(value: str, total: int) -> int | None:
-    """Return the number of replicas that *value* keeps of *total*; percentages are rounded up. None: unreadable."""
+    """Return the number of replicas that *value* keeps of *total*; percentages are rounded up. None if unreadable."""
     amount = _AMOUNT.fullmatch(value.strip())
     if amount is None:
         return None

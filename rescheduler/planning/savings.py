@@ -28,7 +28,7 @@ Ending: TypeAlias = Literal["", "replaced", "expired"]
 
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A drained node, and what it saves since its machine is gone. Prices are per hour."""
+    """A drained node, and its savings since its machine was removed. Prices are per hour."""
 
     node: str
     uid: str
@@ -107,12 +107,12 @@ class SavingsLedger(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
         return summed([self.earlier, *self.by_day(now).values()])
 
     def by_day(self, now: datetime) -> dict[date, Savings]:
-        """Return the sums by day up to *now*, also of savings that are open."""
+        """Return the sums by day up to *now*, including open savings."""
         return counted(self, now).days
 
 
 def counted(ledger: SavingsLedger, until: datetime) -> SavingsLedger:
-    """Add savings up to *until* to the days; those that have ended, up to their end."""
+    """Add the savings up to *until* to the daily sums; savings that have ended count up to their end."""
     days, ends = dict(ledger.days), {}
     for receipt in ledger.receipts:
         if receipt.gone_at is None:

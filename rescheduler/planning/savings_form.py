@@ -11,10 +11,10 @@ from rescheduler.errors import InputError
 from rescheduler.planning.packed import LIMIT, pack, packed_within, unpack
 from rescheduler.planning.savings import Receipt, SavingsLedger
 
-#: Version of the stored form. It is raised when older versions of this program cannot use the new form.
+#: Version of the stored form. It is incremented when older versions of this program cannot use the new form.
 VERSION: Final = 1
 
-#: Stored times are in these years, and stored amounts below this number. Others come from edits by hand.
+#: Stored times must be in these years, and stored amounts below this number. Others come from manual edits.
 _YEARS: Final = range(2000, 2200)
 _MOST: Final = Decimal(10) ** 15
 

@@ -41,7 +41,7 @@ def merged(ours: SavingsLedger, theirs: SavingsLedger, base: SavingsLedger) -> S
 
 
 def _waited(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
-    """Drop drained nodes that run pods again, or that exist for too long after their drain."""
+    """Drop drained nodes that run pods again, or that still exist too long after their drain."""
     kept = tuple(
         receipt
         for receipt in ledger.receipts
@@ -93,7 +93,7 @@ def _ended(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLed
 
 
 def _closed(ledger: SavingsLedger, uids: Iterable[str], at: datetime, ending: Ending) -> SavingsLedger:
-    """End savings *at* a time, but not before they began, nor before what is counted already."""
+    """End savings *at* a time, but not before they began, or before the time up to which they were counted."""
     closed = frozenset(uids)
     if not closed:
         return ledger

@@ -25,8 +25,9 @@ class SpotState(enum.Enum):
 def state_of(node: Node) -> SpotState:
     """Return the state of a spot node.
 
-    A deliberate removal takes precedence over an interruption, because it explains it (for example the shutdown of the
-    machine). An interruption takes precedence over a cordon, because termination handlers cordon what they drain.
+    A deliberate removal takes precedence over an interruption, because it explains the interruption (for example the
+    shutdown of the machine). An interruption takes precedence over a cordon, because termination handlers cordon what
+    they drain.
     """
     signals = signals_on(node)
     if any(signal.deliberate for signal in signals):

@@ -140,7 +140,7 @@ def _hopeless(pods: Iterable[Pod], room: Room) -> bool:
 
 
 def first_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
-    """Return a plan, or the blockers of the first step after the rules that has any. Rules and budgets go together."""
+    """Return a plan, or the blockers of the first step that has any. Rules and budgets count as one step."""
     candidate, shared, trial = examined.candidate, attempt.shared, attempt.trial
     if examined.blockers:
         return rejection(examined, attempt.remaining)

@@ -146,7 +146,7 @@ class CloudProvider(Protocol):
     def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
         """Lower the target size by -*delta* > 0, giving up only machines that do not run yet.
 
-        If there are fewer of them, all are given up and BelowMinimum tells how many. Cluster Autoscaler reverts
+        If there are fewer of them, all are given up and BelowMinimum states how many. Cluster Autoscaler reverts
         the whole increase when a scale-up has timed out, even if some of its machines are running.
         """
         ...
@@ -168,28 +168,28 @@ class CloudProvider(Protocol):
         return frozenset()
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
-        raise NotSupported(f"{self.name} knows no template of group {group}")
+        raise NotSupported(f"{self.name} has no template of group {group}")
 
     def options(self, group: str, *, deadline: float) -> GroupOptions | None:
-        """Return the group's options; `None`: the caller's defaults apply."""
+        """Return the group's options, or `None` if the caller's defaults apply."""
         return None
 
     def has_instance(self, node: NodeRef, *, deadline: float) -> bool | None:
-        """Tell whether the node's machine exists; `None`: unknown."""
+        """Return whether the node's machine exists; `None` if unknown."""
         return None
 
     def instance_for(self, node: NodeRef, *, deadline: float) -> str | None:
-        """Return the `Instance.id` of the node's machine; `None`: unknown."""
+        """Return the `Instance.id` of the node's machine, or `None` if it is unknown."""
         return None
 
     def node_price(self, node: NodeRef, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
-        raise NotSupported(f"{self.name} knows no prices")
+        raise NotSupported(f"{self.name} has no prices")
 
     def pod_price(
         self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
     ) -> float:
         """Return the price of a pod's share; *requests* are in cores, bytes or units."""
-        raise NotSupported(f"{self.name} knows no prices")
+        raise NotSupported(f"{self.name} has no prices")
 
     def gpu_label(self) -> str:
         return ""

@@ -1,4 +1,4 @@
-"""The loop of every deletion: look and order until each machine's outcome is known or the time is over."""
+"""The loop of every deletion: read the state and send orders until each machine's outcome is known or time runs out."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -21,8 +21,8 @@ def delete_until_confirmed(
     *advance* reads the state of the system, sends the requests that are due, and adds the known outcomes to its
     argument. It sends each request once; the next call repeats those that failed.
     *wait* waits until the next call; it returns False if there is no time for one. *give_up* returns the outcomes for
-    the nodes that have none, given the last error. A node for which *is_taken* is not waited for. UnknownGroup is
-    raised unless *is_ordered*: then an order may take effect, and an exception means that there is none.
+    the nodes that have none, given the last error. The loop does not wait for a node for which *is_taken* is true.
+    UnknownGroup is raised unless *is_ordered*: then an order may take effect, and an exception means that none can.
     """
     done: dict[str, DeleteOutcome] = {}
     while True:

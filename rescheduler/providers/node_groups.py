@@ -40,7 +40,7 @@ class InstanceError:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A machine; `id` is its Node's `spec.providerID`, if known also before the node joins."""
+    """A machine; `id` is its Node's `spec.providerID`, set before the node joins if it is known."""
 
     id: str
     state: InstanceState

@@ -10,7 +10,7 @@ CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kube
 
 @dataclass(frozen=True, slots=True)
 class NodeRef:
-    """A caller's knowledge of a Node; providers match it by provider ID, own label, address, then name."""
+    """What a caller knows about a Node; providers match it by provider ID, own label, address, then name."""
 
     name: str
     provider_id: str = ""  #: spec.providerID

@@ -1,4 +1,4 @@
-"""How threads that use the same system wait: between polls, and for each other's changes."""
+"""Waits of threads that use the same system: between polls, and for changes by other threads."""
 
 import threading
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class PolledSystem:
     def pause(
         self, why: str, deadline: float, stop: threading.Event | None = None, *, seconds: float | None = None
     ) -> None:
-        """Wait one poll interval, or *seconds*; DeadlineExceeded if that passes the deadline or *stop* is set."""
+        """Wait one poll interval, or *seconds*. Raises DeadlineExceeded if the deadline is earlier or *stop* is set."""
         seconds = self._poll if seconds is None else seconds
         if self.clock.monotonic() + seconds >= deadline:
             raise DeadlineExceeded(f"{self._name}: {why}")
@@ -37,7 +37,7 @@ class PolledSystem:
 
     @contextmanager
     def changing(self, *, deadline: float) -> Iterator[None]:
-        """Allow one change at a time, so that each is decided on the result of the one before."""
+        """Allow one change at a time, so that each is based on the result of the one before."""
         if not self._turn.acquire(timeout=max(0.0, deadline - self.clock.monotonic())):
             raise DeadlineExceeded(f"{self._name}: another change is in progress")
         try:

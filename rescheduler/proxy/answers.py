@@ -1,4 +1,4 @@
-"""Responses of the proxy itself, in the API's form."""
+"""Responses of the proxy itself, in the format of the API."""
 
 from starlette.responses import Response
 
@@ -13,7 +13,7 @@ MEMBERSHIP = "failed to set membership status"
 class UpdateFailed(Exception):
     """An update that failed, at least in part: the status code and the detail.
 
-    404 unknown machine, 502 the backend, 503 the API server or owed pods, 504 a timeout, 500 anything else.
+    404: unknown machine. 502: backend error. 503: API server error, or pods are owed. 504: timeout. 500: other.
     """
 
     def __init__(self, status: int, detail: str) -> None:

@@ -28,7 +28,7 @@ _MAX_BODY: Final = 1 << 20
 #: A TRACE would return the request with our credentials; a CONNECT would turn the proxy into a tunnel.
 _REFLECTING: Final = frozenset({"TRACE", "CONNECT"})
 _UNREAD: Final = "failed to read request body"
-_NO_NODE: Final = "the request would remove a machine that this proxy knows no node of"
+_NO_NODE: Final = "the request would remove a machine whose node this proxy does not know"
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +51,12 @@ class Updates(Protocol):
         """Drain the machine's node, then detach the machine; the node stays in the cluster."""
         ...
 
-    def comes_back(self, machine: str) -> bool:
-        """Whether the machine is allocated and does not count for the pool's size. May be called at any time."""
+    def is_inactive(self, machine: str) -> bool:
+        """Return whether the machine is allocated and does not count for the pool's size. May be called at any time."""
         ...
 
-    def take_back(self, machine: str, *, evictable: bool) -> str:
-        """Make the machine active again, without a surplus from which the pool would choose a victim."""
+    def reactivate(self, machine: str, *, evictable: bool) -> str:
+        """Make the machine active again, without a surplus machine that the pool would terminate."""
         ...
 
 
@@ -69,7 +69,7 @@ class ClientTimeouts:
 
 
 class ProxyApplication:
-    """The application. *token* returns the bearer token that clients must send; `None`: no authentication."""
+    """The application. *token* returns the bearer token that clients must send, `None` for no authentication."""
 
     def __init__(
         self,
@@ -182,8 +182,8 @@ class ProxyApplication:
         updates, status = self._updates, set_membership(body, meaning.machine)
         if status.disposable:  # the pool would replace and terminate it
             call = partial(updates.dispose, status.machine)
-        elif status.active and await run_in_threadpool(updates.comes_back, status.machine):  # a surplus machine
-            call = partial(updates.take_back, status.machine, evictable=status.evictable)
+        elif status.active and await run_in_threadpool(updates.is_inactive, status.machine):  # a surplus machine
+            call = partial(updates.reactivate, status.machine, evictable=status.evictable)
         else:
             await self._forwarder.forward(scope, receive, send, _plain(status, in_path=bool(meaning.machine)))
             return None

@@ -20,6 +20,6 @@ def unauthorized(scope: Scope, token: Callable[[], str]) -> Response | None:
         return error(500, "the proxy cannot check the bearer token", str(failure))
     if scheme.lower() == b"bearer" and hmac.compare_digest(sent.strip(), expected):
         return None
-    refused = error(401, "a bearer token is needed")
+    refused = error(401, "a bearer token is required")
     refused.headers["www-authenticate"] = "Bearer"
     return refused

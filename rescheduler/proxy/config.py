@@ -68,7 +68,7 @@ class BackendSection(Section, frozen=True, kw_only=True):
     auth: BackendAuth = BackendAuth()
     api: Literal["v5", "multipool"] = "v5"
     settle_time: GoDuration = GoDuration(300)  #: how long a termination without a response may take effect
-    poll_interval: GoDuration = GoDuration(2)  #: between two looks while a machine is being terminated
+    poll_interval: GoDuration = GoDuration(2)  #: between two polls while a machine is being terminated
 
 
 class DrainSection(Section, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class ProxyFile(Section, frozen=True, kw_only=True):
     api_server: ApiServerSection = ApiServerSection()
     backend: BackendSection = BackendSection()
     drain: DrainSection = DrainSection()
-    min_size: int = 0  #: machines that the pool keeps, whatever clients request
+    min_size: int = 0  #: machines that the pool keeps, regardless of what clients request
 
     @property
     def backend_url(self) -> str:

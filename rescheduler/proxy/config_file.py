@@ -129,7 +129,7 @@ def _recased(document: Any, shape: Any, where: str) -> Any:
         if value is None and field.type is not GoDuration:
             continue
         if name in merged:
-            log.warning("%s: the key %r is there more than once; the last value counts", where, name)
+            log.warning("%s: the key %r occurs more than once; the last value counts", where, name)
         read = _recased(value, _struct_of(field.type), where)
         before = merged.get(name)
         merged[name] = {**before, **read} if isinstance(before, dict) and isinstance(read, dict) else read

@@ -22,8 +22,8 @@ _HOP_BY_HOP: Final = frozenset(
 )
 #: Set by us for the backend: its own Host, and no Expect, because our server has already answered with 100.
 _OURS: Final = frozenset({b"host", b"expect"})
-#: Some servers let such a header override the method or path: one of the first words, with only words of the second
-#: beside it. Gateways write other characters of a header name as underscores or dashes.
+#: Some servers let certain headers override the method or path. Their names contain one of these words, and otherwise
+#: only words of _QUALIFIERS. Gateways write other characters of a header name as underscores or dashes.
 _TARGETS: Final = frozenset(b"method verb path prefix uri url".split())
 _QUALIFIERS: Final = frozenset(
     b"x http request original orig rewrite rewritten override overrides overwrite replaced forwarded proxy real custom"
@@ -71,7 +71,7 @@ class Forwarder:
         await self._fresh.aclose()
 
     async def forward(self, scope: Scope, receive: Receive, send: Send, body: bytes | None = None) -> None:
-        """Forward the request of *scope*, with *body*, if given, in place of its own, which may be read already.
+        """Forward the request of *scope*, with *body*, if given, in place of its own, which may already have been read.
 
         If the client disconnects, the request is cancelled.
         """
@@ -96,7 +96,7 @@ class Forwarder:
         try:
             await _hand_back(response, send)
         except httpx2.HTTPError as failure:
-            # Sent parts cannot be taken back: the server closes the connection, so that the client notices.
+            # Sent parts cannot be revoked: the server closes the connection, so that the client notices.
             raise BrokenOff(f"{scope['method']} {raw_path(scope)}: {self._reason(failure)}") from failure
         finally:
             await response.aclose()
@@ -145,7 +145,7 @@ class Forwarder:
 
 
 def rewrites(name: bytes) -> bool:
-    """Whether some servers let a header of this name override the method or the path."""
+    """Return whether some servers let a header of this name override the method or the path."""
     words = set(re.findall(rb"[a-z0-9]+", name.lower()))
     return bool(words & _TARGETS) and words <= _TARGETS | _QUALIFIERS
 

@@ -1,4 +1,4 @@
-"""The bodies of removals, decoded like the original does (Go's encoding/json), and the form of its errors.
+"""The bodies of removals, decoded as in the original (Go's encoding/json), and the form of its errors.
 
 Keys match in any case; of duplicate keys the last counts; unknown keys are ignored; `null` leaves a field unset; and
 integers must be written as such: ``3``, not ``3.0``, ``3e0`` or ``"3"``.
@@ -152,7 +152,7 @@ def _no_integer(text: str) -> _Decimal:
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _kind(value: Any) -> str:

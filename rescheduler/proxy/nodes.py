@@ -62,7 +62,7 @@ class ProxyView(ClusterView):
 
 
 class ClusterNodes:
-    """The watched cluster (implements `removal.Nodes`)."""
+    """The watched cluster (implements `removal.NodeOperations`)."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ClusterNodes:
         stop: threading.Event,
         owed: Callable[[], str],
     ) -> None:
-        """Of *access*, the provider is not used. Once *stop* is set, waits end.
+        """The provider of *access* is not used. Once *stop* is set, waits end.
 
         *owed* returns the pods that failed drains still owe.
         """

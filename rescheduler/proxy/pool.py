@@ -48,14 +48,14 @@ def members(machines: Sequence[Machine], index: MachineIndex, nodes: Sequence[No
 def surely_nodeless(
     machine: Machine, machines: Sequence[Machine], index: MachineIndex, nodes: Sequence[NodeRef]
 ) -> bool:
-    """Whether *machine*, one of *machines*, certainly belongs to none of *nodes*."""
+    """Return whether *machine*, one of *machines*, certainly belongs to none of *nodes*."""
     matching = index.match(nodes)
     claimed = any(machines[position].id == machine.id for position in matching.claimed)
     return not claimed and _differs(machine, [node for node in nodes if node.name not in matching.machines])
 
 
 def _differs(machine: Machine, unpaired: Collection[NodeRef]) -> bool:
-    """Whether it is not launched yet, or every unmatched Node is certainly another instance."""
+    """Return whether the machine is not launched yet, or every unmatched Node is certainly another instance."""
     if machine.machine_state == MachineState.REQUESTED:
         return True
     own = identity.of_machine(machine)

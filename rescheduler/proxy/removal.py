@@ -1,4 +1,4 @@
-"""A removal of machines from the pool: done node by node, and reported in one response."""
+"""Remove machines from the pool node by node, and collect the results for one response."""
 
 import enum
 from collections.abc import Callable, Collection, Sequence
@@ -49,10 +49,10 @@ class VictimOutcome(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A way to drain a node and remove its machine: *drain* drains the node and requests *provider* to remove it.
+class RemovalMethod:
+    """A method to drain a node and remove its machine: *drain* drains the node and requests *provider* to remove it.
 
-    The provider is prompt: it returns when the pool has accepted the order.
+    The provider returns as soon as the pool has accepted the order.
     """
 
     drain: Callable[[Plan], Drain | PendingRemoval | None]
@@ -61,24 +61,26 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
-    """All ways to remove the machine of a drained node."""
+class RemovalMethods:
+    """All methods to remove the machine of a drained node."""
 
-    shrink: Way  #: terminate it, and lower the desired size by one
-    replace: Way  #: terminate it, and let the pool launch a replacement
-    dispose: Way  #: make it disposable, even if it is protected or inactive: the pool terminates it on its own
-    keep: Way  #: leave the machine alone
+    shrink: RemovalMethod  #: terminate it, and lower the desired size by one
+    replace: RemovalMethod  #: terminate it, and let the pool launch a replacement
+    dispose: (
+        RemovalMethod  #: make it disposable, even if it is protected or inactive: the pool terminates it on its own
+    )
+    keep: RemovalMethod  #: leave the machine alone
 
 
 class NodeOperations(Protocol):
-    """The cluster, as far as updates use it."""
+    """The operations on the cluster that updates need."""
 
     def unfit(self) -> str:
         """Return why the known state of the cluster is not sufficient for decisions; "" if it is."""
         ...
 
     def owed(self) -> str:
-        """Return why no drain may start: pods of failed drains do not run yet; "" if none are owed."""
+        """Return why no drain may start: replacement pods of failed drains do not run yet. "" if none are owed."""
         ...
 
     def refs(self) -> Sequence[NodeRef]:
@@ -117,16 +119,16 @@ class RemovalProgress:
         self.failures.append(why)
 
     def going(self, node: str) -> None:
-        """Count a node whose machine termination is requested, with nothing left to do."""
+        """Count a node whose machine is already being terminated; nothing else has to be done."""
         self.ordered += 1
         self.failed(504, ORDERED.format(node))
 
     def drain_all(
-        self, plans: Sequence[Plan], nodes: NodeOperations, way: Way, late: Callable[[], bool]
+        self, plans: Sequence[Plan], nodes: NodeOperations, method: RemovalMethod, late: Callable[[], bool]
     ) -> list[VictimOutcome]:
-        """Drain the plans' nodes, after tainting all of them; none is started when it is *late* or pods are owed.
+        """Taint the nodes of all plans, then drain them. No drain starts when it is *late* or pods are owed.
 
-        Terminations are awaited together after the last drain: the pool may show each of them only after its next
+        Terminations are confirmed together after the last drain: the pool may show each of them only after its next
         refresh.
         """
         left = {plan.node for plan in plans}
@@ -135,7 +137,7 @@ class RemovalProgress:
         try:
             nodes.taint([plan.node for plan in plans])
             for plan in plans:
-                ended = way.drain(plan) if self._may_begin(plan.node, nodes, late) else VictimOutcome.BROKEN
+                ended = method.drain(plan) if self._may_begin(plan.node, nodes, late) else VictimOutcome.BROKEN
                 if isinstance(ended, PendingRemoval):
                     ordered.append(ended)
                     left.remove(plan.node)
@@ -148,11 +150,11 @@ class RemovalProgress:
             outcomes.append(VictimOutcome.BROKEN)
         finally:
             nodes.release(sorted(left))
-            outcomes += [self._became(request.node.name, way.finish(request)) for request in ordered]
+            outcomes += [self._became(request.node.name, method.finish(request)) for request in ordered]
         return outcomes
 
     def _may_begin(self, node: str, nodes: NodeOperations, late: Callable[[], bool]) -> bool:
-        """Whether a drain may start; if not, add the reason to the response."""
+        """Return whether a drain may start; if not, add the reason to the response."""
         if late():
             self.failed(504, f"node {node}: the update timed out")
             return False
@@ -161,10 +163,10 @@ class RemovalProgress:
             return False
         return True
 
-    def drain(self, plan: Plan, way: Way) -> VictimOutcome:
+    def drain(self, plan: Plan, method: RemovalMethod) -> VictimOutcome:
         """Drain the plan's node and remove its machine."""
-        ended = way.drain(plan)
-        return self._became(plan.node, way.finish(ended) if isinstance(ended, PendingRemoval) else ended)
+        ended = method.drain(plan)
+        return self._became(plan.node, method.finish(ended) if isinstance(ended, PendingRemoval) else ended)
 
     def _became(self, node: str, drain: Drain | None) -> VictimOutcome:
         """Count the outcome of *node*; `None` means that it disappeared before its drain began."""
@@ -177,7 +179,7 @@ class RemovalProgress:
             self.failed(_STATUS.get(failure.why, 500), f"node {node}: {failure.why}: {failure.detail}{pods}")
             return VictimOutcome.STAYS if failure.why in _OF_THE_NODE else VictimOutcome.BROKEN
         if drain.removed_by:
-            self.failed(500, f"node {node}: {drain.removed_by}: its machine was not ordered away")
+            self.failed(500, f"node {node}: {drain.removed_by}: the termination of its machine was not requested")
             return VictimOutcome.BROKEN
         if drain.handed_over:
             self.going(node)
@@ -186,7 +188,7 @@ class RemovalProgress:
         return VictimOutcome.GOES
 
     def cancel(self, machines: Sequence[Machine], provider: CloudProvider, deadline: float) -> None:
-        """Terminate machines without a Node, which need no drain; all are ordered before any is awaited."""
+        """Terminate machines without a Node, which need no drain; all are ordered before the first wait."""
         if not machines:
             return
         refs = [NodeRef(machine.id, machine.id) for machine in machines]

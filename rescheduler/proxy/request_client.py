@@ -35,7 +35,7 @@ class RequestClient:
             try:
                 message = await asyncio.wait_for(self.receive(), self._patience)
             except TimeoutError:
-                raise ClientSlow(f"no more of the request's body came for {self._patience:g} s") from None
+                raise ClientSlow(f"no more of the request's body arrived for {self._patience:g} s") from None
             if message["type"] == "http.disconnect":
                 raise ClientGone
             if message.get("body"):

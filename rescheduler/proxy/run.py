@@ -92,7 +92,7 @@ def run(
         standing.listening = True
         log.log(NOTICE, "forwarding port %d to %s", listening, file.backend_url)
         if open_to := _exposed(file.server, ListenAddress(host, listening)):
-            log.warning("anybody who reaches port %d can remove machines: %s", listening, open_to)
+            log.warning("anyone who can reach port %d can remove machines: %s", listening, open_to)
         _sweep_until_stopped(service, standing, clock)
     return 0
 

@@ -21,7 +21,7 @@ from rescheduler.proxy.config import ServerSection, ServerTls
 def serving(proxy: ProxyApplication, host: str, port: int, config: ServerSection) -> Iterator[int]:
     """Serve in a separate thread for the block; yield the port.
 
-    At the end, running requests are waited for: callers must stop the updates before they leave the block.
+    At the end, wait for running requests: callers must stop the updates before they leave the block.
     Raises ReschedulerError if the address cannot be used, and ConfigError for invalid certificates.
     """
     settings = _settings(proxy, config)
@@ -42,7 +42,7 @@ def _settings(proxy: ProxyApplication, config: ServerSection) -> uvicorn.Config:
         # The backend's own headers are returned.
         server_header=False,
         date_header=False,
-        # The client is the peer of the connection, whatever X-Forwarded-For contains.
+        # The client is the peer of the connection, regardless of X-Forwarded-For.
         proxy_headers=False,
         timeout_keep_alive=int(config.timeout),
     )

@@ -36,7 +36,7 @@ from rescheduler.providers.none import NoProvider
 from rescheduler.proxy.config import ProxyFile
 from rescheduler.proxy.nodes import ClusterNodes, ProxyView
 from rescheduler.proxy.owing import FailedDrains
-from rescheduler.proxy.removal import Way, Ways
+from rescheduler.proxy.removal import RemovalMethod, RemovalMethods
 from rescheduler.proxy.updates import PoolUpdates
 
 #: How long an order is followed before its outcome is left open: clients wait for the machines' termination.
@@ -72,7 +72,7 @@ class AlwaysLeading:
 class ExclusiveUpdates:
     """Updates that exclude sweeps: both read the same snapshot and mark nodes.
 
-    Each update starts with a sweep, so that it never meets a drain that another process left unfinished.
+    Each update starts with a sweep, which finishes or rolls back drains that another process left behind.
     """
 
     def __init__(self, updates: PoolUpdates, lock: threading.Lock, sweep: Callable[[], None]) -> None:
@@ -94,12 +94,12 @@ class ExclusiveUpdates:
         with self._swept():
             return self._updates.detach(machine, decrement=decrement)
 
-    def comes_back(self, machine: str) -> bool:
-        return self._updates.comes_back(machine)
+    def is_inactive(self, machine: str) -> bool:
+        return self._updates.is_inactive(machine)
 
-    def take_back(self, machine: str, *, evictable: bool) -> str:
+    def reactivate(self, machine: str, *, evictable: bool) -> str:
         with self._swept():
-            return self._updates.take_back(machine, evictable=evictable)
+            return self._updates.reactivate(machine, evictable=evictable)
 
     @contextlib.contextmanager
     def _swept(self) -> Iterator[None]:
@@ -138,11 +138,11 @@ class ProxyService:
         self._view = views[Ending.SHRINK]
         self._failed = FailedDrains(self._view, self._controllers, self._clock, report, ready=limits.landing > 0)
         self._drainers: dict[Ending, Drainer] = {}
-        ways = self._ways(views, limits)
+        methods = self._methods(views, limits)
         access = self._access(NoProvider())
         self._nodes = ClusterNodes(self._view, state, access, report, standing.stop, self._failed.owed)
         self._lock = threading.Lock()
-        updates = PoolUpdates(self.pool, self._nodes, ways, file.server.update_timeout, standing.stop)
+        updates = PoolUpdates(self.pool, self._nodes, methods, file.server.update_timeout, standing.stop)
         self.updates = ExclusiveUpdates(updates, self._lock, partial(self._tidy, hurried=True))
 
     def sweep(self) -> bool:
@@ -161,7 +161,7 @@ class ProxyService:
         return True
 
     def _tidy(self, *, hurried: bool = False) -> None:
-        """Sweep. Never raises: errors are reported, and the next sweep retries. *hurried*: a client is waiting."""
+        """Sweep. Never raises: errors are reported, and the next sweep retries. With *hurried*, a client waits."""
         if self._view.unfit():
             return
         try:
@@ -172,22 +172,22 @@ class ProxyService:
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
         self._nodes.agree()
 
-    def _ways(self, views: Mapping[Ending, ProxyView], limits: Limits) -> Ways:
-        """Return the ways to end a drain; those that remove the machine each have a drainer, for sweeps too."""
-        ways: dict[Ending, Way] = {}
+    def _methods(self, views: Mapping[Ending, ProxyView], limits: Limits) -> RemovalMethods:
+        """Return the methods to end a drain; those that remove the machine each have a drainer, for sweeps too."""
+        methods: dict[Ending, RemovalMethod] = {}
         for ending in Ending:
             provider = CloudpoolProvider([self.pool], ending, prompt=True)
             self._drainers[ending] = self._drainer(provider, views[ending], limits)
-            ways[ending] = self._way(self._drainers[ending], provider)
+            methods[ending] = self._removal_method(self._drainers[ending], provider)
         keeping = NoProvider()
-        return Ways(
-            shrink=ways[Ending.SHRINK],
-            replace=ways[Ending.REPLACE],
-            dispose=ways[Ending.DISPOSE],
-            keep=self._way(self._drainer(keeping, self._view, limits), keeping),
+        return RemovalMethods(
+            shrink=methods[Ending.SHRINK],
+            replace=methods[Ending.REPLACE],
+            dispose=methods[Ending.DISPOSE],
+            keep=self._removal_method(self._drainer(keeping, self._view, limits), keeping),
         )
 
-    def _way(self, drainer: Drainer, provider: CloudProvider) -> Way:
+    def _removal_method(self, drainer: Drainer, provider: CloudProvider) -> RemovalMethod:
         def drain(plan: Plan) -> Drain | PendingRemoval | None:
             ended = drainer.order(plan)
             if ended is not None:
@@ -201,12 +201,12 @@ class ProxyService:
             self._failed.note(ended)
             return ended
 
-        return Way(drain, finish, provider)
+        return RemovalMethod(drain, finish, provider)
 
     def _is_taken(self, ordered: PendingRemoval) -> bool:
-        """Whether the pool accepted the order for the machine of a drain whose Node is already gone.
+        """Return whether the pool accepted the order for the machine of a drain whose Node is already gone.
 
-        A controller may delete the Node of a terminated machine before the pool looks again.
+        A controller may delete the Node of a terminated machine before the pool lists its machines again.
         """
         machine = self.pool.ledger.machine_of(node_refs.ref(ordered.node))
         order = self.pool.ledger.order(machine) if machine is not None else None
@@ -219,9 +219,9 @@ class ProxyService:
         return DrainContext(self._cluster, provider, self._clock, self.holder, self._controllers, promise=self._promise)
 
     def _is_ours(self, ending: Ending, written: Intent) -> bool:
-        """Whether we started the drain with that *ending*; drains without one belong to the first ending.
+        """Return whether a drainer with this *ending* handles the drain that *written* describes.
 
-        So do drains of a proxy that is gone, or that served another pool.
+        Ending.SHRINK also handles drains whose ending is not recorded yet, and expired drains of other proxies.
         """
         if written.holder != self.holder:
             lapsed = written.holder.startswith(PROXIES) and written.lapsed(self._clock.now())

@@ -10,14 +10,14 @@ from rescheduler.providers.cloudpool.client import PoolObservation
 from rescheduler.providers.cloudpool.pool import CloudPool
 from rescheduler.proxy.answers import UpdateFailed
 from rescheduler.proxy.pool import Members, members
-from rescheduler.proxy.removal import NodeOperations, RemovalProgress, VictimOutcome, Ways
+from rescheduler.proxy.removal import NodeOperations, RemovalMethods, RemovalProgress, VictimOutcome
 
 
 class PoolShrinking:
     """Removals of machines that the proxy chooses. Once *stop* is set, the pool is no longer awaited."""
 
-    def __init__(self, pool: CloudPool, nodes: NodeOperations, ways: Ways, stop: threading.Event) -> None:
-        self._pool, self._nodes, self._ways, self._stop = pool, nodes, ways, stop
+    def __init__(self, pool: CloudPool, nodes: NodeOperations, methods: RemovalMethods, stop: threading.Event) -> None:
+        self._pool, self._nodes, self._methods, self._stop = pool, nodes, methods, stop
 
     def shrink(self, members: Members, excess: int, deadline: float) -> RemovalProgress:
         """Remove *excess* machines: count earlier orders, then those without a Node, then drain victims in order.
@@ -29,7 +29,7 @@ class PoolShrinking:
         for node in leaving:
             removal.going(node)
         wanted = max(0, excess - len(leaving))
-        removal.cancel(members.nodeless[:wanted], self._ways.shrink.provider, deadline)
+        removal.cancel(members.nodeless[:wanted], self._methods.shrink.provider, deadline)
         self._drain_some(members, set(leaving), max(0, wanted - len(members.nodeless)), removal, deadline)
         if removal.gone == excess:
             removal.replaced()
@@ -45,7 +45,7 @@ class PoolShrinking:
                 return
             choice = self._nodes.choose(sorted(members.nodes.keys() - tried), wanted)
             outcomes = removal.drain_all(
-                choice.plans, self._nodes, self._ways.shrink, lambda: self._pool.clock.monotonic() >= deadline
+                choice.plans, self._nodes, self._methods.shrink, lambda: self._pool.clock.monotonic() >= deadline
             )
             short = len(choice.plans) < wanted
             wanted -= outcomes.count(VictimOutcome.GOES)
@@ -61,7 +61,7 @@ class PoolShrinking:
         """Ensure that the pool wants *wanted* machines, which is never less than the number of undrained ones.
 
         A pool that wants more did not lower its size with a termination, and launches another machine. If its size
-        were set, it would choose its own victim; so that machine is awaited and removed like any other. While orders
+        were set, it would choose its own victim; so this waits for that machine and removes it. While orders
         may still take effect, nothing is done. *words* are the pool's errors about the terminations.
         """
         try:

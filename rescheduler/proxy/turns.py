@@ -21,7 +21,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, gone: Awaitable[None], patience: float) -> AsyncIterator[None]:
-        """Wait for the turn and hold it for the block. *gone* completes when the client has disconnected.
+        """Wait for the caller's turn, and keep it during the block. *gone* completes when the client has disconnected.
 
         Raises QueueTimeout after *patience* seconds, and ClientGone if the client has disconnected.
         """

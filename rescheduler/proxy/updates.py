@@ -13,7 +13,7 @@ from rescheduler.providers.cloudpool.messages import Machine, MachineState, Memb
 from rescheduler.providers.cloudpool.pool import CloudPool
 from rescheduler.proxy.answers import UpdateFailed
 from rescheduler.proxy.pool import surely_nodeless
-from rescheduler.proxy.removal import ORDERED, NodeOperations, RemovalProgress, Way, Ways
+from rescheduler.proxy.removal import ORDERED, NodeOperations, RemovalMethod, RemovalMethods, RemovalProgress
 from rescheduler.proxy.shrinking import PoolShrinking, rejection_texts
 
 T = TypeVar("T")
@@ -26,17 +26,22 @@ class PoolUpdates:
     """
 
     def __init__(
-        self, pool: CloudPool, nodes: NodeOperations, ways: Ways, patience: float, stop: threading.Event | None = None
+        self,
+        pool: CloudPool,
+        nodes: NodeOperations,
+        methods: RemovalMethods,
+        patience: float,
+        stop: threading.Event | None = None,
     ) -> None:
-        self._pool, self._nodes, self._ways, self._patience = pool, nodes, ways, patience
+        self._pool, self._nodes, self._methods, self._patience = pool, nodes, methods, patience
         self._stop = stop or pool.closed
-        self._shrinking = PoolShrinking(pool, nodes, ways, self._stop)
+        self._shrinking = PoolShrinking(pool, nodes, methods, self._stop)
 
     def set_size(self, desired: int) -> str:
-        """Set the desired size. Growing needs no cluster; shrinking uses a view of the pool younger than the call.
+        """Set the desired size. Growing needs no cluster; shrinking uses a view of the pool from after the call.
 
         The pool's own size is lowered directly only if it could not get as many machines as it wants: while it
-        launches machines, it would later find a surplus and terminate a machine of its own choice.
+        launches machines, it would later find a surplus and terminate a machine of its choice.
         """
         deadline, began = self._deadline(), self._pool.clock.now()
         view = self._asked(lambda: self._pool.look(deadline=deadline))
@@ -65,7 +70,7 @@ class PoolUpdates:
         if listed is not None and decrement:
             self._keep_minimum(listed, deadline)
         removal = RemovalProgress(gone=int(listed is None))
-        self._end(listed, self._ways.shrink if decrement else self._ways.replace, removal, deadline)
+        self._end(listed, self._methods.shrink if decrement else self._methods.replace, removal, deadline)
         order = self._pool.ledger.order(machine)
         if removal.gone and order is not None and order.lost and order.desired is not None:
             words = "; ".join(self._shrinking.lost(of=machine))
@@ -79,9 +84,9 @@ class PoolUpdates:
         """Dispose of a machine; its protection is removed only when its node is empty."""
         deadline = self._deadline()
         listed = self._machine(machine, deadline, protected=True)
-        way = self._ways.replace if listed is None or listed.membership.evictable else self._ways.dispose
+        method = self._methods.replace if listed is None or listed.membership.evictable else self._methods.dispose
         removal = RemovalProgress(gone=int(listed is None))
-        self._end(listed, way, removal, deadline)
+        self._end(listed, method, removal, deadline)
         return removal.result_text(1)
 
     def detach(self, machine: str, *, decrement: bool) -> str:
@@ -89,27 +94,27 @@ class PoolUpdates:
         deadline = self._deadline()
         listed = self._machine(machine, deadline)
         if listed is None:
-            raise UpdateFailed(404, f"machine {machine} is no member of the pool any more")
+            raise UpdateFailed(404, f"machine {machine} is no longer a member of the pool")
         if decrement:
             self._keep_minimum(listed, deadline)
         if node := self._node_of(listed, deadline):
             removal = RemovalProgress()
-            removal.drain(self._viable(node), self._ways.keep)
+            removal.drain(self._viable(node), self._methods.keep)
             removal.result_text(1)
         self._asked(lambda: self._pool.client.detach(machine, decrement=decrement, deadline=deadline), missing=404)
         return ""
 
-    def comes_back(self, machine: str) -> bool:
-        """Whether the machine is allocated and inactive, on a fresh view: cached answers may predate a change."""
+    def is_inactive(self, machine: str) -> bool:
+        """Return whether the machine is allocated and inactive, on a fresh view: cached answers may be outdated."""
         deadline, began = self._deadline(), self._pool.clock.now()
         view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
         return any(member.id == machine and member.allocated and not member.active for member in view.machines)
 
-    def take_back(self, machine: str, *, evictable: bool) -> str:
+    def reactivate(self, machine: str, *, evictable: bool) -> str:
         """Make the machine active again and raise the desired size at once, so that the pool has no surplus.
 
         The size is raised in any case. If the machine had no replacement yet, the pool launches one more machine than
-        before; a client that then sets a smaller size gets it drained first.
+        before; if a client then sets a smaller size, it is drained first.
         """
         deadline = self._deadline()
         size = self._asked(lambda: self._pool.desired_size(deadline=deadline))
@@ -118,16 +123,16 @@ class PoolUpdates:
         self._asked(lambda: self._pool.client.set_size(size + 1, deadline=deadline))
         return f"machine {machine} is active again; the pool's desired size was raised from {size} to {size + 1}"
 
-    def _end(self, machine: Machine | None, way: Way, removal: RemovalProgress, deadline: float) -> None:
+    def _end(self, machine: Machine | None, method: RemovalMethod, removal: RemovalProgress, deadline: float) -> None:
         """Drain the machine's node, if it has one, and remove the machine."""
         if machine is None:
             return
         # An inactive machine is disposable, or is being made so: the pool terminates it.
-        way = way if machine.active else self._ways.dispose
+        method = method if machine.active else self._methods.dispose
         if node := self._node_of(machine, deadline):
-            removal.drain(self._viable(node), way)
+            removal.drain(self._viable(node), method)
         else:
-            removal.cancel([machine], way.provider, deadline)
+            removal.cancel([machine], method.provider, deadline)
 
     def _keep_minimum(self, machine: Machine, deadline: float) -> None:
         """Reject the removal of an active machine from a pool at its minimum, before a drain starts."""
@@ -136,7 +141,7 @@ class PoolUpdates:
             raise UpdateFailed(500, f"machine {machine.id}: the pool must keep {least}")
 
     def _machine(self, machine: str, deadline: float, *, protected: bool = False) -> Machine | None:
-        """Return the machine, `None` if it is gone; UpdateFailed 404 if it is unknown, 500 if it is protected."""
+        """Return the machine, or `None` if it is gone. Raises UpdateFailed: 404 if unknown, 500 if protected."""
         view = self._asked(lambda: self._pool.look(deadline=deadline))
         listed = [member for member in view.machines if member.id == machine]
         if len(listed) > 1:
@@ -144,7 +149,7 @@ class PoolUpdates:
         if not listed:
             if self._pool.ledger.order(machine) is not None:
                 return None
-            raise UpdateFailed(404, f"machine {machine} is no member of the pool")
+            raise UpdateFailed(404, f"machine {machine} is not a member of the pool")
         order = self._pool.ledger.order(machine)
         if order is not None and order.answer is OrderResult.DONE and view.observed_at < order.at:
             return None  # the pool has accepted the order, and its answer is older

@@ -40,7 +40,7 @@ def pod_fate(pod: Pod, context: Context) -> Fate | Blocker:
 
 
 def stays(pod: Pod) -> bool:
-    """Whether it belongs to the node or to the system, so that it neither moves nor blocks."""
+    """Return whether it belongs to the node or to the system, so that it neither moves nor blocks."""
     return pod.namespace == _SYSTEM or belongs_to_node(pod)
 
 

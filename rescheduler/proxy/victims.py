@@ -1,7 +1,7 @@
 """Choose the nodes to remove, by the rules of kubeaware-cloudpool-proxy and with the scheduler's own predicates.
 
 Pods may move to any node that is Ready, schedulable and not part of the control plane; pods of kube-system are not
-moved and end with their node. Everything works on one snapshot, which is not changed.
+moved and terminate with their node. Everything works on one snapshot, which is not changed.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -75,13 +75,13 @@ class Victims:
     def judge(self, node: str, evicted: Collection[str] = ()) -> Verdict:
         """Return a plan to remove *node* alone, or its blockers.
 
-        *evicted* are the UIDs of pods that this drain has evicted: they are awaited, however long they take.
+        *evicted* are the UIDs of pods that this drain has evicted. The drain waits for them, however long they take.
         """
         choice = self.choose([node], 1, evicted)
         return choice.plans[0] if choice.plans else choice.rejected[0]
 
     def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str]) -> Verdict:
-        """Return a plan for the pods left on *node*, which is being drained, next to the replacement pods of *due*.
+        """Return a plan for the pods left on *node*, which is being drained, and the replacement pods of *due*.
 
         Budgets are not checked: the eviction API rejects evictions that violate them.
         """

@@ -5,7 +5,7 @@ from typing import Final
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
 
-#: By kind: the sentence for a file without objects of this kind, whatever its pods are.
+#: By kind: the sentence for a file without objects of this kind, regardless of its pods.
 _ALWAYS: Final = {
     "Pod": "no Pod in the file: assumed that all nodes are empty",
     "PodDisruptionBudget": (

@@ -1,4 +1,4 @@
-"""A pool with background updates and a stale view: no machine with pods is terminated, whatever requests are sent.
+"""A pool with background updates and a stale view: no request causes the termination of a machine with pods.
 
 At its end, each scene checks which pods were on a Node when its machine was terminated.
 """
@@ -26,7 +26,7 @@ def filled(env: World, machines: int) -> None:
 
 
 def test_a_size_that_is_set_while_a_machine_is_replaced(cluster: ControlPlane, tmp_path: Path) -> None:
-    """One of three machines is being replaced when the size is set to 2: only drained machines end."""
+    """One of three machines is being replaced when the size is set to 2: only drained machines are terminated."""
     with scene(cluster, tmp_path, 3, pool=SLOW, refresh_interval=2, config=BACKEND) as env:
         filled(env, 3)
         terminate = {"machineId": env.id("od-1"), "decrementDesiredSize": False}

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.cluster
 LAST_LOOK = dt.timedelta(seconds=4)
 REASON = 'it has the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled: "true"'
 PROTECTED = REASON.replace('"', '\\"')  #: escaped for JSON
-NO_NODE = "the request would remove a machine that this proxy knows no node of"
+NO_NODE = "the request would remove a machine whose node this proxy does not know"
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +140,7 @@ def test_an_incomplete_body(guarded: World) -> None:
 
 def test_an_unknown_machine(guarded: World) -> None:
     """The status is 404 instead of the original's 500; HTML characters are escaped."""
-    detail = "machine i-\\u003c1\\u003e\\u0026 is no member of the pool"
+    detail = "machine i-\\u003c1\\u003e\\u0026 is not a member of the pool"
     assert ask(guarded, "/pool/terminate", b'{"machineId": "i-<1>&"}') == (404, document(answers.TERMINATE, detail))
 
 

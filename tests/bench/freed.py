@@ -18,7 +18,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from tests.bench.result import Result
-from tests.planning import builders as made
+from tests.planning import builders
 
 NOW: Final = Circumstances(dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC))
 
@@ -34,7 +34,7 @@ def _small(clusters: int) -> Iterator[Result]:
     for seed in range(clusters):
         objects = cluster(random.Random(seed), nodes=random.Random(-seed).randint(2, 10))
         mine, plain = _freed(objects, 2), _freed(objects, 0)
-        most = exhaustive(made.snapshot(objects))
+        most = exhaustive(builders.snapshot(objects))
         ours, floor, best = ours + mine, floor + plain, best + most
         optimal += mine >= most
         below += mine < plain
@@ -55,36 +55,38 @@ def _large(clusters: int) -> Iterator[Result]:
     yield Result(f"{what}: drained nodes in total", str(ours), str(floor), ours / floor, "×", 1, 1.05)
 
 
-def _freed(objects: list[made.Manifest], seconds: float) -> int:
-    planner = Planner(made.snapshot(objects), Policy(planning_timeout=seconds))
+def _freed(objects: list[builders.Manifest], seconds: float) -> int:
+    planner = Planner(builders.snapshot(objects), Policy(planning_timeout=seconds))
     return len(planner.plan_all(NOW).plans)
 
 
-def cluster(rng: random.Random, nodes: int, spot: int | None = None, pods: int | None = None) -> list[made.Manifest]:
+def cluster(
+    rng: random.Random, nodes: int, spot: int | None = None, pods: int | None = None
+) -> list[builders.Manifest]:
     """Return on-demand nodes with a few pods each, and spot nodes three quarters full; some pods have constraints."""
     spot = rng.randint(1, nodes + 2) if spot is None else spot
     pods = rng.randint(nodes, 5 * nodes) if pods is None else pods
     on_demand = [f"od{n}" for n in range(nodes)]
     targets = [f"s{n}" for n in range(spot)]
-    objects = [made.node(name, made.ON_DEMAND, cpu="16", zone=rng.choice("abc")) for name in on_demand]
-    objects += [made.node(name, cpu="8", zone=rng.choice("abc")) for name in targets]
+    objects = [builders.node(name, builders.ON_DEMAND, cpu="16", zone=rng.choice("abc")) for name in on_demand]
+    objects += [builders.node(name, cpu="8", zone=rng.choice("abc")) for name in targets]
     objects += [_pod(rng, f"x{n}", rng.choice(targets)) for n in range(3 * spot)]
     objects += [_pod(rng, f"p{n}", rng.choice(on_demand)) for n in range(pods)]
     apps = sorted({obj["metadata"]["labels"]["app"] for obj in objects if obj["kind"] == "Pod"})
-    objects += [made.budget(f"b-{app}", app, allowed=rng.randint(0, 4)) for app in apps if rng.random() < 0.1]
+    objects += [builders.budget(f"b-{app}", app, allowed=rng.randint(0, 4)) for app in apps if rng.random() < 0.1]
     return objects
 
 
-def _pod(rng: random.Random, name: str, on: str) -> made.Manifest:
+def _pod(rng: random.Random, name: str, on: str) -> builders.Manifest:
     app = f"app{rng.randrange(12)}"
     memory, cpu = f"{rng.randint(1, 40) * 100}Mi", f"{rng.randint(1, 30) * 100}m"
     more: dict[str, Any] = {"labels": {"app": app}, "cpu": cpu}
     kind = rng.random()
     if kind < 0.05:
-        more["affinity"] = made.repels(app)
+        more["affinity"] = builders.repels(app)
     elif kind < 0.1:
-        more["nodeSelector"] = {made.ZONE: rng.choice("abc")}
-    obj = made.pod(name, on, **more)
+        more["nodeSelector"] = {builders.ZONE: rng.choice("abc")}
+    obj = builders.pod(name, on, **more)
     obj["spec"]["containers"][0]["resources"]["requests"]["memory"] = memory
     return obj
 
@@ -174,5 +176,5 @@ def _taking(snapshot: Snapshot, pod: Pod) -> list[int]:
     with snapshot.trial() as trial:
         trial.evict(pod)
         feasible = Filters(snapshot, DEFAULT).feasible(pod.cls)
-    spot = snapshot.nodes.label(made.SPOT).ids >= 0
+    spot = snapshot.nodes.label(builders.SPOT).ids >= 0
     return [int(row) for row in np.flatnonzero(feasible & spot)]

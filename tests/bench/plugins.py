@@ -12,7 +12,7 @@ from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot
 from predicates.wire import Decoder, Interner
 from tests.bench.topology import PODS, Row
-from tests.planning import builders as made
+from tests.planning import builders
 
 NODES: Final = 2_000
 CLASSES: Final = 200
@@ -46,7 +46,7 @@ def _cluster(pods: int) -> tuple[Snapshot, PodClass]:
         snapshot.upsert(obj["kind"], decoder.decode(obj["kind"], msgspec.json.encode(obj)))
 
     for n in range(NODES):
-        put(made.node(f"n{n}", cpu="64", zone="abc"[n % 3], pods=200, unschedulable=n % 50 == 0))
+        put(builders.node(f"n{n}", cpu="64", zone="abc"[n % 3], pods=200, unschedulable=n % 50 == 0))
     put(
         {
             "kind": "StorageClass",
@@ -68,21 +68,21 @@ def _cluster(pods: int) -> tuple[Snapshot, PodClass]:
     return snapshot, snapshot.pods["default/asked-0"].cls
 
 
-def _pod(name: str, on: str) -> made.Manifest:
+def _pod(name: str, on: str) -> builders.Manifest:
     asked = name == "asked-0"
     app = "app0" if asked else name.split("-", maxsplit=1)[0]
-    spread = {"maxSkew": 1000, "topologyKey": made.ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+    spread = {"maxSkew": 1000, "topologyKey": builders.ZONE, "whenUnsatisfiable": "DoNotSchedule"}
     more: dict[str, Any] = {
         "labels": {"app": app},
-        "affinity": made.repels(app),
+        "affinity": builders.repels(app),
         "tolerations": [{"key": "x", "operator": "Exists"}],
-        "nodeSelector": {made.SPOT: ""},
+        "nodeSelector": {builders.SPOT: ""},
         "topologySpreadConstraints": [spread | {"labelSelector": {"matchLabels": {"app": app}}}],
         "volumes": [{"name": "disk", "gcePersistentDisk": {"pdName": app, "readOnly": True}}],
     }
     if asked:
         more["volumes"].append({"name": "data", "persistentVolumeClaim": {"claimName": "data"}})
-    pod = made.pod(name, on, cpu="10m", **more)
+    pod = builders.pod(name, on, cpu="10m", **more)
     if asked:
         pod["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
     return pod

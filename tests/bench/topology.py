@@ -86,7 +86,7 @@ def _terms(key: str, app: str) -> dict[str, Any]:
 
 
 class _Cluster:
-    """*pods* pods over all nodes, in apps of ten pods, of each kind in turn. ``asked`` are the first apps."""
+    """A cluster with *pods* pods on all nodes, in apps of ten pods of each kind. ``asked`` are the first apps."""
 
     def __init__(self, pods: int) -> None:
         self.snapshot = Snapshot()
@@ -149,7 +149,7 @@ def _question(
 
 
 def _placement(index: TopologyIndex, classes: list[PodClass]) -> float:
-    """Return the best of several rounds for the median class, each with a hundred pods that come and go."""
+    """Return the best of several rounds for the median class, each with a hundred pods that are placed and removed."""
     costs: list[float] = []
     for cls in classes:
         best, route = float("inf"), index.watch(cls)

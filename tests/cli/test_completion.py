@@ -14,7 +14,7 @@ from rescheduler.cli.kubectl_completion import main as kubectl_main
 
 _ROOT: Final = Path(__file__).parents[2]
 
-#: What is on the line, and what completes its last word.
+#: The words on the command line, and the completions of the last word.
 CASES: dict[str, tuple[list[str], list[str]]] = {
     "nothing yet": (["rescheduler", ""], list(COMMANDS)),
     "a command": (["rescheduler", "pl"], ["plan"]),

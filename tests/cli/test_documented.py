@@ -79,7 +79,7 @@ def test_the_table_of_compat() -> None:
     }
 
 
-#: What whoever changes over asks for; both programs that are replaced have a row for each.
+#: Topics of users who migrate: the table for each of the two replaced programs has a row for each topic.
 TOPICS = ("taint key", "grace", "metrics", "RBAC", "exit codes", "log levels", "ports", "JSON", "docker usage")
 
 

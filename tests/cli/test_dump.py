@@ -26,11 +26,11 @@ GOOD: dict[str, bytes] = {
     "gzipped and padded": gzip.compress(TEXT[:100]) + bytes(5) + gzip.compress(TEXT[100:]) + bytes(500),
 }
 TORN: dict[str, bytes] = {
-    "cut off": PACKED[:-20],
-    "without its sum": PACKED[:-8],
+    "truncated": PACKED[:-20],
+    "without a checksum": PACKED[:-8],
     "with a wrong checksum": PACKED[:-8] + bytes(8),
-    "with something behind it": PACKED + b"more",
-    "cut off in its second part": gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:])[:-9],
+    "with trailing data": PACKED + b"more",
+    "truncated in its second part": gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:])[:-9],
     "only its beginning": b"\x1f\x8b",
 }
 
@@ -119,8 +119,8 @@ LEFT_OUT: dict[str, tuple[dict[str, Any], Unreadable]] = {
 def test_an_object_that_cannot_be_decoded_is_recorded_and_the_others_are_read(
     tmp_path: Path, item: dict[str, Any], expected: Unreadable
 ) -> None:
-    found = reader.read(_write(tmp_path / "list", PODS[0], item, item, PODS[1]))
-    assert (list(found.pods), found.unreadable) == (["default/a", "default/b"], (expected,))
+    cluster = reader.read(_write(tmp_path / "list", PODS[0], item, item, PODS[1]))
+    assert (list(cluster.pods), cluster.unreadable) == (["default/a", "default/b"], (expected,))
 
 
 def test_missing_and_special_files_are_usage_errors(tmp_path: Path) -> None:

@@ -84,7 +84,9 @@ def test_pods_with_the_nodes_that_reject_them_by_reason(
     ]
 
 
-def test_a_node(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+def test_a_node_is_explained_with_its_blockers_and_its_pods(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
     text = explained(capfdbinary, tmp_path, f"od{DOMAIN}")
     assert text.splitlines()[:11] == [
         f"Node names end with {DOMAIN}, which is left out.",

@@ -38,13 +38,13 @@ def test_durations_of_go(text: str, duration: timedelta) -> None:
 @pytest.mark.parametrize(
     "text", ["", "5", "10", "s", "5x", "-5s", "1h ", " 1h", "1h5", "1,5h", "1e3s", "٣s", "9" * 20 + "h"]
 )
-def test_invalid_durations(text: str) -> None:
+def test_invalid_durations_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="expected a"):
         parse_duration(text)
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-def test_round_trip(milliseconds: int) -> None:
+def test_a_formatted_duration_is_parsed_to_the_same_value(milliseconds: int) -> None:
     duration = timedelta(milliseconds=milliseconds)
     assert parse_duration(format_duration(duration)) == duration
 
@@ -55,19 +55,19 @@ def test_round_trip(milliseconds: int) -> None:
 @click.argument("rest", nargs=-1)
 @click.command(cls=GoCommand)
 def example(**_: object) -> None:
-    """An example."""
+    """The command whose options are parsed."""
 
 
 ARGUMENTS: dict[str, tuple[str, str]] = {
     "two dashes": ("--namespace=x", "--namespace=x"),
     "a single dash": ("-namespace=x", "--namespace=x"),
-    "a value apart": ("-namespace x", "--namespace x"),
+    "a separate value": ("-namespace x", "--namespace x"),
     "a value that looks like a flag": ("--namespace --v rest", "--namespace --v rest"),
-    "underscores, as glog has them": ("-running_in_cluster=false", "--running-in-cluster=false"),
+    "underscores, as in glog": ("-running_in_cluster=false", "--running-in-cluster=false"),
     "a bare boolean": ("--running-in-cluster rest", "--running-in-cluster=true rest"),
     "a boolean with a value": ("--running-in-cluster=false", "--running-in-cluster=false"),
     "a short option with =": ("-v=2", "-v 2"),
-    "a short option apart": ("-v 2", "-v 2"),
+    "a short option with a separate value": ("-v 2", "-v 2"),
     "a short option with an attached value": ("-v2", "-v2"),
     "its long form": ("--v=2", "--v=2"),
     "after --": ("-- -namespace=x", "-- -namespace=x"),
@@ -77,5 +77,5 @@ ARGUMENTS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("given_", "expected"), ARGUMENTS.values(), ids=ARGUMENTS)
-def test_arguments(given_: str, expected: str) -> None:
+def test_go_style_arguments_are_converted_to_click_style(given_: str, expected: str) -> None:
     assert list(normalised(given_.split(), example.params)) == expected.split()

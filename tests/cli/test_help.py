@@ -43,7 +43,9 @@ def test_help_prints_the_help_of_a_command(capsys: pytest.CaptureFixture[str], n
     ],
     ids=["in a group", "in a command"],
 )
-def test_unknown_commands(capsys: pytest.CaptureFixture[str], names: list[str], message: str) -> None:
+def test_help_for_an_unknown_command_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], names: list[str], message: str
+) -> None:
     assert run(capsys, "help", *names) == (2, "", f"{message}\n")
 
 

@@ -1,4 +1,4 @@
-"""Packages that are slow to import are imported by the commands that use them only."""
+"""Packages that are slow to import are imported only by the commands that use them."""
 
 import subprocess
 import sys

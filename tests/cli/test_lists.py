@@ -25,16 +25,16 @@ def _refuse(error: ValueError) -> None:
 
 
 def _read(text: bytes, size: int = 1 << 20) -> list[tuple[str, Json]]:
-    found = []
+    items = []
 
     def take(kind: str, item: bytes) -> None:
         try:
-            found.append((kind, msgspec.json.decode(item)))
+            items.append((kind, msgspec.json.decode(item)))
         except msgspec.DecodeError as error:
             raise ValueError("cannot be read") from error
 
     each(_chunks(text, size), KINDS, take, _refuse)
-    return found
+    return items
 
 
 def _item(kind: str, name: str, **more: Any) -> Json:
@@ -64,13 +64,13 @@ FORMS: dict[str, bytes] = {
     "Python's": json.dumps(MIXED).encode(),
     "kind last": json.dumps(MIXED, sort_keys=True).encode(),
     "tabs": json.dumps(MIXED, indent="\t").encode(),
-    "an item a line": b'{"kind":"List","items":[\n'
-    + b",\n".join(json.dumps(one).encode() for one in ITEMS)
+    "one item per line": b'{"kind":"List","items":[\n'
+    + b",\n".join(json.dumps(item).encode() for item in ITEMS)
     + b"\n]}\n",
-    "no two alike": b'{"kind":"List","items":['
-    + b" ,\n".join(json.dumps(one, indent=i or None).encode() for i, one in enumerate(ITEMS))
+    "differently formatted items": b'{"kind":"List","items":['
+    + b" ,\n".join(json.dumps(item, indent=i or None).encode() for i, item in enumerate(ITEMS))
     + b"]}",
-    "kind first in items": json.dumps({**MIXED, "items": [dict(reversed(one.items())) for one in ITEMS]}).encode(),
+    "kind first in items": json.dumps({**MIXED, "items": [dict(reversed(item.items())) for item in ITEMS]}).encode(),
 }
 TYPED_FORMS: dict[str, bytes] = {
     "the API's": json.dumps(TYPED, separators=(",", ":")).encode(),
@@ -82,36 +82,38 @@ TYPED_FORMS: dict[str, bytes] = {
 @pytest.mark.parametrize("size", [1, 7, 100, 1 << 20])
 @pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
 def test_items_are_found_in_every_format_of_lists(text: bytes, size: int) -> None:
-    assert _read(text, size) == [(one["kind"], one) for one in ITEMS if one["kind"] in KINDS]
+    assert _read(text, size) == [(item["kind"], item) for item in ITEMS if item["kind"] in KINDS]
 
 
 @pytest.mark.parametrize("size", [1, 50, 1 << 20])
 @pytest.mark.parametrize("text", TYPED_FORMS.values(), ids=TYPED_FORMS)
 def test_a_typed_list_gives_the_kind_of_its_items(text: bytes, size: int) -> None:
-    assert _read(text, size) == [("Pod", one) for one in TYPED["items"]]
+    assert _read(text, size) == [("Pod", item) for item in TYPED["items"]]
 
 
-STREAMED = {name: FORMS[name] for name in ("kubectl", "compact", "tabs", "an item a line")}
+STREAMED = {name: FORMS[name] for name in ("kubectl", "compact", "tabs", "one item per line")}
 
 
 @pytest.mark.parametrize("text", STREAMED.values(), ids=STREAMED)
 def test_items_are_returned_while_the_list_is_being_read(text: bytes) -> None:
-    found: list[str] = []
+    items: list[str] = []
     counts = []
 
     def chunks() -> Iterator[bytes]:
         for chunk in _chunks(text, 200):
-            counts.append(len(found))
+            counts.append(len(items))
             yield chunk
 
-    each(chunks(), KINDS, lambda kind, item: found.append(msgspec.json.decode(item)["kind"] + kind), _refuse)
+    each(chunks(), KINDS, lambda kind, item: items.append(msgspec.json.decode(item)["kind"] + kind), _refuse)
     assert (counts[0], counts[-1] > 0) == (0, True)
 
 
 _TEXTS = st.sampled_from(["v1", "Pod", '"},{"apiVersion":', "},\n{", "\\", "\u2028é"])
 _KEYS = st.sampled_from(["apiVersion", "kind", "items", "metadata", "a"])
 _VALUES = st.recursive(
-    _TEXTS | st.none(), lambda one: st.lists(one, max_size=3) | st.dictionaries(_KEYS, one, max_size=3), max_leaves=8
+    _TEXTS | st.none(),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(_KEYS, values, max_size=3),
+    max_leaves=8,
 )
 _ITEMS = st.fixed_dictionaries(
     {"apiVersion": st.just("v1"), "kind": st.sampled_from(["Pod", "X"])}, optional={"a": _VALUES}
@@ -168,7 +170,7 @@ def test_a_list_without_items_has_none() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
-@pytest.mark.parametrize("form", ["kubectl", "compact", "no two alike", "kind last"])
+@pytest.mark.parametrize("form", ["kubectl", "compact", "differently formatted items", "kind last"])
 def test_unreadable_items_are_rejected_and_the_others_are_returned(form: str, size: int) -> None:
     taken: list[str] = []
     refused: list[str] = []

@@ -36,16 +36,16 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "told"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG)
 def test_usage_errors_are_one_line_and_exit_code_2(
-    arguments: tuple[str, ...], told: str, capfd: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     out, error = capfd.readouterr()
     assert (ended.value.code, out, error.count("\n")) == (2, "", 1)
     assert error.startswith("rescheduler")
-    assert told in error
+    assert message in error
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_usage_errors_are_one_line_and_exit_code_2(
         ("run", ("--drain-window WINDOW", "Europe/Stockholm", "--namespace-selector SELECTOR")),
     ],
 )
-def test_help(command: str, words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_help_explains_the_command(command: str, words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([command, "--help"])
     page = " ".join(capfd.readouterr().out.split())

@@ -50,8 +50,8 @@ def planned(capfdbinary: pytest.CaptureFixture[bytes], dump: Path, *flags: str) 
     with pytest.raises(SystemExit) as ended:
         main(["plan", "--snapshot", str(dump), "-o", "json", *flags])
     assert ended.value.code in (0, None)
-    found: dict[str, Any] = json.loads(capfdbinary.readouterr().out)
-    return found
+    result: dict[str, Any] = json.loads(capfdbinary.readouterr().out)
+    return result
 
 
 @pytest.mark.parametrize("flag", ["--budgets-at-once", "--budgets-in-steps=false"])
@@ -59,17 +59,23 @@ def test_a_budget_is_used_once_in_a_plan_on_request(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, flag: str
 ) -> None:
     [verdict] = planned(capfdbinary, dump, flag)["nodes"]
-    assert (verdict["drainable"], [one["reason"] for one in verdict["blockers"]]) == (False, ["pod-disruption-budget"])
+    assert (verdict["drainable"], [blocker["reason"] for blocker in verdict["blockers"]]) == (
+        False,
+        ["pod-disruption-budget"],
+    )
 
 
 @pytest.mark.parametrize("flags", [(), ("--budgets-in-steps",), ("--budgets-at-once=false",)])
 def test_a_budget_allows_evictions_in_steps(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, flags: tuple[str, ...]
 ) -> None:
-    found = planned(capfdbinary, dump, *flags)
-    [verdict] = found["nodes"]
-    assert {one["pod"]: one["node"] for one in verdict["placements"]} == {"default/w-1": "s", "default/w-2": "s"}
-    assert (verdict["drainable"], found["summary"]["pods_to_move"]) == (True, 2)
+    result = planned(capfdbinary, dump, *flags)
+    [verdict] = result["nodes"]
+    assert {placement["pod"]: placement["node"] for placement in verdict["placements"]} == {
+        "default/w-1": "s",
+        "default/w-2": "s",
+    }
+    assert (verdict["drainable"], result["summary"]["pods_to_move"]) == (True, 2)
 
 
 def test_an_object_that_cannot_be_decoded_blocks_its_node_and_is_named_on_standard_error(
@@ -102,8 +108,8 @@ def test_a_pipe_gets_no_colours_and_no_animation_even_if_they_are_forced(
     def printed() -> tuple[str, bytes]:
         with pytest.raises(SystemExit):
             main(["plan", "--snapshot", str(dump), "--budgets-at-once"])
-        found = capfdbinary.readouterr()
-        return found.out.decode(), found.err
+        output = capfdbinary.readouterr()
+        return output.out.decode(), output.err
 
     monkeypatch.setenv("COLUMNS", "80")
     plain = printed()

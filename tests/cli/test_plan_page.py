@@ -113,7 +113,7 @@ def test_the_spot_nodes_that_get_pods_are_counted() -> None:
         assert lines(result, NODES)[2] == sentence
 
 
-def test_prices_that_no_node_has_are_told() -> None:
+def test_prices_that_no_node_has_are_reported() -> None:
     prices = PriceList(by_type={("other", "", False): Decimal(1)})
     assert NO_PRICE in lines(summed_up(planning(Plan("od-0", ())), NODES, prices), NODES, width=200)
     assert NO_PRICE not in lines(summed_up(planning(Plan("od-0", ())), NODES, PriceList()), NODES, width=200)
@@ -130,7 +130,7 @@ HEADLINES: dict[str, tuple[Planning, PriceList, str]] = {
         PriceList(),
         "3 of 3 on-demand nodes drainable (12 vCPU, 48 GiB).",
     ),
-    "a controller that blocks the most": (
+    "the controller that blocks the most nodes": (
         planning(
             Rejected("od-0", (STORAGE,)), Rejected("od-1", (STORAGE, DISABLED)), Rejected("od-2", (DISABLED, CACHE))
         ),
@@ -142,7 +142,7 @@ HEADLINES: dict[str, tuple[Planning, PriceList, str]] = {
         PRICES,
         "1 of 3 on-demand nodes drainable (280 $/month); scale-down-disabled blocks 2.",
     ),
-    "no room, whichever pod was the first": (
+    "no room, regardless of the first pod": (
         planning(Rejected("od-0", (CACHE,))),
         PRICES,
         "0 of 1 on-demand node drainable; no-room-on-spot blocks 1.",

@@ -29,7 +29,7 @@ def given(*args: str) -> PriceList:
     return received[0]
 
 
-def test_all_options(tmp_path: Path) -> None:
+def test_all_options_are_read_into_the_price_list(tmp_path: Path) -> None:
     file = tmp_path / "prices.csv"
     file.write_text(PRICES)
     parts = ("--price-per-vcpu=0.03", "--price-per-gib=0.004", "--spot-price-per-vcpu=0", "--spot-price-per-gib=0.001")
@@ -43,11 +43,11 @@ def test_all_options(tmp_path: Path) -> None:
     )
 
 
-def test_no_options() -> None:
+def test_without_options_the_price_list_is_empty() -> None:
     assert given() == PriceList()
 
 
-def test_the_daemon_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_daemon_gets_the_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     received: list[Any] = []
     monkeypatch.setattr(composition, "run", lambda *arguments: received.append(arguments[4]))
     with pytest.raises(SystemExit) as ended:
@@ -76,9 +76,11 @@ def refused(option: str, capfd: pytest.CaptureFixture[str], command: str = "plan
     return error
 
 
-@pytest.mark.parametrize(("option", "told"), WRONG.values(), ids=WRONG)
-def test_usage_errors_are_one_line_and_exit_code_2(option: str, told: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert told in refused(option, capfd)
+@pytest.mark.parametrize(("option", "message"), WRONG.values(), ids=WRONG)
+def test_usage_errors_are_one_line_and_exit_code_2(
+    option: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert message in refused(option, capfd)
 
 
 CONTENT = {
@@ -88,11 +90,11 @@ CONTENT = {
 }
 
 
-@pytest.mark.parametrize(("content", "told"), CONTENT.values(), ids=CONTENT)
-def test_a_wrong_file_is_named(content: bytes, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("content", "message"), CONTENT.values(), ids=CONTENT)
+def test_a_wrong_file_is_named(content: bytes, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "prices.csv"
     file.write_bytes(content)
-    assert f"--prices {file}: {told}" in refused(f"--prices={file}", capfd)
+    assert f"--prices {file}: {message}" in refused(f"--prices={file}", capfd)
 
 
 def test_the_daemon_does_not_start_with_a_wrong_file(capfd: pytest.CaptureFixture[str]) -> None:

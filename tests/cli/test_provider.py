@@ -23,11 +23,11 @@ def test_it_serves_over_mutual_tls_and_exits_with_0_on_sigterm(tmp_path: Path) -
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            told = process.stderr.readline()
-            found = re.search(r"serving the cloud provider none on (127\.0\.0\.1:[0-9]+), mutual TLS$", told)
-            assert found, told
+            line = process.stderr.readline()
+            address = re.search(r"serving the cloud provider none on (127\.0\.0\.1:[0-9]+), mutual TLS$", line)
+            assert address, line
             pems = [(tmp_path / name).read_bytes() for name in ("ca.pem", "client.key", "client.crt")]
-            with grpc.secure_channel(found[1], grpc.ssl_channel_credentials(*pems)) as channel:
+            with grpc.secure_channel(address[1], grpc.ssl_channel_credentials(*pems)) as channel:
                 answer = channel.unary_unary(f"/{SERVICE}/NodeGroups")(b"", timeout=120)
         finally:
             process.send_signal(signal.SIGTERM)
@@ -46,7 +46,7 @@ WRONG = {
         2,
         "rescheduler: --key-cert k: cannot be read: No such file or directory",
     ),
-    "an address that is none": (
+    "an invalid address": (
         ("--address", "8086"),
         2,
         (
@@ -54,7 +54,7 @@ WRONG = {
             "address '8086': expected host:port, such as localhost:9235 or 0.0.0.0:9235"
         ),
     ),
-    "an address of elsewhere": (
+    "an address of another machine": (
         ("--address", "192.0.2.1:8086", "--insecure-plaintext"),
         1,
         "rescheduler: --address 192.0.2.1:8086: cannot listen there: Cannot assign requested address",

@@ -21,19 +21,19 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "told"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG)
 def test_usage_errors_are_one_line_and_exit_code_2(
-    arguments: tuple[str, ...], told: str, capfd: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["resume", *arguments])
     out, error = capfd.readouterr()
     assert (ended.value.code, out, error.count("\n")) == (2, "", 1)
     assert error.startswith("rescheduler")
-    assert told in error
+    assert message in error
 
 
-def test_help(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_help_explains_waivers(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["resume", "--help"])
     page = " ".join(capfd.readouterr().out.split())

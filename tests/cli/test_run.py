@@ -44,14 +44,14 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[Given]:
     """Return the settings with which the daemon would be started."""
-    found: list[Given] = []
+    settings: list[Given] = []
 
     def run(*arguments: Any) -> int:
-        found.append(arguments[:4])  # the prices have a test of their own
+        settings.append(arguments[:4])  # the prices have a test of their own
         return 0
 
     monkeypatch.setattr(composition, "run", run)
-    return found
+    return settings
 
 
 def status(*arguments: str) -> int:
@@ -104,7 +104,7 @@ CASES: dict[str, tuple[str, int, Any]] = {
         Policy(on_demand_label=NodeLabels.parse("a/b=c"), spot_label=NodeLabels.parse("spot")),
     ),
     "a label with an empty value": ("--spot-node-label=spot=", 1, Policy(spot_label=NodeLabels.parse("spot="))),
-    "guards off": (
+    "disabled guards": (
         "--skip-nodes-with-local-storage=false --skip-nodes-with-system-pods=false --delete-non-replicated-pods",
         1,
         Policy(
@@ -143,7 +143,7 @@ CASES: dict[str, tuple[str, int, Any]] = {
     "the kubeconfig of kubectl": ("--running-in-cluster=false", 0, ApiServerConnection(in_cluster=False)),
     "JSON": (f"--kube-api-content-type={JSON}", 0, ApiServerConnection(in_cluster=True, content_type=JSON)),
     "a single dry-run round": ("--once --dry-run", 2, Running(once=True, dry_run=True)),
-    "an election elsewhere": (
+    "another namespace and Lease": (
         "--leader-elect --namespace=ops --lease-name=mover.eu --pod-name=mover-0",
         2,
         Running(namespace="ops", lease_name="mover.eu", pod_name="mover-0"),
@@ -204,10 +204,12 @@ CASES: dict[str, tuple[str, int, Any]] = {
 
 
 @pytest.mark.parametrize(("arguments", "part", "expected"), CASES.values(), ids=CASES)
-def test_options(given: list[Given], arguments: str, part: int, expected: Any) -> None:
+def test_each_option_changes_only_its_setting(given: list[Given], arguments: str, part: int, expected: Any) -> None:
     assert status("run", *arguments.split()) == 0
     assert given[0][part] == expected
-    assert [one for n, one in enumerate(given[0]) if n != part] == [one for n, one in enumerate(DEFAULT) if n != part]
+    assert [value for n, value in enumerate(given[0]) if n != part] == [
+        value for n, value in enumerate(DEFAULT) if n != part
+    ]
 
 
 def test_an_installation_is_identified_by_namespace_and_lease() -> None:
@@ -252,17 +254,17 @@ WRONG: dict[str, tuple[str, str]] = {
     "an unknown flag with a single dash": ("-nonsense=1", "-n"),
     "a duration": ("--node-drain-delay=10", "'10': expected a duration such as 10s, 2m30s, 1h or 500ms"),
     "a negative duration": ("--node-drain-delay=-10s", "'-10s': expected a duration"),
-    "too short an interval": ("--housekeeping-interval=0", "'0': expected at least 100ms"),
-    "too short a landing": ("--landing-timeout=999ms", "'999ms': expected at least 1s"),
-    "a pause that shrinks": (
+    "an interval below the minimum": ("--housekeeping-interval=0", "'0': expected at least 100ms"),
+    "a landing timeout below the minimum": ("--landing-timeout=999ms", "'999ms': expected at least 1s"),
+    "a maximum below the first pause": (
         "--failure-pause-max=5m",
         "--failure-pause-max=5m is shorter than --failure-pause=10m",
     ),
-    "a cooldown that shrinks": (
+    "a maximum below the first cooldown": (
         "--node-cooldown=3h",
         "--node-cooldown-max=2h is shorter than --node-cooldown=3h",
     ),
-    "a wait that shrinks": (
+    "a maximum below the first wait": (
         "--return-wait=2s --return-wait-max=1s",
         "--return-wait-max=1s is shorter than --return-wait=2s",
     ),
@@ -272,9 +274,9 @@ WRONG: dict[str, tuple[str, str]] = {
     "no image": ("--placeholder-image=", "'': expected an image, such as registry.k8s.io/pause:3.10"),
     "room in one round": ("--once --make-room=placeholders", "--once --make-room=placeholders: expected a daemon"),
     "moves": ("--max-moves-per-pod-per-day=often", "'often': expected a number such as 3 or 0.5"),
-    "fewer moves than none": ("--max-moves-per-pod-per-day=-1", "'-1': expected a number such as 3 or 0.5"),
-    "moves without end": ("--max-moves-per-pod-per-day=inf", "'inf': expected a number such as 3 or 0.5"),
-    "too short a grace": ("--max-graceful-termination=0", "'0': expected at least 1s"),
+    "a negative number of moves": ("--max-moves-per-pod-per-day=-1", "'-1': expected a number such as 3 or 0.5"),
+    "an infinite number of moves": ("--max-moves-per-pod-per-day=inf", "'inf': expected a number such as 3 or 0.5"),
+    "a grace period below the minimum": ("--max-graceful-termination=0", "'0': expected at least 1s"),
     "a label": (
         "--spot-node-label=a=b=c",
         "node label 'a=b=c': expected key, key=value, key!=value or !key in label syntax, or several",
@@ -286,7 +288,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "a boolean": ("--dry-run=maybe", "'maybe': expected true or false"),
     "the name of a Lease": ("--lease-name=Ours", "name 'Ours': expected lower-case letters, digits, '-' and '.'"),
     "the name of a Lease, with a namespace": ("--lease-name=a/b", "name 'a/b': expected lower-case letters"),
-    "too long a name": (f"--lease-name={'a' * 254}", "expected lower-case letters"),
+    "a name that is too long": (f"--lease-name={'a' * 254}", "expected lower-case letters"),
     "no name": ("--lease-name=", "name '': expected lower-case letters"),
     "a number": ("--min-on-demand-nodes=x", "'x' is not a valid integer"),
     "a negative number": ("--min-on-demand-nodes=-1", "-1 is not in the range x>=0"),
@@ -301,22 +303,22 @@ WRONG: dict[str, tuple[str, str]] = {
     "a provider": ("--cloud-provider=nowhere", "'nowhere' is not one of 'none'"),
     "a configuration file without a provider": ("--cloud-config=/x", "has nothing to configure"),
     "a missing value": ("--node-drain-delay", "requires an argument"),
-    "an argument too many": ("extra", "unexpected extra argument"),
+    "an unexpected argument": ("extra", "unexpected extra argument"),
     "a missing kubeconfig": ("--kubeconfig=/no/such/file", "kubeconfig /no/such/file: no such file"),
     "not in a cluster": ("", "not in a cluster"),
     "neither cluster nor kubeconfig": ("--running-in-cluster=false", "no such file"),
 }
 
 
-@pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG)
 def test_usage_errors_are_one_line_and_exit_code_2(
-    arguments: str, said: str, capfd: pytest.CaptureFixture[str]
+    arguments: str, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert status("run", *arguments.split()) == 2
     out, error = capfd.readouterr()
     assert out == ""
     assert error.startswith("rescheduler")
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
 
 
@@ -340,12 +342,12 @@ def test_every_option_has_help(capfd: pytest.CaptureFixture[str]) -> None:
     assert "--logtostderr" not in page
 
 
-def test_the_version(capfd: pytest.CaptureFixture[str]) -> None:
+def test_version_prints_the_version(capfd: pytest.CaptureFixture[str]) -> None:
     assert status("version") == 0
-    said = capfd.readouterr().out
-    assert said.startswith("rescheduler ")
+    version = capfd.readouterr().out
+    assert version.startswith("rescheduler ")
     assert status("--version") == 0
-    assert capfd.readouterr().out == said
+    assert capfd.readouterr().out == version
 
 
 #: The policy of k8s-spot-rescheduler.
@@ -441,7 +443,9 @@ def test_a_bug_is_reported_without_a_traceback(
     assert error.count("\n") == 1
 
 
-def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_ends_the_program_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 

@@ -102,7 +102,7 @@ def stored(content: bytes) -> Reply:
     return Reply({"kind": "ConfigMap", "metadata": {"resourceVersion": "1"}, "binaryData": binary})
 
 
-def test_table(edge: ScriptedApiServer, savings: Any) -> None:
+def test_the_table_has_the_receipts_and_the_assumptions(edge: ScriptedApiServer, savings: Any) -> None:
     edge.on("GET", PATH, stored(dump_ledger(LEDGER)))
     code, out, error = savings()
     head, _, assumed = out.partition("Assumptions\n")
@@ -158,7 +158,7 @@ def test_json_and_yaml(edge: ScriptedApiServer, savings: Any) -> None:
     assert yaml.safe_load(savings("-o=yaml", "--since=6h")[1]) == known
 
 
-def test_nothing_saved(edge: ScriptedApiServer, savings: Any) -> None:
+def test_an_empty_ledger_prints_that_nothing_was_saved(edge: ScriptedApiServer, savings: Any) -> None:
     edge.on("GET", PATH, stored(dump_ledger(SavingsLedger())))
     code, out, _ = savings("--since=2d")
     assert (code, out.splitlines()[0]) == (0, "Nothing was saved since 2025-12-31 (UTC).")
@@ -178,12 +178,14 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize(("reply", "code", "told"), FAILURES.values(), ids=FAILURES)
-def test_failures(reply: Reply, code: int, told: str, edge: ScriptedApiServer, savings: Any) -> None:
+@pytest.mark.parametrize(("reply", "code", "message"), FAILURES.values(), ids=FAILURES)
+def test_failures_are_one_line_with_their_exit_code(
+    reply: Reply, code: int, message: str, edge: ScriptedApiServer, savings: Any
+) -> None:
     edge.on("GET", PATH, reply)
     actual, out, error = savings()
     assert (actual, out, error.count("\n")) == (code, "", 1)
-    assert told in error
+    assert message in error
 
 
 WRONG = {
@@ -195,8 +197,8 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("option", "told"), WRONG.values(), ids=WRONG)
-def test_usage_errors(option: str, told: str, savings: Any) -> None:
+@pytest.mark.parametrize(("option", "message"), WRONG.values(), ids=WRONG)
+def test_usage_errors_are_one_line_and_exit_code_2(option: str, message: str, savings: Any) -> None:
     code, out, error = savings(option)
     assert (code, out, error.count("\n")) == (2, "", 1)
-    assert told in error
+    assert message in error

@@ -1,4 +1,4 @@
-"""Tests of ``plan`` and ``explain`` on files that lack some kinds, and with labels that no node or too many have."""
+"""Tests of ``plan`` and ``explain``: files that lack some kinds, and labels that match no node or the same node."""
 
 import json
 from pathlib import Path

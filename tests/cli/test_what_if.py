@@ -250,7 +250,7 @@ With 2 spot nodes lost after the plan's drains, pods without a place: 1
 """
 
 
-def test_the_table(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+def test_the_table_compares_both_plans(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
     changes = ("--what-if", "unpin default/replicaset/cache", "--what-if", "lose-spot 100%")
     code, out, err = run(capfdbinary, dump, *changes)
     assert (code in (0, None), out, err) == (True, TABLE, "")
@@ -314,7 +314,9 @@ def test_levers_in_json(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -
 
 
 @pytest.mark.parametrize("flags", [("--levers-timeout=0",), ("--independent",)])
-def test_no_levers(capfdbinary: pytest.CaptureFixture[bytes], dump: Path, flags: tuple[str, ...]) -> None:
+def test_no_levers_are_computed_with_these_flags(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path, flags: tuple[str, ...]
+) -> None:
     _, out, _ = run(capfdbinary, dump, "-o", "json", *flags)
     result = json.loads(out)["summary"]
     assert (result["levers"], result["levers_complete"]) == ([], True)

@@ -25,7 +25,7 @@ LOGGED = re.compile(r"\d{4}-\d\d-\d\dT[^ ]+Z [A-Z]+ ")
 
 TABLES = {"commands": COMMANDS, "clusters": CLUSTERS, "snapshots": SNAPSHOTS, "proxy": PROXIES}
 TABLES |= {"providers": PROVIDERS, "liqo": LIQO, "inputs": INPUTS}
-FACTS = {f"{table}: {fact}": one for table, facts in TABLES.items() for fact, one in facts.items()}
+FACTS = {f"{table}: {fact}": case for table, facts in TABLES.items() for fact, case in facts.items()}
 
 
 @pytest.fixture(scope="module")
@@ -73,22 +73,22 @@ def test_errors_are_one_line_with_the_cause_and_the_location(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    one = FACTS[fact]
+    case = FACTS[fact]
     _furnish(tmp_path, certificates)
-    for name, text in one.files.items():
+    for name, text in case.files.items():
         (tmp_path / name).write_text(text)
     for name in [name for name in os.environ if name.startswith(("RESCHEDULER_", "CHERRY_", "KUBE", "SPC_"))]:
         monkeypatch.delenv(name)
-    for name, value in {"HOME": str(tmp_path), **one.environ}.items():
+    for name, value in {"HOME": str(tmp_path), **case.environ}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
-        cli.main(one.arguments.replace("{used}", str(used)).split(" "))
+        cli.main(case.arguments.replace("{used}", str(used)).split(" "))
     out, everything = capfd.readouterr()
     # Earlier steps may have logged lines.
-    said = "".join(line for line in everything.splitlines(keepends=True) if not LOGGED.match(line))
-    assert (ended.value.code, out, said.count("\n")) == (one.status, "", 1), said
-    assert said.startswith("rescheduler")
-    missing = [name for name in one.names if name.replace("{used}", str(used)) not in said]
-    assert not missing, said
+    message = "".join(line for line in everything.splitlines(keepends=True) if not LOGGED.match(line))
+    assert (ended.value.code, out, message.count("\n")) == (case.status, "", 1), message
+    assert message.startswith("rescheduler")
+    missing = [name for name in case.names if name.replace("{used}", str(used)) not in message]
+    assert not missing, message
     assert not [sign for sign in (SECRET, "Traceback", "internal error") if sign in everything], everything

@@ -142,7 +142,7 @@ def environment() -> dict[str, str]:
 
 
 class Look:
-    """Setup of and queries on the cluster."""
+    """Queries on the cluster, and its setup."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane

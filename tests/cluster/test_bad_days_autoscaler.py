@@ -39,7 +39,7 @@ def evict_the_others(cluster: ControlPlane, observer: Observer) -> None:
 
 
 @pytest.mark.parametrize(("evicted", "at_once"), SCENES.values(), ids=SCENES)
-def test_a_drain_that_cluster_autoscaler_finishes_is_no_failure(
+def test_a_drain_that_cluster_autoscaler_finishes_does_not_fail(
     cluster: ControlPlane, observer: Observer, evicted: int, *, at_once: bool
 ) -> None:
     """The next drain starts after the pods of this drain run again and the drain delay has passed."""

@@ -1,4 +1,4 @@
-"""Replacement pods that land late or in a fixed order: the drain succeeds, and the next drain starts."""
+"""Replacement pods that become Ready late or in a fixed order: the drain succeeds, and the next drain starts."""
 
 from typing import Any
 

@@ -242,7 +242,9 @@ def test_unreadable_marks_are_removed_at_start(cluster: ControlPlane, look: Look
         pytest.param("64", False, id="a pod that fits no spot node does not delay drains"),
     ],
 )
-def test_pending_pods(cluster: ControlPlane, look: Look, cpu: str, *, held: bool) -> None:
+def test_pending_pods_hold_drains_only_if_a_spot_node_could_run_them(
+    cluster: ControlPlane, look: Look, cpu: str, *, held: bool
+) -> None:
     look.nodes(1, 1)
     cluster.apply([deployment("web", 2, cpu="1")])
     look.running(2)
@@ -278,7 +280,7 @@ def page(daemon: Daemon, name: str) -> httpx2.Response:
     return httpx2.get(f"{daemon.address}/{name}", timeout=60, trust_env=False)
 
 
-def test_status_pages(cluster: ControlPlane, look: Look) -> None:
+def test_the_status_pages_show_a_finished_drain(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 2)
     cluster.apply([deployment("web", 2)])
     look.running(2)

@@ -250,7 +250,9 @@ RENDERED: Final[dict[str, tuple[Callable[[Path], list[Json]], str, str]]] = {
 
 
 @pytest.mark.parametrize(("render", "name", "lease"), RENDERED.values(), ids=RENDERED)
-def test_names_agree(tmp_path: Path, render: Callable[[Path], list[Json]], name: str, lease: str) -> None:
+def test_the_names_in_the_rendered_policy_agree(
+    tmp_path: Path, render: Callable[[Path], list[Json]], name: str, lease: str
+) -> None:
     assert fence(render(tmp_path)) == {"policy": f"spot-rescheduler-fencing.{name}", "lease": lease}
 
 

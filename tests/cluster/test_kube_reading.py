@@ -123,7 +123,7 @@ def test_no_change_is_missed_when_the_server_restarts(cluster: ControlPlane, con
         assert "goes" not in state.snapshot().of("Namespace")
 
 
-def test_a_custom_resource_is_answered_in_json_although_protobuf_was_asked_for(cluster: ControlPlane) -> None:
+def test_a_custom_resource_is_returned_in_json_although_protobuf_was_requested(cluster: ControlPlane) -> None:
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     crd = {
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -44,13 +44,13 @@ def status(cluster: ControlPlane) -> dict[str, Any]:
 
 
 def lease(cluster: ControlPlane) -> Json:
-    found: Json = cluster.api.get(LEASE_PATH)
-    return found
+    lease_object: Json = cluster.api.get(LEASE_PATH)
+    return lease_object
 
 
 def annotations(cluster: ControlPlane) -> Json:
-    found: Json = lease(cluster)["metadata"].get("annotations", {})
-    return {key: text for key, text in found.items() if key in (PAUSED, PAUSE_REASON)}
+    annotations: Json = lease(cluster)["metadata"].get("annotations", {})
+    return {key: text for key, text in annotations.items() if key in (PAUSED, PAUSE_REASON)}
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def test_a_pause_in_the_middle_of_a_drain_rolls_it_back_and_survives_a_restart(
 ) -> None:
     with Daemon(cluster, *FLAGS) as daemon:
         observer.eventually(observer.evictions, "an eviction")
-        told = run(cluster, "pause", "--reason=a release")
-        assert told == f"Lease {NAMESPACE}/{LEASE}: drains are paused: a release\n"
+        output = run(cluster, "pause", "--reason=a release")
+        assert output == f"Lease {NAMESPACE}/{LEASE}: drains are paused: a release\n"
         observer.wait_unmarked(SOON.total_seconds())
         evicted = len(observer.evictions())
         assert "default/next" not in observer.evicted()
@@ -132,8 +132,8 @@ def test_the_commands_work_in_the_pod_of_a_replica_and_with_the_fencing_policy(
     """The shipped permissions of the daemon are enough for them, also while another replica leads."""
     with installed(Installation(cluster), composed(tmp_path, ours=FENCED)) as installation:
         for own in ({}, {"kubeconfig": installation.kubeconfig("a")}):
-            told = f"Lease {SHIPPED}/{LEASE}: drains are paused"
-            assert run(cluster, "pause", namespace=SHIPPED, **own) == f"{told}\n"
+            message = f"Lease {SHIPPED}/{LEASE}: drains are paused"
+            assert run(cluster, "pause", namespace=SHIPPED, **own) == f"{message}\n"
             assert "Paused        until rescheduler resume\n" in run(cluster, "status", namespace=SHIPPED, **own)
-            assert run(cluster, "resume", namespace=SHIPPED, **own) == f"{told.replace('are', 'are no longer')}\n"
-            assert run(cluster, "resume", namespace=SHIPPED, **own) == f"{told.replace('are', 'are not')}\n"
+            assert run(cluster, "resume", namespace=SHIPPED, **own) == f"{message.replace('are', 'are no longer')}\n"
+            assert run(cluster, "resume", namespace=SHIPPED, **own) == f"{message.replace('are', 'are not')}\n"

@@ -1,4 +1,4 @@
-"""What a daemon leaves behind, judged by the API server, is listed in docs/operating.md."""
+"""Everything that a daemon leaves on the API server is listed in docs/operating.md."""
 
 from pathlib import Path
 

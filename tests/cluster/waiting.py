@@ -8,10 +8,10 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 DEADLINE_SECONDS = 120
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 
-def eventually(condition: Callable[[], Found]) -> Found:
+def eventually(condition: Callable[[], Value]) -> Value:
     """Return the first true result of *condition*. Raises tenacity.RetryError after the deadline."""
     retry = retry_if_result(lambda result: not result)
     return Retrying(retry=retry, stop=stop_after_delay(DEADLINE_SECONDS), wait=wait_fixed(0.02))(condition)

@@ -72,7 +72,7 @@ VERDICTS: dict[str, tuple[tuple[Rejection, ...], tuple[Rejection, ...], bool, bo
 
 
 @pytest.mark.parametrize(("scheduler", "mine", "claims", "equal"), VERDICTS.values(), ids=VERDICTS)
-def test_accepted_differences(
+def test_only_the_accepted_differences_are_ignored(
     scheduler: tuple[Rejection, ...], mine: tuple[Rejection, ...], claims: bool, equal: bool
 ) -> None:
     actual = list(differences({"p": {"n": scheduler}}, {"p": {"n": mine}}, frozenset({"p"} if claims else ())))

@@ -36,7 +36,7 @@ def test_odd_snapshots_get_the_verdicts_of_the_scheduler(oracle: Oracle, tmp_pat
         assert not list(differences(of_oracle(oracle.explain(given)), mine, claiming(given))), f"seed {seed}"
 
 
-def test_combined_oddities(oracle: Oracle, tmp_path: Path) -> None:
+def test_combined_oddities_get_the_verdicts_of_the_scheduler(oracle: Oracle, tmp_path: Path) -> None:
     for seed in range(60):
         given = damage.damage(cluster(seed), Random(seed))
         mine = _judge(tmp_path / "list.json", _encoded(given))

@@ -159,14 +159,14 @@ def play(begun: Result | Drain, story: Story) -> Drain:
 
 
 def begun(drain_plan: Plan, *workloads: Workload, limits: Limits = LIMITS, group: str | None = None) -> Drain:
-    """Return a drain of *drain_plan* in second 4: nothing is evicted, and a read of the controllers is in flight."""
+    """Return a drain of *drain_plan* at second 4: nothing is evicted, and a read of the controllers is in flight."""
     drain = play(machine.start(drain_plan, limits), opening(drain_plan, *workloads, group=group))
     assert drain.phase is Phase.EVICTING
     return replace(drain, read_at=None)
 
 
 def resumed(drain_plan: Plan, *workloads: Workload, owed: tuple[Workload, ...]) -> Drain:
-    """Return a resumed drain in second 4.
+    """Return a drain that was resumed, at second 4.
 
     Its mark contains the debts *owed*; *workloads* still have pods on the node.
     """
@@ -238,7 +238,7 @@ ASKED: Story = [
 ORDERED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 REMOVING = Mark(Step.REMOVING, group="pool", since=ORDERED_AT)
 
-#: A removal is resumed without new pods; termination is requested in second 20.
+#: A removal is resumed without new pods; termination is requested at second 20.
 LOOKED_TWICE: Story = [
     (1, Marked(), (LookAgain(),)),
     (2, Looked(EMPTY), ()),
@@ -251,5 +251,5 @@ LOOKED_TWICE: Story = [
 
 
 def asked_again(*, removal: float = 100) -> Drain:
-    """Return a resumed removal in second 20: termination was requested again."""
+    """Return a resumed removal at second 20: termination was requested again."""
     return play(machine.resume_removal("od", replace(LIMITS, removal=removal), "pool", ORDERED_AT), LOOKED_TWICE)

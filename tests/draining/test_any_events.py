@@ -311,7 +311,7 @@ LAWS = (
 @pytest.mark.parametrize("beginning", BEGINNINGS)
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 10**9))
-def test_properties_hold(beginning: str, seed: int) -> None:
+def test_all_properties_hold_for_any_events(beginning: str, seed: int) -> None:
     trace = Events(Random(seed)).trace(beginning)
     for law in LAWS:
         law(trace)

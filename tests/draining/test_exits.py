@@ -122,7 +122,7 @@ STOPS: dict[str, tuple[Story, bool, tuple[PodRef, ...]]] = {
     "while the node is marked": (OPENING[:1], True, ()),
     "while the cluster is read": (OPENING[:2], True, ()),
     "while the controllers are read": (OPENING[:3], True, (A, B)),
-    "while the debts are noted": (OPENING[:4], True, (A, B)),
+    "while the debts are written": (OPENING[:4], True, (A, B)),
     "while evictions are tried": (OPENING[:5], True, (A, B)),
     "before the first eviction": (OPENING, True, (A, B)),
     "while an eviction is in flight": (ASKED, True, (A, B)),

@@ -37,7 +37,7 @@ LONG = replace(LIMITS, removal=1000, eviction=1000)
 
 
 def evicted(each: Workload = ONE, limits: Limits = LONG) -> Drain:
-    """Return a story in which the only pod of *each* on the node is evicted in second 5.
+    """Return a story in which the only pod of *each* on the node is evicted at second 5.
 
     Controllers are not read again. The next read was requested after the eviction.
     """
@@ -361,8 +361,8 @@ class TestEvictionAfterRollOutBegan:
         assert play(replace(begun(plan(many), many), read_at=4), story).phase is Phase.LOOKING
 
 
-def test_a_pod_that_a_scale_up_added_before_the_eviction_is_no_replacement() -> None:
-    """It wanted two pods when it was read. It has three when one is evicted, whose replacement is rejected."""
+def test_a_pod_that_a_scale_up_added_before_the_eviction_is_not_a_replacement() -> None:
+    """The Deployment wanted two pods when it was read, but has three when one is evicted; no replacement is created."""
     two = workload("web", "a", total=2)
     story: Story = [
         (5, seen("a", {two: running(3)}), (planning(),)),

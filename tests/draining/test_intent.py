@@ -1,3 +1,5 @@
+"""Tests of the annotation and the taint on a node that is being drained."""
+
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -28,7 +30,7 @@ def node(annotation: str | None = None, *taints: Taint) -> Node:
         Intent("me", Step.REMOVING, SINCE, group="pool", debts=(DEBT, Debt(DEBT.controller, 0, 1))),
     ],
 )
-def test_round_trip(written: Intent) -> None:
+def test_a_written_mark_is_read_unchanged(written: Intent) -> None:
     assert intent.read(node(written.dump())) == written
 
 
@@ -94,5 +96,5 @@ def test_the_taint_value_is_the_holder_in_label_syntax(holder: str, value: str) 
         (node("broken"), True),
     ],
 )
-def test_is_marked(marked: Node, expected: bool) -> None:
+def test_a_taint_or_an_annotation_marks_a_node(marked: Node, expected: bool) -> None:
     assert intent.is_marked(marked) is expected

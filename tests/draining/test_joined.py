@@ -67,7 +67,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         (),
         AUTOSCALER,
     ),
-    "the node is looked at for the last time": (
+    "the node is planned for the last time": (
         PLAN,
         [*OPENING, *MOVED, (10, Looked(JOINED), (Release(),)), (11, Released(), ())],
         (),
@@ -84,13 +84,13 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         (WEB.debt,),
         AUTOSCALER,
     ),
-    "the node is gone at once": (
+    "the node is gone immediately": (
         PLAN,
         [*EVICTED, (9, MarkFailed("no node od", node_gone=True), ())],
         (WEB.debt,),
         "no node od",
     ),
-    "the node is gone when it is looked at for the last time": (
+    "the node is gone when it is planned for the last time": (
         PLAN,
         [*OPENING, *MOVED, (10, LookFailed("no node od", node_gone=True), ())],
         (),

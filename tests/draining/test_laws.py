@@ -71,7 +71,7 @@ class Run:
         self.cluster = self.processes.cluster
 
     def steps(self) -> Iterator[tuple[Moment, list[PodRef]]]:
-        """Return the pods whose evictions were first requested at the same moment, for each moment."""
+        """Yield each moment with new evictions, and the pods whose eviction is requested for the first time."""
         asked: set[tuple[int, str]] = set()
         for moment in self.moments:
             pods = [action.pod for action in moment.actions if isinstance(action, Evict)]
@@ -279,7 +279,7 @@ LAWS = (
 
 @settings(max_examples=150, deadline=None)
 @given(scenarios, seeds)
-def test_properties_hold(scenario: Scenario, seed: int) -> None:
+def test_all_properties_hold_in_any_scenario(scenario: Scenario, seed: int) -> None:
     run = Run(scenario, seed)
     for law in LAWS:
         law(run)
@@ -323,7 +323,7 @@ ENDS: dict[str, tuple[Scenario, Why | None, int]] = {
 
 
 @pytest.mark.parametrize(("scenario", "why", "evicted"), ENDS.values(), ids=ENDS)
-def test_ends(scenario: Scenario, why: Why | None, evicted: int) -> None:
+def test_each_scenario_ends_as_expected(scenario: Scenario, why: Why | None, evicted: int) -> None:
     run = Run(scenario, seed=1)
     for law in LAWS:
         law(run)

@@ -162,7 +162,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             (3, Released(), ()),
         ],
     ),
-    "the machine of a node without pods is ordered after a look that late pods have had time for": (
+    "the machine of a node without pods is terminated after late pods could be observed": (
         EMPTY,
         [
             (0, ProviderAnswered("pool"), (Mark(Step.DRAINING),)),
@@ -177,7 +177,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             (10, NodeDeleted(), ()),
         ],
     ),
-    "the machine is ordered once everything runs, and its node is deleted": (
+    "termination is requested once all pods run, and the Node is deleted": (
         PLAN,
         [*TAKEN, *MOVED, *ORDERED, (12, Removed(), (DeleteNode(),)), (13, NodeDeleted(), ())],
     ),
@@ -197,7 +197,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             (27, NodeDeleted(), ()),
         ],
     ),
-    "a release that fails is tried again": (
+    "a failed release is retried": (
         PLAN,
         [
             *OPENING,
@@ -233,17 +233,17 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
 
 
 @pytest.mark.parametrize(("drain_plan", "story"), SUCCESSES.values(), ids=SUCCESSES)
-def test_success(drain_plan: Plan, story: Story) -> None:
+def test_complete_drains_succeed(drain_plan: Plan, story: Story) -> None:
     drain = play(machine.start(drain_plan, LIMITS), story)
     assert (drain.phase, drain.failure, drain.succeeded, drain.debts) == (Phase.DONE, None, True, {})
 
 
 FAILURES: dict[str, tuple[Story, Failure]] = {
-    "the last look fails": (
+    "the last plan fails": (
         [*OPENING, *MOVED, (10, LookFailed("timeout"), (Release(),)), *OFF],
         Failure(Why.API_ERROR, "timeout"),
     ),
-    "a budget refuses to the end": (
+    "a budget rejects the eviction until the timeout": (
         [
             *ASKED,
             (6, EvictionRefused("a", "would violate web", 100), ()),
@@ -258,7 +258,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         ],
         Failure(Why.EVICTION_TIMEOUT, "pod ns/a could not be evicted within 120 s: would violate web", (A,)),
     ),
-    "an eviction is not answered": (
+    "an eviction gets no response": (
         [
             *ASKED,
             (124.9, seen("a b", RUNS), (READ, RENEWED)),
@@ -273,7 +273,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [*ASKED, (6, EvictionFailed("a", "forbidden", retryable=False), (Release(),)), *OFF],
         Failure(Why.EVICTION_FAILED, "forbidden", (A,)),
     ),
-    "a pod does not end within its grace period": (
+    "a pod does not terminate within its grace period": (
         [
             *ASKED,
             (5, EvictionAccepted("a"), ()),
@@ -283,7 +283,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         ],
         Failure(Why.TERMINATION_TIMEOUT, "pod ns/a did not terminate within the grace period and 30 s", (A,)),
     ),
-    "pods are scheduled to the node again and again": (
+    "pods are scheduled to the node repeatedly": (
         [
             *OPENING,
             *MOVED,
@@ -300,7 +300,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
     ),
     "the taint is removed": (
         [*ASKED, (6, seen("a b", RUNS, tainted=False), (Release(),)), *OFF, (8, EvictionSkipped("a"), ())],
-        Failure(Why.MARK_LOST, "our taint or annotation was removed or replaced by somebody else"),
+        Failure(Why.MARK_LOST, "another client removed or replaced our taint or annotation"),
     ),
     "the annotation is replaced": (
         [
@@ -309,13 +309,13 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
             (6, EvictionRefused("a", "budget"), ()),
             *OFF,
         ],
-        Failure(Why.MARK_LOST, "our taint or annotation was removed or replaced by somebody else"),
+        Failure(Why.MARK_LOST, "another client removed or replaced our taint or annotation"),
     ),
     "the node is gone when the mark is renewed": (
         [*ASKED, (6, MarkFailed("no node od", node_gone=True), ())],
         Failure(Why.NODE_GONE, "no node od"),
     ),
-    "the provider refuses after all": (
+    "the provider refuses the removal later": (
         [*TAKEN, *MOVED, *ORDERED, (12, RemovalFailed("protected", refused=True), (Release(),)), *OFF],
         Failure(Why.REFUSED, "protected"),
     ),
@@ -327,7 +327,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [*TAKEN, *MOVED, ORDERED[0], (11, MarkFailed("409"), (Release(),)), *OFF],
         Failure(Why.API_ERROR, "409"),
     ),
-    "the mark is not ours any more when the intent to remove is written": (
+    "the mark is no longer ours when the intent to remove is written": (
         [*TAKEN, *MOVED, ORDERED[0], (11, MarkFailed("not ours", lost=True), (Release(),)), *OFF],
         Failure(Why.MARK_LOST, "not ours"),
     ),

@@ -115,7 +115,7 @@ class TestTerminationInProgress:
         assert play(machine.start(PLAN, LIMITS), story).handed_over
 
     def test_a_mark_that_is_no_longer_ours_is_not_changed(self) -> None:
-        """The request was not sent, or another process waits for the machine's end."""
+        """The request was not sent, or another process waits for the termination."""
         story: Story = [*self.BEGUN, (12, MarkFailed("the annotation is not ours", lost=True), ())]
         drain = play(machine.start(PLAN, LIMITS), story)
         assert (drain.done, drain.released) == (True, False)
@@ -136,7 +136,7 @@ class TestTerminationInProgress:
         ids=["its order is at work", "its end is confirmed"],
     )
     def test_a_node_deleted_by_others_when_its_machine_terminates(self, answer: Event, *, confirmed: bool) -> None:
-        """A cloud controller deletes Nodes of deleted machines. The machine's end counts as not confirmed."""
+        """A cloud controller deletes Nodes of deleted machines. The termination counts as not confirmed."""
         drain = play(machine.start(PLAN, LIMITS), self.BEGUN)
         drain, _ = machine.step(drain, answer, 12)
         drain, actions = machine.step(drain, MarkFailed("no node od", node_gone=True), 13)

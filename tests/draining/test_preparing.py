@@ -56,15 +56,15 @@ from tests.draining.stories import (
 
 UNREAD = ControllersUnread("timeout", retryable=True)
 NOTED = Mark(Step.DRAINING, ("a", "b"), debts=(WEB.debt,))
-LOST = "our taint or annotation was removed or replaced by somebody else"
+LOST = "another client removed or replaced our taint or annotation"
 
-#: What comes before a request of a drain, the request, and its failure.
+#: The story before a request of a drain, the request, and its failure.
 REQUESTS: dict[str, tuple[Story, Action, Event]] = {
-    "the mark is put on": (OPENING[:1], Mark(Step.DRAINING, ("a", "b")), MarkFailed("503", retryable=True)),
-    "the node is looked at": (OPENING[:2], LookAgain(frozenset({"s1"})), LookFailed("503", retryable=True)),
+    "the mark is written": (OPENING[:1], Mark(Step.DRAINING, ("a", "b")), MarkFailed("503", retryable=True)),
+    "the node is planned again": (OPENING[:2], LookAgain(frozenset({"s1"})), LookFailed("503", retryable=True)),
     "the controllers are read": (OPENING[:3], reading(of=(WEB,)), ControllersUnread("503", retryable=True)),
-    "the debts are noted": (OPENING[:4], NOTED, MarkFailed("503", retryable=True)),
-    "the order is noted": (
+    "the debts are written": (OPENING[:4], NOTED, MarkFailed("503", retryable=True)),
+    "the intent to remove is written": (
         [*TAKEN, *MOVED, ORDERED[0]],
         Mark(Step.REMOVING, group="pool"),
         MarkFailed("503", retryable=True),
@@ -73,7 +73,7 @@ REQUESTS: dict[str, tuple[Story, Action, Event]] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_request_that_failed_is_made_again(name: str) -> None:
+def test_a_failed_request_is_sent_again(name: str) -> None:
     story, request, failed = REQUESTS[name]
     drain = play(machine.start(PLAN, LIMITS), story)
     for now in range(100, 110, 2):
@@ -90,7 +90,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [(0, ProviderAnswered(None, "no answer"), ())],
         Failure(Why.PROVIDER, "no answer"),
     ),
-    "the node is gone when the taint is put on": (
+    "the node is gone when the taint is added": (
         [OPENING[0], (1, MarkFailed("not found", node_gone=True), ())],
         Failure(Why.NODE_GONE, "not found"),
     ),
@@ -102,18 +102,18 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [OPENING[0], (1, MarkFailed("the annotation is not ours", lost=True), (Release(),)), *OFF],
         Failure(Why.MARK_LOST, "the annotation is not ours"),
     ),
-    "the plan no longer holds with the taint on": (
+    "the plan is no longer valid after the taint is added": (
         [*OPENING[:2], (2, Looked(NO_ROOM), (Release(),)), *OFF],
         Failure(
             Why.PLAN_CHANGED,
             "the plan no longer holds: no-room-on-spot: pod ns/a: Insufficient cpu (and 1 more)",
         ),
     ),
-    "the second look fails": (
+    "the second plan fails": (
         [*OPENING[:2], (2, LookFailed("timeout"), (Release(),)), *OFF],
         Failure(Why.API_ERROR, "timeout"),
     ),
-    "the node is gone at the second look": (
+    "the node is gone when it is planned again": (
         [*OPENING[:2], (2, LookFailed("no node od", node_gone=True), ())],
         Failure(Why.NODE_GONE, "no node od"),
     ),
@@ -136,11 +136,11 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [*OPENING[:3], (3, seen("a b", tainted=False), (Release(),)), *OFF],
         Failure(Why.MARK_LOST, LOST),
     ),
-    "the debts cannot be noted": (
+    "the debts cannot be written": (
         [*OPENING[:4], (4, MarkFailed("500"), (Release(),)), *OFF],
         Failure(Why.API_ERROR, "500"),
     ),
-    "the mark is replaced before the debts are noted": (
+    "the mark is replaced before the debts are written": (
         [*OPENING[:4], (4, MarkFailed("not ours", lost=True), (Release(),)), *OFF],
         Failure(Why.MARK_LOST, "not ours"),
     ),
@@ -198,7 +198,7 @@ class TestReadingControllers:
             (33, answer, (Release(),)),
         ]
         drain = play(machine.start(PLAN, LIMITS), story)
-        assert drain.failure == Failure(Why.API_ERROR, f"the answer lacks {missing}")
+        assert drain.failure == Failure(Why.API_ERROR, f"the response lacks {missing}")
 
     def test_all_pods_of_an_unreadable_owner_count_as_wanted(self) -> None:
         """For an unknown kind, its pods on all nodes are the desired number."""

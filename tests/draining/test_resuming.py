@@ -178,7 +178,7 @@ class TestResumedRemovals:
         ),
         "the taint is removed": (
             [*LOOKED_TWICE[:3], (4, seen(tainted=False), ())],
-            Failure(Why.MARK_LOST, "our taint or annotation was removed or replaced by somebody else"),
+            Failure(Why.MARK_LOST, "another client removed or replaced our taint or annotation"),
         ),
         "controllers of new pods cannot be read": (
             [

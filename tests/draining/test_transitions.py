@@ -111,7 +111,7 @@ def test_the_end_has_no_next_phase() -> None:
     assert TABLE[Phase.DONE] == dict.fromkeys(EVENTS, Rule())
 
 
-def test_starts() -> None:
+def test_every_start_is_tested() -> None:
     assert all(callable(getattr(machine, name)) for name in STARTS)
     assert {drain.phase for drain, _ in BEGINNINGS.values()} - set(STARTS.values()) == {Phase.DELETING}
 

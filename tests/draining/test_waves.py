@@ -98,7 +98,7 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
 
 
 @pytest.mark.parametrize(("workloads", "bare", "expected"), TABLE.values(), ids=TABLE)
-def test_waves(workloads: tuple[Workload, ...], bare: str, expected: list[str]) -> None:
+def test_the_order_of_steps(workloads: tuple[Workload, ...], bare: str, expected: list[str]) -> None:
     assert steps(plan(*workloads, bare=bare), *workloads) == expected
 
 
@@ -324,7 +324,7 @@ def test_pods_that_have_left_are_not_evicted() -> None:
     assert play(begun(PLAN, WEB), story).evicted == (B,)
 
 
-def test_a_pod_that_was_deleted_by_others_is_no_first_eviction() -> None:
+def test_a_pod_that_was_deleted_by_others_does_not_count_as_a_first_eviction() -> None:
     """Its wave is repeated with another pod: only an eviction shows whether replacement pods are created."""
     web, api, job = workload("web", "a"), workload("api", "b"), workload("job", "c")
     every = {each: running(1) for each in (web, api, job)}

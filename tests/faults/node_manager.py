@@ -1,4 +1,4 @@
-"""The Liqo node manager as a process behind the fault proxy: a virtual node must come and go despite every fault."""
+"""The Liqo node manager as a process behind the fault proxy: a virtual node is created and removed under faults."""
 
 import contextlib
 import sys

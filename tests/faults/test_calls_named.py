@@ -73,5 +73,5 @@ def test_names_of_objects(target: str, name: str) -> None:
         ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", False),
     ],
 )
-def test_writing_calls(method: str, target: str, writes: bool) -> None:
+def test_only_calls_that_change_state_are_writes(method: str, target: str, writes: bool) -> None:
     assert kubernetes_call(method, target).writes is writes

@@ -24,7 +24,7 @@ def offset(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("hours", [1, -1])
-def test_jumps(offset: Path, hours: int) -> None:
+def test_a_jump_changes_only_the_wall_clock(offset: Path, hours: int) -> None:
     clock = SystemClock()
     before, since = clock.now(), clock.monotonic()
     jump(offset, hours * 3600)

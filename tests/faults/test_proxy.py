@@ -147,7 +147,7 @@ def test_refusals_do_not_reach_the_server(
         (Stall(0.2, arrived=True), httpx2.RemoteProtocolError, True),
     ],
 )
-def test_lost_answers(
+def test_a_lost_answer_is_an_error_of_the_client(
     proxy: FaultProxy,
     backend: Backend,
     client: httpx2.Client,
@@ -208,7 +208,7 @@ def test_an_expired_token_stays_expired_and_a_new_token_passes(proxy: FaultProxy
 
 @pytest.mark.parametrize(("moment", "arrived"), [("before", 0), ("after", 1)])
 @pytest.mark.parametrize("passes", [True, False])
-def test_hooks(
+def test_a_hook_runs_before_or_after_the_request(
     proxy: FaultProxy, backend: Backend, client: httpx2.Client, moment: Any, arrived: int, passes: bool
 ) -> None:
     called: list[tuple[str, int]] = []

@@ -90,7 +90,9 @@ FAULTS: dict[str, tuple[InjectedFault | None, list[str]]] = {
 
 @pytest.mark.parametrize("accept", [JSON, PROTOBUF])
 @pytest.mark.parametrize("name", FAULTS)
-def test_events(cluster: ControlPlane, proxy: FaultProxy, client: httpx2.Client, accept: str, name: str) -> None:
+def test_each_fault_changes_the_events_as_documented(
+    cluster: ControlPlane, proxy: FaultProxy, client: httpx2.Client, accept: str, name: str
+) -> None:
     fault, expected = FAULTS[name]
     if fault:
         proxy.rules.add(FaultRule(WATCH, fault))

@@ -62,7 +62,7 @@ def test_without_faults_bytes_pass(proxy: TcpFaultProxy) -> None:
     assert proxy.connections == 1
 
 
-def test_reset(proxy: TcpFaultProxy) -> None:
+def test_a_reset_ends_only_its_connection(proxy: TcpFaultProxy) -> None:
     proxy.inject(TcpFault("reset"))
     with connected(proxy) as connection, pytest.raises((ConnectionResetError, BrokenPipeError)):
         asked(connection)
@@ -78,7 +78,7 @@ def test_reset_after_the_first_answer(proxy: TcpFaultProxy) -> None:
             asked(connection)
 
 
-def test_stall(proxy: TcpFaultProxy) -> None:
+def test_a_stall_stops_the_data_and_keeps_the_connection_open(proxy: TcpFaultProxy) -> None:
     proxy.inject(TcpFault("stall", after=len(ANSWER)))
     with connected(proxy, seconds=0.3) as connection:
         assert asked(connection) == ANSWER
@@ -86,7 +86,7 @@ def test_stall(proxy: TcpFaultProxy) -> None:
             asked(connection)
 
 
-def test_half(proxy: TcpFaultProxy) -> None:
+def test_half_of_the_data_arrives(proxy: TcpFaultProxy) -> None:
     proxy.inject(TcpFault("half"))
     with connected(proxy) as connection:
         assert asked(connection) == ANSWER[:5]
@@ -103,7 +103,7 @@ def test_slow_bytes_all_arrive(proxy: TcpFaultProxy) -> None:
     assert len(parts) > 1
 
 
-def test_cut(proxy: TcpFaultProxy) -> None:
+def test_a_cut_ends_open_connections(proxy: TcpFaultProxy) -> None:
     with connected(proxy) as connection:
         assert asked(connection) == ANSWER
         proxy.cut()

@@ -1,4 +1,4 @@
-"""Calls of the external gRPC service: arbitrary messages, and bytes that are not HTTP/2 or no message."""
+"""Calls of the external gRPC service: arbitrary messages, invalid messages, and bytes that are not HTTP/2."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence

@@ -184,7 +184,7 @@ def valid(
 def exchanges(
     paths: Sequence[str], documents: st.SearchStrategy[Any], headers: Sequence[bytes]
 ) -> st.SearchStrategy[Exchange]:
-    """Return exchanges of one or several requests on a connection, split, paced and ended in any way."""
+    """Return exchanges of one or several requests on a connection, in pieces with pauses, with each kind of `End`."""
     single = requests(paths, documents, headers)
     stream = st.lists(single | single.flatmap(_damaged) | st.binary(max_size=100), min_size=1, max_size=4).map(b"".join)
     odd = st.builds(

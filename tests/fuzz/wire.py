@@ -47,11 +47,11 @@ def exchange(port: int, sent: Exchange, tls: ssl.SSLContext | None = None) -> by
     except (ssl.SSLError, ConnectionError):
         return b""
     with connection:
-        got = bytearray()
+        received = bytearray()
         with contextlib.suppress(OSError):
-            _send(connection, sent, got)
-            _finish(connection, sent, got)
-        return bytes(got)
+            _send(connection, sent, received)
+            _finish(connection, sent, received)
+        return bytes(received)
 
 
 def connect(port: int, tls: ssl.SSLContext | None = None) -> socket.socket:
@@ -65,31 +65,31 @@ def connect(port: int, tls: ssl.SSLContext | None = None) -> socket.socket:
         raise
 
 
-def _send(connection: socket.socket, sent: Exchange, got: bytearray) -> None:
+def _send(connection: socket.socket, sent: Exchange, received: bytearray) -> None:
     for piece in sent.pieces:
         connection.sendall(piece)
         if sent.pause:
             time.sleep(sent.pause)  # noqa: TID251 - a slow client is simulated
-            _drain(connection, got, 0.0)
+            _drain(connection, received, 0.0)
 
 
-def _finish(connection: socket.socket, sent: Exchange, got: bytearray) -> None:
+def _finish(connection: socket.socket, sent: Exchange, received: bytearray) -> None:
     match sent.end:
         case End.RESET:
             linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # on, zero seconds: close() sends RST
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         case End.HALF:
             connection.shutdown(socket.SHUT_WR)
-            _drain(connection, got, _SHORT)
+            _drain(connection, received, _SHORT)
         case End.READ:
-            _drain(connection, got, _PATIENCE if sent.whole else _SHORT)
+            _drain(connection, received, _PATIENCE if sent.whole else _SHORT)
 
 
-def _drain(connection: socket.socket, got: bytearray, patience: float) -> None:
+def _drain(connection: socket.socket, received: bytearray, patience: float) -> None:
     """Read until the connection is idle; *patience* is the wait for the first byte."""
     connection.settimeout(patience or 0.001)
     with contextlib.suppress(TimeoutError, ssl.SSLWantReadError):
         while data := connection.recv(_STEP):
-            got += data
+            received += data
             connection.settimeout(_SHORT if patience else 0.001)
     connection.settimeout(_PATIENCE)

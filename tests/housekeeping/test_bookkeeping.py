@@ -1,4 +1,4 @@
-"""The ledger of savings that the daemon keeps: what it records of drains, and how it is stored."""
+"""The daemon's ledger of savings: its entries about drains, and how it is stored."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -199,7 +199,7 @@ class SlowlyPriced(Priced):
         raise Retryable("no response")
 
 
-def test_a_provider_that_does_not_respond_is_asked_once_a_drain() -> None:
+def test_a_provider_that_does_not_respond_is_asked_once_per_drain() -> None:
     with world(*CLUSTER) as here:
         provider = SlowlyPriced(here)
         assert here.loop(prices=PriceList(), provider=provider).round() is RoundOutcome.DRAINED
@@ -234,7 +234,7 @@ class TestStored:
             assert receipts(here) == before
             assert round(counted(here)[0] * 3600) == 120
 
-    def test_it_is_written_once_a_round_and_only_after_changes(self) -> None:
+    def test_the_ledger_is_written_once_per_round_and_only_after_changes(self) -> None:
         with world(*CLUSTER) as here:
             loop = here.loop(prices=PRICES)
             writes = []

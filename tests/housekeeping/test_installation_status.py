@@ -95,7 +95,7 @@ def test_everything_as_json() -> None:
 
 
 @pytest.mark.parametrize(("state", "text"), [(BUSY, TEXT), (status(), EMPTY_TEXT)], ids=["busy", "not installed"])
-def test_as_text(state: InstallationStatus, text: str) -> None:
+def test_the_status_as_text(state: InstallationStatus, text: str) -> None:
     assert "\n".join(lines(state.as_json())) == text
 
 

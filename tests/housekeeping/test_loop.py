@@ -252,7 +252,7 @@ def unschedulable(name: str, since: float = 0, cpu: str = "1") -> dict[str, obje
     return pod(name, cpu=cpu, status={"conditions": [condition]})
 
 
-def test_pending_pods_that_fit_on_spot_hold_drains_for_ten_minutes() -> None:
+def test_pending_pods_that_fit_on_spot_delay_drains_for_ten_minutes() -> None:
     with world(*TWO_NODES, unschedulable("waits-1")) as here:
         here.stop_at(11 * MINUTE)
         here.loop().run()
@@ -270,7 +270,7 @@ def test_pending_pods_that_fit_on_spot_hold_drains_for_ten_minutes() -> None:
         pytest.param(pod("gated-1", schedulingGates=[{"name": "x"}]), Timing(), id="a pod with a scheduling gate"),
     ],
 )
-def test_pending_pods_that_do_not_hold_drains(pending: dict[str, object], timing: Timing) -> None:
+def test_pending_pods_that_do_not_delay_drains(pending: dict[str, object], timing: Timing) -> None:
     with world(*TWO_NODES, pending) as here:
         assert here.loop(timing).round() is RoundOutcome.DRAINED
 
@@ -404,7 +404,7 @@ def test_an_internal_error_ends_the_round_and_not_the_daemon(monkeypatch: pytest
 
 
 class TestOnce:
-    def test_one_drain(self) -> None:
+    def test_one_node_is_drained(self) -> None:
         with world(*TWO_NODES) as here:
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.DRAINED
             assert len(drains(here)) == 1

@@ -418,7 +418,7 @@ class ScriptedProvider(NoProvider):
 
     answers: list[DeleteOutcome | ReschedulerError]
     refusal: Refused | None = None
-    gone: Collection[str] = ()  #: nodes whose machines end at once, regardless of the answers
+    gone: Collection[str] = ()  #: nodes whose machines terminate immediately, regardless of the answers
     refused: Mapping[str, Refused] = field(default_factory=dict)  #: by node
     trouble: ReschedulerError | None = None  #: error of every query
     on_notices: Callable[[], object] = lambda: None  #: called by `notices`

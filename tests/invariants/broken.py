@@ -161,7 +161,7 @@ def without_last_look() -> None:
         )
 
     _patch(evicting, "_landed", ordered)
-    # The table of transitions would raise: no machine is ordered away in this phase.
+    # Otherwise the table of transitions would raise: no machine is terminated in this phase.
     rules = transitions.TABLE[Phase.EVICTING]
     permitted = replace(rules[Seen], next=rules[Seen].next | {Phase.ORDERING})
     _patch(transitions, "TABLE", {**transitions.TABLE, Phase.EVICTING: {**rules, Seen: permitted}})

@@ -225,7 +225,7 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
 
 
 @pytest.mark.parametrize("happens", CASES, ids=lambda case: case.__name__)
-def test_violations(happens: Callable[[HistoryScript], None]) -> None:
+def test_exactly_the_violated_invariants_are_reported(happens: Callable[[HistoryScript], None]) -> None:
     script = HistoryScript()
     happens(script)
     assert script.violated() == CASES[happens]

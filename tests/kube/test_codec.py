@@ -94,7 +94,7 @@ def test_labels_that_the_api_server_adds_are_not_in_the_class_in_protobuf_too() 
     labels = sample["metadata"]["labels"]
     added = {"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "a"}
     values = [{**sample, "metadata": {**sample["metadata"], "labels": {**labels, **more}}} for more in ({}, added)]
-    plain_pod, bound = ProtoCodec("Pod", Interner()).page(proto_samples.page("Pod", values)).objects
+    plain_pod, bound = decode_page(ProtoCodec("Pod", Interner()), proto_samples.page("Pod", values)).objects
     assert isinstance(plain_pod, Pod)
     assert isinstance(bound, Pod)
     assert bound.cls is plain_pod.cls

@@ -43,7 +43,7 @@ WANTED: dict[str, tuple[Fields, Fields, int]] = {
 
 
 @pytest.mark.parametrize(("spec", "status", "expected"), WANTED.values(), ids=WANTED)
-def test_pods_wanted(spec: Fields, status: Fields, expected: int) -> None:
+def test_the_number_of_pods_that_a_job_wants(spec: Fields, status: Fields, expected: int) -> None:
     assert wanted(job(spec, status)) == expected
 
 
@@ -79,7 +79,9 @@ FACTS: dict[str, tuple[Fields, Fields, int, JobFacts]] = {
 
 
 @pytest.mark.parametrize(("spec", "status", "restarted", "expected"), FACTS.values(), ids=FACTS)
-def test_facts(spec: Fields, status: Fields, restarted: int, expected: JobFacts) -> None:
+def test_facts_decide_whether_an_eviction_can_fail_the_job(
+    spec: Fields, status: Fields, restarted: int, expected: JobFacts
+) -> None:
     assert facts(job(spec, status), restarted) == expected
 
 

@@ -61,7 +61,7 @@ def test_only_an_observed_change_extends_the_time_of_a_holder() -> None:
     )
 
 
-def test_written_records() -> None:
+def test_the_records_that_are_written() -> None:
     record = held(None, "me", NOW)
     assert record == LeaseRecord("me", 15, STAMP, STAMP, 0)
     later = NOW + dt.timedelta(seconds=2)

@@ -85,7 +85,9 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize(("spec", "edit", "expected"), CASES.values(), ids=CASES)
-def test_the_patch(spec: dict[str, Any], edit: NodeEdit, expected: dict[str, Any] | None) -> None:
+def test_the_patch_contains_only_the_changes(
+    spec: dict[str, Any], edit: NodeEdit, expected: dict[str, Any] | None
+) -> None:
     annotations = {"old": "1", "gone": "x", "same": "s", "theirs": "t"}
     node = {"metadata": {**BASE, "name": "n", "annotations": annotations}, "spec": spec}
     assert patch(node, edit) == expected

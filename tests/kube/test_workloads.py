@@ -15,7 +15,7 @@ def workload(spec: dict[str, Any], *conditions: dict[str, str]) -> WorkloadObjec
 
 
 @pytest.mark.parametrize(("spec", "wanted"), [({}, 1), ({"replicas": None}, 1), ({"replicas": 0}, 0)])
-def test_pods_wanted(spec: dict[str, Any], wanted: int) -> None:
+def test_the_number_of_pods_that_a_workload_wants(spec: dict[str, Any], wanted: int) -> None:
     assert workload(spec).wanted == wanted
 
 

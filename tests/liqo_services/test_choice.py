@@ -37,7 +37,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("offers", "count", "expected"), CASES.values(), ids=CASES)
-def test_the_choice(offers: list[Offer], count: int, expected: list[str]) -> None:
+def test_the_cheapest_clusters_with_room_are_chosen(offers: list[Offer], count: int, expected: list[str]) -> None:
     choice = choose(group(), count, offers)
     assert not isinstance(choice, Shortage)
     assert [pick.cluster.name for pick in choice] == expected
@@ -54,7 +54,7 @@ def test_no_partial_choice_and_a_reason_for_each_cluster() -> None:
             "c: it sleeps",
         ),
     )
-    assert str(choose(group(), 1, [])) == "discovery knows no cluster"
+    assert str(choose(group(), 1, [])) == "discovery lists no cluster"
 
 
 def test_more_than_the_minimum_is_requested_if_it_displaces_no_node() -> None:
@@ -67,7 +67,7 @@ def test_more_than_the_minimum_is_requested_if_it_displaces_no_node() -> None:
     assert [each.resources for each in picks] == [NODE] * 4  # type: ignore[union-attr]
 
 
-def test_amounts() -> None:
+def test_arithmetic_with_amounts() -> None:
     total = amounts({"cpu": "1500m", "memory": "1Gi"})
     assert total == {"cpu": Decimal("1.5"), "memory": Decimal(2**30)}
     assert quantities(total) == {"cpu": "1500m", "memory": "1Gi"}

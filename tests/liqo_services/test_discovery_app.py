@@ -14,7 +14,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.errors import ReschedulerError
 from rescheduler.liqo_services.discovery.app import AgentUpdates, ClientAccess, discovery
 from rescheduler.liqo_services.discovery.messages import Description
-from rescheduler.liqo_services.discovery.store import SECRET, ClusterStore, Word
+from rescheduler.liqo_services.discovery.store import SECRET, ClusterStore, DatedDescription
 from rescheduler.liqo_services.node_manager import catalog
 from rescheduler.liqo_services.serving import HttpsListener, serving
 from rescheduler.net.config_files import Endpoint
@@ -127,7 +127,10 @@ def test_omitted_fields_are_kept_and_null_means_unknown(make: MakeDiscovery) -> 
 def test_an_agents_update_is_merged_with_a_secret(make: MakeDiscovery) -> None:
     service = make()
     service.store.change(
-        SECRET, {"turin": Word(Description(kubeconfig="k", resources={"cpu": "4"}))}, (), service.clock.now()
+        SECRET,
+        {"turin": DatedDescription(Description(kubeconfig="k", resources={"cpu": "4"}))},
+        (),
+        service.clock.now(),
     )
     service.update({"name": "turin", "price": 0.5})
     listed = service.list()

@@ -41,7 +41,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: checks.quantities({"cpu": "many"}, "info.free"),
         "info.free.cpu: quantity 'many': expected a number such as 250m, 1.5Gi or 1e3",
     ),
-    "less than none": (
+    "a negative amount": (
         lambda: checks.quantities({"cpu": "-1"}, "resources"),
         "resources.cpu: expected 0 or more, got -1",
     ),
@@ -87,7 +87,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: checks.kubeconfig(kubeconfig(user={"tokenFile": "/etc/shadow"})),
         "kubeconfig.users[0].user.tokenFile: this field is not allowed",
     ),
-    "an exec plugin in different case, elsewhere": (
+    "an exec plugin in different case, in another place": (
         lambda: checks.kubeconfig(kubeconfig(cluster={"extensions": [{"Exec": {"command": "/bin/sh"}}]})),
         "kubeconfig.clusters[0].cluster.extensions[0].Exec: this field is not allowed",
     ),

@@ -61,7 +61,7 @@ def test_it_lists_secrets_and_updates_and_survives_a_kill(pems: Path) -> None:
         with running(pems, "--namespace=") as (_, client):
             assert listed(client) == ["turin"]
         assert process.returncode == 0
-        assert "SIGTERM: stopping after running calls are answered" in log
+        assert "SIGTERM: stopping after the calls in progress" in log
         assert "sesame" not in log
 
 

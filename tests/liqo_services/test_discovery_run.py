@@ -11,7 +11,7 @@ from rescheduler.liqo_services.discovery.messages import Description
 from rescheduler.liqo_services.discovery.metrics import DiscoveryMetrics
 from rescheduler.liqo_services.discovery.run import STEP_SECONDS, DiscoveryLoop
 from rescheduler.liqo_services.discovery.secrets import Secrets
-from rescheduler.liqo_services.discovery.store import AGENT, SECRET, ClusterStore, Word
+from rescheduler.liqo_services.discovery.store import AGENT, SECRET, ClusterStore, DatedDescription
 from tests.providers.clocks import StepClock
 
 
@@ -36,10 +36,10 @@ def test_rounds_expire_entries_set_metrics_and_stop(caplog: pytest.LogCaptureFix
     secrets.unreadable = {"broken": "info: expected JSON"}
     clock.rounds = DiscoveryLoop(store, secrets, DiscoveryMetrics(registry), clock)
     soon = clock.now() + dt.timedelta(seconds=STEP_SECONDS)
-    store.change(SECRET, {"milan": Word(Description(price=1.0))}, (), clock.now())
+    store.change(SECRET, {"milan": DatedDescription(Description(price=1.0))}, (), clock.now())
     store.change(
         AGENT,
-        {"turin": Word(Description(price=1.0), soon), "milan": Word(Description(), soon)},
+        {"turin": DatedDescription(Description(price=1.0), soon), "milan": DatedDescription(Description(), soon)},
         (),
         clock.now(),
     )
@@ -52,11 +52,11 @@ def test_rounds_expire_entries_set_metrics_and_stop(caplog: pytest.LogCaptureFix
         for name in ("clusters", "unreadable_secrets", "expired_total")
     }
     assert values == {"clusters": 1, "unreadable_secrets": 1, "expired_total": 2}
-    silent = "its agent did not renew its update in time, which is deleted"
+    silent = "its agent did not renew its update in time; the update is deleted"
     assert [record.getMessage() for record in caplog.records] == [
         f"cluster milan: {silent}",
         f"cluster turin: {silent}",
-        "SIGTERM: stopping after running calls are answered",
+        "SIGTERM: stopping after the calls in progress",
     ]
     store.close()
 

@@ -16,7 +16,7 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.liqo_services.discovery.messages import Description
 from rescheduler.liqo_services.discovery.secrets import Secret, Secrets, description_of, first_look, reflector, resource
-from rescheduler.liqo_services.discovery.store import AGENT, SECRET, ClusterStore, Word
+from rescheduler.liqo_services.discovery.store import AGENT, SECRET, ClusterStore, DatedDescription
 from tests.kube.conftest import HastyClock, eventually
 from tests.kube.conftest import kubeconfig as server_config
 from tests.kube.edge import Reply, ResetReply, ScriptedApiServer, WatchReply, serving, status
@@ -146,8 +146,8 @@ def test_events_that_could_not_be_stored_are_requested_again(
 def test_deletions_between_watches_are_detected_by_the_next_list(
     edge: ScriptedApiServer, client: Client, clock: HastyClock, store: ClusterStore
 ) -> None:
-    store.change(SECRET, {"of-the-last-run": Word(DESCRIPTION)}, (), clock.now())
-    store.change(AGENT, {"of-an-agent": Word(DESCRIPTION)}, (), clock.now())
+    store.change(SECRET, {"of-the-last-run": DatedDescription(DESCRIPTION)}, (), clock.now())
+    store.change(AGENT, {"of-an-agent": DatedDescription(DESCRIPTION)}, (), clock.now())
     edge.on("GET", SECRETS.path, page(secret("one"), secret("two")), page(secret("one"), version="20"))
     edge.on_watch(SECRETS.path, WatchReply((gone(),)), WatchReply(end="hang"))
     with watching(client, clock, store):
@@ -157,7 +157,7 @@ def test_deletions_between_watches_are_detected_by_the_next_list(
 def test_failures_of_the_api_server_remove_no_clusters(
     edge: ScriptedApiServer, client: Client, clock: HastyClock, store: ClusterStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store.change(SECRET, {"of-the-last-run": Word(DESCRIPTION)}, (), clock.now())
+    store.change(SECRET, {"of-the-last-run": DatedDescription(DESCRIPTION)}, (), clock.now())
     edge.on("GET", SECRETS.path, *[status(500, "etcd is away")] * 4, ResetReply(), page(secret("one")))
     with caplog.at_level(logging.WARNING, logger="rescheduler"), watching(client, clock, store) as secrets:
         eventually(lambda: "etcd is away" in caplog.text, 60)

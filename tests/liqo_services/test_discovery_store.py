@@ -14,7 +14,7 @@ import pytest
 
 from rescheduler.errors import InputError, UsageError
 from rescheduler.liqo_services.discovery.messages import Description, Listed
-from rescheduler.liqo_services.discovery.store import AGENT, SECRET, ClusterStore, Word
+from rescheduler.liqo_services.discovery.store import AGENT, SECRET, ClusterStore, DatedDescription
 from rescheduler.liqo_services.node_manager import store as records
 from tests.providers.clocks import START as NOW
 
@@ -44,9 +44,9 @@ def test_a_new_database_is_empty(store: ClusterStore) -> None:
 
 
 def test_an_agents_update_takes_precedence_over_a_secret_until_it_expires(store: ClusterStore) -> None:
-    store.change(SECRET, {"one": Word(DESCRIBED)}, (), NOW)
+    store.change(SECRET, {"one": DatedDescription(DESCRIBED)}, (), NOW)
     description = Description(price=0.5, free={"cpu": "3"}, has_nat=False)
-    store.change(AGENT, {"one": Word(description, expires=LATER)}, (), NOW + SECOND)
+    store.change(AGENT, {"one": DatedDescription(description, expires=LATER)}, (), NOW + SECOND)
     both = Listed(
         name="one",
         kubeconfig="k",
@@ -74,21 +74,24 @@ def test_an_agents_update_takes_precedence_over_a_secret_until_it_expires(store:
 
 
 def test_a_source_deletes_only_its_own_entries(store: ClusterStore) -> None:
-    store.change(SECRET, {"one": Word(DESCRIBED), "two": Word(DESCRIBED)}, (), NOW)
+    store.change(SECRET, {"one": DatedDescription(DESCRIBED), "two": DatedDescription(DESCRIBED)}, (), NOW)
     store.change(
         AGENT,
-        {"one": Word(Description(price=1.0), LATER), "three": Word(Description(price=1.0), LATER)},
+        {
+            "one": DatedDescription(Description(price=1.0), LATER),
+            "three": DatedDescription(Description(price=1.0), LATER),
+        },
         (),
         NOW,
     )
     assert store.change(AGENT, {}, ("one", "unknown"), NOW) == 1
     assert names(store) == ["one", "three", "two"]
-    store.replace(SECRET, {"two": Word(DESCRIBED)}, NOW)
+    store.replace(SECRET, {"two": DatedDescription(DESCRIBED)}, NOW)
     assert names(store) == ["three", "two"]
 
 
 def test_entries_of_a_source_are_kept_until_they_expire(store: ClusterStore) -> None:
-    store.change(AGENT, {"one": Word(DESCRIBED, LATER)}, (), NOW)
+    store.change(AGENT, {"one": DatedDescription(DESCRIBED, LATER)}, (), NOW)
     assert store.description(AGENT, "one", NOW) == DESCRIBED
     assert (store.description(SECRET, "one", NOW), store.description(AGENT, "one", LATER)) == (
         Description(),
@@ -97,15 +100,15 @@ def test_entries_of_a_source_are_kept_until_they_expire(store: ClusterStore) -> 
 
 
 def test_changes_are_atomic(store: ClusterStore) -> None:
-    store.change(AGENT, {"one": Word(DESCRIBED, LATER)}, (), NOW)
-    broken = Word(Description(price=object()), LATER)  # type: ignore[arg-type]
+    store.change(AGENT, {"one": DatedDescription(DESCRIBED, LATER)}, (), NOW)
+    broken = DatedDescription(Description(price=object()), LATER)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        store.change(AGENT, {"two": Word(DESCRIBED, LATER), "three": broken}, ("one",), NOW)
+        store.change(AGENT, {"two": DatedDescription(DESCRIBED, LATER), "three": broken}, ("one",), NOW)
     assert names(store) == ["one"]
 
 
 def test_entries_survive_a_restart(store: ClusterStore, path: str) -> None:
-    store.change(SECRET, {"one": Word(DESCRIBED)}, (), NOW)
+    store.change(SECRET, {"one": DatedDescription(DESCRIBED)}, (), NOW)
     before = store.clusters(NOW)
     store.close()
     again = ClusterStore(path)
@@ -117,11 +120,11 @@ def test_entries_survive_a_kill(path: str, tmp_path: Path) -> None:
     program = tmp_path / "killed.py"
     program.write_text(
         "import os, signal, sys\n"
-        "from rescheduler.liqo_services.discovery.store import AGENT, ClusterStore, Word\n"
+        "from rescheduler.liqo_services.discovery.store import AGENT, ClusterStore, DatedDescription\n"
         "from rescheduler.liqo_services.discovery.messages import Description\n"
         "from tests.providers.clocks import START\n"
         "store = ClusterStore(sys.argv[1])\n"
-        "store.change(AGENT, {'one': Word(Description(price=1.0))}, (), START)\n"
+        "store.change(AGENT, {'one': DatedDescription(Description(price=1.0))}, (), START)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, program, path], env={"PYTHONPATH": "."}, timeout=120, check=False)
@@ -132,7 +135,7 @@ def test_entries_survive_a_kill(path: str, tmp_path: Path) -> None:
 
 
 def test_other_users_cannot_read_it(store: ClusterStore, path: str, tmp_path: Path) -> None:
-    store.change(SECRET, {"one": Word(DESCRIBED)}, (), NOW)
+    store.change(SECRET, {"one": DatedDescription(DESCRIBED)}, (), NOW)
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
     store.close()
     Path(path).chmod(0o644)
@@ -199,7 +202,7 @@ def test_databases_of_other_programs_are_unchanged(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_reported_at_the_start(store: ClusterStore, path: str) -> None:
-    words = {f"cluster-{number}": Word(Description(labels={"a": "b" * 200})) for number in range(100)}
+    words = {f"cluster-{number}": DatedDescription(Description(labels={"a": "b" * 200})) for number in range(100)}
     store.change(SECRET, words, (), NOW)
     store.close()
     with Path(path).open("r+b") as file:
@@ -210,7 +213,7 @@ def test_a_damaged_file_is_reported_at_the_start(store: ClusterStore, path: str)
 
 
 def test_a_damaged_entry_is_reported_without_its_content(store: ClusterStore, path: str) -> None:
-    store.change(SECRET, {"one": Word(Description(kubeconfig="token: sesame"))}, (), NOW)
+    store.change(SECRET, {"one": DatedDescription(Description(kubeconfig="token: sesame"))}, (), NOW)
     store.close()
     _changed(Path(path), "UPDATE clusters SET said = substr(said, 1, 20)")
     again = ClusterStore(path)

@@ -35,7 +35,7 @@ wait
 
 
 class Script:
-    """A scripted liqoctl, with its files beside it."""
+    """A scripted liqoctl, with its files in the same folder."""
 
     def __init__(self, folder: Path) -> None:
         self.path, self.state = folder / "liqoctl", folder / "state"

@@ -61,7 +61,7 @@ RUNNING = ResourceCondition(type="Node", status="Running")
 
 STATES = {
     "reserved": ("creating", RESERVED, {}),
-    "asked for": ("creating", ORDERED, {"slices": piece()}),
+    "requested": ("creating", ORDERED, {"slices": piece()}),
     "requested, by a process that stored no record": ("creating", None, {"slices": piece()}),
     "accepted": ("creating", None, {"slices": piece(), "virtual_nodes": virtual()}),
     "its Node exists": ("creating", None, {"slices": piece(), "virtual_nodes": virtual(RUNNING), "nodes": node()}),
@@ -77,7 +77,7 @@ STATES = {
     ),
     "marked, and not Ready": ("running", None, {"slices": piece(), "nodes": node("liqo://m", "Unknown", group="G")}),
     "its slice is being deleted": ("deleting", None, {"slices": piece(deleted=GONE), "nodes": node("liqo://m")}),
-    "its VirtualNode is": (
+    "its VirtualNode is being deleted": (
         "deleting",
         None,
         {"slices": piece(), "virtual_nodes": virtual(deleted=GONE), "nodes": node("liqo://m")},
@@ -91,7 +91,7 @@ STATES = {
             "nodes": node("liqo://m"),
         },
     ),
-    "its kubelet goes": (
+    "its kubelet is terminating": (
         "deleting",
         None,
         {"slices": piece(), "virtual_nodes": virtual(ResourceCondition(type="VirtualKubelet", status="Deleting"))},
@@ -104,7 +104,9 @@ STATES = {
 
 
 @pytest.mark.parametrize(("state", "record", "parts"), STATES.values(), ids=STATES)
-def test_states(state: str, record: MachineRecord | None, parts: dict[str, object]) -> None:
+def test_the_state_of_a_machine_follows_from_its_parts(
+    state: str, record: MachineRecord | None, parts: dict[str, object]
+) -> None:
     machine_ = machine(record, **parts)
     assert machine_ is not None
     assert (machine_.state.value, machine_.group, machine_.provider_id) == (state, "G", "liqo://m")

@@ -36,7 +36,7 @@ unpeerAfter: 1h
 """
 
 
-def test_all_keys(tmp_path: Path) -> None:
+def test_all_keys_are_read(tmp_path: Path) -> None:
     file = tmp_path / "groups.yaml"
     file.write_text(FULL)
     small = VirtualNodeGroup(
@@ -76,10 +76,10 @@ WRONG = {
     "no group": ("groups: []", "groups: expected at least one"),
     "no id": ("groups: [{maxSize: 1, resources: {min: {}}}]", "missing required field `id` - at `$.groups[0]`"),
     "unknown key": ("group: []", "unknown field `group`"),
-    "a key twice": ("groups: []\ngroups: []", "the key 'groups' is there twice"),
+    "a key twice": ("groups: []\ngroups: []", "the key 'groups' occurs twice"),
     "no YAML": ("groups: [", "groups.yaml: while parsing"),
     "no label value": (FULL.replace("small", "not a label"), "groups[0].id: expected at most 63 of"),
-    "twice": (f"groups:\n{2 * SMALL}", "groups[1].id: 'small' is there twice"),
+    "twice": (f"groups:\n{2 * SMALL}", "groups[1].id: 'small' occurs twice"),
     "max below min": (FULL.replace("maxSize: 5", "maxSize: 0"), "groups[0].maxSize: expected minSize or more"),
     "negative size": (FULL.replace("minSize: 1", "minSize: -1"), "Expected `int` >= 0 - at `$.groups[0].minSize`"),
     "no quantity": (FULL.replace("500m", "half"), "groups[0].resources.min.cpu: quantity 'half': expected a number"),

@@ -33,13 +33,13 @@ def options(name: str) -> dict[str, click.Option]:
 
 
 @pytest.mark.parametrize("name", ["discovery", "node-manager"])
-def test_flags(name: str) -> None:
+def test_every_flag_is_documented(name: str) -> None:
     documented = set(re.findall(r"`(--[-a-z]+)`", PAGE))
     assert options(name).keys() - GENERAL <= documented
 
 
 @pytest.mark.parametrize("name", ["discovery", "node-manager"])
-def test_defaults(name: str) -> None:
+def test_the_documented_defaults_are_correct(name: str) -> None:
     section = PAGE.split(f"\n## {name.capitalize().replace('-', ' ')}\n")[1].split("\n## ")[0]
     for flag, option in options(name).items():
         if isinstance(option.default, str) and option.default and f"| `{flag}`" in section:
@@ -60,6 +60,6 @@ def test_defaults(name: str) -> None:
         Updated,
     ],
 )
-def test_keys(shape: type[msgspec.Struct]) -> None:
+def test_every_key_is_documented(shape: type[msgspec.Struct]) -> None:
     keys = {field.encode_name for field in msgspec.structs.fields(shape)} - UNUSED
     assert {key for key in keys if not re.search(rf"[`\".]{key}[`\"]", PAGE)} == set()

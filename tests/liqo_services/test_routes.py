@@ -112,7 +112,7 @@ def test_failures_have_a_status_and_a_line(client: httpx2.Client, here: Bench) -
     assert error(above) == (409, "group STANDARD: 4 is above its maximum 3")
     here.catalog.listed = []
     none = client.post("/nodegroup/scaleup", params={"id": "STANDARD", "count": "1"})
-    assert error(none) == (503, "group STANDARD: no cluster for 1 of 1: discovery knows no cluster")
+    assert error(none) == (503, "group STANDARD: no cluster for 1 of 1: discovery lists no cluster")
     here.liqo.down = True
     assert error(client.get("/nodegroup/nodes", params={"id": "GPU"})) == (503, "no connection to the API server")
     assert client.get("/nowhere").status_code == 404
@@ -127,7 +127,7 @@ def test_a_deletion_without_an_effect_is_an_error(client: httpx2.Client, here: B
     assert here.liqo.remaining() == ["gpu-1"]
 
 
-def test_prices(client: httpx2.Client, here: Bench) -> None:
+def test_the_prices_of_nodes_and_pods(client: httpx2.Client, here: Bench) -> None:
     here.liqo.add("gpu-1", "GPU", "gpu")
     window = {"start": "2024-05-01T12:00:00Z", "end": "2024-05-01T12:30:00+00:00"}
     for name in ("gpu-1", "liqo://gpu-1", "GPU", "template-node-for-GPU-123", "template-node-for-GPU-1-upcoming-0"):
@@ -174,13 +174,13 @@ def test_creation_and_deletion_of_groups(client: httpx2.Client, here: Bench) -> 
         ({"resources": {"min": {"cpu": 1, "memory": "1Gi"}}}, "body.resources.min.pods: expected more than 0"),
     ],
 )
-def test_invalid_groups(client: httpx2.Client, change: dict[str, Any], words: str) -> None:
+def test_invalid_groups_are_rejected(client: httpx2.Client, change: dict[str, Any], words: str) -> None:
     status, line = error(client.post("/nodegroup/create", json={"id": "NEW", "maxSize": 1, **change}))
     assert status == 400
     assert words in line
 
 
-def test_post_only(here: Bench) -> None:
+def test_with_post_only_a_get_request_changes_nothing(here: Bench) -> None:
     app = node_manager(here.service, post_only=True)
     with (
         serving(app, HttpsListener(ANY, plaintext=True), "test") as address,

@@ -1,4 +1,4 @@
-"""Series of the real exporter: replicas are told events, and their /metrics is scraped over HTTP at simulated times."""
+"""Series of the real exporter: replicas receive events, and their /metrics is scraped over HTTP at simulated times."""
 
 import contextlib
 import re

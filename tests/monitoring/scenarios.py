@@ -166,8 +166,8 @@ INCIDENTS: Final[Mapping[str, Incident]] = {
     ),
     "no replica runs": Incident(lambda _: None, alerts("Missing")),
     "rounds stop": Incident(lambda _: (), alerts("Stalled")),
-    "nobody leads": Incident(leaderless, alerts("NoLeader", "Stalled"), {"b": standby}),
-    "two lead": Incident(among({}), alerts("SeveralLeaders"), {"b": second_leader}),
+    "no replica leads": Incident(leaderless, alerts("NoLeader", "Stalled"), {"b": standby}),
+    "two replicas lead": Incident(among({}), alerts("SeveralLeaders"), {"b": second_leader}),
     "a permission is missing": Incident(
         waiting(Waiting.NOT_SYNCED, succeeded=False), alerts("NotSynced", "Stalled"), {"b": standby}
     ),

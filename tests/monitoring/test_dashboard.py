@@ -106,7 +106,7 @@ def test_every_query_uses_existing_metrics() -> None:
     assert {name for title in PANELS for name in asked(title)} - exposed() == set()
 
 
-def test_the_variables() -> None:
+def test_the_variables_list_clusters_and_jobs() -> None:
     assert list(VARIABLES) == ["datasource", "cluster", "job"]
     queries = {name: variable["query"]["query"] for name, variable in VARIABLES.items() if name != "datasource"}
     assert queries == {

@@ -13,7 +13,7 @@ PLAN = Plan("od-1", (Placement(WEB, "spot-1"),))
 BLOCKED = Rejected(
     "od-2",
     (
-        Blocker(Reason.NO_CONTROLLER, "nothing <b>makes</b> it anew", "default/bare"),
+        Blocker(Reason.NO_CONTROLLER, "no <b>controller</b> recreates it", "default/bare"),
         Blocker(Reason.BUDGET, "0 of 1", "default/db-1"),
     ),
 )

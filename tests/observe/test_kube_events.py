@@ -29,31 +29,31 @@ from rescheduler.observe.kube_events import KubeEvents, Words
 from rescheduler.planning.outcome import PodRef
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, planned
 
-Told = tuple[InvolvedNode | InvolvedLease | PodRef, str, str, bool]
+RecordedCall = tuple[InvolvedNode | InvolvedLease | PodRef, str, str, bool]
 
 
-def told(*events: Event, words: Words = Words()) -> list[Told]:  # noqa: B008 - a value
-    found: list[Told] = []
+def events_of(*events: Event, words: Words = Words()) -> list[RecordedCall]:  # noqa: B008 - a value
+    recorded: list[RecordedCall] = []
 
     def record(
         subject: InvolvedNode | InvolvedLease | PodRef, reason: str, message: str, *, warning: bool = False
     ) -> None:
-        found.append((subject, reason, message, warning))
+        recorded.append((subject, reason, message, warning))
 
     listener = KubeEvents(record, words)
     for event in events:
         listener(event)
-    return found
+    return recorded
 
 
 OD_2 = InvolvedNode("od-2", "uid-od-2")
 LEASE = InvolvedLease("kube-system", "k8s-spot-rescheduler", "uid-lease")
 REASONS = (
-    "the node is not drained: no-controller: pod default/bare: nothing <b>makes</b> it anew; "
+    "the node is not drained: no-controller: pod default/bare: no <b>controller</b> recreates it; "
     "pod-disruption-budget: pod default/db-1: 0 of 1"
 )
 
-CASES: dict[str, tuple[Event, list[Told]]] = {
+CASES: dict[str, tuple[Event, list[RecordedCall]]] = {
     "a node that is not drained": (planned(BLOCKED), [(OD_2, "DrainBlocked", REASONS, False)]),
     "a node that can be drained": (planned(PLAN), []),
     "a drain begins": (
@@ -68,21 +68,21 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
         PauseChanged(LEASE, ""),
         [(LEASE, "DrainsResumed", "drains are no longer paused", False)],
     ),
-    "the taint": (Tainted(OD), [(OD, "Rescheduler", "marked the node as draining, it accepts no more pods", False)]),
+    "the taint": (Tainted(OD), [(OD, "Rescheduler", "marked the node as draining: it accepts no more pods", False)]),
     "an eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.EVICTED),
         [(WEB, "Rescheduler", "evicted from on-demand node od-1 to move to a spot node", False)],
     ),
-    "a refusal for now": (EvictionAnswered(OD, WEB, EvictionResult.REFUSED, "x"), []),
+    "a temporary rejection": (EvictionAnswered(OD, WEB, EvictionResult.REFUSED, "x"), []),
     "a failed eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.FAILED, "forbidden"),
         [(WEB, "ReschedulerFailed", "not evicted: forbidden", True)],
     ),
-    "an order": (
+    "a termination request": (
         MachineOrdered(OD, "pool", "g"),
         [(OD, "MachineRemovalOrdered", "requested termination of the machine in group g from pool", False)],
     ),
-    "an order that waits": (
+    "a postponed termination request": (
         RemovalPostponed(OD, Failure(Why.PLAN_CHANGED, "no-controller: pod a/b")),
         [
             (
@@ -101,7 +101,7 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
             (OD, "Rescheduler", "drained the node, its pods are evicted, another tool is removing it", False),
         ],
     ),
-    "an end that an earlier drain ordered": (
+    "a termination requested by an earlier drain": (
         MachineGone(OD), [(OD, "MachineRemoved", "the machine is terminating or gone, the Node was deleted", False)],
     ),
     "the end": (
@@ -148,30 +148,30 @@ CASES: dict[str, tuple[Event, list[Told]]] = {
 
 
 @pytest.mark.parametrize(("event", "expected"), CASES.values(), ids=CASES)
-def test_event(event: Event, expected: list[Told]) -> None:
-    assert told(event) == expected
+def test_each_event_becomes_its_kubernetes_events(event: Event, expected: list[RecordedCall]) -> None:
+    assert events_of(event) == expected
 
 
 @pytest.mark.parametrize("why", Why)
 def test_each_cause_of_a_failed_drain_is_reported(why: Why) -> None:
-    assert told(ended(why))[:2] == [
+    assert events_of(ended(why))[:2] == [
         (OD, "DrainFailed", f"{why}: it took too long", True),
         (OD, "ReschedulerFailed", f"failed to drain the node: {why}", True),
     ]
 
 
 def test_blockers_are_reported_when_they_change() -> None:
-    assert len(told(planned(BLOCKED), planned(BLOCKED))) == 1
-    assert len(told(planned(BLOCKED), planned(PLAN, complete=False), planned(BLOCKED))) == 1
-    assert len(told(planned(BLOCKED), planned(PLAN), planned(BLOCKED))) == 2
+    assert len(events_of(planned(BLOCKED), planned(BLOCKED))) == 1
+    assert len(events_of(planned(BLOCKED), planned(PLAN, complete=False), planned(BLOCKED))) == 1
+    assert len(events_of(planned(BLOCKED), planned(PLAN), planned(BLOCKED))) == 2
 
 
 def test_a_proxy_reports_rejected_nodes_once() -> None:
     chosen = Chosen((PLAN,), (BLOCKED,), {"od-1": OD, "od-2": OD_2})
-    assert told(chosen, chosen) == [(OD_2, "DrainBlocked", REASONS, False)]
+    assert events_of(chosen, chosen) == [(OD_2, "DrainBlocked", REASONS, False)]
 
 
 def test_texts_of_the_daemon_and_the_proxy_differ() -> None:
     words = Words(planned="go", evicted="evicted from {node}")
-    found = told(DrainStarted(OD, PLAN), EvictionAnswered(OD, WEB, EvictionResult.EVICTED), words=words)
-    assert [message for _, _, message, _ in found] == ["1 pods go: default/web-1 → spot-1", "evicted from od-1"]
+    recorded = events_of(DrainStarted(OD, PLAN), EvictionAnswered(OD, WEB, EvictionResult.EVICTED), words=words)
+    assert [message for _, _, message, _ in recorded] == ["1 pods go: default/web-1 → spot-1", "evicted from od-1"]

@@ -73,7 +73,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
             "--compat=k8s-spot-rescheduler allows that")
         ],
     ),
-    "nodes kept by guards, judged in part": (
+    "nodes kept by guards, incomplete result": (
         KeptByGuards({"local-storage": 3}, complete=False),
         0,
         [
@@ -81,19 +81,19 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
             "--compat=k8s-spot-rescheduler allows that")
         ],
     ),
-    "who leads": (LeadershipChanged(leading=True), 0, ["INFO this replica is the leader"]),
+    "the leader": (LeadershipChanged(leading=True), 0, ["INFO this replica is the leader"]),
     "what blocks a node": (
         planned(BLOCKED),
         2,
         [
-            "INFO not drained: nothing <b>makes</b> it anew node=od-2 pod=default/bare reason=no-controller",
+            "INFO not drained: no <b>controller</b> recreates it node=od-2 pod=default/bare reason=no-controller",
             "INFO not drained: 0 of 1 node=od-2 pod=default/db-1 reason=pod-disruption-budget",
         ],
     ),
     "a node that can be drained": (planned(PLAN), 2, ["INFO can be drained: 1 pods fit on spot nodes node=od-1"]),
     "a drain": (DrainStarted(OD, PLAN), 0, ["INFO draining, 1 pods move: default/web-1 to spot-1 node=od-1"]),
     "a resumed drain": (DrainStarted(OD, None), 0, ["INFO resuming the drain node=od-1"]),
-    "the taint": (Tainted(OD), 2, ["INFO tainted, it accepts no more pods node=od-1"]),
+    "the taint": (Tainted(OD), 2, ["INFO tainted: it accepts no more pods node=od-1"]),
     "an eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.REFUSED, "would violate web"),
         3,
@@ -155,17 +155,17 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         ["WARNING the order of spot room has ended: 1 of 4 run node=od-1 reason=timed-out"],
     ),
-    "an order": (
+    "a termination request": (
         MachineOrdered(OD, "pool", "g"),
         0,
         ["INFO empty: requested termination of the machine in group g from pool node=od-1"],
     ),
-    "an end that an earlier drain ordered": (
+    "a termination requested by an earlier drain": (
         MachineGone(OD),
         0,
         ["INFO its machine is terminating or gone, the Node was deleted node=od-1"],
     ),
-    "an order that waits": (
+    "a postponed termination request": (
         RemovalPostponed(OD, Failure(Why.PLAN_CHANGED, "the plan no longer holds: no-controller: pod a/b")),
         0,
         [
@@ -175,8 +175,8 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
             )
         ],
     ),
-    "its answer": (MachineAnswered(OD, "pool", "deleted", ""), 0, ["INFO pool: deleted node=od-1"]),
-    "a machine that is going": (
+    "the response to it": (MachineAnswered(OD, "pool", "deleted", ""), 0, ["INFO pool: deleted node=od-1"]),
+    "a machine whose termination is not confirmed": (
         replace(ended(), handed_over=True, tainted=True),
         0,
         ["INFO drained after 12.5 s; machine termination requested, not yet confirmed node=od-1"],
@@ -201,7 +201,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
             )
         ],
     ),
-    "where the pods are": (
+    "the landing of the pods": (
         Compared("od-1", {"as-forecast": 2, "on-demand": 1, "missing": 0}, 1),
         2,
         ["INFO replacement pods compared with the forecast: 2 as-forecast, 1 on-demand node=od-1"],
@@ -266,8 +266,8 @@ def test_a_wait_is_logged_once() -> None:
     assert len(logged(*waits, Held(Waiting.PENDING_PODS, "x"))) == 2
 
 
-def test_a_label_that_no_node_has_is_told_once() -> None:
-    """At every verbosity; a pool that is empty from time to time is no news."""
+def test_a_label_that_no_node_has_is_reported_once() -> None:
+    """It is logged at every verbosity, but not again: a pool may be empty from time to time."""
     none = Observed(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), {}, frozenset(), {}, unmatched=("role=spot",))
     some = replace(none, unmatched=())
     lines = logged(none, none, some, none, verbosity=0)

@@ -66,10 +66,10 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "a drain, without its node": (ended(), "drains_total", {"result": "success"}, 1),
     "a failed drain, without its node": (ended(Why.STOPPED), "drains_total", {"result": "failure"}, 1),
     "its cause": (ended(Why.STOPPED), "drain_failures_total", {"cause": "stopped"}, 1),
-    "its length": (ended(), "drain_duration_seconds_sum", {}, 12.5),
+    "its duration": (ended(), "drain_duration_seconds_sum", {}, 12.5),
     "an evicted pod": (EvictionAnswered(OD, WEB, EvictionResult.EVICTED), "evicted_pods_total", {}, 1),
     "a rejected eviction": (EvictionAnswered(OD, WEB, EvictionResult.REFUSED), "evicted_pods_total", {}, 0),
-    "the refusal": (
+    "the rejection": (
         EvictionAnswered(OD, WEB, EvictionResult.REFUSED), "evictions_total", {"result": "refused", "code": "429"}, 1,
     ),
     "a failure": (
@@ -87,11 +87,11 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
         {"kind": "outside-drain-window"},
         1,
     ),
-    "who leads": (LeadershipChanged(leading=True), "leader", {}, 1),
-    "who waits": (LeadershipChanged(leading=False), "leader", {}, 0),
-    "a good round": (RoundEnded(NOW, 0.3, succeeded=True), "last_success_timestamp_seconds", {}, NOW.timestamp()),
-    "its length too": (RoundEnded(NOW, 0.3, succeeded=True), "loop_duration_seconds_count", {}, 1),
-    "a bad round": (RoundEnded(NOW, 0.3, succeeded=False), "last_success_timestamp_seconds", {}, 0),
+    "the leader": (LeadershipChanged(leading=True), "leader", {}, 1),
+    "a replica that does not lead": (LeadershipChanged(leading=False), "leader", {}, 0),
+    "a successful round": (RoundEnded(NOW, 0.3, succeeded=True), "last_success_timestamp_seconds", {}, NOW.timestamp()),
+    "its duration, too": (RoundEnded(NOW, 0.3, succeeded=True), "loop_duration_seconds_count", {}, 1),
+    "a failed round": (RoundEnded(NOW, 0.3, succeeded=False), "last_success_timestamp_seconds", {}, 0),
     "trouble": (Trouble(ErrorKind.WRITE, "x"), "errors_total", {"type": "write"}, 1),
     "planning": (planned(PLAN, BLOCKED), "plan_duration_seconds_sum", {}, 0.2),
     "nodes that can be drained": (planned(PLAN, BLOCKED), "drainable_nodes", {}, 1),
@@ -176,7 +176,7 @@ NO_WAIT = dict.fromkeys(["node", *map(str, Waiting)], 0.0)
     }.values(),
     ids=str,
 )  # fmt: skip
-def test_the_waits(events: tuple[Event, ...], expected: dict[str, float]) -> None:
+def test_only_the_active_waits_are_shown(events: tuple[Event, ...], expected: dict[str, float]) -> None:
     kinds = {sample.labels["kind"]: sample.value for sample in samples(after(*events), "cooldown_active")}
     assert kinds == expected
 
@@ -248,7 +248,7 @@ def test_a_watch_that_ended_leaves_no_series() -> None:
 
 
 @pytest.mark.parametrize(("event", "name", "labels", "value"), CASES.values(), ids=CASES)
-def test_counts(event: Event, name: str, labels: dict[str, str], value: float) -> None:
+def test_each_event_changes_its_metric(event: Event, name: str, labels: dict[str, str], value: float) -> None:
     assert after(event).get_sample_value(P + name, labels) == value
 
 

@@ -138,7 +138,7 @@ def test_the_status_as_json(pages: Pages) -> None:
                 "drainable": False,
                 "placements": [],
                 "blockers": [
-                    {"pod": "default/bare", "reason": "no-controller", "detail": "nothing <b>makes</b> it anew"},
+                    {"pod": "default/bare", "reason": "no-controller", "detail": "no <b>controller</b> recreates it"},
                     {"pod": "default/db-1", "reason": "pod-disruption-budget", "detail": "0 of 1"},
                 ],
             },
@@ -166,7 +166,7 @@ def drain(**more: object) -> dict[str, object]:
 def test_the_html_status_is_escaped(pages: Pages) -> None:
     pages.tell(*STORY)
     page = pages.get("/statusz", accept="text/html,*/*").text
-    assert "nothing &lt;b&gt;makes&lt;/b&gt; it anew" in page
+    assert "no &lt;b&gt;controller&lt;/b&gt; recreates it" in page
     assert "<b>makes" not in page
     assert "1 of 2 on-demand nodes can be drained to 2 spot nodes, 0 are empty; not drained: 1 no-controller" in page
     assert pages.get("/statusz?format=json", accept="text/html").headers["content-type"] == "application/json"

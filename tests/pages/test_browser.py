@@ -114,7 +114,7 @@ class TestReport:
             ("no such node", []),
         ],
     )
-    def test_search(self, page: Page, report: str, words: str, nodes: list[str]) -> None:
+    def test_the_search_shows_only_matching_nodes(self, page: Page, report: str, words: str, nodes: list[str]) -> None:
         page.goto(report)
         page.get_by_label("Search").fill(words)
         expect(page.locator("#count")).to_have_text(f"{len(nodes)} of {len(VERDICTS)} nodes match")
@@ -152,7 +152,7 @@ class TestReport:
         dark = luminance(colours[0][1]) < 0.1
         assert dark == (scheme == "dark")
 
-    def test_without_javascript(self, chromium: Browser, report: str) -> None:
+    def test_without_javascript_all_nodes_are_listed(self, chromium: Browser, report: str) -> None:
         context = chromium.new_context(java_script_enabled=False)
         plain = context.new_page()
         plain.goto(report)
@@ -204,7 +204,7 @@ def status() -> Status:
 
 @pytest.fixture
 def live(page: Page, status: Status) -> Iterator[Page]:
-    """The status page in the browser. Its timers stand still unless the test lets them run."""
+    """The status page in the browser. Its timers run only when the test lets them."""
     health = Health(SystemClock(), 10, lambda: True)
     with serving(application(CollectorRegistry(), health, status), ListenAddress("127.0.0.1", 0)) as address:
         page.clock.install(time=NOW)

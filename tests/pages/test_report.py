@@ -22,7 +22,7 @@ from tests.planning.builders import NOW
 HOSTILE = "<script>alert(1)</script>\"'&"
 
 
-def test_the_headline() -> None:
+def test_the_headline_sums_up_the_plan() -> None:
     assert headline(planned(6, 6)) == "3 of 6 on-demand nodes can be freed: 12 vCPU, 48 GiB, 420 $ per month."
     assert headline(planned(6, 6, prices=PriceList())) == "3 of 6 on-demand nodes can be freed: 12 vCPU, 48 GiB."
     assert headline(planned(1, 0)) == "0 of 1 on-demand nodes can be freed."

@@ -104,10 +104,10 @@ def seeks(app: str, key: str = HOST) -> Manifest:
 
 
 def snapshot(objects: Iterable[Manifest]) -> Snapshot:
-    made, decoder = Snapshot(), Decoder(Interner())
+    result, decoder = Snapshot(), Decoder(Interner())
     for manifest in objects:
-        made.upsert(manifest["kind"], decoder.decode(manifest["kind"], msgspec.json.encode(manifest)))
-    return made
+        result.upsert(manifest["kind"], decoder.decode(manifest["kind"], msgspec.json.encode(manifest)))
+    return result
 
 
 def summary(planning: Planning) -> dict[str, Any]:

@@ -38,7 +38,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], str | None]] = {
 
 
 @pytest.mark.parametrize(("nodes", "fields", "expected"), CASES.values(), ids=CASES)
-def test_change(nodes: list[Any], fields: dict[str, Any], expected: str | None) -> None:
+def test_the_smallest_change_is_described(nodes: list[Any], fields: dict[str, Any], expected: str | None) -> None:
     cluster = snapshot([node("od", ON_DEMAND), *nodes, pod("p", "od", **fields)])
     explanation = Planner(cluster, Policy()).explain(cluster.pods["default/p"], CIRCUMSTANCES)
     assert smallest_change(explanation, cluster) == expected

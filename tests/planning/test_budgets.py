@@ -67,7 +67,9 @@ CASES: dict[str, tuple[list[Any], list[Any], Policy, Any]] = {
 
 
 @pytest.mark.parametrize(("pods", "budgets", "policy", "expected"), CASES.values(), ids=CASES)
-def test_budget(pods: list[Any], budgets: list[Any], policy: Policy, expected: Any) -> None:
+def test_a_node_is_drained_only_if_its_budgets_allow_it(
+    pods: list[Any], budgets: list[Any], policy: Policy, expected: Any
+) -> None:
     cluster = snapshot([node("od", ON_DEMAND), node("s"), *pods, *budgets])
     assert short(Planner(cluster, policy).plan_node("od", CIRCUMSTANCES)) == expected
 

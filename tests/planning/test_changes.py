@@ -31,7 +31,7 @@ ADDED: dict[str, Any] = {"tolerations": [{"key": "spot", "operator": "Equal", "v
 
 
 def planned(objects: list[Manifest], policy: Policy, *changes: Change) -> Any:
-    """Return the plan as text, without the objects of Python that may differ."""
+    """Return the plan as text, without the parts that differ between equal plans."""
     cluster, policy = changed(snapshot(objects), policy, changes)
     return msgspec.to_builtins(Planner(cluster, policy).plan_all(CIRCUMSTANCES))
 
@@ -93,7 +93,7 @@ def test_a_change_equals_the_changed_cluster(case: str, *, in_steps: bool) -> No
     assert planned([*NODES, *objects], policy, change) == after
 
 
-def test_a_setting() -> None:
+def test_a_changed_setting_equals_a_policy_with_it() -> None:
     objects = [*NODES, pod("a", "od", **CACHE, **TOLERANT)]
     change = SettingChange("skip_nodes_with_local_storage", value=False)
     assert planned(objects, Policy(), change) == planned(objects, Policy(skip_nodes_with_local_storage=False))
@@ -153,7 +153,7 @@ ADDED_NODES: dict[str, tuple[list[Manifest], Policy, AddSpot, dict[str, tuple[An
 
 
 @pytest.mark.parametrize("case", ADDED_NODES)
-def test_added_nodes(case: str) -> None:
+def test_added_nodes_resemble_their_model(case: str) -> None:
     objects, policy, change, expected = ADDED_NODES[case]
     before = snapshot(objects)
     after, _ = changed(before, policy, [change])

@@ -98,7 +98,9 @@ SHORT: dict[str, tuple[Debt, ControllerState, Replicas, Shortfall]] = {
 
 
 @pytest.mark.parametrize(("owed", "known", "replicas", "missing"), SHORT.values(), ids=SHORT)
-def test_shortfall(owed: Debt, known: ControllerState, replicas: Replicas, missing: Shortfall) -> None:
+def test_the_shortfall_counts_missing_pods(
+    owed: Debt, known: ControllerState, replicas: Replicas, missing: Shortfall
+) -> None:
     assert shortfall(owed, known, replicas) == missing
 
 
@@ -121,9 +123,11 @@ def pods(*manifests: dict[str, Any]) -> list[Pod]:
 
 
 def mine(name: str, on: str = "s1", **more: Any) -> dict[str, Any]:
-    made = pod(name, on, **more)
-    made["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}]
-    return made
+    manifest = pod(name, on, **more)
+    manifest["metadata"]["ownerReferences"] = [
+        {"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}
+    ]
+    return manifest
 
 
 UNSCHEDULABLE = {
@@ -145,11 +149,11 @@ COUNTED: dict[str, tuple[list[dict[str, Any]], Replicas | None]] = {
         [mine("a", status={"phase": "Pending", "conditions": []})],
         Replicas(1, 1, 0, unready=("uid-a",)),
     ),
-    "a pod that the scheduler has not seen": (
+    "a pod that the scheduler has not processed": (
         [mine("a", "", status={"conditions": []})],
         Replicas(1, 0, 0, unready=("uid-a",)),
     ),
-    "pods that find no node": (
+    "unschedulable pods": (
         [mine("b", "", status=UNSCHEDULABLE), mine("a", "", status=UNSCHEDULABLE)],
         Replicas(2, 0, 0, ("default/a", "default/b"), ("uid-a", "uid-b")),
     ),

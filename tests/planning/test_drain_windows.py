@@ -99,7 +99,7 @@ ZONES = st.sampled_from(["UTC", "Europe/Stockholm", "America/New_York", "Austral
 
 @given(MOMENTS, TIMES, TIMES, ZONES)
 def test_no_window_opens_before_the_next_opening(moment: datetime, start: str, end: str, zone: str) -> None:
-    """The window is closed a minute before its opening and, between, at every quarter of an hour."""
+    """The window is closed at every quarter of an hour until its opening, and a minute before it."""
     window, now = parse_window(f"{start}-{end if end != start else '24:00'} {zone}"), moment.replace(tzinfo=UTC)
     if window.is_open(now):
         return
@@ -140,7 +140,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "why"), WRONG.items())
-def test_usage_errors(text: str, why: str) -> None:
+def test_an_invalid_window_is_a_usage_error(text: str, why: str) -> None:
     with pytest.raises(UsageError) as raised:
         parse_window(text)
     assert str(raised.value) == f"drain window {text!r}: {why}"

@@ -65,17 +65,17 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
     "any scheduler": ({"schedulerName": "volcano"}, Policy(scheduler_names=()), {"p": "s"}),
     "a DaemonSet pod of another scheduler": ({"owner": "DaemonSet", "schedulerName": "volcano"}, Policy(), {}),
     "a Job's pod": ({"owner": "batch/v1/Job"}, Policy(), {"p": "s"}),
-    "a Job's pod, and none may move": (
+    "a Job's pod, if none may move": (
         {"owner": "batch/v1/Job"},
         Policy(move_jobs=MoveJobs.NEVER),
         ["job-would-fail"],
     ),
-    "a Job's pod that its owner calls safe, and none may move": (
+    "a Job's pod that is annotated as safe to evict, if none may move": (
         {"owner": "batch/v1/Job", "annotations": {SAFE: "true"}},
         Policy(move_jobs=MoveJobs.NEVER),
         ["job-would-fail"],
     ),
-    "a pod of a custom resource that is called Job": (
+    "a pod of a custom resource named Job": (
         {"owner": "batch.volcano.sh/v1alpha1/Job"},
         Policy(move_jobs=MoveJobs.NEVER),
         {"p": "s"},
@@ -83,17 +83,17 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
     "safe-to-evict false": ({"annotations": {SAFE: "false"}}, Policy(), ["not-safe-to-evict"]),
     "safe-to-evict on-completion": ({"annotations": {SAFE: "on-completion"}}, Policy(), ["not-safe-to-evict"]),
     "do-not-disrupt": ({"annotations": {QUIET: "true"}}, Policy(), ["do-not-disrupt"]),
-    "do-not-disrupt for a time that runs": (
+    "do-not-disrupt for a duration that has not ended": (
         {"annotations": {QUIET: "4h"}, "status": {"startTime": "2026-01-01T09:00:00Z"}},
         Policy(),
         ["do-not-disrupt"],
     ),
-    "do-not-disrupt for a time that is over": (
+    "do-not-disrupt for a duration that has ended": (
         {"annotations": {QUIET: "2h30m"}, "status": {"startTime": "2026-01-01T09:00:00Z"}},
         Policy(),
         {"p": "s"},
     ),
-    "do-not-disrupt for a time in a small unit that has not ended": (
+    "do-not-disrupt for a duration in a small unit that has not ended": (
         {"annotations": {QUIET: "7200000ms"}, "status": {"startTime": "2026-01-01T11:00:00Z"}},
         Policy(),
         ["do-not-disrupt"],
@@ -108,9 +108,9 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
         Policy(),
         ["do-not-disrupt"],
     ),
-    "do-not-disrupt for a negative time": ({"annotations": {QUIET: "-1h"}}, Policy(), {"p": "s"}),
+    "do-not-disrupt for a negative duration": ({"annotations": {QUIET: "-1h"}}, Policy(), {"p": "s"}),
     "do-not-disrupt for longer than Go can count": ({"annotations": {QUIET: "99999999h"}}, Policy(), {"p": "s"}),
-    "do-not-disrupt for no time at all is ignored": ({"annotations": {QUIET: "soon"}}, Policy(), {"p": "s"}),
+    "do-not-disrupt for a duration of zero is ignored": ({"annotations": {QUIET: "soon"}}, Policy(), {"p": "s"}),
     "our own opt-out": ({"annotations": {STAY: "true"}}, Policy(), ["do-not-evict"]),
     "our own opt-out, and annotated as safe to evict": (
         {"annotations": {STAY: "true", SAFE: "true"}},
@@ -118,17 +118,17 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
         ["do-not-evict"],
     ),
     "our own opt-out, off": ({"annotations": {STAY: "false"}}, Policy(), {"p": "s"}),
-    "our own opt-out for a time that runs": (
+    "our own opt-out for a duration that has not ended": (
         {"annotations": {STAY: "3h500ms"}, "status": {"startTime": "2026-01-01T09:00:00Z"}},
         Policy(),
         ["do-not-evict"],
     ),
-    "our own opt-out for a time that is over": (
+    "our own opt-out for a duration that has ended": (
         {"annotations": {STAY: "3h"}, "status": {"startTime": "2026-01-01T09:00:00Z"}},
         Policy(),
         {"p": "s"},
     ),
-    "our own opt-out for a time with an unknown start": ({"annotations": {STAY: "3h"}}, Policy(), ["do-not-evict"]),
+    "our own opt-out for a duration with an unknown start": ({"annotations": {STAY: "3h"}}, Policy(), ["do-not-evict"]),
     "our own opt-out, unreadable": ({"annotations": {STAY: "yes"}}, Policy(), ["do-not-evict"]),
     "Descheduler's opt-out": ({"annotations": {DESCHEDULER: "true"}}, Policy(), ["prefer-no-eviction"]),
     "Descheduler's opt-out without a value": ({"annotations": {DESCHEDULER: ""}}, Policy(), ["prefer-no-eviction"]),
@@ -165,7 +165,7 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
     ),
     "a single replica": ({}, Policy(skip_single_replicas=True), ["single-replica"]),
     "a single replica, guard off": ({}, Policy(), {"p": "s"}),
-    "a single replica that its owner calls safe": (
+    "a single replica that is annotated as safe to evict": (
         {"annotations": {SAFE: "true"}},
         Policy(skip_single_replicas=True),
         {"p": "s"},
@@ -192,7 +192,7 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
     "local storage": ({"volumes": SCRATCH}, Policy(), ["local-storage"]),
     "local storage in memory": ({"volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}]}, Policy(), {"p": "s"}),
     "a host path": ({"volumes": [{"name": "h", "hostPath": {"path": "/x"}}]}, Policy(), ["local-storage"]),
-    "local storage that its owner gives up": (
+    "local storage that may be lost by annotation": (
         {"volumes": SCRATCH, "annotations": {LOCAL: "other,scratch"}},
         Policy(),
         {"p": "s"},
@@ -203,7 +203,7 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
 
 
 @pytest.mark.parametrize(("fields", "policy", "expected"), PODS.values(), ids=PODS)
-def test_pod(fields: dict[str, Any], policy: Policy, expected: Any) -> None:
+def test_a_pod_moves_or_blocks_its_node(fields: dict[str, Any], policy: Policy, expected: Any) -> None:
     cluster = snapshot([node("od", ON_DEMAND), node("s"), pod("p", "od", **fields)])
     assert short(Planner(cluster, policy).plan_node("od", CIRCUMSTANCES)) == expected
 
@@ -215,7 +215,7 @@ LOOKS: dict[str, tuple[Any, tuple[str, ...], Any]] = {
     "deleted by others after the first eviction": (True, ("uid-q",), ["default/p"]),
     "deleted by others before the first eviction": (True, (), ["pod-terminating"]),
     "deleted by others and overdue": ("2026-01-01T10:00:00Z", ("uid-q",), ["pod-stuck-terminating"]),
-    "the first look": ("2026-01-01T10:00:00Z", (), ["pod-stuck-terminating"]),
+    "the first plan": ("2026-01-01T10:00:00Z", (), ["pod-stuck-terminating"]),
 }
 
 
@@ -224,13 +224,13 @@ def test_a_drain_waits_for_the_pods_that_it_has_evicted(deleted: Any, evicted: t
     pods = [pod("p", "od", deleted=deleted), pod("d", "od", owner="DaemonSet", deleted=True), pod("q", "od")]
     planner = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy())
     verdict = planner.look_again("od", CIRCUMSTANCES, evicted)
-    told = [str(pod) for pod in verdict.leaving] if isinstance(verdict, Plan) else short(verdict)
-    assert told == expected
+    result = [str(pod) for pod in verdict.leaving] if isinstance(verdict, Plan) else short(verdict)
+    assert result == expected
 
 
 def test_a_terminating_pod_does_not_have_to_move() -> None:
     planner = Planner(snapshot([node("od", ON_DEMAND), pod("p", "od", deleted=True), pod("q", "od")]), Policy())
-    assert [one.name for one in planner.must_move("od", CIRCUMSTANCES)] == ["q"]
+    assert [pod.name for pod in planner.must_move("od", CIRCUMSTANCES)] == ["q"]
 
 
 def test_details_say_what_a_person_can_do() -> None:
@@ -264,7 +264,9 @@ SYSTEM: dict[str, tuple[Policy, list[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize(("policy", "budgets", "expected"), SYSTEM.values(), ids=SYSTEM)
-def test_kube_system(policy: Policy, budgets: list[dict[str, Any]], expected: Any) -> None:
+def test_pods_of_kube_system_need_a_budget_or_the_flag(
+    policy: Policy, budgets: list[dict[str, Any]], expected: Any
+) -> None:
     cluster = snapshot([node("od", ON_DEMAND), node("s"), pod("kube-system/p", "od"), *budgets])
     assert short(Planner(cluster, policy).plan_node("od", CIRCUMSTANCES)) == expected
 
@@ -298,11 +300,11 @@ NODES: dict[str, tuple[dict[str, Any], Any]] = {
     "our own opt-out": ({"annotations": {"spot-rescheduler/do-not-drain": "true"}}, ["do-not-drain"]),
     "our own opt-out, off": ({"annotations": {"spot-rescheduler/do-not-drain": "false"}}, {"p": "s"}),
     "our own opt-out, unreadable": ({"annotations": {"spot-rescheduler/do-not-drain": "soon"}}, ["do-not-drain"]),
-    "our own opt-out for a time that runs": (
+    "our own opt-out for a duration that has not ended": (
         {"annotations": {"spot-rescheduler/do-not-drain": "4h"}, "created": "2026-01-01T09:00:00Z"},
         ["do-not-drain"],
     ),
-    "our own opt-out for a time that is over": (
+    "our own opt-out for a duration that has ended": (
         {"annotations": {"spot-rescheduler/do-not-drain": "3h"}, "created": "2026-01-01T09:00:00Z"},
         {"p": "s"},
     ),
@@ -319,6 +321,6 @@ NODES: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 @pytest.mark.parametrize(("fields", "expected"), NODES.values(), ids=NODES)
-def test_node(fields: dict[str, Any], expected: Any) -> None:
+def test_a_node_is_drained_or_blocked(fields: dict[str, Any], expected: Any) -> None:
     cluster = snapshot([node("od", ON_DEMAND, **fields), node("s"), pod("p", "od")])
     assert short(Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES)) == expected

@@ -1,4 +1,4 @@
-"""Tests of plans played through with the scheduler's scoring: which succeed, which fail, and where pods would land."""
+"""Tests of simulations of plans with the scheduler's scoring: which succeed, which fail, and where pods would land."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def forecast(objects: list[Manifest], on: str = "od") -> Plan:
 CASES: dict[str, tuple[list[Manifest], bool, Landing]] = {
     "plenty of room": ([node("s1"), node("s2"), pod("a", "od"), pod("b", "od")], True, Landing(2, 0)),
     # In plan order, with the larger pod first, both fit; in reverse order they do not.
-    "a tight plan hangs on the choice of nodes": ([*TIGHT, *two("od")], False, Landing(2, 0)),
+    "a tight plan depends on the choice of nodes": ([*TIGHT, *two("od")], False, Landing(2, 0)),
     "the pod with the higher priority is scheduled first": (
         [
             node("s1", cpu="3"),
@@ -50,12 +50,12 @@ CASES: dict[str, tuple[list[Manifest], bool, Landing]] = {
         True,
         Landing(2, 0),
     ),
-    "who seeks a neighbour waits for it": (
+    "a pod with pod affinity is scheduled after its neighbour": (
         [node("s1", cpu="8"), node("s2"), pod("a", "od", affinity=seeks("z")), pod("z", "od")],
         True,
         Landing(2, 0),
     ),
-    "room on an on-demand node attracts": (
+    "free room on an on-demand node attracts pods": (
         [node("stay", ON_DEMAND, cpu="32"), *TEMPTING, pod("a", "od"), pod("b", "od")],
         True,
         Landing(0, 2),
@@ -66,7 +66,7 @@ CASES: dict[str, tuple[list[Manifest], bool, Landing]] = {
         Landing(2, 0),
     ),
     "the drained node accepts no pods": ([*TEMPTING, pod("a", "od")], True, Landing(1, 0)),
-    "a node that is neither is not spot": (
+    "a node without either label is not a spot node": (
         [node("other", "pool", cpu="32"), *TEMPTING, pod("a", "od")],
         True,
         Landing(0, 1),
@@ -76,7 +76,7 @@ CASES: dict[str, tuple[list[Manifest], bool, Landing]] = {
 
 
 @pytest.mark.parametrize(("objects", "robust", "landing"), CASES.values(), ids=CASES)
-def test_forecasts(objects: list[Manifest], *, robust: bool, landing: Landing) -> None:
+def test_a_forecast_shows_where_pods_would_land(objects: list[Manifest], *, robust: bool, landing: Landing) -> None:
     plan = forecast(objects)
     assert (plan.robust, plan.landing, len(plan.forecast)) == (robust, landing, landing.spot + landing.on_demand)
 

@@ -50,8 +50,8 @@ def fresh_pod(pod: Manifest) -> FreshPod:
 
 def again(name: str, on: str, **fields: Any) -> Manifest:
     """Return a different pod with the same name."""
-    made = pod(name, on, **fields)
-    return made | {"metadata": made["metadata"] | {"uid": "uid-of-another"}}
+    manifest = pod(name, on, **fields)
+    return manifest | {"metadata": manifest["metadata"] | {"uid": "uid-of-another"}}
 
 
 PLACED = pod(f"{ROOM_NAMESPACE}/room", "spot", labels={PLACEHOLDER: "true"})
@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Objects, Objects, str]] = {
     "a pod on a target is not watched": ({}, {"web-2": None}, "pod default/web-2 is not in the cache yet"),
     "a pod on a target is gone": ({"web-2": None}, {}, ""),
     "a pod on a target has finished": ({"web-2": pod("web-2", "spot", status=ENDED)}, {"web-2": None}, ""),
-    "a pod on a target is watched elsewhere": (
+    "a pod on a target is watched on another node": (
         {},
         {"web-2": pod("web-2")},
         "pod default/web-2 is not bound to node spot in the cache yet",
@@ -149,8 +149,8 @@ CASES: dict[str, tuple[Objects, Objects, str]] = {
 
 
 @pytest.mark.parametrize(("listed", "watched", "expected"), CASES.values(), ids=CASES)
-def test_lag(listed: Objects, watched: Objects, expected: str) -> None:
-    seen = snapshot([one for one in (BASE | watched).values() if one is not None])
+def test_the_first_lag_is_described(listed: Objects, watched: Objects, expected: str) -> None:
+    seen = snapshot([manifest for manifest in (BASE | watched).values() if manifest is not None])
     nodes = len(seen.pods_on)
     assert lag(fresh(BASE | listed), seen) == expected
     assert len(seen.pods_on) == nodes

@@ -78,9 +78,9 @@ def test_conditions_are_signals(name: str) -> None:
 NODES: dict[str, tuple[dict[str, Any], list[str], str | None]] = {
     "a healthy node": ({}, [], None),
     "Azure's taint of all spot nodes": (tainted("kubernetes.azure.com/scalesetpriority"), [], None),
-    "a taint that only begins alike": (tainted("karpenter.sh/disrupted-by-nobody"), [], None),
+    "a taint with a similar key": (tainted("karpenter.sh/disrupted-by-nobody"), [], None),
     "no scheduled event": (conditioned("VMEventScheduled", "False"), [], None),
-    "a scheduled event, perhaps": (conditioned("VMEventScheduled", "Unknown"), [], None),
+    "a scheduled event with status Unknown": (conditioned("VMEventScheduled", "Unknown"), [], None),
     "another condition": (conditioned("MemoryPressure"), [], None),
     "several": (
         {**tainted("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"), **conditioned("PreemptScheduled")},

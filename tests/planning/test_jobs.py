@@ -61,7 +61,7 @@ FACTS: dict[str, tuple[JobFacts, list[Pod], MoveJobs, str | None]] = {
         TOLERANT,
         "default/p-1",
     ),
-    "a count that is none": (JobFacts(backoff_limit_per_index=1), pods("many"), TOLERANT, None),
+    "an invalid count": (JobFacts(backoff_limit_per_index=1), pods("many"), TOLERANT, None),
     "a pod without a count": (JobFacts(backoff_limit_per_index=0), ONE, TOLERANT, "default/p-0"),
     "the Job's limit also applies to an Indexed Job": (
         JobFacts(backoff_limit=1, backoff_limit_per_index=5),
@@ -71,12 +71,14 @@ FACTS: dict[str, tuple[JobFacts, list[Pod], MoveJobs, str | None]] = {
     ),
     "none of its pods are on this node": (JobFacts(backoff_limit=0), [], TOLERANT, None),
     "always": (JobFacts(backoff_limit=0, backoff_limit_per_index=0), TWO, ALWAYS, None),
-    "never is a rule of its own": (JobFacts(backoff_limit=0), TWO, NEVER, None),
+    "never has its own rule": (JobFacts(backoff_limit=0), TWO, NEVER, None),
 }
 
 
 @pytest.mark.parametrize(("facts", "here", "move_jobs", "stays"), FACTS.values(), ids=FACTS)
-def test_a_job(facts: JobFacts, here: list[Pod], move_jobs: MoveJobs, stays: str | None) -> None:
+def test_a_job_that_could_fail_blocks_its_pod(
+    facts: JobFacts, here: list[Pod], move_jobs: MoveJobs, stays: str | None
+) -> None:
     blocker = job_blocker(facts, here, move_jobs)
     assert (blocker and (blocker.reason, blocker.pod)) == (stays and (Reason.JOB_WOULD_FAIL, stays))
 

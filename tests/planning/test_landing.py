@@ -10,13 +10,13 @@ from rescheduler.planning.outcome import Placement, Plan, PodRef
 from tests.planning.builders import pod, snapshot
 
 
-def made(name: str, on: str) -> Pod:
+def new_pod(name: str, on: str) -> Pod:
     return snapshot([pod(name, on)]).pods[f"default/{name}"]
 
 
 def plan(*nodes: str) -> tuple[Plan, list[Pod]]:
     """Return a plan that moves one pod to each of *nodes*."""
-    pods = [made(f"w-{n}", "od") for n in range(len(nodes))]
+    pods = [new_pod(f"w-{n}", "od") for n in range(len(nodes))]
     refs = [PodRef("default", f"w-{n}", f"uid-w-{n}") for n in range(len(nodes))]
     return Plan("od", tuple(map(Placement, refs, nodes))), pods
 
@@ -28,28 +28,30 @@ def is_spot(node: str) -> bool:
 CASES: dict[str, tuple[Sequence[str], Sequence[str], dict[LandingOutcome, int]]] = {
     "as forecast": (["s1", "s2"], ["s2", "s1"], {LandingOutcome.AS_FORECAST: 2}),
     "on other spot nodes": (["s1", "s1"], ["s1", "s3"], {LandingOutcome.AS_FORECAST: 1, LandingOutcome.OTHER_SPOT: 1}),
-    "back on demand": (["s1", "s1"], ["s1", "od2"], {LandingOutcome.AS_FORECAST: 1, LandingOutcome.RETURNED: 1}),
-    "a return that was foreseen": (
+    "on an on-demand node": (["s1", "s1"], ["s1", "od2"], {LandingOutcome.AS_FORECAST: 1, LandingOutcome.RETURNED: 1}),
+    "a return that was forecast": (
         ["s1", "od2"],
         ["s1", "od2"],
         {LandingOutcome.AS_FORECAST: 1, LandingOutcome.FORESEEN_RETURN: 1},
     ),
-    "a return foreseen elsewhere": (["od2"], ["od3"], {LandingOutcome.FORESEEN_RETURN: 1}),
+    "a return that was forecast for another node": (["od2"], ["od3"], {LandingOutcome.FORESEEN_RETURN: 1}),
     "more pods than were moved": (["s1"], ["s1", "s1"], {LandingOutcome.AS_FORECAST: 1}),
     "a replacement that is missing": (["s1", "s1"], ["s1"], {LandingOutcome.AS_FORECAST: 1, LandingOutcome.MISSING: 1}),
 }
 
 
 @pytest.mark.parametrize(("forecast", "landed", "outcomes"), CASES.values(), ids=CASES)
-def test_outcomes(forecast: Sequence[str], landed: Sequence[str], outcomes: dict[LandingOutcome, int]) -> None:
+def test_landed_pods_are_compared_with_the_forecast(
+    forecast: Sequence[str], landed: Sequence[str], outcomes: dict[LandingOutcome, int]
+) -> None:
     expected = expect(*plan(*forecast))
-    compared = compare(expected, [made(f"w-new-{n}", node) for n, node in enumerate(landed)], is_spot)
+    compared = compare(expected, [new_pod(f"w-new-{n}", node) for n, node in enumerate(landed)], is_spot)
     assert {outcome: pods for outcome, pods in compared.outcomes.items() if pods} == outcomes
 
 
 def test_pods_that_ran_before_are_not_replacements() -> None:
     planned, pods = plan("s1")
-    sibling = made("w-sibling", "s1")
+    sibling = new_pod("w-sibling", "s1")
     expected = expect(planned, [*pods, sibling])
     assert compare(expected, [sibling], is_spot).outcomes[LandingOutcome.MISSING] == 1
 
@@ -65,5 +67,7 @@ def test_pods_that_ran_before_are_not_replacements() -> None:
         pytest.param({LandingOutcome.FORESEEN_RETURN: 1}, True, id="a forecast return counts, too"),
     ],
 )
-def test_a_drain_most_of_whose_pods_returned_landed_badly(outcomes: dict[LandingOutcome, int], *, badly: bool) -> None:
+def test_a_drain_whose_pods_mostly_returned_has_a_bad_landing(
+    outcomes: dict[LandingOutcome, int], *, badly: bool
+) -> None:
     assert Landed("od", outcomes).badly is badly

@@ -76,7 +76,7 @@ memories = st.builds(
 
 
 @given(memories)
-def test_round_trip(memory: Memory) -> None:
+def test_a_stored_memory_is_loaded_unchanged(memory: Memory) -> None:
     assert load(dump(memory)) == memory
 
 
@@ -122,18 +122,18 @@ def written(change: Callable[[dict[str, Any]], object]) -> bytes:
 BROKEN: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "expected one whole gzip member"),
     "no gzip": (b"{}", "expected gzip"),
-    "cut off": (dump(FULL)[:-9], "expected one whole gzip member"),
+    "truncated": (dump(FULL)[:-9], "expected one whole gzip member"),
     "a changed byte": (dump(FULL)[:40] + b"\xff" + dump(FULL)[41:], "expected"),
-    "more behind it": (dump(FULL) + b"x", "expected one whole gzip member"),
+    "trailing data": (dump(FULL) + b"x", "expected one whole gzip member"),
     "too much": (packed(bytes(65 << 20)), "expected one whole gzip member of at most 64 MiB"),
     "no JSON": (packed("{"), "expected the memory as JSON"),
     "no UTF-8": (packed(b'{"version": 1, "memory": {"debts": "\xff"}}'), "expected the memory as JSON"),
     "deep": (packed("[" * 100_000), "expected the memory as JSON"),
     "something else": (packed("{}"), "expected the memory as JSON"),
     "no version": (packed('{"memory": {}}'), "missing required field `version`"),
-    "a version that is none": (packed('{"version": 0, "memory": {}}'), "$.version"),
+    "an invalid version": (packed('{"version": 0, "memory": {}}'), "$.version"),
     "a time without a zone": (written(lambda doc: doc["memory"].update(drained_at="2026-01-01T12:00:00")), "timezone"),
-    "a time that is none": (written(lambda doc: doc["memory"].update(drained_at="soon")), "$.memory.drained_at"),
+    "an invalid time": (written(lambda doc: doc["memory"].update(drained_at="soon")), "$.memory.drained_at"),
     "a number that is too large": (written(lambda doc: doc["memory"]["failure"].update(times=10**30)), "<="),
     "no move": (
         packed('{"version": 1, "memory": {"movements": {"by_uid": {"u": {"moves": []}}}}}'),

@@ -20,7 +20,7 @@ def od(name: str, **more: Any) -> Manifest:
 
 
 #: With a minimum of 1: other objects than node "od1" and its pod → whether od1 may be drained because of them.
-BESIDE: dict[str, tuple[list[Manifest], Circumstances, bool]] = {
+OTHERS: dict[str, tuple[list[Manifest], Circumstances, bool]] = {
     "a node with a pod": ([od("od2"), pod("b", "od2")], CIRCUMSTANCES, True),
     "a node with a pod that may not be evicted": ([od("od2"), pod("b", "od2", owner=None)], CIRCUMSTANCES, True),
     "a cordoned node with a pod": ([od("od2", unschedulable=True), pod("b", "od2")], CIRCUMSTANCES, True),
@@ -68,9 +68,9 @@ BESIDE: dict[str, tuple[list[Manifest], Circumstances, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("beside", "circumstances", "counts"), BESIDE.values(), ids=BESIDE)
-def test_which_nodes_count(beside: list[Manifest], circumstances: Circumstances, counts: bool) -> None:
-    cluster = snapshot([od("od1"), pod("a", "od1"), node("s", cpu="32"), *beside])
+@pytest.mark.parametrize(("others", "circumstances", "counts"), OTHERS.values(), ids=OTHERS)
+def test_which_nodes_count(others: list[Manifest], circumstances: Circumstances, counts: bool) -> None:
+    cluster = snapshot([od("od1"), pod("a", "od1"), node("s", cpu="32"), *others])
     planner = Planner(cluster, Policy(min_on_demand_nodes=1))
     expected = {"a": "s"} if counts else FEW
     verdicts = {
@@ -85,11 +85,11 @@ def test_the_node_that_is_drained_does_not_count_for_itself() -> None:
     """The node has our taint. A minimum of two holds if there are two others, but not if there is one."""
     drained = od("od1", taints=[MARK])
     objects = [drained, pod("a", "od1"), od("od2"), pod("b", "od2"), od("od3"), pod("c", "od3"), node("s", cpu="32")]
-    told = [
+    results = [
         short(Planner(snapshot(objects), Policy(min_on_demand_nodes=least)).look_again("od1", CIRCUMSTANCES))
         for least in (2, 3)
     ]
-    assert told == [{"a": "s"}, FEW]
+    assert results == [{"a": "s"}, FEW]
 
 
 def test_a_node_without_pods_may_always_be_drained() -> None:

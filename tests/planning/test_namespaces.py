@@ -38,7 +38,7 @@ SELECTORS = {
 
 
 @pytest.mark.parametrize(("text", "matches"), SELECTORS.items())
-def test_selectors(text: str, matches: bool) -> None:
+def test_selectors_match_labels_as_in_kubectl(text: str, matches: bool) -> None:
     assert parse_selector(text).matches(LABELS) is matches
 
 
@@ -54,13 +54,13 @@ WRONG_SELECTORS = {
 
 
 @pytest.mark.parametrize(("text", "why"), WRONG_SELECTORS.items())
-def test_wrong_selectors(text: str, why: str) -> None:
+def test_a_wrong_selector_is_a_usage_error(text: str, why: str) -> None:
     with pytest.raises(UsageError) as raised:
         parse_selector(text)
     assert str(raised.value).startswith(f"label selector {text!r}: {why}")
 
 
-def test_names() -> None:
+def test_names_are_parsed_and_checked() -> None:
     assert parse_names("web, shop") == ("web", "shop")
     for text in ("", "web,", "Web", "a/b", "-a", "a" * 64):
         with pytest.raises(UsageError, match=r"expected at most 63 lower-case letters, digits and '-'"):
@@ -70,8 +70,8 @@ def test_names() -> None:
 def test_a_namespace_in_both_lists_is_a_usage_error() -> None:
     with pytest.raises(UsageError) as raised:
         namespace_scope(["web", "shop"], ["shop"])
-    told = "namespace 'shop': expected in --namespaces or in --exclude-namespaces, not in both"
-    assert str(raised.value) == told
+    message = "namespace 'shop': expected in --namespaces or in --exclude-namespaces, not in both"
+    assert str(raised.value) == message
 
 
 def namespace(name: str, **labels: str) -> Manifest:

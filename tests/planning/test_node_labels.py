@@ -56,7 +56,7 @@ def test_text_of_a_selector(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ",", "a,", "a=b=c", "=x", "!", "!a=b", "a!b", "a in (b)", "a b", "a=!b", "a\n"])
-def test_invalid_selectors(text: str) -> None:
+def test_an_invalid_selector_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match="expected key, key=value, key!=value or !key in label syntax"):
         NodeLabels.parse(text.replace("\n", "\n\nb"))
 
@@ -76,7 +76,7 @@ SUGGESTIONS: dict[str, tuple[list[dict[str, str]], str | None]] = {
         [{EKS: "ON_DEMAND"}, {EKS: "SPOT"}, {EKS: "SPOT"}],
         f"--on-demand-node-label={EKS}=ON_DEMAND --spot-node-label={EKS}=SPOT (EKS: 1 on-demand, 2 spot nodes)",
     ),
-    "Karpenter beside a managed group of EKS": (
+    "Karpenter next to a managed group of EKS": (
         [{EKS: "ON_DEMAND"}, {KARPENTER: "on-demand"}, {KARPENTER: "spot"}],
         (
             f"--on-demand-node-label={KARPENTER}=on-demand --spot-node-label={KARPENTER}=spot "
@@ -154,7 +154,7 @@ SUGGESTIONS: dict[str, tuple[list[dict[str, str]], str | None]] = {
 
 
 @pytest.mark.parametrize(("nodes", "expected"), SUGGESTIONS.values(), ids=SUGGESTIONS)
-def test_suggestion(nodes: list[dict[str, str]], expected: str | None) -> None:
+def test_labels_are_suggested_for_known_environments(nodes: list[dict[str, str]], expected: str | None) -> None:
     suggestion = suggest_labels(nodes)
     assert (str(suggestion) if suggestion else None) == expected
 
@@ -196,6 +196,8 @@ FINDINGS = {
 
 
 @pytest.mark.parametrize(("on_demand", "spot", "no_nodes", "both"), FINDINGS.values(), ids=FINDINGS)
-def test_unusual_labels(on_demand: str, spot: str, no_nodes: str, both: str) -> None:
+def test_labels_that_match_no_node_or_both_kinds_are_reported(
+    on_demand: str, spot: str, no_nodes: str, both: str
+) -> None:
     result = findings(on_demand, spot)
     assert (result.no_nodes, result.both) == (no_nodes, both)

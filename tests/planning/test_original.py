@@ -1,4 +1,4 @@
-"""Nodes that stay for guards which k8s-spot-rescheduler does not have."""
+"""Tests of nodes that are kept because of guards that k8s-spot-rescheduler does not have."""
 
 import itertools
 from collections.abc import Callable
@@ -33,25 +33,25 @@ def test_a_node_stays_for_a_guard(fields: dict[str, Any], guard: str | None) -> 
     assert kept_by_guards(cluster, theirs, CIRCUMSTANCES, lambda: False) == Kept({}, complete=True)
 
 
-def test_a_plan_whose_pods_would_come_back() -> None:
-    """It is found by the forecast."""
+def test_a_plan_whose_pods_would_return_to_on_demand_nodes() -> None:
+    """The forecast detects this."""
     nodes = [node("od", ON_DEMAND), node("stay", ON_DEMAND, cpu="32"), node("s", cpu="8"), pod("x", "s", cpu="4")]
     cluster = snapshot([*nodes, pod("web-1", "od"), pod("web-2", "od")])
     kept = kept_by_guards(cluster, Policy(), CIRCUMSTANCES, lambda: False)
     assert kept == Kept({Reason.RETURNS_TO_ON_DEMAND: 1}, complete=True)
 
 
-def test_what_is_known_when_the_time_is_over() -> None:
-    """Nodes are judged by their pods before any forecast; a forecast that is not made leaves the number open."""
+def test_a_partial_result_when_the_time_is_over() -> None:
+    """All nodes are judged by their pods before any forecast. Without the forecasts the result is not complete."""
     cluster = snapshot(
         [node("a", ON_DEMAND), node("b", ON_DEMAND), node("s"), pod("web-1", on="a"), pod("dns-1", on="b", **CACHE)]
     )
-    told = [kept_by_guards(cluster, Policy(), CIRCUMSTANCES, after(steps)) for steps in range(4)]
+    results = [kept_by_guards(cluster, Policy(), CIRCUMSTANCES, after(steps)) for steps in range(4)]
     dns = {Reason.LOCAL_STORAGE: 1}
-    assert told == [Kept({}, False), Kept({}, False), Kept(dns, False), Kept(dns, True)]
+    assert results == [Kept({}, False), Kept({}, False), Kept(dns, False), Kept(dns, True)]
 
 
 def after(steps: int) -> Callable[[], bool]:
-    """True from the call after so many on."""
+    """Return a function that returns False for the first *steps* calls, and then True."""
     left = itertools.chain(itertools.repeat(False, steps), itertools.repeat(True))
     return lambda: next(left)

@@ -62,7 +62,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("text", "annotations"), TEXTS.items())
-def test_the_message(text: str, annotations: dict[str, str]) -> None:
+def test_the_message_names_the_end_and_the_reason(text: str, annotations: dict[str, str]) -> None:
     pause = manual_pause(annotations, NOW)
     assert pause is not None
     assert pause.text == text

@@ -136,7 +136,7 @@ OBSTACLES: dict[str, tuple[list[Any], list[tuple[str, str]]]] = {
         [pod("bare", "od", owner=None, nodeSelector={"pool": "ci"})],
         [("no-controller", "bare"), ("pinned-to-on-demand", "bare")],
     ),
-    "each pod has an obstacle of its own": (
+    "each pod has a different obstacle": (
         [
             pod("bare", "od", owner=None),
             pod("ci", "od", nodeSelector={"pool": "ci"}),

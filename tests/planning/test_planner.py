@@ -100,7 +100,7 @@ ALONE: dict[str, tuple[Objects, Any]] = {
 
 
 @pytest.mark.parametrize(("objects", "expected"), ALONE.values(), ids=ALONE)
-def test_one_node(objects: Objects, expected: Any) -> None:
+def test_a_node_by_itself_is_drained_or_rejected(objects: Objects, expected: Any) -> None:
     cluster = snapshot([node("od", ON_DEMAND, cpu="32"), *objects])
     assert short(Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES)) == expected
 
@@ -291,12 +291,12 @@ def test_every_placement_passes_the_filters_one_after_the_other(seed: int) -> No
     with fresh.trial() as trial:
         for plan in planning.plans:
             moving = [fresh.pods[str(placement.pod)] for placement in plan.placements]
-            for one in moving:
-                trial.evict(one)
+            for victim in moving:
+                trial.evict(victim)
             trial.drain(fresh.nodes.row[plan.node])
-            for one, placement in zip(moving, plan.placements, strict=True):
-                assert filters.fits(one.cls, fresh.nodes.row[placement.node]), (plan.node, placement)
-                trial.place(one.cls, fresh.nodes.row[placement.node])
+            for victim, placement in zip(moving, plan.placements, strict=True):
+                assert filters.fits(victim.cls, fresh.nodes.row[placement.node]), (plan.node, placement)
+                trial.place(victim.cls, fresh.nodes.row[placement.node])
 
 
 @pytest.mark.parametrize("seed", range(40))

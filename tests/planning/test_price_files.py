@@ -97,12 +97,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", SAME.values(), ids=SAME)
-def test_accepted_forms(text: str) -> None:
+def test_all_forms_give_the_same_prices(text: str) -> None:
     assert parse(text) == PRICES
 
 
-@pytest.mark.parametrize(("text", "told"), WRONG.values(), ids=WRONG)
-def test_wrong_files(text: str, told: str) -> None:
+@pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
+def test_a_wrong_file_is_reported_with_its_place(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         parse(text)
-    assert str(error.value).startswith(told)
+    assert str(error.value).startswith(message)

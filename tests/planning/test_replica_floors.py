@@ -111,7 +111,7 @@ def test_before_each_step_the_rest_is_judged_again() -> None:
 SINGLE: dict[str, tuple[list[Manifest], Any]] = {
     "the only replica": (web({"od-1": 1}, None), ["single-replica"]),
     "two on one node": (web({"od-1": 2}, None), {"web-0": "s", "web-1": "s"}),
-    "another one elsewhere": (web({"od-1": 1, "s": 1}, None), {"web-0": "s"}),
+    "another one on another node": (web({"od-1": 1, "s": 1}, None), {"web-0": "s"}),
     "another one pending": (web({"od-1": 1, "": 1}, None), {"web-0": "s"}),
     "the other one is being deleted": (
         [*web({"od-1": 1}, None), pod("web-9", "od-2", deleted=True)],

@@ -136,7 +136,7 @@ class TestEnd:
         story = Story().drained("a").gone("a").at(1).gone("b").at(2).added("d").at(3).at(5)
         assert (story.state, story.node_hours) == ({"a": "open"}, 4)
 
-    def test_a_rotation_of_nodes_ends_one_saving_and_not_one_a_node(self) -> None:
+    def test_a_rotation_of_nodes_ends_one_saving_in_total(self) -> None:
         story = Story().drained("a").gone("a").at(1).drained("b").gone("b").at(2)
         story.added("d").at(3).gone("c").at(4).added("e").at(5).gone("d").at(6)
         assert story.state == {"a": "replaced", "b": "open"}
@@ -168,7 +168,9 @@ MONEY = {
 
 
 @pytest.mark.parametrize(("price", "cost", "money"), MONEY.values(), ids=MONEY)
-def test_money(price: str | None, cost: str | None, money: dict[str, Decimal]) -> None:
+def test_the_money_is_the_price_minus_the_cost_on_spot(
+    price: str | None, cost: str | None, money: dict[str, Decimal]
+) -> None:
     amounts = [None if text is None else Decimal(text) for text in (price, cost)]
     known = receipt("a", price=amounts[0], spot_cost=amounts[1])
     assert saved(known, 3 * HOUR) == Savings(10800, 10800 * 4000, 10800 * 16384, money)
@@ -220,7 +222,7 @@ class TestDays:
 
 
 class TestMerged:
-    def test_drains_that_only_we_know_are_added_and_counted_again(self) -> None:
+    def test_drains_that_only_this_process_recorded_are_added_and_counted_again(self) -> None:
         base = Story().drained("a").gone("a").at(1).ledger
         ours = observed(
             base.recorded(receipt("b", hours=1, before=2)), LiveNodes(frozenset(), frozenset(), ()), START + 20 * HOUR
@@ -230,6 +232,6 @@ class TestMerged:
         assert [known.node for known in both.receipts] == ["a", "b"]
         assert (both.days, both.receipts[1].counted) == (theirs.days, None)
 
-    def test_what_they_dropped_stays_dropped(self) -> None:
+    def test_entries_that_another_writer_dropped_stay_dropped(self) -> None:
         base = Story().drained("a").gone("a").at(1).ledger
         assert merged(base, SavingsLedger(), base).receipts == ()

@@ -43,7 +43,7 @@ FULL = SavingsLedger(
 
 
 @pytest.mark.parametrize("ledger", [SavingsLedger(), FULL], ids=["empty", "full"])
-def test_round_trip(ledger: SavingsLedger) -> None:
+def test_a_stored_ledger_is_loaded_unchanged(ledger: SavingsLedger) -> None:
     assert load_ledger(dump_ledger(ledger)) == ledger
     assert dump_ledger(load_ledger(dump_ledger(ledger))) == dump_ledger(ledger)
 
@@ -73,11 +73,11 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("content", "told"), BROKEN.values(), ids=BROKEN)
-def test_broken_content(content: bytes, told: str) -> None:
+@pytest.mark.parametrize(("content", "message"), BROKEN.values(), ids=BROKEN)
+def test_broken_content_is_rejected(content: bytes, message: str) -> None:
     with pytest.raises(InputError) as error:
         load_ledger(content)
-    assert str(error.value).startswith(told)
+    assert str(error.value).startswith(message)
 
 
 def test_a_ledger_that_fits_is_kept() -> None:
@@ -106,7 +106,7 @@ def test_years_of_many_drains_fit() -> None:
     assert len(smaller.receipts) > 1000
 
 
-def test_summary() -> None:
+def test_the_summary_is_readable_text() -> None:
     assert summary(FULL, NOW) == (
         "node-hours of on-demand nodes saved until 2026-01-02T12:00:00Z: 4.0\n"
         "money saved: 1.00, 0.30 USD\n"

@@ -26,7 +26,7 @@ STATES: dict[str, tuple[dict[str, Any], SpotState]] = {
     "interrupted": (ITN, SpotState.LOST),
     "interrupted by a condition": (PREEMPTED, SpotState.LOST),
     "not Ready": (NOT_READY, SpotState.LOST),
-    "not heard of": (UNHEARD, SpotState.LOST),
+    "an unknown Ready condition": (UNHEARD, SpotState.LOST),
     "cordoned": (CORDONED, SpotState.WITHDRAWN),
     "cordoned and not Ready": (CORDONED | NOT_READY, SpotState.WITHDRAWN),
     "cordoned by the handler of an interruption": (CORDONED | ITN, SpotState.LOST),
@@ -93,11 +93,11 @@ STORIES: dict[str, tuple[list[Look], list[float | None]]] = {
         [(0, spot(4)), (1, spot(4, gone=[0, 1])), (10.9, spot(4, gone=[0, 1])), (11, spot(4, gone=[0, 1]))],
         [None, 11, 11, None],
     ),
-    "a further loss prolongs it": (
+    "a further loss extends the wait": (
         [(0, spot(9)), (1, spot(9, gone=[0, 1])), (3, spot(9, gone=[0, 1, 2]))],
         [None, 11, 13],
     ),
-    "a single loss later does not": (
+    "a later single loss does not extend the wait": (
         [(0, spot(9)), (1, spot(9, gone=[0, 1])), (8, spot(9, gone=[0, 1, 2]))],
         [None, 11, 11],
     ),
@@ -138,7 +138,7 @@ STORIES: dict[str, tuple[list[Look], list[float | None]]] = {
 
 
 @pytest.mark.parametrize(("looks", "expected"), STORIES.values(), ids=STORIES)
-def test_looks(looks: list[Look], expected: list[float | None]) -> None:
+def test_how_long_drains_wait_after_losses(looks: list[Look], expected: list[float | None]) -> None:
     assert waits_until(looks) == expected
 
 

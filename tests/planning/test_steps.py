@@ -46,7 +46,7 @@ CASES: dict[str, tuple[list[Manifest], Policy, Any]] = {
     "as long as the time-out": (here(70), policy(100), MOVED),
     "a second longer": (here(71), policy(100), SLOW),
     "a longer grace period": (here(70, terminationGracePeriodSeconds=31), policy(100), SLOW),
-    "a longer grace period that is cut": (here(70, terminationGracePeriodSeconds=3600), policy(100, 30), MOVED),
+    "a longer grace period that is limited": (here(70, terminationGracePeriodSeconds=3600), policy(100, 30), MOVED),
     "no grace period": (here(100, terminationGracePeriodSeconds=0), policy(100), MOVED),
     "the longest grace period of the pods here": (
         [*here(70, 1), taking("w-2", 70, "od", terminationGracePeriodSeconds=90)],
@@ -108,8 +108,8 @@ def test_the_detail_contains_the_times() -> None:
     cluster = snapshot([node("od", ON_DEMAND), node("s"), *here(95), budget("b", "w", allowed=1)])
     verdict = Planner(cluster, policy(120)).plan_node("od", CIRCUMSTANCES)
     assert isinstance(verdict, Rejected)
-    told = (
+    detail = (
         "PodDisruptionBudget default/b allows 1 evictions at a time, 2 of its pods are on this node, and a step "
         "takes 125 s (30 s to terminate, 95 s until the replacement pod is Ready); --pod-eviction-timeout is 120 s"
     )
-    assert [(blocker.pod, blocker.detail) for blocker in verdict.blockers] == [("default/w-1", told)]
+    assert [(blocker.pod, blocker.detail) for blocker in verdict.blockers] == [("default/w-1", detail)]

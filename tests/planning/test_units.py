@@ -24,7 +24,7 @@ GIB = 1 << 30
         (1_200_000, "1,200"),
     ],
 )
-def test_cpu(millicores: int, text: str) -> None:
+def test_cpu_is_written_in_cores(millicores: int, text: str) -> None:
     assert cpu(millicores) == text
 
 
@@ -42,7 +42,7 @@ def test_cpu(millicores: int, text: str) -> None:
         (2000 << 50, "2,000 PiB"),
     ],
 )
-def test_memory(amount: int, text: str) -> None:
+def test_memory_is_written_with_a_binary_unit(amount: int, text: str) -> None:
     assert memory(amount) == text
 
 
@@ -56,7 +56,7 @@ def test_memory(amount: int, text: str) -> None:
         ("12345.6", "", "12,346"),
     ],
 )
-def test_money(amount: str, currency: str, text: str) -> None:
+def test_money_is_written_with_its_currency(amount: str, currency: str, text: str) -> None:
     assert money(Decimal(amount), currency) == text
 
 
@@ -78,7 +78,7 @@ def test_a_monthly_price() -> None:
     ],
     ids=str,
 )
-def test_age(ago: dt.timedelta, text: str) -> None:
+def test_an_age_has_one_unit(ago: dt.timedelta, text: str) -> None:
     assert age((NOW - ago).isoformat(), NOW) == text
 
 
@@ -87,12 +87,12 @@ def test_an_unknown_age_is_left_out(created: str | None) -> None:
     assert age(created, NOW) == ""
 
 
-def test_counts() -> None:
+def test_counts_are_written_with_their_noun() -> None:
     assert [count(number, "pod") for number in (0, 1, 2, 1200)] == ["0 pods", "1 pod", "2 pods", "1,200 pods"]
 
 
 @pytest.mark.parametrize(("part", "whole", "share"), [(1, 3, 33), (4, 3, 100), (-1, 3, 0), (4, 0, 0)])
-def test_shares(part: int, whole: int, share: int) -> None:
+def test_shares_are_limited_to_100_percent(part: int, whole: int, share: int) -> None:
     assert percent(part, whole) == share
 
 
@@ -106,5 +106,5 @@ def test_shares(part: int, whole: int, share: int) -> None:
         ("0", "$", "0.00 $ per hour"),
     ],
 )
-def test_per_hour(amount: str, currency: str, text: str) -> None:
+def test_hourly_prices_have_up_to_four_decimals(amount: str, currency: str, text: str) -> None:
     assert per_hour(Decimal(amount), currency) == text

@@ -17,21 +17,21 @@ A, B, BOTH = {"a": "s2"}, {"b": "s2"}, {"od1": {"a": "s2"}, "od2": {"b": "s2"}, 
 
 def cluster(*unreadable: Unreadable) -> Snapshot:
     """Return a cluster: od1 has a pod of namespace default, od2 one of shop, od3 none; s2 is the fuller spot node."""
-    made = snapshot(
+    result = snapshot(
         [
             *(node(f"od{n}", ON_DEMAND) for n in (1, 2, 3)),
             *(node("s1"), node("s2")),
             *(pod("a", "od1"), pod("shop/b", "od2"), pod("daemon", "od3", owner="DaemonSet"), pod("x", "s2")),
         ]
     )
-    made.unreadable = unreadable
-    return made
+    result.unreadable = unreadable
+    return result
 
 
 CASES: dict[str, tuple[Unreadable, dict[str, Any]]] = {
     "a pod on a node": (Unreadable("Pod", "default/p", "no", "od1"), BOTH | {"od1": STAYS}),
     "a pod on an empty node": (Unreadable("Pod", "default/p", "no", "od3"), BOTH | {"od3": STAYS}),
-    "a pod somewhere": (Unreadable("Pod", "default/p", "no"), dict.fromkeys(BOTH, STAYS)),
+    "a pod on an unknown node": (Unreadable("Pod", "default/p", "no"), dict.fromkeys(BOTH, STAYS)),
     "a pod without a node": (Unreadable("Pod", "default/p", "no", ""), BOTH),
     "a pod on a spot node": (
         Unreadable("Pod", "default/p", "no", "s2"),
@@ -50,7 +50,9 @@ CASES: dict[str, tuple[Unreadable, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("unreadable", "expected"), CASES.values(), ids=CASES)
-def test_nodes(unreadable: Unreadable, expected: dict[str, Any]) -> None:
+def test_an_unreadable_object_blocks_only_the_nodes_it_affects(
+    unreadable: Unreadable, expected: dict[str, Any]
+) -> None:
     planner = Planner(cluster(unreadable), Policy())
     assert summary(planner.plan_each(CIRCUMSTANCES)) == expected
 

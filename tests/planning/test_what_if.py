@@ -29,7 +29,7 @@ NAMES = tuple(f"s-{number}" for number in range(10))
     ],
     ids=str,
 )
-def test_lost_nodes(loss: LoseSpot, expected: tuple[str, ...]) -> None:
+def test_lost_nodes_are_selected_by_zone_share_or_name(loss: LoseSpot, expected: tuple[str, ...]) -> None:
     nodes = [node(name, zone=f"eu-1{'abc'[number % 3]}") for number, name in enumerate(NAMES)]
     assert tuple(lost_nodes(snapshot([*nodes, node("od", ON_DEMAND)]), Policy(), loss)) == expected
 

@@ -13,7 +13,7 @@ NONE: Final = "node(s) didn't find available persistent volumes to bind"
 SPACE: Final = "node(s) did not have enough free storage"
 GONE: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 LOCAL: Final = storage_class("local", provisioner="kubernetes.io/no-provisioner")
-MADE: Final = storage_class("made")
+PROVISIONED: Final = storage_class("made")
 
 
 def on(table: Snapshot, pod: str = "p") -> dict[str, str]:

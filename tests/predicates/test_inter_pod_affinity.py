@@ -198,7 +198,7 @@ CASES: dict[str, tuple[list[Json], Json]] = {
 
 
 @pytest.mark.parametrize(("objects", "expected"), CASES.values(), ids=CASES)
-def test_reasons(objects: list[Json], expected: Json) -> None:
+def test_nodes_are_rejected_for_the_schedulers_reasons(objects: list[Json], expected: Json) -> None:
     table = load(*NODES, *objects)
     assert reasons(inter_pod_affinity.PLUGIN, table.pods["default/p"].cls, table) == expected
 

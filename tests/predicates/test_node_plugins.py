@@ -47,7 +47,7 @@ TOLERATING_CORDONS: dict[str, tuple[list[Json], str]] = {
 
 
 @pytest.mark.parametrize(("tolerations", "expected"), TOLERATING_CORDONS.values(), ids=TOLERATING_CORDONS)
-def test_cordoned_node(tolerations: list[Json], expected: str) -> None:
+def test_a_cordoned_node_accepts_only_pods_that_tolerate_it(tolerations: list[Json], expected: str) -> None:
     table = load(node("uncordoned"), node("cordoned", unschedulable=True))
     actual = reasons(node_unschedulable.PLUGIN, _p(tolerations=tolerations), table)
     assert actual == {"uncordoned": "", "cordoned": expected}
@@ -98,7 +98,9 @@ TAINTS: dict[str, tuple[list[Json], list[Json], str]] = {
 
 
 @pytest.mark.parametrize(("taints", "tolerations", "expected"), TAINTS.values(), ids=TAINTS)
-def test_tainted_node(taints: list[Json], tolerations: list[Json], expected: str) -> None:
+def test_a_tainted_node_accepts_only_pods_that_tolerate_the_taints(
+    taints: list[Json], tolerations: list[Json], expected: str
+) -> None:
     table = load(node("plain"), node("tainted", taints=taints))
     actual = reasons(taint_toleration.PLUGIN, _p(tolerations=tolerations), table)
     assert actual == {"plain": "", "tainted": expected}

@@ -49,7 +49,7 @@ CASES: dict[str, tuple[Json, Json, str]] = {
 
 
 @pytest.mark.parametrize(("used", "requested", "expected"), CASES.values(), ids=CASES)
-def test_port_conflicts(used: Json, requested: Json, expected: str) -> None:
+def test_ports_conflict_by_number_protocol_and_address(used: Json, requested: Json, expected: str) -> None:
     table = load(node("a"), node("b"), _open("q", used, on="a"), _open("p", requested))
     assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": expected, "b": ""}
 

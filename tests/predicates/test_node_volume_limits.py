@@ -149,7 +149,7 @@ def test_unbound_claims_count_by_storage_class(objects: list[Json], expected: st
     assert _judged(*objects, mounting("a"), limited("n", {CSI: 0})) == expected
 
 
-def test_missing_claim() -> None:
+def test_a_missing_claim_is_an_error() -> None:
     assert _judged(mounting("c")) == 'looking up PVC default/c: persistentvolumeclaim "c" not found'
 
 

@@ -142,7 +142,7 @@ CASES: dict[str, tuple[list[Json], Json]] = {
 
 
 @pytest.mark.parametrize(("objects", "expected"), CASES.values(), ids=CASES)
-def test_reasons(objects: list[Json], expected: Json) -> None:
+def test_nodes_are_rejected_for_the_schedulers_reasons(objects: list[Json], expected: Json) -> None:
     table = load(*objects)
     assert reasons(pod_topology_spread.PLUGIN, table.pods["default/p"].cls, table) == expected
 
@@ -158,7 +158,7 @@ GHOSTS: dict[str, tuple[Json, Json]] = {
 
 
 @pytest.mark.parametrize(("constraint", "expected"), GHOSTS.values(), ids=GHOSTS)
-def test_draining_node(constraint: Json, expected: Json) -> None:
+def test_the_domain_of_a_draining_node_still_counts(constraint: Json, expected: Json) -> None:
     table = load(A, B, C, ON_A, pod("r", "b", labels=WEB), _asking(constraint))
     with table.trial() as trial:
         trial.drain(table.nodes.row["c"])

@@ -180,5 +180,5 @@ def test_allocatable_is_rounded_up_and_has_only_counted_resources() -> None:
         ("", False, False),
     ],
 )
-def test_resource_names(name: str, is_counted: bool, extended: bool) -> None:
+def test_native_and_extended_resources_are_counted(name: str, is_counted: bool, extended: bool) -> None:
     assert (counted(name), is_extended(name)) == (is_counted, extended)

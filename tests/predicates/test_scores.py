@@ -213,7 +213,9 @@ TABLE: dict[str, tuple[str, list[Manifest], Manifest, dict[str, int] | None]] = 
 
 
 @pytest.mark.parametrize(("plugin", "cluster", "pod", "expected"), TABLE.values(), ids=TABLE)
-def test_scores(plugin: str, cluster: list[Manifest], pod: Manifest, expected: dict[str, int] | None) -> None:
+def test_each_plugin_scores_like_the_scheduler(
+    plugin: str, cluster: list[Manifest], pod: Manifest, expected: dict[str, int] | None
+) -> None:
     table = snapshot([*cluster, pod])
     obj = next(iter(table.pods_on[""].values()))
     scorer = next(each for each in scores.DEFAULT if each.name == plugin)

@@ -7,7 +7,7 @@ from predicates.plugins import volume_binding
 from tests.conformance.builders import claim, node, storage_class, volume
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load
-from tests.predicates.binding import AFFINITY, GONE, MADE, on, spec
+from tests.predicates.binding import AFFINITY, GONE, PROVISIONED, on, spec
 from tests.predicates.volumes import ZONE, accessible_from, limited, mounting, with_metadata, with_volumes, zoned
 
 # PreFilter rejections
@@ -19,7 +19,7 @@ REJECTED: dict[str, tuple[list[Json], str]] = {
         'persistentvolumeclaim "c" bound to non-existent persistentvolume "v"',
     ),
     "claim being deleted": (
-        [with_metadata(claim("c", "made"), deletionTimestamp="2024-03-01T10:00:00Z"), MADE],
+        [with_metadata(claim("c", "made"), deletionTimestamp="2024-03-01T10:00:00Z"), PROVISIONED],
         'persistentvolumeclaim "c" is being deleted',
     ),
     "unbound, no storage class": ([claim("c")], "pod has unbound immediate PersistentVolumeClaims"),
@@ -32,7 +32,7 @@ REJECTED: dict[str, tuple[list[Json], str]] = {
         "pod has unbound immediate PersistentVolumeClaims",
     ),
     "unbound, names a volume": (
-        [spec(claim("c", "made"), volumeName="v"), MADE, volume("v", "made")],
+        [spec(claim("c", "made"), volumeName="v"), PROVISIONED, volume("v", "made")],
         "pod has unbound immediate PersistentVolumeClaims",
     ),
     "storage class without a binding mode": (
@@ -55,7 +55,7 @@ def test_ephemeral_volume_without_a_claim_or_with_a_foreign_claim() -> None:
     waiting = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-v0"'
     assert on(load(node("a"), ephemeral)) == {"a": waiting}
     strange = "PVC default/p-v0 was not created for pod default/p (pod is not owner)"
-    assert on(load(node("a"), ephemeral, claim("p-v0", "made"), MADE)) == {"a": strange}
+    assert on(load(node("a"), ephemeral, claim("p-v0", "made"), PROVISIONED)) == {"a": strange}
 
 
 # Bound claims

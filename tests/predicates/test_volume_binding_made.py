@@ -7,13 +7,13 @@ import pytest
 from tests.conformance.builders import claim, node, volume
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load
-from tests.predicates.binding import AFFINITY, GONE, LOCAL, MADE, NONE, SPACE, on, spec
+from tests.predicates.binding import AFFINITY, GONE, LOCAL, NONE, PROVISIONED, SPACE, on, spec
 from tests.predicates.volumes import CSI, ZONE, accessible_from, local, mounting, with_metadata, zoned
 
 
 def _topologies(*terms: dict[str, list[str]]) -> Json:
     return {
-        **MADE,
+        **PROVISIONED,
         "allowedTopologies": [
             {"matchLabelExpressions": [{"key": key, "values": values} for key, values in term.items()]}
             for term in terms
@@ -22,7 +22,7 @@ def _topologies(*terms: dict[str, list[str]]) -> Json:
 
 
 TOPOLOGIES: dict[str, tuple[Json, str]] = {
-    "anywhere": (MADE, ""),
+    "anywhere": (PROVISIONED, ""),
     "no allowed topologies": (_topologies(), ""),
     "allowed zone": (_topologies({ZONE: ["b", "a"]}), ""),
     "other zone": (_topologies({ZONE: ["b"]}), NONE),
@@ -30,8 +30,8 @@ TOPOLOGIES: dict[str, tuple[Json, str]] = {
     "allowed zone, other disk type": (_topologies({ZONE: ["a"], "disk": ["ssd"]}), NONE),
     "nowhere": (_topologies({}), NONE),
     "empty topology term": (_topologies({ZONE: []}), NONE),
-    "no provisioner": ({**MADE, "provisioner": "kubernetes.io/no-provisioner"}, NONE),
-    "empty provisioner": ({**MADE, "provisioner": ""}, NONE),
+    "no provisioner": ({**PROVISIONED, "provisioner": "kubernetes.io/no-provisioner"}, NONE),
+    "empty provisioner": ({**PROVISIONED, "provisioner": ""}, NONE),
 }
 
 
@@ -47,7 +47,7 @@ def test_claim_with_a_selected_node_fits_only_that_node() -> None:
         ("", {"n": NONE, "m": NONE}),
     ):
         pvc = with_metadata(claim("c", "made"), annotations={"volume.kubernetes.io/selected-node": chosen})
-        assert on(load(node("n"), node("m"), MADE, pvc, mounting("c"))) == expected
+        assert on(load(node("n"), node("m"), PROVISIONED, pvc, mounting("c"))) == expected
 
 
 def test_selected_node_must_still_allow_provisioning() -> None:
@@ -86,9 +86,9 @@ ROOM: dict[str, tuple[list[Json], str]] = {
 
 
 @pytest.mark.parametrize(("reported", "expected"), ROOM.values(), ids=ROOM)
-def test_storage_capacity(reported: list[Json], expected: str) -> None:
+def test_provisioning_needs_enough_storage_capacity(reported: list[Json], expected: str) -> None:
     driver = {"kind": "CSIDriver", "metadata": {"name": CSI}, "spec": {"storageCapacity": True}}
-    objects = (zoned("n", "a"), MADE, *reported, claim("c", "made"), mounting("c"))
+    objects = (zoned("n", "a"), PROVISIONED, *reported, claim("c", "made"), mounting("c"))
     assert on(load(*objects, driver)) == {"n": expected}
     assert on(load(*objects, {**driver, "spec": {"storageCapacity": False}})) == {"n": ""}
     assert on(load(*objects)) == {"n": ""}
@@ -97,7 +97,7 @@ def test_storage_capacity(reported: list[Json], expected: str) -> None:
 def test_claim_without_a_size_needs_no_capacity() -> None:
     driver = {"kind": "CSIDriver", "metadata": {"name": CSI}, "spec": {"storageCapacity": True}}
     pvc = spec(claim("c", "made"), resources={})
-    assert on(load(node("n"), MADE, driver, pvc, mounting("c"))) == {"n": ""}
+    assert on(load(node("n"), PROVISIONED, driver, pvc, mounting("c"))) == {"n": ""}
 
 
 def test_all_reasons_of_a_node_are_reported() -> None:

@@ -7,7 +7,7 @@ from predicates.snapshot import Snapshot
 from tests.conformance.builders import claim, node
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons
-from tests.predicates.binding import LOCAL, MADE, NONE, spec
+from tests.predicates.binding import LOCAL, NONE, PROVISIONED, spec
 from tests.predicates.volumes import ZONE, accessible_from, local, mounting, zoned
 
 
@@ -29,7 +29,7 @@ ASSUMED: dict[str, tuple[Snapshot, dict[str, str]]] = {
         _two_pods(accessible_from(local("v"), ZONE, "a"), accessible_from(local("w"), ZONE, "b")),
         {"n": NONE, "m": NONE},
     ),
-    "one, and another can be provisioned": (_two_pods(local("v", "n", storage_class="made"), of=MADE), {}),
+    "one, and another can be provisioned": (_two_pods(local("v", "n", storage_class="made"), of=PROVISIONED), {}),
     "too small for the second pod": (
         load(
             zoned("n", "a"),
@@ -45,12 +45,12 @@ ASSUMED: dict[str, tuple[Snapshot, dict[str, str]]] = {
         {"n": NONE},
     ),
     "shared claim": (_two_pods(local("v", "n", "m"), second="c"), {"m": NONE, "o": NONE}),
-    "shared claim to be provisioned": (_two_pods(of=MADE, second="c"), {"m": NONE, "o": NONE}),
+    "shared claim to be provisioned": (_two_pods(of=PROVISIONED, second="c"), {"m": NONE, "o": NONE}),
 }
 
 
 @pytest.mark.parametrize(("table", "expected"), ASSUMED.values(), ids=ASSUMED)
-def test_placed_pod_takes(table: Snapshot, expected: dict[str, str]) -> None:
+def test_placed_pod_takes_its_volume(table: Snapshot, expected: dict[str, str]) -> None:
     """A plan never assigns one volume to two pods, regardless of which one the scheduler chooses for the first."""
     nothing = dict.fromkeys(table.nodes.row, "")
     assert _taken(table, "q") == nothing

@@ -48,7 +48,7 @@ SUITS: dict[str, tuple[Json, Json, str]] = {
 
 
 @pytest.mark.parametrize(("of_volume", "of_claim", "expected"), SUITS.values(), ids=SUITS)
-def test_matching_volumes(of_volume: Json, of_claim: Json, expected: str) -> None:
+def test_a_claim_needs_a_matching_volume(of_volume: Json, of_claim: Json, expected: str) -> None:
     there = spec(with_metadata(local("v", "n"), labels={"tier": "gold"}), **of_volume)
     table = load(node("n"), node("m"), LOCAL, there, spec(claim("c", "local"), **of_claim), mounting("c"))
     assert on(table) == {"n": expected, "m": NONE}

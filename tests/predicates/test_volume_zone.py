@@ -76,7 +76,7 @@ CLAIMS: dict[str, tuple[list[Json], str]] = {
 
 
 @pytest.mark.parametrize(("objects", "expected"), CLAIMS.values(), ids=CLAIMS)
-def test_a_claim(objects: list[Json], expected: str) -> None:
+def test_a_claim_without_a_bound_volume_rejects_the_pod(objects: list[Json], expected: str) -> None:
     table = load(node("n", labels={ZONE: "a"}), *objects, mounting("c"))
     pod = table.pods["default/p"].cls
     assert reasons(volume_zone.PLUGIN, pod, table) == {"n": expected}

@@ -9,7 +9,7 @@ from tests.providers.clocks import StepClock
 
 
 class NoWorld:
-    """A world without groups and machines; questions about them do not apply."""
+    """The world of the backend `none`, which has no groups and no machines."""
 
     group = ""
 

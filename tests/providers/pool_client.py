@@ -28,7 +28,7 @@ class FullPoolClient(CloudPoolClient):
         self._post(f"{self._machine}/serviceState", body, deadline=deadline)
 
     def config(self, *, deadline: float) -> dict[str, Any]:
-        """Return the configuration document, whose format depends on the pool; Missing if there is none."""
+        """Return the configuration document, whose format depends on the pool. Raises Missing if there is none."""
         return self._http.get("/config", dict[str, Any], deadline=deadline)[0]
 
     def set_config(self, document: dict[str, Any], *, deadline: float) -> None:

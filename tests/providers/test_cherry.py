@@ -132,7 +132,7 @@ def test_states_errors_spot_and_notices() -> None:
 
 
 @pytest.mark.parametrize("text", ["None", "", None, "soon"])
-def test_no_notice(text: str | None) -> None:
+def test_texts_that_are_no_time_are_no_notice(text: str | None) -> None:
     assert notice(text) is None
 
 

@@ -78,7 +78,7 @@ def test_the_api_server_key_from_the_readme_of_the_original(tmp_path: Path) -> N
     (pool,) = read(tmp_path, renamed, "0:10:pool1")
     assert pool.definition.api_server_endpoint == "10.0.0.1:6443"
     both = FULL.replace("region = eu_nord_1", "api-server = y\nregion = eu_nord_1")
-    with pytest.raises(ConfigError, match="api-server: is there twice"):
+    with pytest.raises(ConfigError, match="api-server: occurs twice"):
         read(tmp_path, both, "0:10:pool1")
 
 
@@ -96,7 +96,7 @@ WRONG_FILES = {
     "a broken header": ("[global\n", 'line 1: expected a section such as [global] or [nodegroupdef "pool1"]'),
     "a key without a value": ("[global]\nplan\n", "line 2: expected a section, key = value or a comment"),
     "a misspelled key": ("[global]\n\napi-servers = x\n", "line 3: api-servers: no such key;"),
-    "a key twice": ("[global]\nplan = a\nplan = b\n", "line 3: plan: is there twice"),
+    "a key twice": ("[global]\nplan = a\nplan = b\n", "line 3: plan: occurs twice"),
     "a project that is not a number": (
         "[global]\nproject-id = x1\n",
         "line 2: project-id: expected a number, got 'x1'",
@@ -125,7 +125,7 @@ WRONG_FILES = {
 
 
 @pytest.mark.parametrize("fact", WRONG_FILES)
-def test_wrong_file(fact: str, tmp_path: Path) -> None:
+def test_a_wrong_file_is_one_line_with_the_cause(fact: str, tmp_path: Path) -> None:
     text, message = WRONG_FILES[fact]
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, text, "0:1:p")
@@ -141,12 +141,12 @@ WRONG_NODES = {
     "no name": (("1:2:",), "--nodes=1:2:: pool: expected at most 63 of"),
     "a name that is not a label value": (("1:2:-p",), "--nodes=1:2:-p: pool: expected at most 63 of"),
     "a name that is too long": (("1:2:" + "p" * 64,), "--nodes=1:2:ppp"),
-    "a pool twice": (("1:2:p", "0:3:p"), "--nodes=0:3:p: the pool 'p' is there twice"),
+    "a pool twice": (("1:2:p", "0:3:p"), "--nodes=0:3:p: the pool 'p' occurs twice"),
 }
 
 
 @pytest.mark.parametrize("fact", WRONG_NODES)
-def test_wrong_nodes(fact: str, tmp_path: Path) -> None:
+def test_a_wrong_group_is_one_line_with_the_cause(fact: str, tmp_path: Path) -> None:
     nodes, message = WRONG_NODES[fact]
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, FULL, *nodes)
@@ -164,7 +164,7 @@ WRONG_ENVIRONMENTS = {
 
 
 @pytest.mark.parametrize("fact", WRONG_ENVIRONMENTS)
-def test_wrong_environment(fact: str) -> None:
+def test_a_wrong_environment_is_reported_without_its_secrets(fact: str) -> None:
     environ, message = WRONG_ENVIRONMENTS[fact]
     with pytest.raises(ConfigError) as caught:
         config.settings(None, GroupFlags(("0:1:p",)), environ)
@@ -210,7 +210,7 @@ RENDERED = {
 
 
 @pytest.mark.parametrize("text", RENDERED)
-def test_templates(text: str) -> None:
+def test_templates_replace_their_variables(text: str) -> None:
     assert templates.render(text, {"A": "1", "B": "2"}) == RENDERED[text]
 
 

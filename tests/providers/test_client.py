@@ -237,7 +237,7 @@ READ: dict[str, tuple[object, list[Machine]]] = {
 
 
 @pytest.mark.parametrize("fact", READ)
-def test_lenient_reading(fact: str, clock: StepClock) -> None:
+def test_unusual_machines_are_read_leniently(fact: str, clock: StepClock) -> None:
     body, expected = READ[fact]
     with serving(settings(), clock) as server, client(server, clock) as pool:
         server.face.inject(Fault(path="/pool", method="GET", status=200, body=json.dumps(body)))
@@ -258,7 +258,7 @@ def test_lenient_reading(fact: str, clock: StepClock) -> None:
 def test_an_invalid_pool_is_an_error(body: object, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as pool:
         server.face.inject(Fault(path="/pool", method="GET", status=200, body=json.dumps(body)))
-        with pytest.raises(BadAnswer, match="GET /pool: the answer is not what the API promises"):
+        with pytest.raises(BadAnswer, match="GET /pool: the response does not match the API"):
             pool.pool(deadline=SOON)
 
 
@@ -323,7 +323,7 @@ TIMES = {
 
 
 @pytest.mark.parametrize("text", TIMES)
-def test_times(text: object) -> None:
+def test_times_are_parsed_or_unknown(text: object) -> None:
     assert moment(text) == TIMES[text]  # type: ignore[index]
 
 

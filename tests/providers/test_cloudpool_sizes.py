@@ -23,7 +23,7 @@ from tests.providers.pools import LATER, pool
 @pytest.mark.parametrize(
     "cloud", ["AWS-EC2", "AWS-SPOT", "AWS-AUTO-SCALING-GROUP", "GCE", "Azure", "OpenStack", "CityCloud"]
 )
-def test_every_cloud(cloud: str) -> None:
+def test_the_ids_of_instances_are_those_of_each_cloud(cloud: str) -> None:
     with pool(settings(pool=document(cloudProvider=cloud))) as world:
         node = NodeRef(world.machines[1].name, world.machines[1].provider_id)
         instances = world.provider.instances(GROUP, deadline=LATER)
@@ -36,7 +36,7 @@ def test_every_cloud(cloud: str) -> None:
         assert world.provider.has_instance(node, deadline=LATER) is False
 
 
-def test_a_multipool() -> None:
+def test_the_paths_of_a_multipool_are_used() -> None:
     with pool(settings(api="multipool"), api="multipool") as world:
         assert world.delete(world.node()) == [Deleted("TERMINATED")]
         assert world.server.face.requests[-1].path == "/cloudpools/pool/pool"
@@ -78,7 +78,7 @@ def test_requests_are_given_up_one_by_one_and_running_machines_are_kept(cloud: s
         world.provider.decrease_target_size(GROUP, -2, deadline=LATER)
         assert sorted(world.states()) == ["REQUESTED", "RUNNING", "RUNNING", "TERMINATED", "TERMINATED"]
         assert world.desired == 3
-        with pytest.raises(BelowMinimum, match="1 is below 2, which run or are required"):
+        with pytest.raises(BelowMinimum, match="1 is less than the 2 machines that run or are required"):
             world.provider.decrease_target_size(GROUP, -2, deadline=LATER)
 
 
@@ -112,7 +112,7 @@ def test_machines_missing_in_an_old_view_do_not_cost_other_machines(later: float
         world.provider.refresh(deadline=LATER)
         world.provider.increase_size(GROUP, 2, deadline=LATER)
         world.clock.advance(later)
-        with pytest.raises(BelowMinimum, match="4 is below 5, which run or are required"):
+        with pytest.raises(BelowMinimum, match="4 is less than the 5 machines that run or are required"):
             world.provider.decrease_target_size(GROUP, -1, deadline=LATER)
         world.clock.advance(600)
         assert (world.desired, world.states()) == (5, ["RUNNING"] * 5)

@@ -16,7 +16,7 @@ COMPILED = {
 
 
 @pytest.mark.parametrize("kept", COMPILED, ids=lambda kept: kept.name)
-def test_compiled_form(kept: Path, tmp_path: Path) -> None:
+def test_the_compiled_form_is_current(kept: Path, tmp_path: Path) -> None:
     compiled = tmp_path / kept.name
     well_known = Path(protoc.__file__).parent / "_proto"
     flags = [f"-I{kept.parent}", f"-I{well_known}", f"--descriptor_set_out={compiled}"]

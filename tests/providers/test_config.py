@@ -68,13 +68,13 @@ BAD = {
     ),
     "a key twice in YAML": (
         "pools: []\npools: []",
-        "the key 'pools' is there twice in the mapping that begins in line 1",
+        "the key 'pools' occurs twice in the mapping that begins in line 1",
     ),
-    "a key twice in JSON": ('{"pools": [], "pools": []}', "the key 'pools' is there twice"),
+    "a key twice in JSON": ('{"pools": [], "pools": []}', "the key 'pools' occurs twice"),
     "broken JSON": ('{"pools": [}', "Expecting value: line 1 column 12 (char 11)"),
     "a name twice": (
         "pools: [{id: a, backend: {url: 'http://a'}}, {id: a, backend: {url: 'http://b'}}]",
-        "pools[1].id: 'a' is there twice",
+        "pools[1].id: 'a' occurs twice",
     ),
     "no name": ("pools: [{id: ' ', backend: {url: 'http://a'}}]", "pools[0].id: expected a name"),
     "a maximum below the minimum": (
@@ -117,7 +117,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("fact", GOOD)
-def test_read(fact: str, tmp_path: Path) -> None:
+def test_equal_files_in_other_forms_are_read_equally(fact: str, tmp_path: Path) -> None:
     file = tmp_path / "cloud"
     file.write_text(GOOD[fact])
     assert read_pools(file) == [MINIMAL]
@@ -145,7 +145,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fact", BAD)
-def test_refused(fact: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_rejected_with_its_key(fact: str, tmp_path: Path) -> None:
     text, message = BAD[fact]
     file = tmp_path / "cloud"
     file.write_text(text)
@@ -165,7 +165,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("fact", UNREADABLE)
-def test_unreadable(fact: str, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported_in_one_line(fact: str, tmp_path: Path) -> None:
     content, message = UNREADABLE[fact]
     file = tmp_path / "cloud"
     if content is not None:
@@ -183,7 +183,7 @@ def test_a_duration_is_the_sum_of_its_parts(hours: int, minutes: int, seconds: i
 
 
 @pytest.mark.parametrize("text", ["", "s", "5", "-5s", "5 s", "5s ", "1e3s", "5d", "٣s", None, 5, True, ["5s"]])
-def test_no_duration(text: Any) -> None:
+def test_values_that_are_not_durations_are_rejected(text: Any) -> None:
     with pytest.raises(ValueError, match="expected a duration"):
         Duration.parse(text)
 
@@ -201,7 +201,7 @@ CHOICES = {
 
 
 @pytest.mark.parametrize("fact", CHOICES)
-def test_choice(fact: str, tmp_path: Path) -> None:
+def test_a_wrong_choice_of_the_provider_is_reported(fact: str, tmp_path: Path) -> None:
     name, configured, message = CHOICES[fact]
     file = tmp_path / "cloud"
     with pytest.raises(ConfigError) as caught:

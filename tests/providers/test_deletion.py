@@ -52,26 +52,32 @@ MISSING_404 = Failed(
 #: fact: (machine, order, seen at, now, verdict); the process started at second 5.
 JUDGED: dict[str, tuple[Machine | None, TerminationOrder | None, float, float, Verdict]] = {
     "a running machine is terminated": (machine(), None, 5, 5, Send()),
-    "a requested one too": (machine("REQUESTED"), None, 5, 5, Send()),
-    "a pending one too": (machine("PENDING"), None, 5, 5, Send()),
+    "a requested machine is terminated": (machine("REQUESTED"), None, 5, 5, Send()),
+    "a pending machine is terminated": (machine("PENDING"), None, 5, 5, Send()),
     "a view from before this process is ignored": (machine(), None, 4.9, 5, KeepWaiting()),
-    "a protected one is refused": (
+    "a protected machine is refused": (
         machine(membership=PROTECTED),
         None,
         5,
         5,
         Refused(Refusal.PROTECTED, "its membership status says that it is not evictable"),
     ),
-    "one in an unknown state is refused": (
+    "a machine in an unknown state is refused": (
         machine("SUSPENDED"),
         None,
         5,
         5,
         Refused(Refusal.PROTECTED, "its state 'SUSPENDED' is not known"),
     ),
-    "one that is ending without our order is gone": (machine("TERMINATING"), None, 0, 5, AlreadyGone("TERMINATING")),
-    "one that ended is gone": (machine("TERMINATED"), None, 0, 5, AlreadyGone("TERMINATED")),
-    "one that never came is gone": (machine("REJECTED"), None, 0, 5, AlreadyGone("REJECTED")),
+    "a machine that is terminating without our order is gone": (
+        machine("TERMINATING"),
+        None,
+        0,
+        5,
+        AlreadyGone("TERMINATING"),
+    ),
+    "a terminated machine is gone": (machine("TERMINATED"), None, 0, 5, AlreadyGone("TERMINATED")),
+    "a rejected machine is gone": (machine("REJECTED"), None, 0, 5, AlreadyGone("REJECTED")),
     "a missing machine without an order is not in the group": (
         None,
         None,
@@ -79,16 +85,34 @@ JUDGED: dict[str, tuple[Machine | None, TerminationOrder | None, float, float, V
         5,
         Refused(Refusal.NOT_IN_GROUP, "no machine of the pool is its machine"),
     ),
-    "one that is ending by our order is deleted": (
+    "a machine that is terminating by our order is deleted": (
         machine("TERMINATING"),
         order(OrderResult.DONE),
         9,
         11,
         Deleted("TERMINATING"),
     ),
-    "one that left by our order is deleted": (None, order(OrderResult.DONE), 9, 11, Deleted("no longer in the pool")),
-    "also if the answer was lost": (None, order(OrderResult.NONE), 9, 11, Deleted("no longer in the pool")),
-    "also if the answer was an error": (None, order(OrderResult.FAULT), 9, 11, Deleted("no longer in the pool")),
+    "a machine that disappeared after our order is deleted": (
+        None,
+        order(OrderResult.DONE),
+        9,
+        11,
+        Deleted("no longer in the pool"),
+    ),
+    "it is deleted even if the response was lost": (
+        None,
+        order(OrderResult.NONE),
+        9,
+        11,
+        Deleted("no longer in the pool"),
+    ),
+    "it is deleted even if the response was an error": (
+        None,
+        order(OrderResult.FAULT),
+        9,
+        11,
+        Deleted("no longer in the pool"),
+    ),
     "a 404 and no machine: gone before": (
         None,
         order(OrderResult.MISSING),
@@ -105,16 +129,22 @@ JUDGED: dict[str, tuple[Machine | None, TerminationOrder | None, float, float, V
     ),
     "an order in progress is awaited": (machine(), order(OrderResult.PENDING), 50, 1000, KeepWaiting()),
     "a view from before the answer is ignored": (machine(), order(OrderResult.FAULT), 9.9, 1000, KeepWaiting()),
-    "also after a success": (machine(), order(OrderResult.DONE), 9.9, 1000, KeepWaiting()),
+    "a view from before a successful response is ignored": (
+        machine(),
+        order(OrderResult.DONE),
+        9.9,
+        1000,
+        KeepWaiting(),
+    ),
     "retry after a failure once seen running": (machine(), order(OrderResult.FAULT), 10, 12, Send()),
-    "but not before the back-off": (machine(), order(OrderResult.FAULT), 10, 11.9, KeepWaiting()),
+    "no retry before the back-off has passed": (machine(), order(OrderResult.FAULT), 10, 11.9, KeepWaiting()),
     "the back-off doubles": (machine(), order(OrderResult.FAULT, attempts=3), 10, 17.9, KeepWaiting()),
-    "and ends": (machine(), order(OrderResult.FAULT, attempts=3), 10, 18, Send()),
-    "and is at most 30 s": (machine(), order(OrderResult.FAULT, attempts=60), 10, 40, Send()),
+    "a retry after the doubled back-off": (machine(), order(OrderResult.FAULT, attempts=3), 10, 18, Send()),
+    "the back-off is at most 30 s": (machine(), order(OrderResult.FAULT, attempts=60), 10, 40, Send()),
     "an unsent order is sent with any view": (machine(), order(OrderResult.UNSENT), 0, 12, Send()),
     "a lost answer may still take effect": (machine(), order(OrderResult.NONE), 50, 109.9, KeepWaiting()),
-    "for the settle time": (machine(), order(OrderResult.NONE), 50, 110, Send()),
-    "also an earlier process's order": (
+    "a lost answer is repeated after the settle time": (machine(), order(OrderResult.NONE), 50, 110, Send()),
+    "an earlier process's order may still take effect": (
         machine(),
         order(OrderResult.NONE, ours=False),
         50,
@@ -135,7 +165,7 @@ JUDGED: dict[str, tuple[Machine | None, TerminationOrder | None, float, float, V
 
 
 @pytest.mark.parametrize("fact", JUDGED)
-def test_judged(fact: str) -> None:
+def test_the_next_step_of_a_deletion(fact: str) -> None:
     seen, last, observed, now, verdict = JUDGED[fact]
     assert verdict == judge(seen, last, observed_at=at(observed), not_before=at(5), now=at(now), limits=LIMITS)
 
@@ -177,7 +207,7 @@ GIVEN_UP: dict[str, tuple[Machine | None, TerminationOrder | None, float, object
 
 
 @pytest.mark.parametrize("answer", [OrderResult.FAULT, OrderResult.UNSENT])
-def test_a_machine_that_is_ending_is_never_released(answer: OrderResult) -> None:
+def test_a_terminating_machine_is_never_released(answer: OrderResult) -> None:
     last = order(answer, words="no")
     assert isinstance(give_up(machine(), last, observed_at=at(11)), Failed)
     assert isinstance(give_up(machine(membership=INACTIVE), last, observed_at=at(11)), Accepted)

@@ -105,7 +105,7 @@ def test_the_documented_commands_remove_the_marks_of_a_dead_proxy() -> None:
     assert f"kubectl taint node NODE {DRAIN_TAINT.key}-\nkubectl annotate node NODE {ANNOTATION}-\n" in page
 
 
-def test_cherry_servers(tmp_path: Path) -> None:
+def test_the_documented_file_of_cherry_servers_is_read(tmp_path: Path) -> None:
     file = tmp_path / "cloud-config"
     file.write_text(block("cherryservers.md", "ini"))
     pool1, spot = cherry.settings(file, GroupFlags(("1:10:pool1", "0:5:spot"), "cluster1"), ENVIRONMENT).pools

@@ -47,14 +47,14 @@ BAD: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("fact", GOOD)
-def test_good(fact: str, tmp_path: Path) -> None:
+def test_valid_files_are_read(fact: str, tmp_path: Path) -> None:
     text, expected = GOOD[fact]
     (tmp_path / "file").write_text(text)
     assert read_file(tmp_path / "file") == expected
 
 
 @pytest.mark.parametrize("fact", BAD)
-def test_bad(fact: str, tmp_path: Path) -> None:
+def test_invalid_files_are_reported_in_one_line(fact: str, tmp_path: Path) -> None:
     text, words = BAD[fact]
     path = tmp_path / "file"
     path.write_text(text)
@@ -63,6 +63,6 @@ def test_bad(fact: str, tmp_path: Path) -> None:
     assert str(caught.value) == f"cloud configuration {path}: {words}"
 
 
-def test_no_file() -> None:
+def test_a_missing_file_is_a_usage_error() -> None:
     with pytest.raises(ConfigError, match=r"^--cloud-provider externalgrpc: --cloud-config FILE is missing$"):
         rescheduler.providers.load("externalgrpc", None, SystemClock())

@@ -140,12 +140,12 @@ CASES: dict[str, tuple[Callable[[], Foreign], tuple[type[DeleteOutcome], ...], i
         1,
     ),
     "no such verb": (lambda: Foreign(failures=[StatusCode.UNIMPLEMENTED]), (Failed,), 1),
-    "already going": (lambda: Foreign(instances={"x://1": 3}), (AlreadyGone,), 0),
+    "already terminating": (lambda: Foreign(instances={"x://1": 3}), (AlreadyGone,), 0),
 }
 
 
 @pytest.mark.parametrize("fact", CASES)
-def test_deletion(fact: str) -> None:
+def test_a_deletion_at_a_foreign_service_has_these_outcomes(fact: str) -> None:
     make, kinds, deletions = CASES[fact]
     service = make()
     outcomes = delete(service)
@@ -218,7 +218,7 @@ def test_after_an_invalid_answer_the_result_of_the_order_is_unknown(caplog: pyte
     assert not caplog.records
 
 
-def test_no_order_for_a_machine_that_ended_after_the_intent() -> None:
+def test_no_order_for_a_machine_that_terminated_after_the_intent() -> None:
     service = Foreign(instances={"x://2": 1})
     gone = NodeRef("node-1", "x://1", ordered_at=CLOCK_START - dt.timedelta(minutes=1))
     assert (delete(service, gone), service.deletions) == ([AlreadyGone("no longer listed")], 0)

@@ -79,7 +79,7 @@ def eventually(predicate: object, seconds: float = 60) -> None:
 
 
 def test_a_slow_read_fails_before_the_callers_deadline(world: World) -> None:
-    """The words show that the service answers, not the caller's own timer."""
+    """The message shows that the service responds before the caller's own timer expires."""
     world.server.face.inject(Fault(method="GET", path="/pool", kind="hang", times=50))
     code, message = world.call.failure_in_time("NodeGroupNodes", world.request, 5, "on-demand")
     assert code == "DEADLINE_EXCEEDED"
@@ -89,7 +89,7 @@ def test_a_slow_read_fails_before_the_callers_deadline(world: World) -> None:
 
 
 def test_a_slow_order_continues_and_is_not_repeated(world: World) -> None:
-    """The first answer is OK although the pool has not answered, because the machine may end at any moment."""
+    """The first answer is OK although the pool has not answered, because the machine may terminate at any moment."""
     victim = world.server.pool.machines()[0]
     world.server.face.inject(Fault(path="/pool/terminate", kind="hang", acted=True))
     request = wire.NodeGroupDeleteNodesRequest(id=GROUP, nodes=[codec.node_message(node_of(victim))])

@@ -94,7 +94,7 @@ STATUSES: dict[str, tuple[Exception, str]] = {
     "rate limit": (RateLimited("patience", retry_after=3), "RESOURCE_EXHAUSTED"),
     "credentials": (AuthError("401"), "UNAUTHENTICATED"),
     "configuration": (ConfigError("a key"), "FAILED_PRECONDITION"),
-    "wrong use": (errors.UsageError("wrong"), "INVALID_ARGUMENT"),
+    "a usage error": (errors.UsageError("wrong"), "INVALID_ARGUMENT"),
     "broken answer": (errors.InputError("no JSON"), "INTERNAL"),
 }
 
@@ -119,12 +119,12 @@ WRONG: dict[str, tuple[str, Any, str]] = {
         wire.PricingNodePriceRequest(node=node()),
         "start and end: expected both",
     ),
-    "growing by nothing": (
+    "an increase by zero": (
         "NodeGroupIncreaseSize",
         wire.NodeGroupIncreaseSizeRequest(id="g", delta=0),
         "delta: expected more than 0, got 0",
     ),
-    "shrinking by more": (
+    "a decrease with the wrong sign": (
         "NodeGroupDecreaseTargetSize",
         wire.NodeGroupDecreaseTargetSizeRequest(id="g", delta=1),
         "delta: expected less than 0, got 1",
@@ -132,7 +132,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "a name for two machines": (
         "NodeGroupDeleteNodes",
         wire.NodeGroupDeleteNodesRequest(id="g", nodes=[node(), node(), node(provider_id="shelf://2")]),
-        "nodes: n is there twice, with different provider IDs",
+        "nodes: n occurs twice, with different provider IDs",
     ),
     "nodes without names": (
         "NodeGroupDeleteNodes",

@@ -69,7 +69,7 @@ def test_failed_handshakes_are_not_logged(pems: Path) -> None:
         with pytest.raises(BackendUnavailable):
             groups(service.address, pems, cert="stranger.pem", key="stranger.key", cacert="ca.pem")
         address = service.address
-    ours = [f"serving the cloud provider none on {address}", "SIGTERM: stopping after running calls are answered"]
+    ours = [f"serving the cloud provider none on {address}", "SIGTERM: stopping after the calls in progress"]
     assert len(service.lines) == len(ours), service.lines
     assert all(words in line for words, line in zip(ours, service.lines, strict=True)), service.lines
 

@@ -12,7 +12,7 @@ GROUP = NodeGroup("g", 0, 9)
 
 
 class Cloud:
-    """Machines by name; `meanwhile` runs during a look, after it has read the machines."""
+    """Machines by name; `meanwhile` runs during `look`, after the machines were read."""
 
     name = "cloud"
 
@@ -38,7 +38,7 @@ def fleet(cloud: Any, clock: StepClock) -> MachineFleet:
     return MachineFleet(cloud, clock, PollIntervals(refresh=60, poll=1, settle=60))
 
 
-def test_a_look_that_started_before_a_change_is_discarded() -> None:
+def test_a_view_requested_before_a_change_is_discarded() -> None:
     cloud, clock = Cloud(), StepClock()
     machines = fleet(cloud, clock)
 
@@ -51,7 +51,7 @@ def test_a_look_that_started_before_a_change_is_discarded() -> None:
     assert machines.size(machines.recent(deadline=60), GROUP.id) == 1
 
 
-def test_the_age_of_a_look_counts_from_its_start() -> None:
+def test_the_age_of_a_view_counts_from_its_request() -> None:
     cloud, clock = Cloud(), StepClock()
     machines = fleet(cloud, clock)
     cloud.meanwhile = lambda: clock.advance(59)

@@ -56,7 +56,7 @@ def count(server: Server) -> int:
 ANSWERS: dict[str, tuple[dict[str, Any], type[errors.ReschedulerError], str, int, int]] = {
     "wrong credentials": ({"status": 401, "body": "no"}, AuthError, "401 Unauthorized: no", 1, 1),
     "no permission": ({"status": 403, "body": ""}, AuthError, "403 Forbidden", 1, 1),
-    "not there": ({"status": 404, "body": "<b>no</b>\n such"}, Missing, "404 Not Found: <b>no</b> such", 1, 1),
+    "not found": ({"status": 404, "body": "<b>no</b>\n such"}, Missing, "404 Not Found: <b>no</b> such", 1, 1),
     "bad input": ({"status": 400, "body": "no"}, RequestRejected, "400 Bad Request: no", 1, 1),
     "a conflict": ({"status": 409, "body": ""}, RequestRejected, "409 Conflict", 1, 1),
     "a redirect, which is not followed": (
@@ -88,7 +88,7 @@ ANSWERS: dict[str, tuple[dict[str, Any], type[errors.ReschedulerError], str, int
 
 
 @pytest.mark.parametrize("fact", ANSWERS)
-def test_answers(fact: str, clock: StepClock) -> None:
+def test_each_answer_gives_its_result_or_error(fact: str, clock: StepClock) -> None:
     fault, error, message, gets, posts = ANSWERS[fact]
     patience = Duration(0.3 if fault.get("kind") == "hang" else 60)
     with serving(settings(), clock) as server, client(server, clock, attempts=3, timeout=patience) as http:
@@ -217,7 +217,7 @@ def test_no_request_after_the_deadline(clock: StepClock) -> None:
         assert count(server) == 0
 
 
-def test_connection_refused(clock: StepClock) -> None:
+def test_a_refused_connection_is_an_unsent_request(clock: StepClock) -> None:
     with serving(settings(), clock) as server:
         pass
     with client(server, clock) as http, pytest.raises(Unsent) as caught:
@@ -239,7 +239,7 @@ DEEP = '{"started": true, "configured": true, "more": ' + "[" * 10_000 + "]" * 1
 def test_an_answer_of_the_wrong_form(body: str, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.face.inject(Fault(path="/status", method="GET", status=200, body=body))
-        with pytest.raises(BadAnswer, match="system: GET /status: the answer is not what the API promises: "):
+        with pytest.raises(BadAnswer, match="system: GET /status: the response does not match the API: "):
             http.get("/status", PoolStatus, deadline=SOON)
 
 
@@ -309,7 +309,7 @@ def secrets(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("fact", ENTRY)
-def test_authentication(fact: str, secrets: Path, clock: StepClock) -> None:
+def test_only_valid_credentials_are_accepted(fact: str, secrets: Path, clock: StepClock) -> None:
     guarded, shown, welcome = ENTRY[fact]
     with serving(settings(**guarded), clock, secrets) as server, client(server, clock, secrets, **shown) as http:
         outcome = contextlib.nullcontext() if welcome else pytest.raises(AuthError, match="401 Unauthorized")
@@ -370,7 +370,7 @@ BAD_SECRETS: dict[str, tuple[dict[str, str], str | None, str]] = {
 
 
 @pytest.mark.parametrize("fact", BAD_SECRETS)
-def test_bad_secrets(fact: str, tmp_path: Path) -> None:
+def test_bad_secrets_are_configuration_errors(fact: str, tmp_path: Path) -> None:
     endpoint, content, message = BAD_SECRETS[fact]
     if content is not None:
         (tmp_path / "secret").write_text(content)
@@ -399,7 +399,7 @@ HANDSHAKES: dict[str, tuple[dict[str, str], dict[str, str], tuple[type[Exception
 
 
 @pytest.mark.parametrize("fact", HANDSHAKES)
-def test_handshakes(fact: str, certificates: Path, clock: StepClock) -> None:
+def test_handshakes_succeed_only_with_trusted_certificates(fact: str, certificates: Path, clock: StepClock) -> None:
     guarded, endpoint, refusal = HANDSHAKES[fact]
     served = settings(cert_file="server.pem", **guarded)
     with serving(served, clock, certificates) as server, client(server, clock, certificates, **endpoint) as http:

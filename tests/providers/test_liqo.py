@@ -218,7 +218,7 @@ def test_nodes_are_matched_by_provider_id_or_else_by_name(current: ServerAndClie
         "by its provider ID": NodeRef("some-name", "liqo://rome-1"),
         "by its name, before it has one": NodeRef("rome-1", labels=virtual),
         "by a provider ID of Liqo's own": NodeRef("rome-2", "liqo-made://rome-2"),
-        "a stranger's": NodeRef("theirs", "liqo://theirs", virtual),
+        "a provider ID of another node": NodeRef("theirs", "liqo://theirs", virtual),
         "another cloud's with that name": NodeRef("rome-1", "aws:///i-1"),
         "another label": NodeRef("rome-1", "liqo://rome-1", {"liqo.io/type": "something"}),
         "unknown": NodeRef("paris-1", "liqo://paris-1", virtual),
@@ -251,7 +251,7 @@ def test_replacement_of_our_node_manager_by_the_first_is_detected(current: Serve
 
 def test_an_invalid_answer_is_an_error(current: ServerAndClient) -> None:
     current.server.face.inject(Fault(method="GET", path="/version", status=200, body="<html>"))
-    with pytest.raises(BadAnswer, match="liqo: GET /version: the answer is not what the API promises"):
+    with pytest.raises(BadAnswer, match="liqo: GET /version: the response does not match the API"):
         current.provider.groups(deadline=deadline(current))
 
 
@@ -319,7 +319,10 @@ WRONG = {
         "nodeManager: {url: node-manager}",
         "nodeManager.url: expected http(s)://host[:port][/path], without user, query or fragment",
     ),
-    "no pause": ("nodeManager: {url: https://x}\npollInterval: 0s", "pollInterval: expected more than 0s"),
+    "a poll interval of zero": (
+        "nodeManager: {url: https://x}\npollInterval: 0s",
+        "pollInterval: expected more than 0s",
+    ),
     "a time": (
         "nodeManager: {url: https://x}\nsettleTime: 5",
         'expected a duration such as "90s" or "1m35s", got 5 - at `$.settleTime`',

@@ -103,14 +103,14 @@ DIFFERENT: dict[str, tuple[Machine, NodeRef]] = {
 
 
 @pytest.mark.parametrize("fact", SAME)
-def test_same(fact: str) -> None:
+def test_a_machine_and_its_node_are_matched(fact: str) -> None:
     machine_, other = SAME[fact]
     matched = MachineIndex([machine_]).match([other])
     assert (matched.machines, matched.unsure, matched.claimed) == ({other.name: machine_}, {}, frozenset({0}))
 
 
 @pytest.mark.parametrize("fact", DIFFERENT)
-def test_different(fact: str) -> None:
+def test_a_machine_and_the_node_of_another_are_not_matched(fact: str) -> None:
     machine_, other = DIFFERENT[fact]
     matched = MachineIndex([machine_]).match([other])
     assert (matched.machines, matched.unsure, matched.claimed) == ({}, {}, frozenset())
@@ -170,7 +170,7 @@ MANY: dict[str, tuple[list[Machine], list[NodeRef], dict[str, str], dict[str, st
 
 
 @pytest.mark.parametrize("fact", MANY)
-def test_several(fact: str) -> None:
+def test_several_machines_and_nodes_are_matched_only_with_certainty(fact: str) -> None:
     machines, nodes, sure, unsure = MANY[fact]
     for order in (1, -1):
         matched = MachineIndex(machines[::order]).match(nodes[::order])

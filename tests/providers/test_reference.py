@@ -343,7 +343,7 @@ def test_faults_can_be_injected_if_allowed(clock: StepClock) -> None:
 
 
 @pytest.mark.parametrize("kind", ["reset", "hang"])
-def test_broken_connections(kind: Any, clock: StepClock) -> None:
+def test_a_request_may_take_effect_although_its_connection_breaks(kind: Any, clock: StepClock) -> None:
     with serving(settings(), clock) as server:
         server.face.inject(Fault(path="/pool/size", kind=kind, acted=True))
         with pytest.raises(httpx2.TransportError):
@@ -393,7 +393,7 @@ MISUSE = {
 
 
 @pytest.mark.parametrize("fact", MISUSE)
-def test_misuse(fact: str, tmp_path: Path) -> None:
+def test_misuse_is_reported_in_one_line(fact: str, tmp_path: Path) -> None:
     arguments, content, message = MISUSE[fact]
     config = tmp_path / "pool.yaml"
     if content is not None:

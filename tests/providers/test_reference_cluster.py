@@ -79,7 +79,7 @@ def test_a_node_is_as_a_kubelet_registers_it(world: World, plane: ControlPlane) 
     assert {"type": "InternalIP", "address": machine.private_ip} in node["status"]["addresses"]
 
 
-def test_a_machine_that_ends_before_it_runs_never_joins(world: World, plane: ControlPlane) -> None:
+def test_a_machine_that_terminates_before_it_runs_never_joins(world: World, plane: ControlPlane) -> None:
     world.pool.set_size(0)
     world.after(60)
     assert names(plane) == []

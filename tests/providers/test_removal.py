@@ -31,7 +31,7 @@ def test_a_slow_termination_is_awaited() -> None:
         assert world.delete(world.node()) == [Deleted("TERMINATING")]
 
 
-def test_without_time_to_see_the_end_the_order_is_only_accepted() -> None:
+def test_without_time_to_confirm_the_termination_the_order_is_only_accepted() -> None:
     with pool() as world:
         assert world.delete(world.node(), within=10) == [
             Accepted("the pool accepted the order; the pool lists it as RUNNING")
@@ -50,7 +50,7 @@ def test_a_view_that_fails_is_requested_once_in_each_poll_interval() -> None:
         assert len(world.server.face.requests) - before == 5
 
 
-def test_a_machine_that_ended_without_an_order_is_gone() -> None:
+def test_a_machine_that_terminated_without_an_order_is_gone() -> None:
     with pool() as world:
         world.server.pool.terminate(world.machines[0].id(world.clock.now()), decrement=True)
         world.clock.advance(31)
@@ -67,7 +67,7 @@ def test_a_forgotten_machine_is_resolved_by_its_node() -> None:
         assert (len(world.orders()), world.desired) == (1, 2)
 
 
-def test_a_404_for_a_machine_that_ended_meanwhile_is_a_success() -> None:
+def test_a_404_for_a_machine_that_terminated_meanwhile_is_a_success() -> None:
     with pool() as world:
         node = world.node()
         world.inject(status=404, acted=True)
@@ -122,7 +122,7 @@ LOST: dict[str, tuple[list[dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("fact", LOST)
-def test_one_machine_ends_and_the_size_falls_by_one_despite_faults(fact: str) -> None:
+def test_one_machine_terminates_and_the_size_falls_by_one_despite_faults(fact: str) -> None:
     faults, second = LOST[fact]
     patience = "1s" if any(fault.get("kind") == "hang" for fault in faults) else "60s"
     with pool(settings(second_termination=second), orderTimeout=patience) as world:
@@ -145,7 +145,7 @@ def test_no_second_order_while_one_with_a_lost_answer_may_take_effect() -> None:
         assert len(world.orders()) == 2
 
 
-def test_a_machine_that_ended_before_the_decrement_is_not_ordered_again() -> None:
+def test_a_machine_that_terminated_before_the_decrement_is_not_ordered_again() -> None:
     with pool() as world:
         machine = world.machines[0]
         world.server.pool.failing_terminations = 1
@@ -243,7 +243,7 @@ faults = st.sampled_from(
 
 @hypothesis.settings(max_examples=20, deadline=None)
 @given(orders=st.lists(faults, max_size=4), looks=st.lists(faults, max_size=4), second=st.sampled_from(["ok", "error"]))
-def test_no_combination_of_faults_ends_two_machines_or_lowers_twice(
+def test_no_combination_of_faults_terminates_two_machines_or_lowers_twice(
     orders: list[dict[str, Any]], looks: list[dict[str, Any]], second: str
 ) -> None:
     with pool(settings(second_termination=second)) as world:

@@ -47,7 +47,7 @@ def test_ambiguous_machines_are_not_deleted() -> None:
         assert (world.orders(), world.desired) == ([], 3)
 
 
-def test_an_ambiguous_machine_that_may_be_ending_keeps_its_node() -> None:
+def test_an_ambiguous_machine_that_may_be_terminating_keeps_its_node() -> None:
     """Its address may already belong to another machine."""
     with pool() as world:
         shared = world.machines[0].private_ip
@@ -118,7 +118,7 @@ def test_a_gateway_failure_is_not_an_answer_of_the_pool(status: int) -> None:
         ({"status": 500, "body": '{"message": "no", "detail": ""}'}, "GET /pool: 500 Internal Server Error: no"),
         ({"status": 404, "body": ""}, "GET /pool: 404 Not Found"),
         ({"status": 401, "body": ""}, "GET /pool: 401 Unauthorized"),
-        ({"status": 200, "body": "[]"}, "GET /pool: the answer is not what the API promises"),
+        ({"status": 200, "body": "[]"}, "GET /pool: the response does not match the API"),
     ],
 )
 def test_an_unreadable_pool_fails_closed(fault: dict[str, Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""StackPointCloud's backend against the stand-in: protected nodes, both generations, awaited ends."""
+"""StackPointCloud's backend against the stand-in: protected nodes, both generations, confirmation of deletions."""
 
 import datetime as dt
 import json
@@ -101,7 +101,7 @@ def test_a_node_with_a_master_label_is_refused(clock: StepClock) -> None:
 
 
 def test_a_deletion_is_awaited(clock: StepClock) -> None:
-    """`deleting` is not the end; one DELETE suffices."""
+    """The node is not gone while it is `deleting`. One DELETE is sufficient."""
     with serving(clock, deleting=100.0) as server, providing(server, clock, SPEC) as provider:
         node = node_of(server.cloud.add(group_name=FIRST))
         assert provider.delete_nodes(FIRST, [node], deadline=MINUTES) == {node.name: Deleted("gone")}
@@ -275,7 +275,7 @@ MEMBERS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("fact", MEMBERS)
-def test_members(fact: str) -> None:
+def test_the_group_of_a_node_by_its_fields(fact: str) -> None:
     words, group = MEMBERS[fact]
     groups = {"autoscaling-p1": StackpointGroup(NodeGroup("autoscaling-p1", 0, 1), "t2.medium", 1)}
     assert group_of(ClusterNode(41, **words), groups) == group

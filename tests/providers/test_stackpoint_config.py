@@ -64,12 +64,12 @@ WRONG: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
     "a minimum that is not a number": ({}, ("a:2:t",), "--nodes=a:2:t: min: expected a number, 0 or more, got 'a'"),
     "a negative minimum": ({}, ("-1:2:t",), "--nodes=-1:2:t: min: expected a number, 0 or more, got '-1'"),
     "a maximum below it": ({}, ("3:2:t",), "--nodes=3:2:t: max: expected a number, 3 or more, got '2'"),
-    "an id twice": ({}, ("0:1:t", "0:2:u:default"), "--nodes=0:2:u:default: the group 'autoscaling-default' is there"),
+    "an id twice": ({}, ("0:1:t", "0:2:u:default"), "--nodes=0:2:u:default: the group 'autoscaling-default' occurs"),
 }
 
 
 @pytest.mark.parametrize("fact", WRONG)
-def test_wrong(fact: str) -> None:
+def test_a_wrong_environment_or_group_is_reported(fact: str) -> None:
     changes, nodes, message = WRONG[fact]
     with pytest.raises(ConfigError) as caught:
         config.settings(None, GroupFlags(nodes), GOOD | changes)
@@ -86,7 +86,7 @@ WRONG_FILES: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("text", WRONG_FILES)
-def test_wrong_file(text: str, tmp_path: Path) -> None:
+def test_a_wrong_file_is_reported_with_its_place(text: str, tmp_path: Path) -> None:
     nodes, message = WRONG_FILES[text]
     file = tmp_path / "spc.yaml"
     file.write_text(text)

@@ -26,7 +26,7 @@ WAYS: dict[str, tuple[dict[str, str], str, str | None]] = {
     "without a scheme": ({"https_proxy": "a:1"}, "https://cloud", "http://a:1"),
     "another scheme's": ({"http_proxy": "http://a:1"}, "https://cloud", None),
     "with a password": ({"https_proxy": "http://u:p@a:1"}, "https://cloud", "http://u:p@a:1"),
-    "not for anybody": ({"https_proxy": "http://a:1", "no_proxy": "*"}, "https://cloud", None),
+    "excluded for all hosts": ({"https_proxy": "http://a:1", "no_proxy": "*"}, "https://cloud", None),
     "excluded domain": ({"https_proxy": "http://a:1", "no_proxy": "x, .example"}, "https://api.example", None),
     "excluded network": ({"http_proxy": "http://a:1", "no_proxy": "10.0.0.0/8"}, "http://10.1.2.3:80", None),
     "excluded IPv6 network": ({"http_proxy": "http://a:1", "no_proxy": "x,fd00::/8"}, "http://[fd00::1]", None),
@@ -47,7 +47,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, values: dict[str, str]) -> None
 
 
 @pytest.mark.parametrize("fact", WAYS)
-def test_proxy_selection(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_proxy_is_selected_by_the_environment(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values, url, proxy = WAYS[fact]
     environment(monkeypatch, values)
     assert way_out(url) == proxy
@@ -65,7 +65,7 @@ def test_an_invalid_proxy(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "url", ["http://h\n", "http://a b/", "http://h/\x00", "http://h/a b", " http://h", "http://h\\x"]
 )
-def test_invalid_urls(url: str) -> None:
+def test_invalid_urls_are_rejected(url: str) -> None:
     assert not plain_http(url)
 
 

@@ -1,4 +1,4 @@
-"""Waits for a system end at their deadline or when the program stops, with a message that tells which."""
+"""Waits for a system end at their deadline or when the program stops, with a message that states which."""
 
 import threading
 
@@ -18,7 +18,7 @@ def message_of(deadline: float, *, ends: bool) -> str:
     return str(caught.value)
 
 
-def test_the_deadline_before_the_next_look() -> None:
+def test_the_deadline_is_before_the_next_poll() -> None:
     assert message_of(1, ends=False) == "pool p: its view is old"
 
 

@@ -93,7 +93,7 @@ def running(backend: Backend) -> Iterator[Backend]:
 
 
 class RecordedUpdates:
-    """Updates that record their arguments and call `does`."""
+    """Updates that record their arguments and return the result of `does`."""
 
     def __init__(self, does: Callable[[], str] = lambda: "") -> None:
         self.calls: list[tuple[object, ...]] = []
@@ -116,10 +116,10 @@ class RecordedUpdates:
         self.calls.append(("detach", machine, decrement))
         return self._does()
 
-    def comes_back(self, machine: str) -> bool:
+    def is_inactive(self, machine: str) -> bool:
         return machine in self.outside
 
-    def take_back(self, machine: str, *, evictable: bool) -> str:
+    def reactivate(self, machine: str, *, evictable: bool) -> str:
         self.calls.append(("take back", machine, evictable))
         return self._does()
 

@@ -149,7 +149,7 @@ BAD: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("fact", BAD)
-def test_refused(fact: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_rejected_with_its_key(fact: str, tmp_path: Path) -> None:
     document, message = BAD[fact]
     file = written(tmp_path, document)
     with pytest.raises(ConfigError) as caught:
@@ -205,7 +205,7 @@ def test_the_last_of_duplicate_keys_counts(second: str, tmp_path: Path, caplog: 
     file = read(written(tmp_path, text))
     assert (file.backend_url, float(file.backend.timeout)) == ("http://pool:9010", 7.0)
     (line,) = caplog.messages
-    assert line.endswith("config.json: the key 'backend' is there more than once; the last value counts")
+    assert line.endswith("config.json: the key 'backend' occurs more than once; the last value counts")
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_a_user_in_the_backends_url_becomes_basic_credentials(
         assert password not in repr(Credentials(endpoint, tmp_path, password=password))
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_a_missing_configuration_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file or directory"):
         read(tmp_path / "config.json")
 

@@ -48,7 +48,7 @@ def test_the_warning_at_level_0(name: str, tmp_path: Path) -> None:
             port = process.wait_for(r"forwarding port (\d+) to ")[1]
             assert process.stop() == 0
             exposed = [line for line in process.lines if "can remove machines" in line]
-    whole = f"WARNING anybody who reaches port {port} can remove machines: {expected}"
+    whole = f"WARNING anyone who can reach port {port} can remove machines: {expected}"
     assert [line.partition(" ")[2] for line in exposed] == ([whole] if expected else [])
     warnings = [line for line in process.lines if " WARNING " in line and line not in exposed]
     assert warnings == [], "a start is no WARNING"

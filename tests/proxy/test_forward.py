@@ -43,7 +43,7 @@ def line(method: str, target: str, *headers: str) -> bytes:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "POST"])
-def test_every_method(method: str, backend: Backend) -> None:
+def test_every_method_is_forwarded(method: str, backend: Backend) -> None:
     with proxying(backend.url) as url:
         answer = httpx2.request(method, f"{url}/config", timeout=60)
     assert (answer.status_code, answer.content) == (200, b"" if method == "HEAD" else b"ok")
@@ -323,7 +323,7 @@ def test_a_client_that_stalls_within_its_body_times_out(backend: Backend) -> Non
     with proxying(backend.url, patience=ClientTimeouts(0.3, 60.0)) as url:
         answer = raw(url, line("POST", "/config", "Content-Length: 20") + b"{")
     assert answer.startswith(b"HTTP/1.1 408")
-    assert b"no more of the request's body came for 0.3 s" in answer
+    assert b"no more of the request's body arrived for 0.3 s" in answer
 
 
 def test_chunked_framing_takes_precedence_over_a_length(backend: Backend) -> None:

@@ -1,4 +1,4 @@
-"""A pool that works in the background: no update makes it end a machine of its choice, despite outdated answers.
+"""A pool that works in the background: no update makes it terminate a machine of its choice, despite outdated answers.
 
 Each pool would choose the oldest machines, which have pods; `World.undrained` lists machines that ended that way.
 """
@@ -16,7 +16,7 @@ from tests.proxy.test_updates import World, world
 #: kind of driver: its way to launch a machine
 STARTS = {
     "a start that blocks the pool": {"startBlocks": "120s"},
-    "a start that does not": {"requestDelay": "60s", "launchDelay": "60s"},
+    "a start that does not block the pool": {"requestDelay": "60s", "launchDelay": "60s"},
 }
 
 
@@ -34,7 +34,7 @@ def machine(env: World, number: int) -> str:
 
 
 def ends(env: World) -> tuple[int, int, list[str]]:
-    """Return the final desired size, the machines, and those that ended with pods."""
+    """Return the final desired size, the machines, and those that were terminated with pods."""
     env.wait(3600)
     return env.desired, len(env.alive()), env.undrained()
 
@@ -68,13 +68,13 @@ def test_the_smaller_size_is_set_when_the_pool_could_not_grow_for_long() -> None
         assert ends(env) == (2, 2, [])
 
 
-def test_a_reactivation_ends_no_other_machine_despite_an_old_view() -> None:
+def test_a_reactivation_terminates_no_other_machine_despite_an_old_view() -> None:
     """Its replacement was just launched, and the pool's answers do not show it yet."""
     with lagging_world() as env:
         env.server.pool.set_membership(machine(env, 1), active=False, evictable=False)
         env.wait(19)
         assert (len(env.server.pool.machines()), len(env.server.pool.pool()["machines"])) == (4, 3)
-        env.updates.take_back(machine(env, 1), evictable=True)
+        env.updates.reactivate(machine(env, 1), evictable=True)
         assert ends(env) == (4, 4, [])
 
 
@@ -82,7 +82,7 @@ def test_a_reactivation_right_after_a_change_of_status() -> None:
     with lagging_world() as env:
         env.wait(1)
         env.server.pool.set_membership(machine(env, 1), active=False, evictable=False)
-        assert env.updates.comes_back(machine(env, 1))
+        assert env.updates.is_inactive(machine(env, 1))
 
 
 WORDS = "502 Bad Gateway: failed to terminate i-"
@@ -113,7 +113,7 @@ def test_a_lost_decrement_without_a_replacement_is_reported(by: str) -> None:
             assert WORDS in env.updates.terminate(first, decrement=True)
 
 
-def test_a_rejected_termination_ends_no_machine() -> None:
+def test_a_rejected_termination_request_terminates_no_machine() -> None:
     """The size was not lowered, which is correct because the machine still exists."""
     with lagging_world() as env:
         env.server.face.inject(Fault(path="/pool/terminate", status=400))
@@ -124,7 +124,7 @@ def test_a_rejected_termination_ends_no_machine() -> None:
         assert ends(env) == (3, 3, [])
 
 
-def test_a_size_set_by_another_client_ends_no_machines() -> None:
+def test_a_size_set_by_another_client_terminates_no_machines() -> None:
     with lagging_world() as env:
         first = machine(env, 1)
         assert env.updates.terminate(first, decrement=True) == ""

@@ -21,7 +21,7 @@ from tests.providers import pki
 
 
 class _Who(BaseHTTPRequestHandler):
-    """Returns the common name of the client's certificate."""
+    """An HTTP handler that returns the common name of the client's certificate."""
 
     protocol_version = "HTTP/1.1"
     connection: ssl.SSLSocket

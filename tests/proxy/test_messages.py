@@ -68,7 +68,7 @@ SIZES: dict[bytes, int | str] = {
 
 
 @pytest.mark.parametrize("body", SIZES, ids=lambda body: repr(body[:40]))
-def test_size_messages(body: bytes) -> None:
+def test_size_messages_are_decoded_or_rejected(body: bytes) -> None:
     expected = SIZES[body]
     if isinstance(expected, int):
         assert set_size(body) == expected
@@ -102,7 +102,7 @@ MACHINES: dict[bytes, OnMachine | str] = {
 
 
 @pytest.mark.parametrize("body", MACHINES)
-def test_machine_messages(body: bytes) -> None:
+def test_machine_messages_are_decoded_or_rejected(body: bytes) -> None:
     expected = MACHINES[body]
     if isinstance(expected, OnMachine):
         assert on_machine(body, "terminateMachine") == expected
@@ -134,7 +134,7 @@ MEMBERSHIPS = {
 
 
 @pytest.mark.parametrize("status", MEMBERSHIPS)
-def test_memberships(status: bytes) -> None:
+def test_membership_statuses_are_decoded(status: bytes) -> None:
     message = set_membership(b'{"machineId": "i-1", "membershipStatus": ' + status + b"}")
     active, evictable, disposable = MEMBERSHIPS[status]
     assert (message, message.disposable) == (SetMembership("i-1", active=active, evictable=evictable), disposable)
@@ -150,7 +150,7 @@ def test_memberships(status: bytes) -> None:
         b'{"membershipStatus": {"active": true}}',
     ],
 )
-def test_invalid_memberships(body: bytes) -> None:
+def test_invalid_membership_statuses_are_rejected(body: bytes) -> None:
     with pytest.raises(BadRequest):
         set_membership(body)
 

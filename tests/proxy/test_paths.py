@@ -111,7 +111,7 @@ POSTS = {
 
 
 @pytest.mark.parametrize("path", POSTS)
-def test_posts(path: str) -> None:
+def test_each_post_has_its_route(path: str) -> None:
     assert route("POST", path) == POSTS[path]
 
 

@@ -3,7 +3,7 @@
 from rescheduler.draining.state import Drain, Limits, Phase
 from rescheduler.planning.outcome import Plan
 from rescheduler.providers.none import NoProvider
-from rescheduler.proxy.removal import RemovalProgress, VictimOutcome, Way
+from rescheduler.proxy.removal import RemovalMethod, RemovalProgress, VictimOutcome
 
 
 def test_a_drain_taken_over_by_another_tool() -> None:
@@ -11,6 +11,8 @@ def test_a_drain_taken_over_by_another_tool() -> None:
     message = "another tool is removing it (taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler)"
     drain = Drain("od-1", limits, Phase.DONE, released=True, removed_by=message)
     removal = RemovalProgress()
-    outcome = removal.drain(Plan("od-1", ()), Way(lambda _: drain, lambda ordered: ordered.drain, NoProvider()))
+    outcome = removal.drain(
+        Plan("od-1", ()), RemovalMethod(lambda _: drain, lambda ordered: ordered.drain, NoProvider())
+    )
     assert (outcome, removal.gone, removal.ordered, removal.status) == (VictimOutcome.BROKEN, 0, 0, 500)
-    assert removal.failures == [f"node od-1: {message}: its machine was not ordered away"]
+    assert removal.failures == [f"node od-1: {message}: the termination of its machine was not requested"]

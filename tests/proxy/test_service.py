@@ -145,10 +145,10 @@ def test_a_budget_that_allows_no_eviction_keeps_the_node(cluster: ControlPlane, 
 
 #: when the process is killed: (faults of the pool, condition for the kill, final nodes, final desired size)
 KILLED: dict[str, tuple[list[Fault], Callable[[World], object], list[str], int]] = {
-    "while pods are leaving": ([], lambda env: env.tainted() == ["od-1"], ["od-1", "od-2"], 2),
+    "while pods are terminating": ([], lambda env: env.tainted() == ["od-1"], ["od-1", "od-2"], 2),
     "before the pool has read the order": ([HANGS], lambda env: env.orders(), ["od-2"], 1),
     "after the pool has acted on the order": ([ACTS], lambda env: env.running() == ["od-2"], ["od-2"], 1),
-    "before the end of the machine was seen": (
+    "before the termination was confirmed": (
         [Fault(path="/pool", method="GET", kind="hang", times=1)],
         lambda env: env.running() == ["od-2"],
         ["od-2"],

@@ -1,7 +1,7 @@
 """Size changes of a pool, against the reference cloudpool with its cache and its own decisions.
 
-Nodes are a snapshot, and drains succeed at once: these tests check which machines end, and the final numbers of the
-pool. `test_service` tests the drains.
+Nodes are a snapshot, and drains succeed at once: these tests check which machines are terminated, and the final
+numbers of the pool. `test_service` tests the drains.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from rescheduler.providers.cloudpool.pool import CloudPool
 from rescheduler.providers.cloudpool.provider import CloudpoolProvider
 from rescheduler.providers.none import NoProvider
 from rescheduler.proxy.answers import UpdateFailed
-from rescheduler.proxy.removal import Way, Ways
+from rescheduler.proxy.removal import RemovalMethod, RemovalMethods
 from rescheduler.proxy.updates import PoolUpdates
 from rescheduler.proxy.victims import Choice, Victims
 from tests.planning.builders import NOW, Manifest, pod, snapshot
@@ -38,7 +38,7 @@ LIMITS = Limits(eviction=1.0, grace=1.0)
 
 
 def _finished(ordered: PendingRemoval) -> Drain:
-    """Drains end with the end of their machines."""
+    """Fail: drains in these tests end when the machine is terminated, so none is pending."""
     raise AssertionError(ordered)
 
 
@@ -60,15 +60,17 @@ class World:
         server.pool.pods_on = lambda node: [] if node in self.emptied else [f"default/of-{node}"]
         providers = [CloudpoolProvider([pool], ending) for ending in Ending]
         self.replacing = providers[1]
-        shrink, replace, dispose = (Way(self._drains(provider), _finished, provider) for provider in providers)
-        ways = Ways(
+        shrink, replace, dispose = (
+            RemovalMethod(self._drains(provider), _finished, provider) for provider in providers
+        )
+        methods = RemovalMethods(
             shrink=shrink,
             replace=replace,
             dispose=dispose,
-            keep=Way(self._drains(None), _finished, NoProvider()),
+            keep=RemovalMethod(self._drains(None), _finished, NoProvider()),
         )
         self.stop = threading.Event()
-        self.updates = PoolUpdates(pool, self, ways, 600.0, self.stop)
+        self.updates = PoolUpdates(pool, self, methods, 600.0, self.stop)
 
     def join(self) -> None:
         """Add a Node for every running machine, now and later."""
@@ -132,7 +134,7 @@ class World:
         return int(self.server.pool.size()["desiredSize"])
 
     def undrained(self) -> list[str]:
-        """Return the nodes whose machines ended with pods on them."""
+        """Return the nodes whose machines were terminated with pods on them."""
         return [ended.machine for ended in self.server.pool.terminations if ended.pods]
 
     def alive(self) -> list[str]:
@@ -443,7 +445,7 @@ def test_a_repeated_termination_and_an_unknown_machine() -> None:
         env.wait(3600)
         assert env.updates.terminate(machine, decrement=True) == ""
         assert (env.desired, env.drained) == (2, ["pool-1"])
-        with pytest.raises(UpdateFailed, match="is no member of the pool") as caught:
+        with pytest.raises(UpdateFailed, match="is not a member of the pool") as caught:
             env.updates.terminate("i-0", decrement=True)
         assert caught.value.status == 404
 
@@ -488,7 +490,7 @@ def test_a_protected_machine_without_a_node_is_disposed_of_only_during_its_launc
 
 
 @pytest.mark.parametrize("decrement", [True, False])
-def test_a_machine_that_the_pool_will_end_is_drained_first(decrement: bool) -> None:
+def test_a_machine_that_the_pool_will_terminate_is_drained_first(decrement: bool) -> None:
     """Another client made it disposable: it no longer counts, so the size is not lowered for it."""
     with world(settings(refresh_interval=1, pool_update=3600)) as env:
         machine = env.server.pool.machines()[0].id(env.clock.now())
@@ -525,7 +527,7 @@ def test_a_machine_is_drained_before_it_is_detached(decrement: bool) -> None:
 
 
 def test_earlier_terminations_count_and_the_pool_chooses_no_machine() -> None:
-    """The result of the order is unknown: with a smaller size, the pool might end a machine of its choice."""
+    """The result of the order is unknown: with a smaller size, the pool might terminate a machine of its choice."""
     with world(settings(pool_update=60)) as env:
         env.going = ["pool-2"]
         with pytest.raises(
@@ -554,20 +556,20 @@ def test_a_termination_that_may_be_pending_is_not_repeated() -> None:
         assert (env.drained, env.desired) == ([], 3)
 
 
-def test_a_reactivation_ends_no_other_machine() -> None:
+def test_a_reactivation_terminates_no_other_machine() -> None:
     with world(settings(pool_update=60)) as env:
         machine = env.server.pool.machines()[0].id(env.clock.now())
         env.server.pool.set_membership(machine, active=False, evictable=False)
         env.wait(600)
-        assert (env.updates.comes_back(machine), env.updates.comes_back("none"), len(env.running())) == (
+        assert (env.updates.is_inactive(machine), env.updates.is_inactive("none"), len(env.running())) == (
             True,
             False,
             4,
         )
-        answer = env.updates.take_back(machine, evictable=True)
+        answer = env.updates.reactivate(machine, evictable=True)
         assert answer == f"machine {machine} is active again; the pool's desired size was raised from 3 to 4"
         env.wait(600)
-        assert (env.updates.comes_back(machine), env.desired, len(env.running())) == (False, 4, 4)
+        assert (env.updates.is_inactive(machine), env.desired, len(env.running())) == (False, 4, 4)
 
 
 def test_no_machine_is_detached_below_the_minimum() -> None:

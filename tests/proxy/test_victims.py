@@ -10,7 +10,7 @@ from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.outcome import Plan, Reason, Rejected
 from rescheduler.proxy.victims import Choice, Victims
 from tests.planning.builders import NOW, Manifest, budget, pod, repels, seeks, snapshot
-from tests.planning.builders import node as made
+from tests.planning.builders import node as build_node
 
 WORKER = "role"
 LOCAL: dict[str, Any] = {"volumes": [{"name": "data", "emptyDir": {}}]}
@@ -25,7 +25,7 @@ DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
 def node(name: str, **more: Any) -> Manifest:
-    return made(name, WORKER, **more)
+    return build_node(name, WORKER, **more)
 
 
 def test_the_node_of_the_proxy_itself_is_not_a_victim() -> None:
@@ -50,7 +50,7 @@ def judged(*objects: Manifest, unreadable: tuple[Unreadable, ...] = ()) -> list[
 
 #: fact: (objects; verdict about the node "v")
 JUDGED: dict[str, tuple[list[Manifest], list[str] | dict[str, str]]] = {
-    "an empty node beside another": ([node("v"), node("w")], {}),
+    "an empty node and another node": ([node("v"), node("w")], {}),
     "the last node": ([node("v")], [Reason.NO_ROOM]),
     "the others are not Ready": ([node("v"), node("w", ready="False")], [Reason.NO_ROOM]),
     "the others have no condition": ([node("v"), node("w", ready="Unknown")], [Reason.NO_ROOM]),
@@ -329,7 +329,7 @@ UNREADABLE: dict[str, tuple[Unreadable, list[str] | dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("fact", UNREADABLE)
-def test_undecodable_objects(fact: str) -> None:
+def test_undecodable_objects_keep_the_nodes_they_affect(fact: str) -> None:
     unreadable, expected = UNREADABLE[fact]
     objects = [node("v"), node("w"), node("x"), pod("a-1", "v"), pod("c-1", "w")]
     assert judged(*objects, unreadable=(unreadable,)) == expected

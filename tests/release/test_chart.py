@@ -50,7 +50,7 @@ def test_the_content_of_the_packed_chart(tmp_path: Path) -> None:
 
 
 def test_an_invalid_chart_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ReleaseError, match="no chart"):
+    with pytest.raises(ReleaseError, match="there is no Chart"):
         chart.pack(tmp_path, "1", EPOCH, tmp_path)
-    with pytest.raises(ReleaseError, match="one line appVersion, there are 0"):
+    with pytest.raises(ReleaseError, match="one line with the key appVersion, got 0"):
         chart.stamped("version: 1\n", "2")

@@ -45,7 +45,7 @@ def document() -> dict[str, Any]:
     }
 
 
-def test_pins() -> None:
+def test_all_pinned_versions_are_read() -> None:
     assert sbom.pins(LOCK) == {
         "click": frozenset({"8.1.8"}),
         "pyyaml": frozenset({"6.0.2"}),

@@ -44,7 +44,7 @@ DAEMONS: Final = (
     Workload("monitoring", "node-exporter", kind="DaemonSet", cpu=50, memory=64),
 )
 
-#: By on-demand node: the pods that matter, and how many ordinary ones there are besides.
+#: By on-demand node: the pods with obstacles, and the number of other pods.
 _CI: Final = (
     ((CACHE,), 3),
     ((CACHE, API), 2),
@@ -123,7 +123,7 @@ def items() -> Iterator[Json]:
 
 
 def _bound(nodes: tuple[Machine, ...]) -> Iterator[tuple[Workload, Machine]]:
-    """Yield every pod as its workload and its node."""
+    """Yield the workload and the node of every pod."""
     turn = 0
     on_demand = [machine for machine in nodes if not machine.spot]
     spot = [machine for machine in nodes if machine.spot]

@@ -1,4 +1,4 @@
-"""The committed sample is what its generator makes, and the program answers its question on the first line."""
+"""The committed sample is up to date, and the first line of each page states the result."""
 
 import gzip
 import os

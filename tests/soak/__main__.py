@@ -1,4 +1,4 @@
-"""``make soak N=50``: run the daemon on random clusters of a real control plane and check the fate of the pods."""
+"""``make soak N=50``: run the daemon on random clusters of a real control plane and check that moved pods run again."""
 
 import sys
 from collections import Counter

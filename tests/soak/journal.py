@@ -11,7 +11,7 @@ from rescheduler.clock import SystemClock
 
 @dataclass(slots=True)
 class Journal:
-    """Not thread-safe."""
+    """A log of actions, written to standard error and to a file. Not thread-safe."""
 
     file: Path
     since: datetime = field(default_factory=lambda: SystemClock().now())

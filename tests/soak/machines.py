@@ -1,4 +1,4 @@
-"""Nodes that come and go: on-demand nodes are machines of a reference cloudpool, spot nodes can be interrupted anytime.
+"""Changing nodes: on-demand nodes are machines of a reference cloudpool, spot nodes can be interrupted anytime.
 
 A simple autoscaler adds a node for unschedulable pods and removes idle nodes.
 """

@@ -21,7 +21,7 @@ MIB: Final = 2**20
 
 
 @pytest.mark.cluster
-def test_two_minutes(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_two_minutes_of_soak_pass(cluster: ControlPlane, tmp_path: Path) -> None:
     results = soak(cluster, minutes=2, seed=1, folder=tmp_path)
     assert results.troubles() == []
     assert {"report.txt", "report.json", "soak.svg", "actions.log"} <= {file.name for file in tmp_path.iterdir()}

@@ -1,4 +1,4 @@
-"""Workloads that come, change and fail: Deployments, StatefulSets and Jobs, with and without budgets."""
+"""Workloads that are created, changed and broken: Deployments, StatefulSets and Jobs, with and without budgets."""
 
 from dataclasses import dataclass, field
 from random import Random

@@ -20,7 +20,7 @@ from rescheduler.liqo_services import answers
 from rescheduler.liqo_services.connection import peer
 from rescheduler.liqo_services.discovery import checks
 from rescheduler.liqo_services.discovery.messages import ClusterUpdate, Description, Updated, UpdateRequest
-from rescheduler.liqo_services.discovery.store import AGENT, ClusterStore, Word
+from rescheduler.liqo_services.discovery.store import AGENT, ClusterStore, DatedDescription
 
 _MOST: Final = 1000  #: clusters in one update
 
@@ -62,11 +62,11 @@ class AgentUpdates:
             raise UsageError(f"clusters, deleted: expected each cluster once, and at most {_MOST}")
         with self._lock:
             now = self._clock.now()
-            words = {cluster.name: self._word(cluster, now) for cluster in update.clusters}
+            words = {cluster.name: self._dated_description(cluster, now) for cluster in update.clusters}
             deleted = self._store.change(AGENT, words, update.deleted, now)
         return Updated(len(words), deleted)
 
-    def _word(self, update: ClusterUpdate, now: dt.datetime) -> Word:
+    def _dated_description(self, update: ClusterUpdate, now: dt.datetime) -> DatedDescription:
         if update.ttl is not None and update.ttl <= 0:
             raise UsageError(f"cluster {update.name}: ttl: expected more than 0s")
         lasting = self._expire_after if update.ttl is None else dt.timedelta(seconds=update.ttl)
@@ -75,7 +75,7 @@ class AgentUpdates:
         except UsageError as error:
             raise UsageError(f"cluster {update.name}: {error}") from error
         before = self._store.description(AGENT, update.name, now)
-        return Word(msgspec.structs.replace(before, **values), now + lasting)
+        return DatedDescription(msgspec.structs.replace(before, **values), now + lasting)
 
 
 def _validated(update: ClusterUpdate) -> Mapping[str, Any]:

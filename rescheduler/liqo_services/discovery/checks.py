@@ -102,7 +102,7 @@ def _check_entries(document: Any, item: str) -> None:
 
 
 def _foreign(part: Any, where: str) -> Iterator[str]:
-    """Yield the places of forbidden fields, at any depth and in any case, because readers differ."""
+    """Yield the places of forbidden fields, at any depth and in any case, because some parsers ignore case."""
     if isinstance(part, dict):
         for key, value in part.items():
             if key.lower() in _FOREIGN and value not in _UNSET:

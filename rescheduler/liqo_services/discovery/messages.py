@@ -60,7 +60,7 @@ class Info(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ClusterUpdate(Section, frozen=True, kw_only=True):
-    """An agent's update of its cluster. Missing keys keep their value; null means that it is no longer known."""
+    """An agent's update of its cluster. Missing keys keep their value; null deletes it."""
 
     name: str
     kubeconfig: str | UnsetType | None = UNSET

@@ -78,7 +78,7 @@ class DiscoveryLoop:
         self.health = Health(clock, STEP_SECONDS, lambda: secrets is None or secrets.read)
 
     def stop_on(self, signal: str) -> None:
-        log.warning("%s: stopping after running calls are answered", signal)
+        log.warning("%s: stopping after the calls in progress", signal)
         self._stop.set()
 
     def run(self) -> None:
@@ -94,7 +94,7 @@ class DiscoveryLoop:
         now = self._clock.now()
         silent = self._store.expire(now)
         for name in silent:
-            log.warning("cluster %s: its agent did not renew its update in time, which is deleted", name)
+            log.warning("cluster %s: its agent did not renew its update in time; the update is deleted", name)
         self._metrics.expired(len(silent))
         unreadable = len(self._secrets.unreadable) if self._secrets else 0
         self._metrics.seen(len(self._store.clusters(now)), unreadable)

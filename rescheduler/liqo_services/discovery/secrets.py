@@ -21,7 +21,7 @@ from rescheduler.kube.resources import Resource
 from rescheduler.kube.structs import structs
 from rescheduler.liqo_services.discovery import checks
 from rescheduler.liqo_services.discovery.messages import Description, Info
-from rescheduler.liqo_services.discovery.store import SECRET, ClusterStore, Word
+from rescheduler.liqo_services.discovery.store import SECRET, ClusterStore, DatedDescription
 
 KIND: Final = "Secret"
 
@@ -58,9 +58,9 @@ class Secrets:
 
     def listed(self, kind: str, listing: Listing) -> None:
         self.unreadable = {}
-        words: dict[str, Word] = {}
+        words: dict[str, DatedDescription] = {}
         for secret in cast("list[Secret]", listing.objects):
-            if word := self._word(secret):
+            if word := self._dated_description(secret):
                 words[secret.metadata.name] = word
         for key, unreadable in listing.unreadable.items():
             self._refuse(key.rpartition("/")[2], unreadable.why)
@@ -73,7 +73,7 @@ class Secrets:
         self.unreadable.pop(name, None)
         if change.unreadable is not None:
             self._refuse(name, change.unreadable.why)
-        word = self._word(cast("Secret", change.object)) if change.object is not None else None
+        word = self._dated_description(cast("Secret", change.object)) if change.object is not None else None
         words, gone = ({name: word}, ()) if word else ({}, (name,))
         if self._store.change(SECRET, words, gone, self._clock.now()) and change.type == "DELETED":
             log.info("cluster %s: its %s is gone", name, kind)
@@ -85,10 +85,10 @@ class Secrets:
             log.warning("%ss of namespace %s are read again", kind, self._namespace)
         self._failing = error is not None
 
-    def _word(self, secret: Secret) -> Word | None:
+    def _dated_description(self, secret: Secret) -> DatedDescription | None:
         """Return the Secret's description; log a warning and return `None` if it is invalid."""
         try:
-            return Word(description_of(secret))
+            return DatedDescription(description_of(secret))
         except UsageError as error:
             self._refuse(secret.metadata.name, str(error))
         return None

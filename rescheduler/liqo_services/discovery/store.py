@@ -38,7 +38,7 @@ SET said = excluded.said, last_seen = excluded.last_seen, expires = excluded.exp
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class DatedDescription:
     """A source's description of a cluster and when it expires; `None`: never."""
 
     description: Description
@@ -74,7 +74,9 @@ class ClusterStore:
             row = connection.execute(query, (source, name, now.timestamp())).fetchone()
         return _decoded(row[0]) if row else Description()
 
-    def change(self, source: str, words: Mapping[str, Word], gone: Collection[str], now: dt.datetime) -> int:
+    def change(
+        self, source: str, words: Mapping[str, DatedDescription], gone: Collection[str], now: dt.datetime
+    ) -> int:
         """Store *words* and delete *gone*, completely or not at all; return how many of the latter existed."""
         rows = [
             (
@@ -91,7 +93,7 @@ class ClusterStore:
             query = "DELETE FROM clusters WHERE source = ? AND name = ?"
             return sum(connection.execute(query, (source, name)).rowcount for name in gone)
 
-    def replace(self, source: str, words: Mapping[str, Word], now: dt.datetime) -> None:
+    def replace(self, source: str, words: Mapping[str, DatedDescription], now: dt.datetime) -> None:
         """Store *words* as the complete set of the source: its other descriptions are deleted."""
         with self._database.transaction() as connection:
             known = connection.execute("SELECT name FROM clusters WHERE source = ?", (source,)).fetchall()

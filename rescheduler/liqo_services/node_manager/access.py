@@ -1,4 +1,4 @@
-"""Access to the node manager by name: a certificate of the CA alone need not permit its holder to delete nodes."""
+"""Access to the node manager by name: clients need a listed name in addition to a certificate of the CA."""
 
 import logging
 
@@ -21,6 +21,6 @@ class Clients:
         answer = self._application
         if scope["type"] == "http" and not self._names & (shown := peer(Request(scope))):
             who = ", ".join(sorted(shown)) or "a client without a name"
-            log.warning("%s %s: %s may not ask this node manager", scope["method"], scope["path"], who)
-            answer = problem(403, f"{who} may not ask this node manager")
+            log.warning("%s %s: %s may not use this node manager", scope["method"], scope["path"], who)
+            answer = problem(403, f"{who} may not use this node manager")
         await answer(scope, receive, send)

@@ -24,7 +24,7 @@ _VERSION: Final = messages.Version(server="spot-rescheduler", version=VERSION, r
 
 
 def node_manager(service: NodeManagerService, *, post_only: bool = False) -> Starlette:
-    """Return the application; with *post_only*, the original routes change nothing by GET."""
+    """Return the application; with *post_only*, the original routes change nothing on GET."""
     machines = "/v1/groups/{group}/machines"
     return application(
         [

@@ -38,7 +38,7 @@ class Shortage:
     reasons: tuple[str, ...]
 
     def __str__(self) -> str:
-        return "; ".join(self.reasons) or "discovery knows no cluster"
+        return "; ".join(self.reasons) or "discovery lists no cluster"
 
 
 Choice: TypeAlias = tuple[Pick, ...] | Shortage

@@ -49,15 +49,15 @@ class LiqoCluster(Protocol):
         ...
 
     def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
-        """Create a slice; one that exists already, from a call whose response was lost, is accepted."""
+        """Create a slice. An existing one, from a call whose response was lost, is accepted."""
         ...
 
     def delete_slice(self, piece: ResourceSlice) -> None:
-        """Delete exactly this slice and the objects that depend on it. NotFound if it is gone."""
+        """Delete exactly this slice and the objects that depend on it. Raises NotFound if it is gone."""
         ...
 
     def mark_node(self, node: LiqoNode, provider_id: str, labels: Mapping[str, str]) -> None:
-        """Set provider ID and labels. Conflict if the node has changed."""
+        """Set provider ID and labels. Raises Conflict if the node has changed."""
         ...
 
 
@@ -172,4 +172,4 @@ def _decoded(raw: bytes | msgspec.Raw, shape: type[S], plural: str) -> S:
     try:
         return decoding.decode(raw, shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Retryable(f"list {plural}: not what the API promises: {error}") from error
+        raise Retryable(f"list {plural}: the response does not match the API: {error}") from error

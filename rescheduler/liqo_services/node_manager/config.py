@@ -92,7 +92,7 @@ def _groups(sections: Sequence[GroupSection], where: str) -> tuple[VirtualNodeGr
     for index, section in enumerate(sections):
         check_group(section, f"{where}: groups[{index}]")
         if section.id in {other.id for other in sections[:index]}:
-            raise ConfigError(f"{where}: groups[{index}].id: {section.id!r} is there twice")
+            raise ConfigError(f"{where}: groups[{index}].id: {section.id!r} occurs twice")
     return tuple(group(section) for section in sections)
 
 
@@ -113,7 +113,7 @@ def group(section: GroupSection) -> VirtualNodeGroup:
 
 
 def check_group(section: GroupSection, where: str) -> None:
-    """Check what types cannot express about a group."""
+    """Check the rules about a group that types cannot express."""
     for key, name in (("id", section.id), ("class", section.slice_class)):
         if not _LABEL_VALUE.fullmatch(name):
             raise ConfigError(

@@ -94,7 +94,7 @@ def due(
     now: dt.datetime,
     patience: MachineTimeouts,
 ) -> Iterator[Action]:
-    """Yield the actions that are due, according to one look."""
+    """Yield the actions that are due, according to one read of the cluster."""
     for machine in view.machines.values():
         yield from _due(machine, peerings, now, patience)
     for record in records:
@@ -141,7 +141,7 @@ def _due_to_come(
 
 def _stuck(machine: VirtualMachine) -> str:
     if machine.slice is None:
-        return f"no slice could be requested of cluster {machine.cluster}"
+        return f"no slice could be requested from cluster {machine.cluster}"
     if machine.virtual_node is None:
         return f"cluster {machine.cluster} has not accepted its slice"
     return "its Node is not Ready" if machine.node else "Liqo has created no Node for it"

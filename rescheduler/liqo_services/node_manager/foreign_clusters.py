@@ -54,7 +54,7 @@ class ForeignCluster(LiqoResource, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """The status of our Identity for it; "": there is none."""
+        """The status of our Identity for this cluster; "" if there is none."""
         return _status(self.status.modules.authentication.conditions, IDENTITY)
 
     @property

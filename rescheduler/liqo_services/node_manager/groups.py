@@ -51,7 +51,7 @@ class VirtualNodeGroup:
         return (VIRTUAL_NODE_TAINT, *self.taints)
 
     def asked(self, available: Amounts) -> dict[str, str]:
-        """Return the resources to request of a cluster that has *available*: from `least` up to `most`."""
+        """Return the resources to request from a cluster that has *available*: from `least` up to `most`."""
         least = self.needed
         more = {
             name: text if available.get(name, amount) >= amount else quantities({name: available[name]})[name]

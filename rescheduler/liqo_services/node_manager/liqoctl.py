@@ -216,7 +216,7 @@ def _texts(part: object) -> Iterator[str]:
 
 
 def _last(output: str, secrets: Collection[str]) -> str:
-    """Return the last non-empty line, without colours, *secrets* and anything that looks like one."""
+    """Return the last non-empty line, without colours, *secrets* and anything that looks like a secret."""
     lines = [line.strip() for line in _COLOURS.sub("", output).splitlines() if line.strip()]
     line = lines[-1] if lines else ""
     for secret in sorted(secrets, key=len, reverse=True):

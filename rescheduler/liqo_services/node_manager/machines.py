@@ -109,7 +109,7 @@ class MachinesView:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterLook:
+class ClusterReading:
     """The records, the state of the cluster, and the machines derived from both."""
 
     records: Sequence[MachineRecord]
@@ -202,7 +202,7 @@ def _state(
 
 
 def _marked(node: LiqoNode) -> bool:
-    """Whether the Node has a provider ID, from us or Liqo, and our labels."""
+    """Return whether the Node has a provider ID, from us or Liqo, and our labels."""
     return bool(node.spec.provider_id) and GROUP_LABEL in node.metadata.labels
 
 

@@ -26,7 +26,7 @@ def offers(
     *,
     peers: bool,
 ) -> Sequence[Offer]:
-    """Return the offers; *peers*: missing peerings can be established."""
+    """Return the offers. *peers* means that missing peerings can be established."""
     current = []
     for cluster in clusters:
         failed = failures.get(cluster.name)

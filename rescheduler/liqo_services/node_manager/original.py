@@ -1,6 +1,6 @@
 """The original routes of Liqo's cluster autoscaler, with the responses that it expects.
 
-They change things by GET, as its gRPC server requests them. POST is equivalent; with *post_only* it is required.
+They make changes on GET, because its gRPC server sends GET requests. POST is equivalent, and required with *post_only*.
 """
 
 import datetime as dt

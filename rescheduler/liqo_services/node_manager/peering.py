@@ -94,7 +94,7 @@ class Peering:
 
     def _establish(self, cluster: RemoteCluster) -> None:
         log.info("cluster %s: peering", cluster.name)
-        # Recorded first: whatever happens then, the peering is ours to end.
+        # Recorded first: from here on, this node manager has to end the peering.
         self._ports.store.peered(cluster.name)
         try:
             self._liqoctl.peer(cluster)

@@ -135,7 +135,7 @@ def seen(
 def slice_manifest(
     name: str, cluster: str, resources: Mapping[str, str], labels: Mapping[str, str], slice_class: str = DEFAULT_CLASS
 ) -> dict[str, Any]:
-    """Return a ResourceSlice with which Liqo requests *resources* of *cluster* and creates a VirtualNode."""
+    """Return a ResourceSlice with which Liqo requests *resources* from *cluster* and creates a VirtualNode."""
     return {
         "apiVersion": "authentication.liqo.io/v1beta1",
         "kind": "ResourceSlice",

@@ -103,7 +103,7 @@ class NodeManagerLoop:
         self.health = Health(clock, STEP_SECONDS, lambda: self._ready)
 
     def stop_on(self, signal: str) -> None:
-        log.warning("%s: stopping after running calls are answered", signal)
+        log.warning("%s: stopping after the calls in progress", signal)
         self._stop.set()
         self._service.woken.set()
 

@@ -19,7 +19,7 @@ from rescheduler.liqo_services.node_manager.cluster import LiqoCluster
 from rescheduler.liqo_services.node_manager.foreign_clusters import Tenancy
 from rescheduler.liqo_services.node_manager.groups import VirtualNodeGroup
 from rescheduler.liqo_services.node_manager.machines import (
-    ClusterLook,
+    ClusterReading,
     MachineRecord,
     MachinesView,
     VirtualMachine,
@@ -87,11 +87,11 @@ class NodeManagerService:
             raise UnknownGroup(f"no group {name!r}; the groups are {', '.join(groups) or 'none'}")
         return groups[name]
 
-    def look(self) -> ClusterLook:
+    def look(self) -> ClusterReading:
         # Records first: the slice of an ordered record must be visible in the cluster's state.
         records = self._store.records()
         seen = self._liqo.look()
-        return ClusterLook(records, seen, view(records, seen, self._clock.now()))
+        return ClusterReading(records, seen, view(records, seen, self._clock.now()))
 
     def view(self) -> MachinesView:
         return self.look().view
@@ -135,7 +135,7 @@ class NodeManagerService:
         manifest = slice_manifest(record.name, record.cluster, record.resources, labels, group.slice_class)
         self._liqo.make_slice(namespace, manifest)
         self._store.save(replace(record, ordered=True))
-        log.info("group %s: slice %s requested of cluster %s", record.group, record.name, record.cluster)
+        log.info("group %s: slice %s requested from cluster %s", record.group, record.name, record.cluster)
 
     def _offers(self, view: MachinesView, peerings: Mapping[str, Tenancy]) -> Sequence[Offer]:
         failures, now = self._store.failures(), self._clock.now()
@@ -214,7 +214,7 @@ class NodeManagerService:
 
     @contextmanager
     def sparing(self, cluster: str) -> Iterator[None]:
-        """Request nothing of *cluster* during the block. Raises Conflict if it has a slice or a reservation."""
+        """Request nothing from *cluster* during the block. Raises Conflict if it has a slice or a reservation."""
         with self.changing():
             if cluster in self.look().used:
                 raise Conflict(f"cluster {cluster}: it is in use again")

@@ -46,7 +46,7 @@ class Upkeep:
         self._ports, self._service, self._patience, self._metrics = ports, service, patience, metrics
 
     def step(self) -> Clusters:
-        """Look at the cluster and perform the actions that are due."""
+        """Read the cluster and perform the actions that are due."""
         store, now = self._ports.store, self._ports.clock.now()
         with self._service.changing():
             look = self._service.look()

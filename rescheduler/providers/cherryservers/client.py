@@ -43,7 +43,7 @@ class CherryClient:
     def servers(self, project: int, *, deadline: float) -> Sequence[Server]:
         """Return all servers of the project.
 
-        If a server disappears while pages are read, another may move to a page already read: then read all again.
+        If a server disappears while pages are read, another may move to a page already read; then all are read again.
         """
         servers, most = self._pages(project, deadline)
         if len(servers) < most:
@@ -77,7 +77,7 @@ class CherryClient:
             return None
 
     def create(self, request: CreateServer, *, deadline: float) -> Server | None:
-        """Order a server, once; return it if the response contains it."""
+        """Order a server with a single request; return it if the response contains it."""
         answer = self._http.send("POST", f"/projects/{request.project_id}/servers", request, deadline=deadline)
         try:
             return decoding.decode(answer.body, Server, strict=False)

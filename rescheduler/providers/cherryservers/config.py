@@ -79,7 +79,7 @@ def node_groups(specs: Sequence[str]) -> Sequence[NodeGroup]:
     for spec in specs:
         group = _node_group(spec)
         if group.id in {other.id for other in groups}:
-            raise ConfigError(f"--nodes={spec}: the pool {group.id!r} is there twice")
+            raise ConfigError(f"--nodes={spec}: the pool {group.id!r} occurs twice")
         groups.append(group)
     return groups
 
@@ -163,7 +163,7 @@ def _add(keys: dict[str, object], entry: ini.IniEntry, where: str) -> None:
     if isinstance(listed, tuple):
         line += f": number {len(listed) + 1}"
     elif field in keys:
-        raise ConfigError(f"{line}: is there twice")
+        raise ConfigError(f"{line}: occurs twice")
     try:
         value = READERS[key](entry.value)
     except ValueError as error:

@@ -175,7 +175,7 @@ class CherryProvider(FleetProvider):
         return NodeTemplate({key: value for key, value in labels.items() if value}, (), capacity, capacity)
 
     def node_price(self, node: NodeRef, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
-        """Return the plan's hourly (spot) price times the hours; also for a pool's next node."""
+        """Return the plan's hourly (spot) price times the hours. The node may be the next node of a pool."""
         machine = self.machine(node, deadline=deadline)
         if machine is not None and machine.group:
             slug = self._cherry.plan_of.get(machine.key) or self._cherry.pools[machine.group].definition.plan

@@ -105,7 +105,7 @@ def error_words(body: bytes) -> str:
 
 
 def from_pool(fault: ServerFault) -> bool:
-    """Whether the pool itself reported the failure and has finished the request; otherwise a gateway did."""
+    """Return whether the pool itself reported the failure and has finished the request; otherwise a gateway did."""
     try:
         decoding.decode(fault.answer.body, ErrorMessage)
     except UNREADABLE:
@@ -116,7 +116,7 @@ def from_pool(fault: ServerFault) -> bool:
 def _observed_at(
     pool: MachinePool, answer: HttpResponse, asked_at: dt.datetime, cache_age: dt.timedelta
 ) -> dt.datetime:
-    """Return the earliest time, on our clock, at which the pool may have looked at its machines.
+    """Return the earliest time, on our clock, at which the pool may have listed its machines.
 
     The answer's Date header, in whole seconds, gives the difference between the clocks.
     """

@@ -36,7 +36,7 @@ class PoolSection(Section, frozen=True, kw_only=True):
     max_size: int = 1000
     refresh_interval: Duration = Duration(10)  #: how long an observation is reused
     cache_age: Duration = Duration(30)  #: the maximum age of answers without a timestamp
-    poll_interval: Duration = Duration(2)  #: between two looks while a machine is being terminated
+    poll_interval: Duration = Duration(2)  #: between two polls while a machine is being terminated
     order_timeout: Duration = Duration(300)  #: for the response to a termination; some clouds take minutes
     settle_time: Duration = Duration(300)  #: how long a termination without a response may still take effect
     template: TemplateSection | None = None
@@ -57,12 +57,12 @@ def read_pools(path: Path | None) -> list[PoolSection]:
     for index, pool in enumerate(pools):
         check_pool(pool, where, f"pools[{index}]")
         if pool.id in {other.id for other in pools[:index]}:
-            raise ConfigError(f"{where}: pools[{index}].id: {pool.id!r} is there twice")
+            raise ConfigError(f"{where}: pools[{index}].id: {pool.id!r} occurs twice")
     return pools
 
 
 def check_pool(pool: PoolSection, where: str, key: str) -> None:
-    """Check what types cannot express about a pool."""
+    """Check the rules about a pool that types cannot express."""
     rules = {
         "id": (bool(pool.id.strip()), "a name"),
         "minSize": (pool.min_size >= 0, "0 or more"),

@@ -73,7 +73,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class KeepWaiting:
-    """Look again later."""
+    """Wait, and read the pool again later."""
 
 
 Verdict: TypeAlias = Send | KeepWaiting | DeleteOutcome
@@ -119,7 +119,7 @@ def give_up(machine: Machine | None, order: TerminationOrder | None, *, observed
 
 
 def lowers(machine: Machine, order: TerminationOrder | None, desired: int) -> bool:
-    """Whether the next order should lower the desired size, which is *desired* now.
+    """Return whether the next order should lower the desired size, which is *desired* now.
 
     An inactive machine does not count for the size. If the size fell since the first order, that order may have lowered
     it; then it is not lowered again: a surplus machine costs money, but a missing one terminates a node with its pods.
@@ -135,7 +135,7 @@ def lowers(machine: Machine, order: TerminationOrder | None, desired: int) -> bo
 def unshrunk(order: TerminationOrder | None, desired: int) -> str:
     """Return why the desired size, *desired* now, was not lowered for a terminated machine; "" if it was.
 
-    The pool lowers it after the cloud has terminated the machine. If that fails, or somebody sets another size in
+    The pool lowers it after the cloud has terminated the machine. If that fails, or another client sets a size in
     between, the size stays and the pool launches a replacement.
     """
     if order is None or not order.lost:

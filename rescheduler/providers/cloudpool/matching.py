@@ -97,7 +97,7 @@ def _index(machines: Sequence[Machine], keys: Callable[[Machine], Iterable[str]]
 
 
 def _differ(node: NodeRef, machine: Machine) -> bool:
-    """Whether the two provider IDs denote different instances, which overrides addresses and names."""
+    """Return whether the two provider IDs denote different instances, which overrides addresses and names."""
     theirs, ours = identity.of_provider_id(node.provider_id), identity.of_machine(machine)
     if theirs is None or ours is None or theirs == ours:
         return False

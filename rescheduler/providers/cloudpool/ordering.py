@@ -48,7 +48,7 @@ class PoolOrders:
             with self._pool.changing(deadline=deadline):
                 current = self._ledger.order(machine.id)
                 if current is not None and current != judged:
-                    return None  # another thread gave an order meanwhile; decide again after the next look
+                    return None  # another thread gave an order meanwhile; decide again after the next read
                 return self._order_alone(node, machine, judged, view, deadline)
         except DeadlineExceeded as error:
             return Failed(str(error), retryable=True)
@@ -83,7 +83,7 @@ class PoolOrders:
         return outcome
 
     def _is_lowered(self, answer: OrderResult, before: int, deadline: float) -> bool:
-        """Whether a completed order lowered the desired size, which was *before*.
+        """Return whether a completed order lowered the desired size, which was *before*.
 
         If the order succeeded and the size cannot be read, assume that it did.
         """

@@ -48,7 +48,7 @@ class _Lacking:
 
 
 class CloudPool(PolledSystem):
-    """A cloudpool with a cached view. Views are immutable: readers keep theirs while another thread looks again."""
+    """A cloudpool with a cached view. Views are immutable: another thread may replace the view while one is in use."""
 
     def __init__(self, config: PoolSection, folder: Path, clock: Clock, password: str | None = None) -> None:
         """*password*: see `CloudPoolClient`."""
@@ -87,7 +87,7 @@ class CloudPool(PolledSystem):
         """Return the machines as the pool observed them at *moment* or later.
 
         Polls often at first: the pool's timestamps have whole seconds, so an answer from now may only count one second
-        later. DeadlineExceeded if the pool does not look again, or if *stop* is set before it does.
+        later. Raises DeadlineExceeded if the pool does not list them again, or if *stop* is set before it does.
         """
         looks = 1
         observation = self.look(deadline=deadline)
@@ -100,7 +100,7 @@ class CloudPool(PolledSystem):
             except (BackendUnavailable, DeadlineExceeded) as error:
                 if self.clock.monotonic() < deadline:
                     raise
-                # The last look had too little time left; its timeout does not mean that the pool is unavailable.
+                # The last read had too little time left; its timeout does not mean that the pool is unavailable.
                 raise DeadlineExceeded(f"{self._name}: {why}") from error
         return observation
 
@@ -109,10 +109,10 @@ class CloudPool(PolledSystem):
     ) -> tuple[PoolObservation, int]:
         """Return the machines, observed at *began* or later, and the desired size, once the pool has as many machines.
 
-        While machines are missing, the pool may be launching them, and its answers show them only after its next look.
-        If its size were lowered before, it would see a surplus machine and terminate one of its own choice. So this
-        waits until machines have been missing for `settleTime`; then the pool cannot get them, and what it has is
-        returned. DeadlineExceeded if that takes too long, or if *stop* is set.
+        While machines are missing, the pool may be launching them, and its answers show them only after its next
+        listing. If its size were lowered before, it would see a surplus machine and terminate a machine of its choice.
+        So this waits until machines have been missing for `settleTime`; then the pool cannot get them, and its current
+        machines are returned. Raises DeadlineExceeded if that takes too long, or if *stop* is set.
         """
         view = self.look_since(began, deadline=deadline, stop=stop)
         while view.active < (size := self.desired_size(deadline=deadline)):
@@ -145,7 +145,7 @@ class CloudPool(PolledSystem):
     def decrease_unfulfilled(self, delta: int, *, deadline: float) -> None:
         """Give up *delta* machines that do not run: first those that were never requested, then requests.
 
-        BelowMinimum if there are fewer; those are given up.
+        If there are fewer, those are given up and BelowMinimum is raised.
         Requests are cancelled one by one: with only a number, the pool would choose, and might choose a machine that
         has started meanwhile, or terminate a machine in place of a request that its answers do not show yet.
         """
@@ -156,7 +156,7 @@ class CloudPool(PolledSystem):
             wanted = desired - delta
             requested = [machine for machine in active if machine.machine_state == MachineState.REQUESTED]
             floor = max(self.group.min_size, len(active) - len(requested))
-            short = f"{wanted} is below {floor}, which run or are required" if wanted < floor else ""
+            short = f"{wanted} is less than the {floor} machines that run or are required" if wanted < floor else ""
             wanted = min(desired, max(wanted, floor))
             for machine in requested[: max(0, len(active) - wanted)]:
                 self.client.terminate(machine.id, decrement=True, deadline=deadline)
@@ -166,7 +166,7 @@ class CloudPool(PolledSystem):
             if left > wanted:
                 self.client.set_size(wanted, deadline=deadline)
             if short:
-                given_up = f"{desired - wanted} of {delta} are given up"
+                given_up = f"{desired - wanted} of {delta} were given up"
                 raise BelowMinimum(f"cloudpool {self.group.id}: {short}; {given_up}")
 
     def template(self) -> NodeTemplate:

@@ -45,7 +45,7 @@ class CloudpoolProvider(CloudProvider):
     name = "cloudpool"
 
     def __init__(self, pools: Sequence[CloudPool], ending: Ending = Ending.SHRINK, *, prompt: bool = False) -> None:
-        """*prompt*: see `removal.Removal`."""
+        """*prompt*: see `removal.PoolRemoval`."""
         self._ending = ending
         self._pools = {pool.group.id + ending: pool for pool in pools}
         self._removals = {name: PoolRemoval(pool, ending, prompt=prompt) for name, pool in self._pools.items()}

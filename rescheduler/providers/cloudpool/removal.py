@@ -111,7 +111,7 @@ class PoolRemoval:
         return refused
 
     def ordered(self, node: NodeRef) -> bool:
-        """Whether this process ordered the termination of the node's machine."""
+        """Return whether this process ordered the termination of the node's machine."""
         return self._ledger.machine_of(node) is not None
 
     def _targets(

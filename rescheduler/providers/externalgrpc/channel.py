@@ -57,7 +57,7 @@ class Channel:
     """A connection to a service. Thread-safe."""
 
     def __init__(self, file: ExternalGrpcFile, folder: Path, clock: Clock) -> None:
-        """Connects at the first call. Raises ConfigError for invalid certificates."""
+        """The connection is established at the first call. Raises ConfigError for invalid certificates."""
         self.address, self._timeout, self._clock = file.address, file.grpc_timeout, clock
         self._certificates = None
         if file.cert:

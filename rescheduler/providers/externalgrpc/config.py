@@ -20,7 +20,7 @@ class ExternalGrpcFile(Section, frozen=True, kw_only=True):
     key: str = ""
     cacert: str = ""
     grpc_timeout: Duration = msgspec.field(default=Duration(5), name="grpc_timeout")  #: of one call
-    #: Between two looks while a machine is being deleted.
+    #: Between two polls while a machine is being deleted.
     poll_interval: Duration = msgspec.field(default=Duration(2), name="poll_interval")
 
 

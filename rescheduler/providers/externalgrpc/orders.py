@@ -148,7 +148,7 @@ class DeletionLedger:
                 self._orders.popitem(last=False)
 
     def unsure(self, group: str, since: dt.datetime, but: NodeRef | None = None) -> int:
-        """Count the group's orders since then, without that for *but*, that may still lower its target size."""
+        """Count the orders of *group* after *since* that may still lower its target size, except that for *but*."""
         with self._lock:
             return sum(
                 owner == group and order.unsure and order.at > since

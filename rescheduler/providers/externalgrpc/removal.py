@@ -102,7 +102,7 @@ class GrpcRemoval:
         return _GroupState(limits, known, listed)
 
     def _wait(self, deadline: float) -> bool:
-        """Wait until the next look; False if there is no time for it or the provider was closed."""
+        """Wait until the next read; False if there is no time for it or the provider was closed."""
         left = deadline - self._clock.monotonic()
         return left > self._poll and not self._channel.pause(self._poll)
 
@@ -123,7 +123,7 @@ class GrpcRemoval:
             return Failed("other orders used up the time", retryable=True)
         try:
             if self._ledger.order(node) != order:
-                return None  # another thread gave an order meanwhile; decide again after the next look
+                return None  # another thread gave an order meanwhile; decide again after the next read
             return self._order(node, seen, order, deadline)
         finally:
             lock.release()
@@ -140,11 +140,11 @@ class GrpcRemoval:
         order = self._send(node, group, deadline)
         attempts = last.attempts + 1 if last is not None and order.at - last.at < orders.SETTLED else 1
         self._ledger.record(group, node, replace(order, attempts=attempts))
-        # An unlisted machine is gone unless the service refused to delete it: the next look decides.
+        # An unlisted machine is gone unless the service refused to delete it: the next read decides.
         return order.outcome if order.keeps or (order.final and node.provider_id in seen.listed) else None
 
     def _unsure(self, group: str, *, but: NodeRef | None = None) -> int:
-        """Return by how many machines the target size may still be lowered, or was without confirmation."""
+        """Return by how many machines unconfirmed orders may lower, or have lowered, the target size."""
         return self._ledger.unsure(group, self._clock.now() - orders.SETTLED, but)
 
     def _send(self, node: NodeRef, group: str, deadline: float) -> DeletionOrder:
@@ -171,5 +171,5 @@ def _foreign(owner: NodeGroup | None, group: str) -> Refused | None:
 
 
 def _due(order: DeletionOrder | None, before: DeletionOrder | None, clock: Clock) -> bool:
-    """Whether an order should be given; one that failed before this call does not delay it."""
+    """Return whether an order should be given; one that failed before this call does not delay it."""
     return order is None or (order == before and not order.at_work) or clock.now() >= order.again_at

@@ -15,8 +15,8 @@ from rescheduler.providers.waiting import PolledSystem
 
 
 @dataclass(frozen=True, slots=True)
-class FleetLook:
-    """A view and its index; *at* is when the look began, on ``monotonic()``."""
+class FleetObservation:
+    """A view and its index; *at* is when it was requested, on ``monotonic()``."""
 
     view: SystemView
     index: Index
@@ -24,72 +24,72 @@ class FleetLook:
 
 
 class MachineFleet(PolledSystem):
-    """A system with a cached look. Looks are immutable: readers keep theirs while another thread looks again."""
+    """A system with a cached view. Views are immutable: another thread may replace the view while one is in use."""
 
     def __init__(self, system: MachineSystem, clock: Clock, pace: PollIntervals) -> None:
         super().__init__(system.name, clock, pace.poll)
         self.system, self.pace = system, pace
         self.ledger = FleetLedger()
-        self._look: FleetLook | None = None
+        self._look: FleetObservation | None = None
         self._changes = 0
 
     def close(self) -> None:
         self.closed.set()
         self.system.close()
 
-    def recent(self, *, deadline: float) -> FleetLook:
-        """Return the last look if it is younger than the refresh interval, else look again."""
+    def recent(self, *, deadline: float) -> FleetObservation:
+        """Return the last view if it is younger than the refresh interval, else a new one."""
         known = self._look
         if known is not None and self.clock.monotonic() - known.at < self.pace.refresh:
             return known
         return self.look(deadline=deadline)
 
-    def look(self, *, deadline: float) -> FleetLook:
-        """Look at the system now; if that fails, the last look stays in place."""
+    def look(self, *, deadline: float) -> FleetObservation:
+        """Read the state of the system now; if that fails, keep the last view."""
         at, changes = self.clock.monotonic(), self._changes
         view = self.system.look(deadline=deadline)
         self.ledger.seen((machine.key for machine in view.machines), self.settled())
-        look = FleetLook(view, Index(view.machines, self.system.key_of), at)
+        look = FleetObservation(view, Index(view.machines, self.system.key_of), at)
         if self._changes == changes:  # otherwise it may show the state before the change
             self._look = look
         return look
 
     def forget(self) -> None:
-        """Drop the cached look after a change: the next reader looks again."""
+        """Drop the cached view after a change: the next reader gets a new one."""
         self._changes += 1
         self._look = None
 
     @contextmanager
     def changing(self, *, deadline: float) -> Iterator[None]:
-        """Allow one change at a time; the next reader looks again."""
+        """Allow one change at a time; the next reader gets a new view."""
         with super().changing(deadline=deadline):
             try:
                 yield
             finally:
                 self.forget()
 
-    def group(self, look: FleetLook, name: str) -> NodeGroup:
+    def group(self, look: FleetObservation, name: str) -> NodeGroup:
         for group in look.view.groups:
             if group.id == name:
                 return group
         known = ", ".join(group.id for group in look.view.groups) or "none"
         raise UnknownGroup(f"{self.system.name}: no group {name!r}; the groups are {known}")
 
-    def size(self, look: FleetLook, group: str) -> int:
+    def size(self, look: FleetObservation, group: str) -> int:
         """Count the machines that exist or are being created, without those that were ordered to be deleted."""
         alive = [machine for machine in look.view.members(group) if machine.alive and not self.leaving(machine)]
         return len(alive) + len(self._unlisted(look, group))
 
-    def sound(self, look: FleetLook, group: str) -> int:
+    def sound(self, look: FleetObservation, group: str) -> int:
         """Count the machines of `size` that have not failed: failed ones do not count for the minimum."""
         alive = [machine for machine in look.view.members(group) if machine.alive and not self.leaving(machine)]
         return self.size(look, group) - sum(machine.failed for machine in alive)
 
     def leaving(self, machine: SystemMachine) -> bool:
-        """Whether an order to delete the machine may still take effect, even if it looks alive."""
+        """Return whether an order to delete the machine may still take effect, even if it is listed as alive."""
         return self.ledger.open(machine.key, self.settled())
 
-    def instances(self, look: FleetLook, group: str) -> Sequence[Instance]:
+    def instances(self, look: FleetObservation, group: str) -> Sequence[Instance]:
         return [machine.instance for machine in look.view.members(group)]
 
     def increase(self, name: str, delta: int, *, deadline: float) -> None:
@@ -106,7 +106,7 @@ class MachineFleet(PolledSystem):
     def decrease_unfulfilled(self, name: str, delta: int, *, deadline: float) -> None:
         """Delete *delta* machines that are being created: failed ones first, then the newest.
 
-        BelowMinimum if there are fewer; those are deleted.
+        If there are fewer, those are deleted and BelowMinimum is raised.
         """
         with self.changing(deadline=deadline):
             look = self.look(deadline=deadline)
@@ -122,8 +122,8 @@ class MachineFleet(PolledSystem):
                 now = self.clock.now()
                 self.ledger.record(machine.key, FleetOrder(now, taken=True, open_since=now))
             if given_up < delta:
-                why = f"{size - delta} is below {floor}, which run or are required; {given_up} of {delta} are given up"
-                raise BelowMinimum(f"{self.system.name}: group {name}: {why}")
+                why = f"{size - delta} is less than the {floor} machines that run or are required"
+                raise BelowMinimum(f"{self.system.name}: group {name}: {why}; {given_up} of {delta} were given up")
 
     def settled(self) -> dt.datetime:
         """Return the time before which every order has shown its effect by now."""
@@ -133,5 +133,5 @@ class MachineFleet(PolledSystem):
         creating = machine.state is InstanceState.CREATING and not machine.protected
         return creating and machine.alive and not self.leaving(machine)
 
-    def _unlisted(self, look: FleetLook, group: str) -> list[str]:
+    def _unlisted(self, look: FleetObservation, group: str) -> list[str]:
         return [key for key in self.ledger.expected(group) if look.index.get(key) is None]

@@ -27,7 +27,7 @@ class FleetLedger(ledger.Ledger[FleetOrder]):
         self._expected: OrderedDict[str, tuple[str, dt.datetime]] = OrderedDict()
 
     def open(self, key: str, since: dt.datetime) -> bool:
-        """Whether an order given at *since* or later may still take effect."""
+        """Return whether an order given at *since* or later may still take effect."""
         order = self.order(key)
         return order is not None and order.open_since is not None and order.open_since >= since
 

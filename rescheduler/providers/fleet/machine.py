@@ -1,4 +1,4 @@
-"""What each system implements; the rest of this package is shared by all of them."""
+"""The interface that each system implements. The rest of this package is shared by all systems."""
 
 import datetime as dt
 from collections.abc import Callable, Sequence
@@ -55,7 +55,7 @@ class PollIntervals:
     """Intervals in seconds."""
 
     refresh: float  #: how long a view is reused
-    poll: float  #: between two looks while machines are being deleted
+    poll: float  #: between two polls while machines are being deleted
     settle: float  #: how long an order may take to show an effect
 
 
@@ -68,19 +68,19 @@ class MachineSystem(Protocol):
     def look(self, *, deadline: float) -> SystemView: ...
 
     def key_of(self, node: NodeRef) -> str | None:
-        """Return the key on the Node; "": it has no ID; `None`: it has the ID of another system."""
+        """Return the key of the Node's machine; "" if the Node has no ID, `None` if its ID is of another system."""
         ...
 
     def controls(self, node: NodeRef) -> bool:
-        """Whether the node belongs to the control plane, according to the system."""
+        """Return whether the node belongs to the control plane, according to the system."""
         ...
 
     def doubts(self, node: NodeRef, machine: SystemMachine) -> str:
-        """Return why the Node contradicts the match with *machine* or its group; "": it does not."""
+        """Return why the Node contradicts the match with *machine* or its group, or ""."""
         ...
 
     def exists(self, key: str, *, deadline: float) -> bool | None:
-        """Tell whether the machine exists anywhere in the system; `None`: unknown."""
+        """Return whether the machine exists anywhere in the system; `None` if unknown."""
         ...
 
     def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:
@@ -88,7 +88,7 @@ class MachineSystem(Protocol):
         ...
 
     def end(self, machine: SystemMachine, *, deadline: float) -> None:
-        """Order the deletion of the machine; Missing if it does not exist."""
+        """Order the deletion of the machine. Raises Missing if it does not exist."""
         ...
 
     def create(self, group: NodeGroup, count: int, created: Callable[[str], None], *, deadline: float) -> None:

@@ -21,7 +21,7 @@ from rescheduler.providers.base import (
     below_minimum,
 )
 from rescheduler.providers.deleting import delete_until_confirmed
-from rescheduler.providers.fleet.fleet import FleetLook, MachineFleet
+from rescheduler.providers.fleet.fleet import FleetObservation, MachineFleet
 from rescheduler.providers.fleet.ledger import FleetOrder
 from rescheduler.providers.fleet.machine import SystemMachine
 from rescheduler.providers.fleet.matching import Matches
@@ -31,7 +31,7 @@ _LONGEST_BACKOFF = dt.timedelta(seconds=30)
 
 
 class FleetRemoval:
-    """Deletions of machines of a fleet. Calls may run concurrently; orders are serialized, each after a fresh look."""
+    """Deletions of machines of a fleet. Calls may run concurrently; orders are serialized, each after a new read."""
 
     def __init__(self, fleet: MachineFleet) -> None:
         self._fleet, self._system, self._clock = fleet, fleet.system, fleet.clock
@@ -39,7 +39,7 @@ class FleetRemoval:
 
     def delete(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
         """Delete the nodes' machines. Errors other than UnknownGroup, and timeouts, become outcomes."""
-        look: FleetLook | None = None
+        look: FleetObservation | None = None
 
         def advance(done: dict[str, DeleteOutcome]) -> None:
             nonlocal look
@@ -78,8 +78,10 @@ class FleetRemoval:
                     left = rest
         return refused
 
-    def _pass(self, look: FleetLook, group: str, nodes: Sequence[NodeRef], deadline: float) -> dict[str, DeleteOutcome]:
-        """Decide once for each node and give orders where needed; nodes that need another look are left out."""
+    def _pass(
+        self, look: FleetObservation, group: str, nodes: Sequence[NodeRef], deadline: float
+    ) -> dict[str, DeleteOutcome]:
+        """Decide once for each node and give orders where needed; nodes that are not decided yet are left out."""
         minimum = self._fleet.group(look, group).min_size
         matches = look.index.match(nodes)
         outcomes: dict[str, DeleteOutcome] = {}
@@ -95,7 +97,7 @@ class FleetRemoval:
         return outcomes
 
     def _judge(
-        self, node: NodeRef, look: FleetLook, group: str, minimum: int, matches: Matches, deadline: float
+        self, node: NodeRef, look: FleetObservation, group: str, minimum: int, matches: Matches, deadline: float
     ) -> DeleteOutcome | None:
         machine = self._machine(node, group, matches)
         if machine is None:
@@ -134,7 +136,7 @@ class FleetRemoval:
         return Deleted("no longer there") if order and order.taken else AlreadyGone("no longer there")
 
     def _of_present(
-        self, node: NodeRef, machine: SystemMachine, look: FleetLook, minimum: int, deadline: float
+        self, node: NodeRef, machine: SystemMachine, look: FleetObservation, minimum: int, deadline: float
     ) -> DeleteOutcome | None:
         order = self._fleet.ledger.order(machine.key)
         if machine.gone or (not machine.alive and self._system.going_is_enough):
@@ -154,16 +156,16 @@ class FleetRemoval:
     def _order_now(
         self, node: NodeRef, machine: SystemMachine, last: FleetOrder | None, minimum: int, deadline: float
     ) -> DeleteOutcome | None:
-        """Look again, then order: the system has no lock, and other processes may have deleted machines meanwhile."""
+        """Read the state again, then order: the system has no lock, so other processes may have deleted machines."""
         look = self._fleet.look(deadline=deadline)
         current = look.index.get(machine.key)
         if current is None or not current.alive:
-            return None  # the next look decides
+            return None  # the next read decides
         if refused := self._below_minimum(current, self._left(look, current), minimum):
             return refused
         return self._order(node, current, last, deadline)
 
-    def _left(self, look: FleetLook, machine: SystemMachine) -> int:
+    def _left(self, look: FleetObservation, machine: SystemMachine) -> int:
         """Return how many healthy machines its group has without *machine*."""
         counted = not (machine.failed or self._fleet.leaving(machine))
         return self._fleet.sound(look, machine.group) - counted
@@ -208,12 +210,12 @@ class FleetRemoval:
         return given if given and given >= self._fleet.settled() else None
 
     def _patience(self, order: FleetOrder) -> dt.timedelta:
-        """Return how long a machine may look alive after an order before the order is repeated."""
+        """Return how long a machine may still be listed as alive after an order before the order is repeated."""
         if order.taken:
             return dt.timedelta(seconds=self._fleet.pace.settle)
         return self._backoff.after(order.attempts)
 
-    def _late(self, node: NodeRef, look: FleetLook | None, trouble: str) -> DeleteOutcome:
+    def _late(self, node: NodeRef, look: FleetObservation | None, trouble: str) -> DeleteOutcome:
         """Return the outcome for a machine whose deletion was not confirmed in time."""
         key = self._fleet.ledger.machine_of(node)
         order = self._fleet.ledger.order(key) if key else None

@@ -47,7 +47,7 @@ class NodeManager(Protocol):
         ...
 
     def end(self, group: str, name: str, *, deadline: float) -> None:
-        """Order the deletion of the node; Missing if it does not exist."""
+        """Order the deletion of the node. Raises Missing if it does not exist."""
         ...
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate: ...
@@ -64,18 +64,18 @@ def open_client(endpoint: Endpoint, folder: Path, clock: Clock) -> JsonClient:
 
 
 def find(http: JsonClient, *, deadline: float) -> NodeManager:
-    """Return the client for the node manager's generation. The original one answers unknown paths with nothing."""
+    """Return the client for the node manager's generation. The original one sends empty responses for unknown paths."""
     try:
         answer = http.send("GET", "/version", deadline=deadline, repeatable=True)
     except Missing:
-        return First(http)
+        return OriginalNodeManager(http)
     if not answer.body.strip():
-        return First(http)
+        return OriginalNodeManager(http)
     version = http.decode(answer, messages.Version, "GET /version")
-    return Current(http) if messages.V1 in version.routes else First(http)
+    return OurNodeManager(http) if messages.V1 in version.routes else OriginalNodeManager(http)
 
 
-class Current:
+class OurNodeManager:
     """Our node manager, under ``/v1``."""
 
     def __init__(self, http: JsonClient) -> None:
@@ -117,8 +117,8 @@ class Current:
         return self._http.decode(answer, messages.Price, "POST /v1/podprice").price
 
 
-class First:
-    """Liqo's original node manager: it changes things by GET, and answers when they are done."""
+class OriginalNodeManager:
+    """Liqo's original node manager: it makes changes on GET requests, and responds when they are complete."""
 
     def __init__(self, http: JsonClient) -> None:
         self._http = http
@@ -202,7 +202,7 @@ def _part(text: str) -> str:
 
 
 def words(body: bytes) -> str:
-    """Return the message of our node manager's error; the original one's text as it is."""
+    """Return the message of our node manager's error; for the original one, return its text unchanged."""
     try:
         return decoding.decode(body, _Problem).error
     except UNREADABLE:

@@ -12,8 +12,8 @@ class LiqoFile(Section, frozen=True, kw_only=True):
     """The file. Paths are relative to it."""
 
     node_manager: Endpoint
-    refresh_interval: Duration = Duration(5)  #: how long a look is reused
-    poll_interval: Duration = Duration(2)  #: between two looks while nodes are being deleted
+    refresh_interval: Duration = Duration(5)  #: how long a view is reused
+    poll_interval: Duration = Duration(2)  #: between two polls while nodes are being deleted
     settle_time: Duration = Duration(60)  #: how long an order may take to show an effect
 
 
@@ -36,6 +36,6 @@ def read_file(path: Path | None) -> LiqoFile:
 
 
 def private(url: str) -> bool:
-    """Whether the traffic, which includes kubeconfigs of clusters, is encrypted or stays on this host."""
+    """Return whether the traffic, which includes kubeconfigs of clusters, is encrypted or stays on this host."""
     parts = urlsplit(url)
     return parts.scheme == "https" or ListenAddress(parts.hostname or "", 0).loopback

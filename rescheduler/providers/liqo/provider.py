@@ -11,7 +11,7 @@ from rescheduler.net.http_errors import Missing
 from rescheduler.providers.base import CloudProvider, NodeGroup, NodeRef, NodeTemplate, Refused
 from rescheduler.providers.fleet.machine import PollIntervals, SystemMachine, SystemView
 from rescheduler.providers.fleet.provider import FleetProvider
-from rescheduler.providers.liqo.client import Current, NodeManager, find, open_client
+from rescheduler.providers.liqo.client import NodeManager, OurNodeManager, find, open_client
 from rescheduler.providers.liqo.config import LiqoFile, read_file
 from rescheduler.providers.liqo.messages import SCHEME
 from rescheduler.providers.liqo.virtual_nodes import VIRTUAL_NODE_LABELS
@@ -48,7 +48,7 @@ class LiqoSystem:
         return view
 
     def key_of(self, node: NodeRef) -> str | None:
-        """Return the name from the provider ID, the node manager's or Liqo's; without one, a virtual node's name."""
+        """Return the name in the provider ID that the node manager or Liqo has set, or else a virtual node's name."""
         if node.provider_id in self._known:
             return self._known[node.provider_id]
         if node.provider_id.startswith(SCHEME):
@@ -65,8 +65,8 @@ class LiqoSystem:
         return False
 
     def exists(self, key: str, *, deadline: float) -> bool | None:  # noqa: ARG002
-        """Tell whether it exists. Our node manager lists all virtual nodes, the original one those of its groups."""
-        return key in self._known.values() or (False if isinstance(self._manager, Current) else None)
+        """Return whether it exists. Our node manager lists all virtual nodes, the original one those of its groups."""
+        return key in self._known.values() or (False if isinstance(self._manager, OurNodeManager) else None)
 
     def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:  # noqa: ARG002
         return machine.protected
@@ -100,7 +100,7 @@ class LiqoSystem:
 
     def _found(self, deadline: float) -> NodeManager:
         """Return the client. The original node manager may be replaced at any time, so it is detected again."""
-        if not isinstance(self._manager, Current):
+        if not isinstance(self._manager, OurNodeManager):
             self._manager = find(self._http, deadline=deadline)
         return self._manager
 

@@ -34,7 +34,7 @@ class StackpointClient:
             return None
 
     def can_delete(self, pk: int, *, deadline: float) -> bool:
-        """Tell whether the node may be deleted; Rejected with the reason, or Missing for unknown nodes and routes."""
+        """Return whether the node may be deleted. Raises Rejected, with the reason, or Missing (node or route)."""
         return self._http.get(f"{self._root}/nodes/{pk}/can_delete", Eligible, deadline=deadline)[0].eligible
 
     def delete(self, pk: int, *, deadline: float) -> None:
@@ -42,7 +42,7 @@ class StackpointClient:
         self._http.send("DELETE", f"{self._root}/nodes/{pk}", deadline=deadline, repeatable=True)
 
     def add(self, order: NodeAdd, *, deadline: float) -> Sequence[ClusterNode]:
-        """Order nodes, once. The response may list the new nodes, all nodes of the cluster, or nothing."""
+        """Order nodes with one request. The response may list the new nodes, all nodes of the cluster, or nothing."""
         path = f"/nodepools/{order.node_pool}/add" if order.node_pool else "/add_node"
         answer = self._http.send("POST", f"{self._root}{path}", order, deadline=deadline)
         try:

@@ -1,4 +1,4 @@
-"""The original's environment variables and ``--nodes``, and an optional file for what the original hard-coded."""
+"""The original's environment variables and ``--nodes``, and an optional file for values that it hard-codes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ class StackpointFile(Section, frozen=True, kw_only=True):
     """The ``--cloud-config`` file. Paths are relative to it."""
 
     node_pools_file: str | None = None  #: the mounted key `nodepools` of the ConfigMap stackpoint-node-pools
-    refresh_interval: Duration = Duration(60)  #: how long a look is reused
-    poll_interval: Duration = Duration(15)  #: between two looks while nodes are being deleted
+    refresh_interval: Duration = Duration(60)  #: how long a view is reused
+    poll_interval: Duration = Duration(15)  #: between two polls while nodes are being deleted
     settle_time: Duration = Duration(120)  #: how long an order may take to show an effect
     build_timeout: Duration = Duration(1200)  #: a longer build counts as failed
     timeout: Duration = Duration(60)  #: of one request
@@ -84,7 +84,7 @@ def group_specs(texts: Sequence[str]) -> Sequence[Spec]:
     for text in texts:
         spec = _spec(text)
         if spec.group.id in {other.group.id for other in specs}:
-            raise ConfigError(f"--nodes={text}: the group {spec.group.id!r} is there twice")
+            raise ConfigError(f"--nodes={text}: the group {spec.group.id!r} occurs twice")
         specs.append(spec)
     return specs
 

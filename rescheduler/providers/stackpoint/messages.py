@@ -76,7 +76,7 @@ def machines(
 ) -> Sequence[SystemMachine]:
     """Convert *nodes*, whose groups are *groups* in the same order; a build of *patience* seconds counts as failed.
 
-    Masters and members of etcd get no group, whatever the API returns, so that they do not count for a minimum.
+    Masters and members of etcd get no group, so that they do not count for a minimum; the API may return one for them.
     """
     keys = Counter(node.key for node in nodes)
     return [

@@ -105,7 +105,7 @@ class StackpointSystem:
         return node is not None and node.state != "deleted"
 
     def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:
-        """Ask `can_delete`. The first generation may lack it; there, role and etcd state alone decide."""
+        """Ask `can_delete`. The first generation may lack it; then only the role and the etcd state count."""
         try:
             if self._client.can_delete(machine.handle, deadline=deadline):
                 return None
@@ -139,7 +139,7 @@ class StackpointSystem:
         """Return the group as last listed; its pool may be gone."""
         group = self._groups.get(name)
         if group is None:
-            raise UnknownGroup(f"{self.name}: the group {name!r} does not exist any more")
+            raise UnknownGroup(f"{self.name}: the group {name!r} no longer exists")
         return group
 
     def learn(self, node: NodeRef) -> None:

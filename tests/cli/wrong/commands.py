@@ -1,4 +1,4 @@
-"""Flags, addresses and ports; what names a cluster; dumps in its place."""
+"""Invalid flags, addresses and ports, kubeconfigs and snapshot files."""
 
 import base64
 
@@ -8,23 +8,25 @@ COMMANDS: dict[str, Wrong] = {
     "no such command": wrong("drain", "No such command 'drain'"),
     "no such provider command": wrong("provider drain", "No such command 'drain'"),
     "no such liqo command": wrong("liqo drain", "No such command 'drain'"),
-    "a flag of nobody, run": wrong("run --nothing", "--nothing"),
-    "a flag of nobody, plan": wrong("plan --nothing", "--nothing"),
-    "a flag of nobody, explain": wrong("explain --nothing", "--nothing"),
-    "a flag of nobody, resume": wrong("resume --nothing", "--nothing"),
+    "an unknown flag, run": wrong("run --nothing", "--nothing"),
+    "an unknown flag, plan": wrong("plan --nothing", "--nothing"),
+    "an unknown flag, explain": wrong("explain --nothing", "--nothing"),
+    "an unknown flag, resume": wrong("resume --nothing", "--nothing"),
     "a pause without a duration": wrong("pause --for=soon", "--for", "'soon'"),
     "a window without an end": wrong("run --drain-window=09:00", "--drain-window", "'09:00'"),
     "a window in the environment": wrong(
         "run", "--drain-window", "'now'", environ={"RESCHEDULER_DRAIN_WINDOW": "10:00-11:00;now"}
     ),
     "a namespace in both lists": wrong("plan --namespaces=a --exclude-namespaces=a", "--exclude-namespaces", "'a'"),
-    "a waiver of no controller": wrong("resume --waive=web", "'web'"),
-    "a pause that shrinks": wrong("run --failure-pause-max=1m", "--failure-pause-max=1m", "--failure-pause=10m"),
-    "a flag of nobody, proxy": wrong("proxy --nothing", "--nothing"),
-    "a flag of nobody, provider": wrong("provider serve --nothing", "--nothing"),
-    "a flag of nobody, discovery": wrong("liqo discovery --nothing", "--nothing"),
-    "a flag of nobody, node-manager": wrong("liqo node-manager --nothing", "--nothing"),
-    "an argument too many": wrong("version now", "unexpected extra argument"),
+    "an invalid controller of a waiver": wrong("resume --waive=web", "'web'"),
+    "a maximum pause below the first pause": wrong(
+        "run --failure-pause-max=1m", "--failure-pause-max=1m", "--failure-pause=10m"
+    ),
+    "an unknown flag, proxy": wrong("proxy --nothing", "--nothing"),
+    "an unknown flag, provider": wrong("provider serve --nothing", "--nothing"),
+    "an unknown flag, discovery": wrong("liqo discovery --nothing", "--nothing"),
+    "an unknown flag, node-manager": wrong("liqo node-manager --nothing", "--nothing"),
+    "an unexpected argument": wrong("version now", "unexpected extra argument"),
     "a value in the environment": wrong("run", "--v", "RESCHEDULER_V", environ={"RESCHEDULER_V": "high"}),
     "a duration in the environment": wrong(
         "run", "--node-drain-delay", "'soon'", environ={"RESCHEDULER_NODE_DRAIN_DELAY": "soon"}
@@ -32,7 +34,7 @@ COMMANDS: dict[str, Wrong] = {
     "a log format": wrong("run --log-format=xml", "--log-format", "'xml'"),
     "an interval without a unit": wrong("run --housekeeping-interval=10", "--housekeeping-interval", "'10'"),
     "a negative delay": wrong("run --node-drain-delay=-1s", "--node-drain-delay", "'-1s'"),
-    "a duration that is none, plan": wrong("plan --planning-timeout=2x", "--planning-timeout", "'2x'"),
+    "an invalid duration, plan": wrong("plan --planning-timeout=2x", "--planning-timeout", "'2x'"),
     "a label without a key": wrong("run --spot-node-label==x", "--spot-node-label", "'=x'"),
     "a label with spaces": wrong("plan --spot-node-label a\tb", "--spot-node-label"),
     "a switch": wrong("run --dry-run=maybe", "--dry-run", "'maybe'"),
@@ -44,14 +46,14 @@ COMMANDS: dict[str, Wrong] = {
         "run --kubeconfig=kubeconfig --listen-address=127.0.0.1:{used}", "--listen-address 127.0.0.1:{used}", status=1
     ),
     "a listener without a port": wrong("run --listen-address=9235", "--listen-address", "'9235'"),
-    "a provider that nobody knows": wrong("run --cloud-provider=nowhere", "--cloud-provider", "'nowhere'"),
+    "an unknown provider": wrong("run --cloud-provider=nowhere", "--cloud-provider", "'nowhere'"),
     "a content type": wrong("plan --kube-api-content-type=text/xml", "--kube-api-content-type", "'text/xml'"),
 }
 
 CLUSTERS: dict[str, Wrong] = {
-    f"{what}, {command}": one
+    f"{what}, {command}": case
     for command in ("run", "plan", "explain")
-    for what, one in {
+    for what, case in {
         "kubeconfig missing": wrong(f"{command} --kubeconfig=absent", "kubeconfig absent"),
         "kubeconfig a directory": wrong(f"{command} --kubeconfig=folder", "kubeconfig folder"),
         "kubeconfig below a file": wrong(f"{command} --kubeconfig=kubeconfig/x", "kubeconfig kubeconfig/x"),
@@ -107,9 +109,9 @@ CLUSTERS: dict[str, Wrong] = {
 }
 
 SNAPSHOTS: dict[str, Wrong] = {
-    f"{what}, {command}": one
+    f"{what}, {command}": case
     for command in ("plan", "explain")
-    for what, one in {
+    for what, case in {
         "snapshot missing": wrong(f"{command} --snapshot=absent", "absent"),
         "snapshot a directory": wrong(f"{command} --snapshot=folder", "folder"),
         "snapshot not UTF-8": wrong(f"{command} --snapshot=latin", "latin", status=1),

@@ -1,4 +1,4 @@
-"""What is wrong, as a person gives it, and what the one line about it must name; the words that facts are made of."""
+"""Cases of invalid input with the expected error, and their common parts."""
 
 import json
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ SECRET = "SECRET"
 @dataclass(frozen=True)
 class Wrong:
     arguments: str
-    names: tuple[str, ...]  #: what the line holds
+    names: tuple[str, ...]  #: texts that the error line must contain
     status: int = 2
     environ: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)  #: made beside those that are there
+    files: Mapping[str, str] = field(default_factory=dict)  #: additional files: name and content
 
 
 def wrong(
     arguments: str, *names: str, status: int = 2, environ: Mapping[str, str] | None = None, **files: str
 ) -> Wrong:
-    """*files* by their names, with _ for the dot before the ending."""
+    """Return a case. *files* are named with ``_`` in place of the dot before the extension."""
     named = {".".join(name.rsplit("_", 1)): text for name, text in files.items()}
     return Wrong(arguments, names, status, environ or {}, named)
 
@@ -38,7 +38,7 @@ NODES = "--nodes=1:2:pool1"
 
 
 def proxy(**sections: Any) -> str:
-    """A configuration of the proxy, with *sections* in place of its own."""
+    """Return a configuration file of the proxy in which *sections* replace the valid ones."""
     whole = {
         "apiServer": {"url": "http://127.0.0.1:1", "auth": {"kubeConfigPath": "kubeconfig"}},
         "backend": {"url": "http://127.0.0.1:1"},

@@ -1,6 +1,6 @@
-"""Paths, numbers and durations that no command can use, in each flag and key that takes one.
+"""Invalid paths, numbers and durations in each flag and key that takes one.
 
-`fifo` has no writer: whoever opens it waits for ever. `device` is /dev/zero, which never ends. `no.pem` is a text.
+Opening `fifo` blocks forever, because it has no writer. `device` is /dev/zero. `no.pem` contains plain text.
 """
 
 import json
@@ -23,7 +23,7 @@ from tests.cli.wrong.facts import (
     wrong,
 )
 
-#: What is in a path's place → the words about it.
+#: An invalid path → the text that the error must contain.
 NO_FILES: Final = {"a\0b": "NUL", "fifo": "regular file", "device": "regular file"}
 NO_PEM: Final = {"no.pem": "no usable PEM"}
 _URL: Final = "https://127.0.0.1:1"
@@ -32,7 +32,7 @@ _CLOUDPOOL: Final = f"{SERVE}=cloudpool {FILE}"
 
 
 def _of_flags() -> Iterator[tuple[str, Wrong]]:
-    """Each flag that takes a path."""
+    """Yield a case for each flag that takes a path."""
     commands: dict[str, tuple[str, Mapping[str, str]]] = {
         "--snapshot": ("plan", {}),
         "--kubeconfig": ("plan", {}),
@@ -66,7 +66,7 @@ _PROVIDERS: Final[tuple[tuple[str, str, Mapping[str, str]], ...]] = (
 
 
 def _of_the_proxy() -> Iterator[tuple[str, Wrong]]:
-    """Each key of its file that takes a path; PEM files that are none, too."""
+    """Yield cases for each key of the proxy's file that takes a path, including invalid PEM files."""
     keys = {
         "server.tls": ("certPath", "keyPath", "clientCaPath"),
         "backend.auth": ("caCertPath", "clientCertPath", "clientKeyPath", "passwordPath", "tokenPath"),
@@ -77,13 +77,16 @@ def _of_the_proxy() -> Iterator[tuple[str, Wrong]]:
         for key in names:
             pem = not key.startswith(("password", "token", "bearer", "kube"))
             for path, words in (NO_FILES | (NO_PEM if pem else {})).items():
-                told = "kubeconfig" if key == "kubeConfigPath" else f"{section}.{key}"
+                key_name = "kubeconfig" if key == "kubeConfigPath" else f"{section}.{key}"
                 expected = "no such file" if (key, path) == ("kubeConfigPath", "a\0b") else words
-                yield f"{section}.{key} {path!r}", wrong(PROXY, told, expected, proxy_json=_proxy(section, key, path))
+                yield (
+                    f"{section}.{key} {path!r}",
+                    wrong(PROXY, key_name, expected, proxy_json=_proxy(section, key, path)),
+                )
 
 
 def _proxy(section: str, key: str, path: str) -> str:
-    """A configuration that is good but for the *path* of one key."""
+    """Return a configuration that is valid except for the *path* of one key."""
     pair = {"certPath": "server.crt", "keyPath": "server.key"}
     client = {"clientCertPath": "client.crt", "clientKeyPath": "client.key", "caCertPath": "ca.pem"}
     match section:
@@ -112,7 +115,7 @@ def _of_kubeconfigs() -> Iterator[tuple[str, Wrong]]:
 
 
 def _kubeconfig(key: str, value: str) -> str:
-    """A kubeconfig that is good but for one key."""
+    """Return a kubeconfig that is valid except for one key."""
     cluster = {"server": _URL, "certificate-authority": "ca.pem"}
     user = {"client-certificate": "client.crt", "client-key": "client.key"}
     (cluster if key.startswith("certificate") else user)[key] = value
@@ -127,7 +130,7 @@ def _kubeconfig(key: str, value: str) -> str:
 
 
 def _of_cloud_configurations() -> Iterator[tuple[str, Wrong]]:
-    beside = {
+    further_keys = {
         "clientKeyFile": ", clientCertFile: client.crt",
         "clientCertFile": ", clientKeyFile: client.key",
         "passwordFile": ", username: me",
@@ -135,11 +138,11 @@ def _of_cloud_configurations() -> Iterator[tuple[str, Wrong]]:
     for key in ("caFile", "clientCertFile", "clientKeyFile", "passwordFile", "tokenFile"):
         pem = key not in {"passwordFile", "tokenFile"}
         for path, words in (NO_FILES | (NO_PEM if pem else {})).items():
-            text = POOL.format(more=f", {key}: {json.dumps(path)}{beside.get(key, '')}")
+            text = POOL.format(more=f", {key}: {json.dumps(path)}{further_keys.get(key, '')}")
             yield f"cloudpool {key} {path!r}", wrong(_CLOUDPOOL, f"pools[0].backend.{key}", words, cloud_yaml=text)
-            text = f"nodeManager: {{url: '{_URL}', {key}: {json.dumps(path)}{beside.get(key, '')}}}"
-            told = f"nodeManager.{key}"
-            yield f"liqo {key} {path!r}", wrong(f"{SERVE}=liqo {FILE}", told, words, cloud_yaml=text)
+            text = f"nodeManager: {{url: '{_URL}', {key}: {json.dumps(path)}{further_keys.get(key, '')}}}"
+            key_name = f"nodeManager.{key}"
+            yield f"liqo {key} {path!r}", wrong(f"{SERVE}=liqo {FILE}", key_name, words, cloud_yaml=text)
     for key in ("cert", "key", "cacert"):
         for path, words in (NO_FILES | NO_PEM).items():
             pems = {"cert": "client.crt", "key": "client.key", "cacert": "ca.pem"} | {key: path}
@@ -155,7 +158,7 @@ def _of_cloud_configurations() -> Iterator[tuple[str, Wrong]]:
 
 
 def _of_pems() -> Iterator[tuple[str, Wrong]]:
-    """Flags that name a PEM file which is none: only that flag is told."""
+    """Yield flags with an invalid PEM file; the error names only that flag."""
     for flag in ("--cert", "--key-cert", "--ca-cert"):
         yield f"{flag} no PEM", wrong(f"provider serve {_SERVER_PEMS} {flag}=no.pem", f" {flag} no.pem: no usable PEM")
     for flag in ("--tls-cert", "--tls-key", "--tls-client-ca"):
@@ -206,8 +209,8 @@ def _of_ranges() -> Iterator[tuple[str, Wrong]]:
     for key, number in sizes.items():
         inside = key in {"attempts", "maxAnswerBytes"}
         more = f", {key}: {number}" if inside else f"}}, {key}: {number}, template: {{capacity: {{}}"
-        told = f"pools[0].{'backend.' if inside else ''}{key}" if key != "minSize" else "pools[0].maxSize"
-        yield f"cloudpool {key}", wrong(_CLOUDPOOL, told, cloud_yaml=POOL.format(more=more))
+        key_name = f"pools[0].{'backend.' if inside else ''}{key}" if key != "minSize" else "pools[0].maxSize"
+        yield f"cloudpool {key}", wrong(_CLOUDPOOL, key_name, cloud_yaml=POOL.format(more=more))
     digits = "9" * 5000
     yield "cloudpool, a number without end", wrong(_CLOUDPOOL, "cloud.yaml", cloud_yaml=f"pools: {digits}")
     yield "proxy minSize", wrong(PROXY, "minSize: expected 0 to", proxy_json=proxy(minSize=2**31))
@@ -216,12 +219,12 @@ def _of_ranges() -> Iterator[tuple[str, Wrong]]:
 
 
 def _of_empty_files() -> Iterator[tuple[str, Wrong]]:
-    """Where groups are expected, defaults would hide what went wrong."""
+    """Yield empty files where groups are expected: defaults would hide the mistake."""
     for what, text in _EMPTY.items():
         command = f"{MANAGER} {PEMS} --database=:memory: --config=g.yaml"
         yield f"groups: {what}", wrong(command, "configuration g.yaml", "empty", g_yaml=text)
         for name, more, environ in _PROVIDERS:
-            if name not in {"cherryservers", "stackpoint"}:  # their groups are flags or at the API
+            if name not in {"cherryservers", "stackpoint"}:  # their groups come from flags or from the API
                 command = f"{SERVE}={name}{more} {FILE}"
                 yield (
                     f"{name}: {what}",

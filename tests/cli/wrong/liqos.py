@@ -1,16 +1,16 @@
-"""The flags of discovery and of the node manager, and the groups of the latter."""
+"""Invalid flags of discovery and of the node manager, and invalid groups."""
 
 from tests.cli.wrong.facts import DISCOVERY, MANAGER, PEMS, SECRET, Wrong, wrong
 
 GROUP = "{id: A, maxSize: 1, resources: {min: {cpu: 1, memory: 1Gi, pods: 10}}}"
 
 LIQO: dict[str, Wrong] = {
-    f"{what}, {start.split()[1]}": one
+    f"{what}, {start.split()[1]}": case
     for start in (MANAGER, DISCOVERY)
-    for what, one in {
+    for what, case in {
         "no certificates": wrong(start, "--tls-cert, --tls-key and --tls-client-ca"),
         "two of three": wrong(f"{start} --tls-cert=server.crt --tls-key=server.key", "--tls-client-ca"),
-        "plain text elsewhere": wrong(
+        "plain text on another address": wrong(
             start.replace("127.0.0.1:0", "0.0.0.0:0") + " --insecure-plaintext", "--insecure-plaintext", "loopback"
         ),
         "certificate missing": wrong(f"{start} {PEMS.replace('server.crt', 'absent')}", "--tls-cert absent"),
@@ -42,13 +42,13 @@ LIQO: dict[str, Wrong] = {
     "groups of a wrong type": wrong(
         f"{MANAGER} {PEMS} --database=db --config=g.yaml", "configuration g.yaml", "$.groups", g_yaml="groups: 1"
     ),
-    "group twice": wrong(
+    "a group that occurs twice": wrong(
         f"{MANAGER} {PEMS} --database=db --config=g.yaml",
         "configuration g.yaml",
         "groups[1]",
         g_yaml=f"groups: [{GROUP}, {GROUP}]",
     ),
-    "group with a maximum below": wrong(
+    "a group whose maximum is below its minimum": wrong(
         f"{MANAGER} {PEMS} --database=db --config=g.yaml",
         "configuration g.yaml",
         "groups[0]",

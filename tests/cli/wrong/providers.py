@@ -1,4 +1,4 @@
-"""Files and flags of each cloud provider, and those of `provider serve` itself."""
+"""Invalid files and flags of each cloud provider and of `provider serve`."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from tests.cli.wrong.facts import CHERRY, FILE, GLOBAL, NODES, POOL, SECRET, SER
 
 
 def _of_files(provider: str, environ: Mapping[str, str], more: str = "") -> dict[str, Wrong]:
-    """What can be wrong with the file of any provider."""
+    """Yield errors that the file of any provider can have."""
     start = f"{SERVE}={provider}{more} --cloud-config"
     return {
         f"{provider}: file missing": wrong(f"{start}=absent", "cloud configuration absent", environ=environ),
@@ -169,14 +169,14 @@ PROVIDERS: dict[str, Wrong] = {
         environ=CHERRY,
         cloud_yaml=f"{GLOBAL}cloudinit = {SECRET}!",
     ),
-    "cherryservers: a template that does more": wrong(
+    "cherryservers: a template with control flow": wrong(
         f"{SERVE}=cherryservers {NODES} {FILE}",
         "line 4",
         "hostname-pattern",
         environ=CHERRY,
         cloud_yaml=GLOBAL + "hostname-pattern = {{if .ClusterName}}x{{end}}",
     ),
-    "cherryservers: a section of nothing": wrong(
+    "cherryservers: an unknown section": wrong(
         f"{SERVE}=cherryservers {NODES} {FILE}", "line 4", "[global]", environ=CHERRY, cloud_yaml=GLOBAL + "[other]\n"
     ),
     "cherryservers: another manager": wrong(
@@ -219,7 +219,7 @@ PROVIDERS: dict[str, Wrong] = {
         f"{SERVE}=spc --nodes=1:2:t --nodes=1:3:t", "--nodes=1:3:t", "twice", environ=SPC
     ),
     "stackpoint: a group without a type": wrong(f"{SERVE}=spc --nodes=1:2", "--nodes=1:2", environ=SPC),
-    "stackpoint: a maximum below": wrong(f"{SERVE}=spc --nodes=3:2:t", "--nodes=3:2:t", "max", environ=SPC),
+    "stackpoint: a maximum below the minimum": wrong(f"{SERVE}=spc --nodes=3:2:t", "--nodes=3:2:t", "max", environ=SPC),
     "stackpoint: groups and a file of pools": wrong(
         f"{SERVE}=spc --nodes=1:2:t {FILE}",
         "--nodes=1:2:t",
@@ -227,7 +227,7 @@ PROVIDERS: dict[str, Wrong] = {
         environ=SPC,
         cloud_yaml="nodePoolsFile: p",
     ),
-    "stackpoint: no time": wrong(
+    "stackpoint: an invalid duration": wrong(
         f"{SERVE}=spc {FILE}", "cloud.yaml", "pollInterval", environ=SPC, cloud_yaml="pollInterval: 0s"
     ),
     # -- liqo

@@ -1,4 +1,4 @@
-"""The proxy's configuration file, and what it points to."""
+"""Invalid configuration files of the proxy, and invalid files that they name."""
 
 from tests.cli.wrong.facts import PROXY, Wrong, backend, proxy, tls, wrong
 

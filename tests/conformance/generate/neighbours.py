@@ -153,7 +153,7 @@ def _leaving(world: ClusterBuilder, pod: Json) -> None:
 
 
 def _racks_and_spaces(world: ClusterBuilder) -> None:
-    """Also rarely remove one or all Namespace objects."""
+    """Occasionally remove one Namespace object, or all of them."""
     _racks(world)
     missing = world.pick(([],) * 6 + (world.some(world.namespaces, 1, 1), world.namespaces))
     world.objects = [
