@@ -33,7 +33,7 @@ class RoomView:
         return self._view.node(name)
 
     def must_move(self, node: str) -> Sequence[Pod]:
-        """Return the pods of *node* that must move before it is empty, by name. None if it does not exist."""
+        """Return the pods of *node*, if it exists, that must move before it is empty, by name."""
         planner, circumstances = self._view.planning()
         return planner.must_move(node, circumstances) if self._view.node(node) is not None else ()
 

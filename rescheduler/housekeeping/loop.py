@@ -91,17 +91,7 @@ class Loop:
         self._offers = Offers(clock)
         self._observation = ClusterObservation(view, knowledge, self._offers, clock, report)
         self._holds = Holds(view, knowledge.history, run_state, mode, clock, report)
-        self._plans = RoundPlans(
-            view,
-            actors.drainer,
-            knowledge.candidates,
-            knowledge.history,
-            self._offers,
-            actors.room,
-            run_state,
-            clock,
-            report,
-        )
+        self._plans = RoundPlans(view, actors, knowledge, self._offers, run_state, clock, report)
 
     def run(self) -> None:
         """Run rounds until the process is asked to stop."""

@@ -8,12 +8,8 @@ from typing import Final
 from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.drainer import Drainer
-from rescheduler.housekeeping.candidates import Candidates
-from rescheduler.housekeeping.drain_history import DrainHistory
-from rescheduler.housekeeping.loop_inputs import LoopState
+from rescheduler.housekeeping.loop_inputs import Actors, Knowledge, LoopState
 from rescheduler.housekeeping.offers import Offers
-from rescheduler.housekeeping.room import NoRoomOrders
 from rescheduler.observe.events import InvolvedNode, Planned, Report, Surveyed
 from rescheduler.planning.candidates import control_plane_label
 from rescheduler.planning.outcome import Plan, Planning, Verdict
@@ -32,22 +28,20 @@ class RoundPlans:
     def __init__(
         self,
         view: ClusterView,
-        drainer: Drainer,
-        candidates: Candidates,
-        history: DrainHistory,
+        actors: Actors,
+        knowledge: Knowledge,
         offers: Offers,
-        room: NoRoomOrders,
         run_state: LoopState,
         clock: Clock,
         report: Report,
     ) -> None:
         self._view = view
-        self._drainer = drainer
-        self._candidates = candidates
-        self._history = history
+        self._drainer = actors.drainer
+        self._room = actors.room
+        self._candidates = knowledge.candidates
+        self._history = knowledge.history
         self._offers = offers
-        self._room = room
-        self.verdicts: tuple[Verdict, ...] = ()  #: of the last plan of all nodes or of the first that can be drained
+        self.verdicts: tuple[Verdict, ...] = ()  #: of the last :meth:`first`
         self._run_state = run_state
         self._clock = clock
         self._report = report

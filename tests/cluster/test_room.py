@@ -210,11 +210,23 @@ def test_placeholders_are_removed_if_no_room_is_wanted(
         observer.eventually(lambda: not scene.placeholders, "the end of the placeholders", seconds=20)
 
 
-def test_without_the_namespace_the_reason_says_what_is_missing(cluster: ControlPlane, observer: Observer) -> None:
+@pytest.mark.parametrize(
+    ("setup", "missing"),
+    [
+        pytest.param([], "namespace spot-rescheduler-room does not exist", id="no namespace"),
+        pytest.param(SETUP[:1], "no PriorityClass with name spot-rescheduler-room was found", id="no PriorityClass"),
+    ],
+)
+def test_the_reason_says_what_is_missing(
+    cluster: ControlPlane, observer: Observer, setup: list[Json], missing: str
+) -> None:
     scene = Scene(cluster, observer)
+    cluster.apply(setup)
     with Daemon(cluster, *ROOM) as daemon:
         lines = observer.eventually(
             lambda: daemon.logged("nothing is drained", reason="no-spot-capacity"), "the reason", seconds=30
         )
-        assert "namespace spot-rescheduler-room does not exist; deploy/components/make-room" in lines[0]["message"]
+    assert missing in lines[0]["message"]
+    assert "deploy/components/make-room has the namespace, the PriorityClass" in lines[0]["message"]
     assert observer.uids("web") == scene.before.keys()
+    assert scene.created() == []
