@@ -172,6 +172,6 @@ def _kept_planning(
         ground=shared.ground,
         changes=shared.changes,
         circumstances=timeless(shared.circumstances),
-        until=min((each.inputs.until for each in judged if each.inputs.until is not None), default=None),
+        until=min(filter(None, (shared.order_until, *(each.inputs.until for each in judged))), default=None),
         answers=answers,
     )
