@@ -12,6 +12,9 @@ from devcluster.plane import ControlPlane
 from predicates.placeholders import PLACEHOLDER, ROOM_NAMESPACE
 from rescheduler.planning.room.manifests import PRIORITY, PRIORITY_CLASS
 
+#: Steps, half a second apart, in which the scheduler may place pods on a new node before another one is added.
+PATIENCE: Final = 20
+
 PODS: Final = f"/api/v1/namespaces/{ROOM_NAMESPACE}/pods"
 
 #: What deploy/components/make-room contains besides permissions.
@@ -39,10 +42,14 @@ class SpotAutoscaler:
     cpu: str = "4"
     allowed: bool = True  #: False: the cloud has no spot capacity
     nodes: list[str] = field(default_factory=list)
+    waited: int = 0  #: steps in which pods were unschedulable although all nodes were ready
 
     def step(self) -> None:
-        waiting = [pod for pod in self.plane.api.items(PODS, labelSelector=PLACEHOLDER) if _unschedulable(pod)]
-        if waiting and self.allowed and self._all_ready():
+        pods = self.plane.api.items(PODS, labelSelector=PLACEHOLDER)
+        waiting = self.allowed and any(map(_unschedulable, pods)) and self._all_ready()
+        self.waited = self.waited + 1 if waiting else 0
+        if waiting and self.waited > (PATIENCE if self.nodes else 0):
+            self.waited = 0
             self.nodes.append(f"grown-{len(self.nodes) + 1}")
             self.plane.apply([spot(self.nodes[-1], allocatable={"cpu": self.cpu})])
 
