@@ -11,7 +11,7 @@ from typing import Any, Final
 from rescheduler.settings import PROTOBUF
 from tests.scale.figures import ScaleFigures
 from tests.scale.measured import UnreadData, percentile
-from tests.scale.server import ApiServer, StandIn, eventually
+from tests.scale.server import START_SECONDS, ApiServer, StandIn, eventually
 from tests.scale.subjects import SUBJECTS, Subject, daemon
 
 #: Flags of the run that drains a node: no provider, nothing that waits for a person.
@@ -93,11 +93,14 @@ def _per_event(subject: Subject, server: ApiServer, kind: str, phases: Phases) -
     return _cpu_of(subject, act) / events
 
 
-def with_eviction(figures: ScaleFigures, server: StandIn, folder: Path) -> ScaleFigures:
-    """Drain a node, and add the seconds from its mark to its last eviction. This changes the cluster."""
+def with_eviction(figures: ScaleFigures, server: StandIn, folder: Path, seconds: float = START_SECONDS) -> ScaleFigures:
+    """Drain a node, and add the seconds from its mark to its last eviction. This changes the cluster.
+
+    Raises RuntimeError if the drain has not ended after *seconds*.
+    """
     with contextlib.ExitStack() as parts:
         subject = parts.enter_context(daemon(server.kubeconfig, folder, PROTOBUF, *_DRAINING))
-        eventually(lambda: _mark(server) and _evictions(server) and not _evicting(server), subject.process)
+        eventually(lambda: _mark(server) and _evictions(server) and not _evicting(server), subject.process, seconds)
     return replace(figures, eviction=(_at(_evictions(server)[-1]) - _at(_mark(server)[0])).total_seconds())
 
 

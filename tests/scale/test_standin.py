@@ -21,6 +21,7 @@ from tests.scale.server import eventually as eventually_running
 from tests.scale.subjects import Durations, daemon, informers
 
 NODES, PODS = 50, 500
+SECONDS = 180.0  #: until a test fails
 ENCODINGS = pytest.mark.parametrize("content_type", [JSON, PROTOBUF], ids=["JSON", "protobuf"])
 
 
@@ -83,21 +84,21 @@ def test_a_watch_from_before_the_first_event_has_expired(client: Client) -> None
 
 def test_the_informers_of_client_go_read_the_same_cluster(server: StandIn, tmp_path: Path) -> None:
     with informers(server.kubeconfig, tmp_path) as subject:
-        eventually_running(subject.ready, subject.process)
+        eventually_running(subject.ready, subject.process, SECONDS)
         assert f"synced {PODS} pods" in subject.process.log.read_text()
 
 
 def test_the_daemon_plans_and_reports_its_rounds(server: StandIn, tmp_path: Path) -> None:
     flags = ("--dry-run", "--housekeeping-interval=200ms")
     with daemon(server.kubeconfig, tmp_path, PROTOBUF, *flags) as subject:
-        eventually_running(subject.ready, subject.process)
-        eventually_running(lambda: subject.durations().planning_p99_since(Durations()) > 0, subject.process)
+        eventually_running(subject.ready, subject.process, SECONDS)
+        eventually_running(lambda: subject.durations().planning_p99_since(Durations()) > 0, subject.process, SECONDS)
         assert subject.durations().mean_since(Durations()) > 0
     assert [call for call in server.calls() if call["verb"] not in ("GET", "POST")] == []
 
 
 def test_a_drain_is_measured_from_its_mark_to_its_last_eviction(server: StandIn, tmp_path: Path) -> None:
-    measured = with_eviction(_figures("daemon", NODES, 0.0), server, tmp_path)
+    measured = with_eviction(_figures("daemon", NODES, 0.0), server, tmp_path, SECONDS)
     assert measured.eviction is not None
     assert measured.eviction > 0
     on_demand = [call["path"] for call in server.calls() if call["verb"] == "PATCH" and "/nodes/od-" in call["path"]]
