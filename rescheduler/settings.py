@@ -139,7 +139,7 @@ class RoomSettings:
 
     @property
     def life_seconds(self) -> int:
-        """After this time the kubelet ends a placeholder that nobody deleted: longer than an order and its drain."""
+        """After this time the kubelet ends a placeholder that was not deleted: longer than an order and its drain."""
         return int((2 * self.timeout + timedelta(hours=2)).total_seconds())
 
 

@@ -1,4 +1,4 @@
-"""Transitions of a drain whose pods have placeholders: those of a step are deleted, and gone, before its evictions.
+"""Transitions of a drain whose pods have placeholders: the placeholders of a step are deleted before its evictions.
 
 A kubelet counts a placeholder until it is gone, and would reject a replacement pod that needs its room before that.
 Once they are gone, the step is selected and planned again.

@@ -14,7 +14,7 @@ from rescheduler.planning.room.volume_terms import volume_terms
 
 
 class RoomView:
-    """What is observed of orders, and what they are decided on."""
+    """The observations of orders, and the state on which they are decided."""
 
     def __init__(self, state: State, policy: Policy, view: ClusterView) -> None:
         self._state = state

@@ -20,7 +20,7 @@ GIVING_BACK: Final = "spot-rescheduler/giving-back"
 
 
 class GivenBack(enum.Enum):
-    """What became of a node that nothing uses."""
+    """The result of giving back an unused node."""
 
     GONE = enum.auto()
     PENDING = enum.auto()  #: the next round asks again

@@ -75,7 +75,7 @@ def new_bookkeeping(
 def new_price_refresh(
     policy: Policy, view: ClusterView, pricing: Pricing, running: Running, clock: Clock
 ) -> Callable[[], None]:
-    """Return what keeps the prices for the drain order up to date. A dry run does not ask the provider for prices."""
+    """Return the refresher of the prices for the drain order. A dry run does not ask the provider for prices."""
     if policy.drain_order is not DrainOrder.COST:
         return lambda: None
     return OrderPrices(view, Pricing(pricing.prices) if running.dry_run else pricing, clock).refresh
@@ -90,7 +90,7 @@ def new_room(
     prices: PriceList,
     report: Report,
 ) -> NoRoomOrders:
-    """Return the orders of spot room. If none are wanted, it only removes what earlier orders left."""
+    """Return the orders of spot room. If none are wanted, it only removes the remains of earlier orders."""
     if running.dry_run:
         return NoRoomOrders()
     settings, clock = running.room, access.clock
@@ -188,7 +188,7 @@ def drain_limits(running: Running) -> Limits:
 def exclude_from_collection() -> None:
     """Exclude all present objects from garbage collections, which would stop all threads for hundreds of milliseconds.
 
-    Call it once the cluster has been read: most of these objects stay alive for long, and hardly any are in cycles.
+    Call it once the cluster has been read: most of these objects live long, and hardly any are in cycles.
     """
     gc.collect()
     gc.freeze()

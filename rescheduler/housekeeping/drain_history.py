@@ -138,7 +138,7 @@ class DrainHistory:
         self._note(returned=Pause())
 
     def room_failed(self) -> datetime:
-        """Note that no spot nodes came for an order. Return until when no other begins."""
+        """Note that no spot nodes were added for an order. Return until when no other order begins."""
         now = self._clock.now()
         longer = self.memory.room.lengthened(now, self._waits.room)
         self._note(room=longer)

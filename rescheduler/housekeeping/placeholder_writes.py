@@ -53,7 +53,7 @@ class PlaceholderWrites:
         return f"namespace {ROOM_NAMESPACE} does not exist; {_COMPONENT}"
 
     def serves(self, pods: Collection[Pod], total: int) -> bool:
-        """Return whether placeholders can stand for *pods*; the order then has *total* placeholders."""
+        """Return whether placeholders can represent *pods*; the order then has *total* placeholders."""
         return total <= self._settings.most and not any(why_not_served(pod.cls) for pod in pods)
 
     def create(self, pods: Collection[Pod], node: str, until: datetime) -> None:
@@ -80,7 +80,7 @@ class PlaceholderWrites:
                 raise Permanent(f"{error}; {_COMPONENT}") from error
 
     def delete(self, placeholders: Collection[Placeholder]) -> list[Placeholder]:
-        """Delete *placeholders* unless that failed a moment ago. Return those that were deleted now.
+        """Delete *placeholders* unless a recent attempt failed. Return those that were deleted now.
 
         Raises the errors of requests.
         """

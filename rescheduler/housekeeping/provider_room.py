@@ -38,7 +38,7 @@ _ENDINGS: Final = {OrderState.TIMED_OUT: RoomEnding.TIMED_OUT, OrderState.UNUSED
 
 
 class ProviderRoomOrders(NoRoomOrders):
-    """Orders by the provider, besides *placeholders*. For the loop's thread.
+    """Orders by the provider, in addition to *placeholders*. For the loop's thread.
 
     If the provider is not to make room, only nodes of an order that is left are given back.
     """

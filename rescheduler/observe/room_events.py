@@ -24,7 +24,7 @@ class RoomOrdered:
 
     node: InvolvedNode
     pods: int
-    nodes: int  #: spot nodes that are expected to come
+    nodes: int  #: expected spot nodes
     template: str  #: the node that they are expected to resemble
     worth: str  #: what the order frees and adds
     until: datetime  #: when placeholders that do not run are removed, or nodes that are not Ready given back

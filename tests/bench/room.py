@@ -1,4 +1,4 @@
-"""What is freed on clusters whose spot nodes are full: by today's plan, and with new spot nodes for it.
+"""The nodes that plans free on clusters with full spot nodes: without and with new spot nodes.
 
 The new nodes are like an emptied spot node of each group. Only those that get a pod count as added.
 """
@@ -82,7 +82,7 @@ def add_nodes(snapshot: Snapshot) -> frozenset[str]:
 
 
 def planned(snapshot: Snapshot, added: frozenset[str]) -> Freed:
-    """Return what the plan frees. Of the nodes *added*, only those with a placement count."""
+    """Return the nodes that the plan frees. Of the nodes *added*, only those with a placement count."""
     plans = Planner(snapshot, POLICY).plan_all(NOW).plans
     used = added & {placement.node for plan in plans for placement in plan.placements}
     freed = price(snapshot, [plan.node for plan in plans], spot=False)

@@ -69,7 +69,7 @@ class Scene:
         return max(seconds_until_bound(pod) for pod in self.observer.pods("web"))
 
     def finish(self) -> None:
-        """Wait until all is moved, and check how."""
+        """Wait until all pods are moved, and check their moves."""
         self.observer.eventually(self.moved, "the pods on new spot nodes, and no placeholder")
         self.observer.running(COUNT + 1)
         self.observer.wait_unmarked()

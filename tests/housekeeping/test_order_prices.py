@@ -1,4 +1,4 @@
-"""Tests of the drain order ``cost`` in the daemon: whose prices decide, and how often the provider is asked."""
+"""Tests of the drain order ``cost`` in the daemon: which prices are used, and how often the provider is asked."""
 
 from collections.abc import Mapping
 from datetime import datetime

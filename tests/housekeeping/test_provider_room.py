@@ -1,4 +1,4 @@
-"""Orders of spot nodes from the cloud provider: from the order to the drain, and what is given back otherwise."""
+"""Orders of spot nodes from the cloud provider: from the order to the drain, or until the nodes are given back."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -173,7 +173,7 @@ REFUSALS: dict[str, tuple[SpotGroup, RoomSettings, str]] = {
 
 
 @pytest.mark.parametrize(("pool", "settings", "detail"), REFUSALS.values(), ids=REFUSALS)
-def test_orders_that_are_not_placed(pool: SpotGroup, settings: RoomSettings, detail: str) -> None:
+def test_no_order_is_placed_in_these_cases(pool: SpotGroup, settings: RoomSettings, detail: str) -> None:
     if detail.startswith("no group"):
         pool.group_for = lambda *_, **__: None  # type: ignore[method-assign]
     with world(*CLUSTER) as here:
@@ -240,7 +240,7 @@ def test_a_node_that_arrives_too_late_is_given_back() -> None:
 
 
 def test_a_node_that_nobody_uses_is_given_back() -> None:
-    """A pod of another node was faster, or the drain was not possible any more."""
+    """A pod of another node was faster, or the drain was no longer possible."""
     with world(*CLUSTER, pod("alone", "od-1", owner=None, cpu="1m")) as here:
         here.cluster.delete("Pod", "default/alone")
         pool = SpotGroup()
@@ -323,7 +323,7 @@ def test_an_order_that_is_left_is_given_back_without_the_flag() -> None:
         assert (pool.target, endings(here)) == (1, [RoomEnding.WITHDRAWN])
 
 
-def test_the_end_of_a_machine_that_cannot_be_given_back_is_not_awaited_for_ever() -> None:
+def test_the_end_of_a_machine_that_cannot_be_given_back_is_awaited_only_for_a_time() -> None:
     with world(*CLUSTER) as here:
         pool = SpotGroup()
         loop = started(here, pool)
@@ -337,7 +337,7 @@ def test_the_end_of_a_machine_that_cannot_be_given_back_is_not_awaited_for_ever(
         ]
 
 
-def test_a_limit_for_an_hour() -> None:
+def test_the_orders_of_an_hour_are_limited() -> None:
     with world(*CLUSTER, node("od-2", ON_DEMAND), pod("db-1", "od-2", cpu="4")) as here:
         pool = SpotGroup()
         settings = RoomSettings(MakeRoom.PROVIDER, per_hour=1)

@@ -1,4 +1,4 @@
-"""What is measured of a process from outside."""
+"""Tests of measurements of a process from outside."""
 
 import socket
 import sys

@@ -9,7 +9,7 @@ from rescheduler.planning.outcome import Blocker, Planning, Reason, Rejected, Ve
 
 @dataclass(frozen=True, slots=True)
 class UnmetOrder:
-    """An order for which no spot nodes came in time."""
+    """An order for which no spot nodes were added in time."""
 
     node: str
     until: datetime  #: no other order begins before

@@ -1,4 +1,4 @@
-"""Orders of spot nodes from the cloud provider: their stored form, their limits, and how far an order is.
+"""Orders of spot nodes from the cloud provider: their stored form, their limits, and the progress of an order.
 
 An order is stored before the provider is asked, so that any replica can continue it, or give the nodes back.
 """
@@ -123,7 +123,7 @@ def increase_progress(
     """Return the state of *order*.
 
     *arrived* are its nodes that accept pods. *node_uid* is that of the on-demand node now, None if it is gone, and
-    *has_pods* tells whether it has pods that must move. Nodes that arrived are kept for another *timeout*.
+    *has_pods* states whether it has pods that must move. Nodes that arrived are kept for another *timeout*.
     """
     until, running = order.at + timeout, len(arrived)
     if node_uid != order.node_uid or not has_pods:

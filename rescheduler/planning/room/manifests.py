@@ -39,7 +39,7 @@ Manifest: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OrderTerms:
-    """What all placeholders of an order have in common."""
+    """The properties that all placeholders of an order share."""
 
     installation: str
     spot_label: NodeLabels

@@ -1,4 +1,4 @@
-"""Orders of spot room: how many new spot nodes would take all pods of an on-demand node, and whether that pays.
+"""Orders of spot room: how many new spot nodes would accept all pods of an on-demand node, and whether that pays off.
 
 The rules decide on a copy of the snapshot to which empty nodes were added. The nodes that the autoscaler then adds may
 differ: an order only asks for them, and a drain is planned on the nodes that exist.
@@ -59,7 +59,7 @@ def candidates(verdicts: Iterable[Verdict]) -> list[str]:
 
 
 def _why_no_placeholders(pods: Collection[Pod], most: int) -> str:
-    """Return why placeholders cannot stand for *pods*, or "". At most *most* may be created."""
+    """Return why placeholders cannot represent *pods*, or "". At most *most* may be created."""
     if len(pods) > most:
         return f"{len(pods)} pods would need placeholders; --max-placeholders={most}"
     reasons = (f"pod {pod.key}: {why}" for pod in pods if (why := why_not_served(pod.cls)))

@@ -1,4 +1,4 @@
-"""Placeholders in the cluster: their names, labels and annotations, and what is read from them.
+"""Placeholders in the cluster: their names, labels and annotations.
 
 Everything that is known about an order is in these annotations, so that any replica can continue or remove it.
 """

@@ -1,4 +1,4 @@
-"""How far an order is, from what is observed: its placeholders, the pods of its node, and the time."""
+"""The progress of an order, from its placeholders, the pods of its node, and the time."""
 
 import enum
 from collections.abc import Callable, Collection
@@ -21,7 +21,7 @@ class OrderState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class OrderProgress:
-    """The state of an order, and what has to be done for it."""
+    """The state of an order, and the writes that it needs."""
 
     node: str
     state: OrderState

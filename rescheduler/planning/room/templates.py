@@ -1,4 +1,4 @@
-"""Which nodes stand for the spot nodes that an autoscaler may add: one existing node of each group."""
+"""The templates of spot nodes that an autoscaler may add: one existing node of each group."""
 
 from collections.abc import Iterable
 from typing import Final, TypeAlias
@@ -35,6 +35,6 @@ def _first_of_each(nodes: Iterable[Node]) -> list[str]:
 
 
 def _group(node: Node) -> _Group:
-    """Return what nodes of one group have in common, regardless of the autoscaler that makes the groups."""
+    """Return the properties that nodes of one group share, regardless of the autoscaler that defines the groups."""
     sizes = tuple(sorted((name, str(amount)) for name, amount in node.status.allocatable.items()))
     return instance_type(node), zone_of(node), sizes, frozenset(node.spec.taints)

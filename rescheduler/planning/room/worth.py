@@ -9,7 +9,7 @@ from rescheduler.planning.prices import NodeFacts, PriceList
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What an order frees and what it adds."""
+    """The nodes that an order frees and those that it adds."""
 
     freed_cpu: int  #: allocatable, in millicores
     added_cpu: int
