@@ -1,9 +1,9 @@
 """Select which of the candidate nodes to drain: as many as can be drained together, within a limited effort.
 
 The baseline is the original spot rescheduler's method: nodes in order of requested CPU, least first, each pod on the
-first spot node that accepts it. With another drain order, that order comes before the baseline, and is kept if the
-baseline does not free more nodes. Then other orders are tried. Then nodes are added one at a time, if necessary by
-repacking all moved pods. For few nodes every subset is tried. The result never frees fewer nodes than the baseline.
+first spot node that accepts it. Another drain order is tried first, and kept if the baseline does not free more nodes.
+Then other orders are tried. Then nodes are added one at a time, if necessary by repacking all moved pods. For few nodes
+every subset is tried. The result never frees fewer nodes than the baseline.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -91,11 +91,9 @@ class Search:
 
     def _in_drain_order(self, best: Selection) -> Selection:
         """Return *best* sorted by a drain order that is not the baseline's, if the pods can be scheduled in it."""
-        if self._candidates == self._by_request:
-            return best
         chosen = {victim.candidate.node for victim in best}
         ordered = [candidate for candidate in self._candidates if candidate.node in chosen]
-        if ordered == [victim.candidate for victim in best]:
+        if self._candidates == self._by_request or ordered == [victim.candidate for victim in best]:
             return best
         rows = {pod.key: row for victim in best for pod, row in victim.placed}
         return self._replay_in_order(ordered, rows) or best
