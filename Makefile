@@ -78,7 +78,7 @@ conformance: build ## compare N verdicts with the scheduler's plugins on random 
 	@$(BIN)/python -m tests.conformance --verdicts $(N) $(ARGS)
 
 autoscaler: build ## run the real Cluster Autoscaler with `rescheduler provider serve`; the first build takes minutes
-	@$(BIN)/python -m pytest tests/cluster/real_autoscaler.py $(ARGS)
+	@$(BIN)/python -m pytest tests/cluster/real_autoscaler.py tests/cluster/real_autoscaler_room.py $(ARGS)
 
 proto: $(READY) ## compile the protobuf schemas after a change of a .proto file
 	@mkdir -p build

@@ -29,5 +29,5 @@ def own_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def as_bound(pod: PodClass, labels: LabelPairs) -> PodClass:
-    """Return a class of pods that are like those of *pod*, but have *labels* in addition."""
+    """Return a class of pods that are equal to those of *pod*, except that they also have *labels*."""
     return msgspec.structs.replace(pod, labels={**pod.labels, **dict(labels)})

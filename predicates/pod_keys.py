@@ -18,7 +18,7 @@ _END: Final = Raw(b"]")  #: a separator: no JSON value starts like this
 
 
 class RawContainer(Wire, frozen=True):
-    """A container, without what cannot affect scheduling."""
+    """A container, without fields that cannot affect scheduling."""
 
     name: Raw = _ABSENT
     image: Raw = _ABSENT

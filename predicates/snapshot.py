@@ -13,6 +13,7 @@ import numpy as np
 from predicates.bound_labels import LabelPairs
 from predicates.changes import affected_node, same_content
 from predicates.objects import Node, Object, Pod, PodClass
+from predicates.placeholders import is_placeholder
 from predicates.trials import DRAIN_TAINT, Trial, TrialState
 from predicates.unreadable import Unreadable
 
@@ -34,6 +35,7 @@ class Snapshot(TrialState):
         super().__init__()
         self.pods: dict[str, Pod] = {}  #: by ``namespace/name``; without finished pods
         self.pods_on: defaultdict[str, dict[str, Pod]] = defaultdict(dict)  #: by node name; "" for unbound pods
+        self.placeholders: dict[str, Pod] = {}  #: by ``namespace/name``; they are not in ``pods`` and use no resources
         self.objects: defaultdict[str, dict[str, Object]] = defaultdict(dict)  #: other kinds, by kind and key
         self.versions: defaultdict[str, int] = defaultdict(int)  #: by kind, except pods and nodes: number of changes
         self.generation = 0  #: incremented when pod classes are dropped
@@ -114,7 +116,7 @@ class Snapshot(TrialState):
 
     def _keys(self, kind: str) -> Iterable[str]:
         if kind == "Pod":
-            return self.pods
+            return [*self.pods, *self.placeholders]
         return self.nodes.row if kind == "Node" else self.objects[kind]
 
     def _put_pod(self, pod: Pod) -> None:
@@ -122,6 +124,11 @@ class Snapshot(TrialState):
         before = self.pods.get(key)
         if before == pod:
             return
+        if is_placeholder(pod):
+            self._drop_pod(key)
+            self.placeholders[key] = pod
+            return
+        self.placeholders.pop(key, None)
         if pod.finished:
             self._drop_pod(key)
             return
@@ -146,6 +153,9 @@ class Snapshot(TrialState):
         resizing = []
         self.changes += 1
         for key, pod in pods.items():
+            if is_placeholder(pod):
+                self.placeholders[key] = pod
+                continue
             if pod.finished:
                 continue
             effects = self._effects_of(pod.cls, pod.added_labels)
@@ -164,6 +174,7 @@ class Snapshot(TrialState):
             self._account(pod, row, +1)
 
     def _drop_pod(self, key: str) -> None:
+        self.placeholders.pop(key, None)
         if (pod := self.pods.pop(key, None)) is None:
             return
         self.changes += 1
@@ -208,7 +219,7 @@ class Snapshot(TrialState):
 
 
 def _placed_alike(before: Pod, now: Pod) -> bool:
-    """Return whether the pod is the same as *before* for all filters, and for the counts of its controller's pods."""
+    """Return whether the pod equals *before* for all filters, and for the counts of its controller's pods."""
     return (before.node_name, before.cls, before.added_labels, before.load, before.uid, before.owner) == (
         now.node_name,
         now.cls,

@@ -15,6 +15,8 @@ JSON: Final = "application/json"
 
 MEMORY_NAME: Final = "spot-rescheduler-memory"
 SAVINGS_NAME: Final = "spot-rescheduler-savings"
+#: The image of placeholders.
+PAUSE_IMAGE: Final = "registry.k8s.io/pause:3.10"
 #: The Lease by which the replicas of an installation elect their leader.
 LEASE: Final = "k8s-spot-rescheduler"
 
@@ -112,6 +114,35 @@ class Provider:
     cluster_name: str = ""
 
 
+class MakeRoom(enum.StrEnum):
+    """How spot room is made for nodes whose pods do not fit on the spot nodes."""
+
+    OFF = "off"
+    PLACEHOLDERS = "placeholders"
+    PROVIDER = "provider"
+
+
+@dataclass(frozen=True, slots=True)
+class RoomSettings:
+    """Orders of spot room."""
+
+    mode: MakeRoom = MakeRoom.OFF
+    most: int = 50  #: placeholders at a time
+    timeout: timedelta = timedelta(minutes=15)  #: for placeholders to run
+    image: str = PAUSE_IMAGE
+    per_hour: int = 10  #: spot nodes that the cloud provider is asked for
+
+    @property
+    def wanted(self) -> bool:
+        """Whether placeholders are created."""
+        return self.mode is MakeRoom.PLACEHOLDERS
+
+    @property
+    def life_seconds(self) -> int:
+        """After this time the kubelet ends a placeholder that nobody deleted: longer than an order and its drain."""
+        return int((2 * self.timeout + timedelta(hours=2)).total_seconds())
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
     """The settings of ``rescheduler run``, except the planning policy."""
@@ -129,6 +160,7 @@ class Running:
     manage_soft_taint: bool = False
     timing: Timing = field(default_factory=Timing)
     provider: Provider = field(default_factory=Provider)
+    room: RoomSettings = field(default_factory=RoomSettings)
 
     @property
     def identity(self) -> str:

@@ -1,4 +1,4 @@
-"""The state of the pool, and the turns in which it is changed."""
+"""The state of the pool, and the order of its changes."""
 
 import datetime as dt
 import threading

@@ -17,6 +17,7 @@ from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options
 from rescheduler.cli.output import print_yaml
 from rescheduler.cli.policy_options import policy_options
+from rescheduler.cli.prices import price_options
 from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
@@ -24,6 +25,7 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.explain import Explanation
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.prices import PriceList
 from rescheduler.settings import ApiServerConnection
 
 
@@ -33,21 +35,27 @@ from rescheduler.settings import ApiServerConnection
 @output_option
 @compat_option
 @policy_options
+@price_options
 @connection_options
 def command(
-    names: tuple[str, ...], snapshot: str | None, output: str, policy: Policy, connection: ApiServerConnection
+    names: tuple[str, ...],
+    snapshot: str | None,
+    output: str,
+    policy: Policy,
+    prices: PriceList,
+    connection: ApiServerConnection,
 ) -> None:
     """Explain which spot nodes would accept each pod, and why the others reject it.
 
     Without names: every pod that would have to move for an on-demand node to be drained, and every pending pod.
     A node name selects the pods on it and also shows what blocks the node itself. Each pod is evaluated as if it
-    alone were evicted and recreated. The reasons are the scheduler's own.
+    alone were evicted and recreated. The reasons are the scheduler's own. Prices only matter for --drain-order=cost.
     """
     with progress("reading the cluster"):
         source = ClusterSource(snapshot, connection)
         cluster = source.read()
     planner = Planner(cluster, policy)
-    circumstances = Circumstances(SystemClock().now())
+    circumstances = Circumstances(SystemClock().now(), prices=prices)
     pods = list(_selected_pods(names, cluster, planner, circumstances))
     explanations = (planner.explain(pod, circumstances) for pod in pods)
     if output == "json":

@@ -83,8 +83,8 @@ def command(
         raise UsageError("--what-if compares plans of all nodes in sequence: expected no --independent")
     hypotheses = parsed(what_if_texts, policy)
     source = ClusterSource(snapshot, connection)
-    cluster = read_and_plan(source, policy, clock, independent=independent)
-    prices = cluster.priced(prices, provider)
+    cluster = read_and_plan(source, policy, prices, provider, clock, independent=independent)
+    prices = cluster.priced(provider)
     levers = cluster.levers(prices, timedelta() if independent or hypotheses else levers_timeout, clock)
     overview = cluster.overview(prices, levers)
     if hypotheses:

@@ -1,5 +1,6 @@
 """The plan that ``plan`` and ``report`` show: read the cluster, plan it, and try the levers."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -10,13 +11,14 @@ from rescheduler.cli.options import provider_options
 from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource
 from rescheduler.clock import Clock
+from rescheduler.planning.candidates import groups
 from rescheduler.planning.drainability import of_job
 from rescheduler.planning.levers import NO_LEVERS, RankedLevers, rank_levers
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.overview import Overview, overview
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, MoveJobs, Policy
-from rescheduler.planning.prices import PriceList
+from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy
+from rescheduler.planning.prices import NodeFacts, PriceList, node_facts
 from rescheduler.settings import Provider
 
 levers_option: Final = Option(
@@ -65,20 +67,13 @@ class PlannedCluster:
             assumptions=self.assumptions,
         )
 
-    def priced(self, prices: PriceList, provider: Provider) -> PriceList:
-        """Return *prices* with those of the cloud provider, for nodes that the price file lacks.
+    def priced(self, provider: Provider) -> PriceList:
+        """Return the prices with those of the cloud provider, for nodes that the price file lacks.
 
         Raises the errors of loading the provider.
         """
-        if provider.name == "none":
-            return prices
-        from rescheduler.housekeeping.composition import read_prices  # noqa: PLC0415 - providers are imported on demand
-
-        table, listed = self.snapshot.nodes, PriceList(by_type=prices.by_type)
-        unlisted = [facts.name for facts in self.overview(prices).nodes.values() if listed.per_hour(facts) is None]
-        nodes = [table.nodes[table.row[name]] for name in unlisted]
-        with progress("asking the cloud provider for prices"):
-            return replace(prices, by_node=read_prices(provider, filter(None, nodes)))
+        prices = self.circumstances.prices
+        return _priced(self.snapshot, self.overview(prices).nodes.values(), prices, provider)
 
     def levers(self, prices: PriceList, timeout: timedelta, clock: Clock) -> RankedLevers:
         """Return the levers that were tried within *timeout*. With a timeout of 0 there are none."""
@@ -97,12 +92,26 @@ class PlannedCluster:
             )
 
 
-def read_and_plan(source: ClusterSource, policy: Policy, clock: Clock, *, independent: bool = False) -> PlannedCluster:
-    """Read the cluster and plan all drains, each by itself if *independent*. Raises the errors of the source."""
+def read_and_plan(
+    source: ClusterSource,
+    policy: Policy,
+    prices: PriceList,
+    provider: Provider,
+    clock: Clock,
+    *,
+    independent: bool = False,
+) -> PlannedCluster:
+    """Read the cluster and plan all drains, each by itself if *independent*.
+
+    Raises the errors of the source, and for the drain order ``cost`` those of loading the cloud provider.
+    """
     with progress("reading the cluster"):
         snapshot = source.read()
+    if policy.drain_order is DrainOrder.COST:
+        nodes = [node_facts(snapshot, name, spot=False) for name in groups(snapshot, policy).on_demand]
+        prices = _priced(snapshot, nodes, prices, provider)
     with progress("planning"):
-        planner, circumstances = Planner(snapshot, policy), Circumstances(clock.now())
+        planner, circumstances = Planner(snapshot, policy), Circumstances(clock.now(), prices=prices)
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
@@ -115,3 +124,18 @@ def read_and_plan(source: ClusterSource, policy: Policy, clock: Clock, *, indepe
 def _moves_jobs(planning: Planning, snapshot: Snapshot) -> bool:
     keys = (str(placement.pod) for plan in planning.plans for placement in plan.placements)
     return any(of_job(snapshot.pods[key]) for key in keys if key in snapshot.pods)
+
+
+def _priced(snapshot: Snapshot, nodes: Iterable[NodeFacts], prices: PriceList, provider: Provider) -> PriceList:
+    """Return *prices* with those of the cloud provider, for those of *nodes* that have none yet.
+
+    Prices per vCPU and GiB do not count: the provider's come before them.
+    """
+    known, table = PriceList(by_type=prices.by_type, by_node=prices.by_node), snapshot.nodes
+    lacking = [table.nodes[table.row[node.name]] for node in nodes if known.per_hour(node) is None]
+    if provider.name == "none" or not lacking:
+        return prices
+    from rescheduler.housekeeping.composition import read_prices  # noqa: PLC0415 - providers are imported on demand
+
+    with progress("asking the cloud provider for prices"):
+        return replace(prices, by_node={**prices.by_node, **read_prices(provider, filter(None, lacking))})

@@ -11,7 +11,7 @@ from rescheduler.cli.options import group
 from rescheduler.errors import UsageError
 from rescheduler.planning.namespaces import namespace_scope, parse_names
 from rescheduler.planning.node_labels import NodeLabels
-from rescheduler.planning.policy import MoveJobs, Policy
+from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy
 
 _POLICY: Final = Policy()
 _NAMES: Final = Parsed(parse_names, "names", UsageError)
@@ -23,6 +23,8 @@ ANY_SCHEDULER: Final = "*"
 
 def _policy(
     planning_timeout: timedelta,
+    max_node_age: timedelta,
+    drain_order: str,
     move_jobs: str,
     scheduler_names: tuple[str, ...],
     namespaces: tuple[tuple[str, ...], ...],
@@ -38,6 +40,8 @@ def _policy(
         raise UsageError("--scheduler-name: expected a name, or '*' for all schedulers")
     return Policy(
         planning_timeout=planning_timeout.total_seconds(),
+        max_node_age=max_node_age.total_seconds(),
+        drain_order=DrainOrder(drain_order),
         move_jobs=MoveJobs(move_jobs),
         scheduler_names=() if ANY_SCHEDULER in scheduler_names else scheduler_names,
         namespaces=namespace_scope(chain(*namespaces), chain(*exclude_namespaces), namespace_selector),
@@ -120,6 +124,21 @@ policy_options = group(
             help="Keep at least this many on-demand nodes with their pods, as headroom for a spot outage. A node "
             "counts if it is Ready, runs pods (DaemonSet pods are ignored), and is neither drained nor "
             "removed. 0: all of them may be drained.",
+        ),
+        Option(
+            "--drain-order",
+            click.Choice([value.value for value in DrainOrder]),
+            default=_POLICY.drain_order.value,
+            help="Which on-demand nodes are drained first. least-requested: those with the least requested CPU. "
+            "cost: those with the highest price; nodes without a price come after, by vCPU and memory, largest "
+            "first. age: the oldest.",
+        ),
+        Option(
+            "--max-node-age",
+            DurationType(),
+            default="0",
+            help="Drain on-demand nodes that are at least this old before all others, such as 720h. They are "
+            "drained only if their pods fit on spot nodes, as any other node. 0: off.",
         ),
         Option(
             "--move-jobs",

@@ -51,8 +51,8 @@ def command(
     """
     clock = SystemClock()
     source = ClusterSource(snapshot, connection)
-    cluster = read_and_plan(source, replace(policy, budgets_in_steps=True), clock)
-    prices = cluster.priced(prices, provider)
+    cluster = read_and_plan(source, replace(policy, budgets_in_steps=True), prices, provider, clock)
+    prices = cluster.priced(provider)
     overview = cluster.overview(prices, cluster.levers(prices, levers_timeout, clock))
     _write(as_html(overview, cluster.circumstances.now), output_file)
     source.warn(cluster.snapshot, policy)

@@ -22,6 +22,7 @@ from rescheduler.cli.options import (
 )
 from rescheduler.cli.policy_options import policy_options
 from rescheduler.cli.prices import price_options
+from rescheduler.cli.room_options import room_options
 from rescheduler.cli.timing_options import timing_options
 from rescheduler.errors import UsageError
 from rescheduler.planning.drain_windows import DrainWindow, parse_window
@@ -31,7 +32,9 @@ from rescheduler.settings import (
     ApiServerConnection,
     ListenAddress,
     Logging,
+    MakeRoom,
     Provider,
+    RoomSettings,
     Running,
     Timing,
 )
@@ -44,6 +47,14 @@ class WindowType(Parsed):
 
     def __init__(self) -> None:
         super().__init__(parse_window, "window", UsageError)
+
+
+def _check_room(room: RoomSettings, provider: Provider, *, once: bool) -> None:
+    """Raise UsageError if room cannot be made with the other flags."""
+    if room.mode is MakeRoom.PROVIDER and provider.name == "none":
+        raise UsageError("--make-room=provider: expected --cloud-provider, the cloud provider that adds spot nodes")
+    if once and room.mode is not MakeRoom.OFF:
+        raise UsageError(f"--once --make-room={room.mode}: expected a daemon, which later removes what is not used")
 
 
 @click.command("run", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
@@ -63,6 +74,7 @@ class WindowType(Parsed):
     "is finished. Default: always.",
 )
 @price_options
+@room_options
 @Option("--dry-run", Bool(), default=False, help="Only plan and report: nothing in the cluster is changed.")
 @Option(
     "--once",
@@ -117,17 +129,19 @@ def command(
     prices: PriceList,
     listen_address: ListenAddress,
     drain_windows: tuple[DrainWindow, ...],
+    room: RoomSettings,
     **more: Any,
 ) -> int:
     """Drain on-demand nodes, round by round.
 
-    In each round, the on-demand node with the least requested CPU whose pods may all be evicted and all fit on spot
-    nodes is drained, a few pods at a time. The drain succeeds when its pods run again elsewhere; then the drain
+    In each round, the first on-demand node (see --drain-order) whose pods may all be evicted and all fit on spot nodes
+    is drained, a few pods at a time. The drain succeeds when its pods run again elsewhere; then the drain
     delay starts. After a failed drain the node is schedulable again. No node is drained while replacement pods of
     an earlier drain are missing, or while pending pods wait for room on spot nodes.
 
     Durations are Go durations: 10s, 2m30s, 1h, 500ms, 0.
     """
+    _check_room(room, provider, once=more["once"])
     from rescheduler.housekeeping import composition  # noqa: PLC0415 - the client is imported on demand
 
     own = connection.kubeconfig is None and connection.context is None
@@ -143,6 +157,7 @@ def command(
             timing=timing,
             provider=provider,
             listen=listen_address,
+            room=room,
             **more,
         ),
         logs,

@@ -78,6 +78,17 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletePlaceholder:
+    """Delete the placeholder that keeps room for the pod *uid*.
+
+    → :class:`PlaceholderDeleted` or :class:`PlaceholderNotDeleted`
+    """
+
+    placeholder: PodRef
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class OrderRemoval:
     """Request termination of the machine. → :class:`Removed` and the other removal events.
 
@@ -108,6 +119,7 @@ Action: TypeAlias = (
     | TryEviction
     | PlanAgain
     | Evict
+    | DeletePlaceholder
     | OrderRemoval
     | DeleteNode
     | Release

@@ -7,7 +7,7 @@ from typing import ClassVar, TypeAlias
 
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Replicas
-from rescheduler.planning.outcome import Blocker, Verdict
+from rescheduler.planning.outcome import Blocker, PodRef, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,22 @@ class PodGone:
     uid: str
 
 
+@dataclass(frozen=True, slots=True)
+class PlaceholderDeleted:
+    """The deletion of a placeholder was accepted. :class:`Seen` shows when it is gone."""
+
+    uid: str  #: of the pod that it keeps room for
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceholderNotDeleted:
+    """The deletion of a placeholder failed. If *retryable*, the same request may succeed later."""
+
+    uid: str  #: of the pod that it keeps room for
+    why: str
+    retryable: bool
+
+
 #: The outcome of an eviction request that was sent.
 EvictionOutcome: TypeAlias = EvictionAccepted | EvictionRefused | EvictionFailed | PodGone
 
@@ -144,6 +160,7 @@ class Seen:
     lost: str = ""  #: which target node of the plan was lost, and why
     stale: bool = False  #: a watch has been silent for too long, so its state must not be used for decisions
     joined: str = ""  #: the evidence that another tool is removing the node
+    placeholders: Mapping[str, PodRef] = field(default_factory=dict)  #: by the UID of the pod that they keep room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +251,8 @@ Event: TypeAlias = (
     | EvictionFailed
     | EvictionSkipped
     | PodGone
+    | PlaceholderDeleted
+    | PlaceholderNotDeleted
     | Seen
     | NodeGone
     | Removed

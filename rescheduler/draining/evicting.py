@@ -21,6 +21,7 @@ from rescheduler.draining.following import READ_INTERVAL, due, failure, follow, 
 from rescheduler.draining.preparing import controllers_of, count
 from rescheduler.draining.retrying import again_later, requesting, requesting_again, sooner
 from rescheduler.draining.state import Drain, Failure, Phase, Result, Why, with_victim, without
+from rescheduler.draining.vacating import observed, placeholder_overdue
 from rescheduler.draining.victims import Victim
 from rescheduler.draining.waves import next_step
 from rescheduler.planning.outcome import PodRef
@@ -120,9 +121,10 @@ def _continued(drain: Drain, event: Seen, now: float) -> Result:
         return _landed(drain, now)
     if event.joined:
         return drain, reading
+    drain, deletions = observed(drain, event, now)
     drain, again = (drain, ()) if event.lost else _ask_again(drain, now)
     drain, step = _step(drain, lost=event.lost)
-    return drain, (*reading, *again, *step)
+    return drain, (*reading, *deletions, *again, *step)
 
 
 def _is_orphaned(drain: Drain) -> bool:
@@ -166,7 +168,7 @@ def _ask_again(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
 
 def _step(drain: Drain, *, lost: str) -> tuple[Drain, tuple[Action, ...]]:
     """Plan again before each step, and as soon as a target node of remaining pods is lost."""
-    if drain.step:
+    if drain.step or (drain.vacating and not lost):
         return drain, ()
     step = next_step(drain)
     asking = any(not victim.accepted for victim in drain.victims.values())
@@ -190,6 +192,8 @@ def _overdue(drain: Drain, now: float) -> Failure | None:
     if overdue:
         why = f"{_pods(overdue)} did not terminate within the grace period and {drain.limits.headroom:g} s"
         return Failure(Why.TERMINATION_TIMEOUT, why, tuple(victim.pod for victim in overdue))
+    if (late := placeholder_overdue(drain, now)) is not None:
+        return late
     refused = [victim for victim in drain.victims.values() if not victim.accepted and now >= victim.ask_until]
     if refused:
         rejection = next((f": {victim.last_rejection}" for victim in refused if victim.last_rejection), "")

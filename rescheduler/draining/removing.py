@@ -86,7 +86,7 @@ def deletion_renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Resu
 
 
 def gone_while_deleted(drain: Drain, _: NodeGone, __: float) -> Result:
-    """End the drain: the Node is deleted."""
+    """End the drain, because the Node was deleted."""
     return _ended(drain)
 
 

@@ -25,6 +25,7 @@ class Limits:
     #: From the end of the grace period until we observe that the pod is gone: kubelet, volumes, watch. The value is
     #: Cluster Autoscaler's.
     headroom: float = 30.0
+    vacating: float = 60.0  #: for the placeholder of a pod to be gone before the pod's eviction
     removal: float = 30.0  #: for the provider to confirm the removal; after that, later rounds ask again
     release: float = 20.0  #: for removing the taint; shorter than the usual time for a process to shut down
     landing: float = 600.0  #: from the last eviction until all owed pods are Ready; 0 means that bound pods are enough
@@ -66,6 +67,7 @@ class Why(enum.StrEnum):
     EVICTION_REFUSED = "eviction-refused"  #: a dry run was rejected; nothing was evicted
     EVICTION_TIMEOUT = "eviction-timeout"
     EVICTION_FAILED = "eviction-failed"
+    PLACEHOLDER_NOT_DELETED = "placeholder-not-deleted"  #: so that its room is not free for the pod
     TERMINATION_TIMEOUT = "termination-timeout"
     REPLACEMENT_REFUSED = "replacement-refused"  #: no replacement pod is created
     REPLACEMENT_UNSCHEDULABLE = "replacement-unschedulable"
@@ -121,6 +123,21 @@ class BeforeStep:
 
 
 @dataclass(frozen=True, slots=True)
+class Deletion:
+    """The deletion of a placeholder before the eviction of its pod. Times are in monotonic seconds."""
+
+    placeholder: PodRef
+    until: float  #: when it must be gone
+    ask_at: float | None = None  #: time of the next request; None while one is in flight or was accepted
+    errors: int = 0  #: failed requests
+    last_error: str = ""
+
+    def is_due(self, now: float) -> bool:
+        """Return whether the deletion must be requested again."""
+        return self.ask_at is not None and self.ask_at <= now
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """The state of a drain. Times are monotonic seconds."""
 
@@ -146,6 +163,8 @@ class Drain:
     step_size: Mapping[Controller, int] = field(default_factory=dict)  #: number of pods in a controller's next step
     step: tuple[Victim, ...] = ()  #: the next step, while it is planned again
     looks: int = 0  #: how often pods to move were present when the node was planned again
+    placeholders: Mapping[str, PodRef] = field(default_factory=dict)  #: as last observed; see :class:`Seen`
+    vacating: Mapping[str, Deletion] = field(default_factory=dict)  #: by the UID of the pod in the next step
     last_eviction_at: float | None = None  #: start of the evictions, or the last one that was accepted
     # Replacement pods
     debts: Mapping[Controller, Debt] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from rescheduler.draining import exits
 from rescheduler.draining.actions import Evict
 from rescheduler.draining.events import PlannedAgain
 from rescheduler.draining.state import BeforeStep, Drain, Failure, Result, Why
+from rescheduler.draining.vacating import vacate
 from rescheduler.draining.victims import Victim, targets
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, Replicas, incur_at_eviction, raised
@@ -14,7 +15,7 @@ from rescheduler.planning.outcome import Plan, Reason, Rejected, is_removal
 
 
 def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
-    """Evict the next step if the remaining pods still fit.
+    """Evict the next step if the remaining pods still fit. If its pods have placeholders, delete these first.
 
     The next observation shows whether another tool is evicting them.
     """
@@ -24,7 +25,8 @@ def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
     if isinstance(event.verdict, Rejected):
         return exits.give_up(drain, _no_longer_fits(event.verdict), now)
     drain = _without_leaving(replace(drain, targets=targets(event.verdict)), event.verdict, now)
-    return _evict(drain, [victim for victim in step if victim in drain.waiting], now)
+    left = [victim for victim in step if victim in drain.waiting]
+    return vacate(drain, left, now) or _evict(drain, left, now)
 
 
 def _without_leaving(drain: Drain, plan: Plan, now: float) -> Drain:

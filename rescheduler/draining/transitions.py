@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, get_args
 
-from rescheduler.draining import evicting, exits, looking, marking, preparing, removing, stepping
+from rescheduler.draining import evicting, exits, looking, marking, preparing, removing, stepping, vacating
 from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
@@ -30,6 +30,8 @@ from rescheduler.draining.events import (
     NodeDeleted,
     NodeDeletionFailed,
     NodeGone,
+    PlaceholderDeleted,
+    PlaceholderNotDeleted,
     PlannedAgain,
     PodGone,
     ProviderAnswered,
@@ -77,7 +79,11 @@ def _ignored(*events: type) -> dict[type, Rule]:
 
 
 #: Answers of evictions that were in flight when the watched state showed that the pod has left.
-_LATE_EVICTIONS: Final = (EvictionAccepted, EvictionRefused, EvictionFailed, EvictionSkipped, PodGone)
+_LATE_PLACEHOLDERS: Final = (PlaceholderDeleted, PlaceholderNotDeleted)
+_LATE_EVICTIONS: Final = (
+    *(EvictionAccepted, EvictionRefused, EvictionFailed, EvictionSkipped, PodGone),
+    *_LATE_PLACEHOLDERS,
+)
 
 ASKING, MARKING, LOOKING, COUNTING = Phase.ASKING, Phase.MARKING, Phase.LOOKING, Phase.COUNTING
 NOTING, TRYING, EVICTING, ORDERING = Phase.NOTING, Phase.TRYING, Phase.EVICTING, Phase.ORDERING
@@ -137,13 +143,15 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         NodeGone: _on(marking.node_gone, DONE),
         Stop: _on(exits.stop, RELEASING, DONE),
         # Dry runs are never skipped, so this is a late answer.
-        **_ignored(EvictionSkipped),
+        **_ignored(EvictionSkipped, *_LATE_PLACEHOLDERS),
     },
     EVICTING: {
         EvictionAccepted: _on(evicting.eviction_accepted),
         EvictionRefused: _on(evicting.eviction_refused),
         EvictionFailed: _on(evicting.eviction_failed, RELEASING, DONE),
         PodGone: _on(evicting.pod_gone),
+        PlaceholderDeleted: _on(vacating.deleted),
+        PlaceholderNotDeleted: _on(vacating.not_deleted, RELEASING, DONE),
         ControllersRead: _on(evicting.controllers_read, RELEASING, DONE),
         ControllersUnread: _on(evicting.controllers_unread, RELEASING, DONE),
         PlannedAgain: _on(stepping.planned_again, RELEASING, DONE),
@@ -194,6 +202,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         Stop: _on(exits.stop_release, DONE),
         # Any request may have been in flight when the drain failed or was stopped.
         **_ignored(ProviderAnswered, Marked, Looked, LookFailed, ControllersRead, ControllersUnread, PlannedAgain),
+        **_ignored(*_LATE_PLACEHOLDERS),
     },
     # A drain may end while requests are in flight, for example when this replica no longer leads.
     DONE: _ignored(*get_args(Event)),

@@ -11,6 +11,7 @@ from rescheduler.draining.actions import (
     Action,
     AskProvider,
     DeleteNode,
+    DeletePlaceholder,
     Evict,
     LookAgain,
     Mark,
@@ -30,6 +31,8 @@ from rescheduler.draining.events import (
     MarkFailed,
     NodeDeleted,
     NodeDeletionFailed,
+    PlaceholderDeleted,
+    PlaceholderNotDeleted,
     Released,
     ReleaseFailed,
 )
@@ -77,6 +80,8 @@ class DrainActions:
                 return self._read_fresh(action, namespaces)
             case TryEviction() | Evict():
                 return self._evict(action)
+            case DeletePlaceholder():
+                return self._delete_placeholder(action)
             case PlanAgain():
                 raise TypeError("PlanAgain needs the snapshot; the drain execution handles it")
             case _:
@@ -155,6 +160,16 @@ class DrainActions:
         detail = outcome.why if isinstance(outcome, EvictionRefused | EvictionFailed) else ""
         code = outcome.code if isinstance(outcome, EvictionFailed) else None
         return ActionResult(outcome, (events.EvictionAnswered(self._ref, pod, outcome.result, detail, code),))
+
+    def _delete_placeholder(self, action: DeletePlaceholder) -> ActionResult:
+        try:
+            self._access.placeholders.delete(action.placeholder)
+        except NotLeading:
+            raise
+        except ReschedulerError as error:
+            failed = PlaceholderNotDeleted(action.uid, str(error), retryable=isinstance(error, _TRANSIENT))
+            return ActionResult(failed)
+        return ActionResult(PlaceholderDeleted(action.uid))
 
     def _delete_node(self) -> ActionResult:
         try:

@@ -22,9 +22,12 @@ from rescheduler.planning.drainability import instant
 from rescheduler.planning.freshness import Fresh, lag
 from rescheduler.planning.jobs import job_blockers
 from rescheduler.planning.original import Kept, kept_by_guards
-from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
+from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.prices import PriceList
+from rescheduler.planning.room.placeholders import Placeholder, of_installation
+from rescheduler.planning.room.placeholders import read as read_placeholder
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)
@@ -57,6 +60,7 @@ class ClusterView(WatchedNodes):
         ] = {}  #: reasons against drains that do not follow from the watched state
         self.removed: frozenset[str] = frozenset()  #: nodes whose machines are terminating or gone
         self.ending: frozenset[str] = frozenset()  #: nodes that will be reclaimed soon
+        self.prices = PriceList()  #: for the drain order ``cost``
         self._clock = clock
         self._holder = holder
         self._own_node = own_node
@@ -101,6 +105,14 @@ class ClusterView(WatchedNodes):
         ordered = rejected.node in self._circumstances().ordered
         return ordered and Reason.NODE_NOT_READY in reasons and reasons <= _WITHOUT_KUBELET
 
+    def plan_alone(self, node: str) -> Verdict:
+        """Return a verdict for *node* by itself, with the checks of :meth:`first_plan`."""
+        return self._planner.look_again(node, self._circumstances())
+
+    def planning(self) -> tuple[Planner, Circumstances]:
+        """Return the planner for the current state, and the circumstances."""
+        return self._planner, self._circumstances()
+
     def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str] = ()) -> Verdict:
         """Return whether the remaining pods of a node that is being drained still fit.
 
@@ -129,6 +141,15 @@ class ClusterView(WatchedNodes):
             return False
         written = read(known)
         return written is not None and (written.holder, written.identity) == (self._holder, self._identity)
+
+    def placeholders(self) -> list[Placeholder]:
+        """Return the placeholders of this installation, by name."""
+        pods = self._state.snapshot().placeholders.values()
+        return of_installation(map(read_placeholder, pods), self._identity)
+
+    def placeholders_for(self, node: str) -> dict[str, PodRef]:
+        """Return the placeholders for the pods of *node*, by the UID of the pod."""
+        return {each.for_pod_uid: each.ref for each in self.placeholders() if each.for_node == node}
 
     def joined(self, node: str) -> str:
         """Return a message if another tool removes *node*, or ""."""
@@ -191,7 +212,9 @@ class ClusterView(WatchedNodes):
         written = self.written()
         ordered = self.removed | {name for name, intent in written.items() if intent.step is Step.REMOVING}
         vetoes = {**self.vetoes, **vetoes_of_others(written, self._identity, now)}
-        return Circumstances(now, self._cooling(), self._holder, self._own_node, ordered, self.ending, vetoes)
+        return Circumstances(
+            now, self._cooling(), self._holder, self._own_node, ordered, self.ending, vetoes, prices=self.prices
+        )
 
 
 def _is_settling(pod: Pod, young: datetime) -> bool:

@@ -1,18 +1,20 @@
 """The interfaces that a drain uses, and the result of an action."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from predicates.objects import Node, OwnerReference
 from rescheduler.clock import Clock
 from rescheduler.draining.events import Event, EvictionOutcome
 from rescheduler.draining.state import Drain
+from rescheduler.errors import Permanent
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.observe import events
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.freshness import Fresh
+from rescheduler.planning.outcome import PodRef
 from rescheduler.providers.base import CloudProvider
 
 #: Timeout in seconds for a request to the provider. A request that times out is sent again.
@@ -94,6 +96,24 @@ class ClusterApi(Protocol):
     ) -> EvictionOutcome: ...
 
 
+class PlaceholderApi(Protocol):
+    """See :class:`rescheduler.kube.placeholder_pods.PlaceholderPods`."""
+
+    def create(self, manifest: dict[str, Any]) -> None: ...
+
+    def delete(self, placeholder: PodRef) -> None: ...
+
+
+class NoPlaceholders:
+    """For processes that have no placeholders."""
+
+    def create(self, _: dict[str, Any]) -> None:
+        raise Permanent("this process creates no placeholders")
+
+    def delete(self, placeholder: PodRef) -> None:
+        raise Permanent(f"this process deletes no placeholders, such as {placeholder}")
+
+
 class Controllers(Protocol):
     """See :class:`rescheduler.kube.controllers.ControllerReader`."""
 
@@ -127,3 +147,4 @@ class DrainContext:
     promise: timedelta | None = timedelta(minutes=3)
     leads: Callable[[], bool] = lambda: True  #: whether this replica leads; called right before a machine is removed
     provider_seconds: float = PROVIDER_SECONDS  #: timeout for a request to the provider
+    placeholders: PlaceholderApi = field(default_factory=NoPlaceholders)

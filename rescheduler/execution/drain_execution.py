@@ -12,7 +12,15 @@ from typing import Final
 from predicates.objects import Node, OwnerReference
 from rescheduler.clock import Clock
 from rescheduler.draining import machine
-from rescheduler.draining.actions import Action, Evict, LookAgain, PlanAgain, ReadControllers, TryEviction
+from rescheduler.draining.actions import (
+    Action,
+    DeletePlaceholder,
+    Evict,
+    LookAgain,
+    PlanAgain,
+    ReadControllers,
+    TryEviction,
+)
 from rescheduler.draining.events import Cause, Event, EvictionSkipped, Marked, MarkFailed, PlannedAgain, Seen, Stop
 from rescheduler.draining.state import Drain, Result
 from rescheduler.draining.transitions import DEBTS_EXPECTED, DEBTS_STORED, EVICTIONS_SENT
@@ -110,7 +118,8 @@ class DrainExecution:
             self._planning.begin()
         namespaces = frozenset(pod.namespace for pod in self._view.pods_of(self._node.name))
         siblings = self._siblings(action) if isinstance(action, ReadControllers) else ()
-        executor = self._threads.evictions if isinstance(action, Evict | TryEviction) else self._threads.others
+        parallel = isinstance(action, Evict | TryEviction | DeletePlaceholder)
+        executor = self._threads.evictions if parallel else self._threads.others
         executor.submit(self._perform, action, namespaces, siblings)
 
     def _siblings(self, action: ReadControllers) -> Collection[tuple[str, OwnerReference]]:

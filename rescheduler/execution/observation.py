@@ -36,6 +36,7 @@ class Observation:
             lost=self._view.lost(drain.targets),
             stale=bool(self._view.stale()),
             joined=self._view.joined(name),
+            placeholders=self._view.placeholders_for(name),
         )
 
     def controllers_read(self, drain: Drain, reading: ControllerReading, pods: Mapping[str, Pod]) -> ControllersRead:

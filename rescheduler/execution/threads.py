@@ -35,7 +35,7 @@ def running() -> Iterator[Threads]:
 
 @contextlib.contextmanager
 def querying() -> Iterator[Executor]:
-    """Run a thread for queries whose results nothing waits for. At the end of the block, a query is not awaited."""
+    """Run a thread for queries whose results are not awaited, not even at the end of the block."""
     pool = ThreadPoolExecutor(1, "query")
     try:
         yield pool

@@ -1,4 +1,4 @@
-"""The nodes of the watched cluster. What is derived from all of them is computed once per change.
+"""The nodes of the watched cluster. Values that depend on all nodes are computed once per change.
 
 Edits of pods (annotations and status) are no such change, because nothing here depends on them. The only annotation
 that is read here, that of mirror pods, cannot be changed.

@@ -44,6 +44,6 @@ def pod_requests(pod: bytes) -> dict[str, Decimal]:
 
 
 def until_1_28(defaults: wire.NodeGroupAutoscalingOptions) -> bool:
-    """Tell whether the defaults are those of a release up to 1.28, which have no provision time."""
+    """Return whether the defaults are those of a release up to 1.28, which have no provision time."""
     provision = defaults.HasField("MaxNodeProvisionTime") or defaults.HasField("MaxNodeProvisionDuration")
     return defaults.HasField("scaleDownUnneededTime") and not provision

@@ -22,6 +22,7 @@ from rescheduler.execution.event_recording import recording
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.ownership import Ownership
 from rescheduler.execution.provider_prices import provider_prices
+from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.threads import running as running_threads
 from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.housekeeping.candidates import Candidates
@@ -37,6 +38,8 @@ from rescheduler.housekeeping.daemon_parts import (
     new_history,
     new_lease_reader,
     new_node_prices,
+    new_price_refresh,
+    new_room,
     new_writer,
 )
 from rescheduler.housekeeping.daemon_state import DaemonState
@@ -51,6 +54,7 @@ from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.elector import Elector, identity
 from rescheduler.kube.lease_object import LeaseReader
+from rescheduler.kube.placeholder_pods import PlaceholderPods
 from rescheduler.kube.rights import RightsReview
 from rescheduler.kube.state import ClusterState
 from rescheduler.net.server import serving
@@ -163,20 +167,30 @@ def _assemble(
     view = ClusterView(state, policy, clock, holder, running.node_name, history.cooling, running.identity)
     cluster, controllers = KubeCluster(writer), Ownership(ControllerReader(client, clock))
     access = DrainContext(
-        cluster, provider, clock, holder, controllers, running.identity, leads=lambda: run_state.leading
+        cluster,
+        provider,
+        clock,
+        holder,
+        controllers,
+        running.identity,
+        leads=lambda: run_state.leading,
+        placeholders=PlaceholderPods(writer),
     )
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = Drainer(access, view, run_state, threads, drain_limits(running), report, records)
     refusal = drainer.refusal if not running.dry_run else None  # a dry run sends no requests to the provider
     soft_taint = SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint)
-    actors = Actors(drainer, soft_taint, NewNodes(access, report), records)
+    candidates = Candidates(view, controllers, history, policy, clock, refusal)
+    room = new_room(access, RoomView(state, policy, view), history, candidates, running, prices, report)
+    actors = Actors(drainer, soft_taint, NewNodes(access, report), records, room)
     knowledge = Knowledge(
         history,
-        Candidates(view, controllers, history, policy, clock, refusal),
+        candidates,
         Landings(view, controllers, history, report),
         SpotWatch(running.timing.spot_settle),
         lambda: rights.why() or lease_unread(run_state),
         new_bookkeeping(writer, view, pricing, report, run_state, running, clock),
+        new_price_refresh(policy, view, pricing, running, clock),
     )
     return Loop(view, actors, knowledge, run_state, _mode(policy, running), clock, report)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+from collections.abc import Callable
 from typing import Final
 
 from predicates.objects import Node
@@ -9,12 +10,20 @@ from rescheduler.clock import Clock
 from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
 from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.context import DrainContext
+from rescheduler.execution.room_view import RoomView
+from rescheduler.execution.spot_requests import SpotRequests
 from rescheduler.execution.threads import querying
 from rescheduler.execution.watched_state import unfit
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
+from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.daemon_state import DaemonState
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.node_prices import NodePrices
+from rescheduler.housekeeping.order_prices import OrderPrices
+from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
+from rescheduler.housekeeping.provider_room import ProviderRoomOrders
+from rescheduler.housekeeping.room import NoRoomOrders, RoomOrders
 from rescheduler.kube.client import Client
 from rescheduler.kube.elector import Elector
 from rescheduler.kube.guard import ReadOnly
@@ -31,6 +40,8 @@ from rescheduler.kube.state import ClusterState
 from rescheduler.observe.events import Report
 from rescheduler.observe.health import Health
 from rescheduler.observe.status import Status
+from rescheduler.planning.policy import DrainOrder, Policy
+from rescheduler.planning.prices import PriceList
 from rescheduler.settings import Running
 
 #: How long a drain waits for its machine to terminate before the next drain may start; longer with ``--once``.
@@ -59,6 +70,36 @@ def new_bookkeeping(
         return NoBookkeeping()
     store = MemoryStore(writer, running.namespace, running.savings_name, key=SAVINGS_KEY)
     return Bookkeeping(store, view, pricing, clock, report, lambda: run_state.leading)
+
+
+def new_price_refresh(
+    policy: Policy, view: ClusterView, pricing: Pricing, running: Running, clock: Clock
+) -> Callable[[], None]:
+    """Return what keeps the prices for the drain order up to date. A dry run does not ask the provider for prices."""
+    if policy.drain_order is not DrainOrder.COST:
+        return lambda: None
+    return OrderPrices(view, Pricing(pricing.prices) if running.dry_run else pricing, clock).refresh
+
+
+def new_room(
+    access: DrainContext,
+    view: RoomView,
+    history: DrainHistory,
+    candidates: Candidates,
+    running: Running,
+    prices: PriceList,
+    report: Report,
+) -> NoRoomOrders:
+    """Return the orders of spot room. If none are wanted, it only removes what earlier orders left."""
+    if running.dry_run:
+        return NoRoomOrders()
+    settings, clock = running.room, access.clock
+    writes = PlaceholderWrites(access.placeholders, view, settings, running.identity, clock, report)
+    orders = RoomOrders(writes, view, history, candidates, settings, prices, clock, report)
+    if access.provider.name == "none":
+        return orders
+    requests = SpotRequests(access, view)
+    return ProviderRoomOrders(orders, requests, view, history, candidates, settings, prices, clock, report)
 
 
 def new_node_prices(

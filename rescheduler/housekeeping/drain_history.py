@@ -16,6 +16,7 @@ from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, owing
 from rescheduler.planning.outcome import Blocker
+from rescheduler.planning.room.increase import SpotOrders
 from rescheduler.planning.waits import Pause, Waits
 from rescheduler.settings import Timing
 
@@ -135,6 +136,28 @@ class DrainHistory:
 
     def pods_stayed(self) -> None:
         self._note(returned=Pause())
+
+    def room_failed(self) -> datetime:
+        """Note that no spot nodes came for an order. Return until when no other begins."""
+        now = self._clock.now()
+        longer = self.memory.room.lengthened(now, self._waits.room)
+        self._note(room=longer)
+        return longer.until or now
+
+    def room_succeeded(self) -> None:
+        self._note(room=Pause())
+
+    def room_paused_until(self) -> datetime | None:
+        """Return until when no order of spot room begins, or None."""
+        return self.memory.room.active(self._clock.now())
+
+    @property
+    def spot_orders(self) -> SpotOrders:
+        return self.memory.spot_orders
+
+    def note_spot_orders(self, orders: SpotOrders) -> None:
+        """Note the orders of spot nodes from the provider."""
+        self._note(spot_orders=orders)
 
     @property
     def debts(self) -> tuple[OpenDebt, ...]:

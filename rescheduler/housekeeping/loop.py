@@ -76,10 +76,12 @@ class Loop:
         self._soft_taint = actors.soft_taint
         self._new_nodes = actors.new_nodes
         self._records = actors.records
+        self._room = actors.room
         self._history = knowledge.history
         self._landings = knowledge.landings
         self._missing_rights = knowledge.missing_rights
         self._savings = knowledge.savings
+        self._refresh_prices = knowledge.refresh_prices
         self._run_state = run_state
         self._timing = mode.timing
         self._dry_run = mode.dry_run
@@ -90,9 +92,7 @@ class Loop:
         self._offers = Offers(clock)
         self._observation = ClusterObservation(view, knowledge, self._offers, clock, report)
         self._holds = Holds(view, knowledge.history, run_state, mode, clock, report)
-        self._plans = RoundPlans(
-            view, actors.drainer, knowledge.candidates, knowledge.history, self._offers, run_state, clock, report
-        )
+        self._plans = RoundPlans(view, actors, knowledge, self._offers, run_state, clock, report)
 
     def run(self, after_first: Callable[[], object] = lambda: None) -> None:
         """Run rounds until the process is asked to stop. *after_first* is called once the cluster has been read."""
@@ -165,6 +165,7 @@ class Loop:
                 detail = "an earlier drain was resumed or rolled back, or a new node was cordoned or uncordoned"
                 self._report(Held(Waiting.CLEANING_UP, f"{detail}; the next round plans again"))
                 return RoundOutcome.HELD
+            self._room.keep(paused=paused is not None)
         owed = self._landings.settle()  # also while drains are paused
         held = paused or owed or self._holds.held(settled_at)
         if held is not None:
@@ -202,9 +203,10 @@ class Loop:
             if self._minimum and not self._dry_run:
                 on_demand = self._view.node_infos().on_demand.values()
                 self._view.removed = self._drainer.ending(info.node for info in on_demand)
-            plan = self._plans.first(complete=self._dry_run)
+            self._refresh_prices()
+            plan = self._plans.next(complete=self._dry_run)
             if plan is None or self._dry_run:
-                return RoundOutcome.IDLE
+                return RoundOutcome.IDLE if self._dry_run else self._make_room()
             ending = self._drainer.notices([info.node for info in self._view.node_infos().spot.values()])
         except ProviderSilent as error:
             self._report(Held(Waiting.PROVIDER_SILENT, f"the provider does not respond: {error}"))
@@ -213,8 +215,15 @@ class Loop:
             ends = ", ".join(f"{name} at {end:%Y-%m-%dT%H:%M:%SZ}" for name, end in sorted(ending.items()))
             log.warning("replanned without spot nodes that are about to be reclaimed: %s", ends)
             self._view.ending = frozenset(ending)
-            plan = self._plans.first(complete=self._dry_run)
+            plan = self._plans.next(complete=self._dry_run)
         return RoundOutcome.IDLE if plan is None else self._drain(plan)
+
+    def _make_room(self) -> RoundOutcome:
+        """Order spot room for a node, because none can be drained."""
+        if (held := self._room.make(self._plans.verdicts)) is None:
+            return RoundOutcome.IDLE
+        self._report(held)
+        return RoundOutcome.HELD
 
     def _drain(self, plan: Plan) -> RoundOutcome:
         expected, began = expect(plan, self._view.pods().values()), self._clock.now()
@@ -232,6 +241,7 @@ class Loop:
         return RoundOutcome.HELD if drain.failure.why in _OVERTAKEN else RoundOutcome.FAILED
 
     def _record_end(self, drain: Drain, began: datetime) -> None:
+        self._room.drained(drain)
         self._landings.evicted(drain.evicted)
         self._records.record_end(drain, began)
         self._savings.ends(drain)

@@ -11,6 +11,7 @@ from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.drain_records import DrainRecords
 from rescheduler.housekeeping.new_nodes import NewNodes
+from rescheduler.housekeeping.room import NoRoomOrders
 from rescheduler.housekeeping.soft_taint import SoftTaint
 from rescheduler.observe.events import InvolvedLease
 from rescheduler.planning.drain_windows import DrainWindow
@@ -65,6 +66,7 @@ class Actors:
     soft_taint: SoftTaint
     new_nodes: NewNodes
     records: DrainRecords
+    room: NoRoomOrders = field(default_factory=NoRoomOrders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +79,4 @@ class Knowledge:
     spot_watch: SpotWatch
     missing_rights: Callable[[], str] = str  #: returns a message; "" if none is missing
     savings: NoBookkeeping = field(default_factory=NoBookkeeping)
+    refresh_prices: Callable[[], None] = lambda: None  #: for the drain order

@@ -1,6 +1,6 @@
 """The cloud provider's prices of on-demand nodes, for the status page.
 
-They are queried in a thread of their own: a provider may answer slowly, and neither rounds nor drains need the prices.
+They are queried in a separate thread: a provider may answer slowly, and neither rounds nor drains need the prices.
 """
 
 import logging

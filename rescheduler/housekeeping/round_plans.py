@@ -8,14 +8,12 @@ from typing import Final
 from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.drainer import Drainer
-from rescheduler.housekeeping.candidates import Candidates
-from rescheduler.housekeeping.drain_history import DrainHistory
-from rescheduler.housekeeping.loop_inputs import LoopState
+from rescheduler.housekeeping.loop_inputs import Actors, Knowledge, LoopState
 from rescheduler.housekeeping.offers import Offers
 from rescheduler.observe.events import InvolvedNode, Planned, Report, Surveyed
 from rescheduler.planning.candidates import control_plane_label
-from rescheduler.planning.outcome import Plan, Planning
+from rescheduler.planning.outcome import Plan, Planning, Verdict
+from rescheduler.planning.room.progress import OrderState
 
 #: While no drain may start, nodes are planned this often for metrics and the status page.
 SURVEY: Final = timedelta(minutes=1)
@@ -30,19 +28,20 @@ class RoundPlans:
     def __init__(
         self,
         view: ClusterView,
-        drainer: Drainer,
-        candidates: Candidates,
-        history: DrainHistory,
+        actors: Actors,
+        knowledge: Knowledge,
         offers: Offers,
         run_state: LoopState,
         clock: Clock,
         report: Report,
     ) -> None:
         self._view = view
-        self._drainer = drainer
-        self._candidates = candidates
-        self._history = history
+        self._drainer = actors.drainer
+        self._room = actors.room
+        self._candidates = knowledge.candidates
+        self._history = knowledge.history
         self._offers = offers
+        self.verdicts: tuple[Verdict, ...] = ()  #: of the last :meth:`first`
         self._run_state = run_state
         self._clock = clock
         self._report = report
@@ -69,6 +68,16 @@ class RoundPlans:
             finally:
                 self._history.forget()
 
+    def next(self, *, complete: bool) -> Plan | None:
+        """Return the plan to execute, or None: that of the node with an open order of spot room, or the first."""
+        order = self._room.order
+        if order is not None and order.state is OrderState.READY:
+            verdict = self._view.plan_alone(order.node)
+            if isinstance(verdict, Plan) and not self._candidates.judge(verdict):
+                return verdict
+            self._view.vetoes = self._candidates.vetoes()
+        return self.first(complete=complete)
+
     def first(self, *, complete: bool) -> Plan | None:
         """Return the first plan that also passes the checks of its provider and controllers, or None.
 
@@ -83,6 +92,7 @@ class RoundPlans:
             self._run_state.beat()
             self._view.vetoes = self._candidates.vetoes()
             plan, judged = None, self._planned(complete=complete)
+        self.verdicts = judged.planning.verdicts
         self._history.save()
         self._report_plan(judged)
         return plan
@@ -92,7 +102,8 @@ class RoundPlans:
         return self._judged_at is None or now - self._judged_at >= SURVEY.total_seconds()
 
     def _is_worth_draining(self, plan: Plan) -> bool:
-        return bool(plan.placements) or self._is_offered(self._view.node(plan.node))
+        """Return whether *plan* is executed. While an order of spot room is open, only empty nodes are."""
+        return (bool(plan.placements) and self._room.order is None) or self._is_offered(self._view.node(plan.node))
 
     def _is_offered(self, node: Node | None) -> bool:
         """Return whether the empty *node* is offered to the provider now."""
@@ -107,6 +118,7 @@ class RoundPlans:
             return self._is_offered(before.get(name))
 
         planning = self._view.plan_each() if complete else self._view.first_plan(take_empty=is_offered)
+        planning = self._room.explained(planning)
         seconds, revision = self._clock.monotonic() - started, self._view.revision
         if self._last is not None and self._last[0] == revision and self._last[1].planning is planning:
             return replace(self._last[1], at=self._clock.now(), seconds=seconds)

@@ -32,7 +32,7 @@ class ApiServerEndpoint:
     proxy: str | None = None  #: URL of the proxy in the kubeconfig; None: that of the environment, if any
 
     def check(self, name: str, keys: Mapping[str, str]) -> None:
-        """Check the certificates, which the pool would only do at its first connection.
+        """Check the certificates, which the pool would check only at its first connection.
 
         *keys* maps each of TLS_KEYS to the key that is set in the kubeconfig. Raises ConfigError with *name* and the
         wrong key.

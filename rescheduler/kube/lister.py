@@ -138,7 +138,7 @@ class Lister:
 
 
 class _PageRequest:
-    """A request that runs in a thread of its own."""
+    """A request that runs in a separate thread."""
 
     def __init__(self, following: str, send: Callable[[], ApiResponse]) -> None:
         self.following = following  #: the continue token

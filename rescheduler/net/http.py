@@ -114,7 +114,7 @@ class JsonClient:
     ) -> HttpResponse:
         """Send a request; retry up to `attempts` times, only where that is safe, and not within `one_attempt`.
 
-        *repeatable*: carrying out the request twice does no harm. Requests that never reached the system or got a 429
+        *repeatable* means that a second request does no harm. Requests that never reached the system or got a 429
         are always retried. If an earlier attempt may have been carried out, its error is raised, not that of a retry.
         """
         unsure: list[BackendUnavailable] = []
@@ -229,7 +229,7 @@ class JsonClient:
 
 
 def _may_be_carried_out(error: BackendUnavailable) -> bool:
-    """Tell whether the system may have carried out the request, or may still do so."""
+    """Return whether the system may have carried out the request, or may still do so."""
     return not (isinstance(error, ServerFault) and error.of_the_system)
 
 

@@ -1,4 +1,4 @@
-"""HTTP responses, and the errors that requests to a system's API end with."""
+"""HTTP responses, and the errors of requests to a system's API."""
 
 import http
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class RequestRejected(errors.Permanent):
 
 
 def response_error(answer: HttpResponse, message: str, retry_after: float | None) -> errors.ReschedulerError:
-    """Return the error that *answer*, which is not a success, stands for."""
+    """Return the error for *answer*, which is not a success."""
     match answer.status:
         case 401 | 403:
             return AuthError(message)

@@ -15,6 +15,9 @@ from rescheduler.observe.events import (
     MachineOrdered,
     NodeEvent,
     RemovalPostponed,
+    RoomEnded,
+    RoomEnding,
+    RoomOrdered,
     Swept,
     Tainted,
 )
@@ -41,13 +44,30 @@ def log_node_event(event: NodeEvent) -> None:
         case Compared(node, outcomes):
             counts = ", ".join(f"{pods} {outcome}" for outcome, pods in sorted(outcomes.items()) if pods)
             write(logging.INFO, f"replacement pods compared with the forecast: {counts}", node=node)
+        case CoolingDown() | Swept() | RoomOrdered() | RoomEnded():
+            _after(event)
+        case _:
+            assert_never(event)
+
+
+def _after(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
+    match event:
         case CoolingDown(node, until, failures):
             text = f"no new attempt before {until:%Y-%m-%dT%H:%M:%SZ} after {failures} consecutive failed drains"
             write(NOTICE, text, node=node, reason="cooling-down")
         case Swept(node, holder, done):
             write(NOTICE, f"found marks of a drain by {holder or 'an unknown holder'}: {done}", node=node, reason=done)
-        case _:
-            assert_never(event)
+        case RoomOrdered(node, pods, nodes, template, worth, until, group):
+            text = f"created placeholders for {pods} pods: expecting {nodes} new spot nodes like {template}"
+            if group:
+                text = f"asked the provider for {nodes} spot nodes like {template} in group {group} for {pods} pods"
+            end = "are not Ready" if group else "do not run"
+            write(
+                NOTICE, f"{text}; it {worth}; they are removed if they {end} by {until:%Y-%m-%dT%H:%M:%SZ}", node=node
+            )
+        case RoomEnded(node, ending, detail):
+            level = NOTICE if ending in (RoomEnding.FILLED, RoomEnding.WITHDRAWN) else logging.WARNING
+            write(level, f"the order of spot room has ended{detail and f': {detail}'}", node=node, reason=ending)
 
 
 def _machine(event: MachineOrdered | MachineAnswered | MachineGone | RemovalPostponed) -> None:

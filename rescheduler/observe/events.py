@@ -24,6 +24,7 @@ from rescheduler.observe.drain_events import (
     Tainted,
 )
 from rescheduler.observe.involved import InvolvedLease, InvolvedNode
+from rescheduler.observe.room_events import PlaceholdersObserved, RoomEnded, RoomEnding, RoomOrdered
 from rescheduler.observe.round_events import (
     Chosen,
     ErrorKind,
@@ -66,11 +67,15 @@ __all__ = [
     "OwedChanged",
     "PageEvent",
     "PauseChanged",
+    "PlaceholdersObserved",
     "Planned",
     "PodProgress",
     "ProcessEvent",
     "RemovalPostponed",
     "Report",
+    "RoomEnded",
+    "RoomEnding",
+    "RoomOrdered",
     "RoundEnded",
     "RoundEvent",
     "SavingsCounted",
@@ -87,7 +92,9 @@ __all__ = [
 
 #: Events of the process, of rounds and of single nodes.
 ProcessEvent: TypeAlias = Started | LeadershipChanged | PauseChanged | WatchAges | KeptByGuards | SavingsCounted
-RoundEvent: TypeAlias = ProcessEvent | Observed | OwedChanged | Held | Planned | Chosen | Trouble | RoundEnded
+RoundEvent: TypeAlias = (
+    ProcessEvent | Observed | OwedChanged | PlaceholdersObserved | Held | Planned | Chosen | Trouble | RoundEnded
+)
 NodeEvent: TypeAlias = (
     DrainStarted
     | Tainted
@@ -100,6 +107,8 @@ NodeEvent: TypeAlias = (
     | Compared
     | CoolingDown
     | Swept
+    | RoomOrdered
+    | RoomEnded
 )
 #: Events that only the status page shows.
 PageEvent: TypeAlias = Surveyed | DrainProgressed

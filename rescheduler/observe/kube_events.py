@@ -24,6 +24,9 @@ from rescheduler.observe.events import (
     PauseChanged,
     Planned,
     RemovalPostponed,
+    RoomEnded,
+    RoomEnding,
+    RoomOrdered,
     Swept,
     Tainted,
 )
@@ -83,19 +86,32 @@ class KubeEvents:
                 self._record(lease, reason, paused or "drains are no longer paused")
             case DrainEnded():
                 self._ended(event)
-            case MachineGone() | RemovalPostponed() | CoolingDown() | Swept():
+            case MachineGone() | RemovalPostponed() | CoolingDown() | Swept() | RoomOrdered() | RoomEnded():
                 self._after(event)
             case _:
                 pass  # does not concern a single node or pod
 
     def _planned(self, event: Planned) -> None:
-        """Report the blocked nodes, unless this is the last planning again."""
+        """Report the blocked nodes, unless this planning was the last one reported."""
         last = self._last
         if last is None or last[0] is not event.planning or last[1] is not event.nodes:
             self._last = event.planning, event.nodes
             self._report_blocked(event.planning.rejected, event.nodes, complete=event.complete)
 
-    def _after(self, event: MachineGone | RemovalPostponed | CoolingDown | Swept) -> None:
+    def _room(self, event: RoomOrdered | RoomEnded) -> None:
+        match event:
+            case RoomOrdered(node, pods, nodes, template, until=until, group=group):
+                text = f"created {pods} placeholders: expecting {nodes} new spot nodes like {template}"
+                if group:
+                    text = f"asked the provider for {nodes} spot nodes in group {group} for {pods} pods"
+                self._record(node, "SpotRoomOrdered", f"{text} by {until:%Y-%m-%dT%H:%M:%SZ}")
+            case RoomEnded(node, RoomEnding.TIMED_OUT, detail):
+                self._record(node, "NoSpotCapacity", f"no room was made in time: {detail}", warning=True)
+            case RoomEnded(node, ending, detail):
+                warning = ending not in (RoomEnding.FILLED, RoomEnding.WITHDRAWN)
+                self._record(node, "SpotRoomEnded", f"{ending}{detail and f': {detail}'}", warning=warning)
+
+    def _after(self, event: MachineGone | RemovalPostponed | CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
         match event:
             case MachineGone(node):
                 self._record(node, "MachineRemoved", "the machine is terminating or gone, the Node was deleted")
@@ -109,6 +125,8 @@ class KubeEvents:
                 self._record(node, "DrainCoolDown", text)
             case Swept(node, holder, done):
                 self._record(node, "DrainSwept", f"a drain by {holder or 'an unknown holder'} was {done}")
+            case RoomOrdered() | RoomEnded():
+                self._room(event)
 
     def _report_blocked(
         self, rejected: Iterable[Rejected], nodes: Mapping[str, InvolvedNode], *, complete: bool

@@ -13,6 +13,7 @@ from rescheduler.observe.events import (
     Observed,
     OwedChanged,
     PauseChanged,
+    PlaceholdersObserved,
     Planned,
     ProcessEvent,
     RoundEnded,
@@ -53,7 +54,7 @@ class Logs:
                     _verdict(verdict, logging.INFO)
             case Trouble(kind, detail, node):
                 write(logging.WARNING, detail, node=node, reason=kind)
-            case OwedChanged() | Surveyed() | DrainProgressed():
+            case OwedChanged() | PlaceholdersObserved() | Surveyed() | DrainProgressed():
                 pass  # included in other events
             case RoundEnded(seconds=seconds, succeeded=succeeded):
                 write(logging.DEBUG, f"round {'ended' if succeeded else 'aborted'} after {seconds:.3f} s")

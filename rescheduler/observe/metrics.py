@@ -35,9 +35,13 @@ from rescheduler.observe.events import (
     Observed,
     OwedChanged,
     PauseChanged,
+    PlaceholdersObserved,
     Planned,
     ProcessEvent,
     RemovalPostponed,
+    RoomEnded,
+    RoomEnding,
+    RoomOrdered,
     RoundEnded,
     SavingsCounted,
     Started,
@@ -103,6 +107,7 @@ class Metrics:
         self._watch_age = self._gauge(
             "watch_age_seconds", "Seconds since a watch last received an event, a bookmark or a list.", "kind"
         )
+        self._placeholders = self._gauge("placeholders", "Placeholders of this installation by state.", "state")
         self._owed = self._gauge("owed_replacements", "Replacement pods that earlier drains still owe.")
 
     def _make_counters(self, backend: str) -> None:
@@ -124,6 +129,9 @@ class Metrics:
             zeros=LandingOutcome,
         )
         self._returned = self._counter("returned_pods", "Evicted pods that returned to nodes that are not spot.")
+        self._rooms = self._counter(
+            "room_orders", "Orders of spot room that have ended, by outcome.", "outcome", zeros=RoomEnding
+        )
         self._removals = self._counter(
             "node_removals",
             "Responses of the cloud provider to node removals.",
@@ -154,8 +162,8 @@ class Metrics:
                 self._planned(event)
             case Chosen() | Surveyed() | DrainProgressed():
                 pass  # counted by the proxy's own metrics, by the leader, and by later events
-            case OwedChanged(pods):
-                self._owed.set(pods)
+            case OwedChanged() | PlaceholdersObserved():
+                self._of_pods(event)
             case Trouble(kind):
                 self._errors.labels(kind).inc()
             case RoundEnded(at, seconds, succeeded):
@@ -173,7 +181,8 @@ class Metrics:
             case LeadershipChanged(leading):
                 self._leader.set(leading)
                 if not leading:
-                    self._owed.set(0)  # only the leader reports it
+                    self._owed.set(0)  # only the leader reports it, and placeholders
+                    self._placeholders.clear()
             case WatchAges(seconds):
                 _set_all(self._watch_age, seconds)
             case PauseChanged():
@@ -182,6 +191,14 @@ class Metrics:
                 self._savings.show(total)
             case KeptByGuards():
                 pass  # only logged, once
+
+    def _of_pods(self, event: OwedChanged | PlaceholdersObserved) -> None:
+        match event:
+            case OwedChanged(pods):
+                self._owed.set(pods)
+            case PlaceholdersObserved(running, pending):
+                self._placeholders.labels("running").set(running)
+                self._placeholders.labels("pending").set(pending)
 
     def _of_node(self, event: NodeEvent) -> None:
         match event:
@@ -199,7 +216,17 @@ class Metrics:
                 self._removals.labels(provider, outcome).inc()
             case DrainEnded():
                 self._drain_ended(event)
-            case Tainted() | MachineOrdered() | MachineGone() | RemovalPostponed() | CoolingDown() | Swept():
+            case RoomEnded(ending=ending):
+                self._rooms.labels(ending).inc()
+            case (
+                RoomOrdered()
+                | Tainted()
+                | MachineOrdered()
+                | MachineGone()
+                | RemovalPostponed()
+                | CoolingDown()
+                | Swept()
+            ):
                 pass  # counted by later events
             case _:
                 assert_never(event)

@@ -1,4 +1,4 @@
-"""Pages that are rendered before they are requested: at the end of each round, while somebody requests them."""
+"""Pages that are rendered before they are requested: at the end of each round, as long as clients request them."""
 
 import hashlib
 import threading

@@ -29,6 +29,8 @@ class Waiting(enum.StrEnum):
     FAILURE_PAUSE = "failure-pause"
     PAUSED = "paused"
     OUTSIDE_DRAIN_WINDOW = "outside-drain-window"
+    MAKING_ROOM = "making-room"
+    NO_SPOT_CAPACITY = "no-spot-capacity"
 
 
 class ErrorKind(enum.StrEnum):

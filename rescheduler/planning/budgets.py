@@ -25,7 +25,7 @@ TooSlow: TypeAlias = Callable[[str, Sequence[Pod], int], Blocker | None]
 
 
 class BudgetTerms(NamedTuple):
-    """What decides which evictions a budget allows."""
+    """The fields that decide which evictions a budget allows."""
 
     allowed: int
     current_healthy: int
@@ -68,7 +68,7 @@ class Budgets:
         return changed
 
     def terms(self, key: str) -> BudgetTerms:
-        """Return what decides which evictions the budget *key* allows."""
+        """Return the fields that decide which evictions the budget *key* allows."""
         spec, status = self._budgets[key].spec, self._budgets[key].status
         healthy = status.current_healthy, status.desired_healthy
         return BudgetTerms(status.disruptions_allowed, *healthy, spec.unhealthy_pod_eviction_policy)

@@ -1,4 +1,4 @@
-"""Which nodes are on-demand and which are spot, which on-demand nodes may be drained, and in what order."""
+"""Which nodes are on-demand and which are spot, and which on-demand nodes may be drained."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -37,10 +37,11 @@ PROXIES: Final = "cloudpool-proxy."
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The on-demand nodes in drain order, and the spot nodes that may take their pods.
+    """The on-demand nodes, and the spot nodes that may take their pods.
 
-    On-demand nodes are sorted by requested CPU, least first. Spot nodes are sorted by requested CPU, most first, so
-    that free capacity is not fragmented; nodes that Cluster Autoscaler considers underused come last.
+    On-demand nodes are sorted by requested CPU, least first; :mod:`rescheduler.planning.drain_order` has other orders.
+    Spot nodes are sorted by requested CPU, most first, so that free capacity is not fragmented; nodes that Cluster
+    Autoscaler considers underused come last.
     """
 
     on_demand: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""How long results of planning stay valid while nothing but the time changes."""
+"""How long results of planning stay valid if only the time changes."""
 
 from datetime import datetime
 

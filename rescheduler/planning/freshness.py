@@ -70,7 +70,7 @@ def _facts(node: Node) -> tuple[object, ...]:
 def _pods(fresh: Fresh, snapshot: Snapshot) -> Iterator[str]:
     live = {uid: pod for uid, pod in fresh.pods.items() if not pod.finished}
     for uid, pod in live.items():
-        watched = snapshot.pods.get(pod.key)
+        watched = snapshot.pods.get(pod.key) or snapshot.placeholders.get(pod.key)
         if watched is None or watched.uid != uid:
             yield f"pod {pod.key} is not in the cache yet"
         elif pod.node and watched.node_name != pod.node:

@@ -1,7 +1,7 @@
-"""What the verdicts on all nodes depend on, as one value: while it is equal, verdicts can be reused.
+"""The common inputs of the verdicts on all nodes, as one value. While it is equal, verdicts can be reused.
 
 A verdict also depends on facts of its own node: edits of its pods (annotations and status), the budgets that select
-them, its cooldown and vetoes, and instants that come. They are checked node by node, in
+them, its cooldown and vetoes, and deadlines that pass. They are checked node by node, in
 :mod:`rescheduler.planning.kept_verdicts`.
 """
 
@@ -46,5 +46,5 @@ def common_ground(snapshot: Snapshot, budgets: Budgets, circumstances: Circumsta
 
 
 def timeless(circumstances: Circumstances) -> Circumstances:
-    """Return *circumstances* without the time, to be compared with others."""
+    """Return *circumstances* without the time, for comparisons."""
     return replace(circumstances, now=_ANY_TIME)

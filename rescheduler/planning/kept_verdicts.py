@@ -26,7 +26,7 @@ Judge: TypeAlias = Callable[[str], tuple[Verdict, bool]]
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the rules and the budgets say about a node."""
+    """The results of the rules and the budgets for a node."""
 
     blockers: tuple[Blocker, ...]
     movers: tuple[str, ...]  #: keys of the pods that may be evicted
@@ -39,7 +39,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The facts from which findings follow, besides the ground."""
+    """The facts that determine the findings, in addition to the ground."""
 
     changes: int  #: of the snapshot
     until: datetime | None  #: the findings are not valid from this instant on
@@ -52,7 +52,7 @@ class Inputs:
 
 @dataclass(slots=True)
 class JudgedNode:
-    """A verdict and what it follows from."""
+    """A verdict, and the inputs that it was derived from."""
 
     verdict: Verdict
     final: bool  #: False: a later round may come to another verdict although nothing changes

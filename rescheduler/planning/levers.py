@@ -5,9 +5,10 @@ otherwise blocked only by the lifted obstacles, if their pods fit on the spot no
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import combinations
 from typing import Final, TypeAlias
 
 from predicates.filters import Filters
@@ -114,8 +115,9 @@ class _Ranking:
             obstacle: self._frees(frozenset({obstacle}))
             for obstacle in self._sorted(lambda obstacle: self._only(frozenset({obstacle})))
         }
+        intolerant = "pods of {} controllers do not tolerate it".format
         levers = [
-            self._lever(obstacles, f"Taint {taint}", _intolerant(obstacles), frees[taint])
+            self._lever(obstacles, f"Taint {taint}", intolerant(len(obstacles)), frees[taint])
             for taint, obstacles in taints.items()
         ]
         levers += [
@@ -179,20 +181,23 @@ class _Ranking:
             self._complete = False
             return None
         own = self._nodes_with(obstacles)
-        before = sum(node.node in frees for node in own)
-        options = {lifted | node.obstacles for node in own if not node.stays and node.node not in frees}
-        most = len(obstacles) + _PARTNERS
-        small = sorted((option for option in options if lifted < option and len(option) <= most), key=sorted)
-        small.sort(
-            key=lambda option: self._sum(node.node for node in own if not node.stays and node.obstacles <= option),
-            reverse=True,
-        )
-        small.sort(key=len)
-        for option in small[:_ATTEMPTS]:
-            result = self._frees(option)
-            if sum(node.node in result for node in own) > before:
-                return option, result
+        before = len(frozenset(frees).intersection(node.node for node in own))
+        for further in self._further(own, lifted, _PARTNERS - len(lifted - obstacles)):
+            result = self._frees(lifted | further)
+            if len(frozenset(result).intersection(node.node for node in own)) > before:
+                return lifted | further, result
         return None
+
+    def _further(self, own: Iterable[KeptNode], lifted: Obstacles, most: int) -> list[Obstacles]:
+        """Return the sets of at most *most* further obstacles that may free most of the nodes *own*, the best first."""
+        nodes: defaultdict[Obstacles, list[str]] = defaultdict(list)
+        for node in own:
+            if not node.stays:
+                nodes[node.obstacles - lifted].append(node.node)
+        few = sorted((further for further in nodes if 0 < len(further) <= most), key=sorted)
+        few.sort(key=lambda further: self._sum(_of_subsets(nodes, further)), reverse=True)
+        few.sort(key=len)
+        return few[:_ATTEMPTS]
 
     def _frees(self, lifted: Obstacles) -> tuple[str, ...]:
         """Return the nodes that can also be drained without the obstacles *lifted*."""
@@ -238,5 +243,8 @@ class _Ranking:
         return self._sum(lever.frees), self._sum(lever.frees_together), self._sum(lever.nodes)
 
 
-def _intolerant(obstacles: Obstacles) -> str:
-    return f"pods of {len(obstacles)} controllers do not tolerate it"
+def _of_subsets(nodes: Mapping[Obstacles, Sequence[str]], obstacles: Obstacles) -> Iterator[str]:
+    """Yield the *nodes* whose obstacles are all among *obstacles*, which are few."""
+    for size in range(len(obstacles) + 1):
+        for some in combinations(sorted(obstacles), size):
+            yield from nodes.get(frozenset(some), ())

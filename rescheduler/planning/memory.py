@@ -11,6 +11,7 @@ from rescheduler.planning.cooldowns import Cooldowns
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.movements import Movements
 from rescheduler.planning.packed import LIMIT, pack, packed_within, unpack
+from rescheduler.planning.room.increase import SpotOrders
 from rescheduler.planning.waits import Moment, Pause, Waits
 
 #: Version of the stored form. It is incremented when older versions of this program cannot use the new form.
@@ -41,9 +42,11 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     drained_at: Moment | None = None  #: end of the last drain that started the drain delay
     cooldowns: Cooldowns = Cooldowns()
     failure: Pause = Pause()  #: after drains whose replacement pods were not running in time
+    room: Pause = Pause()  #: of orders of spot room, after orders for which no spot nodes came
     returned: Pause = Pause()  #: after drains most of whose pods returned to on-demand nodes
     debts: tuple[OpenDebt, ...] = ()
     movements: Movements = Movements()
+    spot_orders: SpotOrders = SpotOrders()  #: from the cloud provider
 
     def waived(self, controllers: Collection[str]) -> "Memory":
         """Return the same memory without debts to *controllers*, given as ``namespace/Kind/name``."""
@@ -57,12 +60,14 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return msgspec.structs.replace(
             self,
             debts=self.debts + tuple(owed for owed in theirs.debts if owed not in known),
+            spot_orders=self.spot_orders.merged(theirs.spot_orders, base.spot_orders),
             drained_at=max(ends, default=None),
         )
 
     def current(self, now: datetime, waits: Waits) -> "Memory":
         """Return the same memory without expired entries."""
-        return msgspec.structs.replace(self, movements=self.movements.current(now, waits.returned))
+        movements, spot_orders = self.movements.current(now, waits.returned), self.spot_orders.current(now)
+        return msgspec.structs.replace(self, movements=movements, spot_orders=spot_orders)
 
     def bounded(self, now: datetime, waits: Waits) -> "Memory":
         """Limit all waits to *waits*. The stored ones may come from a wrong clock or other flags."""
@@ -72,7 +77,9 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             cooldowns=self.cooldowns.bounded(now, waits.cooldown),
             failure=self.failure.bounded(now, waits.pause),
             returned=self.returned.bounded(now, waits.pause),
+            room=self.room.bounded(now, waits.room),
             movements=self.movements.bounded(now, waits.returned),
+            spot_orders=self.spot_orders.bounded(now),
         )
 
     def summary(self, now: datetime) -> str:
@@ -92,6 +99,11 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             f"nodes cooling down: {len(self.cooldowns.active(now))}",
             f"controllers moved in the last 24 h: {len(self.movements.by_uid)}, of which {waiting} wait",
         ]
+        if (until := self.room.active(now)) is not None:
+            lines.append(f"no order of spot room until: {_text(until)}")
+        if (order := self.spot_orders.open) is not None:
+            what = f"{order.count} nodes of group {order.group} for node {order.node}"
+            lines.append(f"spot nodes ordered at {_text(order.at)}: {what}")
         return "\n".join(lines) + "\n"
 
 

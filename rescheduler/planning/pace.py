@@ -1,4 +1,4 @@
-"""How much of the work that can be left out fits into the time of a round.
+"""How much optional work fits into the time of a round.
 
 Planning reads no clock. A caller with a time limit passes a function that returns the seconds that are left. It is
 called between units of work, never within one, so the result of each unit is the same on any machine.

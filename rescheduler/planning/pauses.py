@@ -1,7 +1,6 @@
 """The pause that a person sets with an annotation of the Lease. Pure."""
 
 import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +16,8 @@ PAUSE_REASON: Final = "spot-rescheduler/pause-reason"
 #: Maximum length of a reason, in characters. It is part of log lines and Kubernetes Events.
 LONGEST_REASON: Final = 256
 
+#: Control characters, and halves of surrogate pairs.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _RFC3339: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
 )
@@ -69,7 +70,7 @@ def one_line(text: str) -> str:
 
 def is_control(character: str) -> bool:
     """Return whether *character* is a control character, such as that of an escape sequence, or no character at all."""
-    return unicodedata.category(character) in ("Cc", "Cs")
+    return _CONTROL.fullmatch(character) is not None
 
 
 def _end(value: str) -> datetime | None:

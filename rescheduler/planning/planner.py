@@ -23,7 +23,8 @@ from rescheduler.planning.pace import SecondsLeft, unlimited
 from rescheduler.planning.packing import Effort, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound, new_round
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.search import Search, Selection
+from rescheduler.planning.search import Search
+from rescheduler.planning.selection import Selection
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
 from rescheduler.planning.verdicts import (
     Attempt,
@@ -189,7 +190,7 @@ class Planner:
     def _place_victims(
         self, victims: Selection, examined: dict[str, Examined], attempt: Attempt, effort: Effort, *, placed: bool
     ) -> list[Verdict]:
-        """Place the pods of all *victims*, unless they are *placed*, then compute why every other node is rejected.
+        """Place the pods of all *victims*, unless they are *placed*. Then compute why every other node is rejected.
 
         *effort* limits the forecasts, which need the state before each drain: none are possible if pods are placed.
         """
@@ -217,7 +218,7 @@ class Planner:
         if self._budgets.built_from != Budgets.version(snapshot):
             self._budgets = self._budgets.renewed(snapshot)
         ground = common_ground(snapshot, self._budgets, circumstances)
-        if shared is None or shared.ground != ground:
+        if shared is None or shared.ground != ground or shared.is_reordered(circumstances.now):
             shared = new_round(snapshot, self._policy, self._filters, self._budgets, ground, circumstances)
         elif shared.circumstances is not circumstances:
             shared = shared.at(circumstances)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from predicates.objects import Namespace, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.candidates import Groups, groups
+from rescheduler.planning.drain_order import in_drain_order, next_expiry
 from rescheduler.planning.drainability import Context
 from rescheduler.planning.forecast import Forecaster
 from rescheduler.planning.ground import Ground
@@ -42,6 +44,7 @@ class PlanningRound:
     left_out: UnreadableObjects
     pins: Pins
     counts: OwnerCounts
+    order_until: datetime | None  #: at this instant the drain order changes
 
     def remaining(self) -> RemainingDisruptions:
         """Return the evictions that budgets and controllers allow before any plan uses them."""
@@ -57,6 +60,10 @@ class PlanningRound:
     def effort(self, nodes: int = 1) -> Effort:
         """Return the effort allowed beyond first-fit, divided equally among *nodes*."""
         return Effort(int(self.policy.planning_timeout * QUESTIONS_PER_SECOND) // max(1, nodes))
+
+    def is_reordered(self, now: datetime) -> bool:
+        """Return whether the drain order has changed because time has passed."""
+        return self.order_until is not None and now >= self.order_until
 
     def at(self, circumstances: Circumstances) -> "PlanningRound":
         """Return the inputs at the time of *circumstances*. They must have the same ground."""
@@ -82,6 +89,7 @@ def new_round(
     node_groups = groups(snapshot, policy, circumstances.ending | left_out.nodes)
     spot = np.zeros(len(snapshot.nodes), np.bool_)
     spot[node_groups.spot_rows] = True
+    on_demand = in_drain_order(node_groups.on_demand, snapshot, policy, circumstances)
     counts = OwnerCounts(snapshot, frozenset(snapshot.nodes.names[row] for row in node_groups.spot_rows))
 
     def namespace_labels(name: str) -> Mapping[str, str]:
@@ -93,7 +101,7 @@ def new_round(
         changes=snapshot.changes,
         snapshot=snapshot,
         policy=policy,
-        groups=node_groups,
+        groups=replace(node_groups, on_demand=on_demand),
         room=Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot)),
         context=Context(
             policy,
@@ -111,4 +119,5 @@ def new_round(
         left_out=left_out,
         pins=Pins(snapshot, node_groups.spot_rows),
         counts=counts,
+        order_until=next_expiry(on_demand, snapshot, policy, circumstances.now),
     )

@@ -12,6 +12,15 @@ from rescheduler.planning.drain_windows import DrainWindow
 from rescheduler.planning.namespaces import ALL_NAMESPACES, NamespaceScope
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Blocker
+from rescheduler.planning.prices import PriceList
+
+
+class DrainOrder(enum.StrEnum):
+    """The order in which on-demand nodes are considered for a drain."""
+
+    LEAST_REQUESTED = "least-requested"  #: the least requested CPU first, as k8s-spot-rescheduler
+    COST = "cost"  #: the highest price first
+    AGE = "age"  #: the oldest first
 
 
 class MoveJobs(enum.StrEnum):
@@ -57,6 +66,8 @@ class Policy:
     namespaces: NamespaceScope = ALL_NAMESPACES  #: whose pods may be evicted
     skip_single_replicas: bool = False  #: a pod that is the only one of its controller stays
     drain_windows: tuple[DrainWindow, ...] = ()  #: when drains may start; empty: always
+    drain_order: DrainOrder = DrainOrder.LEAST_REQUESTED
+    max_node_age: float = 0.0  #: seconds; nodes that are older come first in any order; 0: off
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,7 @@ class Circumstances:
     vetoes: Mapping[str, tuple[Blocker, ...]] = field(default_factory=dict)
     #: Nodes without pods for which machine termination may have been requested: they need not be Ready.
     emptied: frozenset[str] = frozenset()
+    prices: PriceList = field(default_factory=PriceList)  #: for the drain order ``cost``
     #: The instants that rules compared with *now*.
     deadlines: Deadlines = field(default_factory=Deadlines, repr=False, compare=False)
 

@@ -1,7 +1,6 @@
 """Price files: CSV with a header, or JSON with the same keys. Prices are per hour."""
 
 import csv
-import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +17,9 @@ _COLUMNS: Final = ("instance_type", "zone", "capacity_type", "price")
 _CAPACITY: Final = {"on-demand": False, "spot": True}
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,12})?")
+
+#: A line with its end. Other separators of Unicode are part of the text.
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 #: At most this many characters of a wrong price are part of an error.
 _SHOWN: Final = 40
@@ -51,7 +53,7 @@ def parse(text: str) -> dict[PriceKey, Decimal]:
 
 
 def _csv(text: str) -> Iterator[_Entry]:
-    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    lines = csv.reader(_LINE.findall(text), strict=True)
     header: list[str] | None = None
     for row in _rows(lines):
         cells = [cell.strip() for cell in row]

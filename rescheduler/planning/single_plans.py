@@ -112,7 +112,7 @@ class SinglePlans:
     def _search_first(
         self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft
     ) -> tuple[Planning, _KeptPlanning | None]:
-        """Return the planning, and the same to be kept unless a later round would find more."""
+        """Return the planning, and what to keep of it: None if a later round would find more."""
         judged: list[JudgedNode] = []
         answers: dict[str, bool] = {}
         allowance = self._checks.allowance(shared.forecaster, seconds_left)
@@ -172,6 +172,6 @@ def _kept_planning(
         ground=shared.ground,
         changes=shared.changes,
         circumstances=timeless(shared.circumstances),
-        until=min((each.inputs.until for each in judged if each.inputs.until is not None), default=None),
+        until=min(filter(None, (shared.order_until, *(each.inputs.until for each in judged))), default=None),
         answers=answers,
     )

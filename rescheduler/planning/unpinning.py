@@ -1,6 +1,7 @@
 """Pods that no spot node could ever take by their own rules, and what keeps them off."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -28,8 +29,12 @@ class Unpinning:
         self._snapshot = snapshot
         self._filters = filters
         self._targets = targets
-        numbers = dict.fromkeys(snapshot.nodes.taint_set[targets.rows].tolist())
-        self._taint_sets = [snapshot.nodes.taint_sets[number] for number in numbers]  #: those of the targets
+        numbers = Counter(snapshot.nodes.taint_set[targets.rows].tolist())
+        #: Those of the targets, the most frequent first.
+        self._taint_sets = [snapshot.nodes.taint_sets[number] for number, _ in numbers.most_common()]
+        table, rows = snapshot.nodes, targets.rows
+        largest = table.allocatable[rows].max(axis=0).tolist() if len(rows) else []
+        self._largest = dict(zip(table.resources, largest, strict=False))  #: allocatable, by resource
         self._tolerant: dict[tuple[Toleration, ...], bool] = {}
         self._seen: dict[PodClass, Unpinned | None] = {}
 
@@ -39,16 +44,26 @@ class Unpinning:
         None means that a target could take them as they are, or that other rules, such as their size, also forbid it.
         """
         if cls not in self._seen:
-            fits = self._filters.could_fit
-            free = self._has_no_rules(cls.spec) or fits(cls, self._targets)
-            changes = () if free else self._changes(cls)
-            self._seen[cls] = next((change for change in changes if fits(change.cls, self._targets)), None)
+            changes = () if self._fits(cls) else self._changes(cls)
+            fits = (change for change in changes if self._is_small(cls) and self._fits(change.cls))
+            self._seen[cls] = next(fits, None)
         return self._seen[cls]
 
-    def _has_no_rules(self, spec: PodSpec) -> bool:
-        """Return whether nothing in *spec* can keep its pods off all targets. This is much faster than the filters."""
-        if spec.node_selector or _required(spec) is not None:
-            return False
+    def _fits(self, cls: PodClass) -> bool:
+        """Return whether a target could take pods of this class.
+
+        Without rules about the labels of nodes, only taints and sizes are compared, which is much faster.
+        """
+        if cls.spec.node_selector or _required(cls.spec) is not None:
+            return self._filters.could_fit(cls, self._targets)
+        return self._is_tolerant(cls.spec)
+
+    def _is_small(self, cls: PodClass) -> bool:
+        """Return whether no request exceeds that resource of the largest target."""
+        return all(amount <= self._largest.get(resource, 0) for resource, amount in cls.requests)
+
+    def _is_tolerant(self, spec: PodSpec) -> bool:
+        """Return whether *spec* tolerates the taints of a target."""
         if (tolerant := self._tolerant.get(spec.tolerations)) is None:
             tolerant = any(first_untolerated(taints, spec.tolerations) is None for taints in self._taint_sets)
             self._tolerant[spec.tolerations] = tolerant
@@ -67,8 +82,7 @@ class Unpinning:
         """Yield possible changes, smallest first."""
         spec = cls.spec
         matched = {key: value for key, value in spec.node_selector.items() if self._on_a_target(key, value)}
-        tolerations = self._missing_tolerations(cls)
-        for added in dict.fromkeys(((), tolerations)):
+        for added in dict.fromkeys(((), self._fewest_tolerations(cls), self._missing_tolerations(cls))):
             for affinity in (True, False):
                 for selector in (spec.node_selector, matched, {}):
                     texts = _texts(spec, selector, added, affinity=affinity)
@@ -81,14 +95,22 @@ class Unpinning:
         number = column.number.get(value, MISSING)
         return number != MISSING and bool((column.ids[self._targets.rows] == number).any())
 
+    def _fewest_tolerations(self, cls: PodClass) -> tuple[Toleration, ...]:
+        """Return the tolerations for the targets whose taints need the fewest; if they differ, for the most targets."""
+        return min((_tolerations(taints, cls) for taints in self._taint_sets), key=len, default=())
+
     def _missing_tolerations(self, cls: PodClass) -> tuple[Toleration, ...]:
-        """Return tolerations for the taints of the targets that pods of this class do not tolerate."""
-        taints = dict.fromkeys(taint for taints in self._taint_sets for taint in taints)
-        return tuple(
-            Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
-            for taint in taints
-            if taint.effect in HARD_EFFECTS and not tolerated(taint, cls.spec.tolerations)
-        )
+        """Return tolerations for all taints of the targets that pods of this class do not tolerate."""
+        return _tolerations(dict.fromkeys(taint for taints in self._taint_sets for taint in taints), cls)
+
+
+def _tolerations(taints: Iterable[Taint], cls: PodClass) -> tuple[Toleration, ...]:
+    """Return tolerations for those of *taints* that pods of this class do not tolerate."""
+    return tuple(
+        Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
+        for taint in taints
+        if taint.effect in HARD_EFFECTS and not tolerated(taint, cls.spec.tolerations)
+    )
 
 
 def _edited(

@@ -17,7 +17,7 @@ from rescheduler.planning.first_fit import place_or_explain
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.packing import Effort, Reasons, Room, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound
-from rescheduler.planning.search import Candidate
+from rescheduler.planning.selection import Candidate
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,21 @@
-"""Cloud providers, by their name in ``--cloud-provider``; each is imported when it is selected."""
+"""Cloud providers, by their name in ``--cloud-provider``; each is imported when it is selected.
+
+The protocol of providers is imported with them: commands without a provider need only the names.
+"""
+
+from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rescheduler.clock import Clock
 from rescheduler.errors import ConfigError
-from rescheduler.providers.base import CloudProvider, GroupFlags
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rescheduler.clock import Clock
+    from rescheduler.providers.base import CloudProvider, GroupFlags
 
 #: Name → module with ``load(config: Path | None, clock: Clock) -> CloudProvider``.
 BACKENDS = {
@@ -30,7 +39,7 @@ def load(name: str, config: Path | None, clock: Clock, flags: GroupFlags | None 
         raise ConfigError(f"--cloud-provider {name!r}: expected one of {', '.join(BACKENDS)}")
     loader: Callable[..., CloudProvider] = importlib.import_module(BACKENDS[name]).load
     if name in FLAGGED:
-        return loader(config, clock, flags or GroupFlags())
+        return loader(config, clock, flags) if flags is not None else loader(config, clock)
     if flags is not None and flags.nodes:
         raise ConfigError(f"--nodes={flags.nodes[0]}: the cloud provider {name!r} knows its groups without it")
     return loader(config, clock)

@@ -15,7 +15,7 @@ How a caller removes the machine of a node:
                        the same node until the outcome changes or the system forgets the order
    Refused             nothing was ordered: roll back; a retry alone does not change the outcome
    Failed              the machine keeps running and no order is pending: roll back and cool down; `retryable`
-                       tells whether a retry can succeed
+                       states whether a retry can succeed
    ==================  =====================================================================================
 
 4. After a restart or a change of leader, repeat the call with ``NodeRef.ordered_at`` set to the time of the intent,

@@ -1,4 +1,4 @@
-"""What a caller knows of a Node, by which a cloud provider identifies its machine."""
+"""The fields of a Node by which a cloud provider identifies its machine."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence

@@ -173,7 +173,7 @@ class ProxyService:
         self._nodes.agree()
 
     def _methods(self, views: Mapping[Ending, ProxyView], limits: Limits) -> RemovalMethods:
-        """Return the methods to end a drain; those that remove the machine each have a drainer, for sweeps too."""
+        """Return the methods to end a drain. Those that remove the machine each have a drainer, also for sweeps."""
         methods: dict[Ending, RemovalMethod] = {}
         for ending in Ending:
             provider = CloudpoolProvider([self.pool], ending, prompt=True)

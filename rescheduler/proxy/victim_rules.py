@@ -29,7 +29,7 @@ _OF_NODES: Final = frozenset(
 
 
 def pod_fate(pod: Pod, context: Context) -> Fate | Blocker:
-    """Return what becomes of *pod* when its node is removed, or what blocks the removal."""
+    """Return what happens to *pod* when its node is removed, or what blocks the removal."""
     if stays(pod):
         return Fate.STAYS
     opinion = _local_storage(pod) or fate(pod, context)

@@ -6,13 +6,14 @@ from typing import Final
 
 import click
 
-from tests.bench import freed, idle, pages, planning, plugins, proxying, reading, starting, topology
+from tests.bench import freed, idle, pages, planning, plugins, proxying, reading, room, starting, topology
 from tests.bench.result import Result, keep, markdown
 
 PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "planning": planning.run,
     "reading": lambda: reading.run(times=1),
     "freed": freed.run,
+    "room": room.run,
     "proxying": proxying.run,
     "starting": starting.run,
     "pages": pages.run,

@@ -39,7 +39,7 @@ CHANGED: Final = 1_000
 
 
 class _Ticks:
-    """Time that passes only when it is told to."""
+    """A clock that advances only when the benchmark advances it."""
 
     def __init__(self) -> None:
         self.passed = 0.0
@@ -135,7 +135,7 @@ def _row(what: str, ours: float, first: float, at_most: float, aim: float) -> Re
 
 
 def _edit(cluster: Snapshot, number: int) -> None:
-    """Change the status of some pods, as the restart of a container does: half of them are not Ready any more."""
+    """Change the status of some pods, as the restart of a container does: half of them are no longer Ready."""
     since = f"{START + timedelta(seconds=number):%Y-%m-%dT%H:%M:%SZ}"
     pods = list(cluster.pods.values())
     for at in range(CHANGED):

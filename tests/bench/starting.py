@@ -27,7 +27,7 @@ print(time.process_time() - start, resident() - before)
 
 
 def run() -> Iterator[Result]:
-    """Yield the CPU time of short commands, and the cost of importing the daemon beside that of the Kubernetes client.
+    """Yield the CPU time of short commands, and the cost of importing the daemon and the Kubernetes client.
 
     The daemon imports that client only for kubeconfigs with plugins, and for proxies.
     """

@@ -7,7 +7,7 @@ import pytest
 from tests.bench import result
 
 
-def test_each_part_of_the_results_is_replaced_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_program_replaces_only_its_part_of_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "results.md"
     monkeypatch.setattr(result, "KEPT", path)
     path.write_text("| old |\n")

@@ -22,8 +22,9 @@ cloudinit = e3suQm9vdHN0cmFwVG9rZW5JRH19Lnt7LkJvb3RzdHJhcFRva2VuU2VjcmV0fX0ge3su
 """
 
 
+@pytest.mark.parametrize("order", [[], ["--drain-order=cost"]], ids=["by requested CPU", "by cost"])
 def test_nodes_that_the_file_does_not_contain_have_the_price_of_the_provider(
-    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: list[str]
 ) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
@@ -40,8 +41,9 @@ def test_nodes_that_the_file_does_not_contain_have_the_price_of_the_provider(
         provider = ["--cloud-provider=cherryservers", f"--cloud-config={tmp_path}/cloud.ini", f"--nodes=0:9:{POOL}"]
         prices = [f"--prices={tmp_path}/prices.csv", f"--cluster-name={CLUSTER}"]
         with pytest.raises(SystemExit) as ended:
-            main(["plan", "--snapshot", f"{tmp_path}/dump.json", "-o", "json", *provider, *prices])
+            main(["plan", "--snapshot", f"{tmp_path}/dump.json", "-o", "json", *provider, *prices, *order])
     out, err = capfdbinary.readouterr()
     assert (ended.value.code, err) == (0, b"")
     nodes = {entry["node"]: entry["price_per_hour"] for entry in json.loads(out)["nodes"]}
     assert nodes == {machine.hostname: 0.209, "listed": 9.0, "unknown": None}
+    assert list(nodes) == (["listed", machine.hostname, "unknown"] if order else sorted(nodes))

@@ -15,7 +15,7 @@ from rescheduler.planning.drain_windows import parse_window
 from rescheduler.planning.namespaces import namespace_scope
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.original import original_policy
-from rescheduler.planning.policy import MoveJobs, Policy
+from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy
 from rescheduler.settings import (
     JSON,
     PROTOBUF,
@@ -23,7 +23,9 @@ from rescheduler.settings import (
     ListenAddress,
     LogFormat,
     Logging,
+    MakeRoom,
     Provider,
+    RoomSettings,
     Running,
     Timing,
 )
@@ -114,6 +116,11 @@ CASES: dict[str, tuple[str, int, Any]] = {
         1,
         Policy(planning_timeout=0.5, min_on_demand_nodes=3, allow_fragile_plans=True),
     ),
+    "an order": (
+        "--drain-order=cost --max-node-age=720h",
+        1,
+        Policy(drain_order=DrainOrder.COST, max_node_age=30 * 24 * 3600.0),
+    ),
     "Jobs": ("--move-jobs=never", 1, Policy(move_jobs=MoveJobs.NEVER)),
     "the control plane": ("--allow-control-plane", 1, Policy(allow_control_plane=True)),
     "pods that return": ("--allow-returning-plans", 1, Policy(allow_returning_plans=True)),
@@ -191,6 +198,11 @@ CASES: dict[str, tuple[str, int, Any]] = {
             )
         ),
     ),
+    "spot room": (
+        "--make-room=placeholders --max-placeholders=7 --room-timeout=1m --placeholder-image=mirror.local/pause:1",
+        2,
+        Running(room=RoomSettings(MakeRoom.PLACEHOLDERS, 7, timedelta(minutes=1), "mirror.local/pause:1")),
+    ),
     "the memory's name": ("--memory-name=mine", 2, Running(memory_name="mine")),
     "logs": ("-v=4 --log-format=json", 3, Logging(4, LogFormat.JSON)),
 }  # fmt: skip
@@ -261,6 +273,11 @@ WRONG: dict[str, tuple[str, str]] = {
         "--return-wait=2s --return-wait-max=1s",
         "--return-wait-max=1s is shorter than --return-wait=2s",
     ),
+    "a way to make room": ("--make-room=beds", "'beds' is not one of 'off', 'placeholders', 'provider'"),
+    "no placeholders": ("--max-placeholders=0", "0 is not in the range 1<=x<=1000"),
+    "too short a time for room": ("--room-timeout=0", "'0': expected at least 1s"),
+    "no image": ("--placeholder-image=", "'': expected an image, such as registry.k8s.io/pause:3.10"),
+    "room in one round": ("--once --make-room=placeholders", "--once --make-room=placeholders: expected a daemon"),
     "moves": ("--max-moves-per-pod-per-day=often", "'often': expected a number such as 3 or 0.5"),
     "a negative number of moves": ("--max-moves-per-pod-per-day=-1", "'-1': expected a number such as 3 or 0.5"),
     "an infinite number of moves": ("--max-moves-per-pod-per-day=inf", "'inf': expected a number such as 3 or 0.5"),

@@ -55,6 +55,7 @@ FORMS: dict[tuple[str, ...], list[str]] = {
     ("unpin default/replicaset/cache", "min-on-demand-nodes=2"): [],
     ("spot-node-label=none",): [],
     ("move-jobs=never", "planning-timeout=1s", "scheduler-name=*"): [],
+    ("drain-order=age", "max-node-age=720h", "unpin default/replicaset/cache"): ["od-2"],
     ("unpin default/ReplicaSet/cache", "lose-spot zone=a"): [],
     ("unpin default/replicaset/cache", "lose-spot zone=a", "add-spot 1 like s-b"): ["od-2"],
     ("unpin default/replicaset/cache", "lose-spot node=s-a", "add-spot 2 cpu=1500m,memory=4Gi,pods=5"): ["od-2"],
@@ -171,8 +172,8 @@ def test_an_unknown_setting_is_answered_with_all_settings(
     settings = (
         "budgets-at-once, on-demand-node-label, spot-node-label, delete-non-replicated-pods, "
         "skip-nodes-with-local-storage, skip-nodes-with-system-pods, skip-single-replicas, namespaces, "
-        "exclude-namespaces, namespace-selector, min-on-demand-nodes, move-jobs, scheduler-name, planning-timeout, "
-        "allow-fragile-plans, allow-returning-plans, allow-control-plane"
+        "exclude-namespaces, namespace-selector, min-on-demand-nodes, drain-order, max-node-age, move-jobs, "
+        "scheduler-name, planning-timeout, allow-fragile-plans, allow-returning-plans, allow-control-plane"
     )
     expected = f"rescheduler: --what-if '{name}=1': unknown setting {name}: expected one of {settings}\n"
     assert (code, out, err) == (2, "", expected)
@@ -193,7 +194,7 @@ NAMESPACES: dict[tuple[str, ...], list[str]] = {
 
 
 @pytest.mark.parametrize("changes", NAMESPACES, ids=" + ".join)
-def test_the_settings_of_namespaces(
+def test_settings_of_namespaces_limit_the_drainable_nodes(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, changes: tuple[str, ...]
 ) -> None:
     labelled = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "web"}}}

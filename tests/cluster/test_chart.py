@@ -37,6 +37,7 @@ EVERYTHING: Json = {
     "podLabels": {"team": "platform"},
     "commonLabels": {"example.org/part": "cost"},
     "grafanaDashboard": {"enabled": True},
+    "makeRoom": {"mode": "placeholders", "maxPlaceholders": 20},
     "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
     "extraVolumes": [{"name": "more", "emptyDir": {}}],
     "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
@@ -107,6 +108,58 @@ def test_the_config_maps_are_named_after_the_release(values: Json, release: str,
         if each["resources"] == ["configmaps"] and "get" in each["verbs"]
     ]
     assert ([env[name] for name in NAMES], rule["resourceNames"]) == (names, names)
+
+
+def test_placeholders_get_a_namespace_and_the_daemon_rights_in_it() -> None:
+    ours, component = chart({"makeRoom": {"mode": "placeholders"}}), yaml_of("make-room")
+    room = [each for each in ours if each["metadata"]["name"].endswith("-room")]
+    assert [without_labels(each) for each in room] == [without_labels(each) for each in component]
+    assert {"--make-room=placeholders", "--max-placeholders=50"} <= set(container(ours)["args"])
+
+
+def test_a_second_release_uses_the_namespace_of_the_first() -> None:
+    values = {"makeRoom": {"mode": "placeholders", "createNamespace": False}, "serviceAccount": {"name": "mover"}}
+    room = [each for each in chart(values, "blue", "ops") if each["metadata"]["name"].endswith("-room")]
+    assert [(each["kind"], each["metadata"]["name"]) for each in room] == [
+        ("Role", "blue-spot-rescheduler-room"),
+        ("RoleBinding", "blue-spot-rescheduler-room"),
+    ]
+    assert room[1]["roleRef"]["name"] == room[0]["metadata"]["name"]
+    assert room[1]["subjects"] == [{"kind": "ServiceAccount", "name": "mover", "namespace": "ops"}]
+
+
+def test_the_limit_of_placeholders_is_also_a_quota() -> None:
+    objects = chart({"makeRoom": {"mode": "placeholders", "maxPlaceholders": 1000}})
+    assert only_of_kind(objects, "ResourceQuota")["spec"] == {"hard": {"pods": "1000"}}
+    assert "--max-placeholders=1000" in container(objects)["args"]
+
+
+ROOM_VALUES: dict[str, Json] = {
+    "not given": {},
+    "off": {"makeRoom": {"mode": "off"}},
+    "off in YAML without quotation marks": {"makeRoom": {"mode": False}},
+    "provider": {"makeRoom": {"mode": "provider"}, "cloudProvider": {"name": "cloudpool"}},
+}
+
+
+@pytest.mark.parametrize("case", ROOM_VALUES)
+def test_only_placeholders_need_objects(case: str) -> None:
+    objects = chart(ROOM_VALUES[case])
+    assert {each["kind"] for each in objects} == {each["kind"] for each in chart()}
+    flags = [arg for arg in container(objects)["args"] if "room" in arg or "placeholder" in arg]
+    assert flags == (["--make-room=provider"] if case == "provider" else [])
+
+
+def yaml_of(component: str) -> list[Json]:
+    folder = DEPLOY / "components" / component
+    files = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    return [each for file in files for each in yaml.safe_load_all((folder / file).read_text())]
+
+
+def without_labels(item: Json) -> Json:
+    """Return *item* with the labels of PodSecurity only."""
+    labels = {key: value for key, value in item["metadata"].get("labels", {}).items() if "pod-security" in key}
+    return {**item, "metadata": {**item["metadata"], "labels": labels}}
 
 
 def test_prices_are_mounted_and_changed_prices_make_new_pods() -> None:
@@ -194,6 +247,9 @@ def test_the_api_server_accepts_all_objects(values: Json, cluster: ControlPlane)
         ({"cloudProvider": {"name": "aws"}}, "cloudProvider"),
         ({"image": {"digest": "sha256:short"}}, "digest"),
         ({"replicaCount": "two"}, "replicaCount"),
+        ({"makeRoom": {"mode": "on"}}, "makeRoom"),
+        ({"makeRoom": {"mode": "provider"}}, "needs a cloudProvider.name"),
+        ({"makeRoom": {"maxPlaceholders": 0}}, "maxPlaceholders"),
     ],
 )
 def test_invalid_values_are_rejected(values: Json, says: str) -> None:

@@ -1,4 +1,4 @@
-"""``pause``, ``resume`` and ``status`` where they meet a real API server that refuses, lacks or changes things."""
+"""``pause``, ``resume`` and ``status`` on a real API server: missing permissions and objects, concurrent changes."""
 
 import json
 import subprocess
@@ -28,8 +28,8 @@ def cluster_without_lease(cluster: ControlPlane) -> Iterator[ControlPlane]:
     cluster.api.delete(PATH)
 
 
-class Commands:
-    """Runs commands for an installation of its own, and returns exit code, output and error."""
+class PauseCommands:
+    """Runs commands for a separate installation, and returns exit code, output and error."""
 
     def __init__(self, cluster: ControlPlane) -> None:
         self._cluster = cluster
@@ -53,8 +53,8 @@ class Commands:
 
 
 @pytest.fixture
-def run(cluster_without_lease: ControlPlane) -> Commands:
-    return Commands(cluster_without_lease)
+def run(cluster_without_lease: ControlPlane) -> PauseCommands:
+    return PauseCommands(cluster_without_lease)
 
 
 def annotations(cluster: ControlPlane) -> Json:
@@ -67,7 +67,7 @@ def lease(cluster: ControlPlane, **metadata: Json) -> None:
     cluster.api.post(LEASES, body)
 
 
-def test_without_a_lease(cluster: ControlPlane, run: Commands) -> None:
+def test_without_a_lease(cluster: ControlPlane, run: PauseCommands) -> None:
     assert run("resume") == (0, f"{LEASE}: drains are not paused\n", "")
     state = run.status()
     assert (state["leader"], state["leaseRenewed"], state["paused"], state["waiting"]) == (None, None, None, None)
@@ -75,21 +75,21 @@ def test_without_a_lease(cluster: ControlPlane, run: Commands) -> None:
     assert NAME not in names
 
 
-def test_resume_ends_a_pause_once(cluster: ControlPlane, run: Commands) -> None:
+def test_resume_ends_a_pause_once(cluster: ControlPlane, run: PauseCommands) -> None:
     assert run("pause", "--reason=a release") == (0, f"{LEASE}: drains are paused: a release\n", "")
     assert run("resume") == (0, f"{LEASE}: drains are no longer paused\n", "")
     assert run("resume") == (0, f"{LEASE}: drains are not paused\n", "")
     assert annotations(cluster) == {}
 
 
-def test_a_pause_replaces_an_earlier_one_with_its_reason(cluster: ControlPlane, run: Commands) -> None:
+def test_a_pause_replaces_an_earlier_one_with_its_reason(cluster: ControlPlane, run: PauseCommands) -> None:
     run("pause", "--reason=a release", "--for=1h")
     assert run("pause") == (0, f"{LEASE}: drains are paused\n", "")
     assert annotations(cluster) == {PAUSED: "true"}
 
 
 @pytest.mark.parametrize("value", ["tomorrow", "", "2026-02-30T00:00:00Z", "\u001b[31m", "x" * 10_000])
-def test_an_unreadable_annotation_means_paused(cluster: ControlPlane, run: Commands, value: str) -> None:
+def test_an_unreadable_annotation_means_paused(cluster: ControlPlane, run: PauseCommands, value: str) -> None:
     lease(cluster, annotations={PAUSED: value, PAUSE_REASON: "line 1\nline 2 \u001b[2J"})
     state, (code, out, error) = run.status(), run("status")
     assert (state["paused"]["until"], state["paused"]["reason"]) == (None, "line 1 line 2 ?[2J")
@@ -99,7 +99,7 @@ def test_an_unreadable_annotation_means_paused(cluster: ControlPlane, run: Comma
     assert annotations(cluster) == {}
 
 
-def test_without_permission(cluster: ControlPlane, run: Commands) -> None:
+def test_without_permission(cluster: ControlPlane, run: PauseCommands) -> None:
     cluster.apply([{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME, "namespace": NAMESPACE}}])
     own = cluster.service_account_kubeconfig(NAMESPACE, NAME)
     for name in ("pause", "resume", "status"):
@@ -112,7 +112,7 @@ def test_without_permission(cluster: ControlPlane, run: Commands) -> None:
     cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{NAME}")
 
 
-def test_an_invalid_token(cluster: ControlPlane, run: Commands) -> None:
+def test_an_invalid_token(cluster: ControlPlane, run: PauseCommands) -> None:
     code, out, error = run("pause", kubeconfig=cluster.token_kubeconfig(NAME, "invalid"))
     refused = "the credentials were refused; the token may have expired (401)"
     assert (code, out, error) == (1, "", f"rescheduler: get lease {NAMESPACE}/{NAME}: {refused}\n")
@@ -130,7 +130,7 @@ def test_a_namespace_that_does_not_exist(cluster: ControlPlane) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (1, "", expected)
 
 
-def test_an_unreachable_server(run: Commands, tmp_path: Path) -> None:
+def test_an_unreachable_server(run: PauseCommands, tmp_path: Path) -> None:
     config = tmp_path / "kubeconfig"
     config.write_text(
         "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\ncontexts: [{name: c, context: {cluster: c}}]\n"
@@ -142,8 +142,8 @@ def test_an_unreachable_server(run: Commands, tmp_path: Path) -> None:
         assert (code, out, error) == (1, "", f"rescheduler: get lease {NAMESPACE}/{NAME}: {expected}\n")
 
 
-def test_commands_at_the_same_time(cluster: ControlPlane, run: Commands) -> None:
-    """Each of them changes the Lease that it has read, or reads it again."""
+def test_commands_at_the_same_time(cluster: ControlPlane, run: PauseCommands) -> None:
+    """Each command changes the Lease that it has read, or reads it again."""
     lease(cluster, labels={"kept": "yes"}, annotations={"kept": "yes"})
     reasons = [f"reason {number}" for number in range(4)]
     with ThreadPoolExecutor(len(reasons)) as pool:

@@ -151,7 +151,7 @@ def _may_move(pod: Json, nodes: Collection[str]) -> bool:
 
 
 def _bind_again(pod: Json, node: Json, labels_added: bool) -> None:
-    """Bind a pod that was created again to *node*; *labels_added* tells whether the API server adds labels."""
+    """Bind a pod that was created again to *node*; *labels_added* is whether the API server adds labels."""
     labels = pod["metadata"].get("labels", {})
     pod["metadata"]["labels"] = {key: value for key, value in labels.items() if key not in ADDED}
     if labels_added:

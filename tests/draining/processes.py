@@ -16,6 +16,7 @@ from rescheduler.draining.actions import (
     Action,
     AskProvider,
     DeleteNode,
+    DeletePlaceholder,
     Evict,
     LookAgain,
     Mark,
@@ -40,6 +41,8 @@ from rescheduler.draining.events import (
     MarkFailed,
     NodeDeleted,
     NodeDeletionFailed,
+    PlaceholderDeleted,
+    PlaceholderNotDeleted,
     PlannedAgain,
     PodGone,
     ProviderAnswered,
@@ -54,7 +57,7 @@ from rescheduler.draining.events import (
 from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Drain, Result
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.outcome import Plan
+from rescheduler.planning.outcome import Plan, PodRef
 from tests.draining.simulation import LIMITS, NODE, Cluster, Scenario
 
 ORDERED_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -163,7 +166,7 @@ class Processes:
             if isinstance(action, PlanAgain):
                 continue
             at = self.cluster.now + self.random.uniform(0, self.scenario.slow)
-            if not isinstance(action, Evict | TryEviction):
+            if not isinstance(action, Evict | TryEviction | DeletePlaceholder):
                 at = self._busy_until = max(at, self._busy_until)
             heapq.heappush(self._due, (at, next(self._numbers), action))
 
@@ -173,6 +176,7 @@ class Processes:
             replicas=self.cluster.replicas(drain),
             tainted=self.cluster.tainted,
             lost="node s1: it is gone" if self.cluster.targets_lost and "s1" in drain.targets else "",
+            placeholders={uid: PodRef("room", uid, uid) for uid in self.cluster.placeholders},
         )
 
     def _fails(self) -> bool:
@@ -200,6 +204,11 @@ class Processes:
                 return LookFailed("the taint is not seen", retryable=True) if unseen else Looked(self.cluster.plan())
             case ReadControllers(owners, controllers):
                 return self._read_controllers(frozenset(uid.uid for _, uid in owners), controllers)
+            case DeletePlaceholder(uid=uid):
+                if self._fails():
+                    return PlaceholderNotDeleted(uid, "500", retryable=True)
+                self.cluster.delete_placeholder(uid)
+                return PlaceholderDeleted(uid)
             case DeleteNode():
                 return NodeDeletionFailed("500") if self._fails() else NodeDeleted()
             case _:

@@ -61,6 +61,7 @@ class Scenario:
     taint_removed_at: float | None = None
     stop_at: float | None = None
     stop: Cause = Cause.TERMINATED
+    room: bool = False  #: whether the pods on the node have placeholders
     late_pod_at: float | None = None  #: when a pod of the first owner is bound to the node in spite of the taint
 
 
@@ -94,6 +95,7 @@ class Cluster:
     )  #: maximum of bound and of Ready pods since the last eviction
     tainted: bool = False
     mark: Mark | Renew | None = None
+    placeholders: dict[str, float | None] = field(default_factory=dict)  #: by UID of the pod: when it is gone
     taken: bool = False  #: machine termination was requested
     _numbers: Iterator[int] = field(default_factory=count)
 
@@ -105,6 +107,8 @@ class Cluster:
                 self._place(owner, NODE if number < owner.here else "s0", ready=owner.ready_before)
         for _ in range(self.scenario.bare):
             self._place(None, NODE, ready=True)
+        if self.scenario.room:
+            self.placeholders = {pod.ref.uid: None for pod in self.here()}
 
     def _place(self, owner: Owner | None, node: str, *, ready: bool) -> None:
         pod = self._new(owner)
@@ -131,6 +135,8 @@ class Cluster:
             self.wanted[owner.controller] += 1
             self._place(owner, NODE, ready=True)
         self.pods = {uid: pod for uid, pod in self.pods.items() if pod.ends_at is None or pod.ends_at > self.now}
+        ends = self.placeholders.items()
+        self.placeholders = {uid: end for uid, end in ends if end is None or end > self.now}
         for owner in self.scenario.owners:
             if owner.change and owner.change_at == self.now:
                 self._change(owner)
@@ -195,6 +201,10 @@ class Cluster:
     def delete(self, pod: SimulatedPod) -> None:
         if pod.ends_at is None:
             pod.ends_at = self.now + self.random.randint(1, int(LIMITS.grace))
+
+    def delete_placeholder(self, uid: str) -> None:
+        if uid in self.placeholders:
+            self.placeholders[uid] = self.now + self.random.randint(0, 2)
 
     def here(self) -> list[SimulatedPod]:
         return [pod for pod in self.pods.values() if pod.node == NODE]

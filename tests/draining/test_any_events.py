@@ -27,6 +27,8 @@ from rescheduler.draining.events import (
     NodeDeleted,
     NodeDeletionFailed,
     NodeGone,
+    PlaceholderDeleted,
+    PlaceholderNotDeleted,
     PlannedAgain,
     PodGone,
     ProviderAnswered,
@@ -136,6 +138,8 @@ class Events:
             lambda: EvictionRefused(self.uid(), "budget", self.random.choice([None, 0.0, 5.0])),
             lambda: EvictionFailed(self.uid(), "500", self.often()),
             lambda: PodGone(self.uid()),
+            lambda: PlaceholderDeleted(self.uid()),
+            lambda: PlaceholderNotDeleted(self.uid(), "500", self.often()),
             lambda: ProviderAnswered(self.random.choice([None, "pool"]), self.random.choice(["", "no"])),
             lambda: MarkFailed("409", node_gone=self.rarely(), lost=self.rarely()),
             lambda: LookFailed("timeout", node_gone=self.rarely()),
@@ -168,7 +172,8 @@ class Events:
         present = frozenset(uid for uid in UIDS if self.often())
         tainted, stale = self.often() or self.often(), self.rarely()
         lost, joined = self.random.choice(["", "", "s1"]), self.random.choice(["", "", "", "Cluster Autoscaler"])
-        return Seen(present, replicas, tainted, lost, stale, joined)
+        placeholders = {uid: PodRef("room", uid, uid) for uid in UIDS if self.rarely()}
+        return Seen(present, replicas, tainted, lost, stale, joined, placeholders)
 
     def replicas(self) -> Replicas:
         numbers = sorted(self.random.randint(0, 4) for _ in range(3))
@@ -279,10 +284,19 @@ def failures(drain: Drain) -> list[Event]:
     if drain.phase in of_phases:
         return [of_phases[drain.phase]]
     planned = [PlannedAgain(PLAN)] if drain.phase is Phase.EVICTING else []
-    return [*planned, *(EvictionFailed(uid, "x", retryable=True) for uid in drain.victims)]
+    deletions = [PlaceholderNotDeleted(uid, "x", retryable=True) for uid in drain.vacating]
+    return [*planned, *deletions, *(EvictionFailed(uid, "x", retryable=True) for uid in drain.victims)]
+
+
+def nothing_is_evicted_in_a_step_before_its_placeholders_are_gone(trace: Trace) -> None:
+    for before, event, _, actions in trace:
+        if isinstance(event, PlannedAgain):
+            evicted = {action.pod.uid for action in actions if isinstance(action, Evict)}
+            assert not evicted & before.placeholders.keys()
 
 
 LAWS = (
+    nothing_is_evicted_in_a_step_before_its_placeholders_are_gone,
     nothing_is_evicted_but_on_a_plan_made_with_the_taint_on,
     the_machine_is_ordered_only_after_its_mark_and_with_nothing_owed,
     once_told_to_stop_nothing_more_is_evicted,

@@ -54,6 +54,7 @@ scenarios = st.builds(
     taint_removed_at=st.none() | st.none() | st.none() | sometime,
     stop_at=st.none() | st.none() | st.none() | sometime,
     stop=st.sampled_from(Cause),
+    room=st.booleans(),
     late_pod_at=st.none() | sometime,
 )
 seeds = st.integers(0, 10_000)
@@ -141,6 +142,14 @@ def nothing_is_evicted_while_a_node_of_the_plan_is_lost(run: Run) -> None:
     for moment in run.moments:
         if isinstance(moment.event, Seen) and moment.event.lost:
             assert not any(isinstance(action, Evict) for action in moment.actions)
+
+
+def nothing_is_evicted_before_its_placeholder_is_gone(run: Run) -> None:
+    kept: set[str] = set()
+    for moment in run.moments:
+        if isinstance(moment.event, Seen):
+            kept = set(moment.event.placeholders)
+        assert not kept & {action.pod.uid for action in moment.actions if isinstance(action, Evict)}
 
 
 def every_eviction_is_tried_before_the_first_one(run: Run) -> None:
@@ -256,6 +265,7 @@ LAWS = (
     nothing_is_evicted_while_it_is_not_known_that_earlier_pods_run,
     pods_of_a_stateful_set_go_while_all_others_are_ready,
     nothing_is_evicted_while_a_node_of_the_plan_is_lost,
+    nothing_is_evicted_before_its_placeholder_is_gone,
     every_eviction_is_tried_before_the_first_one,
     nothing_is_evicted_but_on_a_plan_made_with_the_taint_on,
     a_drain_that_has_failed_or_was_told_to_stop_evicts_nothing,
@@ -282,6 +292,8 @@ BOTH = (HEALTHY, DATABASE)
 #: Scenario → result, and the number of pods lost.
 ENDS: dict[str, tuple[Scenario, Why | None, int]] = {
     "no faults": (Scenario(BOTH, bare=1, group="pool"), None, 5),
+    "all pods have placeholders": (Scenario(BOTH, bare=1, group="pool", room=True), None, 5),
+    "placeholders, and processes die": (Scenario(BOTH, group="pool", room=True, kills=(9, 20, 30)), None, 5),
     "requests are slow": (Scenario(BOTH, slow=3.0), None, 5),
     "processes die": (Scenario(BOTH, group="pool", kills=(9, 20, 30)), None, 5),
     "another replica is the leader": (Scenario(BOTH, stop_at=12, stop=Cause.LEADERSHIP_LOST), None, 5),

@@ -26,7 +26,7 @@ from tests.providers.clocks import StepClock
 LISTED = PriceList(by_type={("listed", "", False): Decimal(9)}, per_vcpu=Decimal(1), currency="EUR")
 
 
-class StandingClock(SystemClock):
+class PriceClock(SystemClock):
     seconds = 0.0
 
     def monotonic(self) -> float:
@@ -34,7 +34,7 @@ class StandingClock(SystemClock):
 
 
 class LaterExecutor(Executor):
-    """Runs its tasks when it is told to."""
+    """An executor that runs its tasks when the test requests it."""
 
     def __init__(self) -> None:
         self.tasks: list[Callable[[], None]] = []
@@ -57,12 +57,12 @@ class LaterExecutor(Executor):
 
 
 class Prices:
-    """The listener with a status page, and what it asked the provider for."""
+    """The listener with a status page, and its queries to the provider."""
 
     def __init__(self, known: dict[str, Decimal]) -> None:
         self.known = known
         self.asked: list[list[str]] = []
-        self.clock, self.queries, self.status, self.stopping = StandingClock(), LaterExecutor(), Status(LISTED), False
+        self.clock, self.queries, self.status, self.stopping = PriceClock(), LaterExecutor(), Status(LISTED), False
         self.listener = NodePrices(
             Pricing(LISTED, self._ask), node, self.queries, self.clock, lambda: self.stopping, self.status.show_prices
         )

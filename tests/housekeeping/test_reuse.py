@@ -51,7 +51,7 @@ STORIES = st.builds(
 )
 
 
-class Told:
+class Published:
     """The listeners of a daemon, and everything that they publish."""
 
     def __init__(self, here: LoopWorld, *, scratch: bool) -> None:
@@ -93,7 +93,7 @@ def _published(story: Story, *, scratch: bool) -> list[list[Any]]:
         cluster = ChangingCluster()
         here.cluster = cluster.snapshot
         _apply(story.pods, cluster)
-        loop, told = here.loop(dry_run=story.dry_run, soft_taint=story.soft_taint), Told(here, scratch=scratch)
+        loop, told = here.loop(dry_run=story.dry_run, soft_taint=story.soft_taint), Published(here, scratch=scratch)
         return [_round(here, cluster, loop, told, parts) for parts in story.rounds]
 
 
@@ -101,7 +101,7 @@ def _round(
     here: LoopWorld,
     cluster: ChangingCluster,
     loop: Loop,
-    told: Told,
+    told: Published,
     parts: tuple[list[Change], float, bool],
 ) -> list[Any]:
     changed, step, paused = parts
@@ -135,7 +135,7 @@ def _new_planner(view: ClusterView) -> Planner:
     return Planner(view._state.snapshot(), view._policy)
 
 
-def test_a_still_cluster_is_planned_once() -> None:
+def test_an_unchanged_cluster_is_planned_once() -> None:
     with world() as here:
         here.cluster = ChangingCluster().snapshot
         loop = here.loop(dry_run=True)

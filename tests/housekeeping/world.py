@@ -32,14 +32,17 @@ from rescheduler.execution.context import ControllerReading, DrainContext
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.provider_prices import provider_prices
+from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.threads import Threads
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
+from rescheduler.housekeeping.daemon_parts import new_room
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.drain_records import DrainRecords
 from rescheduler.housekeeping.loop import Loop
 from rescheduler.housekeeping.loop_inputs import Actors, Knowledge, Mode
 from rescheduler.housekeeping.new_nodes import NewNodes
+from rescheduler.housekeeping.order_prices import OrderPrices
 from rescheduler.housekeeping.soft_taint import SoftTaint
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.observe.events import Event, InvolvedLease, Planned
@@ -48,13 +51,14 @@ from rescheduler.planning.drain_windows import DrainWindow
 from rescheduler.planning.freshness import Fresh, FreshPod
 from rescheduler.planning.memory import Memory, load
 from rescheduler.planning.outcome import Blocker, Rejected
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.policy import DrainOrder, Policy
 from rescheduler.planning.prices import PriceList
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import CloudProvider, Deleted, DeleteOutcome, NodeGroup, NodeRef, Refused
 from rescheduler.providers.none import NoProvider
-from rescheduler.settings import Timing
+from rescheduler.settings import RoomSettings, Running, Timing
 from tests.housekeeping.config_map import ConfigMap
+from tests.housekeeping.placeholders import PlaceholdersInMemory
 from tests.planning.builders import Manifest, snapshot
 
 START = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -87,6 +91,7 @@ class LoopWorld:
         self.begun = self.clock.monotonic()
         self.reported: list[tuple[float, Event]] = []
         self.writes: list[tuple[str, str]] = []
+        self.placeholders = PlaceholdersInMemory(self.cluster, self.writes)
         self.answers: defaultdict[str, list[EvictionOutcome]] = defaultdict(
             list
         )  # to evictions; the last one is repeated
@@ -324,31 +329,49 @@ class LoopWorld:
         limits: Limits = LIMITS,
         windows: tuple[DrainWindow, ...] = (),
         prices: PriceList | None = None,
+        drain_order: DrainOrder = DrainOrder.LEAST_REQUESTED,
+        room: RoomSettings | None = None,
     ) -> Loop:
-        """Return a daemon. It keeps a ledger of savings if *prices* is given."""
+        """Return a daemon. It keeps a ledger of savings, and knows the costs of nodes, if *prices* is given."""
         timing = timing or Timing()
         history = DrainHistory(self.config_map, timing, self.clock, self.report, lambda: self.leading, dry_run=dry_run)
-        policy = Policy(budgets_in_steps=True)
+        policy = Policy(budgets_in_steps=True, drain_order=drain_order)
         view = ClusterView(self, policy, self.clock, holder, cooling=history.cooling, identity=IDENTITY)
         access = DrainContext(
-            self, provider or NoProvider(), self.clock, holder, self, IDENTITY, leads=lambda: self.leading
+            self,
+            provider or NoProvider(),
+            self.clock,
+            holder,
+            self,
+            IDENTITY,
+            leads=lambda: self.leading,
+            placeholders=self.placeholders,
         )
         records = DrainRecords(history, view, self.clock, self.report)
         threads = Threads(Inline(), Inline())
         drainer = Drainer(access, view, self, threads, limits, self.report, records)
         soft = SoftTaint(self, self.report, view.is_on_demand, wanted=soft_taint)
         savings = NoBookkeeping()
+        pricing = Pricing(prices or PriceList(), lambda nodes: provider_prices(access.provider, nodes, self.clock))
         if prices is not None:
-            pricing = Pricing(prices, lambda nodes: provider_prices(access.provider, nodes, self.clock))
             savings = Bookkeeping(self.savings_map, view, pricing, self.clock, self.report, lambda: self.leading)
+        by_cost = drain_order is DrainOrder.COST
+        refresh_prices = OrderPrices(view, pricing, self.clock).refresh if by_cost else lambda: None
+        candidates = Candidates(view, self, history, policy, self.clock, drainer.refusal)
+        namespace, _, lease = IDENTITY.partition("/")
+        running = Running(namespace=namespace, lease_name=lease, dry_run=dry_run, room=room or RoomSettings())
+        rooms = new_room(
+            access, RoomView(self, policy, view), history, candidates, running, pricing.prices, self.report
+        )
         knowledge = Knowledge(
             history,
-            Candidates(view, self, history, policy, self.clock, drainer.refusal),
+            candidates,
             Landings(view, self, history, self.report),
             SpotWatch(timing.spot_settle),
             savings=savings,
+            refresh_prices=refresh_prices,
         )
-        actors = Actors(drainer, soft, NewNodes(access, self.report), records)
+        actors = Actors(drainer, soft, NewNodes(access, self.report), records, rooms)
         return Loop(view, actors, knowledge, self, Mode(timing, dry_run, windows=windows), self.clock, self.report)
 
 

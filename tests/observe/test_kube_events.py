@@ -18,6 +18,9 @@ from rescheduler.observe.events import (
     MachineOrdered,
     PauseChanged,
     RemovalPostponed,
+    RoomEnded,
+    RoomEnding,
+    RoomOrdered,
     Sweep,
     Swept,
     Tainted,
@@ -119,6 +122,37 @@ CASES: dict[str, tuple[Event, list[RecordedCall]]] = {
     "a cool-down": (
         CoolingDown(OD, NOW, 1),
         [(OD, "DrainCoolDown", "no new attempt before 2026-01-01T12:00:00Z after 1 consecutive failed drains", False)],
+    ),
+    "an order of room": (
+        RoomOrdered(OD, 4, 2, "spot-1", "frees 4 vCPU and adds 4", NOW),
+        [
+            (
+                OD,
+                "SpotRoomOrdered",
+                "created 4 placeholders: expecting 2 new spot nodes like spot-1 by 2026-01-01T12:00:00Z",
+                False,
+            )
+        ],
+    ),
+    "an order of spot nodes": (
+        RoomOrdered(OD, 4, 2, "spot-1", "frees 4 vCPU and adds 4", NOW, "pool"),
+        [
+            (
+                OD,
+                "SpotRoomOrdered",
+                "asked the provider for 2 spot nodes in group pool for 4 pods by 2026-01-01T12:00:00Z",
+                False,
+            )
+        ],
+    ),
+    "room that was filled": (RoomEnded(OD, RoomEnding.FILLED, ""), [(OD, "SpotRoomEnded", "filled", False)]),
+    "room that was refused": (
+        RoomEnded(OD, RoomEnding.REFUSED, "forbidden"),
+        [(OD, "SpotRoomEnded", "refused: forbidden", True)],
+    ),
+    "room that did not come": (
+        RoomEnded(OD, RoomEnding.TIMED_OUT, "1 of 4 run"),
+        [(OD, "NoSpotCapacity", "no room was made in time: 1 of 4 run", True)],
     ),
     "marks": (Swept(OD, "x", Sweep.RESUMED), [(OD, "DrainSwept", "a drain by x was resumed", False)]),
 }  # fmt: skip

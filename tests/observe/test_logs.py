@@ -29,6 +29,9 @@ from rescheduler.observe.events import (
     OwedChanged,
     PauseChanged,
     RemovalPostponed,
+    RoomEnded,
+    RoomEnding,
+    RoomOrdered,
     RoundEnded,
     Started,
     Sweep,
@@ -131,6 +134,36 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         Swept(OD, "", Sweep.ROLLED_BACK),
         0,
         ["INFO found marks of a drain by an unknown holder: rolled-back node=od-1 reason=rolled-back"],
+    ),
+    "an order of room": (
+        RoomOrdered(OD, 4, 2, "spot-1", "frees 4 vCPU and adds 4", NOW),
+        0,
+        [
+            (
+                "INFO created placeholders for 4 pods: expecting 2 new spot nodes like spot-1; it frees 4 vCPU and "
+                "adds 4; they are removed if they do not run by 2026-01-01T12:00:00Z node=od-1"
+            )
+        ],
+    ),
+    "an order of spot nodes": (
+        RoomOrdered(OD, 4, 2, "spot-1", "frees 4 vCPU and adds 4", NOW, "pool"),
+        0,
+        [
+            (
+                "INFO asked the provider for 2 spot nodes like spot-1 in group pool for 4 pods; it frees 4 vCPU and "
+                "adds 4; they are removed if they are not Ready by 2026-01-01T12:00:00Z node=od-1"
+            )
+        ],
+    ),
+    "room that was filled": (
+        RoomEnded(OD, RoomEnding.FILLED, ""),
+        0,
+        ["INFO the order of spot room has ended node=od-1 reason=filled"],
+    ),
+    "room that did not come": (
+        RoomEnded(OD, RoomEnding.TIMED_OUT, "1 of 4 run"),
+        0,
+        ["WARNING the order of spot room has ended: 1 of 4 run node=od-1 reason=timed-out"],
     ),
     "a termination request": (
         MachineOrdered(OD, "pool", "g"),

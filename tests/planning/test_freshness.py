@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from predicates.objects import Node, PodDisruptionBudget
+from predicates.placeholders import PLACEHOLDER, ROOM_NAMESPACE
 from rescheduler.planning.freshness import Fresh, FreshPod, lag
 from tests.planning.builders import ON_DEMAND, Manifest, budget, node, pod, snapshot
 
@@ -53,6 +54,7 @@ def again(name: str, on: str, **fields: Any) -> Manifest:
     return manifest | {"metadata": manifest["metadata"] | {"uid": "uid-of-another"}}
 
 
+PLACED = pod(f"{ROOM_NAMESPACE}/room", "spot", labels={PLACEHOLDER: "true"})
 ENDED = {"phase": "Succeeded"}
 TAINT = {"key": "full", "effect": "NoSchedule"}
 
@@ -90,6 +92,12 @@ CASES: dict[str, tuple[Objects, Objects, str]] = {
         {"web-1": pod("web-1", "od", status=ENDED)},
         {"web-1": pod("web-1", "od", status=ENDED)},
         "",
+    ),
+    "a placeholder on a target": ({"room": PLACED}, {"room": PLACED}, ""),
+    "a placeholder on a target is not watched": (
+        {"room": PLACED},
+        {},
+        f"pod {ROOM_NAMESPACE}/room is not in the cache yet",
     ),
     "a deletion is not watched": (
         {"web-1": pod("web-1", "od", deleted=True)},

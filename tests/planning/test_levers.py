@@ -108,6 +108,18 @@ def test_several_taints_are_one_lever() -> None:
     assert ranked(objects).levers[0].frees == ("od-0", "od-1")
 
 
+def test_pods_lack_only_the_tolerations_for_the_spot_nodes_with_the_fewest_taints() -> None:
+    other = {"key": "batch", "effect": "NoSchedule"}
+    spot = [node("spot-0", taints=[SPOT_TAINT, other]), node("spot-1", taints=[SPOT_TAINT])]
+    pods = [deployed("shop/cart", "od-0"), deployed("shop/search", "od-1", tolerations=[{"key": "batch"}])]
+    levers = ranked([*TAINTED[:3], *spot, *pods]).levers
+    assert [(lever.controller, lever.frees) for lever in levers] == [
+        ("Taint example.com/priority=spot:NoSchedule", ("od-0", "od-1")),
+        ("Deployment shop/cart", ("od-0",)),
+        ("Deployment shop/search", ("od-1",)),
+    ]
+
+
 def test_the_biggest_lever_is_named_with_the_one_that_completes_it() -> None:
     prices = PriceList({("m5.2xlarge", "", False): Decimal("0.384")})
     assert ranked(PINNED, prices=prices) == RankedLevers(

@@ -1,4 +1,4 @@
-"""Tests of the time limit of forecasts: the measured rate, and what it lets start."""
+"""Tests of the time limit of forecasts: the measured rate, and the forecasts that may start."""
 
 import math
 from collections.abc import Callable
@@ -59,7 +59,7 @@ def test_forecasts_without_a_time_limit_are_limited_by_effort_alone() -> None:
 
 
 def test_a_round_ends_when_its_time_is_used_up() -> None:
-    """Each plan would return its pod to the other on-demand nodes, so each round goes on to the next node."""
+    """Each plan would return its pod to the other on-demand nodes, so each round continues with the next node."""
     nodes = [node(f"od{number}", ON_DEMAND, cpu="64") for number in range(4)]
     cluster = snapshot([*nodes, node("s"), *(pod(f"p{number}", f"od{number}") for number in range(4))])
     late, returns = ["planning-timeout"], ["returns-to-on-demand"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from predicates.placeholders import PLACEHOLDER
 from predicates.snapshot import DRAIN_TAINT
 from predicates.wire import POD_ANNOTATIONS
 from rescheduler.planning.candidates import DELETION_CANDIDATE
@@ -35,7 +36,7 @@ def keys() -> Iterator[str]:
 def test_each_key_is_on_the_page_once() -> None:
     listed = re.findall(r"^\| `([^`]+)` \| (?:annotation|label|taint|condition)", PAGE, re.MULTILINE)
     signals = {f"{signal.key}*" if signal.key.endswith("/") else signal.key for signal in (*TAINTS, *CONDITIONS)}
-    assert sorted(listed) == sorted({*keys(), *signals, DELETION_CANDIDATE, DRAIN_TAINT.key})
+    assert sorted(listed) == sorted({*keys(), *signals, DELETION_CANDIDATE, DRAIN_TAINT.key, PLACEHOLDER})
 
 
 def test_the_annotations_of_pods_are_kept_when_pods_are_decoded() -> None:

@@ -1,4 +1,4 @@
-"""``make scale``: measure the daemon on large clusters, beside the informers of client-go, in one run."""
+"""``make scale``: measure the daemon and the informers of client-go on large clusters, in one run."""
 
 import signal
 import subprocess

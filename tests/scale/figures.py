@@ -1,4 +1,4 @@
-"""What is measured of a program at one size of the cluster, and the tables."""
+"""The measurements of a program at one size of the cluster, and their tables."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""SVG diagrams of how the figures grow with the size of the cluster: one panel a figure, one line a program."""
+"""SVG diagrams of the growth of figures with the size of the cluster: a panel per figure, a line per program."""
 
 from collections.abc import Sequence
 from html import escape

@@ -73,7 +73,7 @@ class MeasuredProcess:
 
 
 class UnreadData:
-    """Measures how long data from a server lies in the sockets of a process before the process reads it.
+    """Measures how long data from a server waits in the sockets of a process before the process reads it.
 
     *seconds* has an age for each sample: since when there is unread data, 0.0 if there is none.
     """

@@ -35,7 +35,7 @@ class Phases:
 
 
 def measure(name: str, server: ApiServer, folder: Path, nodes: int, pods: int, phases: Phases) -> ScaleFigures:
-    """Start the program *name* of SUBJECTS, take it through all phases, and end it."""
+    """Start the program *name* of SUBJECTS, run all phases, and stop it."""
     began = time.monotonic()  # noqa: TID251 - measured time
     with SUBJECTS[name](server.kubeconfig, folder) as subject:
         process = subject.process
@@ -94,7 +94,7 @@ def _per_event(subject: Subject, server: ApiServer, kind: str, phases: Phases) -
 
 
 def with_eviction(figures: ScaleFigures, server: StandIn, folder: Path) -> ScaleFigures:
-    """Drain a node, and add the seconds from its mark to its last eviction. The cluster is changed by that."""
+    """Drain a node, and add the seconds from its mark to its last eviction. This changes the cluster."""
     with contextlib.ExitStack() as parts:
         subject = parts.enter_context(daemon(server.kubeconfig, folder, PROTOBUF, *_DRAINING))
         eventually(lambda: _mark(server) and _evictions(server) and not _evicting(server), subject.process)

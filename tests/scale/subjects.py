@@ -24,7 +24,7 @@ _PLANNING: Final = "spot_rescheduler_plan_duration_seconds"
 
 @dataclass(frozen=True)
 class Subject:
-    """A running program. *ready* tells whether it has read the cluster."""
+    """A running program. *ready* returns whether it has read the cluster."""
 
     process: MeasuredProcess
     ready: Callable[[], bool]

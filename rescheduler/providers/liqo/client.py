@@ -142,7 +142,7 @@ class OriginalNodeManager:
         self._ask("/nodegroup/scaledown", {"id": SCHEME + name, "nodegroupid": group}, deadline)
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
-        """Return the template, completed with what Liqo adds to every Node and the node manager leaves out."""
+        """Return the template, with the fields that Liqo adds to every Node and the node manager omits."""
         template = self._get("/nodegroup/template", messages.GroupTemplate, {"id": group}, deadline)
         if template is None or not template.resources.min:
             raise NotSupported(f"liqo: no template of group {group}")

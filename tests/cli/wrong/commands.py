@@ -39,6 +39,18 @@ COMMANDS: dict[str, Wrong] = {
     "a label with spaces": wrong("plan --spot-node-label a\tb", "--spot-node-label"),
     "a switch": wrong("run --dry-run=maybe", "--dry-run", "'maybe'"),
     "which Jobs move": wrong("run --move-jobs=sometimes", "--move-jobs", "'sometimes'"),
+    "an order of nodes": wrong("run --drain-order=newest", "--drain-order", "'newest'"),
+    "an order in the environment": wrong(
+        "explain", "--drain-order", "'price'", environ={"RESCHEDULER_DRAIN_ORDER": "price"}
+    ),
+    "an age in days": wrong("plan --max-node-age=30d", "--max-node-age", "'30d'"),
+    "an age without a unit": wrong("report --max-node-age=30", "--max-node-age", "'30'"),
+    "room from no provider": wrong("run --make-room=provider", "--make-room=provider", "--cloud-provider"),
+    "how room is made": wrong("run --make-room=evict", "--make-room", "'evict'"),
+    "no placeholder": wrong("run --max-placeholders=0", "--max-placeholders", "0"),
+    "no spot node in an hour": wrong("run --max-spot-nodes-per-hour=0", "--max-spot-nodes-per-hour", "0"),
+    "no time for room": wrong("run --room-timeout=0", "--room-timeout", "'0'"),
+    "an image with a blank": wrong("run --placeholder-image=a\tb", "--placeholder-image"),
     "a time to settle": wrong("run --spot-settle=10", "--spot-settle", "'10'"),
     "an output": wrong("plan -o xml", "'xml'"),
     "a port out of range": wrong("proxy --port=70000", "--port", "70000"),

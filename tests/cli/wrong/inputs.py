@@ -182,7 +182,9 @@ _DURATIONS: Final = (
     "run --return-wait",
     "run --return-wait-max",
     "run --spot-settle",
+    "run --room-timeout",
     "plan --planning-timeout",
+    "run --max-node-age",
     "liqo discovery --expire-after",
     "liqo node-manager --liqoctl-timeout",
 )

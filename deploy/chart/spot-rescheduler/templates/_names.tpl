@@ -37,6 +37,11 @@
 {{- not (has (toString $told) (list "false" "False" "FALSE" "f" "F" "0")) -}}
 {{- end -}}
 
+{{- /* How room is made. In YAML, off without quotation marks is false. */ -}}
+{{- define "room" -}}
+{{- .Values.makeRoom.mode | default "off" -}}
+{{- end -}}
+
 {{- define "selector" -}}
 app.kubernetes.io/name: {{ include "name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -66,6 +71,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- if .Values.prices -}}
 {{- $_ := set $options "prices" "/etc/spot-rescheduler/prices" -}}
+{{- end -}}
+{{- if ne (include "room" .) "off" -}}
+{{- if and (eq (include "room" .) "provider") (eq .Values.cloudProvider.name "none") -}}
+{{- fail "makeRoom.mode: provider needs a cloudProvider.name other than none" -}}
+{{- end -}}
+{{- $_ := set $options "make-room" (include "room" .) -}}
+{{- if eq (include "room" .) "placeholders" -}}
+{{- $_ := set $options "max-placeholders" (.Values.makeRoom.maxPlaceholders | int64) -}}
+{{- end -}}
 {{- end -}}
 {{- range $flag, $value := $options }}
 {{- $dashes := eq (len $flag) 1 | ternary "-" "--" }}

@@ -1,0 +1,240 @@
+"""Orders of spot room from the cloud provider: it adds spot nodes for one on-demand node at a time.
+
+The open order is in the memory, so that a restart or another leader continues it, or gives the nodes back. While an
+order is open, no other node is drained: its room is for the pods of its node.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from rescheduler.clock import Clock
+from rescheduler.draining.state import Drain, Why
+from rescheduler.errors import NotLeading, ReschedulerError, Retryable
+from rescheduler.execution.room_view import RoomView
+from rescheduler.execution.spot_requests import GivenBack, SpotRequests
+from rescheduler.housekeeping.candidates import Candidates
+from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.housekeeping.room import LONGEST, SEARCH, NoRoomOrders
+from rescheduler.observe.events import (
+    ErrorKind,
+    Held,
+    InvolvedNode,
+    Report,
+    RoomEnded,
+    RoomEnding,
+    RoomOrdered,
+    Trouble,
+    Waiting,
+)
+from rescheduler.planning.outcome import Planning, Verdict
+from rescheduler.planning.prices import PriceList
+from rescheduler.planning.room.explanations import Explanations, UnmetOrder
+from rescheduler.planning.room.increase import IncreaseProgress, SpotOrder, increase_progress, why_not_ordered
+from rescheduler.planning.room.orders import NotOrdered, RoomOrder, candidates
+from rescheduler.planning.room.progress import OrderState
+from rescheduler.settings import MakeRoom, RoomSettings
+
+_ENDINGS: Final = {OrderState.TIMED_OUT: RoomEnding.TIMED_OUT, OrderState.UNUSED: RoomEnding.UNUSED}
+
+
+class ProviderRoomOrders(NoRoomOrders):
+    """Orders by the provider, besides *placeholders*. For the loop's thread.
+
+    If the provider is not to make room, only nodes of an order that is left are given back.
+    """
+
+    def __init__(
+        self,
+        placeholders: NoRoomOrders,
+        requests: SpotRequests,
+        view: RoomView,
+        history: DrainHistory,
+        candidates: Candidates,
+        settings: RoomSettings,
+        prices: PriceList,
+        clock: Clock,
+        report: Report,
+    ) -> None:
+        self._placeholders = placeholders
+        self._requests = requests
+        self._view = view
+        self._history = history
+        self._candidates = candidates
+        self._settings = settings
+        self._prices = prices
+        self._clock = clock
+        self._report = report
+        self._wanted = settings.mode is MakeRoom.PROVIDER
+        self._search_at = clock.monotonic()
+        self._explanations = Explanations()
+        self._unmet: UnmetOrder | None = None  # the last one, until the next may begin
+        self._not_ordered: dict[str, str] = {}  # by node: why the last search found no order
+
+    def keep(self, *, paused: bool) -> None:
+        self._placeholders.keep(paused=paused)
+        self.order = self._placeholders.order
+        order = self._history.spot_orders.open
+        if order is None:
+            return
+        try:
+            if order.closing:
+                self._give_back(order)
+            else:
+                self._follow(order, wanted=self._wanted and not paused)
+        except NotLeading:
+            pass
+        except ReschedulerError as error:
+            self._report(Trouble(ErrorKind.PROVIDER, f"{self._requests.provider}: {error}", order.node))
+
+    def make(self, verdicts: Iterable[Verdict]) -> Held | None:
+        if not self._wanted:
+            return self._placeholders.make(verdicts)
+        if self.order is not None:
+            return Held(Waiting.MAKING_ROOM, f"{self.order}; the order ends at {self.order.until:%Y-%m-%dT%H:%M:%SZ}")
+        nodes = candidates(verdicts)
+        if not nodes or (held := self._why_not()) is not None:
+            return held if nodes else None
+        try:
+            return self._begin(nodes)
+        except NotLeading:
+            return None
+        except ReschedulerError as error:
+            self._report(Trouble(ErrorKind.PROVIDER, f"{self._requests.provider}: {error}"))
+            return Held(Waiting.PROVIDER_SILENT, f"spot nodes are not ordered: {error}")
+
+    def drained(self, drain: Drain) -> None:
+        self._placeholders.drained(drain)
+        order = self._history.spot_orders.open
+        if order is None or order.closing or order.node != drain.node:
+            return
+        failure, self.order = drain.failure, None
+        if failure is None:
+            self._end(order, RoomEnding.FILLED, "")
+        elif failure.why is not Why.LEADERSHIP_LOST:
+            self._end(order, RoomEnding.DRAIN_FAILED, str(failure.detail))
+
+    def explained(self, planning: Planning) -> Planning:
+        if not self._wanted:
+            return self._placeholders.explained(planning)
+        if self._unmet is not None and self._clock.now() >= self._unmet.until:
+            self._unmet = None
+        return self._explanations.of(planning, self._unmet, self._not_ordered)
+
+    def _why_not(self) -> Held | None:
+        """Return why no order may begin, or None."""
+        if (order := self._history.spot_orders.open) is not None:
+            what = "spot nodes that are not used are given back" if order.closing else "the provider does not respond"
+            return Held(Waiting.MAKING_ROOM, f"{what}, of the order for node {order.node}")
+        if (until := self._history.room_paused_until()) is None:
+            return None
+        detail = "spot nodes did not come for the last order, or were not used"
+        return Held(Waiting.NO_SPOT_CAPACITY, f"{detail}; no new order before {until:%Y-%m-%dT%H:%M:%SZ}")
+
+    def _follow(self, order: SpotOrder, *, wanted: bool) -> None:
+        """Continue the open order, or end it."""
+        current = self._progress(order)
+        if wanted and current.open:
+            self.order = current
+            return
+        ending = _ENDINGS.get(current.state, RoomEnding.WITHDRAWN) if wanted else RoomEnding.WITHDRAWN
+        self._end(order, ending, str(current))
+
+    def _progress(self, order: SpotOrder) -> IncreaseProgress:
+        node = self._view.node(order.node)
+        arrived = [joined.name for joined in self._requests.joined(order) if self._view.is_target(joined.name)]
+        return increase_progress(
+            order,
+            arrived,
+            node.metadata.uid if node is not None else None,
+            self._clock.now(),
+            self._settings.timeout,
+            has_pods=bool(node is not None and self._view.must_move(order.node)),
+        )
+
+    def _begin(self, nodes: Collection[str]) -> Held | None:
+        """Order the nodes for the first of *nodes*, which are in drain order, that an order can serve."""
+        if (now := self._clock.monotonic()) < self._search_at:
+            return None
+        self._search_at = now + SEARCH.total_seconds()
+        search = self._view.search(self._prices, None)
+        why: Held | None = None
+        for node in self._next(nodes):
+            order = search.order(node)
+            if isinstance(order, NotOrdered):
+                self._not_ordered[node] = order.why
+            elif not self._candidates.judge(order.plan):
+                held = self._order(order)
+                if held.waiting is Waiting.MAKING_ROOM:
+                    return held
+                self._not_ordered[node], why = held.detail, why or held
+            if self._clock.monotonic() >= now + LONGEST.total_seconds():
+                break
+        return why
+
+    def _next(self, nodes: Collection[str]) -> list[str]:
+        """Return those of *nodes* that were not considered since all were."""
+        left = [node for node in nodes if node not in self._not_ordered]
+        if not left:
+            self._not_ordered = {}
+        return left or list(nodes)
+
+    def _order(self, wanted: RoomOrder) -> Held:
+        """Ask the provider for the nodes of an order, after it was stored."""
+        size, orders, now = self._requests.size_for(wanted.template), self._history.spot_orders, self._clock.now()
+        if size is None:
+            detail = f"no group of the provider has spot nodes like {wanted.template}"
+            return Held(Waiting.NO_SPOT_CAPACITY, detail)
+        if why := why_not_ordered(wanted.count, size, orders, now, self._settings.per_hour):
+            return Held(Waiting.NO_SPOT_CAPACITY, why)
+        node = self._involved(wanted.node)
+        order = SpotOrder(wanted.node, node.uid, size.group, wanted.count, size.target, now)
+        self._history.note_spot_orders(orders.begun(order))
+        if not self._history.save():
+            self._history.note_spot_orders(orders)
+            return Held(Waiting.MAKING_ROOM, "the order of spot nodes is not stored yet")
+        try:
+            self._requests.order(size.group, wanted.count)
+        except Retryable as error:  # the provider may have accepted it: the order is followed
+            self._report(Trouble(ErrorKind.PROVIDER, f"{self._requests.provider}: {error}", wanted.node))
+        except ReschedulerError as error:
+            self._history.note_spot_orders(orders)
+            return self._refused(node, str(error))
+        until = now + self._settings.timeout
+        pods = len(wanted.plan.placements)
+        self._report(RoomOrdered(node, pods, wanted.count, wanted.template, str(wanted.worth), until, size.group))
+        return Held(Waiting.MAKING_ROOM, f"{wanted.count} spot nodes were ordered for the pods of node {wanted.node}")
+
+    def _refused(self, node: InvolvedNode, why: str) -> Held:
+        self._history.room_failed()
+        self._report(RoomEnded(node, RoomEnding.REFUSED, why))
+        return Held(Waiting.NO_SPOT_CAPACITY, f"{self._requests.provider} adds no spot nodes: {why}")
+
+    def _end(self, order: SpotOrder, ending: RoomEnding, detail: str) -> None:
+        """End an order: its nodes that are not used are given back from now on."""
+        self._history.note_spot_orders(self._history.spot_orders.closing(self._clock.now()))
+        if ending is RoomEnding.FILLED:
+            self._history.room_succeeded()
+        elif ending is not RoomEnding.WITHDRAWN:
+            until = self._history.room_failed()
+            self._unmet = UnmetOrder(order.node, until) if ending is RoomEnding.TIMED_OUT else None
+        self._history.save()
+        self._report(RoomEnded(self._involved(order.node), ending, detail))
+
+    def _give_back(self, order: SpotOrder) -> None:
+        """Give back what has not arrived, and the nodes without pods that would have to move."""
+        assert order.closing_since is not None
+        if self._clock.now() >= order.closing_since + self._settings.timeout:  # as long as they may take to arrive
+            self._history.note_spot_orders(self._history.spot_orders.ended())
+            detail = f"{self._requests.provider}: not all spot nodes of group {order.group} could be given back"
+            self._report(Trouble(ErrorKind.PROVIDER, detail, order.node))
+            return
+        nodes = self._requests.joined(order)
+        complete = self._requests.lower(order, len(nodes))
+        unused = [node for node in nodes if not self._view.must_move(node.name)]
+        results = [self._requests.give_back(order, node) for node in unused[-order.count :]]
+        if complete and GivenBack.PENDING not in results:
+            self._history.note_spot_orders(self._history.spot_orders.ended())
+
+    def _involved(self, name: str) -> InvolvedNode:
+        node = self._view.node(name)
+        return InvolvedNode(name, node.metadata.uid if node is not None else "")

@@ -1,0 +1,246 @@
+"""Orders of spot room: placeholders that make the cluster's autoscaler add spot nodes for one on-demand node at a time.
+
+The placeholders in the cluster are the only state of an order, so that a restart or another leader continues it, or
+removes it. While an order is open, no other node is drained: its room is for the pods of its node.
+"""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from datetime import timedelta
+from typing import Final
+
+from rescheduler.clock import Clock
+from rescheduler.draining.state import Drain, Why
+from rescheduler.errors import Conflict, NotLeading, ReschedulerError, Retryable
+from rescheduler.execution.room_view import RoomView
+from rescheduler.housekeeping.candidates import Candidates
+from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
+from rescheduler.observe.events import (
+    Held,
+    InvolvedNode,
+    PlaceholdersObserved,
+    Report,
+    RoomEnded,
+    RoomEnding,
+    RoomOrdered,
+    Waiting,
+)
+from rescheduler.planning.outcome import Planning, Verdict
+from rescheduler.planning.prices import PriceList
+from rescheduler.planning.room.explanations import Explanations, UnmetOrder
+from rescheduler.planning.room.orders import NotOrdered, RoomOrder, candidates
+from rescheduler.planning.room.placeholders import Placeholder
+from rescheduler.planning.room.progress import OrderProgress, OrderState, progress
+from rescheduler.settings import RoomSettings
+
+#: Pause between two searches for an order. A search copies the snapshot.
+SEARCH: Final = timedelta(minutes=1)
+
+#: No further node is considered in a search that has lasted for so long.
+LONGEST: Final = timedelta(seconds=2)
+
+_ENDINGS: Final = {
+    OrderState.TIMED_OUT: RoomEnding.TIMED_OUT,
+    OrderState.UNUSED: RoomEnding.UNUSED,
+}
+
+
+class NoRoomOrders:
+    """No orders."""
+
+    order: OrderProgress | None = None  #: the open order
+
+    def keep(self, *, paused: bool) -> None:
+        """Continue the open order, or remove placeholders that belong to none. Call it in each round of the leader."""
+
+    def make(self, verdicts: Iterable[Verdict]) -> Held | None:  # noqa: ARG002
+        """Begin an order if no node can be drained. Return why the round ends with nothing to drain, or None.
+
+        *verdicts* are those of the round.
+        """
+        return None
+
+    def drained(self, drain: Drain) -> None:
+        """Remove the placeholders that are left after the drain of their node."""
+
+    def explained(self, planning: Planning) -> Planning:
+        """Return *planning* with the reasons why no room is made for nodes; the same object if there is none."""
+        return planning
+
+
+class RoomOrders(NoRoomOrders):
+    """Orders by placeholders. For the loop's thread."""
+
+    def __init__(
+        self,
+        writes: PlaceholderWrites,
+        view: RoomView,
+        history: DrainHistory,
+        candidates: Candidates,
+        settings: RoomSettings,
+        prices: PriceList,
+        clock: Clock,
+        report: Report,
+    ) -> None:
+        self._writes = writes
+        self._view = view
+        self._history = history
+        self._candidates = candidates
+        self._settings = settings
+        self._prices = prices
+        self._clock = clock
+        self._report = report
+        self._search_at = clock.monotonic()
+        self._unmet: UnmetOrder | None = None  # the last one, until the next may begin
+        self._explanations = Explanations()
+        self._not_ordered: dict[str, str] = {}  # by node: why the last search found no order
+        self._observed: tuple[int, int] = (0, 0)
+
+    def keep(self, *, paused: bool) -> None:
+        self.order = None
+        placeholders = self._writes.left(self._view.placeholders())
+        self._observe(placeholders)
+        by_node: defaultdict[tuple[str, str], list[Placeholder]] = defaultdict(list)
+        for each in placeholders:
+            by_node[each.for_node, each.for_node_uid].append(each)
+        for _, group in sorted(by_node.items()):
+            current = self._progress(group)
+            wanted = self._settings.wanted and not paused and self.order is None
+            if wanted and current.open:
+                self.order = current if self._adjust(current) else None
+            else:
+                ending = _ENDINGS.get(current.state, RoomEnding.WITHDRAWN) if wanted else RoomEnding.WITHDRAWN
+                self._end(current.node, group, ending, str(current))
+
+    def make(self, verdicts: Iterable[Verdict]) -> Held | None:
+        if not self._settings.wanted:
+            return None
+        if self.order is not None:
+            return Held(Waiting.MAKING_ROOM, f"{self.order}; {_until(self.order)}")
+        nodes = candidates(verdicts)
+        if not nodes or self._writes.left(self._view.placeholders()):
+            return None
+        if why := self._why_not():
+            return Held(Waiting.NO_SPOT_CAPACITY, why)
+        return self._begin(nodes)
+
+    def drained(self, drain: Drain) -> None:
+        left = self._writes.left(self._view.placeholders(drain.node))
+        ordered = self.order is not None and self.order.node == drain.node
+        if drain.rolled_back or not (left or ordered):
+            return
+        failure, self.order = drain.failure, None
+        if failure is not None and failure.why is Why.LEADERSHIP_LOST:
+            return
+        self._search_at = self._clock.monotonic()
+        ending = RoomEnding.FILLED if failure is None else RoomEnding.DRAIN_FAILED
+        self._end(drain.node, left, ending, failure.detail if failure is not None else "")
+
+    def explained(self, planning: Planning) -> Planning:
+        if self._unmet is not None and self._clock.now() >= self._unmet.until:
+            self._unmet = None
+        return self._explanations.of(planning, self._unmet, self._not_ordered)
+
+    def _progress(self, group: Collection[Placeholder]) -> OrderProgress:
+        node = next(iter(group)).for_node
+        known = self._view.node(node)
+        uid = known.metadata.uid if known is not None else None
+        return progress(
+            group, uid, self._view.must_move(node), self._view.is_target, self._clock.now(), self._settings.timeout
+        )
+
+    def _observe(self, placeholders: Collection[Placeholder]) -> None:
+        running = sum(each.running for each in placeholders)
+        seen = running, len(placeholders) - running
+        if placeholders or seen != self._observed:
+            self._observed = seen
+            self._report(PlaceholdersObserved(*seen))
+
+    def _adjust(self, order: OrderProgress) -> bool:
+        """Create missing placeholders and delete surplus ones. Return whether the order continues."""
+        try:
+            self._writes.delete(order.surplus)
+            if order.missing and self._writes.serves(order.missing, order.total):
+                self._writes.create(order.missing, order.node, order.until)
+        except (Retryable, Conflict, NotLeading):
+            pass  # the next round tries again
+        except ReschedulerError as error:
+            left = self._view.placeholders(order.node)
+            self._end(order.node, self._writes.left(left), RoomEnding.REFUSED, str(error))
+            return False
+        return True
+
+    def _why_not(self) -> str:
+        """Return why no order may begin, or ""."""
+        if (until := self._history.room_paused_until()) is not None:
+            return f"spot nodes did not come for the last order; no new order before {until:%Y-%m-%dT%H:%M:%SZ}"
+        return self._writes.why_not()
+
+    def _begin(self, nodes: Collection[str]) -> Held | None:
+        """Begin the first order that is possible for *nodes*, which are in drain order."""
+        if (now := self._clock.monotonic()) < self._search_at:
+            return None
+        self._search_at = now + SEARCH.total_seconds()
+        search = self._view.search(self._prices, self._settings.most)
+        for node in self._next(nodes):
+            order = search.order(node)
+            if isinstance(order, NotOrdered):
+                self._not_ordered[node] = order.why
+            elif not self._candidates.judge(order.plan):
+                return self._order(order)
+            if self._clock.monotonic() >= now + LONGEST.total_seconds():
+                break
+        return None
+
+    def _next(self, nodes: Collection[str]) -> list[str]:
+        """Return those of *nodes* that were not considered since all were."""
+        left = [node for node in nodes if node not in self._not_ordered]
+        if not left:
+            self._not_ordered = {}
+        return left or list(nodes)
+
+    def _order(self, order: RoomOrder) -> Held:
+        until = self._clock.now() + self._settings.timeout
+        pods = self._view.must_move(order.node)
+        involved = self._involved(order.node)
+        try:
+            self._writes.create(pods[:1], order.node, until)
+        except (Retryable, Conflict, NotLeading) as error:
+            return Held(Waiting.MAKING_ROOM, f"placeholders for the pods of node {order.node} are not created: {error}")
+        except ReschedulerError as error:
+            self._report(RoomEnded(involved, RoomEnding.REFUSED, str(error)))
+            self._history.room_failed()
+            return Held(Waiting.NO_SPOT_CAPACITY, f"placeholders for node {order.node} are refused: {error}")
+        with contextlib.suppress(ReschedulerError):  # the next round creates those that are missing
+            self._writes.create(pods[1:], order.node, until)
+        self._unmet = None
+        self._report(RoomOrdered(involved, len(pods), order.count, order.template, str(order.worth), until))
+        return Held(Waiting.MAKING_ROOM, f"placeholders for the {len(pods)} pods of node {order.node} were created")
+
+    def _end(self, node: str, left: Collection[Placeholder], ending: RoomEnding, detail: str) -> None:
+        """Remove the placeholders *left*, and report the end of the order unless it was reported before."""
+        try:
+            new = self._writes.delete(left)
+        except NotLeading:
+            return
+        except ReschedulerError as error:
+            self._writes.failed(error, node)
+            return
+        if not new and ending not in (RoomEnding.FILLED, RoomEnding.DRAIN_FAILED):
+            return
+        if ending is RoomEnding.FILLED:
+            self._history.room_succeeded()
+        elif ending is not RoomEnding.WITHDRAWN:
+            until = self._history.room_failed()
+            self._unmet = UnmetOrder(node, until) if ending is RoomEnding.TIMED_OUT else None
+        self._report(RoomEnded(self._involved(node), ending, detail))
+
+    def _involved(self, name: str) -> InvolvedNode:
+        node = self._view.node(name)
+        return InvolvedNode(name, node.metadata.uid if node is not None else "")
+
+
+def _until(order: OrderProgress) -> str:
+    return f"placeholders that do not run by {order.until:%Y-%m-%dT%H:%M:%SZ} are removed"

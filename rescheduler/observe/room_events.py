@@ -1,0 +1,48 @@
+"""Events of orders of spot room, as values."""
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime
+
+from rescheduler.observe.involved import InvolvedNode
+
+
+class RoomEnding(enum.StrEnum):
+    """The end of an order of spot room; a metric label."""
+
+    FILLED = "filled"  #: the node was drained
+    DRAIN_FAILED = "drain-failed"
+    TIMED_OUT = "timed-out"  #: placeholders did not run on spot nodes in time
+    UNUSED = "unused"  #: they ran, but the node could not be drained in time
+    WITHDRAWN = "withdrawn"  #: drains are paused, or the node has no pods to move any more
+    REFUSED = "refused"  #: the API server refuses placeholders
+
+
+@dataclass(frozen=True, slots=True)
+class RoomOrdered:
+    """Placeholders were created for the pods of a node, or the provider was asked for spot nodes."""
+
+    node: InvolvedNode
+    pods: int
+    nodes: int  #: spot nodes that are expected to come
+    template: str  #: the node that they are expected to resemble
+    worth: str  #: what the order frees and adds
+    until: datetime  #: when placeholders that do not run are removed, or nodes that are not Ready given back
+    group: str = ""  #: of the provider; "" for placeholders
+
+
+@dataclass(frozen=True, slots=True)
+class RoomEnded:
+    """An order of spot room has ended; its placeholders are being deleted."""
+
+    node: InvolvedNode
+    ending: RoomEnding
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceholdersObserved:
+    """The number of placeholders at the start of a round."""
+
+    running: int
+    pending: int

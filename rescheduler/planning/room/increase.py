@@ -1,0 +1,144 @@
+"""Orders of spot nodes from the cloud provider: their stored form, their limits, and how far an order is.
+
+An order is stored before the provider is asked, so that any replica can continue it, or give the nodes back.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Final
+
+import msgspec
+
+from rescheduler.planning.room.progress import OrderProgress, OrderState
+from rescheduler.planning.waits import Moment
+
+#: The period of ``--max-spot-nodes-per-hour``.
+HOUR: Final = timedelta(hours=1)
+
+
+class SpotOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Spot nodes that were ordered for the pods of an on-demand node."""
+
+    node: str  #: the on-demand node
+    node_uid: str
+    group: str  #: of the provider
+    count: Annotated[int, msgspec.Meta(ge=1)]
+    before: int  #: the target size of the group before the order
+    at: Moment
+    closing_since: Moment | None = None  #: since when unused nodes are given back
+    ended: bool = False
+
+    @property
+    def closing(self) -> bool:
+        """Return whether nodes that are not used are being given back."""
+        return self.closing_since is not None
+
+
+class SpotOrders(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The open order, if there is one, and the orders of the last hour."""
+
+    orders: tuple[SpotOrder, ...] = ()
+
+    @property
+    def open(self) -> SpotOrder | None:
+        """Return the order that has not ended. There is at most one."""
+        return next((order for order in self.orders if not order.ended), None)
+
+    def begun(self, order: SpotOrder) -> "SpotOrders":
+        """Return the orders with a new one."""
+        return SpotOrders((*self.orders, order))
+
+    def closing(self, now: datetime) -> "SpotOrders":
+        """Return the orders after the open one began to give unused nodes back."""
+        return self._changed(closing_since=now)
+
+    def ended(self) -> "SpotOrders":
+        """Return the orders after the end of the open one."""
+        return self._changed(ended=True)
+
+    def merged(self, theirs: "SpotOrders", base: "SpotOrders") -> "SpotOrders":
+        """Return the same orders with those that *theirs* added to *base*."""
+        known = {(order.node_uid, order.at) for order in (*base.orders, *self.orders)}
+        added = (order for order in theirs.orders if (order.node_uid, order.at) not in known)
+        return SpotOrders((*self.orders, *added))
+
+    def current(self, now: datetime) -> "SpotOrders":
+        """Return the same orders without those that ended and are older than an hour."""
+        return SpotOrders(tuple(order for order in self.orders if not order.ended or now - order.at < HOUR))
+
+    def bounded(self, now: datetime) -> "SpotOrders":
+        """Return the same orders with no time in the future: the stored ones may come from a wrong clock."""
+        return SpotOrders(tuple(_bounded(order, now) for order in self.orders))
+
+    def allowed(self, now: datetime, most: int) -> int:
+        """Return how many nodes may still be ordered, if *most* may be ordered in an hour."""
+        return max(0, most - sum(order.count for order in self.orders if now - order.at < HOUR))
+
+    def _changed(self, **fields: object) -> "SpotOrders":
+        changed = (msgspec.structs.replace(order, **fields) if order is self.open else order for order in self.orders)
+        return SpotOrders(tuple(changed))
+
+
+def _bounded(order: SpotOrder, now: datetime) -> SpotOrder:
+    closing = min(order.closing_since, now) if order.closing_since is not None else None
+    return msgspec.structs.replace(order, at=min(order.at, now), closing_since=closing)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSize:
+    """The sizes of a provider's group."""
+
+    group: str
+    target: int
+    maximum: int
+
+
+def why_not_ordered(count: int, size: GroupSize, orders: SpotOrders, now: datetime, most: int) -> str:
+    """Return why *count* nodes must not be ordered in the group, or "". *most* is the limit for an hour."""
+    if size.target + count > size.maximum:
+        return f"group {size.group} has {size.target} of at most {size.maximum} nodes, {count} more are needed"
+    if count > (allowed := orders.allowed(now, most)):
+        return f"{count} spot nodes are needed, {allowed} more may be ordered now (--max-spot-nodes-per-hour={most})"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class IncreaseProgress(OrderProgress):
+    """The state of an order of spot nodes. *running* and *total* are nodes."""
+
+    def __str__(self) -> str:
+        return f"{self.running} of {self.total} spot nodes for the pods of node {self.node} are Ready"
+
+
+def increase_progress(
+    order: SpotOrder,
+    arrived: Collection[str],
+    node_uid: str | None,
+    now: datetime,
+    timeout: timedelta,
+    *,
+    has_pods: bool,
+) -> IncreaseProgress:
+    """Return the state of *order*.
+
+    *arrived* are its nodes that accept pods. *node_uid* is that of the on-demand node now, None if it is gone, and
+    *has_pods* tells whether it has pods that must move. Nodes that arrived are kept for another *timeout*.
+    """
+    until, running = order.at + timeout, len(arrived)
+    if node_uid != order.node_uid or not has_pods:
+        state = OrderState.ENDED
+    elif running < order.count:
+        state = OrderState.TIMED_OUT if now >= until else OrderState.WAITING
+    else:
+        state = OrderState.UNUSED if now >= until + timeout else OrderState.READY
+    return IncreaseProgress(order.node, state, until, running, order.count)
+
+
+def surplus(order: SpotOrder, target: int, nodes: int) -> int:
+    """Return by how much the target size of the group is lowered, so that no further machine arrives for *order*.
+
+    *nodes* have joined since the order. The size is never lowered below that before the order: then the provider did
+    not accept the order, or someone else lowered the size.
+    """
+    return max(0, min(order.count - nodes, target - order.before))

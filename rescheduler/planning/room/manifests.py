@@ -1,0 +1,240 @@
+"""The manifest of a placeholder: a pod of the same shape as the one whose room it keeps, which does nothing.
+
+It has the requests, nodeSelector, node affinity, tolerations and volume zones of that pod, and must run on a spot node.
+Inter-pod affinity and topology spread apply to the placeholders among themselves. Affinity also applies to real pods,
+and so does anti-affinity within a node.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import product
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from predicates.objects import (
+    Affinity,
+    LabelSelector,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinityTerm,
+    PodClass,
+    Requirement,
+    TopologySpreadConstraint,
+)
+from predicates.placeholders import PLACEHOLDER, ROOM_NAMESPACE
+from rescheduler.planning.node_labels import NodeLabels
+from rescheduler.planning.room.placeholders import annotations_for, name_for
+
+#: The PriorityClass of placeholders, and its value. Workloads with a lower priority are not served.
+PRIORITY_CLASS: Final = "spot-rescheduler-room"
+PRIORITY: Final = -5
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+Manifest: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTerms:
+    """What all placeholders of an order have in common."""
+
+    installation: str
+    spot_label: NodeLabels
+    until: datetime  #: when the order times out
+    node_uid: str  #: of the node that is to be drained
+    namespace_uid: str  #: of the placeholders' namespace, which owns them
+    image: str
+    life: int  #: seconds after which the kubelet ends a placeholder that nobody deleted
+
+
+def why_not_served(pod: PodClass) -> str:
+    """Return why no placeholder can keep room for pods of this class, or ""."""
+    spec = pod.spec
+    if spec.priority is not None and spec.priority < PRIORITY:
+        return f"its priority {spec.priority} is below that of placeholders ({PRIORITY})"
+    if pod.ports:
+        return "it uses host ports, which placeholders do not"
+    if spec.os is not None and spec.os.name not in ("", "linux"):
+        return f"its operating system is {spec.os.name}"
+    return ""
+
+
+def manifest(
+    pod: Pod, terms: OrderTerms, volumes: Iterable[tuple[NodeSelectorTerm, ...]], label_keys: Collection[str]
+) -> Manifest:
+    """Return the placeholder for *pod*.
+
+    *volumes* are the node selector terms of its volumes. *label_keys* are those that the selectors of the order's pods
+    use.
+    """
+    labels = {key: value for key, value in pod.cls.labels.items() if key in label_keys}
+    owner = {"apiVersion": "v1", "kind": "Namespace", "name": ROOM_NAMESPACE, "uid": terms.namespace_uid}
+    notes = annotations_for(pod, terms.node_uid, terms.until, terms.installation)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name_for(pod),
+            "namespace": ROOM_NAMESPACE,
+            "labels": {**labels, PLACEHOLDER: "true"},
+            "annotations": {**notes, _SAFE_TO_EVICT: "true"},
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": _spec(pod.cls, terms, volumes),
+    }
+
+
+def label_keys_of(pods: Iterable[PodClass]) -> frozenset[str]:
+    """Return the label keys that the affinity and spread selectors of *pods* use."""
+    keys: set[str] = set()
+    for pod in pods:
+        terms = (*_affinity_terms(pod), *_anti_affinity_terms(pod))
+        selectors = [term.label_selector for term in terms]
+        constraints = pod.spec.topology_spread_constraints
+        selectors += [constraint.label_selector for constraint in constraints]
+        for selector in filter(None, selectors):
+            keys |= {*selector.match_labels, *(rule.key for rule in selector.match_expressions)}
+        keys.update(key for constraint in constraints for key in constraint.match_label_keys)
+    return frozenset(keys)
+
+
+def _spec(pod: PodClass, terms: OrderTerms, volumes: Iterable[tuple[NodeSelectorTerm, ...]]) -> Manifest:
+    spec = pod.spec
+    scheduler = {"schedulerName": spec.scheduler_name} if spec.scheduler_name else {}
+    return {
+        "containers": [_container(pod, terms.image)],
+        "nodeSelector": spec.node_selector,
+        "affinity": _affinity(pod, terms.spot_label, volumes),
+        "tolerations": [_filled(toleration) for toleration in spec.tolerations],
+        "topologySpreadConstraints": [_spread(each, pod.labels) for each in _hard_spread(pod)],
+        "priorityClassName": PRIORITY_CLASS,
+        "preemptionPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "activeDeadlineSeconds": terms.life,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        **scheduler,
+    }
+
+
+def _container(pod: PodClass, image: str) -> Manifest:
+    requests = {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in pod.requests}
+    limits = {name: amount for name, amount in requests.items() if "/" in name or name.startswith("hugepages-")}
+    return {
+        "name": "pause",
+        "image": image,
+        "resources": {"requests": requests, "limits": limits},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+
+
+def _affinity(pod: PodClass, spot: NodeLabels, volumes: Iterable[tuple[NodeSelectorTerm, ...]]) -> Manifest:
+    own = pod.spec.affinity or Affinity()
+    required = own.node_affinity.required if own.node_affinity is not None else None
+    choices = required.node_selector_terms if required is not None else (NodeSelectorTerm(),)
+    terms = [_both(term, *more, spot=spot) for term, *more in product(choices, *volumes)]
+    affinity: Manifest = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    }
+    if near := _affinity_terms(pod):
+        affinity["podAffinity"] = _required(_term(term, pod.namespace, real=True) for term in near)
+    if apart := _anti_affinity_terms(pod):
+        affinity["podAntiAffinity"] = _required(
+            _term(term, pod.namespace, real=term.topology_key == _HOSTNAME) for term in apart
+        )
+    return affinity
+
+
+def _both(*terms: NodeSelectorTerm, spot: NodeLabels) -> Manifest:
+    """Return one term that requires all *terms* and a spot node."""
+    rules = [_filled(rule) for term in terms for rule in term.match_expressions]
+    fields = [_filled(rule) for term in terms for rule in term.match_fields]
+    return {"matchExpressions": [*rules, *_spot_rules(spot)], "matchFields": fields}
+
+
+def _spot_rules(spot: NodeLabels) -> list[Manifest]:
+    rules: list[Manifest] = []
+    for label in spot.requirements:
+        if label.value is None:
+            rules.append({"key": label.key, "operator": "DoesNotExist" if label.negated else "Exists"})
+        else:
+            operator = "NotIn" if label.negated else "In"
+            rules.append({"key": label.key, "operator": operator, "values": [label.value]})
+    return rules
+
+
+def _affinity_terms(pod: PodClass) -> tuple[PodAffinityTerm, ...]:
+    affinity = pod.spec.affinity
+    return affinity.pod_affinity.required if affinity is not None and affinity.pod_affinity is not None else ()
+
+
+def _anti_affinity_terms(pod: PodClass) -> tuple[PodAffinityTerm, ...]:
+    affinity = pod.spec.affinity
+    return (
+        affinity.pod_anti_affinity.required if affinity is not None and affinity.pod_anti_affinity is not None else ()
+    )
+
+
+def _required(terms: Iterable[Manifest]) -> Manifest:
+    return {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}
+
+
+def _term(term: PodAffinityTerm, own: str, *, real: bool) -> Manifest:
+    """Return the term for placeholders; with *real*, it also applies to the pods that the original applies to.
+
+    The API server has already merged the term's ``matchLabelKeys`` into its selector.
+    """
+    stated = term.namespaces or (() if term.namespace_selector is not None else (own,))
+    namespaces = [ROOM_NAMESPACE, *(name for name in stated if real and name != ROOM_NAMESPACE)]
+    translated = {
+        "topologyKey": term.topology_key,
+        "labelSelector": _selector(term.label_selector),
+        "namespaces": namespaces,
+    }
+    if real and term.namespace_selector is not None:
+        translated["namespaceSelector"] = _selector(term.namespace_selector)
+    return translated
+
+
+def _hard_spread(pod: PodClass) -> list[TopologySpreadConstraint]:
+    return [each for each in pod.spec.topology_spread_constraints if each.when_unsatisfiable == "DoNotSchedule"]
+
+
+def _spread(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> Manifest:
+    selector = constraint.label_selector or LabelSelector()
+    merged = tuple(
+        Requirement(key=key, operator="In", values=(labels[key],))
+        for key in constraint.match_label_keys
+        if key in labels
+    )
+    selector = msgspec.structs.replace(selector, match_expressions=(*selector.match_expressions, *merged))
+    translated: Manifest = {
+        "maxSkew": constraint.max_skew,
+        "topologyKey": constraint.topology_key,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": _selector(selector),
+    }
+    if constraint.node_taints_policy is not None:
+        translated["nodeTaintsPolicy"] = constraint.node_taints_policy
+    return translated
+
+
+def _selector(selector: LabelSelector | None) -> Manifest | None:
+    if selector is None:
+        return None
+    rules = [_filled(rule) for rule in selector.match_expressions]
+    return {"matchLabels": selector.match_labels, "matchExpressions": rules}
+
+
+def _filled(struct: msgspec.Struct) -> Manifest:
+    """Return the fields of *struct* that are not empty, by their names in the API."""
+    fields: Manifest = msgspec.json.decode(msgspec.json.encode(struct))
+    return {name: value for name, value in fields.items() if value not in ("", [], {}, None)}

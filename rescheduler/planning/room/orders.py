@@ -1,0 +1,164 @@
+"""Orders of spot room: how many new spot nodes would take all pods of an on-demand node, and whether that pays.
+
+The rules decide on a copy of the snapshot to which empty nodes were added. The nodes that the autoscaler then adds may
+differ: an order only asks for them, and a drain is planned on the nodes that exist.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from predicates.objects import Pod
+from predicates.snapshot import Snapshot
+from rescheduler.planning.added_spot import AddSpot, add_spot
+from rescheduler.planning.changes import copied
+from rescheduler.planning.outcome import Plan, Reason, Rejected, Verdict
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.prices import PriceList, node_facts
+from rescheduler.planning.room.manifests import why_not_served
+from rescheduler.planning.room.templates import templates
+from rescheduler.planning.room.worth import Worth, worth
+
+#: At most this many nodes are added for one on-demand node.
+MOST_ADDED: Final = 20
+
+#: For at most this many groups of spot nodes, the cheapest first, an order is judged exactly.
+_EXACT: Final = 2
+
+
+_ABOUT_ROOM: Final = frozenset({Reason.NO_ROOM, Reason.NO_SPOT_CAPACITY})
+
+
+@dataclass(frozen=True, slots=True)
+class RoomOrder:
+    """New spot nodes for the pods of an on-demand node."""
+
+    node: str
+    template: str  #: the node that the new nodes resemble
+    count: int  #: number of new nodes
+    plan: Plan  #: for *node*, with the new nodes
+    freed: tuple[str, ...]  #: the on-demand nodes that could be drained with the new nodes
+    worth: Worth
+
+
+@dataclass(frozen=True, slots=True)
+class NotOrdered:
+    """Why no room is ordered for a node."""
+
+    node: str
+    why: str
+
+
+def candidates(verdicts: Iterable[Verdict]) -> list[str]:
+    """Return the nodes of *verdicts* whose only obstacle is room on spot nodes, in their order."""
+    rejected = (verdict for verdict in verdicts if isinstance(verdict, Rejected))
+    return [each.node for each in rejected if {blocker.reason for blocker in each.blockers} <= _ABOUT_ROOM]
+
+
+def _why_no_placeholders(pods: Collection[Pod], most: int) -> str:
+    """Return why placeholders cannot stand for *pods*, or "". At most *most* may be created."""
+    if len(pods) > most:
+        return f"{len(pods)} pods would need placeholders; --max-placeholders={most}"
+    reasons = (f"pod {pod.key}: {why}" for pod in pods if (why := why_not_served(pod.cls)))
+    return next(reasons, "")
+
+
+@dataclass(frozen=True, slots=True)
+class _SpotOffer:
+    """New nodes of one template for an on-demand node."""
+
+    cost: tuple[Decimal, int, str]  #: money per hour (0 if it is not known), vCPU in thousandths, the template
+    count: int  #: number of new nodes
+
+
+class RoomSearch:
+    """Finds orders on a copy of one snapshot. Valid while the snapshot does not change."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        circumstances: Circumstances,
+        prices: PriceList,
+        most_pods: int | None,
+    ) -> None:
+        """*most_pods* limits the pods of a node: each needs a placeholder. None: no placeholders are needed."""
+        self._copy = copied(snapshot)
+        self._policy = policy
+        self._circumstances = circumstances
+        self._prices = prices
+        self._most_pods = most_pods
+        self._templates = templates(snapshot, policy)
+        self._planner = Planner(self._copy, policy)
+
+    def order(self, node: str) -> RoomOrder | NotOrdered:
+        """Return the order for *node* that costs least, or why there is none that pays."""
+        pods = self._planner.must_move(node, self._circumstances)
+        if self._most_pods is not None and (why := _why_no_placeholders(pods, self._most_pods)):
+            return NotOrdered(node, why)
+        offers = [self._offer(node, template) for template in self._templates or [node]]
+        usable = sorted((offer for offer in offers if isinstance(offer, _SpotOffer)), key=lambda offer: offer.cost)
+        if not usable:
+            return next(offer for offer in offers if isinstance(offer, NotOrdered))
+        for offer in usable[:_EXACT]:
+            if isinstance(order := self._exact(node, offer), RoomOrder):
+                break
+        return order
+
+    def _offer(self, node: str, template: str) -> _SpotOffer | NotOrdered:
+        """Return how many new nodes like *template* the pods of *node* would use if there were many."""
+        with self._added(template, min(self._most_pods or MOST_ADDED, MOST_ADDED)) as added:
+            verdict = self._planner.look_again(node, self._circumstances)
+            if isinstance(verdict, Rejected):
+                return NotOrdered(node, f"new spot nodes like {template} would not help: {verdict.blockers[0].text}")
+            used = added & {placement.node for placement in verdict.placements}
+            if not used:
+                return NotOrdered(node, "its pods fit on the existing spot nodes")
+            value = self._worth((), used)
+            return _SpotOffer((value.added_money or Decimal(0), value.added_cpu, template), len(used))
+
+    def _exact(self, node: str, offer: _SpotOffer) -> RoomOrder | NotOrdered:
+        """Judge *node* with exactly the new nodes of *offer*. Other nodes that can then be drained count as well."""
+        *_, template = offer.cost
+        new = f"{offer.count} new spot nodes like {template}"
+        with self._added(template, offer.count) as added:
+            verdict = self._planner.look_again(node, self._circumstances)
+            if isinstance(verdict, Rejected):
+                return NotOrdered(node, f"{new} would not help: {verdict.blockers[0].text}")
+            freed: tuple[str, ...] = (node,)
+            if not (value := self._worth(freed, added)).pays:
+                freed = tuple(
+                    plan.node for plan in self._planner.plan_all(self._circumstances).plans if plan.placements
+                )
+                value = self._worth(freed, added)
+        if not value.pays or node not in freed:
+            return NotOrdered(node, f"{new} would not pay: an order {value}")
+        return RoomOrder(node, template, offer.count, verdict, freed, value)
+
+    def _worth(self, freed: Iterable[str], added: Iterable[str]) -> Worth:
+        return worth(
+            [node_facts(self._copy, name, spot=False) for name in freed],
+            [node_facts(self._copy, name, spot=True) for name in added],
+            self._prices,
+        )
+
+    @contextmanager
+    def _added(self, template: str, count: int) -> Iterator[frozenset[str]]:
+        """Add *count* new nodes like *template* to the copy within the block. Yield their names."""
+        before = frozenset(self._copy.nodes.row)
+        add_spot(self._copy, self._policy, AddSpot(count, like=template))
+        added = frozenset(self._copy.nodes.row) - before
+        try:
+            yield added
+        finally:
+            for name in added:
+                self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        for key in list(self._copy.pods_on[name]):
+            self._copy.delete("Pod", key)
+        self._copy.delete("CSINode", name)
+        self._copy.delete("Node", name)

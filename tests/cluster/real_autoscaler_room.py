@@ -1,0 +1,174 @@
+"""Tests of room on spot nodes with the real Cluster Autoscaler, which manages both groups: `make autoscaler`.
+
+The spot nodes are interrupted, the pods fall back to on-demand nodes, and later the cloud has spot capacity again.
+"""
+
+import contextlib
+import functools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from devcluster.api import Json
+from devcluster.cloudpool.cluster import Cluster
+from devcluster.cloudpool.server import Server as CloudpoolServer
+from devcluster.manifests import ON_DEMAND, SPOT, deployment
+from devcluster.plane import ControlPlane
+from tests.cluster import real_autoscaler
+from tests.cluster.daemon import NO_DELAY, SOFT, Daemon
+from tests.cluster.observer import Observer
+from tests.cluster.real_autoscaler import CLOCK, System, allocated, driven, joined
+from tests.cluster.rendering import DEPLOY
+from tests.providers import cloudpools
+
+program, folder = real_autoscaler.program, real_autoscaler.folder
+
+ROOM = "spot-rescheduler-room"
+PODS = 6
+#: Two nodes have room for all pods; Cluster Autoscaler tries a group without capacity again soon.
+CPU = "1200m"
+PATIENCE = (
+    "--initial-node-group-backoff-duration=2s",
+    "--max-node-group-backoff-duration=4s",
+    "--max-node-provision-time=10s",
+)
+CAPACITY: dict[bool, str] = {True: "200ms", False: "1h"}  #: how long a machine takes to launch
+SECONDS = 400.0
+
+
+@dataclass(frozen=True)
+class Groups:
+    """An on-demand and a spot group behind one service."""
+
+    on_demand: System
+    spot: System
+    spot_pool: Any
+
+    def allow_spot(self, *, allowed: bool) -> None:
+        """Set whether new machines of the spot group launch."""
+        self.spot_pool.set_config({**self.spot_pool.config(), "launchDelay": CAPACITY[allowed]})
+
+
+@contextlib.contextmanager
+def two_groups(plane: ControlPlane, place: Path) -> Iterator[Groups]:
+    """Run an on-demand group without machines and a spot group with two machines."""
+    kinds: dict[str, tuple[int, dict[str, Any]]] = {
+        "od": (0, {"labels": {ON_DEMAND: ""}, "taints": [{"key": ON_DEMAND, "value": "true", "effect": SOFT}]}),
+        "spot": (2, {"labels": {SPOT: ""}, "network": "10.78"}),
+    }
+    flags = ("--cloud-provider=cloudpool", "--cloud-config=cloudpool.json")
+    entries, systems, pools = [], [], []
+    with contextlib.ExitStack() as stack:
+        for name, (size, more) in kinds.items():
+            (place / name).mkdir()
+            document = cloudpools.document(name=name, requestDelay="200ms", launchDelay=CAPACITY[True], **more)
+            settings = cloudpools.settings(pool=document, desired_size=size, refresh_interval=0.2, pool_update=1)
+            server = stack.enter_context(CloudpoolServer(settings, place / name, CLOCK).running())
+            stack.enter_context(joined(Cluster(str(plane.kubeconfig), server.pool, CLOCK)))
+            template = {"labels": more["labels"], "capacity": {"cpu": "4", "memory": "16Gi", "pods": "110"}}
+            times = {"refreshInterval": "500ms", "cacheAge": "1s", "pollInterval": "500ms"}
+            backend = {"url": server.url, "timeout": "4s"}
+            entries.append({"id": name, "backend": backend, "minSize": 0, "maxSize": 4, "template": template, **times})
+            systems.append(System(flags, more["labels"], functools.partial(allocated, server.pool)))
+            pools.append(server.pool)
+        (place / "cloudpool.json").write_text(json.dumps({"pools": entries}))
+        yield Groups(systems[0], systems[1], pools[1])
+
+
+class Story:
+    """The pods run on spot nodes, are interrupted, and fall back to on-demand nodes."""
+
+    def __init__(self, plane: ControlPlane, observer: Observer, groups: Groups) -> None:
+        self.plane, self.observer, self.groups = plane, observer, groups
+        observer.eventually(lambda: len(observer.node_names()) == 2, "the spot nodes")
+        plane.apply([deployment("web", PODS, cpu=CPU)])
+        observer.running(PODS)
+
+    def interrupt(self) -> None:
+        """End the spot machines, and wait until Cluster Autoscaler has added on-demand nodes for the pods."""
+        self.groups.allow_spot(allowed=False)
+        for machine in self.groups.spot_pool.machines():
+            self.groups.spot_pool.terminate(machine.id(CLOCK.now()), decrement=True)
+        self.observer.eventually(
+            lambda: self.observer.kinds() == {"od": PODS}, "the pods on on-demand nodes", seconds=SECONDS
+        )
+        self.observer.running(PODS)
+
+    def placeholders(self) -> list[Json]:
+        return self.plane.api.items(f"/api/v1/namespaces/{ROOM}/pods")
+
+    def slowest_binding(self) -> float:
+        """Return the longest time in seconds from the creation of a pod of *web* until it was bound."""
+        waits = []
+        for pod in self.observer.pods("web"):
+            bound = next(each for each in pod["status"]["conditions"] if each["type"] == "PodScheduled")
+            created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
+            waits.append((datetime.fromisoformat(bound["lastTransitionTime"]) - created).total_seconds())
+        return max(waits)
+
+
+@pytest.fixture
+def room(cluster: ControlPlane) -> Iterator[None]:
+    """The namespace and the PriorityClass of the component; the daemon has all rights."""
+    component = DEPLOY / "components" / "make-room"
+    objects = [
+        each
+        for file in ("namespace.yaml", "priority-class.yaml")
+        for each in yaml.safe_load_all((component / file).read_text())
+    ]
+    cluster.apply(objects)
+    cluster.wait_for(lambda: cluster.api.items(f"/api/v1/namespaces/{ROOM}/serviceaccounts"), "the ServiceAccount")
+    yield
+    for each in objects:
+        cluster.api.delete(cluster.api.path(each))
+
+
+#: How room is made, and the flags of Cluster Autoscaler: it removes idle nodes soon, or not during the test.
+MODES = {
+    "placeholders": ("placeholders", "--scale-down-unneeded-time=3s"),
+    "provider": ("provider", "--scale-down-unneeded-time=1h"),
+}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(("mode", "pace"), MODES.values(), ids=MODES)
+def test_pods_return_to_spot_nodes_after_an_interruption(
+    mode: str, pace: str, program: Path, cluster: ControlPlane, observer: Observer, folder: Path, room: None
+) -> None:
+    with two_groups(cluster, folder) as groups:
+        story = Story(cluster, observer, groups)
+        with driven(program, cluster, folder, groups.spot, pace, *PATIENCE):
+            story.interrupt()
+            groups.allow_spot(allowed=True)
+            client = f"--cloud-config={folder / 'client.yaml'}"
+            with Daemon(cluster, NO_DELAY, f"--make-room={mode}", "--cloud-provider=externalgrpc", client):
+                observer.eventually(lambda: observer.kinds() == {"spot": PODS}, "the pods on spot", seconds=SECONDS)
+                observer.eventually(lambda: groups.on_demand.machines() == 0, "no on-demand machine", seconds=SECONDS)
+                observer.running(PODS)
+                observer.eventually(lambda: not story.placeholders(), "no placeholder")
+                observer.wait_unmarked()
+        assert story.slowest_binding() < 5
+        assert {name.partition("-")[0] for name in observer.node_names()} == {"spot"}
+
+
+@pytest.mark.cluster
+def test_nothing_moves_while_there_is_no_spot_capacity(
+    program: Path, cluster: ControlPlane, observer: Observer, folder: Path, room: None
+) -> None:
+    with two_groups(cluster, folder) as groups:
+        story = Story(cluster, observer, groups)
+        with driven(program, cluster, folder, groups.spot, "--scale-down-unneeded-time=1h", *PATIENCE):
+            story.interrupt()
+            before = observer.uids("web")
+            with Daemon(cluster, NO_DELAY, "--make-room=placeholders", "--room-timeout=30s"):
+                observer.eventually(story.placeholders, "the placeholders")
+                observer.eventually(lambda: not story.placeholders(), "the end of the placeholders")
+                observer.stays(lambda: (story.placeholders(), observer.uids("web") == before), ([], True), seconds=60)
+        assert observer.kinds() == {"od": PODS}
+        assert groups.on_demand.machines() == len([name for name in observer.node_names() if name.startswith("od")])

@@ -1,0 +1,108 @@
+"""The manifests for placeholders: what the daemon may do in their namespace, and what the API server rejects there."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devcluster.api import Json
+from devcluster.errors import ApiError
+from devcluster.plane import ControlPlane
+from tests.cluster.rendering import composed, only_of_kind
+from tests.cluster.rights import is_allowed, user
+
+ROOM = "spot-rescheduler-room"
+COMPONENT = {"resources": ["../base"], "components": ["../components/make-room"]}
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def placeholder(name: str, security: Json | None = None) -> Json:
+    container: dict[str, Any] = {"name": "pause", "image": "pause", "securityContext": security or RESTRICTED}
+    spec = {"containers": [container], "priorityClassName": ROOM, "nodeSelector": {"none": ""}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": ROOM}, "spec": spec}
+
+
+@pytest.fixture
+def installed(cluster: ControlPlane, tmp_path: Path) -> Iterator[ControlPlane]:
+    """The base with the component, without workloads."""
+    objects = [item for item in composed(tmp_path, ours=COMPONENT) if item["kind"] != "Deployment"]
+    cluster.apply(objects)
+    try:
+        yield cluster
+    finally:
+        for item in objects:
+            cluster.api.delete(cluster.api.path(item))
+        cluster.wait_for(lambda: not namespaces(cluster, ROOM), "the end of the namespace")
+
+
+def namespaces(cluster: ControlPlane, name: str) -> list[Json]:
+    return cluster.api.items("/api/v1/namespaces", fieldSelector=f"metadata.name={name}")
+
+
+def wait_until_usable(cluster: ControlPlane) -> None:
+    """Wait until the controllers have created the ServiceAccount of the namespace and counted its pods."""
+    folder = f"/api/v1/namespaces/{ROOM}"
+    cluster.wait_for(lambda: cluster.api.items(f"{folder}/serviceaccounts"), "the ServiceAccount")
+    cluster.wait_for(lambda: counted(cluster) == {"pods": "50"}, "the quota")
+
+
+def counted(cluster: ControlPlane) -> Json:
+    """Return the limits that the quota controller has processed."""
+    [quota] = cluster.api.items(f"/api/v1/namespaces/{ROOM}/resourcequotas")
+    hard: Json = quota["status"].get("hard", {})
+    return hard
+
+
+def test_names_of_another_installation(tmp_path: Path) -> None:
+    """The namespace of placeholders and the PriorityClass have fixed names; the ServiceAccount is that of the base."""
+    ours = {"resources": ["../base"], "namespace": "ops", "nameSuffix": "-eu"}
+    layers: Json = {"ours": ours, "room": {"resources": ["../ours"], "components": ["../components/make-room"]}}
+    objects = composed(tmp_path, **layers)
+    assert [each["metadata"]["name"] for each in objects if each["kind"] in {"Namespace", "PriorityClass"}] == [
+        ROOM
+    ] * 2
+    binding = only_of_kind([each for each in objects if each["metadata"].get("namespace") == ROOM], "RoleBinding")
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "spot-rescheduler-eu", "namespace": "ops"}]
+
+
+@pytest.mark.cluster
+def test_the_daemon_may_create_and_delete_pods_in_the_namespace_of_placeholders_only(installed: ControlPlane) -> None:
+    account = user("kube-system", "spot-rescheduler")
+
+    def allowed(verb: str, resource: str, namespace: str) -> bool:
+        return is_allowed(installed.api, account, {"verb": verb, "resource": resource, "namespace": namespace})
+
+    for verb in ("create", "delete", "list"):
+        installed.wait_for(partial(allowed, verb, "pods", ROOM), f"{verb} pods")
+    forbidden = [("create", "secrets"), ("patch", "pods"), ("deletecollection", "pods"), ("create", "configmaps")]
+    assert [what for what in forbidden if allowed(*what, ROOM)] == []
+    assert [verb for verb in ("create", "delete") if allowed(verb, "pods", "default")] == []
+
+
+@pytest.mark.cluster
+def test_the_namespace_takes_restricted_pods_only(installed: ControlPlane) -> None:
+    wait_until_usable(installed)
+    with pytest.raises(ApiError, match="violates PodSecurity"):
+        installed.api.post(
+            f"/api/v1/namespaces/{ROOM}/pods",
+            placeholder("escalating", RESTRICTED | {"allowPrivilegeEscalation": True}),
+        )
+    [accepted] = installed.apply([placeholder("room-1")])
+    assert (accepted["spec"]["priority"], accepted["spec"]["preemptionPolicy"]) == (-5, "Never")
+
+
+@pytest.mark.cluster
+def test_the_quota_limits_the_number_of_placeholders(installed: ControlPlane) -> None:
+    wait_until_usable(installed)
+    installed.api.patch(f"/api/v1/namespaces/{ROOM}/resourcequotas/{ROOM}", {"spec": {"hard": {"pods": "2"}}})
+    installed.wait_for(lambda: counted(installed) == {"pods": "2"}, "the new limit")
+    installed.apply([placeholder("room-1"), placeholder("room-2")])
+    with pytest.raises(ApiError, match="exceeded quota"):
+        installed.api.post(f"/api/v1/namespaces/{ROOM}/pods", placeholder("room-3"))

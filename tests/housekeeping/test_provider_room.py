@@ -1,0 +1,369 @@
+"""Orders of spot nodes from the cloud provider: from the order to the drain, and what is given back otherwise."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from rescheduler.errors import Permanent, ReschedulerError, Retryable
+from rescheduler.execution.spot_requests import GIVING_BACK
+from rescheduler.housekeeping.loop import Loop, RoundOutcome
+from rescheduler.observe.events import Held, RoomEnded, RoomEnding, RoomOrdered, Trouble, Waiting
+from rescheduler.planning.room.increase import SpotOrder
+from rescheduler.providers.base import (
+    AboveMaximum,
+    BelowMinimum,
+    Deleted,
+    DeleteOutcome,
+    NodeGroup,
+    NodeRef,
+    NodeTemplate,
+    Refusal,
+    Refused,
+)
+from rescheduler.providers.none import NoProvider
+from rescheduler.settings import MakeRoom, RoomSettings, Timing
+from tests.housekeeping.world import IDENTITY, LoopWorld, world
+from tests.planning.builders import ON_DEMAND, SPOT, Manifest, node, pod
+
+ROOM = RoomSettings(MakeRoom.PROVIDER)
+TIMING = Timing(node_drain_delay=timedelta())
+#: Two pods that need a new spot node, because spot-1 is full.
+CLUSTER: tuple[Manifest, ...] = (
+    node("od-1", ON_DEMAND),
+    node("spot-1"),
+    pod("full", "spot-1", cpu="3500m"),
+    pod("web-1", "od-1", cpu="2"),
+    pod("web-2", "od-1", cpu="2"),
+)
+
+
+class SpotGroup(NoProvider):
+    """A provider with one group, of spot nodes."""
+
+    name = "pool"
+
+    def __init__(self, target: int = 1, most: int = 5) -> None:
+        self.target, self.most = target, most
+        self.running = target  # machines that run, also those that have not joined yet
+        self.trouble: ReschedulerError | None = None  # error of an increase
+        self.outcome: DeleteOutcome | None = None  # of deletions; by default they succeed
+        self.calls: list[tuple[str, Any]] = []
+
+    def groups(self, *, deadline: float) -> Sequence[NodeGroup]:  # noqa: ARG002
+        return [NodeGroup("spot", 0, self.most)]
+
+    def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
+        return self.groups(deadline=deadline)[0] if node.name.startswith(("spot", "new")) else None
+
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:  # noqa: ARG002
+        return NodeTemplate({SPOT: ""}, (), {}, {})
+
+    def target_size(self, group: str, *, deadline: float) -> int:  # noqa: ARG002
+        return self.target
+
+    def increase_size(self, group: str, delta: int, *, deadline: float) -> None:  # noqa: ARG002
+        self.calls.append(("increase", delta))
+        if self.trouble is not None:
+            raise self.trouble
+        if self.target + delta > self.most:
+            raise AboveMaximum("too many")
+        self.target += delta
+
+    def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:  # noqa: ARG002
+        self.calls.append(("decrease", -delta))
+        lowest = max(self.target + delta, self.running)
+        missed, self.target = lowest > self.target + delta, lowest
+        if missed:
+            raise BelowMinimum("they run")
+
+    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:  # noqa: ARG002
+        self.calls.append(("delete", [each.name for each in nodes]))
+        if self.outcome is None:
+            self.target, self.running = self.target - len(nodes), self.running - len(nodes)
+        return {each.name: self.outcome or Deleted() for each in nodes}
+
+
+def join(here: LoopWorld, pool: SpotGroup, *names: str, **more: Any) -> None:
+    pool.running += len(names)
+    here.add(*(node(name, created=here.time(), **more) for name in names))
+
+
+def orders(here: LoopWorld) -> tuple[SpotOrder, ...]:
+    return here.memory.spot_orders.orders
+
+
+def endings(here: LoopWorld) -> list[RoomEnding]:
+    return [event.ending for event in here.of(RoomEnded)]
+
+
+def started(here: LoopWorld, pool: SpotGroup, **more: Any) -> Loop:
+    """Return a loop after the round that ordered a node."""
+    loop = here.loop(TIMING, provider=pool, room=ROOM, **more)
+    assert loop.round() is RoundOutcome.HELD
+    assert pool.calls == [("increase", 1)]
+    return loop
+
+
+def test_the_node_is_drained_when_the_new_node_is_ready() -> None:
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        loop = started(here, pool)
+        [ordered] = here.of(RoomOrdered)
+        assert (ordered.node.name, ordered.pods, ordered.nodes, ordered.template, ordered.group) == (
+            "od-1",
+            2,
+            1,
+            "spot-1",
+            "spot",
+        )
+        assert [(held.waiting, held.detail) for held in here.of(Held)] == [
+            (Waiting.MAKING_ROOM, "1 spot nodes were ordered for the pods of node od-1")
+        ]
+        here.pass_time(60)
+        join(here, pool, "new-1", ready="False")
+        assert loop.round() is RoundOutcome.HELD
+        assert here.of(Held)[-1].detail.startswith("0 of 1 spot nodes for the pods of node od-1 are Ready; ")
+        here.cluster.delete("Node", "new-1")
+        here.add(node("new-1", created=here.time()))
+        assert loop.round() is RoundOutcome.DRAINED
+        assert (endings(here), pool.calls) == ([RoomEnding.FILLED], [("increase", 1)])
+
+
+def test_an_order_that_is_filled_has_ended_and_counts_for_an_hour() -> None:
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        loop = started(here, pool)
+        join(here, pool, "new-1")
+        loop.round()
+        here.add(pod("moved", "new-1"))
+        loop.round()
+        assert [order.ended for order in orders(here)] == [True]
+        assert (pool.target, here.memory.room.times) == (2, 0)
+
+
+def test_nothing_is_ordered_without_the_flag() -> None:
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        assert here.loop(TIMING, provider=pool).round() is RoundOutcome.IDLE
+        assert (pool.calls, here.of(Held)) == ([], [])
+
+
+def test_a_dry_run_orders_nothing() -> None:
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        here.loop(TIMING, provider=pool, room=ROOM, dry_run=True).round()
+        assert pool.calls == []
+
+
+#: The provider, the settings, and why nothing is ordered.
+REFUSALS: dict[str, tuple[SpotGroup, RoomSettings, str]] = {
+    "the group is at its maximum": (
+        SpotGroup(5, 5),
+        ROOM,
+        "group spot has 5 of at most 5 nodes, 1 more are needed",
+    ),
+    "no group has spot nodes": (
+        SpotGroup(),
+        ROOM,
+        "no group of the provider has spot nodes like spot-1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pool", "settings", "detail"), REFUSALS.values(), ids=REFUSALS)
+def test_orders_that_are_not_placed(pool: SpotGroup, settings: RoomSettings, detail: str) -> None:
+    if detail.startswith("no group"):
+        pool.group_for = lambda *_, **__: None  # type: ignore[method-assign]
+    with world(*CLUSTER) as here:
+        assert here.loop(TIMING, provider=pool, room=settings).round() is RoundOutcome.HELD
+        assert [(held.waiting, held.detail) for held in here.of(Held)] == [(Waiting.NO_SPOT_CAPACITY, detail)]
+        assert pool.calls == []
+
+
+def test_an_order_that_the_provider_refuses_is_forgotten_and_the_next_one_waits() -> None:
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        pool.trouble = Permanent("quota exceeded")
+        loop = here.loop(TIMING, provider=pool, room=ROOM)
+        loop.round()
+        assert (endings(here), orders(here), here.memory.room.times) == ([RoomEnding.REFUSED], (), 1)
+        for _ in range(5):
+            here.pass_time(120)
+            loop.round()
+        assert pool.calls == [("increase", 1)]
+
+
+def test_an_order_whose_result_is_unknown_is_followed() -> None:
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        pool.trouble = Retryable("timeout")
+        loop = started(here, pool)
+        here.pass_time(ROOM.timeout.total_seconds())
+        loop.round()
+        loop.round()
+        assert pool.calls == [("increase", 1)], "the provider did not accept it, so nothing is given back"
+        assert [order.ended for order in orders(here)] == [True]
+
+
+def test_spot_nodes_that_do_not_come_are_given_up() -> None:
+    """Nothing moves, and the next order waits."""
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        loop = started(here, pool)
+        here.pass_time(ROOM.timeout.total_seconds())
+        loop.round()
+        loop.round()
+        assert (pool.calls, pool.target) == ([("increase", 1), ("decrease", 1)], 1)
+        assert (endings(here), here.memory.room.times) == ([RoomEnding.TIMED_OUT], 1)
+        for _ in range(10):
+            here.pass_time(60)
+            loop.round()
+        assert (len(pool.calls), here.writes) == (2, [])
+
+
+def test_a_node_that_arrives_too_late_is_given_back() -> None:
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        loop = started(here, pool)
+        pool.running = 2  # it runs, but has not joined
+        here.pass_time(ROOM.timeout.total_seconds())
+        loop.round()
+        loop.round()
+        assert pool.calls[1:] == [("decrease", 1)]
+        here.add(node("new-1", created=here.time()))
+        loop.round()
+        assert (pool.calls[2:], pool.target) == ([("delete", ["new-1"])], 1)
+        assert here.writes == [("cordon", "new-1"), ("delete", "new-1")]
+        assert [order.ended for order in orders(here)] == [True]
+
+
+def test_a_node_that_nobody_uses_is_given_back() -> None:
+    """A pod of another node was faster, or the drain was not possible any more."""
+    with world(*CLUSTER, pod("alone", "od-1", owner=None, cpu="1m")) as here:
+        here.cluster.delete("Pod", "default/alone")
+        pool = SpotGroup()
+        loop = started(here, pool)
+        join(here, pool, "new-1")
+        here.add(pod("alone", "od-1", owner=None, cpu="1m"))
+        for _ in range(4):
+            here.pass_time(ROOM.timeout.total_seconds() / 2)
+            loop.round()
+        loop.round()
+        assert (endings(here), pool.calls[1:]) == ([RoomEnding.UNUSED], [("delete", ["new-1"])])
+
+
+def test_nodes_in_use_stay() -> None:
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        loop = started(here, pool)
+        join(here, pool, "new-1")
+        here.add(pod("other", "new-1", cpu="3"), pod("alone", "od-1", owner=None, cpu="1m"))
+        for _ in range(4):
+            here.pass_time(ROOM.timeout.total_seconds() / 2)
+            loop.round()
+        loop.round()
+        assert (pool.calls, pool.target) == ([("increase", 1)], 2)
+        assert [order.ended for order in orders(here)] == [True]
+
+
+def test_a_node_that_the_provider_does_not_delete_takes_pods_again() -> None:
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        pool.outcome = Refused(Refusal.PROTECTED, "locked")
+        loop = started(here, pool)
+        join(here, pool, "new-1")
+        here.paused = "release 42"
+        loop.round()
+        loop.round()
+        assert endings(here) == [RoomEnding.WITHDRAWN]
+        assert here.writes == [("cordon", "new-1"), ("uncordon", "new-1")]
+        assert (here.node("new-1").metadata.annotations, here.memory.room.times) == ({}, 0)
+
+
+def test_the_cordon_of_another_user_is_respected() -> None:
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        loop = started(here, pool)
+        join(here, pool, "new-1", unschedulable=True)
+        here.paused = "release 42"
+        loop.round()
+        loop.round()
+        assert (pool.calls, here.writes) == ([("increase", 1)], [])
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_another_leader_continues_or_gives_back(steps: int) -> None:
+    """The process ends after the order, while nodes arrive, or while they are given back."""
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        loop = started(here, pool)
+        if steps:
+            join(here, pool, "new-1", ready="False")
+        if steps > 1:
+            here.pass_time(ROOM.timeout.total_seconds())
+            loop.round()
+        other = here.loop(TIMING, provider=pool, room=ROOM, holder="other")
+        here.pass_time(60 if steps > 1 else ROOM.timeout.total_seconds())
+        for _ in range(3):
+            other.round()
+        assert (pool.target, [order.ended for order in orders(here)]) == (1, [True])
+        assert "new-1" not in here.cluster.nodes.row
+        assert not [each for each in here.cluster.nodes if GIVING_BACK in each.metadata.annotations]
+
+
+def test_an_order_that_is_left_is_given_back_without_the_flag() -> None:
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        started(here, pool)
+        loop = here.loop(TIMING, provider=pool, holder="other")
+        loop.round()
+        loop.round()
+        assert (pool.target, endings(here)) == (1, [RoomEnding.WITHDRAWN])
+
+
+def test_the_end_of_a_machine_that_cannot_be_given_back_is_not_awaited_for_ever() -> None:
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        loop = started(here, pool)
+        pool.running = 2
+        for _ in range(3):
+            here.pass_time(ROOM.timeout.total_seconds())
+            loop.round()
+        assert orders(here)[0].ended
+        assert [event.detail for event in here.of(Trouble)] == [
+            "pool: not all spot nodes of group spot could be given back"
+        ]
+
+
+def test_a_limit_for_an_hour() -> None:
+    with world(*CLUSTER, node("od-2", ON_DEMAND), pod("db-1", "od-2", cpu="4")) as here:
+        pool = SpotGroup()
+        settings = RoomSettings(MakeRoom.PROVIDER, per_hour=1)
+        loop = here.loop(TIMING, provider=pool, room=settings)
+        loop.round()
+        join(here, pool, "new-1")
+        loop.round()
+        here.add(pod("moved", "new-1", cpu="4"))
+        here.cluster.delete("Node", "od-1")
+        loop.round()
+        here.pass_time(120)
+        loop.round()
+        assert here.of(Held)[-1].detail == (
+            "1 spot nodes are needed, 0 more may be ordered now (--max-spot-nodes-per-hour=1)"
+        )
+        here.pass_time(3600)
+        loop.round()
+        assert pool.calls == [("increase", 1)] * 2
+
+
+def test_the_new_node_of_another_installation_is_not_ours() -> None:
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        loop = started(here, pool)
+        join(here, pool, "new-1", unschedulable=True, annotations={GIVING_BACK: "other/lease"})
+        here.paused = "release 42"
+        loop.round()
+        loop.round()
+        assert (pool.calls, IDENTITY == "other/lease") == ([("increase", 1)], False)

@@ -1,0 +1,207 @@
+"""Tests of orders of spot room: for which nodes, how many new nodes, and whether that pays."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescheduler.planning.outcome import Rejected
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.prices import PriceList
+from rescheduler.planning.room.orders import NotOrdered, RoomOrder, RoomSearch, candidates
+from rescheduler.planning.room.templates import templates
+from rescheduler.planning.room.worth import Worth
+from tests.planning.builders import (
+    CIRCUMSTANCES,
+    HOST,
+    ON_DEMAND,
+    ZONE,
+    Manifest,
+    node,
+    pod,
+    repels,
+    snapshot,
+)
+
+SPOT_PRICES = PriceList(per_vcpu=Decimal("0.04"), spot_per_vcpu=Decimal("0.01"))
+
+FULL = [node("s", cpu="4"), pod("filler-1", on="s", cpu="4")]
+OD = node("od", ON_DEMAND)
+
+
+def pods(*cpus: str, on: str = "od", **more: Any) -> list[Manifest]:
+    return [pod(f"web-{number}", on=on, cpu=cpu, **more) for number, cpu in enumerate(cpus)]
+
+
+def ordered(*objects: Manifest, name: str = "od", prices: PriceList | None = None, most: int = 50) -> Any:
+    """Return template, number of new nodes, freed nodes and worth of the order, or why there is none."""
+    cluster = snapshot(objects)
+    before = dict(cluster.pods), list(cluster.nodes.row)
+    order = RoomSearch(cluster, Policy(), CIRCUMSTANCES, prices or PriceList(), most).order(name)
+    assert (dict(cluster.pods), list(cluster.nodes.row)) == before
+    if isinstance(order, NotOrdered):
+        return order.why
+    return order.template, order.count, order.freed, str(order.worth)
+
+
+CASES: dict[str, tuple[list[Manifest], Any]] = {
+    "one node for one node": (
+        [OD, *FULL, *pods("2", "1")], ("s", 1, ("od",), "frees 4 vCPU and adds 4"),
+    ),
+    "smaller nodes, as few as possible": (
+        [OD, node("s", cpu="2"), pod("filler-1", on="s", cpu="2"), *pods("1", "1", "1")],
+        ("s", 2, ("od",), "frees 4 vCPU and adds 4"),
+    ),
+    "a larger node is worth it for two nodes": (
+        [
+            OD, node("od-2", ON_DEMAND, cpu="4"), node("s", cpu="8"), pod("filler-1", on="s", cpu="8"),
+            *pods("2"), pod("api-1", on="od-2", cpu="3"),
+        ],
+        ("s", 1, ("od", "od-2"), "frees 8 vCPU and adds 8"),
+    ),
+    "a larger node does not pay for one": (
+        [OD, node("s", cpu="8"), pod("filler-1", on="s", cpu="8"), *pods("2")],
+        "1 new spot nodes like s would not pay: an order frees 4 vCPU and adds 8",
+    ),
+    "the smaller of two groups": (
+        [OD, node("big", cpu="4"), node("small", cpu="2"), *pods("2", "2"),
+         pod("filler-1", on="big", cpu="4"), pod("filler-2", on="small", cpu="2")],
+        ("big", 1, ("od",), "frees 4 vCPU and adds 4"),
+    ),
+    "pods that repel each other": (
+        [node("od", ON_DEMAND, cpu="8"), *FULL, *pods("1", "1", affinity=repels("web"))],
+        ("s", 2, ("od",), "frees 8 vCPU and adds 8"),
+    ),
+    "no spot node at all: like the node itself": (
+        [OD, *pods("2", "1")], ("od", 1, ("od",), "frees 4 vCPU and adds 4"),
+    ),
+    "a pod that no spot node could take": (
+        [node("od", ON_DEMAND, cpu="8"), *FULL, *pods("6")],
+        "new spot nodes like s would not help: pod default/web-0: 0/21 spot nodes are available: 21 Insufficient cpu",
+    ),
+    "a low priority": (
+        [OD, *FULL, *pods("1", priority=-10)],
+        "pod default/web-0: its priority -10 is below that of placeholders (-5)",
+    ),
+    "a node that would be filled again": (
+        [OD, node("od-2", ON_DEMAND, cpu="64"), *FULL, *pods("1", "1", "1"), *[pod("x", on="od-2", cpu="1m")]],
+        ("1 new spot nodes like s would not help: at least 2 of 3 pods would return to nodes that are not spot; "
+        "a PreferNoSchedule taint on on-demand nodes (--manage-soft-taint) keeps them away"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("objects", "expected"), CASES.values(), ids=CASES)
+def test_order(objects: list[Manifest], expected: Any) -> None:
+    assert ordered(*objects) == expected
+
+
+def test_too_many_pods() -> None:
+    why = ordered(OD, *FULL, *pods("1", "1", "1"), most=2)
+    assert why == "3 pods would need placeholders; --max-placeholders=2"
+
+
+def test_prices_decide_if_all_are_known() -> None:
+    big = [OD, node("s", cpu="8"), pod("filler-1", on="s", cpu="8"), *pods("2")]
+    assert ordered(*big, prices=SPOT_PRICES) == ("s", 1, ("od",), "frees 0.1600 and adds 0.0800 per hour")
+    dear = PriceList(per_vcpu=Decimal("0.04"), spot_per_vcpu=Decimal("0.04"))
+    equal = "1 new spot nodes like s would not pay: an order frees 0.1600 and adds 0.1600 per hour"
+    assert ordered(OD, *FULL, *pods("2"), prices=dear) == equal
+
+
+WORTHS: dict[str, tuple[Worth, bool]] = {
+    "as many vCPU": (Worth(4000, 4000), True),
+    "more vCPU": (Worth(4000, 4001), False),
+    "nothing added": (Worth(4000, 0), False),
+    "less money, more vCPU": (Worth(4000, 8000, Decimal(2), Decimal(1)), True),
+    "as much money": (Worth(4000, 1000, Decimal(1), Decimal(1)), False),
+    "one price is not known": (Worth(4000, 4000, Decimal(1), None), True),
+}
+
+
+@pytest.mark.parametrize(("value", "pays"), WORTHS.values(), ids=WORTHS)
+def test_worth(value: Worth, pays: bool) -> None:
+    assert value.pays is pays
+
+
+def test_templates_are_one_node_of_each_group() -> None:
+    nodes = [
+        node("b"),
+        node("a"),
+        node("c", zone="b"),
+        node("d", cpu="8"),
+        node("e", taints=[{"key": "spot", "effect": "NoSchedule"}]),
+        node("f", unschedulable=True, cpu="16"),
+        OD,
+    ]
+    assert templates(snapshot(nodes), Policy()) == ["a", "c", "d", "e"]
+
+
+def test_spot_nodes_that_accept_nothing_are_templates_if_there_are_no_others() -> None:
+    assert templates(snapshot([node("a", unschedulable=True), OD]), Policy()) == ["a"]
+
+
+def test_candidates_are_nodes_that_lack_only_room() -> None:
+    objects = [
+        *FULL,
+        *(node(name, ON_DEMAND) for name in ("full", "bare", "empty", "pinned")),
+        pod("web-1", on="full", cpu="2"),
+        pod("db-1", on="bare", cpu="1", owner=None),
+        pod("api-1", on="pinned", cpu="1", nodeSelector={HOST: "pinned"}),
+    ]
+    verdicts = Planner(snapshot(objects), Policy()).first_plan(CIRCUMSTANCES).verdicts
+    assert candidates(verdicts) == ["full"]
+
+
+sizes = st.lists(st.sampled_from(["500m", "1", "2", "3"]), min_size=1, max_size=6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(sizes, st.sampled_from(["2", "4", "8"]), st.sampled_from(["4", "8", "16"]))
+def test_an_order_is_enough_and_no_node_too_many(cpus: list[str], spot: str, on_demand: str) -> None:
+    objects = [
+        node("od", ON_DEMAND, cpu=on_demand),
+        node("s", cpu=spot),
+        pod("filler-1", on="s", cpu=spot),
+        *pods(*cpus),
+    ]
+    order = RoomSearch(snapshot(objects), Policy(), CIRCUMSTANCES, PriceList(), 50).order("od")
+    if isinstance(order, NotOrdered):
+        return
+
+    def verdict(count: int) -> Any:
+        added = [node(f"new-{number}", cpu=spot) for number in range(count)]
+        return Planner(snapshot([*objects, *added]), Policy()).look_again("od", CIRCUMSTANCES)
+
+    assert isinstance(order, RoomOrder)
+    assert order.worth.pays
+    assert {placement.pod.uid for placement in order.plan.placements} == {f"uid-web-{n}" for n in range(len(cpus))}
+    assert not isinstance(verdict(order.count), Rejected)
+    assert isinstance(verdict(0), Rejected)
+
+
+def test_volumes_stay_in_their_zone() -> None:
+    """Only a new node in the zone of the volume helps."""
+    claim = {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": "data",
+            "namespace": "default",
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+        },
+        "spec": {"volumeName": "pv"},
+        "status": {"phase": "Bound"},
+    }
+    terms = [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}]
+    volume = {
+        "kind": "PersistentVolume",
+        "metadata": {"name": "pv"},
+        "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}},
+    }
+    spot = [node("s-a", zone="a"), node("s-b", zone="b"), pod("filler-1", on="s-a", cpu="4")]
+    stateful = pod("db-0", on="od", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    order = ordered(OD, *spot, pod("filler-2", on="s-b", cpu="4"), claim, volume, stateful)
+    assert order == ("s-b", 1, ("od",), "frees 4 vCPU and adds 4")
