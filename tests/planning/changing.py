@@ -70,7 +70,7 @@ def _delete(kind: str, key: str) -> Named:
     return Named(lambda cluster: cluster.delete(kind, key), f"delete({kind} {key})")
 
 
-def _unreadable(items: tuple[Unreadable, ...]) -> Named:
+def unreadable(items: tuple[Unreadable, ...]) -> Named:
     return Named(lambda cluster: setattr(cluster.snapshot, "unreadable", items), f"unreadable({items})")
 
 
@@ -174,7 +174,7 @@ changes: st.SearchStrategy[Change] = st.one_of(
     st.sampled_from((*ON_DEMAND_NODES, *SPOT_NODES)).map(lambda name: _delete("Node", name)),
     _BUDGETS.map(_put),
     st.sampled_from(("web", "db")).map(lambda name: _delete("PodDisruptionBudget", f"default/{name}")),
-    _UNREADABLE.map(_unreadable),
+    _UNREADABLE.map(unreadable),
 )
 
 #: Steps of the clock in seconds: around the deadlines that the changes above create.

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from predicates.unreadable import Unreadable
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.planner import Planner
@@ -23,6 +24,7 @@ from tests.planning.changing import (
     clock_steps,
     first_pods,
     stamp,
+    unreadable,
 )
 
 VETO = (Blocker(Reason.JOB_WOULD_FAIL, "its Job would fail", "default/job-1"),)
@@ -164,6 +166,11 @@ AGAIN: dict[str, tuple[Change, Circumstances, list[str]]] = {
         lambda cluster: cluster.put(budget("other", "other", allowed=0)),
         Circumstances(at(10)),
         [],
+    ),
+    "a pod cannot be decoded": (
+        unreadable((Unreadable("Pod", "default/x", "Pod default/x: broken", "od-1"),)),
+        Circumstances(at(10)),
+        list(ON_DEMAND_NODES),
     ),
     "a pending pod appears": (
         lambda cluster: cluster.put(pod("new-1")),
