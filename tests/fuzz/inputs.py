@@ -29,7 +29,7 @@ _PATIENCE: Final = 60.0  #: seconds for a command to exit or to serve
 _CODES: Final = frozenset({0, 1, 2, 3})
 _BROKEN: Final = ("Traceback", "internal error", "Exception ignored", "never awaited")
 _SERVES: Final = re.compile(r"serving |forwarding port ")
-_LOGGED: Final = re.compile(r"\d{4}-\d\d-\d\dT[^ ]+Z [A-Z]+ |rescheduler: left out")
+_LOGGED: Final = re.compile(r"\d{4}-\d\d-\d\dT[^ ]+Z [A-Z]+ |rescheduler: ignored, because ")
 
 Json = dict[str, Any]
 
