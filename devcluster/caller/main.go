@@ -37,7 +37,7 @@ type node struct {
 type result struct {
 	Calls   []call   `json:"calls"`
 	Victim  string   `json:"victim"`
-	Made    []string `json:"made"`
+	Created []string `json:"created"`
 	Problem string   `json:"problem,omitempty"`
 }
 
@@ -56,7 +56,7 @@ func main() {
 	}
 	autoscaler := &autoscaler{client: client, given: given, patience: patience}
 	err = autoscaler.run()
-	told := result{Calls: client.calls, Victim: given.Nodes[0].ProviderID, Made: autoscaler.made}
+	told := result{Calls: client.calls, Victim: given.Nodes[0].ProviderID, Created: autoscaler.made}
 	if err != nil {
 		told.Problem = fmt.Sprintf("%s: %v", client.step, err)
 	}

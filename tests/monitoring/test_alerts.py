@@ -64,7 +64,7 @@ TEXTS: dict[tuple[str, str], tuple[dict[str, str], str, str]] = {
             "cluster can be read, and errors_total counts errors by type."
         ),
     ),
-    ("two lead", "SeveralLeaders"): (
+    ("two replicas lead", "SeveralLeaders"): (
         {},
         "spot-rescheduler has 2 leaders instead of one",
         (
