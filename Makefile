@@ -38,7 +38,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 test: build ## run all tests; ARGS are passed to pytest: make test ARGS="tests/planning -x" WORKERS=0
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(READY) ## check format, style, types, imports and unused code
 	$(BIN)/ruff format --check .

@@ -4,6 +4,7 @@ import random
 from copy import deepcopy
 
 from tests.conformance.generate import cluster
+from tests.conformance.generate.admission import own_labels
 from tests.conformance.generate.world import Json
 
 _MEGABYTE = 1024 * 1024
@@ -69,7 +70,7 @@ def _replica_sets(pods: list[Json]) -> list[Json]:
         for owner in meta.get("ownerReferences") or ():
             if owner["kind"] == "ReplicaSet" and owner.get("controller"):
                 owner["apiVersion"] = "apps/v1"
-                labels.setdefault((meta["namespace"], owner["name"]), []).append(meta.get("labels") or {})
+                labels.setdefault((meta["namespace"], owner["name"]), []).append(_template_labels(pod))
     return [
         {
             "apiVersion": "apps/v1",
@@ -80,6 +81,12 @@ def _replica_sets(pods: list[Json]) -> list[Json]:
         for (namespace, name), pod_labels in labels.items()
         if pod_labels[0] and all(other == pod_labels[0] for other in pod_labels)
     ]
+
+
+def _template_labels(pod: Json) -> Json:
+    """Return the labels of the pod's template: those of the pod, without those that were added when it was bound."""
+    labels = pod["metadata"].get("labels") or {}
+    return own_labels(labels) if pod["spec"].get("nodeName") else labels
 
 
 def with_known_owners(snapshot: Json) -> Json:

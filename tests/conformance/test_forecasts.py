@@ -6,6 +6,7 @@ from rescheduler.planning.outcome import Plan
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances
 from tests.conformance import ours
+from tests.conformance.generate.admission import adds_labels, bind_again, own_labels
 from tests.conformance.generate.world import Json
 from tests.conformance.oracle import Oracle
 from tests.conformance.plans import NOW, POLICY, TAINT
@@ -39,20 +40,24 @@ def _steps(oracle: Oracle, given: Json, plan: Plan) -> list[tuple[str, str, set[
         if item["kind"] == "Node" and item["metadata"]["name"] == plan.node:
             item["spec"]["taints"] = [*(item["spec"].get("taints") or ()), TAINT]
     for moved in plan.placements:
-        _bind(pods[str(moved.pod)], "")
+        _create_again(pods[str(moved.pod)])
+    nodes = {item["metadata"]["name"]: item for item in items if item["kind"] == "Node"}
+    labels_added = adds_labels(given["items"])
     result = []
     for step in plan.forecast:
         key = str(step.pod)
         answer = oracle.ask({"mode": "score", "snapshot": {**given, "items": items}, "pods": [key]})
         totals = answer["scores"][0]["total"]
         result.append((key, step.node, {node for node, total in totals.items() if total == max(totals.values())}))
-        _bind(pods[key], step.node)
+        bind_again(pods[key], nodes[step.node], labels_added=labels_added)
+        pods[key]["status"] = {"phase": "Running"}
     return result
 
 
-def _bind(pod: Json, node: str) -> None:
-    """Change the pod as if it were created again, and bound to *node* unless it is ""."""
+def _create_again(pod: Json) -> None:
+    """Change the pod as if it was evicted, and its controller has created it again."""
     pod["metadata"].pop("deletionTimestamp", None)
     pod["metadata"]["uid"] += "-again"
-    pod["status"] = {"phase": "Running" if node else "Pending"}
-    pod["spec"]["nodeName"] = node
+    pod["metadata"]["labels"] = own_labels(pod["metadata"].get("labels") or {})
+    pod["status"] = {"phase": "Pending"}
+    pod["spec"]["nodeName"] = ""

@@ -18,7 +18,7 @@ from predicates.objects import Pod
 from predicates.snapshot import DRAIN_TAINT, Snapshot, Trial, key_of
 from predicates.wire import KINDS, Decoder, Interner
 from rescheduler.planning.explain import explain
-from tests.conformance.generate.admission import ADDED, adds_labels, bind
+from tests.conformance.generate.admission import adds_labels, bind_again
 from tests.conformance.generate.world import Json
 from tests.conformance.oracle import Oracle
 from tests.conformance.ours import of_explanation
@@ -135,7 +135,7 @@ class Moves:
         for item in changed["items"]:
             if item["kind"] == "Pod" and _key(item) in self.to:
                 item["metadata"]["uid"] += "-again"
-                _bind_again(item, nodes[self.to[_key(item)]], labels_added)
+                bind_again(item, nodes[self.to[_key(item)]], labels_added=labels_added)
                 item["status"] = {"phase": "Pending"}
             if item["kind"] == "Node" and item["metadata"]["name"] == self._drained:
                 item["spec"].setdefault("taints", []).append({"key": DRAIN_TAINT.key, "effect": DRAIN_TAINT.effect})
@@ -148,15 +148,6 @@ def _may_move(pod: Json, nodes: Collection[str]) -> bool:
     unbound = any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in spec.get("volumes", ()))
     alive = pod["status"].get("phase") not in {"Succeeded", "Failed"} and "deletionTimestamp" not in meta
     return alive and not unbound and spec.get("nodeName") in nodes
-
-
-def _bind_again(pod: Json, node: Json, labels_added: bool) -> None:
-    """Bind a pod that was created again to *node*; *labels_added* is whether the API server adds labels."""
-    labels = pod["metadata"].get("labels", {})
-    pod["metadata"]["labels"] = {key: value for key, value in labels.items() if key not in ADDED}
-    if labels_added:
-        bind(pod, node)
-    pod["spec"]["nodeName"] = node["metadata"]["name"]
 
 
 def _key(pod: Json) -> str:

@@ -12,6 +12,7 @@ import pytest
 from grpc import StatusCode
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from devcluster.cloudpool.server import Server
 from rescheduler.clock import SystemClock
@@ -145,8 +146,16 @@ class Process:
     def close(self) -> None:
         self._channel.close()
 
-    def orders(self) -> list[str]:
-        """Return the lines of the audit log without time and port."""
+    def orders(self, number: int) -> list[str]:
+        """Return the lines of the audit log without time and port, once there are *number* of them."""
+        retry, stop = retry_if_exception_type(AssertionError), stop_after_delay(60)
+        for attempt in Retrying(retry=retry, stop=stop, wait=wait_fixed(0.05), reraise=True):
+            with attempt:
+                orders = self._orders()
+                assert len(orders) >= number
+        return orders
+
+    def _orders(self) -> list[str]:
         lines = [line.partition(" INFO ")[2] for line in self.service.lines]
         return [re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", line) for line in lines if line.startswith("NodeGroup")]
 
@@ -208,7 +217,7 @@ def test_every_order_is_logged_and_every_call_is_counted(process: Process) -> No
     short = "2 is less than the 3 machines that run or are required; 0 of 1 were given up"
     running = f"FAILED_PRECONDITION: cloudpool {GROUP}: {short}"
     nodes = [f"nodes {node.name} ({node.provider_id})" for node in (first, second)]
-    assert process.orders() == [
+    assert process.orders(5) == [
         f"NodeGroupDecreaseTargetSize {by}, by -1: {running}",
         f"NodeGroupIncreaseSize {by}, by +9: FAILED_PRECONDITION: cloudpool {GROUP}: 12 is above 4",
         f"NodeGroupIncreaseSize by client (ADDRESS), group nowhere, by +1: {unknown}",

@@ -17,6 +17,19 @@ def bind(pod: Json, node: Json) -> None:
         pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | copied
 
 
+def own_labels(labels: Json) -> Json:
+    """Return *labels* without those that the API server adds."""
+    return {key: value for key, value in labels.items() if key not in ADDED}
+
+
+def bind_again(pod: Json, node: Json, *, labels_added: bool) -> None:
+    """Bind a pod that was created again to *node*. With *labels_added*, the API server adds labels."""
+    pod["metadata"]["labels"] = own_labels(pod["metadata"].get("labels", {}))
+    if labels_added:
+        bind(pod, node)
+    pod["spec"]["nodeName"] = node["metadata"]["name"]
+
+
 def adds_labels(items: list[Json]) -> bool:
     """Return whether the API server of a cluster adds labels: some scheduled pod has them."""
     return any(
