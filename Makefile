@@ -24,7 +24,7 @@ SEED ?= 1
 NODES ?= 1000
 PODS ?= 30000
 # Tests mostly wait for a cluster. Each worker has its own control plane.
-WORKERS ?= 4
+WORKERS ?= 5
 
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-emit-index-url \
 	--python-version 3.11 --custom-compile-command "make lock"
