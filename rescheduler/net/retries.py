@@ -6,6 +6,7 @@ multiply.
 
 import datetime as dt
 import email.utils
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,9 +15,11 @@ from typing import Final
 import tenacity
 
 from rescheduler import errors
+from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
 
-_BACK_OFF: Final = tenacity.wait_random_exponential(multiplier=0.4, max=10)
+#: The longest pauses; each is random, from 0, so that several clients do not retry at the same time.
+_BACKOFF: Final = Backoff(dt.timedelta(seconds=0.4), dt.timedelta(seconds=10))
 _LEAST_PAUSE: Final = 0.25  #: seconds, even if the server asks for less
 _UNTOLD_PAUSE: Final = 1.0  #: seconds at least after a 429 without Retry-After
 _LONGEST_WAIT: Final = 24 * 3600.0  #: seconds; longer Retry-After values are cut to this
@@ -54,7 +57,9 @@ def pause(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = error.retry_after if isinstance(error, errors.Retryable) else None
     if asked is None:
-        return max(_BACK_OFF(state), _UNTOLD_PAUSE if isinstance(error, errors.RateLimited) else 0.0)
+        longest = _BACKOFF.seconds_after(state.attempt_number)
+        drawn = random.uniform(0, longest)  # noqa: S311 - it spreads requests and protects nothing
+        return max(drawn, _UNTOLD_PAUSE if isinstance(error, errors.RateLimited) else 0.0)
     return max(asked, _LEAST_PAUSE)
 
 
