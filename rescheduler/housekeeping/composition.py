@@ -160,29 +160,17 @@ def _assemble(
     pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
     node_prices = new_node_prices(parts, state, pricing, status, run_state, running, clock)
     report = tee(Logs(), metrics, status, *node_prices, *_events(parts, writer, running, clock), pages)
-    threads = parts.enter_context(running_threads())
-
     report(Started(VERSION, holder, str(address), running.dry_run))
     history = new_history(writer, report, run_state, running, clock)
     view = ClusterView(state, policy, clock, holder, running.node_name, history.cooling, running.identity)
     cluster, controllers = KubeCluster(writer), Ownership(ControllerReader(client, clock))
-    access = DrainContext(
-        cluster,
-        provider,
-        clock,
-        holder,
-        controllers,
-        running.identity,
-        leads=lambda: run_state.leading,
-        placeholders=PlaceholderPods(writer),
-    )
+    access = _drain_context(writer, cluster, provider, controllers, run_state, running, clock, holder)
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
-    drainer = Drainer(access, view, run_state, threads, drain_limits(running), report, records)
-    refusal = drainer.refusal if not running.dry_run else None  # a dry run sends no requests to the provider
-    soft_taint = SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint)
+    drainer = _drainer(parts, access, view, run_state, running, report, records)
+    refusal = None if running.dry_run else drainer.refusal  # a dry run sends no requests to the provider
     candidates = Candidates(view, controllers, history, policy, clock, refusal)
     room = new_room(access, RoomView(state, policy, view), history, candidates, running, prices, report)
-    actors = Actors(drainer, soft_taint, NewNodes(access, report), records, room)
+    actors = Actors(drainer, _soft_taint(cluster, view, running, report), NewNodes(access, report), records, room)
     knowledge = Knowledge(
         history,
         candidates,
@@ -193,6 +181,45 @@ def _assemble(
         new_price_refresh(policy, view, pricing, running, clock),
     )
     return Loop(view, actors, knowledge, run_state, _mode(policy, running), clock, report)
+
+
+def _drain_context(
+    writer: Client,
+    cluster: KubeCluster,
+    provider: CloudProvider,
+    controllers: Ownership,
+    run_state: DaemonState,
+    running: Running,
+    clock: Clock,
+    holder: str,
+) -> DrainContext:
+    return DrainContext(
+        cluster,
+        provider,
+        clock,
+        holder,
+        controllers,
+        running.identity,
+        leads=lambda: run_state.leading,
+        placeholders=PlaceholderPods(writer),
+    )
+
+
+def _drainer(
+    parts: contextlib.ExitStack,
+    access: DrainContext,
+    view: ClusterView,
+    run_state: DaemonState,
+    running: Running,
+    report: Report,
+    records: DrainRecords,
+) -> Drainer:
+    threads = parts.enter_context(running_threads())
+    return Drainer(access, view, run_state, threads, drain_limits(running), report, records)
+
+
+def _soft_taint(cluster: KubeCluster, view: ClusterView, running: Running, report: Report) -> SoftTaint:
+    return SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint)
 
 
 def _mode(policy: Policy, running: Running) -> Mode:
