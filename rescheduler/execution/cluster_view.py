@@ -69,6 +69,7 @@ class ClusterView(WatchedNodes):
         self._identity = identity
         self._cached_planner: Planner | None = None
         self._planning_end = math.inf
+        self._comparing = 0.0  #: seconds of the last comparison, which are part of the next planning time-out
 
     def unfit(self) -> str:
         """See :func:`unfit`."""
@@ -84,7 +85,8 @@ class ClusterView(WatchedNodes):
 
     def start_planning(self) -> None:
         """Start the planning time-out, which covers all plannings until the next call."""
-        self._planning_end = self._clock.monotonic() + self._policy.planning_timeout
+        self._planning_end = self._clock.monotonic() + self._policy.planning_timeout - self._comparing
+        self._comparing = 0.0
 
     def first_plan(self, *, take_empty: Callable[[str], bool]) -> Planning:
         """Return verdicts up to the first node that can be drained. *take_empty* decides about empty nodes."""
@@ -202,10 +204,13 @@ class ClusterView(WatchedNodes):
 
         Stops after *limit*.
         """
-        deadline = self._clock.monotonic() + limit.total_seconds()
-        return kept_by_guards(
-            self._state.snapshot(), self._policy, self._circumstances(), lambda: self._clock.monotonic() > deadline
+        start = self._clock.monotonic()
+        end = start + min(limit.total_seconds(), self._policy.planning_timeout)
+        kept = kept_by_guards(
+            self._state.snapshot(), self._policy, self._circumstances(), lambda: self._clock.monotonic() > end
         )
+        self._comparing = self._clock.monotonic() - start
+        return kept
 
     @property
     def _planner(self) -> Planner:

@@ -6,7 +6,7 @@ called between units of work, never within one, so the result of each unit is th
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from rescheduler.planning.packing import Effort
@@ -58,15 +58,24 @@ class Pace:
 _CALIBRATION: Final = 10
 
 
+@dataclass(frozen=True, slots=True)
+class SearchPaces:
+    """The rates of the search: of filter evaluations, and of nodes."""
+
+    questions: Pace = field(default_factory=Pace)
+    nodes: Pace = field(default_factory=Pace)
+
+
 class SearchTime:
     """The time that the search of one round may still use, divided equally among the nodes that are left.
 
     A node gets its share in filter evaluations before it is planned, and no clock is read while it is planned.
     """
 
-    def __init__(self, pace: Pace, nodes: int, share: Effort, seconds_left: SecondsLeft = unlimited) -> None:
+    def __init__(self, paces: SearchPaces, nodes: int, share: Effort, seconds_left: SecondsLeft = unlimited) -> None:
         """*share* is that of one of the *nodes*, at the assumed rate."""
-        self._pace = pace
+        self._pace = paces.questions
+        self._of_nodes = paces.nodes
         self._nodes = nodes
         self._share = share.left
         self._seconds_left = seconds_left
@@ -90,7 +99,13 @@ class SearchTime:
 
     def spent(self, questions: int) -> None:
         """Record the number of evaluations since the last call of :meth:`share`."""
-        self._pace.measure(questions, self._before - self._seconds_left())
+        seconds = self._before - self._seconds_left()
+        self._pace.measure(questions, seconds)
+        self._of_nodes.measure(1, seconds)
+
+    def left_for_forecasts(self) -> float:
+        """Return the seconds that are left if all nodes that follow are also searched."""
+        return self._seconds_left() - self._of_nodes.seconds(self._nodes)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from rescheduler.planning.forecast_checks import ForecastChecks, shown_in_time
 from rescheduler.planning.ground import Ground, timeless
 from rescheduler.planning.kept_verdicts import JudgedNode, KeptVerdicts
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected, Verdict
-from rescheduler.planning.pace import Allowance, Pace, SearchTime, SecondsLeft, unlimited
+from rescheduler.planning.pace import Allowance, SearchPaces, SearchTime, SecondsLeft, unlimited
 from rescheduler.planning.packing import Effort
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Circumstances, Policy
@@ -56,7 +56,7 @@ class SinglePlans:
         self._policy = policy
         self._filters = filters
         self._checks = ForecastChecks(policy)
-        self._pace = Pace()  #: of the search for places, in filter evaluations
+        self._paces = SearchPaces()
         self._complete = KeptVerdicts(snapshot)  #: with all obstacles
         self._checked = KeptVerdicts(snapshot)  #: with the first obstacle, and after the checks of forecasts
         self._each: _KeptPlanning | None = None
@@ -128,8 +128,8 @@ class SinglePlans:
         """Return the planning, and what to keep of it: None if a later round would find more."""
         judged: list[JudgedNode] = []
         answers: dict[str, bool] = {}
-        allowance = self._checks.allowance(shared.forecaster, seconds_left)
         time = self._search_time(shared, seconds_left)
+        allowance = self._checks.allowance(shared.forecaster, time.left_for_forecasts)
 
         def judge(node: str) -> tuple[Verdict, bool]:
             return self._within(allowance, time, node, shared)
@@ -151,7 +151,7 @@ class SinglePlans:
 
     def _search_time(self, shared: PlanningRound, seconds_left: SecondsLeft) -> SearchTime:
         nodes = len(shared.groups.on_demand)
-        return SearchTime(self._pace, nodes, shared.effort(nodes), seconds_left)
+        return SearchTime(self._paces, nodes, shared.effort(nodes), seconds_left)
 
     def _searched(
         self,

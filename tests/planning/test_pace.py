@@ -9,7 +9,8 @@ import pytest
 from predicates.filters import Filters
 from predicates.snapshot import Snapshot
 from rescheduler.planning.forecast import SimulatedScheduler
-from rescheduler.planning.pace import Allowance, Pace, SearchTime, unlimited
+from rescheduler.planning.outcome import Reason
+from rescheduler.planning.pace import Allowance, Pace, SearchPaces, SearchTime, unlimited
 from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
@@ -71,16 +72,29 @@ def test_a_forecast_starts_only_if_it_is_expected_to_end_in_time() -> None:
 
 
 def test_a_node_gets_its_share_of_the_time_on_this_machine() -> None:
-    pace, left = Pace(), [10.0]
-    time = SearchTime(pace, 2, Effort(1000), lambda: left[0])
+    left = [10.0]
+    time = SearchTime(SearchPaces(), 2, Effort(1000), lambda: left[0])
     time.next_node()
     assert (time.share(), time.calibrating) == (Effort(200), True)  # a tenth of the time of both
     left[0] = 8.0
     time.spent(200)
     time.next_node()
     assert (time.share(), time.calibrating) == (Effort(800), False)  # 8 s at 100 in a second
+    assert time.left_for_forecasts() == 8
     left[0] = -1
     assert time.share() == Effort(1)
+
+
+def test_forecasts_leave_time_for_the_nodes_that_follow() -> None:
+    left = [10.0]
+    time = SearchTime(SearchPaces(), 4, Effort(1000), lambda: left[0])
+    time.next_node()
+    time.share()
+    left[0] = 9.5
+    time.spent(100)
+    assert time.left_for_forecasts() == 8
+    time.next_node()
+    assert time.left_for_forecasts() == 8.5
 
 
 def test_forecasts_without_a_time_limit_are_limited_by_effort_alone() -> None:
@@ -133,6 +147,21 @@ def test_a_round_ends_in_time_on_a_slower_machine(method: str, slower: float, mo
         getattr(planner, method)(CIRCUMSTANCES, seconds_left=machine.seconds_left(policy.planning_timeout))
         assert machine.seconds - start <= 1.1 * policy.planning_timeout
     assert machine.seconds > 0
+
+
+def test_a_round_ends_in_time_if_each_plan_needs_a_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second of first-fit for all nodes, and a tenth for the forecast of each."""
+    nodes = [node(f"od{number}", ON_DEMAND, cpu="64") for number in range(50)]
+    cluster = snapshot([*nodes, node("s"), *(pod(f"p{number}", f"od{number}", cpu="10m") for number in range(50))])
+    machine, policy = Machine(monkeypatch, question=0.01, simulated=0.02), Policy()
+    planner, rejected = Planner(cluster, policy), list[int]()
+    for _ in range(8):
+        start = machine.seconds
+        planning = planner.first_plan(CIRCUMSTANCES, seconds_left=machine.seconds_left(policy.planning_timeout))
+        assert machine.seconds - start <= 1.1 * policy.planning_timeout
+        rejected.append(sum(verdict.reason is Reason.RETURNS_TO_ON_DEMAND for verdict in planning.rejected))
+    assert rejected[0] >= 10
+    assert rejected[-1] == 50
 
 
 def test_a_fast_machine_comes_to_the_result_of_the_assumed_one(monkeypatch: pytest.MonkeyPatch) -> None:
