@@ -19,10 +19,6 @@ from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
     Event,
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
-    EvictionSkipped,
     Looked,
     LookFailed,
     Marked,
@@ -33,7 +29,6 @@ from rescheduler.draining.events import (
     PlaceholderDeleted,
     PlaceholderNotDeleted,
     PlannedAgain,
-    PodGone,
     ProviderAnswered,
     Released,
     ReleaseFailed,
@@ -42,6 +37,13 @@ from rescheduler.draining.events import (
     Removed,
     Seen,
     Stop,
+)
+from rescheduler.draining.eviction_outcomes import (
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    EvictionSkipped,
+    PodGone,
 )
 from rescheduler.draining.state import Drain, Phase, Result
 

@@ -11,7 +11,8 @@ from datetime import timedelta
 from typing import Final
 
 from rescheduler.clock import Clock
-from rescheduler.draining.state import Drain, Why
+from rescheduler.draining.failures import Why
+from rescheduler.draining.state import Drain
 from rescheduler.errors import Conflict, NotLeading, ReschedulerError, Retryable
 from rescheduler.execution.room_view import RoomView
 from rescheduler.housekeeping.candidates import Candidates

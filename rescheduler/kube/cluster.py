@@ -8,7 +8,7 @@ import msgspec
 
 from predicates.objects import Node, ObjectMeta
 from rescheduler import decoding
-from rescheduler.draining.events import EvictionFailed, EvictionOutcome, PodGone
+from rescheduler.draining.eviction_outcomes import EvictionFailed, EvictionOutcome, PodGone
 from rescheduler.errors import Conflict, InputError, MarkLost, NotFound, NotLeading, ReschedulerError, Retryable
 from rescheduler.kube import eviction, fresh
 from rescheduler.kube.client import MERGE_PATCH, Client

@@ -3,7 +3,7 @@
 import logging
 from typing import assert_never
 
-from rescheduler.draining.events import EvictionResult
+from rescheduler.draining.eviction_outcomes import EvictionResult
 from rescheduler.observe.events import (
     Compared,
     CoolingDown,

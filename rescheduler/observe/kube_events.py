@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from rescheduler.draining.events import EvictionResult
+from rescheduler.draining.eviction_outcomes import EvictionResult
 from rescheduler.observe.events import (
     Chosen,
     CoolingDown,

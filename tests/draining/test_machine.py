@@ -7,10 +7,6 @@ from rescheduler.draining.actions import AskProvider, DeleteNode, Evict, LookAga
 from rescheduler.draining.events import (
     Cause,
     ControllersRead,
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
-    EvictionSkipped,
     Looked,
     LookFailed,
     Marked,
@@ -18,7 +14,6 @@ from rescheduler.draining.events import (
     NodeDeleted,
     NodeDeletionFailed,
     PlannedAgain,
-    PodGone,
     ProviderAnswered,
     Released,
     ReleaseFailed,
@@ -27,8 +22,16 @@ from rescheduler.draining.events import (
     Removed,
     Stop,
 )
+from rescheduler.draining.eviction_outcomes import (
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    EvictionSkipped,
+    PodGone,
+)
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Failure, Phase, Why
+from rescheduler.draining.state import Phase
 from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason, Rejected
 from tests.draining.stories import (
     ASKED,

@@ -11,20 +11,18 @@ from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
     Event,
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
     Looked,
     LookFailed,
     Marked,
     MarkFailed,
     PlannedAgain,
-    PodGone,
     ProviderAnswered,
     Released,
 )
+from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionFailed, EvictionRefused, PodGone
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Failure, Limits, Phase, Why
+from rescheduler.draining.state import Limits, Phase
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.outcome import Placement, Plan, PodRef

@@ -11,7 +11,8 @@ from typing import Any, Final
 from rescheduler import cli
 from rescheduler.draining import evicting, removing, transitions
 from rescheduler.draining.actions import Action, LookAgain, PlanAgain
-from rescheduler.draining.events import EvictionAccepted, Looked, PlannedAgain, Seen
+from rescheduler.draining.events import Looked, PlannedAgain, Seen
+from rescheduler.draining.eviction_outcomes import EvictionAccepted
 from rescheduler.draining.state import Drain, Phase, Result
 from rescheduler.execution import cluster_view, landings
 from rescheduler.execution.context import ActionResult

@@ -17,7 +17,8 @@ import pytest
 from devcluster.cloudpool.faults import Fault
 from devcluster.cloudpool.server import Server
 from devcluster.cloudpool.settings import Settings
-from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
+from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import Drain, Limits, Phase
 from rescheduler.execution.drainer import PendingRemoval
 from rescheduler.planning.outcome import Plan
 from rescheduler.providers.base import CloudProvider, Deleted, Failed, NodeRef
