@@ -6,8 +6,8 @@ from datetime import datetime
 
 from predicates.objects import Node, Pod
 from rescheduler.draining.intent import ANNOTATION, Intent, Step, read
-from rescheduler.planning.drainability import belongs_to_node
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.policy import Circumstances
 
 

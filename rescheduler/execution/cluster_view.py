@@ -18,7 +18,6 @@ from rescheduler.planning.candidates import removal, why_not_target
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.debts import Replicas, count_replicas
-from rescheduler.planning.drainability import instant
 from rescheduler.planning.freshness import Fresh, lag
 from rescheduler.planning.jobs import job_blockers
 from rescheduler.planning.original import Kept, kept_by_guards
@@ -28,6 +27,7 @@ from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.prices import PriceList
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
+from rescheduler.timestamps import instant
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)

@@ -19,12 +19,13 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.synced_memory import ATTEMPTS, MemoryStorage
 from rescheduler.kube.memory import Absent, Stored, UnreadableMemory
 from rescheduler.observe.events import ErrorKind, Report, SavingsCounted, Trouble
-from rescheduler.planning.drainability import belongs_to_node, instant
 from rescheduler.planning.outcome import Plan
+from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.prices import NodeFacts, PriceList, cost_on, instance_type
 from rescheduler.planning.savings import Receipt, SavingsLedger
 from rescheduler.planning.savings_form import bounded, dump_ledger, load_ledger, summary
 from rescheduler.planning.savings_updates import LiveNodes, merged, observed
+from rescheduler.timestamps import instant
 
 #: Seconds until a ConfigMap that could not be read or written is tried again.
 RETRY_SECONDS: Final = 60.0

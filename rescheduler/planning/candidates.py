@@ -11,12 +11,13 @@ from predicates.filters import Targets
 from predicates.nodes import CPU, MISSING, Flags
 from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT, Snapshot
-from rescheduler.planning.drainability import DO_NOT_DISRUPT, instant
 from rescheduler.planning.interruptions import signals_on
 from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.opt_outs import node_opt_out
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.pod_rules import DO_NOT_DISRUPT
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.timestamps import instant
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")

@@ -14,9 +14,9 @@ import msgspec
 from predicates.objects import Pod
 from rescheduler.backoff import Backoff
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.drainability import instant
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.waits import Count, Moment, Waits
+from rescheduler.timestamps import instant
 
 DAY: Final = timedelta(hours=24)
 

@@ -16,8 +16,8 @@ from rescheduler import durations
 from rescheduler.planning.deadlines import Deadlines
 from rescheduler.planning.opt_outs import annotated_opt_out, labelled_opt_out
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.policy import DEFAULT_SCHEDULER, MoveJobs, Policy
 from rescheduler.planning.pod_traits import belongs_to_node, local_volumes, of_job
+from rescheduler.planning.policy import DEFAULT_SCHEDULER, MoveJobs, Policy
 from rescheduler.planning.replica_floors import OwnerCounts, single_replica
 from rescheduler.timestamps import instant
 

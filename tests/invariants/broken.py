@@ -22,7 +22,7 @@ from rescheduler.kube import eviction
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.elector import Elector
 from rescheduler.kube.node_edit import NodeEdit
-from rescheduler.planning import drainability, movements
+from rescheduler.planning import drainability, movements, pod_rules
 from rescheduler.planning.minimum import Minimum
 from rescheduler.planning.outcome import Verdict
 from rescheduler.providers.cloudpool.client import CloudPoolClient
@@ -90,7 +90,7 @@ def without_release() -> None:
 
 def without_opt_outs() -> None:
     """Ignore `safe-to-evict: "false"`."""
-    kept = tuple(rule for rule in drainability.RULES if rule is not drainability._not_safe_to_evict)
+    kept = tuple(rule for rule in pod_rules.RULES if rule is not pod_rules._not_safe_to_evict)
     _patch(drainability, "RULES", kept)
 
 
