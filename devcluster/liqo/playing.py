@@ -33,14 +33,7 @@ def playing(
     Raises LocalError if a consumer's slice was deleted. The CRDs are not deleted, because the deletion of an API delays
     the controllers of the control plane.
     """
-    api.apply(objects.definitions())
-    wait(lambda: served(api), "Liqo's resources to be served")
-    api.apply(objects.installation())
-    for cluster in clusters:
-        api.apply(objects.peering(cluster))
-    for consumer, labels in consumers.items():
-        api.apply([objects.tenant_namespace(consumer), objects.tenant(consumer)])
-        api.apply([objects.replicated(f"{consumer}-1", consumer, labels, _REQUESTED)])
+    _install(api, wait, clusters, consumers)
     controller = Controller(api, SystemClock(), policy)
     controller.start()
     try:
@@ -57,6 +50,17 @@ def playing(
         controller.close()
         for each in api.items(FOREIGN_CLUSTERS):
             api.delete(f"{FOREIGN_CLUSTERS}/{each['metadata']['name']}")
+
+
+def _install(api: Api, wait: Wait, clusters: Sequence[str], consumers: Mapping[str, Mapping[str, str]]) -> None:
+    api.apply(objects.definitions())
+    wait(lambda: served(api), "Liqo's resources to be served")
+    api.apply(objects.installation())
+    for cluster in clusters:
+        api.apply(objects.peering(cluster))
+    for consumer, labels in consumers.items():
+        api.apply([objects.tenant_namespace(consumer), objects.tenant(consumer)])
+        api.apply([objects.replicated(f"{consumer}-1", consumer, labels, _REQUESTED)])
 
 
 def served(api: Api) -> bool:
