@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from devcluster.cherry.cloud import Cloud, plan_documents
+from devcluster.cherry.cloud import CherryCloud, plan_documents
 from devcluster.cloudpool.faults import App, Receive, Scope, Send
 
 _MAX_PAGE = 100  #: servers on a page
 
 
-def application(cloud: Cloud, *, per_second: int | None = None) -> App:
+def application(cloud: CherryCloud, *, per_second: int | None = None) -> App:
     """Return the application, which allows *per_second* requests per second of the cloud's clock; `None`: no limit."""
     routes = _Routes(cloud)
     table = [
@@ -31,7 +31,7 @@ def application(cloud: Cloud, *, per_second: int | None = None) -> App:
 
 
 class _Routes:
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(self, cloud: CherryCloud) -> None:
         self._cloud = cloud
 
     async def servers(self, request: Request) -> Response:
@@ -72,7 +72,7 @@ class _Routes:
 class _Gate:
     """Authentication and rate limit in front of *app*."""
 
-    def __init__(self, app: App, cloud: Cloud, per_second: int | None) -> None:
+    def __init__(self, app: App, cloud: CherryCloud, per_second: int | None) -> None:
         self._app, self._cloud, self._per_second = app, cloud, per_second
         self._seen: collections.deque[float] = collections.deque()
         self._lock = threading.Lock()

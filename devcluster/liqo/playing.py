@@ -8,7 +8,7 @@ from typing import Final
 from devcluster.api import Api
 from devcluster.errors import ApiError, LocalError
 from devcluster.liqo import objects
-from devcluster.liqo.controller import SLICES, VIRTUAL_NODES, Controller, Policy
+from devcluster.liqo.controller import SLICES, VIRTUAL_NODES, LiqoController, LiqoPolicy
 from devcluster.liqo.peerings import FOREIGN_CLUSTERS, IDENTITIES, TENANTS
 from rescheduler.clock import SystemClock
 
@@ -25,16 +25,16 @@ def playing(
     api: Api,
     wait: Wait,
     clusters: Sequence[str],
-    policy: Policy | None = None,
+    policy: LiqoPolicy | None = None,
     consumers: Mapping[str, Mapping[str, str]] = CONSUMERS,
-) -> Iterator[Controller]:
+) -> Iterator[LiqoController]:
     """Run the controller, peered with the providers *clusters* and the *consumers*.
 
     Raises LocalError if a consumer's slice was deleted. The CRDs are not deleted, because the deletion of an API delays
     the controllers of the control plane.
     """
     _install(api, wait, clusters, consumers)
-    controller = Controller(api, SystemClock(), policy)
+    controller = LiqoController(api, SystemClock(), policy)
     controller.start()
     try:
         wait(lambda: peered(api) >= {*clusters}, "the peerings")

@@ -24,7 +24,7 @@ from devcluster.cloudpool.faults import Message, Receive, Request, Send
 from devcluster.demo import machines
 from devcluster.demo.program import Program
 from devcluster.plane import ControlPlane
-from devcluster.standin.server import Server
+from devcluster.standin.server import StandinServer
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.credentials import Credentials
 from rescheduler.proxy.forward import Forwarder
@@ -194,9 +194,9 @@ class _Edge:
 
 
 @contextmanager
-def _counted(plane: ControlPlane) -> Iterator[Server[_Edge]]:
+def _counted(plane: ControlPlane) -> Iterator[StandinServer[_Edge]]:
     edge = _Edge(plane)
-    with Server(edge, edge).running() as server:
+    with StandinServer(edge, edge).running() as server:
         yield server
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 import click
 
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.server import Server
-from devcluster.cloudpool.settings import Settings
+from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.faults.proxy import FaultProxy, before_cloudpool
 from devcluster.manifests import ON_DEMAND
 from devcluster.plane import ControlPlane
@@ -112,18 +112,18 @@ class Soak:
 
 
 @contextlib.contextmanager
-def pool(plane: ControlPlane, folder: Path) -> Iterator[tuple[Server, FaultProxy]]:
+def pool(plane: ControlPlane, folder: Path) -> Iterator[tuple[CloudpoolServer, FaultProxy]]:
     """The cloudpool of the on-demand nodes, and the proxy through which the daemons use it."""
     clock = SystemClock()
     taint = {"key": ON_DEMAND, "value": "true", "effect": SOFT}
-    settings = Settings(
+    settings = CloudpoolSettings(
         pool=document(name=POOL, labels={ON_DEMAND: "true"}, taints=[taint]),
         desired_size=ON_DEMAND_NODES,
         refresh_interval=Duration(0.2),
         pool_update=Duration(0.4),
         second_termination="ok",
     )
-    with Server(settings, folder, clock).running() as server, before_cloudpool(server.url) as proxy:
+    with CloudpoolServer(settings, folder, clock).running() as server, before_cloudpool(server.url) as proxy:
         cluster = Cluster(str(plane.kubeconfig), server.pool, clock)
         cluster.start()
         try:
