@@ -3,7 +3,7 @@
 import click
 
 from devcluster.cherry.app import application
-from devcluster.cherry.cloud import CherryCloud, CherrySettings
+from devcluster.cherry.cloud import CherryCloud, CherryCloudSettings
 from devcluster.cherry.nodes import nodes
 from devcluster.standin.nodes import Nodes
 from devcluster.standin.server import StandinServer, serve
@@ -40,7 +40,7 @@ def main(
     """Serve Cherry Servers' API on 127.0.0.1 and print its URL."""
     clock = SystemClock()
     cloud = CherryCloud(
-        CherrySettings(token=token, database=database, terminating=terminating, deploying=deploying), clock
+        CherryCloudSettings(token=token, database=database, terminating=terminating, deploying=deploying), clock
     )
     order = {"plan": "e5_1620v4", "region": "eu_nord_1", "image": "ubuntu_24_04"}
     tags = {"k8s-cluster": cluster, "k8s-nodepool": pool}

@@ -3,7 +3,7 @@
 import click
 
 from devcluster.stackpoint.app import application
-from devcluster.stackpoint.cloud import StackpointCloud, StackpointPool, StackpointSettings
+from devcluster.stackpoint.cloud import StackpointCloud, StackpointCloudSettings, StackpointPool
 from devcluster.stackpoint.nodes import nodes as nodes_of
 from devcluster.standin.nodes import Nodes
 from devcluster.standin.server import StandinServer, serve
@@ -38,7 +38,9 @@ def main(
     """Serve StackPointCloud's API (organization 6, cluster 810) on 127.0.0.1 and print its URL."""
     clock = SystemClock()
     pools = (StackpointPool(pk=1, instance_id=pool),) if pool else ()
-    settings = StackpointSettings(token=token, database=database, pools=pools, building=building, deleting=deleting)
+    settings = StackpointCloudSettings(
+        token=token, database=database, pools=pools, building=building, deleting=deleting
+    )
     cloud = StackpointCloud(settings, clock)
     if not cloud.nodes():
         cloud.add(role="master", etcd_state="kube_etcd", eligible=False, building=0)

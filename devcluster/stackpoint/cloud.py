@@ -26,7 +26,7 @@ class StackpointPool(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
 
 
-class StackpointSettings(msgspec.Struct, frozen=True, kw_only=True):
+class StackpointCloudSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Token, database, API generation, and delays in seconds."""
 
     token: str = "token"  # noqa: S105 -- of the stand-in
@@ -107,7 +107,7 @@ class StackpointNode(msgspec.Struct, frozen=True, kw_only=True):
 class StackpointCloud:
     """The nodes of a cluster; thread-safe."""
 
-    def __init__(self, settings: StackpointSettings, clock: Clock) -> None:
+    def __init__(self, settings: StackpointCloudSettings, clock: Clock) -> None:
         self.settings, self._clock = settings, clock
         self._nodes = Table(settings.database, StackpointNode)
         self._lock = threading.RLock()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from devcluster.cherry import app as cherry_app
-from devcluster.cherry.cloud import CherryCloud, CherrySettings
+from devcluster.cherry.cloud import CherryCloud, CherryCloudSettings
 from devcluster.cherry.nodes import node_of
 from devcluster.manifests import ON_DEMAND, SPOT, deployment
 from devcluster.plane import ControlPlane
@@ -29,7 +29,7 @@ def test_pods_are_planned_on_the_server_without_a_notice(
     clock, look = SystemClock(), Look(cluster)
     config = tmp_path / "cloud-config"
     config.write_text("[global]\ncluster-name = c1\nproject-id = 7\n")
-    cloud = CherryCloud(CherrySettings(terminating=2), clock)
+    cloud = CherryCloud(CherryCloudSettings(terminating=2), clock)
     cloud.create(7, order("od", "od-1"))
     kubeconfig = str(cluster.kubeconfig)
     labels = {True: {SPOT: "true"}, False: {ON_DEMAND: "true"}}

@@ -42,7 +42,7 @@ World = contextlib.AbstractContextManager[Callable[[], list[str]]]  #: returns t
 def cherry_world(plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path) -> Iterator[Callable[[], list[str]]]:
     """Run Cherry Servers with two servers in the pool, of which one must be kept."""
     config.write_text(INI)
-    cloud = cherry.CherryCloud(cherry.CherrySettings(terminating=2), SystemClock())
+    cloud = cherry.CherryCloud(cherry.CherryCloudSettings(terminating=2), SystemClock())
     for name in ("od-1", "od-2"):
         cloud.create(7, {**ORDER, "tags": TAGS, "hostname": name})
     nodes = Nodes(str(plane.kubeconfig), lambda: cherry_nodes(cloud, LABELS), SystemClock())
@@ -58,7 +58,7 @@ def stackpoint_world(
     plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path
 ) -> Iterator[Callable[[], list[str]]]:
     """Run StackPointCloud with two nodes in the group, of which one must be kept; with provider IDs for gRPC."""
-    cloud = stackpoint.StackpointCloud(stackpoint.StackpointSettings(deleting=2), SystemClock())
+    cloud = stackpoint.StackpointCloud(stackpoint.StackpointCloudSettings(deleting=2), SystemClock())
     for number in range(2):
         below = f"i-{number}" if config.parent.name == OWN else None
         cloud.add(group_name="autoscaling-od", provider_node_id=below)

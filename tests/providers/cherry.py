@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from devcluster.cherry.app import application
-from devcluster.cherry.cloud import CherryCloud, CherrySettings, ServerState
+from devcluster.cherry.cloud import CherryCloud, CherryCloudSettings, ServerState
 from devcluster.cloudpool.faults import Fault
 from devcluster.standin.server import StandinServer
 from rescheduler.clock import Clock
@@ -41,7 +41,7 @@ def definition(**changes: Any) -> config.Definition:
 
 @contextlib.contextmanager
 def serving(clock: Clock, *, per_second: int | None = None, **settings: Any) -> Iterator[StandinServer[CherryCloud]]:
-    cloud = CherryCloud(CherrySettings(token=TOKEN, **settings), clock)
+    cloud = CherryCloud(CherryCloudSettings(token=TOKEN, **settings), clock)
     with StandinServer(cloud, application(cloud, per_second=per_second), path="/v1").running() as server:
         yield server
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from devcluster.cloudpool.faults import Fault
 from devcluster.stackpoint.app import application
-from devcluster.stackpoint.cloud import StackpointCloud, StackpointNode, StackpointPool, StackpointSettings
+from devcluster.stackpoint.cloud import StackpointCloud, StackpointCloudSettings, StackpointNode, StackpointPool
 from devcluster.standin.server import StandinServer
 from rescheduler.clock import Clock
 from rescheduler.providers.base import CloudProvider, GroupFlags, NodeRef
@@ -27,7 +27,7 @@ def environment(url: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def serving(clock: Clock, **settings: Any) -> Iterator[StandinServer[StackpointCloud]]:
-    cloud = StackpointCloud(StackpointSettings(token=TOKEN, **settings), clock)
+    cloud = StackpointCloud(StackpointCloudSettings(token=TOKEN, **settings), clock)
     with StandinServer(cloud, application(cloud)).running() as server:
         yield server
 
