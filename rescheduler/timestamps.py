@@ -1,4 +1,4 @@
-"""Timestamps of the Kubernetes API."""
+"""Timestamps in the format of the Kubernetes API."""
 
 from datetime import UTC, datetime
 
@@ -10,3 +10,8 @@ def instant(text: str | None) -> datetime | None:
     except ValueError:
         return None
     return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
+
+
+def utc(moment: datetime) -> str:
+    """Format *moment* in UTC, to the second: ``2026-03-01T12:00:00Z``."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -19,7 +19,7 @@ from rescheduler.planning.outcome import Blocker, PodRef, Verdict
 
 @dataclass(frozen=True, slots=True)
 class ProviderAnswered:
-    """The provider's answer to :class:`AskProvider`."""
+    """The provider's response to :class:`AskProvider`."""
 
     group: str | None  #: None if no provider can remove the machine; the node is kept
     refusal: str = ""  #: why the provider would not remove the machine
@@ -32,7 +32,7 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class MarkFailed:
-    """The mark was not written, or it is unknown whether it was. Also the answer of a removal whose mark is lost."""
+    """The mark was not written, or it is unknown whether it was. Also the response of a removal whose mark is lost."""
 
     why: str
     node_gone: bool = False

@@ -139,7 +139,7 @@ def _is_orphaned(drain: Drain) -> bool:
 
 
 def _count_again(drain: Drain, now: float) -> Result:
-    """Read the pods' current controllers again, after eviction requests in flight were answered."""
+    """Read the pods' current controllers again, after the responses to eviction requests in flight."""
     if drain.unanswered or drain.step or not drain.reads_again(now, READ_INTERVAL):
         return drain, ()
     return count(drain)

@@ -203,7 +203,7 @@ class Drain:
         return self.retry_at is None
 
     def is_due(self, now: float) -> bool:
-        """Return whether the current phase's request failed, or was answered, and must be sent again."""
+        """Return whether the current phase's request is not in flight and must be sent again."""
         return self.retry_at is not None and self.retry_at <= now
 
     def reads_again(self, now: float, interval: float) -> bool:

@@ -95,11 +95,11 @@ class ClusterView(WatchedNodes):
         """Return a verdict for a node that is being drained. *evicted* are UIDs of its evicted pods."""
         circumstances = self._draining(node)
         verdict = self._planner.look_again(node, circumstances, evicted)
-        if isinstance(verdict, Rejected) and self._machine_went(verdict):
+        if isinstance(verdict, Rejected) and self._machine_is_gone(verdict):
             return verdict if self._planner.must_move(node, circumstances) else Plan(node, ())
         return verdict
 
-    def _machine_went(self, rejected: Rejected) -> bool:
+    def _machine_is_gone(self, rejected: Rejected) -> bool:
         """Return whether the node is blocked only because its machine was removed and its kubelet stopped."""
         reasons = {blocker.reason for blocker in rejected.blockers}
         ordered = rejected.node in self._circumstances().ordered

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from predicates.objects import Node
@@ -20,6 +20,7 @@ from rescheduler.observe.events import Waiting
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.memory import Memory, OpenDebt
 from rescheduler.planning.pauses import ManualPause, manual_pause
+from rescheduler.timestamps import utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,4 +153,4 @@ def _owed(owed: OpenDebt) -> dict[str, Any]:
 
 
 def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return None if moment is None else utc(moment)

@@ -16,13 +16,18 @@ from rescheduler import durations
 from rescheduler.planning.deadlines import Deadlines
 from rescheduler.planning.opt_outs import annotated_opt_out, labelled_opt_out
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.pod_traits import belongs_to_node, local_volumes, of_job
+from rescheduler.planning.pod_traits import (
+    SAFE_LOCAL_VOLUMES,
+    belongs_to_node,
+    expendable_volumes,
+    local_volumes,
+    of_job,
+)
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, MoveJobs, Policy
 from rescheduler.planning.replica_floors import OwnerCounts, single_replica
-from rescheduler.timestamps import instant
+from rescheduler.timestamps import instant, utc
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-SAFE_LOCAL_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 #: The label of Liqo's virtual kubelets, and the prefix of the namespaces that Liqo creates for them and its gateways.
 LIQO_COMPONENT: Final = "offloading.liqo.io/component"
@@ -78,11 +83,11 @@ def _terminating(pod: Pod, context: Context) -> RuleResult:
         return Fate.LEAVES
     ends = instant(pod.deletion_timestamp)
     if ends is not None and context.deadlines.passed(ends + OVERDUE, context.now):
-        detail = f"it should have terminated by {ends:%Y-%m-%dT%H:%M:%SZ}; check its finalizers and the node's kubelet"
+        detail = f"it should have terminated by {utc(ends)}; check its finalizers and the node's kubelet"
         return Blocker(Reason.POD_STUCK_TERMINATING, detail, pod.key)
     if context.waits_for_terminating:
         return Fate.LEAVES
-    until = "" if ends is None else f" (grace period until {ends:%Y-%m-%dT%H:%M:%SZ})"
+    until = "" if ends is None else f" (grace period until {utc(ends)})"
     return Blocker(Reason.POD_TERMINATING, f"it is being deleted{until}; the drain waits until it is gone", pod.key)
 
 
@@ -126,9 +131,7 @@ def _do_not_disrupt(pod: Pod, context: Context) -> RuleResult:
     period, since = durations.period(value), instant(pod.start_time or pod.creation_timestamp)
     if period is None or since is None or context.reached(since + period):
         return None
-    return Blocker(
-        Reason.DO_NOT_DISRUPT, f"{DO_NOT_DISRUPT}: {value} ends at {since + period:%Y-%m-%dT%H:%M:%SZ}", pod.key
-    )
+    return Blocker(Reason.DO_NOT_DISRUPT, f"{DO_NOT_DISRUPT}: {value} ends at {utc(since + period)}", pod.key)
 
 
 def _other_scheduler(pod: Pod, context: Context) -> RuleResult:
@@ -195,8 +198,8 @@ def _local_storage(pod: Pod, context: Context) -> RuleResult:
         return None
     if not (local := local_volumes(pod)):
         return None
-    allowed = pod.annotations.get(SAFE_LOCAL_VOLUMES, "").split(",")
-    blocking = [volume.name for volume in local if volume.name not in allowed]
+    expendable = expendable_volumes(pod)
+    blocking = [volume.name for volume in local if volume.name not in expendable]
     if not blocking:
         return None
     return Blocker(

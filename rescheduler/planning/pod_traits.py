@@ -5,6 +5,7 @@ from typing import Final
 from predicates.objects import Pod, Volume
 
 MIRROR: Final = "kubernetes.io/config.mirror"
+SAFE_LOCAL_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 
 
 def belongs_to_node(pod: Pod) -> bool:
@@ -21,6 +22,11 @@ def of_job(pod: Pod) -> bool:
 def local_volumes(pod: Pod) -> list[Volume]:
     """Return the volumes of *pod* whose data is lost when the pod leaves its node."""
     return [volume for volume in pod.cls.spec.volumes if _is_local(volume)]
+
+
+def expendable_volumes(pod: Pod) -> list[str]:
+    """Return the names of the local volumes that an annotation allows to lose."""
+    return pod.annotations.get(SAFE_LOCAL_VOLUMES, "").split(",")
 
 
 def _is_local(volume: Volume) -> bool:

@@ -51,7 +51,7 @@ class VictimOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RemovalMethod:
-    """A method to drain a node and remove its machine: *drain* drains the node and requests *provider* to remove it.
+    """A way to remove a machine: *drain* drains its node and asks *provider* to remove it.
 
     The provider returns as soon as the pool has accepted the order.
     """

@@ -136,7 +136,7 @@ STOPS: dict[str, tuple[Story, bool, tuple[PodRef, ...]]] = {
 
 
 @pytest.mark.parametrize(("story", "marked", "pods"), STOPS.values(), ids=STOPS)
-def test_stop(story: Story, marked: bool, pods: tuple[PodRef, ...]) -> None:
+def test_a_stop_rolls_the_drain_back(story: Story, marked: bool, pods: tuple[PodRef, ...]) -> None:
     """The drain is rolled back, and nothing more is evicted."""
     now = story[-1][0] if story else 0
     after: Story = [

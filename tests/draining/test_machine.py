@@ -361,7 +361,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
 
 
 @pytest.mark.parametrize(("story", "failure"), FAILURES.values(), ids=FAILURES)
-def test_failure(story: Story, failure: Failure) -> None:
+def test_a_failure_removes_the_taint(story: Story, failure: Failure) -> None:
     """After every failure the taint is removed if it may be set."""
     drain = play(machine.start(PLAN, LIMITS), story)
     assert (drain.phase, drain.failure, drain.released) == (Phase.DONE, failure, True)

@@ -158,7 +158,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
 
 
 @pytest.mark.parametrize(("story", "failure"), FAILURES.values(), ids=FAILURES)
-def test_failure(story: Story, failure: Failure) -> None:
+def test_a_failure_before_evictions_owes_nothing(story: Story, failure: Failure) -> None:
     """Nothing was evicted, so nothing is owed. The taint is removed if it may be set."""
     drain = play(machine.start(PLAN, LIMITS), story)
     assert (drain.phase, drain.failure, drain.released, drain.debts) == (Phase.DONE, failure, True, {})
