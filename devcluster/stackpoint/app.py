@@ -45,7 +45,7 @@ def application(cloud: StackpointCloud) -> App:
     if cloud.settings.asks:
         routes.append(Route(f"{root}/nodes/{{pk:int}}/can_delete", can_delete, methods=["GET"]))
     routes += [*_adding(cloud, root), *(_pools(cloud, root) if cloud.settings.pools else ())]
-    return _Authenticated(Starlette(routes=routes), cloud.settings.token)
+    return _TokenCheck(Starlette(routes=routes), cloud.settings.token)
 
 
 def _adding(cloud: StackpointCloud, root: str) -> list[Route]:
@@ -91,7 +91,7 @@ def _add(cloud: StackpointCloud, body: bytes, of: int | None) -> Response:
     return JSONResponse(documents, 201)
 
 
-class _Authenticated:
+class _TokenCheck:
     def __init__(self, app: App, token: str) -> None:
         self._app, self._token = app, token
 

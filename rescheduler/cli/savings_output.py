@@ -8,8 +8,8 @@ from typing import Any, Final
 from rescheduler.cli.console import BLANK, Line
 from rescheduler.planning.savings import Receipt, Savings
 from rescheduler.planning.savings_report import ASSUMPTIONS, ReceiptShare, SavingsDay, SavingsReport
+from rescheduler.planning.timestamps import utc
 from rescheduler.planning.units import count
-from rescheduler.timestamps import utc
 
 _HOUR: Final = 3600
 

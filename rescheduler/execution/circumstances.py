@@ -9,7 +9,7 @@ from rescheduler.draining.intent import ANNOTATION, Intent, Step, read
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.policy import Circumstances
-from rescheduler.timestamps import utc
+from rescheduler.planning.timestamps import utc
 
 
 def while_draining(circumstances: Circumstances, node: str, pods: Collection[Pod]) -> Circumstances:

@@ -27,7 +27,7 @@ from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.prices import PriceList
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
-from rescheduler.timestamps import instant
+from rescheduler.planning.timestamps import instant
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)

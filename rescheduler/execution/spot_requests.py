@@ -13,8 +13,8 @@ from rescheduler.execution.room_view import RoomView
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.room.increase import GroupSize, SpotOrder, surplus
+from rescheduler.planning.timestamps import instant
 from rescheduler.providers.base import Accepted, AlreadyGone, BelowMinimum, Deleted, Failed, NodeGroup, NotSupported
-from rescheduler.timestamps import instant
 
 #: On new spot nodes that are cordoned because nothing uses them; the value is the installation.
 GIVING_BACK: Final = "spot-rescheduler/giving-back"

@@ -26,7 +26,7 @@ from rescheduler.planning.prices import NodeFacts, PriceList, cost_on, instance_
 from rescheduler.planning.savings import Receipt, SavingsLedger
 from rescheduler.planning.savings_form import bounded, dump_ledger, load_ledger, summary
 from rescheduler.planning.savings_updates import LiveNodes, merged, observed
-from rescheduler.timestamps import instant
+from rescheduler.planning.timestamps import instant
 
 #: Seconds until a ConfigMap that could not be read or written is tried again.
 RETRY_SECONDS: Final = 60.0

@@ -17,9 +17,9 @@ from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, owing
 from rescheduler.planning.outcome import Blocker
 from rescheduler.planning.room.increase import SpotOrders
+from rescheduler.planning.timestamps import utc
 from rescheduler.planning.waits import Pause, Waits
 from rescheduler.settings import Timing
-from rescheduler.timestamps import utc
 
 
 def waits(timing: Timing) -> Waits:

@@ -9,7 +9,7 @@ from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.loop_inputs import LoopState, Mode
 from rescheduler.observe.events import Held, PauseChanged, Report, Waiting
 from rescheduler.planning.drain_windows import closed_until
-from rescheduler.timestamps import utc
+from rescheduler.planning.timestamps import utc
 
 #: Maximum number of pods in a message.
 _NAMED: Final = 3

@@ -20,7 +20,7 @@ from rescheduler.observe.events import Waiting
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.memory import Memory, OpenDebt
 from rescheduler.planning.pauses import ManualPause, manual_pause
-from rescheduler.timestamps import utc
+from rescheduler.planning.timestamps import utc
 
 
 @dataclass(frozen=True, slots=True)

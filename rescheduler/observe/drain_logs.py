@@ -23,7 +23,7 @@ from rescheduler.observe.events import (
 )
 from rescheduler.observe.log_lines import DETAIL, NOTICE, write
 from rescheduler.planning.outcome import Plan
-from rescheduler.timestamps import utc
+from rescheduler.planning.timestamps import utc
 
 
 def log_node_event(event: NodeEvent) -> None:

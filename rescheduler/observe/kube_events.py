@@ -31,7 +31,7 @@ from rescheduler.observe.events import (
     Tainted,
 )
 from rescheduler.planning.outcome import Planning, PodRef, Rejected
-from rescheduler.timestamps import utc
+from rescheduler.planning.timestamps import utc
 
 RESCHEDULER: Final = "Rescheduler"
 RESCHEDULER_FAILED: Final = "ReschedulerFailed"

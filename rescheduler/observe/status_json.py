@@ -9,7 +9,7 @@ from rescheduler.observe.status import Board
 from rescheduler.planning.outcome import Plan, Planning, Verdict
 from rescheduler.planning.prices import NodeFacts, PriceList
 from rescheduler.planning.savings import Savings
-from rescheduler.timestamps import utc
+from rescheduler.planning.timestamps import utc
 
 
 def as_json(board: Board) -> dict[str, Any]:

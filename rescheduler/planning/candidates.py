@@ -17,7 +17,7 @@ from rescheduler.planning.opt_outs import node_opt_out
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.pod_rules import DO_NOT_DISRUPT
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.timestamps import instant, utc
+from rescheduler.planning.timestamps import instant, utc
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")

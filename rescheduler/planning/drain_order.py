@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from predicates.snapshot import Snapshot
 from rescheduler.planning.policy import Circumstances, DrainOrder, Policy
 from rescheduler.planning.prices import NodeFacts, PriceList, node_facts
-from rescheduler.timestamps import instant
+from rescheduler.planning.timestamps import instant
 
 _Key: TypeAlias = tuple[object, ...]
 

@@ -13,7 +13,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from rescheduler.errors import UsageError
-from rescheduler.timestamps import utc
+from rescheduler.planning.timestamps import utc
 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _NUMBER: Final = {day.lower(): number for number, day in enumerate(_DAYS)}

@@ -12,8 +12,8 @@ from rescheduler.planning.debts import Debt
 from rescheduler.planning.movements import Movements
 from rescheduler.planning.packed import LIMIT, pack, packed_within, unpack
 from rescheduler.planning.room.increase import SpotOrders
+from rescheduler.planning.timestamps import utc
 from rescheduler.planning.waits import Moment, Pause, Waits
-from rescheduler.timestamps import utc
 
 #: Version of the stored form. It is incremented when older versions of this program cannot use the new form.
 VERSION: Final = 1

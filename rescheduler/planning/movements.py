@@ -15,8 +15,8 @@ from predicates.objects import Pod
 from rescheduler.backoff import Backoff
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.timestamps import instant, utc
 from rescheduler.planning.waits import Count, Moment, Waits
-from rescheduler.timestamps import instant, utc
 
 DAY: Final = timedelta(hours=24)
 

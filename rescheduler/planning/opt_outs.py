@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from predicates.objects import Node, Pod
 from rescheduler import durations
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.timestamps import utc
+from rescheduler.planning.timestamps import utc
 
 #: Our own: ``true``, or a duration from the creation of the node or the start of the pod. ``false`` has no effect, and
 #: a value that cannot be read counts as ``true``.

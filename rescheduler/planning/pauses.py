@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from rescheduler.timestamps import instant, utc
+from rescheduler.planning.timestamps import instant, utc
 
 #: Annotation of the Lease: ``true``, or the end of the pause as an RFC 3339 time. Any other value also pauses drains.
 PAUSED: Final = "spot-rescheduler/paused"

@@ -27,6 +27,7 @@ from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.search import Search
 from rescheduler.planning.selection import Selection
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
+from rescheduler.planning.timestamps import instant
 from rescheduler.planning.verdicts import (
     Attempt,
     Examined,
@@ -40,7 +41,6 @@ from rescheduler.planning.verdicts import (
     no_room,
     rejection,
 )
-from rescheduler.timestamps import instant
 
 
 class Planner:

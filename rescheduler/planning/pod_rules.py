@@ -25,7 +25,7 @@ from rescheduler.planning.pod_traits import (
 )
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, MoveJobs, Policy
 from rescheduler.planning.replica_floors import OwnerCounts, single_replica
-from rescheduler.timestamps import instant, utc
+from rescheduler.planning.timestamps import instant, utc
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"

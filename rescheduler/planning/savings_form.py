@@ -10,7 +10,7 @@ import msgspec
 from rescheduler.errors import InputError
 from rescheduler.planning.packed import LIMIT, pack, packed_within, unpack
 from rescheduler.planning.savings import Receipt, SavingsLedger
-from rescheduler.timestamps import utc
+from rescheduler.planning.timestamps import utc
 
 #: Version of the stored form. It is incremented when older versions of this program cannot use the new form.
 VERSION: Final = 1

@@ -13,7 +13,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
-from rescheduler.timestamps import instant
+from rescheduler.planning.timestamps import instant
 
 #: Default for the seconds from a pod's creation until it is Ready, if there is no data.
 READY_SECONDS: Final = 30.0

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.faults import Request
+from devcluster.cloudpool.faults import LoggedRequest
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.manifests import ON_DEMAND, deployment
@@ -71,7 +71,7 @@ class Machines:
         now = SystemClock().now()
         return {machine.name: machine.id(now) for machine in self._pool.machines()}
 
-    def orders(self) -> list[Request]:
+    def orders(self) -> list[LoggedRequest]:
         """Return all requests to change the pool, successful or not."""
         return [request for request in self.face.requests if request.method != "GET"]
 

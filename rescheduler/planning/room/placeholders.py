@@ -10,7 +10,7 @@ from typing import Final
 
 from predicates.objects import Pod
 from rescheduler.planning.outcome import PodRef
-from rescheduler.timestamps import instant
+from rescheduler.planning.timestamps import instant
 
 #: The node that is to be drained, and its UID.
 FOR_NODE: Final = "spot-rescheduler/placeholder-for-node"
