@@ -21,7 +21,7 @@ _EVICTIONS: Final = Backoff(timedelta(milliseconds=5), timedelta(seconds=1000))
 
 
 @dataclass
-class Policy:
+class LiqoPolicy:
     """The behavior of the other clusters; it may be changed while the controller runs."""
 
     denying: Mapping[str, str] = field(default_factory=dict)  #: clusters, and the condition that they set to Denied
@@ -31,11 +31,11 @@ class Policy:
     adding: Mapping[str, str] = field(default_factory=lambda: dict(objects.DEFAULT_RESOURCES))
 
 
-class Controller:
+class LiqoController:
     """A single-threaded controller. Objects that were changed concurrently are retried in the next step."""
 
-    def __init__(self, api: Api, clock: Clock, policy: Policy | None = None) -> None:
-        self.policy = policy or Policy()
+    def __init__(self, api: Api, clock: Clock, policy: LiqoPolicy | None = None) -> None:
+        self.policy = policy or LiqoPolicy()
         self._api, self._clock = api, clock
         self._peerings = Peerings(api)
         self._pauses = Pauses(_EVICTIONS)  # by node, after rejected evictions

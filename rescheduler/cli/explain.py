@@ -11,7 +11,7 @@ import msgspec
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.cli.compat import compat_option
-from rescheduler.cli.console import show
+from rescheduler.cli.console import Line, show
 from rescheduler.cli.explain_page import ExplainPage
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options
@@ -64,17 +64,10 @@ def command(
         for explanation in explanations:
             print_yaml(as_json(explanation))
     else:
-        explained = ExplainPage(planner, cluster, circumstances, wide=output in ("wide", "html"))
-        nodes = (explained.node(name) for name in names if name in cluster.nodes.row)
-        nothing = () if pods or names else (explained.nothing(),)
-        parts = chain(nodes, map(explained.pod, explanations), nothing)
-        if output == "html":
-            from rescheduler.cli.lines_html import as_html  # noqa: PLC0415 - imported on demand
-
-            sys.stdout.buffer.write(as_html("Why pods stay on on-demand nodes", chain.from_iterable(parts)).encode())
-        else:
-            for part in parts:
-                show(part)
+        page = ExplainPage(planner, cluster, circumstances, wide=output in ("wide", "html"))
+        nodes = (page.node(name) for name in names if name in cluster.nodes.row)
+        nothing = () if pods or names else (page.nothing(),)
+        _show(chain(nodes, map(page.pod, explanations), nothing), html=output == "html")
     source.warn(cluster, policy)
 
 
@@ -90,6 +83,16 @@ def _selected_pods(
             yield from planner.must_move(name, circumstances)
         else:
             raise UsageError(f"{name}: no such node, and no such pod (expected NODE or NAMESPACE/POD)")
+
+
+def _show(parts: Iterable[Iterable[Line]], *, html: bool) -> None:
+    if html:
+        from rescheduler.cli.lines_html import as_html  # noqa: PLC0415 - imported on demand
+
+        sys.stdout.buffer.write(as_html("Why pods stay on on-demand nodes", chain.from_iterable(parts)).encode())
+    else:
+        for part in parts:
+            show(part)
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:

@@ -7,20 +7,19 @@ from typing import Final
 
 from rescheduler.draining import exits
 from rescheduler.draining.actions import Action, Evict, LookAgain, PlanAgain
-from rescheduler.draining.events import (
-    ControllersRead,
-    ControllersUnread,
+from rescheduler.draining.events import ControllersRead, ControllersUnread, Seen
+from rescheduler.draining.eviction_outcomes import (
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
     EvictionSkipped,
     PodGone,
-    Seen,
 )
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.following import READ_INTERVAL, due, failure, follow, merged_states, read_interval
 from rescheduler.draining.preparing import controllers_of, count
 from rescheduler.draining.retrying import again_later, requesting, requesting_again, sooner
-from rescheduler.draining.state import Drain, Failure, Phase, Result, Why, with_victim, without
+from rescheduler.draining.state import Drain, Phase, Result, with_victim, without
 from rescheduler.draining.vacating import observed, placeholder_overdue
 from rescheduler.draining.victims import Victim
 from rescheduler.draining.waves import next_step
@@ -140,7 +139,7 @@ def _is_orphaned(drain: Drain) -> bool:
 
 
 def _count_again(drain: Drain, now: float) -> Result:
-    """Read the pods' current controllers again, after eviction requests in flight were answered."""
+    """Read the pods' current controllers again, after the responses to eviction requests in flight."""
     if drain.unanswered or drain.step or not drain.reads_again(now, READ_INTERVAL):
         return drain, ()
     return count(drain)

@@ -6,7 +6,8 @@ from typing import Final
 
 from rescheduler.backoff import Backoff
 from rescheduler.draining.events import ControllersRead
-from rescheduler.draining.state import Drain, Failure, Timers, Why
+from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import Drain, Timers
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, incur, incur_in_roll_out, lapsed, paid, raised, shortfall
 

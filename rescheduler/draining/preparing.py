@@ -4,19 +4,12 @@ from dataclasses import replace
 
 from rescheduler.draining import exits, marking
 from rescheduler.draining.actions import ReadControllers, TryEviction
-from rescheduler.draining.events import (
-    ControllersRead,
-    ControllersUnread,
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
-    Marked,
-    PodGone,
-    Seen,
-)
+from rescheduler.draining.events import ControllersRead, ControllersUnread, Marked, Seen
+from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionFailed, EvictionRefused, PodGone
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.following import merged_states
 from rescheduler.draining.retrying import again_later, requesting, requesting_again, try_later
-from rescheduler.draining.state import RENEW_INTERVAL, Drain, Failure, Phase, Result, Why, without
+from rescheduler.draining.state import RENEW_INTERVAL, Drain, Phase, Result, without
 from rescheduler.draining.victims import NEVER, Victim
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, Replicas, incur, lapsed, raised

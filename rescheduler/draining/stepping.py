@@ -6,7 +6,8 @@ from dataclasses import replace
 from rescheduler.draining import exits
 from rescheduler.draining.actions import Evict
 from rescheduler.draining.events import PlannedAgain
-from rescheduler.draining.state import BeforeStep, Drain, Failure, Result, Why
+from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import BeforeStep, Drain, Result
 from rescheduler.draining.vacating import vacate
 from rescheduler.draining.victims import Victim, targets
 from rescheduler.planning.controllers import Controller

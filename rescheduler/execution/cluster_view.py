@@ -19,7 +19,6 @@ from rescheduler.planning.candidates import removal, why_not_target
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.debts import Replicas, count_replicas
-from rescheduler.planning.drainability import instant
 from rescheduler.planning.freshness import Fresh, lag
 from rescheduler.planning.jobs import job_blockers
 from rescheduler.planning.original import Kept, kept_by_guards
@@ -29,6 +28,7 @@ from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.prices import PriceList
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
+from rescheduler.planning.timestamps import instant
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)
@@ -104,11 +104,11 @@ class ClusterView(WatchedNodes):
         """Return a verdict for a node that is being drained. *evicted* are UIDs of its evicted pods."""
         circumstances = self._draining(node)
         verdict = self._planner.look_again(node, circumstances, evicted)
-        if isinstance(verdict, Rejected) and self._machine_went(verdict):
+        if isinstance(verdict, Rejected) and self._machine_is_gone(verdict):
             return verdict if self._planner.must_move(node, circumstances) else Plan(node, ())
         return verdict
 
-    def _machine_went(self, rejected: Rejected) -> bool:
+    def _machine_is_gone(self, rejected: Rejected) -> bool:
         """Return whether the node is blocked only because its machine was removed and its kubelet stopped."""
         reasons = {blocker.reason for blocker in rejected.blockers}
         ordered = rejected.node in self._circumstances().ordered

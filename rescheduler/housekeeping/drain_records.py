@@ -4,7 +4,8 @@ from datetime import datetime
 from typing import Final
 
 from rescheduler.clock import Clock
-from rescheduler.draining.state import LANDING_FAILURES, Drain, Failure, Phase, Why
+from rescheduler.draining.failures import LANDING_FAILURES, Failure, Why
+from rescheduler.draining.state import Drain, Phase
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.observe.events import Compared, CoolingDown, InvolvedNode, Report

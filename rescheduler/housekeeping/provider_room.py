@@ -5,16 +5,16 @@ order is open, no other node is drained: its room is for the pods of its node.
 """
 
 from collections.abc import Collection, Iterable
-from typing import Final
 
 from rescheduler.clock import Clock
-from rescheduler.draining.state import Drain, Why
+from rescheduler.draining.failures import Why
+from rescheduler.draining.state import Drain
 from rescheduler.errors import NotLeading, ReschedulerError, Retryable
 from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.spot_requests import GivenBack, SpotRequests
-from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
-from rescheduler.housekeeping.room import LONGEST, SEARCH, NoRoomOrders
+from rescheduler.housekeeping.order_finder import OrderFinder, ending_of
+from rescheduler.housekeeping.room import NoRoomOrders
 from rescheduler.observe.events import (
     ErrorKind,
     Held,
@@ -27,14 +27,9 @@ from rescheduler.observe.events import (
     Waiting,
 )
 from rescheduler.planning.outcome import Planning, Verdict
-from rescheduler.planning.prices import PriceList
-from rescheduler.planning.room.explanations import Explanations, UnmetOrder
 from rescheduler.planning.room.increase import IncreaseProgress, SpotOrder, increase_progress, why_not_ordered
-from rescheduler.planning.room.orders import NotOrdered, RoomOrder, candidates
-from rescheduler.planning.room.progress import OrderState
+from rescheduler.planning.room.orders import RoomOrder, candidates
 from rescheduler.settings import MakeRoom, RoomSettings
-
-_ENDINGS: Final = {OrderState.TIMED_OUT: RoomEnding.TIMED_OUT, OrderState.UNUSED: RoomEnding.UNUSED}
 
 
 class ProviderRoomOrders(NoRoomOrders):
@@ -49,9 +44,8 @@ class ProviderRoomOrders(NoRoomOrders):
         requests: SpotRequests,
         view: RoomView,
         history: DrainHistory,
-        candidates: Candidates,
+        finder: OrderFinder,
         settings: RoomSettings,
-        prices: PriceList,
         clock: Clock,
         report: Report,
     ) -> None:
@@ -59,16 +53,11 @@ class ProviderRoomOrders(NoRoomOrders):
         self._requests = requests
         self._view = view
         self._history = history
-        self._candidates = candidates
+        self._finder = finder
         self._settings = settings
-        self._prices = prices
         self._clock = clock
         self._report = report
         self._wanted = settings.mode is MakeRoom.PROVIDER
-        self._search_at = clock.monotonic()
-        self._explanations = Explanations()
-        self._unmet: UnmetOrder | None = None  # the last one, until the next may begin
-        self._not_ordered: dict[str, str] = {}  # by node: why the last search found no order
 
     def keep(self, *, paused: bool) -> None:
         self._placeholders.keep(paused=paused)
@@ -116,9 +105,7 @@ class ProviderRoomOrders(NoRoomOrders):
     def explained(self, planning: Planning) -> Planning:
         if not self._wanted:
             return self._placeholders.explained(planning)
-        if self._unmet is not None and self._clock.now() >= self._unmet.until:
-            self._unmet = None
-        return self._explanations.of(planning, self._unmet, self._not_ordered)
+        return self._finder.explained(planning)
 
     def _why_not(self) -> Held | None:
         """Return why no order may begin, or None."""
@@ -136,8 +123,7 @@ class ProviderRoomOrders(NoRoomOrders):
         if wanted and current.open:
             self.order = current
             return
-        ending = _ENDINGS.get(current.state, RoomEnding.WITHDRAWN) if wanted else RoomEnding.WITHDRAWN
-        self._end(order, ending, str(current))
+        self._end(order, ending_of(current.state, wanted=wanted), str(current))
 
     def _progress(self, order: SpotOrder) -> IncreaseProgress:
         node = self._view.node(order.node)
@@ -153,37 +139,20 @@ class ProviderRoomOrders(NoRoomOrders):
 
     def _begin(self, nodes: Collection[str]) -> Held | None:
         """Order the nodes for the first of *nodes*, which are in drain order, that an order can serve."""
-        if (now := self._clock.monotonic()) < self._search_at:
-            return None
-        self._search_at = now + SEARCH.total_seconds()
-        search = self._view.search(self._prices, None)
         why: Held | None = None
-        for node in self._next(nodes):
-            order = search.order(node)
-            if isinstance(order, NotOrdered):
-                self._not_ordered[node] = order.why
-            elif not self._candidates.judge(order.plan):
-                held = self._order(order)
-                if held.waiting is Waiting.MAKING_ROOM:
-                    return held
-                self._not_ordered[node], why = held.detail, why or held
-            if self._clock.monotonic() >= now + LONGEST.total_seconds():
-                break
+        for order in self._finder.find(nodes, None):
+            held = self._order(order)
+            if held.waiting is Waiting.MAKING_ROOM:
+                return held
+            self._finder.reject(order.node, held.detail)
+            why = why or held
         return why
-
-    def _next(self, nodes: Collection[str]) -> list[str]:
-        """Return those of *nodes* that were not considered since all were."""
-        left = [node for node in nodes if node not in self._not_ordered]
-        if not left:
-            self._not_ordered = {}
-        return left or list(nodes)
 
     def _order(self, wanted: RoomOrder) -> Held:
         """Ask the provider for the nodes of an order, after it was stored."""
         size, orders, now = self._requests.size_for(wanted.template), self._history.spot_orders, self._clock.now()
         if size is None:
-            detail = f"no group of the provider has spot nodes like {wanted.template}"
-            return Held(Waiting.NO_SPOT_CAPACITY, detail)
+            return Held(Waiting.NO_SPOT_CAPACITY, _no_group(wanted))
         if why := why_not_ordered(wanted.count, size, orders, now, self._settings.per_hour):
             return Held(Waiting.NO_SPOT_CAPACITY, why)
         node = self._involved(wanted.node)
@@ -205,18 +174,14 @@ class ProviderRoomOrders(NoRoomOrders):
         return Held(Waiting.MAKING_ROOM, f"{wanted.count} spot nodes were ordered for the pods of node {wanted.node}")
 
     def _refused(self, node: InvolvedNode, why: str) -> Held:
-        self._history.room_failed()
+        self._finder.ended(node.name, RoomEnding.REFUSED)
         self._report(RoomEnded(node, RoomEnding.REFUSED, why))
         return Held(Waiting.NO_SPOT_CAPACITY, f"{self._requests.provider} adds no spot nodes: {why}")
 
     def _end(self, order: SpotOrder, ending: RoomEnding, detail: str) -> None:
         """End an order: its nodes that are not used are given back from now on."""
         self._history.note_spot_orders(self._history.spot_orders.closing(self._clock.now()))
-        if ending is RoomEnding.FILLED:
-            self._history.room_succeeded()
-        elif ending is not RoomEnding.WITHDRAWN:
-            until = self._history.room_failed()
-            self._unmet = UnmetOrder(order.node, until) if ending is RoomEnding.TIMED_OUT else None
+        self._finder.ended(order.node, ending)
         self._history.save()
         self._report(RoomEnded(self._involved(order.node), ending, detail))
 
@@ -238,3 +203,10 @@ class ProviderRoomOrders(NoRoomOrders):
     def _involved(self, name: str) -> InvolvedNode:
         node = self._view.node(name)
         return InvolvedNode(name, node.metadata.uid if node is not None else "")
+
+
+def _no_group(order: RoomOrder) -> str:
+    """Return why no group of the provider can serve *order*."""
+    if order.template != order.node:
+        return f"no group of the provider has spot nodes like {order.template}"
+    return "there is no spot node, and no group of the provider has a template with the labels of spot nodes"

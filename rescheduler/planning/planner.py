@@ -13,7 +13,7 @@ from predicates.objects import Pod
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
-from rescheduler.planning.drainability import Fate, fate, instant
+from rescheduler.planning.drainability import fate
 from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.forecast import with_forecast
 from rescheduler.planning.forecast_checks import shown
@@ -22,10 +22,12 @@ from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.pace import SecondsLeft, unlimited
 from rescheduler.planning.packing import Effort, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound, new_round
+from rescheduler.planning.pod_rules import Fate
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.search import Search
 from rescheduler.planning.selection import Selection
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
+from rescheduler.planning.timestamps import instant
 from rescheduler.planning.verdicts import (
     Attempt,
     Examined,

@@ -110,7 +110,7 @@ def test_invalid_configurations(tmp_path: Path) -> None:
         assert (output.count("\n"), expected in output) == (1, True), (fact, output)
 
 
-def test_arguments(tmp_path: Path) -> None:
+def test_arguments_are_parsed_as_by_the_original(tmp_path: Path) -> None:
     """Single dashes, glog's flags, the version, and an unknown flag."""
     version = proxy("--version")
     assert (version.returncode, version.stdout) == (0, f"Version: {VERSION}\n")

@@ -66,7 +66,7 @@ def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_a_write_fails(what: str, fleet: Fleet) -> None:
+def test_a_failed_write_does_not_lose_pods(what: str, fleet: Fleet) -> None:
     fault, why = FAULTS[what]
     node = fleet.take()
     fleet.edge.inject(fault.on(node))

@@ -60,7 +60,7 @@ def proxy(fleet: Fleet) -> Iterator[Proxy]:
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_a_write_fails(what: str, fleet: Fleet, proxy: Proxy) -> None:
+def test_a_failed_write_fails_the_request(what: str, fleet: Fleet, proxy: Proxy) -> None:
     fault, status = FAULTS[what]
     node = fleet.take()
     body = {"machineId": fleet.site.machine(node), "decrementDesiredSize": True}

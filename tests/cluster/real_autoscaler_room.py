@@ -17,7 +17,7 @@ import yaml
 
 from devcluster.api import Json
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.server import Server as CloudpoolServer
+from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.manifests import ON_DEMAND, SPOT, deployment
 from devcluster.plane import ControlPlane
 from tests.cluster import real_autoscaler

@@ -6,10 +6,11 @@ import pytest
 from predicates import plugins, scores
 from predicates.devices import device_resources
 from predicates.filters import Filters
+from predicates.node_selectors import valid_term
 from predicates.objects import Pod
 from predicates.scores.frame import ScoringRequest
 from predicates.scores.pod_topology_spread import default_spread_selector
-from predicates.selectors import NOTHING, compile_selector, valid_term
+from predicates.selectors import NOTHING, compile_selector
 from predicates.snapshot import Snapshot
 from tests.conformance.generate.world import Json
 from tests.conformance.oracle import Oracle

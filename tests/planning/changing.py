@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from predicates.snapshot import Snapshot
 from predicates.unreadable import Unreadable
 from predicates.wire import Decoder, Interner
-from rescheduler.planning.drainability import DO_NOT_DISRUPT, SAFE_TO_EVICT
 from rescheduler.planning.opt_outs import DO_NOT_DRAIN, DO_NOT_EVICT
+from rescheduler.planning.pod_rules import DO_NOT_DISRUPT, SAFE_TO_EVICT
 from rescheduler.planning.replica_floors import MIN_ON_DEMAND_REPLICAS
 from tests.planning.builders import NOW, ON_DEMAND, SPOT, Manifest, budget, node, pod, repels, seeks
 

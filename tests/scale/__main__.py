@@ -1,6 +1,5 @@
 """``make scale``: measure the daemon and the informers of client-go on large clusters, in one run."""
 
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import click
 import httpx2
 
 from devcluster.errors import LocalError
+from devcluster.signals import exit_on_sigterm
 from tests.bench.result import keep
 from tests.scale.bars import Limit, limits_of, table
 from tests.scale.extras import extras
@@ -50,7 +50,7 @@ def main(nodes: int, pods: int, server: str, grow: bool, sizes: str, **seconds: 
 
     What is measured once is measured at the second size, and also on kube-apiserver.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the processes that were started end, too
+    exit_on_sigterm()
     phases = Phases(**seconds)
     if not grow:
         results = Results(phases, (nodes, nodes), _commit())

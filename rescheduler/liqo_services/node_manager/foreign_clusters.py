@@ -59,7 +59,7 @@ class ForeignCluster(LiqoResource, frozen=True, kw_only=True):
 
     @property
     def lacks_identity(self) -> bool:
-        """Whether its status says that it is a provider, although we have no Identity for it.
+        """Whether its status shows a provider, although there is no Identity for it.
 
         Since v1.2, a kubeconfig Secret is sufficient for that. The same status remains, for hours, after a peering was
         ended: only the Secret itself distinguishes the two.

@@ -137,7 +137,7 @@ def record_of(machine: VirtualMachine) -> MachineRecord:
 
 
 def view(records: Iterable[MachineRecord], seen: LiqoObjects, now: dt.datetime) -> MachinesView:
-    """Derive the machines. If records and the cluster's state differ, the latter is correct.
+    """Derive the machines. If records and the cluster's state differ, the cluster's state is correct.
 
     A record whose slice was created and no longer exists belongs to a machine that is gone.
     """
