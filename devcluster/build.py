@@ -15,6 +15,7 @@ from devcluster import cache, golang
 
 KUBERNETES = "v1.36.3"
 KWOK = "v0.8.0"
+DESCHEDULER = "v0.36.0"
 _HERE = Path(__file__).parent
 _FLAGS = ("-v", "-trimpath", "-buildvcs=false")
 _VERSION = "k8s.io/component-base/version"
@@ -113,6 +114,26 @@ def kwok() -> Path:
         cache.print_progress("kwok: done")
 
     return cache.get_or_create("kwok", KWOK, make) / "kwok"
+
+
+def descheduler() -> Path:
+    """Return the descheduler, which `make scale` measures beside the daemon."""
+    module = f"sigs.k8s.io/descheduler@{DESCHEDULER}"
+
+    def make(into: Path) -> None:
+        cache.print_progress(f"descheduler: building {DESCHEDULER}, takes some minutes the first time")
+        downloaded = json.loads(golang.output(["mod", "download", "-json", module]))
+        # Its go.mod has replace directives, so `go install` rejects it.
+        sources = into / "sources"
+        shutil.copytree(downloaded["Dir"], sources, copy_function=shutil.copyfile)
+        for path in (sources, *sources.rglob("*/")):  # those of Go are read-only
+            path.chmod(0o755)
+        build = ["build", *_FLAGS, "-mod=mod", "-o", str(into / "descheduler"), "./cmd/descheduler"]
+        golang.build("descheduler", build, sources)
+        shutil.rmtree(sources)
+        cache.print_progress("descheduler: done")
+
+    return cache.get_or_create("descheduler", DESCHEDULER, make) / "descheduler"
 
 
 @dataclass(frozen=True, slots=True)

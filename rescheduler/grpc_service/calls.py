@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from rescheduler.observe.log_lines import NOTICE
-from rescheduler.observe.metrics import PREFIX
+from rescheduler.observe.metric_families import PREFIX
 from rescheduler.providers.base import AlreadyGone, DeleteOutcome, Failed, Refused
 from rescheduler.providers.externalgrpc import wire
 

@@ -73,20 +73,10 @@ class Loop:
         report: Report,
     ) -> None:
         self._view = view
-        self._drainer = actors.drainer
-        self._soft_taint = actors.soft_taint
-        self._new_nodes = actors.new_nodes
-        self._records = actors.records
-        self._room = actors.room
-        self._history = knowledge.history
-        self._landings = knowledge.landings
-        self._missing_rights = knowledge.missing_rights
-        self._savings = knowledge.savings
-        self._refresh_prices = knowledge.refresh_prices
+        self._actors = actors
+        self._knowledge = knowledge
+        self._mode = mode
         self._run_state = run_state
-        self._timing = mode.timing
-        self._dry_run = mode.dry_run
-        self._minimum = mode.minimum
         self._clock = clock
         self._report = report
         self._led: bool | None = None
@@ -148,26 +138,26 @@ class Loop:
             if held.waiting is Waiting.NOT_LEADING:
                 self._plans.watch()
             return RoundOutcome.UNFIT
-        self._history.refresh()
+        self._knowledge.history.refresh()
         try:
             return self._lead()
         finally:
-            self._history.save()
-            self._savings.save()
+            self._knowledge.history.save()
+            self._knowledge.savings.save()
 
     def _lead(self) -> RoundOutcome:
         """Run the round of the leader, after the memory was read."""
         settled_at = self._observation.update()
         paused = self._holds.paused()
-        self._savings.look()
-        if not self._dry_run:
-            self._soft_taint.keep(self._view.nodes())
-            if self._new_nodes.keep(self._view.nodes()) or self._sweep():
+        self._knowledge.savings.look()
+        if not self._mode.dry_run:
+            self._actors.soft_taint.keep(self._view.nodes())
+            if self._actors.new_nodes.keep(self._view.nodes()) or self._sweep():
                 detail = "an earlier drain was resumed or rolled back, or a new node was cordoned or uncordoned"
                 self._report(Held(Waiting.CLEANING_UP, f"{detail}; the next round plans again"))
                 return RoundOutcome.HELD
-            self._room.keep(paused=paused is not None)
-        owed = self._landings.settle()  # also while drains are paused
+            self._actors.room.keep(paused=paused is not None)
+        owed = self._knowledge.landings.settle()  # also while drains are paused
         held = paused or owed or self._holds.held(settled_at)
         if held is not None:
             self._plans.survey()
@@ -178,20 +168,20 @@ class Loop:
     def _why_not_ready(self) -> Held | None:
         """Return why no decision can be made at present, or None."""
         self._report(WatchAges(self._view.ages()))
-        missing, leading = self._missing_rights(), self._run_state.leading
+        missing, leading = self._knowledge.missing_rights(), self._run_state.leading
         if leading is not self._led:
             self._led = leading
             self._plans.forget()
             self._report(LeadershipChanged(leading))
         if not leading:
-            self._history.forget()
-            self._savings.forget()
+            self._knowledge.history.forget()
+            self._knowledge.savings.forget()
         return self._holds.not_ready(missing, leading=leading)
 
     def _sweep(self) -> bool:
         """Resume or roll back drains that were left behind. Return whether there were any."""
         began = self._clock.now()
-        return self._drainer.sweep(lambda drain: self._record_end(drain, began))
+        return self._actors.drainer.sweep(lambda drain: self._record_end(drain, began))
 
     def _act(self) -> RoundOutcome:
         """Drain the first node whose pods all fit elsewhere. A dry run only plans.
@@ -201,14 +191,14 @@ class Loop:
         """
         self._view.ending = frozenset()
         try:
-            if self._minimum and not self._dry_run:
+            if self._mode.minimum and not self._mode.dry_run:
                 on_demand = self._view.node_infos().on_demand.values()
-                self._view.removed = self._drainer.ending(info.node for info in on_demand)
-            self._refresh_prices()
-            plan = self._plans.next(complete=self._dry_run)
-            if plan is None or self._dry_run:
-                return RoundOutcome.IDLE if self._dry_run else self._make_room()
-            ending = self._drainer.notices([info.node for info in self._view.node_infos().spot.values()])
+                self._view.removed = self._actors.drainer.ending(info.node for info in on_demand)
+            self._knowledge.refresh_prices()
+            plan = self._plans.next(complete=self._mode.dry_run)
+            if plan is None or self._mode.dry_run:
+                return RoundOutcome.IDLE if self._mode.dry_run else self._make_room()
+            ending = self._actors.drainer.notices([info.node for info in self._view.node_infos().spot.values()])
         except ProviderSilent as error:
             self._report(Held(Waiting.PROVIDER_SILENT, f"the provider does not respond: {error}"))
             return RoundOutcome.BROKEN
@@ -216,24 +206,24 @@ class Loop:
             ends = ", ".join(f"{name} at {end:%Y-%m-%dT%H:%M:%SZ}" for name, end in sorted(ending.items()))
             log.warning("replanned without spot nodes that are about to be reclaimed: %s", ends)
             self._view.ending = frozenset(ending)
-            plan = self._plans.next(complete=self._dry_run)
+            plan = self._plans.next(complete=self._mode.dry_run)
         return RoundOutcome.IDLE if plan is None else self._drain(plan)
 
     def _make_room(self) -> RoundOutcome:
         """Order spot room for a node, because none can be drained."""
-        if (held := self._room.make(self._plans.verdicts)) is None:
+        if (held := self._actors.room.make(self._plans.verdicts)) is None:
             return RoundOutcome.IDLE
         self._report(held)
         return RoundOutcome.HELD
 
     def _drain(self, plan: Plan) -> RoundOutcome:
         expected, began = expect(plan, self._view.pods().values()), self._clock.now()
-        self._savings.begins(plan)
-        drain = self._drainer.drain(plan)
+        self._knowledge.savings.begins(plan)
+        drain = self._actors.drainer.drain(plan)
         if drain is None:
             return RoundOutcome.HELD  # the node was deleted while it was planned
         if drain.failure is None and drain.evicted and not drain.removed_by:
-            self._records.record_landing(compare(expected, self._view.pods().values(), self._view.is_spot))
+            self._actors.records.record_landing(compare(expected, self._view.pods().values(), self._view.is_spot))
         self._record_end(drain, began)
         if drain.failure is None:
             if drain.group is None and (node := self._view.node(drain.node)):
@@ -242,13 +232,13 @@ class Loop:
         return RoundOutcome.HELD if drain.failure.why in _OVERTAKEN else RoundOutcome.FAILED
 
     def _record_end(self, drain: Drain, began: datetime) -> None:
-        self._room.drained(drain)
-        self._landings.evicted(drain.evicted)
-        self._records.record_end(drain, began)
-        self._savings.ends(drain)
+        self._actors.room.drained(drain)
+        self._knowledge.landings.evicted(drain.evicted)
+        self._actors.records.record_end(drain, began)
+        self._knowledge.savings.ends(drain)
 
     def _pause(self, outcome: RoundOutcome) -> timedelta:
-        interval = self._timing.housekeeping_interval
+        interval = self._mode.timing.housekeeping_interval
         if outcome is RoundOutcome.FAILED:
             return min(interval, SETTLE)
         return min(interval, IDLE) if outcome is RoundOutcome.UNFIT else interval

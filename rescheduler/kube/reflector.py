@@ -149,21 +149,8 @@ class Reflector:
 
     def _watch(self) -> None:
         """Run one watch until it ends."""
-        assert self._version is not None
-        query = {
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(WATCH_SECONDS),
-            "resourceVersion": self._version,
-        } | self._resource.query
         opened = self._clock.monotonic()
-        self._stream = stream = self._client.stream(
-            f"watch {self._resource.plural}",
-            self._resource.path,
-            query=query,
-            accept=self._codecs.accept,
-            idle_seconds=self._silence_seconds,
-        )
+        self._stream = stream = self._open()
         try:
             if self._stopping.is_set():  # stop() may have been called before the stream was set
                 return
@@ -179,6 +166,23 @@ class Reflector:
         self._failures = self._broken = 0
         if (self.age or 0.0) >= BOOKMARK_SECONDS:
             self._version = None
+
+    def _open(self) -> ResponseStream:
+        """Start a watch at the known version."""
+        assert self._version is not None
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_SECONDS),
+            "resourceVersion": self._version,
+        }
+        return self._client.stream(
+            f"watch {self._resource.plural}",
+            self._resource.path,
+            query=query | self._resource.query,
+            accept=self._codecs.accept,
+            idle_seconds=self._silence_seconds,
+        )
 
     def _follow(self, stream: ResponseStream) -> None:
         self._sink.failing(self._resource.kind, None)

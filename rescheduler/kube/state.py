@@ -1,6 +1,7 @@
 """The watched cluster: a Snapshot that is updated each time it is requested."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from predicates.objects import PodClass
@@ -175,17 +176,23 @@ def read_cluster(
     for resource in resources:
         lister = Lister(resource, client, codecs(resource.kind, content_type, interner), clock)
         report_count = (lambda count, plural=resource.plural: progress(plural, count)) if progress else None
-        try:
-            listing = list_patiently(lister, clock, report_count)
-        except NotFound:
-            if not resource.optional:
-                raise
-            continue
-        except Forbidden as error:
-            if not resource.optional or warn is None:
-                raise
-            warn(f"{error}; planning assumes that there are no {resource.plural}")
+        listing = _read(resource, partial(list_patiently, lister, clock, report_count), warn)
+        if listing is None:
             continue
         snapshot.replace(resource.kind, listing.objects)
         snapshot.unreadable += tuple(listing.unreadable.values())
     return snapshot
+
+
+def _read(resource: Resource, listing: Callable[[], Listing], warn: Callable[[str], None] | None) -> Listing | None:
+    """Return the *listing* of *resource*, or None if it is optional and cannot be read; see :func:`read_cluster`."""
+    try:
+        return listing()
+    except NotFound:
+        if not resource.optional:
+            raise
+    except Forbidden as error:
+        if not resource.optional or warn is None:
+            raise
+        warn(f"{error}; planning assumes that there are no {resource.plural}")
+    return None

@@ -91,11 +91,6 @@ def new_round(
     spot[node_groups.spot_rows] = True
     on_demand = in_drain_order(node_groups.on_demand, snapshot, policy, circumstances)
     counts = OwnerCounts(snapshot, frozenset(snapshot.nodes.names[row] for row in node_groups.spot_rows))
-
-    def namespace_labels(name: str) -> Mapping[str, str]:
-        namespace = snapshot.of("Namespace").get(name)
-        return namespace.metadata.labels if isinstance(namespace, Namespace) else {}
-
     return PlanningRound(
         ground=ground,
         changes=snapshot.changes,
@@ -103,14 +98,7 @@ def new_round(
         policy=policy,
         groups=replace(node_groups, on_demand=on_demand),
         room=Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot)),
-        context=Context(
-            policy,
-            circumstances.now,
-            budgets.guards,
-            namespace_labels=namespace_labels,
-            counts=counts,
-            deadlines=circumstances.deadlines,
-        ),
+        context=_context(snapshot, policy, budgets, counts, circumstances),
         circumstances=circumstances,
         forecaster=Forecaster(snapshot, filters, spot),
         minimum=minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances),
@@ -120,4 +108,23 @@ def new_round(
         pins=Pins(snapshot, node_groups.spot_rows),
         counts=counts,
         order_until=next_expiry(on_demand, snapshot, policy, circumstances.now),
+    )
+
+
+def _context(
+    snapshot: Snapshot, policy: Policy, budgets: Budgets, counts: OwnerCounts, circumstances: Circumstances
+) -> Context:
+    """Return the inputs of the rules for pods."""
+
+    def namespace_labels(name: str) -> Mapping[str, str]:
+        namespace = snapshot.of("Namespace").get(name)
+        return namespace.metadata.labels if isinstance(namespace, Namespace) else {}
+
+    return Context(
+        policy,
+        circumstances.now,
+        budgets.guards,
+        namespace_labels=namespace_labels,
+        counts=counts,
+        deadlines=circumstances.deadlines,
     )

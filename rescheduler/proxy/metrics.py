@@ -9,7 +9,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from rescheduler.observe.events import Chosen, Event
-from rescheduler.observe.metrics import PREFIX
+from rescheduler.observe.metric_families import PREFIX
 from rescheduler.planning.outcome import Reason
 from rescheduler.proxy.paths import Operation
 

@@ -10,7 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from devcluster.debian import Prometheus
-from rescheduler.observe.metrics import PREFIX, Metrics
+from rescheduler.observe.metric_families import PREFIX
+from rescheduler.observe.metrics import Metrics
 from rescheduler.planning.landing import LandingOutcome
 from tests.monitoring.engines import QueryServer, serving_recording
 from tests.monitoring.recording import EVERY, record

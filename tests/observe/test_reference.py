@@ -7,7 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from rescheduler.draining.failures import Why
 from rescheduler.observe.events import PodProgress, Waiting
-from rescheduler.observe.metrics import PREFIX, Metrics
+from rescheduler.observe.metric_families import PREFIX
+from rescheduler.observe.metrics import Metrics
 from rescheduler.planning.outcome import Reason
 
 DOCS = Path(__file__).parents[2] / "docs"

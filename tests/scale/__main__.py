@@ -10,6 +10,7 @@ from typing import Final
 import click
 import httpx2
 
+from devcluster import build
 from devcluster.errors import LocalError
 from devcluster.signals import exit_on_sigterm
 from tests.bench.result import keep
@@ -20,7 +21,7 @@ from tests.scale.growth import growth
 from tests.scale.measuring import Phases, measure, with_eviction
 from tests.scale.plane import kube_apiserver
 from tests.scale.server import standin
-from tests.scale.subjects import SUBJECTS
+from tests.scale.subjects import DESCHEDULER, SUBJECTS
 
 ROOT: Final = Path(__file__).parents[2]
 PICTURE: Final = ROOT / "docs" / "scale.svg"
@@ -122,8 +123,14 @@ def _on_standin(
 
 
 def _on_kube_apiserver(folder: Path, nodes: int, pods: int, phases: Phases, _: object) -> list[ScaleFigures]:
+    others = []
+    try:
+        build.descheduler()
+        others.append(DESCHEDULER)
+    except LocalError as error:
+        click.echo(f"without the descheduler: {error}", err=True)
     with kube_apiserver(folder, nodes, pods) as server:
-        return [measure(name, server, folder, nodes, pods, phases) for name in SUBJECTS]
+        return [measure(name, server, folder, nodes, pods, phases) for name in (*SUBJECTS, *others)]
 
 
 RUNS: Final = {"stand-in": _on_standin, "kube-apiserver": _on_kube_apiserver}

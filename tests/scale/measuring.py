@@ -13,7 +13,7 @@ from tests.scale.figures import ScaleFigures
 from tests.scale.measured import UnreadData, percentile
 from tests.scale.rounds import watched
 from tests.scale.server import START_SECONDS, ApiServer, StandIn, eventually
-from tests.scale.subjects import SUBJECTS, Subject, daemon
+from tests.scale.subjects import DESCHEDULER, SUBJECTS, Subject, daemon, descheduler
 
 #: Flags of a daemon that drains nodes: no provider, nothing that waits for a person.
 ACTING: Final = (
@@ -35,9 +35,10 @@ class Phases:
 
 
 def measure(name: str, server: ApiServer, folder: Path, nodes: int, pods: int, phases: Phases) -> ScaleFigures:
-    """Start the program *name* of SUBJECTS, run all phases, and stop it."""
+    """Start the program *name*, run all phases, and stop it."""
+    start = descheduler if name == DESCHEDULER else SUBJECTS[name]
     began = time.monotonic()  # noqa: TID251 - measured time
-    with SUBJECTS[name](server.kubeconfig, folder) as subject:
+    with start(server.kubeconfig, folder) as subject:
         process = subject.process
         eventually(subject.ready, process)
         ready_seconds, ready_cpu = time.monotonic() - began, process.cpu  # noqa: TID251

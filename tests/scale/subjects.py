@@ -86,12 +86,41 @@ def informers(kubeconfig: Path, folder: Path) -> Iterator[Subject]:
         yield Subject(process, lambda: "synced" in process.log.read_text(), Durations)
 
 
+#: The plugin of the descheduler that is closest to the daemon: it evicts pods of nodes that are little used.
+_POLICY: Final = """\
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+profiles:
+- name: default
+  pluginConfig:
+  - {name: DefaultEvictor, args: {}}
+  - {name: HighNodeUtilization, args: {thresholds: {cpu: 30, memory: 30}}}
+  plugins: {balance: {enabled: [HighNodeUtilization]}}
+"""
+
+
+@contextlib.contextmanager
+def descheduler(kubeconfig: Path, folder: Path) -> Iterator[Subject]:
+    """Run the descheduler in a dry run, with the default interval of the daemon. It is ready after its first round."""
+    policy = folder / "policy.yaml"
+    policy.write_text(_POLICY)
+    command = [
+        *(str(build.descheduler()), f"--kubeconfig={kubeconfig}", f"--policy-config-file={policy}", "--secure-port=0"),
+        *("--dry-run", "--descheduling-interval=10s", "--v=1"),
+    ]
+    with MeasuredProcess(command, folder / "descheduler.log") as process:
+        yield Subject(process, lambda: "Number of evictions" in process.log.read_text(), Durations)
+
+
 #: By name in the table.
 SUBJECTS: Final[Mapping[str, Callable[[Path, Path], contextlib.AbstractContextManager[Subject]]]] = {
     "daemon, JSON": lambda kubeconfig, folder: daemon(kubeconfig, folder, JSON),
     "daemon, protobuf": lambda kubeconfig, folder: daemon(kubeconfig, folder, PROTOBUF),
     "informers of client-go, protobuf": informers,
 }
+
+#: Measured on kube-apiserver only, because it reads kinds that the stand-in does not have.
+DESCHEDULER: Final = "descheduler, dry run"
 
 
 def durations_in(metrics: str) -> Durations:
