@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,7 +109,8 @@ def writers(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Pat
         writers = Writers(installation, opened)
         writers.lead("a_0b0fd9a2-32c5-43b7-8d09-3c6a0c3f3c19")
         leader, other = writers.api("a"), writers.api("b")
-        cluster.wait_for(lambda: DENIED["b"] in attempt(other, "patch a Node"), "the policy")
+        for write in ("patch a Node", "try to create a placeholder"):
+            cluster.wait_for(partial(denied, other, write), "the policy and its bindings")
         cluster.wait_for(lambda: attempt(leader, "patch a Node") == "", "pod a accepted as the leader")
         yield writers
 
@@ -125,6 +127,7 @@ WRITES: Final[dict[str, Callable[[Api], Any]]] = {
         "/api/v1/namespaces/default/pods/moved/eviction", EVICTION, dryRun="All"
     ),
     "evict": lambda api: api.post("/api/v1/namespaces/default/pods/moved/eviction", EVICTION),
+    "try to create a placeholder": lambda api: api.post(PLACEHOLDERS, pod("room-3", namespace=ROOM), dryRun="All"),
     "create a placeholder": lambda api: api.post(PLACEHOLDERS, pod("room-2", namespace=ROOM)),
     "delete a placeholder": lambda api: api.request("DELETE", f"{PLACEHOLDERS}/room-1"),
     "delete a Node": lambda api: api.request("DELETE", NODE),
@@ -138,6 +141,11 @@ def attempt(api: Api, write: str) -> str:
     except ApiError as error:
         return str(error)
     return ""
+
+
+def denied(api: Api, write: str) -> bool:
+    """Return whether *write* by pod b is denied because it does not lead."""
+    return DENIED["b"] in attempt(api, write)
 
 
 DENIED: Final = {
@@ -231,7 +239,8 @@ def fence(objects: list[Json]) -> Json:
     [condition] = policy["spec"]["matchConditions"]
     assert f'string(params.metadata.namespace), "{account["name"]}"]' in condition["expression"]
     assert lease["namespace"] == account["namespace"]
-    role, rules = only_of_kind(objects, "Role")["rules"], policy["spec"]["matchConstraints"]["resourceRules"]
+    local = [item for item in objects if item["metadata"].get("namespace") == lease["namespace"]]
+    role, rules = only_of_kind(local, "Role")["rules"], policy["spec"]["matchConstraints"]["resourceRules"]
     assert role[1]["resourceNames"] == [lease["name"]]
     assert role[3]["resourceNames"] == rules[2]["resourceNames"]
     return {"policy": policy["metadata"]["name"], "lease": f"{lease['namespace']}/{lease['name']}"}
