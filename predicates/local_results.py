@@ -38,6 +38,7 @@ class LocalResult:
     """
 
     __slots__ = (
+        "_allowed",
         "_dirty",
         "_epoch",
         "_listed",
@@ -64,7 +65,8 @@ class LocalResult:
         self._revision = self._epoch = -1
         self._node_changes = self._pod_changes = self._removals = 0  #: how much of each change log is included
         self._dirty: frozenset[int] = frozenset()  #: rows that were evaluated while a trial had touched them
-        self.mask: Flags = np.zeros(0, np.bool_)  #: True for rows that no plugin rejects
+        self._allowed: Flags = np.zeros(0, np.bool_)  #: True for rows that no plugin with scope NODE rejects
+        self.mask: Flags = self._allowed  #: True for rows that no plugin rejects
         self._targets: Targets | None = None
         self.candidates = _NO_ROWS  #: the selected targets that ``mask`` accepts, in order …
         self._listed: list[int] = []  #: … and the first of them
@@ -123,9 +125,11 @@ class LocalResult:
             rows.update(row for row in self._dirty if row not in snapshot.touched)
         evaluate_all = self._epoch != snapshot.epoch or 4 * len(rows) > len(snapshot.nodes)
         if evaluate_all:
-            self.mask = self.evaluated(ALL)
+            self._allowed = self._evaluated(ALL, Scope.NODE, snapshot.nodes.alive)
+            self.mask = self._evaluated(ALL, Scope.PODS, self._allowed)
         elif rows:
             changed = np.fromiter(rows, np.intp, len(rows))
+            self._allowed[changed] = self._evaluated(changed, Scope.NODE, snapshot.nodes.alive[changed])
             self.mask[changed] = self.evaluated(changed)
         if evaluate_all or rows:
             self._targets = None
@@ -136,12 +140,16 @@ class LocalResult:
         self._node_changes, self._pod_changes = len(snapshot.node_changes), len(snapshot.pod_changes)
         self._removals = len(snapshot.pod_removals)
 
-    def evaluated(self, rows: Rows) -> Flags:
+    def evaluated(self, rows: npt.NDArray[np.intp]) -> Flags:
         """Return which of *rows* no plugin rejects in the current trial, as a new array."""
-        mask = np.array(self._snapshot.nodes.alive[rows])
+        return self._evaluated(rows, Scope.PODS, self._allowed[rows])
+
+    def _evaluated(self, rows: Rows, scope: Scope, considered: Flags) -> Flags:
+        """Return which of the *considered* rows no plugin with this scope rejects, as a new array."""
+        mask = considered.copy()
         for plugin, state in self._states:
-            if (rejections := plugin.filter(state, self._snapshot, rows)) is not None:
-                mask &= rejections.codes == 0
+            if plugin.scope is scope and (rejected := plugin.filter(state, self._snapshot, rows)) is not None:
+                mask &= rejected.codes == 0
         return mask
 
     def rejects(self, row: int) -> bool:
