@@ -181,6 +181,8 @@ class Planner:
             search = Search(shared.room, trial, candidates, shared.remaining, shared.minimum.spare, effort)
             ahead = shared.forecaster.ahead()
             victims = search.run(keep_placed=ahead.exhausted)
+            for victim in victims:
+                start.remaining.take(search.evictions[victim.candidate.node])
             placed = search.is_placed(victims)
             planning = shared.planning(self._place_victims(victims, examined, start, ahead, placed=placed))
         return replace(
@@ -200,7 +202,6 @@ class Planner:
         plans: dict[str, Verdict] = {}
         for victim in victims:
             candidate = victim.candidate
-            attempt.remaining.reserve(candidate.movers)
             plans[candidate.node] = shown(new_plan(candidate, victim.placed, shared), shared.forecaster, effort)
             if placed:
                 continue
