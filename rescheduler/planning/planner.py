@@ -63,9 +63,12 @@ class Planner:
         """The on-demand nodes in drain order."""
         return self._round(circumstances).groups.on_demand
 
-    def plan_each(self, circumstances: Circumstances) -> Planning:
-        """Return a verdict for each on-demand node by itself, in the current state, with all obstacles."""
-        return self._single.each(self._round(circumstances))
+    def plan_each(self, circumstances: Circumstances, *, seconds_left: SecondsLeft = unlimited) -> Planning:
+        """Return a verdict for each on-demand node by itself, in the current state, with all obstacles.
+
+        *seconds_left* limits forecasts, and the search for places beyond first-fit.
+        """
+        return self._single.each(self._round(circumstances), seconds_left)
 
     def first_plan(
         self,
@@ -80,7 +83,8 @@ class Planner:
         that are not spot. A node without pods to move also gets a plan, but it ends the search only if *take_empty*
         returns true for it: otherwise nothing would remove the node, so there is nothing to do.
 
-        *seconds_left* limits the forecasts in addition to the planning time-out, which assumes a speed of the machine.
+        *seconds_left* limits search and forecasts in addition to the planning time-out, which assumes a speed of the
+        machine.
         """
         return self._single.first(self._round(circumstances), take_empty, seconds_left)
 
