@@ -88,7 +88,7 @@ def _pod_counts(constraint: _SoftConstraint, request: ScoringRequest, scored: Fl
     if snapshot.draining_rows and domains.excludes_draining:
         counts = without_draining(constraint.counts, counts, snapshot)
     slots = domains.slots.take(rows)
-    return counts.take(slots).astype(np.int64), len(np.unique(slots[scored]))
+    return counts.take(slots).astype(np.int64), int(np.count_nonzero(np.bincount(slots[scored])))
 
 
 def _pods_by_row(counts: DomainCounts, snapshot: Snapshot) -> Numbers:

@@ -61,7 +61,8 @@ def groups(snapshot: Snapshot, policy: Policy, avoided: Collection[str] = ()) ->
     *avoided* are names of nodes that are not used as targets.
     """
     spot_rows = _labelled(snapshot, policy.spot_label)
-    on_demand = np.setdiff1d(_labelled(snapshot, policy.on_demand_label), spot_rows)
+    is_spot = set(spot_rows)
+    on_demand = [row for row in _labelled(snapshot, policy.on_demand_label) if row not in is_spot]
     cpu, names = snapshot.nodes.requested[:, CPU], snapshot.nodes.names
     first = sorted((int(cpu[row]), names[row]) for row in on_demand)
     nodes = ((node, row) for row in spot_rows if (node := snapshot.nodes.nodes[row]) and _takes_pods(node, avoided))

@@ -19,6 +19,7 @@ from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.faults.proxy import FaultProxy, before_cloudpool
 from devcluster.manifests import ON_DEMAND
 from devcluster.plane import ControlPlane
+from devcluster.signals import exit_on_sigterm
 from rescheduler.clock import SystemClock
 from rescheduler.net.config_files import Duration
 from tests.cluster.daemon import SOFT
@@ -186,6 +187,7 @@ def _mostly_bound(plane: ControlPlane) -> bool:
 @click.option("--report", type=click.Path(path_type=Path), help="Folder of the report. Default: a temporary folder.")
 def main(minutes: float, seed: int, report: Path | None) -> None:
     """Run the soak. Exit code 1: an invariant was violated, there were too few drains, or memory grew."""
+    exit_on_sigterm()
     folder = report or Path(tempfile.mkdtemp(prefix="soak-"))
     folder.mkdir(parents=True, exist_ok=True)
     with ControlPlane() as plane:
