@@ -61,7 +61,7 @@ def pod_gone(drain: Drain, event: PodGone, now: float) -> Result:
 
 
 def eviction_skipped(drain: Drain, event: EvictionSkipped, now: float) -> Result:
-    """Note that no request is in flight: a stop was requested before it was sent."""
+    """Record that no request is in flight: a stop was requested before it was sent."""
     return again_later(drain, event.uid, "a stop was requested", None, now), ()
 
 
