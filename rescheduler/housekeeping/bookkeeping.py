@@ -202,8 +202,10 @@ class Bookkeeping(NoBookkeeping):
             return None
         targets = {placement.node for placement in plan.placements} if plan is not None else set[str]()
         known = [(target, self._view.facts(target.name)) for target in map(self._view.node, sorted(targets)) if target]
-        spot = {each.name: each for _, each in known if each is not None}
-        prices = self._pricing.of([(node, facts), *((target, each) for target, each in known if each is not None)])
+        spot = {target_facts.name: target_facts for _, target_facts in known if target_facts is not None}
+        prices = self._pricing.of(
+            [(node, facts), *((target, target_facts) for target, target_facts in known if target_facts is not None)]
+        )
         return Receipt(
             node=node.name,
             uid=node.metadata.uid,
