@@ -1,15 +1,16 @@
 """The watched cluster as orders of spot room query it. For one thread."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from predicates.objects import Namespace, Node, NodeSelectorTerm, Pod
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.watched_state import State
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.prices import PriceList
+from rescheduler.planning.prices import NodeFacts, PriceList
 from rescheduler.planning.room.orders import RoomSearch
 from rescheduler.planning.room.placeholders import Placeholder
+from rescheduler.planning.room.templates import templates
 from rescheduler.planning.room.volume_terms import volume_terms
 
 
@@ -37,10 +38,19 @@ class RoomView:
         planner, circumstances = self._view.planning()
         return planner.must_move(node, circumstances) if self._view.node(node) is not None else ()
 
-    def search(self, prices: PriceList, most_pods: int | None) -> RoomSearch:
-        """Return a search for orders in the current state."""
+    def search(self, prices: PriceList, most_pods: int | None, offered: Mapping[str, Node]) -> RoomSearch:
+        """Return a search for orders in the current state; *offered* are the provider's own templates."""
         _, circumstances = self._view.planning()
-        return RoomSearch(self._state.snapshot(), self._policy, circumstances, prices, most_pods)
+        return RoomSearch(self._state.snapshot(), self._policy, circumstances, prices, most_pods, offered)
+
+    def priced(self) -> list[tuple[Node, NodeFacts]]:
+        """Return the nodes whose prices an order depends on: all on-demand nodes, and a spot node of each group."""
+        infos = self._view.node_infos()
+        on_demand = {info.node.name: info.node for info in infos.on_demand.values()}
+        facts = self._view.facts_of(on_demand)
+        spot = [node for name in templates(self._state.snapshot(), self._policy) if (node := self._view.node(name))]
+        known = [(node, found) for node in spot if (found := self._view.facts(node.name)) is not None]
+        return [*((node, facts[name]) for name, node in on_demand.items()), *known]
 
     def spot_nodes(self) -> list[Node]:
         """Return all spot nodes, also those that accept no pods at present."""

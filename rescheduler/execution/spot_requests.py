@@ -1,5 +1,6 @@
 """The requests to the provider about spot nodes that are ordered for the pods of an on-demand node."""
 
+import contextlib
 import enum
 from datetime import datetime
 from typing import Final
@@ -10,11 +11,12 @@ from rescheduler.errors import NotFound, NotLeading
 from rescheduler.execution import node_refs
 from rescheduler.execution.context import DrainContext
 from rescheduler.execution.room_view import RoomView
+from rescheduler.execution.spot_templates import SpotTemplates
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.room.increase import GroupSize, SpotOrder, surplus
 from rescheduler.planning.timestamps import instant
-from rescheduler.providers.base import Accepted, AlreadyGone, BelowMinimum, Deleted, Failed, NodeGroup, NotSupported
+from rescheduler.providers.base import Accepted, AlreadyGone, BelowMinimum, Deleted, Failed
 
 #: On new spot nodes that are cordoned because nothing uses them; the value is the installation.
 GIVING_BACK: Final = "spot-rescheduler/giving-back"
@@ -31,9 +33,10 @@ class GivenBack(enum.Enum):
 class SpotRequests:
     """The requests of one installation. For one thread. All methods raise the errors of the provider."""
 
-    def __init__(self, access: DrainContext, view: RoomView) -> None:
+    def __init__(self, access: DrainContext, view: RoomView, templates: SpotTemplates) -> None:
         self._access = access
         self._view = view
+        self._templates = templates
         self._groups: dict[str, str] = {}  # by UID of a new spot node, as far as it is known
 
     @property
@@ -41,9 +44,9 @@ class SpotRequests:
         return self._access.provider.name
 
     def size_for(self, template: str) -> GroupSize | None:
-        """Return the group that adds nodes like the node *template*, with its sizes, or None if there is none.
+        """Return the group that adds nodes like *template*, with its sizes, or None if there is none.
 
-        If *template* is not a spot node, that is the first group whose own template has the labels of spot nodes.
+        *template* is the name of a spot node, or of a template of the provider.
         """
         provider = self._access.provider
         provider.refresh(deadline=self._deadline())
@@ -51,7 +54,7 @@ class SpotRequests:
         if node is not None and self._view.is_spot(template):
             group = provider.group_for(node_refs.ref(node), deadline=self._deadline())
         else:
-            group = next((group for group in provider.groups(deadline=self._deadline()) if self._is_spot(group)), None)
+            group = self._templates.group_of(template)
         if group is None:
             return None
         return GroupSize(group.id, provider.target_size(group.id, deadline=self._deadline()), group.max_size)
@@ -71,15 +74,15 @@ class SpotRequests:
         ]
         return [node for _, node in sorted(young, key=_by_age) if self._group_of(node) == order.group]
 
-    def lower(self, order: SpotOrder, nodes: int) -> bool:
-        """Give up the machines of *order* that do not run, if only *nodes* have joined.
+    def lower(self, order: SpotOrder) -> bool:
+        """Give up the machines of *order* that have not arrived and do not run.
 
         Return whether no further machine arrives.
         """
         provider = self._access.provider
         provider.refresh(deadline=self._deadline())
         target = provider.target_size(order.group, deadline=self._deadline())
-        if not (delta := surplus(order, target, nodes)):
+        if not (delta := surplus(order, target)):
             return True
         self._check_leading()
         try:
@@ -113,10 +116,15 @@ class SpotRequests:
                 self._keep(node)
                 return GivenBack.KEPT
 
+    def keep(self, node: Node) -> None:
+        """Let *node* take pods again if it was cordoned to be given back, also by an earlier leader."""
+        if self._is_ours(node):
+            with contextlib.suppress(NotFound):
+                self._keep(node)
+
     def _keep(self, node: Node) -> None:
-        self._access.cluster.edit_node(
-            node.name, node.metadata.uid, NodeEdit(cordon=False, annotate={GIVING_BACK: None})
-        )
+        edit = NodeEdit(cordon=False, annotate={GIVING_BACK: None})
+        self._access.cluster.edit_node(node.name, node.metadata.uid, edit)
 
     def _is_used(self, name: str) -> bool:
         """Return whether a consistent read shows pods on the node that do not belong to it."""
@@ -126,13 +134,6 @@ class SpotRequests:
 
     def _is_ours(self, node: Node) -> bool:
         return node.metadata.annotations.get(GIVING_BACK) == self._access.identity
-
-    def _is_spot(self, group: NodeGroup) -> bool:
-        try:
-            template = self._access.provider.template(group.id, deadline=self._deadline())
-        except NotSupported:
-            return False
-        return self._view.spot_label.matches(template.labels)
 
     def _group_of(self, node: Node) -> str:
         uid = node.metadata.uid

@@ -36,6 +36,7 @@ from rescheduler.housekeeping.daemon_parts import (
     new_elector,
     new_health,
     new_history,
+    new_known_prices,
     new_lease_reader,
     new_node_prices,
     new_price_refresh,
@@ -169,7 +170,8 @@ def _assemble(
     drainer = _drainer(parts, access, view, run_state, running, report, records)
     refusal = None if running.dry_run else drainer.refusal  # a dry run sends no requests to the provider
     candidates = Candidates(view, controllers, history, policy, clock, refusal)
-    room = new_room(access, RoomView(state, policy, view), history, candidates, running, prices, report)
+    known = new_known_prices(pricing, running, clock)
+    room = new_room(access, RoomView(state, policy, view), history, candidates, running, known, report)
     actors = Actors(drainer, _soft_taint(cluster, view, running, report), NewNodes(access, report), records, room)
     knowledge = Knowledge(
         history,
@@ -178,7 +180,7 @@ def _assemble(
         SpotWatch(running.timing.spot_settle),
         lambda: rights.why() or lease_unread(run_state),
         new_bookkeeping(writer, view, pricing, report, run_state, running, clock),
-        new_price_refresh(policy, view, pricing, running, clock),
+        new_price_refresh(policy, view, known),
     )
     return Loop(view, actors, knowledge, run_state, _mode(policy, running), clock, report)
 
@@ -214,8 +216,8 @@ def _drainer(
     report: Report,
     records: DrainRecords,
 ) -> Drainer:
-    threads = parts.enter_context(running_threads())
-    return Drainer(access, view, run_state, threads, drain_limits(running), report, records)
+    threads, limits = parts.enter_context(running_threads()), drain_limits(running)
+    return Drainer(access, view, run_state, threads, limits, report, records)
 
 
 def _soft_taint(cluster: KubeCluster, view: ClusterView, running: Running, report: Report) -> SoftTaint:

@@ -13,6 +13,7 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
 from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.spot_requests import SpotRequests
+from rescheduler.execution.spot_templates import SpotTemplates
 from rescheduler.execution.threads import querying
 from rescheduler.execution.watched_state import unfit
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
@@ -20,7 +21,8 @@ from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.daemon_state import DaemonState
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.node_prices import NodePrices
-from rescheduler.housekeeping.order_prices import OrderPrices
+from rescheduler.housekeeping.order_finder import OrderFinder
+from rescheduler.housekeeping.order_prices import KnownPrices, OrderPrices
 from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
 from rescheduler.housekeeping.provider_room import ProviderRoomOrders
 from rescheduler.housekeeping.room import NoRoomOrders, RoomOrders
@@ -41,7 +43,6 @@ from rescheduler.observe.events import Report
 from rescheduler.observe.health import Health
 from rescheduler.observe.status import Status
 from rescheduler.planning.policy import DrainOrder, Policy
-from rescheduler.planning.prices import PriceList
 from rescheduler.settings import Running
 
 #: How long a drain waits for its machine to terminate before the next drain may start; longer with ``--once``.
@@ -72,13 +73,16 @@ def new_bookkeeping(
     return Bookkeeping(store, view, pricing, clock, report, lambda: run_state.leading)
 
 
-def new_price_refresh(
-    policy: Policy, view: ClusterView, pricing: Pricing, running: Running, clock: Clock
-) -> Callable[[], None]:
-    """Return the refresher of the prices for the drain order. A dry run does not ask the provider for prices."""
+def new_known_prices(pricing: Pricing, running: Running, clock: Clock) -> KnownPrices:
+    """Return the prices for decisions. A dry run does not ask the provider for prices."""
+    return KnownPrices(Pricing(pricing.prices) if running.dry_run else pricing, clock)
+
+
+def new_price_refresh(policy: Policy, view: ClusterView, prices: KnownPrices) -> Callable[[], None]:
+    """Return the refresher of the prices for the drain order."""
     if policy.drain_order is not DrainOrder.COST:
         return lambda: None
-    return OrderPrices(view, Pricing(pricing.prices) if running.dry_run else pricing, clock).refresh
+    return OrderPrices(view, prices).refresh
 
 
 def new_room(
@@ -87,7 +91,7 @@ def new_room(
     history: DrainHistory,
     candidates: Candidates,
     running: Running,
-    prices: PriceList,
+    prices: KnownPrices,
     report: Report,
 ) -> NoRoomOrders:
     """Return the orders of spot room. If none are wanted, it only removes the remains of earlier orders."""
@@ -95,11 +99,13 @@ def new_room(
         return NoRoomOrders()
     settings, clock = running.room, access.clock
     writes = PlaceholderWrites(access.placeholders, view, settings, running.identity, clock, report)
-    orders = RoomOrders(writes, view, history, candidates, settings, prices, clock, report)
+    templates = SpotTemplates(access, view)
+    finder = OrderFinder(view, templates, prices, candidates, history, clock)
+    orders = RoomOrders(writes, view, history, finder, settings, clock, report)
     if access.provider.name == "none":
         return orders
-    requests = SpotRequests(access, view)
-    return ProviderRoomOrders(orders, requests, view, history, candidates, settings, prices, clock, report)
+    requests = SpotRequests(access, view, templates)
+    return ProviderRoomOrders(orders, requests, view, history, finder, settings, clock, report)
 
 
 def new_node_prices(

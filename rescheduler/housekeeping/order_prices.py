@@ -1,37 +1,57 @@
-"""The prices for the drain order ``cost``: those of the user, and those that the cloud provider knows."""
+"""The prices for the drain order ``cost`` and for orders of spot room: the user's, and those of the cloud provider."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Final
 
+from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.bookkeeping import Pricing
+from rescheduler.planning.prices import NodeFacts, PriceList
 
 #: How long the prices of the provider are used before it is asked again. New nodes are asked for at once.
 LIFETIME: Final = timedelta(hours=1)
 
 
-class OrderPrices:
-    """Keeps the prices of *view* up to date. For the loop's thread."""
+class KnownPrices:
+    """The prices of the user, and those that the provider was asked for within the last hour. For the loop's thread."""
 
-    def __init__(self, view: ClusterView, pricing: Pricing, clock: Clock) -> None:
-        self._view = view
+    def __init__(self, pricing: Pricing, clock: Clock) -> None:
         self._pricing = pricing
         self._clock = clock
         self._asked_at: float | None = None
         self._known: dict[str, Decimal | None] = {}  # by node UID; None if the provider does not know the price
 
-    def refresh(self) -> None:
-        """Set the prices of the view. The provider is asked for on-demand nodes that it has not been asked for."""
+    def of(self, nodes: Iterable[tuple[Node, NodeFacts]]) -> PriceList:
+        """Return the prices of *nodes*. The provider is asked for those that it has not been asked for."""
         now = self._clock.monotonic()
         if self._asked_at is None or now - self._asked_at >= LIFETIME.total_seconds():
             self._asked_at, self._known = now, {}
+        wanted = list(nodes)
+        unasked = [(node, facts) for node, facts in wanted if _key(node) not in self._known]
+        answers = self._pricing.of(unasked).by_node
+        self._known |= {_key(node): answers.get(node.name) for node, _ in unasked}
+        known = {node.name: price for node, _ in wanted if (price := self._known[_key(node)]) is not None}
+        return replace(self._pricing.prices, by_node=known)
+
+
+class OrderPrices:
+    """Keeps the prices of *view* up to date. For the loop's thread."""
+
+    def __init__(self, view: ClusterView, prices: KnownPrices) -> None:
+        self._view = view
+        self._prices = prices
+
+    def refresh(self) -> None:
+        """Set the prices of the view."""
         nodes = [info.node for info in self._view.node_infos().on_demand.values()]
-        unasked = [node for node in nodes if node.metadata.uid not in self._known]
-        facts = self._view.facts_of(node.name for node in unasked)
-        answers = self._pricing.of((node, facts[node.name]) for node in unasked).by_node
-        self._known = {node.metadata.uid: self._known.get(node.metadata.uid, answers.get(node.name)) for node in nodes}
-        known = {node.name: price for node in nodes if (price := self._known[node.metadata.uid]) is not None}
-        self._view.prices = replace(self._pricing.prices, by_node=known)
+        facts = self._view.facts_of(node.name for node in nodes)
+        self._view.prices = self._prices.of((node, facts[node.name]) for node in nodes)
+
+
+def _key(node: Node) -> str:
+    """Return the UID of *node*, or the name of a provider's template."""
+    return node.metadata.uid or node.name

@@ -5,17 +5,19 @@ order is open, no other node is drained: its room is for the pods of its node.
 """
 
 from collections.abc import Collection, Iterable
+from datetime import timedelta
 from typing import Final
 
+from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.draining.failures import Why
 from rescheduler.draining.state import Drain
 from rescheduler.errors import NotLeading, ReschedulerError, Retryable
 from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.spot_requests import GivenBack, SpotRequests
-from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
-from rescheduler.housekeeping.room import LONGEST, SEARCH, NoRoomOrders
+from rescheduler.housekeeping.order_finder import OrderFinder, ending_of
+from rescheduler.housekeeping.room import NoRoomOrders
 from rescheduler.observe.events import (
     ErrorKind,
     Held,
@@ -28,14 +30,12 @@ from rescheduler.observe.events import (
     Waiting,
 )
 from rescheduler.planning.outcome import Planning, Verdict
-from rescheduler.planning.prices import PriceList
-from rescheduler.planning.room.explanations import Explanations, UnmetOrder
 from rescheduler.planning.room.increase import IncreaseProgress, SpotOrder, increase_progress, why_not_ordered
-from rescheduler.planning.room.orders import NotOrdered, RoomOrder, candidates
-from rescheduler.planning.room.progress import OrderState
+from rescheduler.planning.room.orders import RoomOrder, candidates
 from rescheduler.settings import MakeRoom, RoomSettings
 
-_ENDINGS: Final = {OrderState.TIMED_OUT: RoomEnding.TIMED_OUT, OrderState.UNUSED: RoomEnding.UNUSED}
+#: For how long after an order machines that arrive are given back, if --room-timeout is not longer.
+LATEST: Final = timedelta(hours=1)
 
 
 class ProviderRoomOrders(NoRoomOrders):
@@ -50,9 +50,8 @@ class ProviderRoomOrders(NoRoomOrders):
         requests: SpotRequests,
         view: RoomView,
         history: DrainHistory,
-        candidates: Candidates,
+        finder: OrderFinder,
         settings: RoomSettings,
-        prices: PriceList,
         clock: Clock,
         report: Report,
     ) -> None:
@@ -60,16 +59,11 @@ class ProviderRoomOrders(NoRoomOrders):
         self._requests = requests
         self._view = view
         self._history = history
-        self._candidates = candidates
+        self._finder = finder
         self._settings = settings
-        self._prices = prices
         self._clock = clock
         self._report = report
         self._wanted = settings.mode is MakeRoom.PROVIDER
-        self._search_at = clock.monotonic()
-        self._explanations = Explanations()
-        self._unmet: UnmetOrder | None = None  # the last one, until the next may begin
-        self._not_ordered: dict[str, str] = {}  # by node: why the last search found no order
 
     def keep(self, *, paused: bool) -> None:
         self._placeholders.keep(paused=paused)
@@ -117,9 +111,7 @@ class ProviderRoomOrders(NoRoomOrders):
     def explained(self, planning: Planning) -> Planning:
         if not self._wanted:
             return self._placeholders.explained(planning)
-        if self._unmet is not None and self._clock.now() >= self._unmet.until:
-            self._unmet = None
-        return self._explanations.of(planning, self._unmet, self._not_ordered)
+        return self._finder.explained(planning)
 
     def _why_not(self) -> Held | None:
         """Return why no order may begin, or None."""
@@ -137,12 +129,11 @@ class ProviderRoomOrders(NoRoomOrders):
         if wanted and current.open:
             self.order = current
             return
-        ending = _ENDINGS.get(current.state, RoomEnding.WITHDRAWN) if wanted else RoomEnding.WITHDRAWN
-        self._end(order, ending, str(current))
+        self._end(order, ending_of(current.state, wanted=wanted), str(current))
 
     def _progress(self, order: SpotOrder) -> IncreaseProgress:
         node = self._view.node(order.node)
-        arrived = [joined.name for joined in self._requests.joined(order) if self._view.is_target(joined.name)]
+        arrived = [joined.name for joined in self._joined(order) if self._view.is_target(joined.name)]
         return increase_progress(
             order,
             arrived,
@@ -154,37 +145,20 @@ class ProviderRoomOrders(NoRoomOrders):
 
     def _begin(self, nodes: Collection[str]) -> Held | None:
         """Order the nodes for the first of *nodes*, which are in drain order, that an order can serve."""
-        if (now := self._clock.monotonic()) < self._search_at:
-            return None
-        self._search_at = now + SEARCH.total_seconds()
-        search = self._view.search(self._prices, None)
         why: Held | None = None
-        for node in self._next(nodes):
-            order = search.order(node)
-            if isinstance(order, NotOrdered):
-                self._not_ordered[node] = order.why
-            elif not self._candidates.judge(order.plan):
-                held = self._order(order)
-                if held.waiting is Waiting.MAKING_ROOM:
-                    return held
-                self._not_ordered[node], why = held.detail, why or held
-            if self._clock.monotonic() >= now + LONGEST.total_seconds():
-                break
+        for order in self._finder.find(nodes, None):
+            held = self._order(order)
+            if held.waiting is Waiting.MAKING_ROOM:
+                return held
+            self._finder.reject(order.node, held.detail)
+            why = why or held
         return why
-
-    def _next(self, nodes: Collection[str]) -> list[str]:
-        """Return those of *nodes* that were not considered since all were."""
-        left = [node for node in nodes if node not in self._not_ordered]
-        if not left:
-            self._not_ordered = {}
-        return left or list(nodes)
 
     def _order(self, wanted: RoomOrder) -> Held:
         """Ask the provider for the nodes of an order, after it was stored."""
         size, orders, now = self._requests.size_for(wanted.template), self._history.spot_orders, self._clock.now()
         if size is None:
-            detail = f"no group of the provider has spot nodes like {wanted.template}"
-            return Held(Waiting.NO_SPOT_CAPACITY, detail)
+            return Held(Waiting.NO_SPOT_CAPACITY, _no_group(wanted))
         if why := why_not_ordered(wanted.count, size, orders, now, self._settings.per_hour):
             return Held(Waiting.NO_SPOT_CAPACITY, why)
         node = self._involved(wanted.node)
@@ -206,36 +180,53 @@ class ProviderRoomOrders(NoRoomOrders):
         return Held(Waiting.MAKING_ROOM, f"{wanted.count} spot nodes were ordered for the pods of node {wanted.node}")
 
     def _refused(self, node: InvolvedNode, why: str) -> Held:
-        self._history.room_failed()
+        self._finder.ended(node.name, RoomEnding.REFUSED)
         self._report(RoomEnded(node, RoomEnding.REFUSED, why))
         return Held(Waiting.NO_SPOT_CAPACITY, f"{self._requests.provider} adds no spot nodes: {why}")
 
     def _end(self, order: SpotOrder, ending: RoomEnding, detail: str) -> None:
         """End an order: its nodes that are not used are given back from now on."""
         self._history.note_spot_orders(self._history.spot_orders.closing(self._clock.now()))
-        if ending is RoomEnding.FILLED:
-            self._history.room_succeeded()
-        elif ending is not RoomEnding.WITHDRAWN:
-            until = self._history.room_failed()
-            self._unmet = UnmetOrder(order.node, until) if ending is RoomEnding.TIMED_OUT else None
+        self._finder.ended(order.node, ending)
         self._history.save()
         self._report(RoomEnded(self._involved(order.node), ending, detail))
 
     def _give_back(self, order: SpotOrder) -> None:
         """Give back what has not arrived, and the nodes without pods that would have to move."""
         assert order.closing_since is not None
-        if self._clock.now() >= order.closing_since + self._settings.timeout:  # as long as they may take to arrive
-            self._history.note_spot_orders(self._history.spot_orders.ended())
+        nodes = self._joined(order)
+        if self._clock.now() >= order.closing_since + max(self._settings.timeout, LATEST):
+            self._keep(nodes)
             detail = f"{self._requests.provider}: not all spot nodes of group {order.group} could be given back"
             self._report(Trouble(ErrorKind.PROVIDER, detail, order.node))
             return
-        nodes = self._requests.joined(order)
-        complete = self._requests.lower(order, len(nodes))
-        unused = [node for node in nodes if not self._view.must_move(node.name)]
-        results = [self._requests.give_back(order, node) for node in unused[-order.count :]]
+        if not self._history.save() or (stored := self._history.spot_orders.open) is None:
+            return  # what is given back must be known to another leader
+        complete = self._requests.lower(stored)
+        unused = [node for node in nodes if not self._view.must_move(node.name)][-order.count :]
+        results = [self._requests.give_back(order, node) for node in unused]
         if complete and GivenBack.PENDING not in results:
-            self._history.note_spot_orders(self._history.spot_orders.ended())
+            self._keep(node for node in nodes if node not in unused)
+
+    def _keep(self, nodes: Iterable[Node]) -> None:
+        """Keep *nodes*, and end the open order."""
+        for node in nodes:
+            self._requests.keep(node)
+        self._history.note_spot_orders(self._history.spot_orders.ended())
+
+    def _joined(self, order: SpotOrder) -> list[Node]:
+        """Return the nodes that have joined since the open *order*, the oldest first. They are noted."""
+        nodes = self._requests.joined(order)
+        self._history.note_spot_orders(self._history.spot_orders.arrived(node.metadata.uid for node in nodes))
+        return nodes
 
     def _involved(self, name: str) -> InvolvedNode:
         node = self._view.node(name)
         return InvolvedNode(name, node.metadata.uid if node is not None else "")
+
+
+def _no_group(order: RoomOrder) -> str:
+    """Return why no group of the provider can serve *order*."""
+    if order.template != order.node:
+        return f"no group of the provider has spot nodes like {order.template}"
+    return "there is no spot node, and no group of the provider has a template with the labels of spot nodes"

@@ -7,16 +7,14 @@ removes it. While an order is open, no other node is drained: its room is for th
 import contextlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from datetime import timedelta
-from typing import Final
 
 from rescheduler.clock import Clock
 from rescheduler.draining.failures import Why
 from rescheduler.draining.state import Drain
 from rescheduler.errors import Conflict, NotLeading, ReschedulerError, Retryable
 from rescheduler.execution.room_view import RoomView
-from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.housekeeping.order_finder import OrderFinder, ending_of
 from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
 from rescheduler.observe.events import (
     Held,
@@ -29,23 +27,10 @@ from rescheduler.observe.events import (
     Waiting,
 )
 from rescheduler.planning.outcome import Planning, Verdict
-from rescheduler.planning.prices import PriceList
-from rescheduler.planning.room.explanations import Explanations, UnmetOrder
-from rescheduler.planning.room.orders import NotOrdered, RoomOrder, candidates
+from rescheduler.planning.room.orders import RoomOrder, candidates
 from rescheduler.planning.room.placeholders import Placeholder
-from rescheduler.planning.room.progress import OrderProgress, OrderState, progress
+from rescheduler.planning.room.progress import OrderProgress, progress
 from rescheduler.settings import RoomSettings
-
-#: Pause between two searches for an order. A search copies the snapshot.
-SEARCH: Final = timedelta(minutes=1)
-
-#: No further node is considered in a search that has lasted for so long.
-LONGEST: Final = timedelta(seconds=2)
-
-_ENDINGS: Final = {
-    OrderState.TIMED_OUT: RoomEnding.TIMED_OUT,
-    OrderState.UNUSED: RoomEnding.UNUSED,
-}
 
 
 class NoRoomOrders:
@@ -79,24 +64,18 @@ class RoomOrders(NoRoomOrders):
         writes: PlaceholderWrites,
         view: RoomView,
         history: DrainHistory,
-        candidates: Candidates,
+        finder: OrderFinder,
         settings: RoomSettings,
-        prices: PriceList,
         clock: Clock,
         report: Report,
     ) -> None:
         self._writes = writes
         self._view = view
         self._history = history
-        self._candidates = candidates
+        self._finder = finder
         self._settings = settings
-        self._prices = prices
         self._clock = clock
         self._report = report
-        self._search_at = clock.monotonic()
-        self._unmet: UnmetOrder | None = None  # the last one, until the next may begin
-        self._explanations = Explanations()
-        self._not_ordered: dict[str, str] = {}  # by node: why the last search found no order
         self._observed: tuple[int, int] = (0, 0)
 
     def keep(self, *, paused: bool) -> None:
@@ -112,8 +91,7 @@ class RoomOrders(NoRoomOrders):
             if wanted and current.open:
                 self.order = current if self._adjust(current) else None
             else:
-                ending = _ENDINGS.get(current.state, RoomEnding.WITHDRAWN) if wanted else RoomEnding.WITHDRAWN
-                self._end(current.node, group, ending, str(current))
+                self._end(current.node, group, ending_of(current.state, wanted=wanted), str(current))
 
     def make(self, verdicts: Iterable[Verdict]) -> Held | None:
         if not self._settings.wanted:
@@ -125,7 +103,8 @@ class RoomOrders(NoRoomOrders):
             return None
         if why := self._why_not():
             return Held(Waiting.NO_SPOT_CAPACITY, why)
-        return self._begin(nodes)
+        order = next(self._finder.find(nodes, self._settings.most), None)
+        return self._order(order) if order is not None else None
 
     def drained(self, drain: Drain) -> None:
         left = self._writes.left(self._view.placeholders(drain.node))
@@ -135,14 +114,12 @@ class RoomOrders(NoRoomOrders):
         failure, self.order = drain.failure, None
         if failure is not None and failure.why is Why.LEADERSHIP_LOST:
             return
-        self._search_at = self._clock.monotonic()
+        self._finder.soon()
         ending = RoomEnding.FILLED if failure is None else RoomEnding.DRAIN_FAILED
         self._end(drain.node, left, ending, failure.detail if failure is not None else "")
 
     def explained(self, planning: Planning) -> Planning:
-        if self._unmet is not None and self._clock.now() >= self._unmet.until:
-            self._unmet = None
-        return self._explanations.of(planning, self._unmet, self._not_ordered)
+        return self._finder.explained(planning)
 
     def _progress(self, group: Collection[Placeholder]) -> OrderProgress:
         node = next(iter(group)).for_node
@@ -179,29 +156,6 @@ class RoomOrders(NoRoomOrders):
             return f"spot nodes did not come for the last order; no new order before {until:%Y-%m-%dT%H:%M:%SZ}"
         return self._writes.why_not()
 
-    def _begin(self, nodes: Collection[str]) -> Held | None:
-        """Begin the first order that is possible for *nodes*, which are in drain order."""
-        if (now := self._clock.monotonic()) < self._search_at:
-            return None
-        self._search_at = now + SEARCH.total_seconds()
-        search = self._view.search(self._prices, self._settings.most)
-        for node in self._next(nodes):
-            order = search.order(node)
-            if isinstance(order, NotOrdered):
-                self._not_ordered[node] = order.why
-            elif not self._candidates.judge(order.plan):
-                return self._order(order)
-            if self._clock.monotonic() >= now + LONGEST.total_seconds():
-                break
-        return None
-
-    def _next(self, nodes: Collection[str]) -> list[str]:
-        """Return those of *nodes* that were not considered since all were."""
-        left = [node for node in nodes if node not in self._not_ordered]
-        if not left:
-            self._not_ordered = {}
-        return left or list(nodes)
-
     def _order(self, order: RoomOrder) -> Held:
         until = self._clock.now() + self._settings.timeout
         pods = self._view.must_move(order.node)
@@ -212,11 +166,11 @@ class RoomOrders(NoRoomOrders):
             return Held(Waiting.MAKING_ROOM, f"placeholders for the pods of node {order.node} are not created: {error}")
         except ReschedulerError as error:
             self._report(RoomEnded(involved, RoomEnding.REFUSED, str(error)))
-            self._history.room_failed()
+            self._finder.ended(order.node, RoomEnding.REFUSED)
             return Held(Waiting.NO_SPOT_CAPACITY, f"placeholders for node {order.node} are refused: {error}")
         with contextlib.suppress(ReschedulerError):  # the next round creates those that are missing
             self._writes.create(pods[1:], order.node, until)
-        self._unmet = None
+        self._finder.begun()
         self._report(RoomOrdered(involved, len(pods), order.count, order.template, str(order.worth), until))
         return Held(Waiting.MAKING_ROOM, f"placeholders for the {len(pods)} pods of node {order.node} were created")
 
@@ -231,11 +185,7 @@ class RoomOrders(NoRoomOrders):
             return
         if not new and ending not in (RoomEnding.FILLED, RoomEnding.DRAIN_FAILED):
             return
-        if ending is RoomEnding.FILLED:
-            self._history.room_succeeded()
-        elif ending is not RoomEnding.WITHDRAWN:
-            until = self._history.room_failed()
-            self._unmet = UnmetOrder(node, until) if ending is RoomEnding.TIMED_OUT else None
+        self._finder.ended(node, ending)
         self._report(RoomEnded(self._involved(node), ending, detail))
 
     def _involved(self, name: str) -> InvolvedNode:

@@ -1,7 +1,7 @@
 """Spot nodes that do not exist yet, for plans that ask what they would change."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,13 +48,29 @@ def add_spot(snapshot: Snapshot, policy: Policy, change: AddSpot) -> None:
     if not policy.spot_label.matches(labels):
         raise UsageError(f"add-spot: expected a spot node in the cluster, to know the labels for {policy.spot_label}")
     zones = [] if change.like else sorted({zone for node in spot if (zone := node.metadata.labels.get(_ZONE))})
+    allocatable = model.status.allocatable if change.like else _allocatable(change)
+    status = NodeStatus(allocatable=allocatable, images=model.status.images)
     for number, name in enumerate(_free_names(snapshot, change.count)):
         zone = {_ZONE: zones[number % len(zones)]} if zones else {}
-        meta = ObjectMeta(name=name, labels={**labels, **zone, _HOSTNAME: name})
-        allocatable = model.status.allocatable if change.like else _allocatable(change)
-        status = NodeStatus(allocatable=allocatable, images=model.status.images)
-        snapshot.upsert("Node", Node(metadata=meta, spec=NodeSpec(taints=taints), status=status))
+        _add(snapshot, name, {**labels, **zone}, taints, status)
         _copy_belongings(snapshot, model.name, name)
+
+
+def add_like(snapshot: Snapshot, template: Node, count: int, belongings: str) -> None:
+    """Add *count* nodes like *template*, which is not in *snapshot*.
+
+    They get copies of the pods that belong to the node *belongings*: those of DaemonSets.
+    """
+    for name in _free_names(snapshot, count):
+        _add(snapshot, name, template.metadata.labels, template.spec.taints, template.status)
+        _copy_belongings(snapshot, belongings, name)
+
+
+def _add(
+    snapshot: Snapshot, name: str, labels: Mapping[str, str], taints: tuple[Taint, ...], status: NodeStatus
+) -> None:
+    meta = ObjectMeta(name=name, labels={**labels, _HOSTNAME: name})
+    snapshot.upsert("Node", Node(metadata=meta, spec=NodeSpec(taints=taints), status=status))
 
 
 def _model(snapshot: Snapshot, change: AddSpot, spot: Sequence[Node]) -> Node:

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from predicates.nodes import CPU, MEMORY
 from predicates.objects import Node
+from predicates.requests import allocatable
 from predicates.snapshot import Snapshot
 
 #: Hours per month in all monthly amounts, as cloud providers count them.
@@ -87,6 +88,22 @@ def node_facts(snapshot: Snapshot, name: str, *, spot: bool) -> NodeFacts:
         requested_cpu=int(table.allocatable[row, CPU] - table.free[row, CPU]),
         requested_memory=int(table.allocatable[row, MEMORY] - table.free[row, MEMORY]),
         created=node.metadata.creation_timestamp,
+    )
+
+
+def template_facts(template: Node) -> NodeFacts:
+    """Return the facts of a new spot node like *template*, which is not in a snapshot."""
+    amounts = allocatable(template.status.allocatable)
+    return NodeFacts(
+        name=template.name,
+        spot=True,
+        instance_type=instance_type(template),
+        zone=zone_of(template),
+        cpu=amounts.get("cpu", 0),
+        memory=amounts.get("memory", 0),
+        requested_cpu=0,
+        requested_memory=0,
+        created=None,
     )
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 #: Kubernetes sets the first on control-plane nodes; the second was used before 1.24.
 CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
+#: Cluster Autoscaler's names of templates begin with it.
+TEMPLATE_PREFIX = "template-node-for-"
+
 
 @dataclass(frozen=True, slots=True)
 class NodeRef:
@@ -36,7 +39,7 @@ class NodeRef:
 
         cluster-autoscaler/simulator/node_info_utils.go generates the name; the labels are those of the template.
         """
-        return self.name.startswith("template-node-for-")
+        return self.name.startswith(TEMPLATE_PREFIX)
 
     @property
     def on_control_plane(self) -> bool:

@@ -42,7 +42,7 @@ from rescheduler.housekeeping.drain_records import DrainRecords
 from rescheduler.housekeeping.loop import Loop
 from rescheduler.housekeeping.loop_inputs import Actors, Knowledge, Mode
 from rescheduler.housekeeping.new_nodes import NewNodes
-from rescheduler.housekeeping.order_prices import OrderPrices
+from rescheduler.housekeeping.order_prices import KnownPrices, OrderPrices
 from rescheduler.housekeeping.soft_taint import SoftTaint
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.observe.events import Event, InvolvedLease, Planned
@@ -356,13 +356,12 @@ class LoopWorld:
         if prices is not None:
             savings = Bookkeeping(self.savings_map, view, pricing, self.clock, self.report, lambda: self.leading)
         by_cost = drain_order is DrainOrder.COST
-        refresh_prices = OrderPrices(view, pricing, self.clock).refresh if by_cost else lambda: None
+        known_prices = KnownPrices(pricing, self.clock)
+        refresh_prices = OrderPrices(view, known_prices).refresh if by_cost else lambda: None
         candidates = Candidates(view, self, history, policy, self.clock, drainer.refusal)
         namespace, _, lease = IDENTITY.partition("/")
         running = Running(namespace=namespace, lease_name=lease, dry_run=dry_run, room=room or RoomSettings())
-        rooms = new_room(
-            access, RoomView(self, policy, view), history, candidates, running, pricing.prices, self.report
-        )
+        rooms = new_room(access, RoomView(self, policy, view), history, candidates, running, known_prices, self.report)
         knowledge = Knowledge(
             history,
             candidates,

@@ -4,22 +4,23 @@ The rules decide on a copy of the snapshot to which empty nodes were added. The 
 differ: an order only asks for them, and a drain is planned on the nodes that exist.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Final
 
-from predicates.objects import Pod
+from predicates.objects import Node, Pod
 from predicates.snapshot import Snapshot
-from rescheduler.planning.added_spot import AddSpot, add_spot
+from rescheduler.planning.added_spot import AddSpot, add_like, add_spot
 from rescheduler.planning.changes import copied
 from rescheduler.planning.outcome import Plan, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.prices import PriceList, node_facts
 from rescheduler.planning.room.manifests import why_not_served
-from rescheduler.planning.room.templates import templates
+from rescheduler.planning.room.templates import MOST_GROUPS, templates
 from rescheduler.planning.room.worth import Worth, worth
 
 #: At most this many nodes are added for one on-demand node.
@@ -37,7 +38,7 @@ class RoomOrder:
     """New spot nodes for the pods of an on-demand node."""
 
     node: str
-    template: str  #: the node that the new nodes resemble
+    template: str  #: the node, or the template of the provider, that the new nodes resemble
     count: int  #: number of new nodes
     plan: Plan  #: for *node*, with the new nodes
     freed: tuple[str, ...]  #: the on-demand nodes that could be drained with the new nodes
@@ -84,14 +85,19 @@ class RoomSearch:
         circumstances: Circumstances,
         prices: PriceList,
         most_pods: int | None,
+        offered: Mapping[str, Node] = MappingProxyType({}),
     ) -> None:
-        """*most_pods* limits the pods of a node: each needs a placeholder. None: no placeholders are needed."""
+        """*most_pods* limits the pods of a node: each needs a placeholder. None: no placeholders are needed.
+
+        *offered* are the provider's own templates, by name. They are used if there is no spot node.
+        """
         self._copy = copied(snapshot)
         self._policy = policy
         self._circumstances = circumstances
         self._prices = prices
         self._most_pods = most_pods
-        self._templates = templates(snapshot, policy)
+        self._offered = offered
+        self._templates = templates(snapshot, policy) or list(offered)[:MOST_GROUPS]
         self._planner = Planner(self._copy, policy)
 
     def order(self, node: str) -> RoomOrder | NotOrdered:
@@ -110,46 +116,49 @@ class RoomSearch:
 
     def _offer(self, node: str, template: str) -> _SpotOffer | NotOrdered:
         """Return how many new nodes like *template* the pods of *node* would use if there were many."""
-        with self._added(template, min(self._most_pods or MOST_ADDED, MOST_ADDED)) as added:
+        with self._added(node, template, min(self._most_pods or MOST_ADDED, MOST_ADDED)) as added:
             verdict = self._planner.look_again(node, self._circumstances)
             if isinstance(verdict, Rejected):
                 return NotOrdered(node, f"new spot nodes like {template} would not help: {verdict.blockers[0].text}")
             used = added & {placement.node for placement in verdict.placements}
             if not used:
                 return NotOrdered(node, "its pods fit on the existing spot nodes")
-            value = self._worth((), used)
+            value = self._worth((), used, template)
             return _SpotOffer((value.added_money or Decimal(0), value.added_cpu, template), len(used))
 
     def _exact(self, node: str, offer: _SpotOffer) -> RoomOrder | NotOrdered:
         """Judge *node* with exactly the new nodes of *offer*. Other nodes that can then be drained count as well."""
         *_, template = offer.cost
         new = f"{offer.count} new spot nodes like {template}"
-        with self._added(template, offer.count) as added:
+        with self._added(node, template, offer.count) as added:
             verdict = self._planner.look_again(node, self._circumstances)
             if isinstance(verdict, Rejected):
                 return NotOrdered(node, f"{new} would not help: {verdict.blockers[0].text}")
             freed: tuple[str, ...] = (node,)
-            if not (value := self._worth(freed, added)).pays:
+            if not (value := self._worth(freed, added, template)).pays:
                 freed = tuple(
                     plan.node for plan in self._planner.plan_all(self._circumstances).plans if plan.placements
                 )
-                value = self._worth(freed, added)
+                value = self._worth(freed, added, template)
         if not value.pays or node not in freed:
             return NotOrdered(node, f"{new} would not pay: an order {value}")
         return RoomOrder(node, template, offer.count, verdict, freed, value)
 
-    def _worth(self, freed: Iterable[str], added: Iterable[str]) -> Worth:
-        return worth(
-            [node_facts(self._copy, name, spot=False) for name in freed],
-            [node_facts(self._copy, name, spot=True) for name in added],
-            self._prices,
-        )
+    def _worth(self, freed: Iterable[str], added: Iterable[str], template: str) -> Worth:
+        """Compare nodes. The provider knows the price of *template*, unless that is the on-demand node itself."""
+        facts = [node_facts(self._copy, name, spot=True) for name in added]
+        if template in self._templates:
+            facts = [replace(each, name=template) for each in facts]
+        return worth([node_facts(self._copy, name, spot=False) for name in freed], facts, self._prices)
 
     @contextmanager
-    def _added(self, template: str, count: int) -> Iterator[frozenset[str]]:
-        """Add *count* new nodes like *template* to the copy within the block. Yield their names."""
+    def _added(self, node: str, template: str, count: int) -> Iterator[frozenset[str]]:
+        """Add *count* new nodes like *template* for *node* to the copy within the block. Yield their names."""
         before = frozenset(self._copy.nodes.row)
-        add_spot(self._copy, self._policy, AddSpot(count, like=template))
+        if template in self._offered:
+            add_like(self._copy, self._offered[template], count, belongings=node)
+        else:
+            add_spot(self._copy, self._policy, AddSpot(count, like=template))
         added = frozenset(self._copy.nodes.row) - before
         try:
             yield added

@@ -1,0 +1,64 @@
+"""The provider's own templates of spot nodes, for orders of spot room while there is no spot node."""
+
+from collections.abc import Mapping
+
+from predicates.objects import Node, NodeSpec, NodeStatus, ObjectMeta, Taint
+from predicates.quantity import QuantityError
+from predicates.requests import allocatable
+from rescheduler.errors import ReschedulerError
+from rescheduler.execution.context import DrainContext
+from rescheduler.execution.room_view import RoomView
+from rescheduler.providers.base import NodeGroup, NodeTemplate, NotSupported
+from rescheduler.providers.node_ref import TEMPLATE_PREFIX
+
+
+class SpotTemplates:
+    """The templates. For one thread."""
+
+    def __init__(self, access: DrainContext, view: RoomView) -> None:
+        self._access = access
+        self._view = view
+        self._groups: dict[str, NodeGroup] = {}  # by name of the template
+
+    def nodes(self) -> Mapping[str, Node]:
+        """Return the templates that have the labels of spot nodes, by name.
+
+        The result is empty if there are spot nodes, or if the provider has no templates or does not respond.
+        """
+        if self._view.spot_nodes():
+            return {}
+        provider, deadline = self._access.provider, self._access.clock.monotonic() + self._access.provider_seconds
+        found = {}
+        try:
+            provider.refresh(deadline=deadline)
+            for group in provider.groups(deadline=deadline):
+                node = self._template(group, deadline)
+                if node is not None and self._view.spot_label.matches(node.metadata.labels):
+                    self._groups[node.name] = group
+                    found[node.name] = node
+        except ReschedulerError:
+            return {}
+        return found
+
+    def group_of(self, template: str) -> NodeGroup | None:
+        """Return the group of a template that :meth:`nodes` returned, or None if there is none with this name."""
+        return self._groups.get(template)
+
+    def _template(self, group: NodeGroup, deadline: float) -> Node | None:
+        try:
+            return _node(group.id, self._access.provider.template(group.id, deadline=deadline))
+        except (NotSupported, QuantityError):
+            return None
+
+
+def _node(group: str, template: NodeTemplate) -> Node:
+    """Return *template* as a Node, with a name as Cluster Autoscaler generates it.
+
+    Raises QuantityError if an amount is not a quantity.
+    """
+    allocatable(template.allocatable)
+    return Node(
+        metadata=ObjectMeta(name=f"{TEMPLATE_PREFIX}{group}-1", labels=dict(template.labels)),
+        spec=NodeSpec(taints=tuple(Taint(each.key, each.effect, each.value) for each in template.taints)),
+        status=NodeStatus(allocatable=dict(template.allocatable)),
+    )

@@ -1,0 +1,108 @@
+"""Find orders of spot room, and remember why there is none: the part that orders of all kinds share."""
+
+from collections.abc import Collection, Iterator
+from datetime import timedelta
+from typing import Final
+
+from rescheduler.clock import Clock
+from rescheduler.execution.room_view import RoomView
+from rescheduler.execution.spot_templates import SpotTemplates
+from rescheduler.housekeeping.candidates import Candidates
+from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.housekeeping.order_prices import KnownPrices
+from rescheduler.observe.events import RoomEnding
+from rescheduler.planning.outcome import Planning
+from rescheduler.planning.prices import template_facts
+from rescheduler.planning.room.explanations import Explanations, UnmetOrder
+from rescheduler.planning.room.orders import NotOrdered, RoomOrder
+from rescheduler.planning.room.progress import OrderState
+
+#: Pause between two searches for an order. A search copies the snapshot.
+SEARCH: Final = timedelta(minutes=1)
+
+#: No further node is considered in a search that has lasted for so long.
+LONGEST: Final = timedelta(seconds=2)
+
+_ENDINGS: Final = {OrderState.TIMED_OUT: RoomEnding.TIMED_OUT, OrderState.UNUSED: RoomEnding.UNUSED}
+
+
+def ending_of(state: OrderState, *, wanted: bool) -> RoomEnding:
+    """Return how an order in this state ends; *wanted*: room is still to be made."""
+    return _ENDINGS.get(state, RoomEnding.WITHDRAWN) if wanted else RoomEnding.WITHDRAWN
+
+
+class OrderFinder:
+    """Finds orders at intervals. For the loop's thread."""
+
+    def __init__(
+        self,
+        view: RoomView,
+        templates: SpotTemplates,
+        prices: KnownPrices,
+        candidates: Candidates,
+        history: DrainHistory,
+        clock: Clock,
+    ) -> None:
+        self._view = view
+        self._templates = templates
+        self._prices = prices
+        self._candidates = candidates
+        self._history = history
+        self._clock = clock
+        self._search_at = clock.monotonic()
+        self._explanations = Explanations()
+        self._unmet: UnmetOrder | None = None  # the last one, until the next may begin
+        self._not_ordered: dict[str, str] = {}  # by node: why the last search found no order
+
+    def find(self, nodes: Collection[str], most_pods: int | None) -> Iterator[RoomOrder]:
+        """Yield the orders that are possible for *nodes*, which are in drain order, if a search is due.
+
+        *most_pods* is the limit for placeholders; None if none are needed.
+        """
+        if (now := self._clock.monotonic()) < self._search_at:
+            return
+        self._search_at = now + SEARCH.total_seconds()
+        offered = self._templates.nodes()
+        prices = self._prices.of([*self._view.priced(), *((each, template_facts(each)) for each in offered.values())])
+        search, began = self._view.search(prices, most_pods, offered), self._clock.monotonic()
+        for node in self._next(nodes):
+            order = search.order(node)
+            if isinstance(order, NotOrdered):
+                self.reject(node, order.why)
+            elif not self._candidates.judge(order.plan):
+                yield order
+            if self._clock.monotonic() >= began + LONGEST.total_seconds():
+                break
+
+    def reject(self, node: str, why: str) -> None:
+        """Note why there is no order for *node*."""
+        self._not_ordered[node] = why
+
+    def soon(self) -> None:
+        """Let the next search be due."""
+        self._search_at = self._clock.monotonic()
+
+    def begun(self) -> None:
+        """Note that an order began."""
+        self._unmet = None
+
+    def ended(self, node: str, ending: RoomEnding) -> None:
+        """Note the end of the order for *node*. After a failure, the next order waits."""
+        if ending is RoomEnding.FILLED:
+            self._history.room_succeeded()
+        elif ending is not RoomEnding.WITHDRAWN:
+            until = self._history.room_failed()
+            self._unmet = UnmetOrder(node, until) if ending is RoomEnding.TIMED_OUT else None
+
+    def explained(self, planning: Planning) -> Planning:
+        """Return *planning* with the reasons why no room is made for nodes; the same object if there is none."""
+        if self._unmet is not None and self._clock.now() >= self._unmet.until:
+            self._unmet = None
+        return self._explanations.of(planning, self._unmet, self._not_ordered)
+
+    def _next(self, nodes: Collection[str]) -> list[str]:
+        """Return those of *nodes* that were not considered since all were."""
+        left = [node for node in nodes if node not in self._not_ordered]
+        if not left:
+            self._not_ordered = {}
+        return left or list(nodes)
