@@ -110,7 +110,7 @@ def _normalized(scores: Numbers, scored: Flags) -> Numbers:
 
 
 def _constraints(index: TopologyIndex, pod: PodClass) -> tuple[_SoftConstraint, ...]:
-    soft = [each for each in pod.spec.topology_spread_constraints if each.when_unsatisfiable == SOFT]
+    soft = [constraint for constraint in pod.spec.topology_spread_constraints if constraint.when_unsatisfiable == SOFT]
     keys = frozenset(constraint.topology_key for constraint in soft)
     constraints = []
     for constraint in soft:
