@@ -16,8 +16,8 @@ from rescheduler.planning.drainability import Context, Fate
 from rescheduler.planning.lifting import LIFTABLE, NODE_OBSTACLES, Obstacle, lift_all
 from rescheduler.planning.minimum import minimum
 from rescheduler.planning.outcome import Plan, Reason, Rejected
-from rescheduler.planning.packing import Room, Sizes
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.spot_room import Room, Sizes
 from rescheduler.planning.steps import Steps
 from rescheduler.planning.unpinning import Unpinning
 from rescheduler.planning.unreadable import UnreadableObjects

@@ -14,19 +14,10 @@ from rescheduler.planning.candidates import groups, why_not_target
 from rescheduler.planning.controller_names import ControllerName, controller_of
 from rescheduler.planning.drainability import belongs_to_node
 from rescheduler.planning.outcome import Plan
-from rescheduler.planning.packing import (
-    QUESTIONS_PER_SECOND,
-    Effort,
-    Packing,
-    Placed,
-    Room,
-    Sizes,
-    Stuck,
-    pack,
-    shortage,
-)
+from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Packing, pack
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.prices import zone_of
+from rescheduler.planning.spot_room import Placed, Room, Sizes, Stuck, shortage
 
 
 @dataclass(frozen=True, slots=True)
