@@ -227,6 +227,8 @@ class Snapshot(TrialState):
     def _account(self, pod: Pod, row: int, by: int) -> None:
         effects, load = self._effects_and_load(pod)
         self._shift((effects,), load, row, by)
+        if by < 0:
+            self.pod_removals.append(row)
         self._log(self.pod_changes, (row,))
 
 

@@ -56,6 +56,7 @@ class RoundPlans:
     def survey(self) -> None:
         """Plan all nodes every SURVEY for the metrics and the status page."""
         if self._survey_due():
+            self._view.start_planning()
             self._report_plan(self._planned(complete=True))
 
     def watch(self) -> None:
@@ -64,6 +65,7 @@ class RoundPlans:
             self._view.vetoes = {}
             self._judged_at = self._clock.monotonic()
             self._history.peek()
+            self._view.start_planning()
             try:
                 self._report(Surveyed(self._planned(complete=True)))
             finally:
@@ -86,6 +88,7 @@ class RoundPlans:
         repeated in each round.
         """
         plan: Plan | None = None
+        self._view.start_planning()
         judged = self._planned(complete=complete)
         for _ in range(CANDIDATES):
             plan = next((plan for plan in judged.planning.plans if self._is_worth_draining(plan)), None)

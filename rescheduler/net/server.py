@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Final
@@ -18,6 +19,10 @@ _STOP_SECONDS: Final = 5.0
 
 #: How often an idle server wakes up: the Date header has seconds. Uvicorn itself wakes up ten times as often.
 _TICK_SECONDS: Final = 1.0
+
+#: How long a thread that computes keeps a request waiting, each time that the thread of the server has to wait for the
+#: interpreter. That is several times per request, and Python's default is five times as long.
+_SWITCH_SECONDS: Final = 0.001
 
 
 class QuietServer(uvicorn.Server):
@@ -51,6 +56,7 @@ def serving(application: Starlette, address: ListenAddress, flag: str = "--liste
     settings = uvicorn.Config(
         application, log_config=None, access_log=False, lifespan="off", ws="none", http=HttpConnection
     )
+    sys.setswitchinterval(min(_SWITCH_SECONDS, sys.getswitchinterval()))
     with running(settings, listen(address, flag), "http", _STOP_SECONDS) as port:
         yield ListenAddress(address.host, port)
 

@@ -28,7 +28,7 @@ SLOW: Final = {TERMINATE_AFTER: "1500ms"}
 
 
 @dataclass
-class Scene:
+class OrderScene:
     """An on-demand node with pods of *web*, and a full spot node of the pool."""
 
     cluster: ControlPlane
@@ -75,27 +75,23 @@ class Scene:
 
 
 @pytest.fixture
-def scene(cluster: ControlPlane, observer: Observer, tmp_path: Path) -> Iterator[Scene]:
+def scene(cluster: ControlPlane, observer: Observer, tmp_path: Path) -> Iterator[OrderScene]:
     observer.nodes(1, 0)
     with spot_pool(observer, tmp_path) as pool:
         pool.delay(launchDelay="2s", bootDelay="1s")
-        yield Scene(cluster, observer, pool)
+        yield OrderScene(cluster, observer, pool)
 
 
-def lost_order(scene: Scene) -> None:
-    scene.pool.hang(SIZE, acted=False)
-
-
-def lost_answer(scene: Scene) -> None:
+def lost_answer(scene: OrderScene) -> None:
     scene.pool.hang(SIZE, acted=True)
 
 
-def nothing(_: Scene) -> None:
+def nothing(_: OrderScene) -> None:
     pass
 
 
 #: What is prepared, and when the daemon is killed.
-STEPS: Final[Mapping[str, tuple[Callable[[Scene], None], Callable[[Scene], object]]]] = {
+STEPS: Final[Mapping[str, tuple[Callable[[OrderScene], None], Callable[[OrderScene], object]]]] = {
     "the increase is sent": (lost_answer, lambda scene: scene.pool.size == 2),
     "the machine is requested": (nothing, lambda scene: NEW in scene.pool.machines),
     "the node has joined": (nothing, lambda scene: scene.node(NEW)),
@@ -104,7 +100,7 @@ STEPS: Final[Mapping[str, tuple[Callable[[Scene], None], Callable[[Scene], objec
 }
 
 
-def kill_at(scene: Scene, reached: Callable[[Scene], object], *, blocked: bool = False) -> None:
+def kill_at(scene: OrderScene, reached: Callable[[OrderScene], object], *, blocked: bool = False) -> None:
     """Run a daemon until *reached*, and kill it. No answer is withheld from the next one.
 
     If *blocked* is true, the on-demand node cannot be drained any more as soon as the order is placed.
@@ -119,7 +115,7 @@ def kill_at(scene: Scene, reached: Callable[[Scene], object], *, blocked: bool =
 
 @pytest.mark.parametrize(("prepare", "reached"), STEPS.values(), ids=STEPS)
 def test_after_a_kill_the_next_daemon_continues(
-    scene: Scene, prepare: Callable[[Scene], None], reached: Callable[[Scene], object]
+    scene: OrderScene, prepare: Callable[[OrderScene], None], reached: Callable[[OrderScene], object]
 ) -> None:
     prepare(scene)
     kill_at(scene, reached)
@@ -135,7 +131,7 @@ def test_after_a_kill_the_next_daemon_continues(
 
 @pytest.mark.parametrize(("prepare", "reached"), [*STEPS.values()][:-1], ids=[*STEPS][:-1])
 def test_after_a_kill_a_daemon_that_makes_no_room_gives_the_node_back(
-    scene: Scene, prepare: Callable[[Scene], None], reached: Callable[[Scene], object]
+    scene: OrderScene, prepare: Callable[[OrderScene], None], reached: Callable[[OrderScene], object]
 ) -> None:
     prepare(scene)
     kill_at(scene, reached, blocked=True)
@@ -148,7 +144,7 @@ def test_after_a_kill_a_daemon_that_makes_no_room_gives_the_node_back(
     assert scene.observer.evictions() == []
 
 
-def test_an_order_that_the_provider_never_got_ends_without_a_trace(scene: Scene) -> None:
+def test_an_order_that_the_provider_never_got_ends_without_a_trace(scene: OrderScene) -> None:
     scene.pool.hang(SIZE, acted=False)
     kill_at(scene, lambda _: scene.pool.requests(SIZE))
     with Daemon(scene.cluster, *ROOM, *scene.pool.flags, "--room-timeout=5s"):
@@ -158,7 +154,7 @@ def test_an_order_that_the_provider_never_got_ends_without_a_trace(scene: Scene)
     assert scene.observer.uids("web") == scene.before
 
 
-def test_a_machine_that_arrives_too_late_is_given_back_after_a_kill(scene: Scene) -> None:
+def test_a_machine_that_arrives_too_late_is_given_back_after_a_kill(scene: OrderScene) -> None:
     scene.pool.delay(launchDelay="45s")
     kill_at(scene, lambda scene: NEW in scene.pool.machines)
     with Daemon(scene.cluster, *ROOM, *scene.pool.flags, "--room-timeout=8s"):
@@ -168,7 +164,7 @@ def test_a_machine_that_arrives_too_late_is_given_back_after_a_kill(scene: Scene
     assert scene.observer.uids("web") == scene.before
 
 
-def kill_while_giving_back(scene: Scene) -> None:
+def kill_while_giving_back(scene: OrderScene) -> None:
     """Run a daemon until it gives the new node back because drains are paused, and kill it."""
     with Daemon(scene.cluster, *ROOM, *scene.pool.flags) as killed:
         scene.block()
@@ -180,7 +176,7 @@ def kill_while_giving_back(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("acted", [False, True], ids=["the request is lost", "the answer is lost"])
-def test_a_kill_while_the_node_is_given_back(scene: Scene, *, acted: bool) -> None:
+def test_a_kill_while_the_node_is_given_back(scene: OrderScene, *, acted: bool) -> None:
     """The node is cordoned, and its termination is requested."""
     scene.pool.hang(TERMINATE, acted=acted)
     kill_while_giving_back(scene)
@@ -191,7 +187,7 @@ def test_a_kill_while_the_node_is_given_back(scene: Scene, *, acted: bool) -> No
     assert scene.observer.uids("web") == scene.before
 
 
-def test_a_node_that_got_pods_is_not_given_back_after_a_kill(scene: Scene) -> None:
+def test_a_node_that_got_pods_is_not_given_back_after_a_kill(scene: OrderScene) -> None:
     """A pod is bound to it after it was cordoned, while no daemon runs."""
     scene.pool.hang(TERMINATE, acted=False)
     kill_while_giving_back(scene)
@@ -227,3 +223,17 @@ def test_what_was_given_back_before_a_kill_is_not_given_back_again(
         pool.grow()
         with Daemon(cluster, NO_DELAY, *pool.flags):
             observer.stays(lambda: (pool.size, len(pool.machines), pool.ended), (3, 3, [given_back]), seconds=10)
+
+
+def test_without_a_spot_node_one_is_ordered_by_the_template_of_the_pool(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
+) -> None:
+    observer.nodes(1, 0)
+    with spot_pool(observer, tmp_path, 0, template=True) as pool:
+        observer.start_on(NODE, deployment("web", COUNT, cpu="900m"), pods=COUNT)
+        observer.open_all()
+        observer.running(COUNT)
+        with Daemon(cluster, *ROOM, *pool.flags):
+            observer.eventually(lambda: observer.places("web") == {"spot-1": COUNT}, "the pods on the new node")
+            observer.wait_unmarked()
+        assert (pool.requests(SIZE), pool.ended) == ([{"desiredSize": 1}], [])

@@ -8,7 +8,9 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import click
+import httpx2
 
+from devcluster.errors import LocalError
 from devcluster.signals import exit_on_sigterm
 from tests.bench.result import keep
 from tests.scale.bars import Limit, limits_of, table
@@ -24,6 +26,9 @@ ROOT: Final = Path(__file__).parents[2]
 PICTURE: Final = ROOT / "docs" / "scale.svg"
 PODS_PER_NODE: Final = 30
 
+#: What can fail in one measurement; the others are made nevertheless.
+_ERRORS: Final = (OSError, RuntimeError, LocalError, httpx2.HTTPError, subprocess.SubprocessError)
+
 
 @click.command()
 @click.option("--nodes", default=1000, show_default=True)
@@ -38,7 +43,7 @@ PODS_PER_NODE: Final = 30
 @click.option("--growth", "grow", is_flag=True, help="Measure all sizes, and save the results.")
 @click.option("--sizes", default="500,1000,2000,5000", show_default=True, help="With --growth: numbers of nodes.")
 @click.option("--settle", default=20, show_default=True, help="Seconds from ready to the first measurement.")
-@click.option("--idle", default=40, show_default=True, help="Seconds without changes.")
+@click.option("--idle", default=30, show_default=True, help="Seconds without changes.")
 @click.option("--events", default=25, show_default=True, help="Seconds of events of each kind.")
 def main(nodes: int, pods: int, server: str, grow: bool, sizes: str, **seconds: int) -> None:
     """Start each program on an API server with a large cluster, and measure it from outside.
@@ -55,10 +60,16 @@ def main(nodes: int, pods: int, server: str, grow: bool, sizes: str, **seconds: 
     numbers = [int(size) for size in sizes.split(",")]
     once = numbers[min(1, len(numbers) - 1)]
     results = Results(phases, (once, numbers[-1]), _commit())
+    failed = False
     for name, size in [*(("stand-in", size) for size in numbers), ("kube-apiserver", once)]:
-        results.run(name, size, size * PODS_PER_NODE)
+        try:
+            results.run(name, size, size * PODS_PER_NODE)
+        except _ERRORS as error:
+            failed = True
+            click.echo(f"{name}, {size} nodes: {type(error).__name__}: {error}", err=True)
         results.save()
     print(results.limits)  # noqa: T201
+    sys.exit(failed)
 
 
 class Results:
@@ -102,8 +113,11 @@ def _on_standin(
         runs = [measure(name, server, folder, nodes, pods, phases) for name in SUBJECTS]
         runs[0] = with_eviction(runs[0], server, folder)
         if once is not None:
-            for limit in extras(server, folder, f"{nodes:,} nodes", phases):
-                once(limit)
+            try:
+                for limit in extras(server, folder, f"{nodes:,} nodes", phases):
+                    once(limit)
+            except _ERRORS as error:  # the figures so far are kept
+                click.echo(f"{nodes} nodes: {type(error).__name__}: {error}", err=True)
         return runs
 
 

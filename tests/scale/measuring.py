@@ -29,7 +29,7 @@ class Phases:
     """The durations of the phases in seconds, and the rate of the events per second."""
 
     settle: int = 20  #: after ready, until the first rounds are over
-    idle: int = 40
+    idle: int = 30
     events: int = 25
     rate: int = 100
 
