@@ -216,7 +216,7 @@ class Snapshot(TrialState):
         self._log(self.node_changes, (row,))
 
     def _count(self, pod: Pod, row: int | None, by: int) -> None:
-        """Note that *pod* was added (by = +1) or removed (by = -1); *row* is that of its node, if it is known."""
+        """Record that *pod* was added (by = +1) or removed (by = -1); *row* is that of its node, if it is known."""
         self.balance.note(pod, by)
         self.placed_on[pod.node_name] = self.edited_of[pod.cls, pod.added_labels] = self.changes
         if row is not None:
@@ -227,6 +227,8 @@ class Snapshot(TrialState):
     def _account(self, pod: Pod, row: int, by: int) -> None:
         effects, load = self._effects_and_load(pod)
         self._shift((effects,), load, row, by)
+        if by < 0:
+            self.pod_removals.append(row)
         self._log(self.pod_changes, (row,))
 
 

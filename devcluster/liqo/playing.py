@@ -102,6 +102,6 @@ def consumer_slices(api: Api) -> frozenset[str]:
 def clear(api: Api) -> None:
     """Delete all slices, which also removes their virtual nodes."""
     root, _, plural = SLICES.rpartition("/")
-    for piece in api.items(SLICES):
-        metadata = piece["metadata"]
+    for resource_slice in api.items(SLICES):
+        metadata = resource_slice["metadata"]
         api.delete(f"{root}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}")

@@ -107,8 +107,12 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "node": explanation.pod.node_name or None,
         "feasible": explanation.feasible,
         "infeasible": {node: refusals[number] for node, number in numbers if number},
-        "blockers": [{"reason": blocker.reason, "detail": blocker.detail} for blocker in explanation.blockers],
+        "blockers": _blockers(explanation),
     }
+
+
+def _blockers(explanation: Explanation) -> list[dict[str, str]]:
+    return [{"reason": blocker.reason, "detail": blocker.detail} for blocker in explanation.blockers]
 
 
 def _print_json(explanations: Iterable[Explanation]) -> None:
@@ -124,7 +128,6 @@ def _print_json(explanations: Iterable[Explanation]) -> None:
             for node, number in zip(explanation.nodes, explanation.which.tolist(), strict=True)
             if number
         )
-        blockers = [{"reason": blocker.reason, "detail": blocker.detail} for blocker in explanation.blockers]
         out.write(
             b'{"pod":%b,"node":%b,"feasible":%b,"infeasible":{%b},"blockers":%b}\n'
             % (
@@ -132,6 +135,6 @@ def _print_json(explanations: Iterable[Explanation]) -> None:
                 encode(explanation.pod.node_name or None),
                 encode(explanation.feasible),
                 infeasible,
-                encode(blockers),
+                encode(_blockers(explanation)),
             )
         )

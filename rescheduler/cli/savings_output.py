@@ -95,7 +95,7 @@ def as_json(known: SavingsReport) -> dict[str, Any]:
             {"day": str(day.day), **_sums(day.savings), "receipts": [_receipt(share) for share in day.receipts]}
             for day in known.days
         ],
-        "waiting": [{"node": each.node, "drained_at": _stamp(each.drained_at)} for each in known.waiting],
+        "waiting": [{"node": receipt.node, "drained_at": _stamp(receipt.drained_at)} for receipt in known.waiting],
         "assumptions": list(ASSUMPTIONS),
     }
 

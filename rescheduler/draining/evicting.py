@@ -61,7 +61,7 @@ def pod_gone(drain: Drain, event: PodGone, now: float) -> Result:
 
 
 def eviction_skipped(drain: Drain, event: EvictionSkipped, now: float) -> Result:
-    """Note that no request is in flight: a stop was requested before it was sent."""
+    """Record that no request is in flight: a stop was requested before it was sent."""
     return again_later(drain, event.uid, "a stop was requested", None, now), ()
 
 
@@ -69,7 +69,7 @@ def controllers_read(drain: Drain, event: ControllersRead, now: float) -> Result
     """Store the controllers, or give up if pods must stay."""
     if event.blockers:
         return exits.plan_changed(drain, event.blockers, now)
-    uncertain = {each: before for each, before in drain.before_step.items() if before.at >= drain.known_at}
+    uncertain = {controller: before for controller, before in drain.before_step.items() if before.at >= drain.known_at}
     return replace(
         drain, states=merged_states(drain, event), read_at=now, known_at=drain.asked_at, before_step=uncertain
     ), ()
@@ -108,7 +108,7 @@ def _without_gone(drain: Drain, gone: frozenset[str]) -> Drain:
     drain = without(drain, gone)
     evicted_from = {drain.controllers.get(pod.uid) for pod in drain.evicted}
     requested = {victim.controller for victim in drain.victims.values()}
-    unproven = {each for each in left - evicted_from - requested if each is not None}
+    unproven = {controller for controller in left - evicted_from - requested if controller is not None}
     return replace(drain, unproven=drain.unproven | unproven)
 
 

@@ -44,7 +44,7 @@ def reopen(drain: Drain, failure: Failure, now: float) -> Result:
 
 
 def _owed(drain: Drain) -> dict[Controller, Debt]:
-    return {each: debt for each, debt in drain.debts.items() if drain.has_taken_from(each)}
+    return {controller: debt for controller, debt in drain.debts.items() if drain.has_taken_from(controller)}
 
 
 def hand_over(drain: Drain, removed_by: str, now: float) -> Result:

@@ -54,7 +54,7 @@ def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
         taken = sum(victim.controller == controller for victim in step)
         sizes[controller] = 2 * taken if controller in begun else 1
         begun.add(controller)
-    before = {each: BeforeStep(now, drain.replicas.get(each, Replicas())) for each in controllers}
+    before = {controller: BeforeStep(now, drain.replicas.get(controller, Replicas())) for controller in controllers}
     requested = {victim.pod.uid: replace(victim, ask_until=now + drain.limits.eviction) for victim in step}
     drain = replace(
         drain,

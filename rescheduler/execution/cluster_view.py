@@ -158,7 +158,11 @@ class ClusterView(WatchedNodes):
 
     def placeholders_for(self, node: str) -> dict[str, PodRef]:
         """Return the placeholders for the pods of *node*, by the UID of the pod."""
-        return {each.for_pod_uid: each.ref for each in self.placeholders() if each.for_node == node}
+        return {
+            placeholder.for_pod_uid: placeholder.ref
+            for placeholder in self.placeholders()
+            if placeholder.for_node == node
+        }
 
     def joined(self, node: str) -> str:
         """Return a message if another tool removes *node*, or ""."""

@@ -1,5 +1,6 @@
 """The requests to the provider about spot nodes that are ordered for the pods of an on-demand node."""
 
+import contextlib
 import enum
 from datetime import datetime
 from typing import Final
@@ -73,15 +74,15 @@ class SpotRequests:
         ]
         return [node for _, node in sorted(young, key=_by_age) if self._group_of(node) == order.group]
 
-    def lower(self, order: SpotOrder, nodes: int) -> bool:
-        """Give up the machines of *order* that do not run, if only *nodes* have joined.
+    def lower(self, order: SpotOrder) -> bool:
+        """Give up the machines of *order* that have not arrived and do not run.
 
         Return whether no further machine arrives.
         """
         provider = self._access.provider
         provider.refresh(deadline=self._deadline())
         target = provider.target_size(order.group, deadline=self._deadline())
-        if not (delta := surplus(order, target, nodes)):
+        if not (delta := surplus(order, target)):
             return True
         self._check_leading()
         try:
@@ -115,10 +116,15 @@ class SpotRequests:
                 self._keep(node)
                 return GivenBack.KEPT
 
+    def keep(self, node: Node) -> None:
+        """Let *node* take pods again if it was cordoned to be given back, also by an earlier leader."""
+        if self._is_ours(node):
+            with contextlib.suppress(NotFound):
+                self._keep(node)
+
     def _keep(self, node: Node) -> None:
-        self._access.cluster.edit_node(
-            node.name, node.metadata.uid, NodeEdit(cordon=False, annotate={GIVING_BACK: None})
-        )
+        edit = NodeEdit(cordon=False, annotate={GIVING_BACK: None})
+        self._access.cluster.edit_node(node.name, node.metadata.uid, edit)
 
     def _is_used(self, name: str) -> bool:
         """Return whether a consistent read shows pods on the node that do not belong to it."""

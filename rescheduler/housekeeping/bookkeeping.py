@@ -105,7 +105,7 @@ class Bookkeeping(NoBookkeeping):
         self._note_marked()
 
     def _note_marked(self) -> None:
-        """Note the prices of nodes that another process began to drain. This process may end their drains."""
+        """Record the prices of nodes that another process began to drain. This process may end their drains."""
         recorded = {receipt.uid for receipt in self.ledger.receipts}
         before, self._drained = self._drained, {}
         for node in self._view.marked():
@@ -117,7 +117,7 @@ class Bookkeeping(NoBookkeeping):
                 self._drained[node.name] = receipt
 
     def begins(self, plan: Plan) -> None:
-        """Note the price of a node, and the cost of its pods on spot nodes, before its drain."""
+        """Record the price of a node, and the cost of its pods on spot nodes, before its drain."""
         node = self._view.node(plan.node)
         receipt = self._receipt(node, plan) if node is not None else None
         if receipt is not None:
@@ -202,8 +202,10 @@ class Bookkeeping(NoBookkeeping):
             return None
         targets = {placement.node for placement in plan.placements} if plan is not None else set[str]()
         known = [(target, self._view.facts(target.name)) for target in map(self._view.node, sorted(targets)) if target]
-        spot = {each.name: each for _, each in known if each is not None}
-        prices = self._pricing.of([(node, facts), *((target, each) for target, each in known if each is not None)])
+        spot = {target_facts.name: target_facts for _, target_facts in known if target_facts is not None}
+        prices = self._pricing.of(
+            [(node, facts), *((target, target_facts) for target, target_facts in known if target_facts is not None)]
+        )
         return Receipt(
             node=node.name,
             uid=node.metadata.uid,

@@ -170,8 +170,8 @@ def _assemble(
     drainer = _drainer(parts, access, view, run_state, running, report, records)
     refusal = None if running.dry_run else drainer.refusal  # a dry run sends no requests to the provider
     candidates = Candidates(view, controllers, history, policy, clock, refusal)
-    known_prices = new_known_prices(pricing, running, clock)
-    room = new_room(access, RoomView(state, policy, view), history, candidates, running, known_prices, report)
+    known = new_known_prices(pricing, running, clock)
+    room = new_room(access, RoomView(state, policy, view), history, candidates, running, known, report)
     actors = Actors(drainer, _soft_taint(cluster, view, running, report), NewNodes(access, report), records, room)
     knowledge = Knowledge(
         history,
@@ -180,7 +180,7 @@ def _assemble(
         SpotWatch(running.timing.spot_settle),
         lambda: rights.why() or lease_unread(run_state),
         new_bookkeeping(writer, view, pricing, report, run_state, running, clock),
-        new_price_refresh(policy, view, known_prices),
+        new_price_refresh(policy, view, known),
     )
     return Loop(view, actors, knowledge, run_state, _mode(policy, running), clock, report)
 
@@ -216,8 +216,8 @@ def _drainer(
     report: Report,
     records: DrainRecords,
 ) -> Drainer:
-    threads = parts.enter_context(running_threads())
-    return Drainer(access, view, run_state, threads, drain_limits(running), report, records)
+    threads, limits = parts.enter_context(running_threads()), drain_limits(running)
+    return Drainer(access, view, run_state, threads, limits, report, records)
 
 
 def _soft_taint(cluster: KubeCluster, view: ClusterView, running: Running, report: Report) -> SoftTaint:

@@ -157,7 +157,7 @@ class DrainHistory:
         return self.memory.spot_orders
 
     def note_spot_orders(self, orders: SpotOrders) -> None:
-        """Note the orders of spot nodes from the provider."""
+        """Record the orders of spot nodes from the provider."""
         self._note(spot_orders=orders)
 
     @property
@@ -172,7 +172,7 @@ class DrainHistory:
         self._note(debts=self.memory.waived(controllers).debts)
 
     def moved(self, controller: Controller, pods: int, at: datetime) -> None:
-        """Note that a drain, whose evictions started *at* this time, evicted *pods* pods of *controller*."""
+        """Record that a drain evicted *pods* pods of *controller*, in evictions that began at the time *at*."""
         self._note(movements=self.memory.movements.moved(controller, pods, at))
 
     def _lengthen(self, name: str) -> datetime:

@@ -5,7 +5,10 @@ order is open, no other node is drained: its room is for the pods of its node.
 """
 
 from collections.abc import Collection, Iterable
+from datetime import timedelta
+from typing import Final
 
+from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.draining.failures import Why
 from rescheduler.draining.state import Drain
@@ -30,6 +33,9 @@ from rescheduler.planning.outcome import Planning, Verdict
 from rescheduler.planning.room.increase import IncreaseProgress, SpotOrder, increase_progress, why_not_ordered
 from rescheduler.planning.room.orders import RoomOrder, candidates
 from rescheduler.settings import MakeRoom, RoomSettings
+
+#: For how long after an order machines that arrive are given back, if --room-timeout is not longer.
+LATEST: Final = timedelta(hours=1)
 
 
 class ProviderRoomOrders(NoRoomOrders):
@@ -127,7 +133,7 @@ class ProviderRoomOrders(NoRoomOrders):
 
     def _progress(self, order: SpotOrder) -> IncreaseProgress:
         node = self._view.node(order.node)
-        arrived = [joined.name for joined in self._requests.joined(order) if self._view.is_target(joined.name)]
+        arrived = [joined.name for joined in self._joined(order) if self._view.is_target(joined.name)]
         return increase_progress(
             order,
             arrived,
@@ -188,17 +194,31 @@ class ProviderRoomOrders(NoRoomOrders):
     def _give_back(self, order: SpotOrder) -> None:
         """Give back what has not arrived, and the nodes without pods that would have to move."""
         assert order.closing_since is not None
-        if self._clock.now() >= order.closing_since + self._settings.timeout:  # as long as they may take to arrive
-            self._history.note_spot_orders(self._history.spot_orders.ended())
+        nodes = self._joined(order)
+        if self._clock.now() >= order.closing_since + max(self._settings.timeout, LATEST):
+            self._keep(nodes)
             detail = f"{self._requests.provider}: not all spot nodes of group {order.group} could be given back"
             self._report(Trouble(ErrorKind.PROVIDER, detail, order.node))
             return
-        nodes = self._requests.joined(order)
-        complete = self._requests.lower(order, len(nodes))
-        unused = [node for node in nodes if not self._view.must_move(node.name)]
-        results = [self._requests.give_back(order, node) for node in unused[-order.count :]]
+        if not self._history.save() or (stored := self._history.spot_orders.open) is None:
+            return  # what is given back must be known to another leader
+        complete = self._requests.lower(stored)
+        unused = [node for node in nodes if not self._view.must_move(node.name)][-order.count :]
+        results = [self._requests.give_back(order, node) for node in unused]
         if complete and GivenBack.PENDING not in results:
-            self._history.note_spot_orders(self._history.spot_orders.ended())
+            self._keep(node for node in nodes if node not in unused)
+
+    def _keep(self, nodes: Iterable[Node]) -> None:
+        """Keep *nodes*, and end the open order."""
+        for node in nodes:
+            self._requests.keep(node)
+        self._history.note_spot_orders(self._history.spot_orders.ended())
+
+    def _joined(self, order: SpotOrder) -> list[Node]:
+        """Return the nodes that have joined since the open *order*, the oldest first. They are noted."""
+        nodes = self._requests.joined(order)
+        self._history.note_spot_orders(self._history.spot_orders.arrived(node.metadata.uid for node in nodes))
+        return nodes
 
     def _involved(self, name: str) -> InvolvedNode:
         node = self._view.node(name)

@@ -50,7 +50,7 @@ class Exposition:
         return text
 
 
-class _Selected:
+class _CollectedMetrics:
     """These metrics, in place of a registry."""
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
@@ -61,5 +61,5 @@ class _Selected:
 
 
 def _encoded(metrics: Sequence[Metric], accept: str) -> bytes:
-    text: bytes = choose_encoder(accept)[0](cast("CollectorRegistry", _Selected(metrics)))
+    text: bytes = choose_encoder(accept)[0](cast("CollectorRegistry", _CollectedMetrics(metrics)))
     return text

@@ -20,13 +20,14 @@ from rescheduler.planning.forecast_checks import shown
 from rescheduler.planning.ground import common_ground
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.pace import SecondsLeft, unlimited
-from rescheduler.planning.packing import Effort, Stuck, pack
+from rescheduler.planning.packing import Effort, pack
 from rescheduler.planning.planning_round import PlanningRound, new_round
 from rescheduler.planning.pod_rules import Fate
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.search import Search
 from rescheduler.planning.selection import Selection
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
+from rescheduler.planning.spot_room import Stuck
 from rescheduler.planning.timestamps import instant
 from rescheduler.planning.verdicts import (
     Attempt,
@@ -185,6 +186,8 @@ class Planner:
             search = Search(shared.room, trial, candidates, shared.remaining, shared.minimum.spare, effort)
             ahead = shared.forecaster.ahead()
             victims = search.run(keep_placed=ahead.exhausted)
+            for victim in victims:
+                start.remaining.take(search.evictions[victim.candidate.node])
             placed = search.is_placed(victims)
             planning = shared.planning(self._place_victims(victims, examined, start, ahead, placed=placed))
         return replace(
@@ -204,7 +207,6 @@ class Planner:
         plans: dict[str, Verdict] = {}
         for victim in victims:
             candidate = victim.candidate
-            attempt.remaining.reserve(candidate.movers)
             plans[candidate.node] = shown(new_plan(candidate, victim.placed, shared), shared.forecaster, effort)
             if placed:
                 continue

@@ -25,7 +25,7 @@ def local_volumes(pod: Pod) -> list[Volume]:
 
 
 def expendable_volumes(pod: Pod) -> list[str]:
-    """Return the names of the local volumes that an annotation allows to lose."""
+    """Return the names of the local volumes whose loss an annotation allows."""
     return pod.annotations.get(SAFE_LOCAL_VOLUMES, "").split(",")
 
 

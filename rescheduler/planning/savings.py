@@ -125,7 +125,8 @@ def counted(ledger: SavingsLedger, until: datetime) -> SavingsLedger:
     if not ends:
         return ledger
     receipts = tuple(
-        msgspec.structs.replace(each, counted=ends[each.uid]) if each.uid in ends else each for each in ledger.receipts
+        msgspec.structs.replace(receipt, counted=ends[receipt.uid]) if receipt.uid in ends else receipt
+        for receipt in ledger.receipts
     )
     return msgspec.structs.replace(ledger, receipts=receipts, days=days)
 
@@ -157,6 +158,6 @@ def midnight(moment: datetime) -> datetime:
 def summed(savings: Iterable[Savings]) -> Savings:
     """Return the sum of *savings*."""
     total = Savings()
-    for each in savings:
-        total = total.plus(each)
+    for saving in savings:
+        total = total.plus(saving)
     return total

@@ -16,9 +16,9 @@ from devcluster.plane import ControlPlane
 from rescheduler.proxy import answers
 from rescheduler.proxy.forward import FAILED
 from rescheduler.version import VERSION
+from tests import forking
 from tests.acceptance.program import Program
 from tests.acceptance.scenes import scene
-from tests.cluster.daemon import ROOT, command, environment
 from tests.cluster.waiting import eventually
 from tests.providers import pki
 from tests.proxy.world import World
@@ -83,15 +83,7 @@ BAD: dict[str, tuple[Any, str]] = {
 
 def proxy(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command until it exits."""
-    return subprocess.run(
-        command("proxy", *arguments),
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return forking.run("proxy", *arguments)
 
 
 def test_invalid_configurations(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ FAULTS: Final[dict[str, tuple[Fault, int]]] = {
 def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with proxies.fleet(control_plane, tmp_path_factory.mktemp("fleet"), len(FAULTS)) as prepared:
         yield prepared
-    control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")
+    cleaning.empty(control_plane)
 
 
 @pytest.fixture(scope="module")

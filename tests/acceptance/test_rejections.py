@@ -87,7 +87,7 @@ def env(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
         machine = ready.id("od-12")
         ready.server.pool.set_membership(machine, active=True, evictable=False)
         yield ready
-    control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")
+    cleaning.empty(control_plane)
 
 
 NONE = "0/{n} nodes are available"

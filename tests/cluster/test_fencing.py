@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,14 +39,17 @@ LAYERS: Final[dict[str, Json]] = {
             }
         ],
     },
-    "fenced": {"resources": ["../ours"], "components": ["../components/fencing"]},
+    "fenced": {"resources": ["../ours"], "components": ["../components/fencing", "../components/make-room"]},
 }
 RELEASE: Final[Json] = {
     "fencing": {"enabled": True},
     "cloudProvider": {"name": "cloudpool"},
+    "makeRoom": {"mode": "placeholders"},
     "options": {"lease-name": "mover", "memory-name": "mover-memory", "savings-name": "mover-savings"},
 }
 NODE: Final = "/api/v1/nodes/n1"
+ROOM: Final = "spot-rescheduler-room"
+PLACEHOLDERS: Final = f"/api/v1/namespaces/{ROOM}/pods"
 MEMORY: Final = "/api/v1/namespaces/ours/configmaps/mover-memory"
 
 #: RBAC for the memory, for all ServiceAccounts of the namespace.
@@ -83,10 +87,17 @@ class Writers:
         self.plane.api.patch(self.installation.lease_path, {"spec": {"holderIdentity": holder}})
 
 
+def prepare(cluster: ControlPlane) -> None:
+    """Create what the writes change."""
+    cluster.apply([node("n1"), pod("moved", nodeName="n1"), namespace(ROOM)])
+    cluster.wait_for(lambda: cluster.api.items(f"/api/v1/namespaces/{ROOM}/serviceaccounts"), "the ServiceAccount")
+    cluster.apply([pod("room-1", namespace=ROOM)])
+
+
 @pytest.fixture(params=["kustomization", "chart"])
 def writers(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Path) -> Iterator[Writers]:
     """Clients of an installation in which pod a leads."""
-    cluster.apply([node("n1"), pod("moved", nodeName="n1")])
+    prepare(cluster)
     objects, account = composed(tmp_path, **LAYERS), "spot-rescheduler-eu"
     if request.param == "chart":
         objects, account = chart(RELEASE, "spot-rescheduler", "ours"), "spot-rescheduler"
@@ -98,7 +109,8 @@ def writers(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Pat
         writers = Writers(installation, opened)
         writers.lead("a_0b0fd9a2-32c5-43b7-8d09-3c6a0c3f3c19")
         leader, other = writers.api("a"), writers.api("b")
-        cluster.wait_for(lambda: DENIED["b"] in attempt(other, "patch a Node"), "the policy")
+        for write in ("patch a Node", "try to create a placeholder"):
+            cluster.wait_for(partial(denied, other, write), "the policy and its bindings")
         cluster.wait_for(lambda: attempt(leader, "patch a Node") == "", "pod a accepted as the leader")
         yield writers
 
@@ -115,6 +127,9 @@ WRITES: Final[dict[str, Callable[[Api], Any]]] = {
         "/api/v1/namespaces/default/pods/moved/eviction", EVICTION, dryRun="All"
     ),
     "evict": lambda api: api.post("/api/v1/namespaces/default/pods/moved/eviction", EVICTION),
+    "try to create a placeholder": lambda api: api.post(PLACEHOLDERS, pod("room-3", namespace=ROOM), dryRun="All"),
+    "create a placeholder": lambda api: api.post(PLACEHOLDERS, pod("room-2", namespace=ROOM)),
+    "delete a placeholder": lambda api: api.request("DELETE", f"{PLACEHOLDERS}/room-1"),
     "delete a Node": lambda api: api.request("DELETE", NODE),
 }
 
@@ -126,6 +141,11 @@ def attempt(api: Api, write: str) -> str:
     except ApiError as error:
         return str(error)
     return ""
+
+
+def denied(api: Api, write: str) -> bool:
+    """Return whether *write* by pod b is denied because it does not lead."""
+    return DENIED["b"] in attempt(api, write)
 
 
 DENIED: Final = {
@@ -175,8 +195,11 @@ def test_a_fencing_denial_is_recognized(writers: Writers) -> None:
 
 
 def test_a_denial_because_of_a_missing_lease_is_recognized(cluster: ControlPlane, tmp_path: Path) -> None:
-    """The policy then denies the requests of all users, which is why the manifests contain the Lease."""
-    cluster.apply([node("n1")])
+    """The policy then denies the requests of all users, which is why the manifests contain the Lease.
+
+    It does not deny writes of pods: placeholders can be deleted by hand.
+    """
+    prepare(cluster)
     objects = [item for item in composed(tmp_path, **LAYERS) if item["kind"] != "Lease"]
     with installed(Installation(cluster, "ours", "spot-rescheduler-eu", "mover"), objects, replicas=()):
         client = Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock())
@@ -188,6 +211,8 @@ def test_a_denial_because_of_a_missing_lease_is_recognized(cluster: ControlPlane
         cluster.wait_for(lambda: not patched().ok, "the policy")
         answer = patched()
         assert (answer.code, denied_by_fencing(answer)) == (422, True)
+        assert [attempt(cluster.api, write) for write in ("create a placeholder", "delete a placeholder")] == [""] * 2
+        cluster.apply([pod("other", nodeName="n1")])
     cluster.wait_for(lambda: patched().ok, "the end of the policy")
 
 
@@ -200,21 +225,22 @@ def test_the_policy_passes_type_checking(writers: Writers) -> None:
 
 def fence(objects: list[Json]) -> Json:
     """Assert that the names in *objects* agree, and return them."""
-    policy, binding = (
-        only_of_kind(objects, "ValidatingAdmissionPolicy"),
-        only_of_kind(objects, "ValidatingAdmissionPolicyBinding"),
-    )
+    policy = only_of_kind(objects, "ValidatingAdmissionPolicy")
     account, lease = only_of_kind(objects, "ServiceAccount")["metadata"], only_of_kind(objects, "Lease")["metadata"]
-    assert binding["spec"]["policyName"] == policy["metadata"]["name"] == binding["metadata"]["name"]
-    assert binding["spec"]["paramRef"] == {
-        "name": lease["name"],
-        "namespace": lease["namespace"],
-        "parameterNotFoundAction": "Deny",
+    bindings = [item for item in objects if item["kind"] == "ValidatingAdmissionPolicyBinding"]
+    name, room = policy["metadata"]["name"], policy["metadata"]["name"].replace("fencing.", "fencing-room.")
+    assert {item["metadata"]["name"]: item["spec"]["paramRef"].pop("parameterNotFoundAction") for item in bindings} == {
+        name: "Deny",
+        room: "Allow",
     }
+    for item in bindings:
+        assert item["spec"]["policyName"] == name
+        assert item["spec"]["paramRef"] == {"name": lease["name"], "namespace": lease["namespace"]}
     [condition] = policy["spec"]["matchConditions"]
     assert f'string(params.metadata.namespace), "{account["name"]}"]' in condition["expression"]
     assert lease["namespace"] == account["namespace"]
-    role, rules = only_of_kind(objects, "Role")["rules"], policy["spec"]["matchConstraints"]["resourceRules"]
+    local = [item for item in objects if item["metadata"].get("namespace") == lease["namespace"]]
+    role, rules = only_of_kind(local, "Role")["rules"], policy["spec"]["matchConstraints"]["resourceRules"]
     assert role[1]["resourceNames"] == [lease["name"]]
     assert role[3]["resourceNames"] == rules[2]["resourceNames"]
     return {"policy": policy["metadata"]["name"], "lease": f"{lease['namespace']}/{lease['name']}"}
@@ -258,10 +284,10 @@ def test_the_names_in_the_rendered_policy_agree(
 
 def test_component_and_chart_have_the_same_policy(tmp_path: Path) -> None:
     ours, shipped = (
-        only_of_kind(objects, "ValidatingAdmissionPolicy")["spec"]
+        [item["spec"] for item in objects if item["kind"].startswith("ValidatingAdmissionPolicy")]
         for objects in (chart({"fencing": {"enabled": True}}), composed(tmp_path, ours=FENCED))
     )
-    assert ours == shipped
+    assert sorted(ours, key=str) == sorted(shipped, key=str)
 
 
 def test_fencing_is_disabled_by_default() -> None:

@@ -9,6 +9,7 @@ import pytest
 from rescheduler.errors import Permanent, ReschedulerError, Retryable
 from rescheduler.execution.spot_requests import GIVING_BACK
 from rescheduler.housekeeping.loop import Loop, RoundOutcome
+from rescheduler.housekeeping.provider_room import LATEST
 from rescheduler.observe.events import Held, RoomEnded, RoomEnding, RoomOrdered, Trouble, Waiting
 from rescheduler.planning.room.increase import SpotOrder
 from rescheduler.providers.base import (
@@ -327,11 +328,14 @@ def test_the_end_of_a_machine_that_cannot_be_given_back_is_awaited_only_for_a_ti
     with world(*CLUSTER) as here:
         pool = SpotGroup()
         loop = started(here, pool)
-        pool.running = 2
-        for _ in range(3):
-            here.pass_time(ROOM.timeout.total_seconds())
-            loop.round()
-        assert orders(here)[0].ended
+        pool.running, here.paused = 2, "release 42"
+        loop.round()
+        here.pass_time(LATEST.total_seconds() - 1)
+        loop.round()
+        assert not orders(here)[0].ended
+        here.pass_time(1)
+        loop.round()
+        assert orders(here) == ()
         assert [event.detail for event in here.of(Trouble)] == [
             "pool: not all spot nodes of group spot could be given back"
         ]
@@ -367,3 +371,38 @@ def test_the_new_node_of_another_installation_is_not_ours() -> None:
         loop.round()
         loop.round()
         assert (pool.calls, IDENTITY == "other/lease") == ([("increase", 1)], False)
+
+
+def test_a_node_that_someone_else_removed_is_not_given_up_again() -> None:
+    """Another autoscaler removes one of two new nodes, and requests a machine for other pods."""
+    with world(
+        *CLUSTER[:3], *(pod(f"web-{n}", "od-1", cpu="3") for n in (1, 2)), node("od-1", ON_DEMAND, cpu="8")
+    ) as here:
+        pool = SpotGroup()
+        loop = here.loop(TIMING, provider=pool, room=ROOM)
+        loop.round()
+        assert pool.calls == [("increase", 2)]
+        join(here, pool, "new-1", "new-2", ready="False")
+        loop.round()
+        here.cluster.delete("Node", "new-2")
+        here.add(pod("other", "new-1"))
+        pool.running, pool.target = 2, 3
+        here.paused = "release 42"
+        for _ in range(3):
+            loop.round()
+        assert (pool.calls, pool.target) == ([("increase", 2)], 3)
+        assert [order.ended for order in orders(here)] == [True]
+
+
+def test_the_cordon_of_a_node_that_is_used_after_all_is_removed() -> None:
+    """The process ended after the cordon, and a pod was bound there without the scheduler."""
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        loop = started(here, pool)
+        join(here, pool, "new-1", unschedulable=True, annotations={GIVING_BACK: IDENTITY})
+        here.add(pod("late", "new-1"))
+        here.paused = "release 42"
+        loop.round()
+        loop.round()
+        assert (here.writes, pool.calls) == ([("uncordon", "new-1")], [("increase", 1)])
+        assert [order.ended for order in orders(here)] == [True]

@@ -99,7 +99,8 @@ SURPLUS = {
 
 @pytest.mark.parametrize(("target", "nodes", "expected"), SURPLUS.values(), ids=SURPLUS)
 def test_nodes_that_are_cancelled_before_they_arrive(target: int, nodes: int, expected: int) -> None:
-    assert surplus(ORDER, target, nodes) == expected
+    arrived = tuple(f"uid-{number}" for number in range(nodes))
+    assert surplus(msgspec.structs.replace(ORDER, arrived=arrived), target) == expected
 
 
 def test_the_course_of_an_order() -> None:
@@ -131,3 +132,10 @@ def test_an_order_of_the_future_is_an_order_of_now() -> None:
     """The clock of another replica can be wrong: its order must time out."""
     late = msgspec.structs.replace(ORDER, at=NOW + timedelta(days=300))
     assert SpotOrders((late,)).bounded(NOW) == SpotOrders((ORDER,))
+
+
+def test_nodes_that_have_arrived_are_remembered() -> None:
+    orders = SpotOrders().begun(ORDER).arrived(["a", "b"]).arrived(["b", "c"])
+    assert orders.open is not None
+    assert orders.open.arrived == ("a", "b", "c")
+    assert SpotOrders().arrived(["a"]) == SpotOrders()

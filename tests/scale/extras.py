@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rescheduler.settings import JSON
 from tests.bench.starting import short_commands
-from tests.cluster.daemon import ROOT, environment
+from tests.forking import ROOT, environment
 from tests.scale.bars import Limit
 from tests.scale.measuring import ACTING, Phases, cpu_of, wait
 from tests.scale.rounds import requested, slowest, watched

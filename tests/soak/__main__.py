@@ -59,7 +59,7 @@ def main(clusters: int, seed: int) -> None:
         for number in range(seed, seed + clusters):
             tallies.append(_played(plane, number))
             click.echo(f"cluster {number}: {tallies[-1]}", err=True)
-            plane.wait_for(lambda: cleaning.wipe(plane.api), "an empty cluster", seconds=120)
+            cleaning.empty(plane)
     Console(width=140).print(_table(tallies))
     sys.exit(any(tally.trouble for tally in tallies))
 

@@ -3,7 +3,7 @@
 An order is stored before the provider is asked, so that any replica can continue it, or give the nodes back.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Final
@@ -27,6 +27,7 @@ class SpotOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     before: int  #: the target size of the group before the order
     at: Moment
     closing_since: Moment | None = None  #: since when unused nodes are given back
+    arrived: tuple[str, ...] = ()  #: UIDs of the nodes that have joined since, also of those that are gone
     ended: bool = False
 
     @property
@@ -52,6 +53,11 @@ class SpotOrders(msgspec.Struct, frozen=True, omit_defaults=True):
     def closing(self, now: datetime) -> "SpotOrders":
         """Return the orders after the open one began to give unused nodes back."""
         return self._changed(closing_since=now)
+
+    def arrived(self, uids: Iterable[str]) -> "SpotOrders":
+        """Return the orders after nodes with *uids* have joined for the open one."""
+        known = self.open.arrived if self.open is not None else ()
+        return self._changed(arrived=(*known, *(uid for uid in uids if uid not in known)))
 
     def ended(self) -> "SpotOrders":
         """Return the orders after the end of the open one."""
@@ -135,10 +141,11 @@ def increase_progress(
     return IncreaseProgress(order.node, state, until, running, order.count)
 
 
-def surplus(order: SpotOrder, target: int, nodes: int) -> int:
+def surplus(order: SpotOrder, target: int) -> int:
     """Return by how much the target size of the group is lowered, so that no further machine arrives for *order*.
 
-    *nodes* have joined since the order. The size is never lowered below that before the order: then the provider did
-    not accept the order, or someone else lowered the size.
+    Nodes that have arrived count also if they are gone: a machine that was given back is not given up again. The size
+    is never lowered below that before the order: then the provider did not accept the order, or someone else lowered
+    the size.
     """
-    return max(0, min(order.count - nodes, target - order.before))
+    return max(0, min(order.count - len(order.arrived), target - order.before))

@@ -1,0 +1,93 @@
+"""Spot nodes that are machines of a cloudpool, and queries on the pool."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from devcluster.cloudpool.cluster import Cluster
+from devcluster.cloudpool.faults import Fault
+from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.manifests import SPOT
+from rescheduler.clock import SystemClock
+from tests.cluster.observer import Observer
+from tests.providers.cloudpools import document, settings
+
+POOL: Final = "spot"  #: the nodes are named spot-1 …
+SIZE: Final = "/pool/size"
+TERMINATE: Final = "/pool/terminate"
+
+
+class SpotPool:
+    """The pool behind the spot nodes; its first machine exists before any order."""
+
+    def __init__(self, server: CloudpoolServer, folder: Path, *, template: bool = False) -> None:
+        self._pool, self._clock, self.face = server.pool, SystemClock(), server.face
+        section: dict[str, Any] = {
+            "id": POOL,
+            "backend": {"url": server.url, "timeout": "5s"},
+            "maxSize": 5,
+            "refreshInterval": "100ms",
+            "pollInterval": "200ms",
+            "cacheAge": "1s",
+            "orderTimeout": "2s",
+            "settleTime": "1s",
+        }
+        if template:
+            amounts = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+            section["template"] = {"labels": {SPOT: ""}, "capacity": amounts}
+        config = folder / "cloud.json"
+        config.write_text(json.dumps({"pools": [section]}))
+        self.flags = ("--cloud-provider=cloudpool", f"--cloud-config={config}")
+
+    @property
+    def size(self) -> int:
+        return int(self._pool.size()["desiredSize"])
+
+    @property
+    def machines(self) -> list[str]:
+        """The nodes of the machines that run or will run."""
+        now = self._clock.now()
+        return [machine.name for machine in self._pool.machines() if machine.allocated(now)]
+
+    @property
+    def ended(self) -> list[str]:
+        """The nodes of the machines that are terminating or terminated."""
+        return [machine.name for machine in self._pool.machines() if machine.ending_at is not None]
+
+    def delay(self, **delays: str) -> None:
+        """Set the delays of machines that are requested from now on."""
+        size = self.size
+        self._pool.set_config({**self._pool.config(), **delays})
+        self._pool.set_size(size)
+
+    def grow(self) -> None:
+        """Request a machine, as another autoscaler would."""
+        self._pool.set_size(self.size + 1)
+
+    def hang(self, path: str, *, acted: bool) -> None:
+        """Let the next request to *path* hang; if *acted* is true, it takes effect."""
+        self.face.inject(Fault(path=path, kind="hang", acted=acted))
+
+    def requests(self, path: str) -> list[Any]:
+        """Return the bodies of all requests to change the pool, successful or not."""
+        asked = [each for each in self.face.requests if (each.method, each.path) == ("POST", path)]
+        return [json.loads(each.body) for each in asked]
+
+
+@contextlib.contextmanager
+def spot_pool(observer: Observer, folder: Path, size: int = 1, *, template: bool = False) -> Iterator[SpotPool]:
+    """Create *size* spot machines with the nodes spot-1 …; *template*: the pool has a template of its next node."""
+    clock = SystemClock()
+    pool = document(name=POOL, labels={SPOT: ""}, network="10.78")
+    of = settings(pool=pool, desired_size=size, refresh_interval=0.2, pool_update=0.4, second_termination="ok")
+    with CloudpoolServer(of, folder, clock).running() as server:
+        cluster = Cluster(str(observer.plane.kubeconfig), server.pool, clock)
+        cluster.start()
+        try:
+            before = [name for name in observer.node_names() if not name.startswith(POOL)]
+            observer.eventually(lambda: len(observer.node_names()) == len(before) + size, "the machines' nodes")
+            yield SpotPool(server, folder, template=template)
+        finally:
+            cluster.close()
