@@ -26,6 +26,9 @@ PODS ?= 30000
 # Tests mostly wait for a cluster. Each worker has its own control plane.
 WORKERS ?= 5
 
+# Without cached bytecode, each of the workers and processes of tests would compile everything.
+unexport PYTHONDONTWRITEBYTECODE
+
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-emit-index-url \
 	--python-version 3.11 --custom-compile-command "make lock"
 

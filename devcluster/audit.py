@@ -81,7 +81,7 @@ class AuditObject(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""  #: "" if the API server generated the name
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _ResponseStatus(msgspec.Struct, frozen=True):
     code: int = 0
 
 
@@ -95,7 +95,7 @@ class AuditEvent(msgspec.Struct, frozen=True, rename="camel"):
     request_uri: str = msgspec.field(default="", name="requestURI")
     user_agent: str = ""
     object_ref: AuditObject = AuditObject()
-    response_status: _Status = _Status()
+    response_status: _ResponseStatus = _ResponseStatus()
     request_object: Json | None = None  #: the request body, for resources whose bodies are recorded
     response_object: Json | None = None  #: the response body, for the same resources
 

@@ -1,9 +1,12 @@
 """Cleanup of a cluster between tests, which is faster than a new cluster for each test."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from http.client import HTTPException
 
-from devcluster.api import Api, Json
+from devcluster.api import Api
 from devcluster.errors import ApiError
+from devcluster.plane import ControlPlane
 
 #: The namespaces of an empty cluster.
 _OWN_NAMESPACES = frozenset({"default", "kube-node-lease", "kube-public", "kube-system"})
@@ -39,64 +42,92 @@ _RESOURCES = (
     "/apis/resource.k8s.io/v1/deviceclasses",
     "/apis/scheduling.k8s.io/v1/priorityclasses",
 )
-_EVENTS = "/api/v1/events"
+#: Names of resources in etcd that differ from those in the API.
+_STORED_AS = {"nodes": "minions", "replicationcontrollers": "controllers"}
 
 
-def wipe(api: Api) -> bool:
-    """Delete all objects that tests create, but no RBAC objects outside their namespaces; return whether all are gone.
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """The key of an object in etcd."""
 
-    Controllers need some time to react, so call it until it returns true. It removes finalizers from pods, because
-    tests use them for pods that never terminate.
+    resource: str  #: as etcd names it
+    namespace: str
+    name: str
+
+
+def empty(plane: ControlPlane) -> None:
+    """Delete all objects that tests create, but no RBAC objects outside their namespaces, and wait until all are gone.
+
+    It removes finalizers from pods, because tests use them for pods that never terminate.
     """
-    left = sum(_wipe(api, resource) for resource in _RESOURCES)
-    _wipe(api, _EVENTS)  # do not wait for these: controllers create new events for the deletions
-    namespaces = [item for item in api.items("/api/v1/namespaces") if _name(item) not in _OWN_NAMESPACES]
-    for item in namespaces:
-        _unless_gone(api.delete, f"/api/v1/namespaces/{_name(item)}")
-    return not left and not namespaces
+    plane.wait_for(lambda: _wipe(plane), "an empty cluster")
 
 
-def _wipe(api: Api, resource: str) -> int:
-    """Delete all objects of a resource and return their number."""
-    items = [item for item in api.items(resource) if not _belongs_to_plane(resource, item)]
-    for item in items:
-        if item["metadata"].get("finalizers") and resource == "/api/v1/pods":
-            _unless_gone(lambda path: api.patch(path, {"metadata": {"finalizers": None}}), _path(resource, item))
-    for item in items:
-        if "deletionTimestamp" not in item["metadata"] or resource == "/api/v1/pods":
-            api.delete(_path(resource, item), gracePeriodSeconds=0, propagationPolicy="Background")
-    return len(items)
+def _wipe(plane: ControlPlane) -> bool:
+    """Delete objects, and return whether there were none. Controllers need some time to react, so repeat it.
+
+    The keys in etcd show which resources have objects. A LIST of each resource would take far longer.
+    """
+    try:
+        keys = [_parsed(key) for key in plane.stored_keys()]
+    except (OSError, HTTPException):
+        return False  # etcd was stopped and does not respond yet
+    left = [key for key in keys if not _belongs_to_plane(key)]
+    objects = [(path, key) for path in _RESOURCES for key in left if key.resource == _stored_as(path)]
+    if any(key.resource == "pods" for key in left):
+        _remove_finalizers(plane.api)
+    for path, key in objects:
+        plane.api.delete(_path(path, key), gracePeriodSeconds=0, propagationPolicy="Background")
+    # Do not wait for these: controllers create new events for the deletions.
+    for namespace in {key.namespace for key in keys if key.resource == "events"}:
+        plane.api.delete(f"/api/v1/namespaces/{namespace}/events")
+    namespaces = [key.name for key in left if key.resource == "namespaces" and key.name not in _OWN_NAMESPACES]
+    for name in namespaces:
+        _unless_gone(plane.api.delete, f"/api/v1/namespaces/{name}")
+    return not objects and not namespaces
 
 
-def _belongs_to_plane(resource: str, item: Json) -> bool:
+def _parsed(key: str) -> _Key:
+    """Parse ``/registry/RESOURCE/NAME`` or ``/registry/RESOURCE/NAMESPACE/NAME``."""
+    parts = key.split("/")[2:]
+    return _Key(parts[0], parts[1] if len(parts) > 2 else "", parts[-1])  # noqa: PLR2004 - resource, namespace, name
+
+
+def _stored_as(path: str) -> str:
+    plural = path.rpartition("/")[2]
+    return _STORED_AS.get(plural, plural)
+
+
+def _remove_finalizers(api: Api) -> None:
+    for item in api.items("/api/v1/pods"):
+        if item["metadata"].get("finalizers"):
+            path = f"/api/v1/namespaces/{item['metadata']['namespace']}/pods/{item['metadata']['name']}"
+            _unless_gone(lambda path: api.patch(path, {"metadata": {"finalizers": None}}), path)
+
+
+def _belongs_to_plane(key: _Key) -> bool:
     """Return whether the control plane itself creates the object, such as leases of nodes and the API server."""
-    match resource.rpartition("/")[2]:
+    match key.resource:
         case "leases":
-            return item["metadata"]["namespace"] == "kube-node-lease" or _name(item).startswith("apiserver-")
+            return key.namespace == "kube-node-lease" or key.name.startswith("apiserver-")
         case "priorityclasses":
-            return _name(item).startswith("system-")
+            return key.name.startswith("system-")
         case "configmaps":
-            return _name(item).startswith(("kube-", "extension-apiserver-"))
+            return key.name.startswith(("kube-", "extension-apiserver-"))
         case "serviceaccounts":
-            return _name(item) == "default"
+            return key.name == "default"
         case "validatingadmissionpolicies" | "validatingadmissionpolicybindings":
-            return _name(item).startswith("local-")
+            return key.name.startswith("local-")
     return False
 
 
-def _path(resource: str, item: Json) -> str:
+def _path(resource: str, key: _Key) -> str:
     root, _, plural = resource.rpartition("/")
-    namespace = item["metadata"].get("namespace")
-    return f"{root}/namespaces/{namespace}/{plural}/{_name(item)}" if namespace else f"{resource}/{_name(item)}"
-
-
-def _name(item: Json) -> str:
-    name: str = item["metadata"]["name"]
-    return name
+    return f"{root}/namespaces/{key.namespace}/{plural}/{key.name}" if key.namespace else f"{resource}/{key.name}"
 
 
 def _unless_gone(act: Callable[[str], object], path: str) -> None:
-    """Call *act* with *path*; ignore NotFound and Conflict, which the next call of `wipe` handles."""
+    """Call *act* with *path*; ignore NotFound and Conflict, which the next call handles."""
     try:
         act(path)
     except ApiError as error:

@@ -1,11 +1,15 @@
 """A control plane as a context manager."""
 
+import base64
+import contextlib
+import json
 import secrets
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -116,6 +120,17 @@ class ControlPlane:
         """Apply manifests in the given order as administrator; see `Api.apply`."""
         return self.api.apply(objects)
 
+    def stored_keys(self) -> list[str]:
+        """Return the keys of all objects in etcd, such as ``/registry/pods/default/web``.
+
+        Raises OSError or http.client.HTTPException if etcd does not respond.
+        """
+        every = {"key": _encoded("/registry/"), "range_end": _encoded("/registry0"), "keys_only": True}
+        with contextlib.closing(HTTPConnection("127.0.0.1", self._setting.etcd_port, timeout=START_SECONDS)) as etcd:
+            etcd.request("POST", "/v3/kv/range", json.dumps(every))
+            response = json.load(etcd.getresponse())
+        return [base64.b64decode(item["key"]).decode() for item in response["kvs"]]
+
     def wait_for(self, predicate: Callable[[], _Result], what: str = "", *, seconds: float = WAIT_SECONDS) -> _Result:
         """Call *predicate* until it returns a true value, and return that value.
 
@@ -222,3 +237,7 @@ class ControlPlane:
         except RetryError as error:
             log = f"; the end of its log:\n{self._processes.tail(of)}" if of else ""
             raise PlaneError(f"timed out after {seconds:g} s waiting for {what}{log}") from error
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()

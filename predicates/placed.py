@@ -61,6 +61,7 @@ class PlacementState:
         self.epoch = 0  #: incremented when all caches are invalid
         self.node_changes: list[int] = []  #: log of this epoch: rows whose Node, CSINode or VolumeAttachments changed
         self.pod_changes: list[int] = []  #: log of this epoch: rows whose pods changed
+        self.pod_removals: list[int] = []  #: log of this epoch: those of them that pods have left
         self._effects: dict[PodClass, Effects] = {}  #: by class, with the labels of placed pods
         #: The same, of bound pods to which the API server added labels. Such a pod has the class ``as_bound``.
         self._bound_effects: defaultdict[PodClass, dict[LabelPairs, Effects]] = defaultdict(dict)
@@ -74,6 +75,7 @@ class PlacementState:
         self.epoch += 1
         self.node_changes.clear()
         self.pod_changes.clear()
+        self.pod_removals.clear()
 
     def add_index(self, index: PlacementIndex) -> None:
         """Notify *index* of all pods that are placed, and from now on of every change."""

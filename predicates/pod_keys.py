@@ -114,7 +114,7 @@ BOUND_PREFIX: Final = b"topology.kubernetes.io"
 
 
 def split_labels(raw: bytes) -> tuple[bytes, LabelPairs]:
-    """Return the *raw* labels of a bound pod without those that the API server added, and the latter."""
+    """Split the *raw* labels of a bound pod into its own labels and those that the API server added."""
     try:
         labels = _LABELS.decode(raw)
     except msgspec.ValidationError:  # Reported when the whole pod is decoded.

@@ -14,6 +14,7 @@ from predicates.bound_labels import LabelPairs
 from predicates.changes import affected_node, same_content
 from predicates.objects import Node, Object, Pod, PodClass
 from predicates.placeholders import is_placeholder
+from predicates.placement_balance import PlacementBalance
 from predicates.trials import DRAIN_TAINT, Trial, TrialState
 from predicates.unreadable import Unreadable
 
@@ -41,10 +42,13 @@ class Snapshot(TrialState):
         self.generation = 0  #: incremented when pod classes are dropped
         self.changes = 0  #: number of changes of any object, also of fields that no filter reads
         self.unplaced = 0  #: number of changes of pods that are on no known node
-        #: By node, and by class and added labels: *changes* after the last edit of a pod. An edit changes only fields
-        #: that no filter reads, such as annotations and the status.
+        self.node_versions = 0  #: number of changes of nodes
+        self.balance = PlacementBalance()  #: of all pods, placed or not
+        #: By node, and by class and added labels (also of new and old pods): *changes* after the last edit of a pod. An
+        #: edit changes only fields that no filter reads, such as annotations and the status.
         self.edited_on: dict[str, int] = {}
         self.edited_of: dict[tuple[PodClass, LabelPairs], int] = {}
+        self.placed_on: dict[str, int] = {}  #: by node: *changes* after a pod was last added or removed
         self.unreadable: tuple[Unreadable, ...] = ()  #: objects that cannot be decoded and so are missing here
 
     # Changes in the cluster
@@ -143,15 +147,14 @@ class Snapshot(TrialState):
             self.edited_of[pod.cls, pod.added_labels] = self.changes
             if row is not None:
                 self.edited_on[pod.node_name] = self.changes
-        elif row is not None:
-            self._account(pod, row, +1)
         else:
-            self.unplaced += 1
+            self._count(pod, row, +1)
 
     def _load_pods(self, pods: Mapping[str, Pod]) -> None:
         """Add the first pods in bulk: requests are subtracted per class, and there are no indexes to notify."""
         resizing = []
         self.changes += 1
+        self.balance.replaced_all()
         for key, pod in pods.items():
             if is_placeholder(pod):
                 self.placeholders[key] = pod
@@ -179,10 +182,7 @@ class Snapshot(TrialState):
             return
         self.changes += 1
         del self.pods_on[pod.node_name][key]
-        if (row := self.nodes.row.get(pod.node_name)) is not None:
-            self._account(pod, row, -1)
-        else:
-            self.unplaced += 1
+        self._count(pod, self.nodes.row.get(pod.node_name), -1)
 
     def _put_node(self, node: Node) -> None:
         row = self.nodes.row.get(node.name)
@@ -190,6 +190,7 @@ class Snapshot(TrialState):
             self.nodes.nodes[row] = node
             return
         self.changes += 1
+        self.node_versions += 1
         rows, columns = self.nodes.free.shape
         row_is_new = row is None
         row = self.nodes.put(node)
@@ -209,12 +210,25 @@ class Snapshot(TrialState):
             self._account(pod, row, -1)
         self.nodes.remove(name)
         self.edited_on.pop(name, None)
+        self.placed_on.pop(name, None)
         self.changes += 1
+        self.node_versions += 1
         self._log(self.node_changes, (row,))
+
+    def _count(self, pod: Pod, row: int | None, by: int) -> None:
+        """Record that *pod* was added (by = +1) or removed (by = -1); *row* is that of its node, if it is known."""
+        self.balance.note(pod, by)
+        self.placed_on[pod.node_name] = self.edited_of[pod.cls, pod.added_labels] = self.changes
+        if row is not None:
+            self._account(pod, row, by)
+        else:
+            self.unplaced += 1
 
     def _account(self, pod: Pod, row: int, by: int) -> None:
         effects, load = self._effects_and_load(pod)
         self._shift((effects,), load, row, by)
+        if by < 0:
+            self.pod_removals.append(row)
         self._log(self.pod_changes, (row,))
 
 

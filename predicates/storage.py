@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from predicates.framework import Rejections
+from predicates.node_selectors import node_selector_mask, valid_term
 from predicates.nodes import Flags, Rows
 from predicates.objects import (
     Claim,
@@ -24,7 +25,7 @@ from predicates.objects import (
     StorageClass,
 )
 from predicates.quantity import ZERO, Quantity, parse
-from predicates.selectors import compile_selector, node_selector_mask, valid_term
+from predicates.selectors import compile_selector
 from predicates.snapshot import Snapshot
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"

@@ -64,6 +64,8 @@ class TrialState(PlacementState):
                 self._assume(pods[0].pod, row, -by)
             if len(journal) < self._kept:
                 kept_rows[row] = None
+                if by > 0:
+                    self.pod_removals.append(row)
         if kept_rows:
             self._log(self.pod_changes, kept_rows)
         self._kept = min(self._kept, start)
@@ -95,6 +97,7 @@ class TrialState(PlacementState):
 
     def _keep(self) -> None:
         assert self._journal is not None
+        self.pod_removals += [row for _, _, row, by, _ in self._journal[self._kept :] if by < 0]
         self._log(self.pod_changes, self.touched)
         self._kept = len(self._journal)
         self.touched.clear()

@@ -3,10 +3,10 @@
 import click
 
 from devcluster.cherry.app import application
-from devcluster.cherry.cloud import Cloud, Settings
+from devcluster.cherry.cloud import CherryCloud, CherryCloudSettings
 from devcluster.cherry.nodes import nodes
 from devcluster.standin.nodes import Nodes
-from devcluster.standin.server import Server, serve
+from devcluster.standin.server import StandinServer, serve
 from rescheduler.clock import SystemClock
 
 
@@ -39,12 +39,14 @@ def main(
 ) -> None:
     """Serve Cherry Servers' API on 127.0.0.1 and print its URL."""
     clock = SystemClock()
-    cloud = Cloud(Settings(token=token, database=database, terminating=terminating, deploying=deploying), clock)
+    cloud = CherryCloud(
+        CherryCloudSettings(token=token, database=database, terminating=terminating, deploying=deploying), clock
+    )
     order = {"plan": "e5_1620v4", "region": "eu_nord_1", "image": "ubuntu_24_04"}
     tags = {"k8s-cluster": cluster, "k8s-nodepool": pool}
     for number in range(0 if cloud.servers() else servers):
         cloud.create(project, {**order, "tags": tags, "hostname": f"k8s-{cluster}-{pool}-{number + 1}"}, deploying=0)
-    server = Server(cloud, application(cloud, per_second=per_second), port=port, path="/v1")
+    server = StandinServer(cloud, application(cloud, per_second=per_second), port=port, path="/v1")
 
     serve(server, (lambda: Nodes(kubeconfig, lambda: nodes(cloud, dict(label)), clock)) if kubeconfig else None)
 

@@ -11,24 +11,38 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from devcluster.cherry.cloud import Cloud, plan_documents
+from devcluster.cherry.cloud import CherryCloud, plan_documents
 from devcluster.cloudpool.faults import App, Receive, Scope, Send
 
 _MAX_PAGE = 100  #: servers on a page
 
 
-def application(cloud: Cloud, *, per_second: int | None = None) -> App:
+def application(cloud: CherryCloud, *, per_second: int | None = None) -> App:
     """Return the application, which allows *per_second* requests per second of the cloud's clock; `None`: no limit."""
+    routes = _Routes(cloud)
+    table = [
+        Route("/v1/projects/{project:int}/servers", routes.servers, methods=["GET"]),
+        Route("/v1/projects/{project:int}/servers", routes.create, methods=["POST"]),
+        Route("/v1/servers/{server:int}", routes.server, methods=["GET"]),
+        Route("/v1/servers/{server:int}", routes.delete, methods=["DELETE"]),
+        Route("/v1/plans", routes.plans, methods=["GET"]),
+    ]
+    return _Gate(Starlette(routes=table), cloud, per_second)
 
-    async def servers(request: Request) -> Response:
+
+class _Routes:
+    def __init__(self, cloud: CherryCloud) -> None:
+        self._cloud = cloud
+
+    async def servers(self, request: Request) -> Response:
         project = request.path_params["project"]
         limit = min(_number(request, "limit", _MAX_PAGE), _MAX_PAGE)
         offset = _number(request, "offset", 0)
-        states = await run_in_threadpool(cloud.servers, project)
-        page = [state.document(cloud.now()) for state in states[offset : offset + limit]]
+        states = await run_in_threadpool(self._cloud.servers, project)
+        page = [state.document(self._cloud.now()) for state in states[offset : offset + limit]]
         return JSONResponse(page, headers={"x-total-count": str(len(states))})
 
-    async def create(request: Request) -> Response:
+    async def create(self, request: Request) -> Response:
         project = request.path_params["project"]
         try:
             order = json.loads(await request.body())
@@ -37,37 +51,28 @@ def application(cloud: Cloud, *, per_second: int | None = None) -> App:
         if not isinstance(order, dict) or order.get("project_id", project) != project:
             return JSONResponse({"error": "project id mismatch"}, 400)
         try:
-            server = await run_in_threadpool(cloud.create, project, order)
+            server = await run_in_threadpool(self._cloud.create, project, order)
         except ValueError as error:
             return _error(400, str(error))
-        return JSONResponse(server.document(cloud.now()), 201)
+        return JSONResponse(server.document(self._cloud.now()), 201)
 
-    async def server(request: Request) -> Response:
-        state = await run_in_threadpool(cloud.server, request.path_params["server"])
-        return _error(404, "Server not found") if state is None else JSONResponse(state.document(cloud.now()))
+    async def server(self, request: Request) -> Response:
+        state = await run_in_threadpool(self._cloud.server, request.path_params["server"])
+        return _error(404, "Server not found") if state is None else JSONResponse(state.document(self._cloud.now()))
 
-    async def delete(request: Request) -> Response:
-        if not await run_in_threadpool(cloud.end, request.path_params["server"]):
+    async def delete(self, request: Request) -> Response:
+        if not await run_in_threadpool(self._cloud.end, request.path_params["server"]):
             return _error(404, "Server not found")
         return Response(status_code=204)
 
-    async def plans(_request: Request) -> Response:
+    async def plans(self, _: Request) -> Response:
         return JSONResponse(plan_documents())
-
-    routes = [
-        Route("/v1/projects/{project:int}/servers", servers, methods=["GET"]),
-        Route("/v1/projects/{project:int}/servers", create, methods=["POST"]),
-        Route("/v1/servers/{server:int}", server, methods=["GET"]),
-        Route("/v1/servers/{server:int}", delete, methods=["DELETE"]),
-        Route("/v1/plans", plans, methods=["GET"]),
-    ]
-    return _Gate(Starlette(routes=routes), cloud, per_second)
 
 
 class _Gate:
     """Authentication and rate limit in front of *app*."""
 
-    def __init__(self, app: App, cloud: Cloud, per_second: int | None) -> None:
+    def __init__(self, app: App, cloud: CherryCloud, per_second: int | None) -> None:
         self._app, self._cloud, self._per_second = app, cloud, per_second
         self._seen: collections.deque[float] = collections.deque()
         self._lock = threading.Lock()

@@ -20,7 +20,7 @@ PLANS = {
 REGIONS = ("eu_nord_1", "us_chicago_1")
 
 
-class Settings(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
+class CherryCloudSettings(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Token, database, delays in seconds, and capacity."""
 
     token: str = "token"  # noqa: S105 -- of the stand-in
@@ -98,10 +98,10 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class Cloud:
+class CherryCloud:
     """The servers of all projects; thread-safe."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: CherryCloudSettings, clock: Clock) -> None:
         self.settings, self._clock = settings, clock
         self._servers = Table(settings.database, ServerState)
         self._lock = threading.RLock()

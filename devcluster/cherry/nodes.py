@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from devcluster import manifests
-from devcluster.cherry.cloud import Cloud, ServerState
+from devcluster.cherry.cloud import CherryCloud, ServerState
 
 
-def nodes(cloud: Cloud, labels: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def nodes(cloud: CherryCloud, labels: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Return the Nodes of running and terminating servers by name, each with *labels*."""
     now = cloud.now()
     servers = [server for server in cloud.servers() if server.runs(now) or server.state(now) == "terminating"]

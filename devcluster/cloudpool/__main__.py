@@ -8,8 +8,8 @@ import msgspec
 from kubernetes.config import ConfigException
 
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.server import Server
-from devcluster.cloudpool.settings import Settings
+from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.standin.server import serve
 from rescheduler.clock import SystemClock
 from rescheduler.errors import ConfigError
@@ -28,10 +28,10 @@ def main(file: Path, port: int, database: str | None, kubeconfig: str | None, wi
         raise click.UsageError("expected one of --kubeconfig FILE and --without-cluster")
     clock = SystemClock()
     try:
-        settings = read(file, Settings)
+        settings = read(file, CloudpoolSettings)
         if database:
             settings = msgspec.structs.replace(settings, database=database)
-        server = Server(settings, file.parent, clock, port=port)
+        server = CloudpoolServer(settings, file.parent, clock, port=port)
         cluster = Cluster(kubeconfig, server.pool, clock) if kubeconfig else None
     except (ConfigError, OSError, ConfigException) as error:
         click.echo(f"Error: {' '.join(str(error).split())}", err=True)

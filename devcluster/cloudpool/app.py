@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from devcluster.cloudpool import errors
 from devcluster.cloudpool.faults import App, Fault, Message, Receive, Scope, Send
-from devcluster.cloudpool.pool import Pool
+from devcluster.cloudpool.pool import ReferencePool
 from rescheduler import decoding
 from rescheduler.clock import Clock
 
@@ -23,42 +23,42 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 Call = Callable[[Any], Any]  #: takes the decoded request body, returns the response document; `None` for no body
 
 
-class _Body(msgspec.Struct, rename="camel"):
+class _RequestBody(msgspec.Struct, rename="camel"):
     """Base of request bodies; as in the Java server, a missing field has the default of its type."""
 
 
-class SetSize(_Body):
+class SetSize(_RequestBody):
     desired_size: int = 0
 
 
-class OnMachine(_Body):
+class MachineRequest(_RequestBody):
     machine_id: str
     decrement_desired_size: bool | None = None
 
 
-class SetServiceState(_Body):
+class SetServiceState(_RequestBody):
     machine_id: str
     service_state: str
 
 
-class Membership(_Body):
+class MembershipStatus(_RequestBody):
     active: bool = True
     evictable: bool = True
 
 
-class CloudState(_Body):
+class CloudState(_RequestBody):
     down: bool = False
     failing_terminations: int = (
         0  #: number of terminations that fail after taking effect, without decrementing the desired size
     )
 
 
-class SetMembership(_Body):
+class MembershipRequest(_RequestBody):
     machine_id: str
-    membership_status: Membership
+    membership_status: MembershipStatus
 
 
-def application(pool: Pool) -> Starlette:
+def application(pool: ReferencePool) -> Starlette:
     """Return the application with the pool at `/`, or as the only instance of a multipool below `/cloudpools/`."""
     multi = pool.settings.api == "multipool"
     root = f"/cloudpools/{pool.settings.multipool_name}" if multi else ""
@@ -80,19 +80,19 @@ def application(pool: Pool) -> Starlette:
     return app
 
 
-def _machine_routes(pool: Pool, root: str) -> list[Route]:
+def _machine_routes(pool: ReferencePool, root: str) -> list[Route]:
     return [
         _post(
             f"{root}/terminate",
-            OnMachine,
+            MachineRequest,
             lambda body: pool.terminate(body.machine_id, decrement=bool(body.decrement_desired_size)),
         ),
         _post(
             f"{root}/detach",
-            OnMachine,
+            MachineRequest,
             lambda body: pool.detach(body.machine_id, decrement=bool(body.decrement_desired_size)),
         ),
-        _post(f"{root}/attach", OnMachine, lambda body: pool.attach(body.machine_id)),
+        _post(f"{root}/attach", MachineRequest, lambda body: pool.attach(body.machine_id)),
         _post(
             f"{root}/serviceState",
             SetServiceState,
@@ -100,7 +100,7 @@ def _machine_routes(pool: Pool, root: str) -> list[Route]:
         ),
         _post(
             f"{root}/membershipStatus",
-            SetMembership,
+            MembershipRequest,
             lambda body: pool.set_membership(
                 body.machine_id, active=body.membership_status.active, evictable=body.membership_status.evictable
             ),
@@ -108,7 +108,7 @@ def _machine_routes(pool: Pool, root: str) -> list[Route]:
     ]
 
 
-def admin_routes(pool: Pool, inject: Callable[[Fault], None]) -> list[Route]:
+def admin_routes(pool: ReferencePool, inject: Callable[[Fault], None]) -> list[Route]:
     """Return the routes for fault injection: POST /-/faults with a fault, POST /-/cloud with the cloud's state."""
 
     def cloud(body: CloudState) -> None:

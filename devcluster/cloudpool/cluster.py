@@ -7,8 +7,8 @@ import kubernetes
 from urllib3.exceptions import HTTPError
 
 from devcluster import manifests
-from devcluster.cloudpool.machines import Machine
-from devcluster.cloudpool.pool import Pool
+from devcluster.cloudpool.machines import PoolMachine
+from devcluster.cloudpool.pool import ReferencePool
 from devcluster.standin.nodes import NodeController
 from rescheduler.clock import Clock
 
@@ -19,7 +19,7 @@ _OF_THE_NODE: Final = frozenset({"DaemonSet", "Node"})  #: owners of pods that a
 class Cluster(NodeController):
     """Synchronizes Nodes with the pool's machines, and reports the pods on each machine to the pool."""
 
-    def __init__(self, kubeconfig: str, pool: Pool, clock: Clock) -> None:
+    def __init__(self, kubeconfig: str, pool: ReferencePool, clock: Clock) -> None:
         super().__init__(kubeconfig, clock)
         self._pool, self._clock = pool, clock
         pool.pods_on = self.movable_pods
@@ -57,7 +57,7 @@ def _is_movable(pod: Any) -> bool:
     return not (ended or mirror or pod.metadata.namespace == _SYSTEM or owners & _OF_THE_NODE)
 
 
-def node_of(machine: Machine) -> dict[str, Any]:
+def node_of(machine: PoolMachine) -> dict[str, Any]:
     """Return the Node that the kubelet of *machine* registers."""
     zone = {"topology.kubernetes.io/zone": machine.pool.region}
     size = {"node.kubernetes.io/instance-type": machine.pool.machine_size}

@@ -38,7 +38,7 @@ class Fault(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=T
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LoggedRequest:
     """A received request; *path* is decoded, *target* is the raw path with the query."""
 
     method: str
@@ -48,7 +48,7 @@ class Request:
     headers: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, scope: Scope, body: bytes) -> "Request":
+    def of(cls, scope: Scope, body: bytes) -> "LoggedRequest":
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
         return cls(scope["method"], scope["path"], body, (scope["raw_path"] + query).decode("latin-1"), headers)
@@ -65,7 +65,7 @@ class FaultyApp:
         self._app = app
         self._lock = threading.Lock()
         self._faults: list[Fault] = []
-        self.requests: list[Request] = []
+        self.requests: list[LoggedRequest] = []
 
     def inject(self, *faults: Fault) -> None:
         with self._lock:
@@ -81,7 +81,7 @@ class FaultyApp:
             await self._app(scope, receive, send)
             return
         body = await body_of(receive)
-        fault = self._next(Request.of(scope, body))
+        fault = self._next(LoggedRequest.of(scope, body))
         if fault is None:
             await self._app(scope, _replay(body, receive), send)
             return
@@ -93,7 +93,7 @@ class FaultyApp:
             await self._app(scope, _replay(body, receive), _keep(answer))
         await _misbehave(fault, answer, receive, send)
 
-    def _next(self, request: Request) -> Fault | None:
+    def _next(self, request: LoggedRequest) -> Fault | None:
         with self._lock:
             self.requests.append(request)
             for fault in self._faults:

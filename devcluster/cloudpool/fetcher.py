@@ -7,7 +7,7 @@ from typing import Any
 from devcluster.cloudpool import errors
 from devcluster.cloudpool.agenda import Agenda
 from devcluster.cloudpool.machines import timestamp
-from devcluster.cloudpool.settings import Settings
+from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.cloudpool.store import Store
 
 View = dict[str, Any]
@@ -21,7 +21,7 @@ class Fetcher:
     missing from a view that has a later timestamp. Not thread-safe.
     """
 
-    def __init__(self, settings: Settings, store: Store, agenda: Agenda) -> None:
+    def __init__(self, settings: CloudpoolSettings, store: Store, agenda: Agenda) -> None:
         self._settings, self._store, self._agenda = settings, store, agenda
         self._interval = dt.timedelta(seconds=settings.refresh_interval)
         self.list_delay = dt.timedelta(seconds=settings.list_delay)

@@ -15,7 +15,7 @@ _PLACEHOLDERS = {"AWS-AUTO-SCALING-GROUP": "i-requested{number}", "GCE": "reques
 _ARM = "/subscriptions/{0}/resourceGroups/demo/providers/Microsoft.Compute/virtualMachines"
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class PoolMachine(msgspec.Struct, frozen=True, kw_only=True):
     """A machine; `None` as a time means not scheduled."""
 
     number: int

@@ -9,7 +9,7 @@ import msgspec
 
 from devcluster.cloudpool import errors
 from devcluster.cloudpool.fetcher import active, allocated
-from devcluster.cloudpool.machines import Machine
+from devcluster.cloudpool.machines import PoolMachine
 from devcluster.cloudpool.settings import PoolDocument
 from devcluster.cloudpool.state import PoolState
 from rescheduler.errors import ConfigError
@@ -18,7 +18,7 @@ from rescheduler.net.config_files import shaped
 SERVICE_STATES = {"BOOTING", "IN_SERVICE", "UNHEALTHY", "OUT_OF_SERVICE", "UNKNOWN"}
 
 
-class Pool(PoolState):
+class ReferencePool(PoolState):
     """A pool.
 
     Reading and setting the size never block. Calls for single machines wait for pool updates and for each other.
@@ -143,12 +143,12 @@ class Pool(PoolState):
         with self._now():
             pass
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[PoolMachine]:
         """Return all machines, including terminated ones, with their actual state."""
         with self._now():
             return list(self._store.machines())
 
-    def save(self, machine: Machine, **changes: Any) -> None:
+    def save(self, machine: PoolMachine, **changes: Any) -> None:
         with self._lock:
             current = next(candidate for candidate in self._store.machines() if candidate.number == machine.number)
             self._store.save(msgspec.structs.replace(current, **changes))

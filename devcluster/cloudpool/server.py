@@ -7,17 +7,17 @@ from typing import Any
 
 from devcluster.cloudpool.app import Authenticated, Dated, admin_routes, application
 from devcluster.cloudpool.faults import App
-from devcluster.cloudpool.pool import Pool
-from devcluster.cloudpool.settings import Settings
+from devcluster.cloudpool.pool import ReferencePool
+from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.standin import server
 from rescheduler.clock import Clock
 
 
-class Server(server.Server[Pool]):
+class CloudpoolServer(server.StandinServer[ReferencePool]):
     """A pool and its HTTP server. Paths in the settings are relative to *folder*."""
 
-    def __init__(self, settings: Settings, folder: Path, clock: Clock, *, port: int = 0) -> None:
-        self.pool = Pool(settings, clock)
+    def __init__(self, settings: CloudpoolSettings, folder: Path, clock: Clock, *, port: int = 0) -> None:
+        self.pool = ReferencePool(settings, clock)
         app = application(self.pool)
         inner: App = Dated(app, clock)
         if authorization := _authorization(settings, folder):
@@ -28,7 +28,7 @@ class Server(server.Server[Pool]):
             app.routes.extend(admin_routes(self.pool, self.face.inject))
 
 
-def _authorization(settings: Settings, folder: Path) -> str | None:
+def _authorization(settings: CloudpoolSettings, folder: Path) -> str | None:
     if settings.token_file:
         return f"Bearer {(folder / settings.token_file).read_text().strip()}"
     if settings.username and settings.password_file:
@@ -37,7 +37,7 @@ def _authorization(settings: Settings, folder: Path) -> str | None:
     return None
 
 
-def _tls(settings: Settings, folder: Path) -> dict[str, Any]:
+def _tls(settings: CloudpoolSettings, folder: Path) -> dict[str, Any]:
     if not settings.cert_file:
         return {}
     options: dict[str, Any] = {

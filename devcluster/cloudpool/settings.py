@@ -46,7 +46,7 @@ class PoolDocument(Section, frozen=True, kw_only=True):
     provider_ids: ProviderIds = "usual"  #: of the Nodes
 
 
-class Settings(Section, frozen=True, kw_only=True):
+class CloudpoolSettings(Section, frozen=True, kw_only=True):
     """The server's settings. `pool`, `desiredSize` and `started` are only used at the first start."""
 
     pool: PoolDocument | None = None

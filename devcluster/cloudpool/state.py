@@ -13,8 +13,8 @@ import msgspec
 from devcluster.cloudpool import errors
 from devcluster.cloudpool.agenda import Agenda
 from devcluster.cloudpool.fetcher import CLOUD_DOWN, Fetcher
-from devcluster.cloudpool.machines import Machine
-from devcluster.cloudpool.settings import PoolDocument, Settings, encode
+from devcluster.cloudpool.machines import PoolMachine
+from devcluster.cloudpool.settings import CloudpoolSettings, PoolDocument, encode
 from devcluster.cloudpool.store import Store
 from devcluster.cloudpool.updater import Updater
 from rescheduler.clock import Clock
@@ -37,7 +37,7 @@ class Termination:
 class PoolState:
     """The stored machines, their due work, and the lock. Every access first executes the work that is due."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: CloudpoolSettings, clock: Clock) -> None:
         self.settings, self._clock = settings, clock
         self._store = Store(settings.database)
         self._lock = threading.RLock()
@@ -129,7 +129,7 @@ class PoolState:
         if self.cloud_down:
             raise errors.CloudError("failed to talk to the cloud", CLOUD_DOWN)
 
-    def _known(self, machine: str, now: dt.datetime) -> Machine:
+    def _known(self, machine: str, now: dt.datetime) -> PoolMachine:
         """Return the machine with that id, in any state."""
         matches = [
             candidate
@@ -140,7 +140,7 @@ class PoolState:
             raise errors.CloudError(f"failed to find {machine}", _UNKNOWN)
         return matches[0]
 
-    def _member(self, machine: str, now: dt.datetime) -> Machine:
+    def _member(self, machine: str, now: dt.datetime) -> PoolMachine:
         """Return the member that the cloud lists now; the driver does not use the cached view."""
         for candidate in self._store.machines():
             if (
@@ -151,7 +151,7 @@ class PoolState:
                 return candidate
         raise errors.ResourceNotFound(f"machine {machine} is not a member of the pool")
 
-    def _end(self, machine: Machine, now: dt.datetime, *, by_resize: bool) -> None:
+    def _end(self, machine: PoolMachine, now: dt.datetime, *, by_resize: bool) -> None:
         if machine.ending_at is not None:
             if self.settings.second_termination == "error":
                 raise errors.CloudError(f"failed to terminate {machine.id(now)}", _UNKNOWN)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from devcluster.cloudpool.machines import Machine
+from devcluster.cloudpool.machines import PoolMachine
 from devcluster.cloudpool.settings import encode
 from rescheduler import decoding
 from rescheduler.net.config_files import decode
@@ -28,11 +28,11 @@ class Store:
     def close(self) -> None:
         self._connection.close()
 
-    def machines(self) -> Sequence[Machine]:
+    def machines(self) -> Sequence[PoolMachine]:
         rows = self._connection.execute("SELECT machine FROM machines ORDER BY number")
-        return [decoding.decode(row[0], Machine, dec_hook=decode) for row in rows]
+        return [decoding.decode(row[0], PoolMachine, dec_hook=decode) for row in rows]
 
-    def save(self, machine: Machine) -> None:
+    def save(self, machine: PoolMachine) -> None:
         statement = "INSERT OR REPLACE INTO machines VALUES (?, ?)"
         self._connection.execute(statement, (machine.number, msgspec.json.encode(machine, enc_hook=encode)))
 

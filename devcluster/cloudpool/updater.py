@@ -6,7 +6,7 @@ from functools import partial
 
 from devcluster.cloudpool.agenda import Agenda
 from devcluster.cloudpool.fetcher import Fetcher, View, active, allocated
-from devcluster.cloudpool.machines import Machine
+from devcluster.cloudpool.machines import PoolMachine
 from devcluster.cloudpool.settings import PoolDocument
 from devcluster.cloudpool.store import Store
 
@@ -67,7 +67,7 @@ class Updater:
         for _ in range(machines):
             allocated_machines = sum(machine.allocated(now) for machine in self._store.machines())
             number, rejected = self._store.next_number(), allocated_machines >= document.quota
-            self._store.save(Machine(number=number, pool=document, requested_at=now, rejected=rejected))
+            self._store.save(PoolMachine(number=number, pool=document, requested_at=now, rejected=rejected))
 
     def _periodically(self, at: dt.datetime) -> None:
         self._update(at, then=self._interval)

@@ -20,6 +20,7 @@ from devcluster.demo.program import Program, console, print_bold, run
 from devcluster.demo.tables import Census, census, change, places
 from devcluster.manifests import Json
 from devcluster.plane import ControlPlane
+from devcluster.signals import exit_on_sigterm
 from predicates.snapshot import DRAIN_TAINT
 
 FLAGS: Final = (
@@ -38,6 +39,7 @@ IDLE_SECONDS: Final = 300
 @click.option("--keep", is_flag=True, help="Keep the cluster running afterwards and print its KUBECONFIG.")
 def main(*, keep: bool) -> None:
     """Start a control plane, place pods on on-demand nodes, uncordon spot nodes, and run the daemon."""
+    exit_on_sigterm()
     print_bold("1. Start a control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, and kwok")
     with ControlPlane() as plane, machines.serving(plane, scene.ON_DEMAND_NODES, scene.POOL) as pool:
         print_bold(

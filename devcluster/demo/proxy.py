@@ -18,6 +18,7 @@ from devcluster.demo.program import Program, console, print_bold, run
 from devcluster.demo.tables import Census, census, change, places
 from devcluster.manifests import Json, daemonset, deployment, pdb, pod, statefulset
 from devcluster.plane import ControlPlane
+from devcluster.signals import exit_on_sigterm
 
 MANY: Final = 6
 FEW: Final = 3
@@ -43,6 +44,7 @@ def workloads() -> list[Json]:
 @click.command()
 def main() -> None:
     """Start a control plane and a cloudpool, and scale the pool through the proxy."""
+    exit_on_sigterm()
     print_bold("1. Start a control plane whose nodes are the six machines of a cloudpool")
     with ControlPlane() as plane, machines.serving(plane, MANY, POOL) as pool:
         plane.wait_for(lambda: len(scene.usable(plane)) == MANY, "the machines to join")

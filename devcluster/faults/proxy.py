@@ -58,7 +58,7 @@ class FaultProxy:
         self._lists: dict[tuple[str, str], UpstreamAnswer] = {}
         self._expired: set[str] = set()
         self._stopping = threading.Event()
-        self._server = _Server(self)
+        self._server = _FaultServer(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="fault-proxy", daemon=True)
 
     def __enter__(self) -> Self:
@@ -147,7 +147,7 @@ def _list_key(request: ProxiedRequest) -> tuple[str, str]:
     return request.target, request.header("accept")
 
 
-class _Server(ThreadingTCPServer):
+class _FaultServer(ThreadingTCPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
@@ -163,7 +163,7 @@ class _Server(ThreadingTCPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: _Server
+    server: _FaultServer
 
     def setup(self) -> None:
         proxy = self.server.proxy

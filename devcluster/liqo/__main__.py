@@ -8,7 +8,7 @@ import click
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from devcluster.liqo.connecting import connected
-from devcluster.liqo.controller import Policy
+from devcluster.liqo.controller import LiqoPolicy
 from devcluster.liqo.playing import Wait, playing
 
 WAIT_SECONDS = 60.0
@@ -25,7 +25,7 @@ def main(kubeconfig: Path, clusters: tuple[str, ...], deny: tuple[str, ...]) -> 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    policy = Policy(denying=dict.fromkeys(deny, "Resources"))
+    policy = LiqoPolicy(denying=dict.fromkeys(deny, "Resources"))
     with connected(kubeconfig) as api, playing(api, _waiting(), clusters, policy):
         click.echo(f"simulating Liqo with {', '.join(clusters)}")
         stop.wait()

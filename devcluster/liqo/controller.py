@@ -21,7 +21,7 @@ _EVICTIONS: Final = Backoff(timedelta(milliseconds=5), timedelta(seconds=1000))
 
 
 @dataclass
-class Policy:
+class LiqoPolicy:
     """The behavior of the other clusters; it may be changed while the controller runs."""
 
     denying: Mapping[str, str] = field(default_factory=dict)  #: clusters, and the condition that they set to Denied
@@ -31,11 +31,11 @@ class Policy:
     adding: Mapping[str, str] = field(default_factory=lambda: dict(objects.DEFAULT_RESOURCES))
 
 
-class Controller:
+class LiqoController:
     """A single-threaded controller. Objects that were changed concurrently are retried in the next step."""
 
-    def __init__(self, api: Api, clock: Clock, policy: Policy | None = None) -> None:
-        self.policy = policy or Policy()
+    def __init__(self, api: Api, clock: Clock, policy: LiqoPolicy | None = None) -> None:
+        self.policy = policy or LiqoPolicy()
         self._api, self._clock = api, clock
         self._peerings = Peerings(api)
         self._pauses = Pauses(_EVICTIONS)  # by node, after rejected evictions
@@ -51,8 +51,8 @@ class Controller:
         virtual = {_key(each): each for each in self._api.items(VIRTUAL_NODES)}
         nodes = {each["metadata"]["name"]: each for each in self._api.items("/api/v1/nodes")}
         self._peerings.step(virtual.values(), self.policy.unreachable)
-        for piece in self._api.items(SLICES):
-            self._unless_changed(self._slice, {**_KIND, **piece}, _key(piece) in virtual)
+        for resource_slice in self._api.items(SLICES):
+            self._unless_changed(self._slice, {**_KIND, **resource_slice}, _key(resource_slice) in virtual)
         for each in virtual.values():
             self._unless_changed(self._virtual_node, each, nodes.get(each["metadata"]["name"]))
 
@@ -63,53 +63,58 @@ class Controller:
             if error.status not in {http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT}:
                 raise
 
-    def _slice(self, piece: Json, has_virtual_node: bool) -> None:  # noqa: FBT001 - as _unless_changed passes it
-        labels = piece["metadata"].get("labels", {})
+    def _slice(self, resource_slice: Json, has_virtual_node: bool) -> None:  # noqa: FBT001 - as _unless_changed passes it
+        labels = resource_slice["metadata"].get("labels", {})
         if labels.get("liqo.io/replicated") == "true":
-            self._respond(piece, piece["spec"]["consumerClusterID"])
+            self._respond(resource_slice, resource_slice["spec"]["consumerClusterID"])
         elif labels.get(objects.REPLICATION_LABEL) == "true" and "liqo.io/remoteID" in labels:
-            self._local_slice(piece, labels["liqo.io/remoteID"], has_virtual_node=has_virtual_node)
+            self._local_slice(resource_slice, labels["liqo.io/remoteID"], has_virtual_node=has_virtual_node)
 
-    def _local_slice(self, piece: Json, provider: str, *, has_virtual_node: bool) -> None:
+    def _local_slice(self, resource_slice: Json, provider: str, *, has_virtual_node: bool) -> None:
         """Do the next step: sign the request, add the replication finalizer, respond, or create the VirtualNode."""
         replicates = provider in self._peerings.peers and provider not in self.policy.unreachable
-        finalizers = piece["metadata"].get("finalizers", [])
-        if "deletionTimestamp" in piece["metadata"]:
+        finalizers = resource_slice["metadata"].get("finalizers", [])
+        if "deletionTimestamp" in resource_slice["metadata"]:
             if replicates and objects.REPLICATOR_FINALIZER in finalizers:
-                self._finalize(piece, objects.without(finalizers, objects.REPLICATOR_FINALIZER))
+                self._finalize(resource_slice, objects.without(finalizers, objects.REPLICATOR_FINALIZER))
             return
-        if "csr" not in piece["spec"]:
+        if "csr" not in resource_slice["spec"]:
             signed = {"consumerClusterID": objects.HOME, "providerClusterID": provider, "csr": "Y3Ny"}
-            self._api.patch(_path(SLICES, piece), {"spec": signed})
+            self._api.patch(_path(SLICES, resource_slice), {"spec": signed})
         if not replicates:
             return
         if objects.REPLICATOR_FINALIZER not in finalizers:
-            self._finalize(piece, [*finalizers, objects.REPLICATOR_FINALIZER])
-        elif not self._respond(piece, provider) and _is_accepted(piece) and not has_virtual_node and _wants_node(piece):
-            self._api.post(_folder(VIRTUAL_NODES, piece), objects.virtual_node(piece))
+            self._finalize(resource_slice, [*finalizers, objects.REPLICATOR_FINALIZER])
+        elif (
+            not self._respond(resource_slice, provider)
+            and _is_accepted(resource_slice)
+            and not has_virtual_node
+            and _wants_node(resource_slice)
+        ):
+            self._api.post(_folder(VIRTUAL_NODES, resource_slice), objects.virtual_node(resource_slice))
 
-    def _finalize(self, piece: Json, finalizers: list[str]) -> None:
-        version = piece["metadata"]["resourceVersion"]
+    def _finalize(self, resource_slice: Json, finalizers: list[str]) -> None:
+        version = resource_slice["metadata"]["resourceVersion"]
         metadata = {"finalizers": finalizers or None, "resourceVersion": version}
-        self._api.patch(_path(SLICES, piece), {"metadata": metadata})
+        self._api.patch(_path(SLICES, resource_slice), {"metadata": metadata})
 
-    def _respond(self, piece: Json, cluster: str) -> bool:
+    def _respond(self, resource_slice: Json, cluster: str) -> bool:
         """Set the provider's response in the slice's status; return whether it changed. *cluster* is the peer."""
         if cluster in self.policy.silent:
             return False
         wanted = {"Authentication": "Accepted", "Resources": "Accepted"}
         if denied := self.policy.denying.get(cluster):
             wanted[denied] = "Denied"
-        if piece["spec"].get("class", "") not in self.policy.classes:
+        if resource_slice["spec"].get("class", "") not in self.policy.classes:
             del wanted["Resources"]  # another controller may grant them
-        status = piece.get("status", {})
+        status = resource_slice.get("status", {})
         if {each["type"]: each["status"] for each in status.get("conditions", ())} == wanted:
             return False
         new_status: Json = {"conditions": objects.slice_conditions(wanted)}
         if wanted.get("Resources") == "Accepted":
-            new_status["resources"] = objects.granted(piece["spec"].get("resources", {}), self.policy.adding)
+            new_status["resources"] = objects.granted(resource_slice["spec"].get("resources", {}), self.policy.adding)
             new_status["nodeLabels"] = {"liqo.io/provider": "kwok"}
-        self._api.patch(f"{_path(SLICES, piece)}/status", {"status": new_status})
+        self._api.patch(f"{_path(SLICES, resource_slice)}/status", {"status": new_status})
         return True
 
     def _virtual_node(self, virtual: Json, node: Json | None) -> None:
@@ -174,13 +179,13 @@ class Controller:
 _KIND: Final = {"apiVersion": "authentication.liqo.io/v1beta1", "kind": "ResourceSlice"}
 
 
-def _is_accepted(piece: Json) -> bool:
-    conditions = {each["type"]: each["status"] for each in piece.get("status", {}).get("conditions", ())}
+def _is_accepted(resource_slice: Json) -> bool:
+    conditions = {each["type"]: each["status"] for each in resource_slice.get("status", {}).get("conditions", ())}
     return conditions == {"Authentication": "Accepted", "Resources": "Accepted"}
 
 
-def _wants_node(piece: Json) -> bool:
-    wanted: str = piece["metadata"].get("annotations", {}).get("liqo.io/create-virtual-node", "")
+def _wants_node(resource_slice: Json) -> bool:
+    wanted: str = resource_slice["metadata"].get("annotations", {}).get("liqo.io/create-virtual-node", "")
     return wanted.lower() not in {"", "false"}
 
 

@@ -75,8 +75,8 @@ def unpeer(kubeconfig: Path, remote_kubeconfig: Path) -> None:
         _identify(api)
         api.items(FOREIGN_CLUSTERS)
         slices = {"labelSelector": f"{objects.REPLICATION_LABEL}=true,liqo.io/remoteID={cluster}"}
-        for piece in api.items(SLICES, **slices):
-            api.delete(api.path({**_KIND, **piece}))
+        for resource_slice in api.items(SLICES, **slices):
+            api.delete(api.path({**_KIND, **resource_slice}))
         _until(lambda: not api.items(SLICES, **slices) and not api.items(VIRTUAL_NODES, **of_cluster))
         for identity in api.items(IDENTITIES, **of_cluster):
             metadata = identity["metadata"]

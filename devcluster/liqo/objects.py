@@ -150,9 +150,9 @@ def owner_reference(owner: Mapping[str, Any]) -> Json:
     }
 
 
-def virtual_node(piece: Mapping[str, Any]) -> Json:
+def virtual_node(resource_slice: Mapping[str, Any]) -> Json:
     """Return the VirtualNode of an accepted slice, with the granted resources."""
-    metadata, cluster = piece["metadata"], piece["metadata"]["labels"][CLUSTER_LABEL]
+    metadata, cluster = resource_slice["metadata"], resource_slice["metadata"]["labels"][CLUSTER_LABEL]
     return {
         "apiVersion": "offloading.liqo.io/v1beta1",
         "kind": "VirtualNode",
@@ -160,14 +160,14 @@ def virtual_node(piece: Mapping[str, Any]) -> Json:
             "name": metadata["name"],
             "namespace": metadata["namespace"],
             "labels": {CLUSTER_LABEL: cluster, "liqo.io/resourceslice-name": metadata["name"]},
-            "ownerReferences": [owner_reference(piece)],
+            "ownerReferences": [owner_reference(resource_slice)],
             "finalizers": [FINALIZER],
         },
         "spec": {
             "clusterID": cluster,
             "createNode": True,
-            "labels": dict(piece["status"].get("nodeLabels", {})),
-            "resourceQuota": {"hard": dict(piece["status"]["resources"])},
+            "labels": dict(resource_slice["status"].get("nodeLabels", {})),
+            "resourceQuota": {"hard": dict(resource_slice["status"]["resources"])},
         },
     }
 

@@ -8,7 +8,7 @@ from typing import Final
 from devcluster.api import Api
 from devcluster.errors import ApiError, LocalError
 from devcluster.liqo import objects
-from devcluster.liqo.controller import SLICES, VIRTUAL_NODES, Controller, Policy
+from devcluster.liqo.controller import SLICES, VIRTUAL_NODES, LiqoController, LiqoPolicy
 from devcluster.liqo.peerings import FOREIGN_CLUSTERS, IDENTITIES, TENANTS
 from rescheduler.clock import SystemClock
 
@@ -25,23 +25,16 @@ def playing(
     api: Api,
     wait: Wait,
     clusters: Sequence[str],
-    policy: Policy | None = None,
+    policy: LiqoPolicy | None = None,
     consumers: Mapping[str, Mapping[str, str]] = CONSUMERS,
-) -> Iterator[Controller]:
+) -> Iterator[LiqoController]:
     """Run the controller, peered with the providers *clusters* and the *consumers*.
 
     Raises LocalError if a consumer's slice was deleted. The CRDs are not deleted, because the deletion of an API delays
     the controllers of the control plane.
     """
-    api.apply(objects.definitions())
-    wait(lambda: served(api), "Liqo's resources to be served")
-    api.apply(objects.installation())
-    for cluster in clusters:
-        api.apply(objects.peering(cluster))
-    for consumer, labels in consumers.items():
-        api.apply([objects.tenant_namespace(consumer), objects.tenant(consumer)])
-        api.apply([objects.replicated(f"{consumer}-1", consumer, labels, _REQUESTED)])
-    controller = Controller(api, SystemClock(), policy)
+    _install(api, wait, clusters, consumers)
+    controller = LiqoController(api, SystemClock(), policy)
     controller.start()
     try:
         wait(lambda: peered(api) >= {*clusters}, "the peerings")
@@ -57,6 +50,17 @@ def playing(
         controller.close()
         for each in api.items(FOREIGN_CLUSTERS):
             api.delete(f"{FOREIGN_CLUSTERS}/{each['metadata']['name']}")
+
+
+def _install(api: Api, wait: Wait, clusters: Sequence[str], consumers: Mapping[str, Mapping[str, str]]) -> None:
+    api.apply(objects.definitions())
+    wait(lambda: served(api), "Liqo's resources to be served")
+    api.apply(objects.installation())
+    for cluster in clusters:
+        api.apply(objects.peering(cluster))
+    for consumer, labels in consumers.items():
+        api.apply([objects.tenant_namespace(consumer), objects.tenant(consumer)])
+        api.apply([objects.replicated(f"{consumer}-1", consumer, labels, _REQUESTED)])
 
 
 def served(api: Api) -> bool:
@@ -98,6 +102,6 @@ def consumer_slices(api: Api) -> frozenset[str]:
 def clear(api: Api) -> None:
     """Delete all slices, which also removes their virtual nodes."""
     root, _, plural = SLICES.rpartition("/")
-    for piece in api.items(SLICES):
-        metadata = piece["metadata"]
+    for resource_slice in api.items(SLICES):
+        metadata = resource_slice["metadata"]
         api.delete(f"{root}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}")

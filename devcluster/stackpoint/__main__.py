@@ -3,10 +3,10 @@
 import click
 
 from devcluster.stackpoint.app import application
-from devcluster.stackpoint.cloud import Cloud, Pool, Settings
+from devcluster.stackpoint.cloud import StackpointCloud, StackpointCloudSettings, StackpointPool
 from devcluster.stackpoint.nodes import nodes as nodes_of
 from devcluster.standin.nodes import Nodes
-from devcluster.standin.server import Server, serve
+from devcluster.standin.server import StandinServer, serve
 from rescheduler.clock import SystemClock
 
 
@@ -37,16 +37,18 @@ def main(
 ) -> None:
     """Serve StackPointCloud's API (organization 6, cluster 810) on 127.0.0.1 and print its URL."""
     clock = SystemClock()
-    pools = (Pool(pk=1, instance_id=pool),) if pool else ()
-    settings = Settings(token=token, database=database, pools=pools, building=building, deleting=deleting)
-    cloud = Cloud(settings, clock)
+    pools = (StackpointPool(pk=1, instance_id=pool),) if pool else ()
+    settings = StackpointCloudSettings(
+        token=token, database=database, pools=pools, building=building, deleting=deleting
+    )
+    cloud = StackpointCloud(settings, clock)
     if not cloud.nodes():
         cloud.add(role="master", etcd_state="kube_etcd", eligible=False, building=0)
         cloud.add(building=0)
         for _ in range(nodes):
             cloud.add(group_name=f"autoscaling-{pool or group}", pool=1 if pool else None, building=0)
 
-    server = Server(cloud, application(cloud), port=port)
+    server = StandinServer(cloud, application(cloud), port=port)
     serve(server, (lambda: Nodes(kubeconfig, lambda: nodes_of(cloud, dict(label)), clock)) if kubeconfig else None)
 
 

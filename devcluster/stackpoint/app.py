@@ -11,12 +11,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from devcluster.cloudpool.faults import App, Receive, Scope, Send
-from devcluster.stackpoint.cloud import Cloud
+from devcluster.stackpoint.cloud import StackpointCloud
 
 _REASON = "Node is a member of the etcd cluster and cannot be deleted"
 
 
-def application(cloud: Cloud) -> App:
+def application(cloud: StackpointCloud) -> App:
     root = f"/orgs/{cloud.settings.organization}/clusters/{cloud.settings.cluster}"
 
     async def nodes(_request: Request) -> Response:
@@ -45,10 +45,10 @@ def application(cloud: Cloud) -> App:
     if cloud.settings.asks:
         routes.append(Route(f"{root}/nodes/{{pk:int}}/can_delete", can_delete, methods=["GET"]))
     routes += [*_adding(cloud, root), *(_pools(cloud, root) if cloud.settings.pools else ())]
-    return _Authenticated(Starlette(routes=routes), cloud.settings.token)
+    return _TokenCheck(Starlette(routes=routes), cloud.settings.token)
 
 
-def _adding(cloud: Cloud, root: str) -> list[Route]:
+def _adding(cloud: StackpointCloud, root: str) -> list[Route]:
     """Return the route of the first API generation, which the second generation still supports."""
 
     async def add_node(request: Request) -> Response:
@@ -57,7 +57,7 @@ def _adding(cloud: Cloud, root: str) -> list[Route]:
     return [Route(f"{root}/add_node", add_node, methods=["POST"])]
 
 
-def _pools(cloud: Cloud, root: str) -> list[Route]:
+def _pools(cloud: StackpointCloud, root: str) -> list[Route]:
     async def pools(_request: Request) -> Response:
         return JSONResponse(msgspec.to_builtins(cloud.settings.pools))
 
@@ -70,7 +70,7 @@ def _pools(cloud: Cloud, root: str) -> list[Route]:
     ]
 
 
-def _add(cloud: Cloud, body: bytes, of: int | None) -> Response:
+def _add(cloud: StackpointCloud, body: bytes, of: int | None) -> Response:
     """Add nodes to a group (first generation) or to a pool; the response may list the whole cluster."""
     try:
         order = json.loads(body)
@@ -91,7 +91,7 @@ def _add(cloud: Cloud, body: bytes, of: int | None) -> Response:
     return JSONResponse(documents, 201)
 
 
-class _Authenticated:
+class _TokenCheck:
     def __init__(self, app: App, token: str) -> None:
         self._app, self._token = app, token
 

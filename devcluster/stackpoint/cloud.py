@@ -13,7 +13,7 @@ from rescheduler.clock import Clock
 FIRST_PK = 41
 
 
-class Pool(msgspec.Struct, frozen=True, kw_only=True):
+class StackpointPool(msgspec.Struct, frozen=True, kw_only=True):
     pk: int
     instance_id: str
     instance_size: str = "t2.medium"
@@ -26,14 +26,14 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class StackpointCloudSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Token, database, API generation, and delays in seconds."""
 
     token: str = "token"  # noqa: S105 -- of the stand-in
     database: str = ":memory:"
     organization: int = 6
     cluster: int = 810
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[StackpointPool, ...] = ()
     building: float = 0.0  #: duration of each of the states draft, building and provisioned
     deleting: float = 0.0
     forgetting: float = 30.0  #: from deleted to no longer listed
@@ -41,7 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     asks: bool = True  #: can_delete exists
 
 
-class NodeState(msgspec.Struct, frozen=True, kw_only=True):
+class StackpointNode(msgspec.Struct, frozen=True, kw_only=True):
     """The points in time from which a node's state is derived; `None` means not scheduled."""
 
     pk: int
@@ -104,12 +104,12 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class Cloud:
+class StackpointCloud:
     """The nodes of a cluster; thread-safe."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: StackpointCloudSettings, clock: Clock) -> None:
         self.settings, self._clock = settings, clock
-        self._nodes = Table(settings.database, NodeState)
+        self._nodes = Table(settings.database, StackpointNode)
         self._lock = threading.RLock()
 
     def close(self) -> None:
@@ -118,12 +118,12 @@ class Cloud:
     def now(self) -> dt.datetime:
         return self._clock.now()
 
-    def nodes(self) -> Sequence[NodeState]:
+    def nodes(self) -> Sequence[StackpointNode]:
         """Return the nodes that the API lists."""
         with self._lock:
             return [node for node in self._nodes.all() if self._listed(node)]
 
-    def node(self, pk: int) -> NodeState | None:
+    def node(self, pk: int) -> StackpointNode | None:
         with self._lock:
             node = self._nodes.get(pk)
             return node if node is not None and self._listed(node) else None
@@ -132,13 +132,13 @@ class Cloud:
         now = self.now()
         return [node.document(self.settings.cluster, now) for node in self.nodes()]
 
-    def pool(self, pk: int) -> Pool | None:
+    def pool(self, pk: int) -> StackpointPool | None:
         return next((pool for pool in self.settings.pools if pool.pk == pk), None)
 
-    def add(self, **fields: Any) -> NodeState:
+    def add(self, **fields: Any) -> StackpointNode:
         with self._lock:
             values = {"building": self.settings.building, "deleting": self.settings.deleting} | fields
-            node = NodeState(pk=self._nodes.next_number(FIRST_PK), created=self.now(), **values)
+            node = StackpointNode(pk=self._nodes.next_number(FIRST_PK), created=self.now(), **values)
             self._nodes.save(node.pk, node)
             return node
 
@@ -156,7 +156,7 @@ class Cloud:
             assert node is not None
             self._nodes.save(pk, msgspec.structs.replace(node, **fields))
 
-    def _listed(self, node: NodeState) -> bool:
+    def _listed(self, node: StackpointNode) -> bool:
         now = self.now()
         if node.deleted_at is None or node.state(now) != "deleted":
             return True

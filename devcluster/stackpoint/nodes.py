@@ -4,22 +4,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from devcluster import manifests
-from devcluster.stackpoint.cloud import Cloud, NodeState
+from devcluster.stackpoint.cloud import StackpointCloud, StackpointNode
 
 
-def nodes(cloud: Cloud, labels: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def nodes(cloud: StackpointCloud, labels: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Return the Nodes by name, workers with *labels*. A machine joins while `provisioned`, before it is `running`."""
     now = cloud.now()
     nodes_present = [node for node in cloud.nodes() if node.state(now) in {"provisioned", "running", "deleting"}]
     return {name_of(node): node_of(node, labels if node.role == "worker" else {}) for node in nodes_present}
 
 
-def name_of(node: NodeState) -> str:
+def name_of(node: StackpointNode) -> str:
     """Return the name of the Node, which is derived from its address."""
     return f"ip-{node.private_ip.replace('.', '-')}"
 
 
-def node_of(node: NodeState, labels: Mapping[str, str]) -> dict[str, Any]:
+def node_of(node: StackpointNode, labels: Mapping[str, str]) -> dict[str, Any]:
     """Return the Node, with a provider ID if the underlying cloud reports one."""
     own = {"stackpoint.io/instance_id": node.instance_id, "stackpoint.io/role": node.role}
     if node.group_name:

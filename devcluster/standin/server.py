@@ -15,13 +15,13 @@ import uvicorn
 from devcluster.cloudpool.faults import App, FaultyApp
 
 
-class Cloud(Protocol):
+class ClosableCloud(Protocol):
     """The state behind the application."""
 
     def close(self) -> None: ...
 
 
-class Controller(Protocol):
+class NodeSynchronizer(Protocol):
     """A controller that synchronizes a cluster's Nodes with the state in a background thread."""
 
     def start(self) -> None: ...
@@ -29,7 +29,7 @@ class Controller(Protocol):
     def close(self) -> None: ...
 
 
-C = TypeVar("C", bound=Cloud)
+C = TypeVar("C", bound=ClosableCloud)
 
 
 class _AbortingServer(uvicorn.Server):
@@ -45,7 +45,7 @@ class _AbortingServer(uvicorn.Server):
         await asyncio.sleep(0)  # the loop closes the sockets of aborted transports in its next cycle
 
 
-class Server(Generic[C]):
+class StandinServer(Generic[C]):
     """An HTTP server for a cloud's API below *path*, with fault injection. *options* are passed to uvicorn."""
 
     def __init__(self, cloud: C, app: App, *, port: int = 0, path: str = "", **options: Any) -> None:
@@ -97,7 +97,7 @@ def listen(port: int) -> socket.socket:
     return listener
 
 
-def serve(server: Server[C], nodes: Callable[[], Controller] | None) -> None:
+def serve(server: StandinServer[C], nodes: Callable[[], NodeSynchronizer] | None) -> None:
     """Print the URL, then serve and synchronize Nodes until a signal arrives."""
     controller = nodes() if nodes else None
     click.echo(server.url)

@@ -1,62 +1,26 @@
 """The CSI volumes attached to each node, counted by driver.
 
-Source: ``nodevolumelimits/csi.go``. A pod's volumes are resolved from claims, volumes and storage classes, so the
-index is rebuilt when one of those changes. Placements update the counts.
+Source: ``nodevolumelimits/csi.go``. The index is rebuilt when a kind changes from which volumes are resolved.
+Placements update the counts.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 import numpy as np
 
-from predicates.csi_translation import DRIVERS, UNMIGRATED, CSIVolume, TranslationError, inline_volume
-from predicates.csi_translation import persistent_volume as csi_volume
+from predicates.csi_translation import CSIVolume
+from predicates.csi_volumes import AttachedVolumes, RequestedVolumes, volumes_of_incoming, volumes_of_placed
 from predicates.nodes import Numbers
-from predicates.objects import Claim, PersistentVolumeClaim, PodClass, Volume, VolumeAttachment
+from predicates.objects import PodClass, VolumeAttachment
 from predicates.placed import Watchers
 from predicates.snapshot import Snapshot
-from predicates.storage import (
-    claim_key,
-    claim_not_found,
-    find_claim,
-    find_storage_class,
-    find_volume,
-    not_owned,
-    storage_class_name,
-)
-
-NAMELESS: Final = "PersistentVolumeClaim had no name"
+from predicates.storage import find_volume
 
 #: The kinds from which the volumes of a pod are resolved, in addition to its spec.
 _RESOLVED: Final = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
-
-
-class AttachedVolumes(NamedTuple):
-    """The CSI volumes of a placed pod. If they cannot be resolved, ``error`` is the scheduler's message."""
-
-    volumes: frozenset[CSIVolume]
-    error: str | None = None
-
-
-class VolumeError(NamedTuple):
-    """Why the volumes of a pod cannot be resolved."""
-
-    text: str
-    fatal: bool = True  #: the plugin fails with an error instead of rejecting the node
-
-
-class RequestedVolumes(NamedTuple):
-    """The CSI volumes of an incoming pod.
-
-    If they cannot be resolved, the errors differ between nodes with and without a CSINode: in-tree volumes are
-    ignored on nodes without one.
-    """
-
-    volumes: tuple[CSIVolume, ...] = ()
-    error: VolumeError | None = None
-    error_without_csi: VolumeError | None = None
 
 
 class Attachments:
@@ -173,96 +137,3 @@ class Attachments:
         if (volumes := self._attached.get(pod)) is None:
             volumes = self._attached[pod] = volumes_of_placed(pod, self._snapshot)
         return volumes
-
-
-def volumes_of_placed(pod: PodClass, snapshot: Snapshot) -> AttachedVolumes:
-    """Return the volumes of a bound pod. Claims that do not exist are ignored."""
-    volumes: set[CSIVolume] = set()
-    for claim, volume in volumes_with_claims(pod):
-        if claim is None:
-            try:
-                csi = inline_volume(volume)
-            except TranslationError as error:
-                return AttachedVolumes(frozenset(volumes), untranslatable(volume, error))
-        else:
-            if not claim.name:
-                return AttachedVolumes(frozenset(volumes), NAMELESS)
-            pvc = find_claim(snapshot, pod.namespace, claim.name)
-            if pvc is not None and claim.ephemeral and not _is_owner(pod, claim, pvc, snapshot):
-                return AttachedVolumes(frozenset(volumes), not_owned(pod.namespace, claim))
-            csi = volume_of_claim(pvc, snapshot) if pvc is not None else None
-        if csi is not None:
-            volumes.add(csi)
-    return AttachedVolumes(frozenset(volumes))
-
-
-def volumes_of_incoming(pod: PodClass, snapshot: Snapshot) -> RequestedVolumes:
-    """Return the volumes of an unbound pod. Claims that do not exist are an error."""
-    volumes: dict[CSIVolume, None] = {}
-    inline_error: VolumeError | None = None
-    for claim, volume in volumes_with_claims(pod):
-        if claim is None:
-            try:
-                csi = inline_volume(volume)
-            except TranslationError as error:
-                inline_error = inline_error or VolumeError(untranslatable(volume, error))
-                continue
-        else:
-            pvc = find_claim(snapshot, pod.namespace, claim.name)
-            if (claim_error := _claim_error(pod.namespace, claim, pvc)) is not None:
-                return RequestedVolumes((), inline_error or claim_error, claim_error)
-            csi = volume_of_claim(pvc, snapshot) if pvc is not None else None
-        if csi is not None:
-            volumes[csi] = None
-    return RequestedVolumes(tuple(volumes), inline_error)
-
-
-def _claim_error(namespace: str, claim: Claim, pvc: PersistentVolumeClaim | None) -> VolumeError | None:
-    """Return why the volume of an incoming pod's claim cannot be resolved. A new pod never owns an existing claim."""
-    if not claim.name:
-        return VolumeError(NAMELESS)
-    if pvc is None:
-        return VolumeError(f"looking up PVC {namespace}/{claim.name}: {claim_not_found(claim.name)}", fatal=False)
-    return VolumeError(not_owned(namespace, claim)) if claim.ephemeral else None
-
-
-def volumes_with_claims(pod: PodClass) -> Iterator[tuple[Claim | None, Volume]]:
-    """Yield the pod's volumes in order, each with the claim it refers to, or None."""
-    claims = iter(pod.claims)
-    for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
-            yield next(claims), volume
-        else:
-            yield None, volume
-
-
-def volume_of_claim(claim: PersistentVolumeClaim, snapshot: Snapshot) -> CSIVolume | None:
-    """Return the volume that is attached for the claim: its volume, or the one that is to be provisioned."""
-    volume = find_volume(snapshot, claim.spec.volume_name) if claim.spec.volume_name else None
-    if volume is None:
-        return _volume_to_provision(claim, snapshot)
-    try:
-        translated = csi_volume(volume)
-    except TranslationError:
-        return None
-    return translated if translated is not None and translated.driver and translated.handle else None
-
-
-def untranslatable(volume: Volume, error: TranslationError) -> str:
-    """Return the scheduler's message for an inline volume that cannot be translated."""
-    return f"converting volume({volume.name}) from inline to csi: {error}"
-
-
-def _volume_to_provision(claim: PersistentVolumeClaim, snapshot: Snapshot) -> CSIVolume | None:
-    storage_class = find_storage_class(snapshot, storage_class_name(claim))
-    if storage_class is None or storage_class.provisioner in ("", *UNMIGRATED):
-        return None
-    # A unique handle: no real handle contains a null byte.
-    handle = f"\0{claim_key(claim.metadata.namespace, claim.metadata.name)}"
-    return CSIVolume(DRIVERS.get(storage_class.provisioner, storage_class.provisioner), handle)
-
-
-def _is_owner(pod: PodClass, claim: Claim, pvc: PersistentVolumeClaim, snapshot: Snapshot) -> bool:
-    placed = snapshot.pods.get(claim_key(pod.namespace, claim.pod))
-    controller = next((owner for owner in pvc.metadata.owner_references if owner.controller), None)
-    return placed is None or (controller is not None and controller.uid == placed.uid)

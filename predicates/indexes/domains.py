@@ -6,9 +6,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from predicates.node_selectors import node_labels_mask, node_selector_mask
 from predicates.nodes import ALL, Flags, Rows
 from predicates.objects import NodeSelector, Toleration
-from predicates.selectors import Pair, node_labels_mask, node_selector_mask
+from predicates.selectors import Pair
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.tolerations import first_untolerated, tolerated
 

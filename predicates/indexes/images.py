@@ -3,7 +3,6 @@
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from predicates.nodes import Numbers
 from predicates.objects import ContainerImage, PodClass
@@ -20,7 +19,7 @@ class Images:
         self._stamp = (-1, 0)
         self._images: dict[int, tuple[ContainerImage, ...]] = {}
         self._nodes: dict[str, _SizesByRow] = {}
-        self._columns: dict[str, Numbers] = {}  #: cache: the sizes of an image by row
+        self._weights: dict[str, Numbers] = {}
 
     def watch(self, _: PodClass) -> None:
         """Ignore pods: only nodes affect this index."""
@@ -34,20 +33,21 @@ class Images:
             for row in set(snapshot.node_changes[self._stamp[1] :]) if same_epoch else range(len(snapshot.nodes)):
                 self._read(row)
             self._stamp = stamp
+            self._weights.clear()
         return self
 
-    def sizes(self, name: str, rows: npt.NDArray[np.intp]) -> tuple[Numbers, int] | None:
-        """Return the image's size in bytes on each of *rows* (0 if absent) and the number of nodes that have it.
+    def weights(self, name: str) -> Numbers | None:
+        """Return the image's size in bytes by row, scaled by the share of nodes that have it (``scaledImageScore``).
 
-        Returns None if no node has it.
+        Return None if no node has it. The weights of an image are kept until a node changes.
         """
         if not (nodes := self._nodes.get(name)):
             return None
-        sizes = self._columns.get(name)
-        if sizes is None or len(sizes) != len(self._snapshot.nodes):
-            sizes = self._columns[name] = np.zeros(len(self._snapshot.nodes), np.int64)
+        if (weights := self._weights.get(name)) is None:
+            sizes = np.zeros(len(self._snapshot.nodes), np.int64)
             sizes[np.fromiter(nodes, np.intp, len(nodes))] = np.fromiter(nodes.values(), np.int64, len(nodes))
-        return sizes.take(rows), len(nodes)
+            weights = self._weights[name] = (sizes * (len(nodes) / len(self._snapshot.nodes.row))).astype(np.int64)
+        return weights
 
     def _read(self, row: int) -> None:
         node = self._snapshot.nodes.nodes[row]
@@ -55,8 +55,6 @@ class Images:
         before = self._images.get(row, ())
         if images == before:
             return
-        for name in {name for image in (*before, *images) for name in image.names}:
-            self._columns.pop(name, None)
         for name in {name for image in before for name in image.names}:
             del self._nodes[name][row]
             if not self._nodes[name]:

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from predicates.nodes import CPU, MEMORY, Numbers
+from predicates.nodes import Numbers
 from predicates.objects import PodClass
 from predicates.placed import Watchers
 from predicates.snapshot import Snapshot
@@ -34,13 +34,11 @@ class NonZero:
         cells[row, 0] += by * cpu
         cells[row, 1] += by * memory
 
-    def requested(self) -> Numbers:
-        """Return cpu and memory requests, in the order of the rows of the node table."""
+    def defaults(self) -> Numbers:
+        """Return what the defaults add to cpu and memory requests, by row. Callers must not modify the array."""
         if len(self._defaults) < len(self._snapshot.nodes):
             self._grow()
-        table, both = self._snapshot.nodes, slice(CPU, MEMORY + 1)
-        requested: Numbers = table.allocatable[:, both] - table.free[:, both] + self._defaults
-        return requested
+        return self._defaults
 
     def _grow(self) -> None:
         more = len(self._snapshot.nodes) - len(self._defaults)

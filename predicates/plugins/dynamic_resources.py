@@ -13,10 +13,10 @@ import numpy as np
 
 from predicates.devices import CLASS_PREFIX, device_resources
 from predicates.framework import Codes, Plugin, Rejections, Scope
+from predicates.node_selectors import all_terms_valid, node_selector_mask
 from predicates.nodes import Rows
 from predicates.objects import Amounts, PodClass, PodResourceClaim, ResourceClaim
 from predicates.requests import is_extended
-from predicates.selectors import all_terms_valid, node_selector_mask
 from predicates.snapshot import Snapshot
 
 UNPROVEN: Final = "cannot tell whether the devices of the pod's resource claims will be free"

@@ -7,9 +7,10 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from predicates.framework import Plugin, Rejections, Scope
+from predicates.node_selectors import node_labels_mask, node_selector_mask
 from predicates.nodes import Rows
 from predicates.objects import NodeSelector, NodeSelectorTerm, PodClass
-from predicates.selectors import Pair, node_labels_mask, node_selector_mask
+from predicates.selectors import Pair
 from predicates.snapshot import Snapshot
 
 REASON: Final = "node(s) didn't match Pod's node affinity/selector"

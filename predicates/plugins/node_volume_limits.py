@@ -10,8 +10,9 @@ from typing import Final
 import numpy as np
 
 from predicates.csi_translation import CSIVolume, plugin_of
+from predicates.csi_volumes import VolumeError
 from predicates.framework import Codes, Plugin, Rejections, Scope
-from predicates.indexes.attachments import Attachments, VolumeError
+from predicates.indexes.attachments import Attachments
 from predicates.indexes.csi_nodes import CSINodes
 from predicates.nodes import Flags, Rows
 from predicates.objects import PodClass

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from predicates.nodes import Numbers
 from predicates.objects import PodClass
-from predicates.selectors import NOTHING, Selector
 from predicates.snapshot import Snapshot
 
 #: The highest score of one plugin for one node (``MaxNodeScore``).
@@ -23,12 +22,12 @@ class ScoringRequest:
     snapshot: Snapshot
     pod: PodClass
     rows: npt.NDArray[np.intp]
-    #: The pods from which a pod without constraints is spread by default; NOTHING if it has no owner.
-    spread_selector: Selector = NOTHING
+    spreads_by_default: bool = False  #: whether the pod has an owner from whose pods it is spread by default
 
 
-#: Returns one score per row, 0 to MAX_SCORE, or None if the plugin does not apply (Skip), which counts as 0.
-Score: TypeAlias = Callable[[ScoringRequest], Numbers | None]
+#: Returns one score per row, 0 to MAX_SCORE, or a number if it is the same on all rows, which costs less. None if the
+#: plugin does not apply (Skip), which counts as 0.
+Score: TypeAlias = Callable[[ScoringRequest], Numbers | int | None]
 
 
 @dataclass(frozen=True, slots=True)

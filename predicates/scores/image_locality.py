@@ -18,14 +18,13 @@ def score(request: ScoringRequest) -> Numbers | None:
 
     The size of an image is scaled by the share of nodes that have it.
     """
-    snapshot, spec = request.snapshot, request.pod.spec
-    images = snapshot.index(Images).sync()
+    images = request.snapshot.index(Images).sync()
+    spec = request.pod.spec
     containers = (*spec.init_containers, *spec.containers)
     sum_scores: Numbers | None = None
     for container in containers:
-        if (present := images.sizes(normalized_image_name(container.image), request.rows)) is not None:
-            sizes, num_nodes = present
-            scaled = (sizes * (num_nodes / len(snapshot.nodes.row))).astype(np.int64)
+        if (weights := images.weights(normalized_image_name(container.image))) is not None:
+            scaled = weights.take(request.rows)
             sum_scores = scaled if sum_scores is None else sum_scores + scaled
     if sum_scores is None:
         return None

@@ -5,10 +5,10 @@ A term that cannot be parsed has no effect here. In the scheduler the pod would 
 
 import numpy as np
 
+from predicates.node_selectors import node_selector_mask
 from predicates.nodes import Numbers
 from predicates.objects import NodeSelector
 from predicates.scores.frame import ScoringRequest, normalized
-from predicates.selectors import node_selector_mask
 
 
 def score(request: ScoringRequest) -> Numbers | None:

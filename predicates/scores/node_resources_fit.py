@@ -13,11 +13,13 @@ def score(request: ScoringRequest) -> Numbers:
     ``((capacity - requested) * MaxNodeScore) / capacity``; 0 if requested exceeds capacity. A resource that the node
     does not have is left out of the mean.
     """
-    rows = request.rows
-    capacity = request.snapshot.nodes.allocatable.take(rows, axis=0)[:, CPU : MEMORY + 1]
-    requested = request.snapshot.index(NonZero).requested().take(rows, axis=0) + np.array(request.pod.nonzero)
-    free = np.maximum(capacity - requested, 0)
-    shares = free * MAX_SCORE // np.maximum(capacity, 1)
-    resources = np.count_nonzero(capacity, axis=1)
-    scores: Numbers = shares.sum(axis=1) // np.maximum(resources, 1)
-    return scores
+    table, rows = request.snapshot.nodes, request.rows
+    capacity = table.allocatable.take(rows, axis=0)[:, CPU : MEMORY + 1]
+    defaults = request.snapshot.index(NonZero).defaults().take(rows, axis=0)
+    free = table.free.take(rows, axis=0)[:, CPU : MEMORY + 1] - defaults - np.array(request.pod.nonzero)
+    shares = np.maximum(free, 0) * MAX_SCORE // np.maximum(capacity, 1)
+    total: Numbers = shares[:, 0] + shares[:, 1]
+    if capacity.all():
+        return total // 2
+    resources: Numbers = np.count_nonzero(capacity, axis=1)
+    return total // np.maximum(resources, 1)

@@ -2,8 +2,8 @@
 
 Constraints with ``whenUnsatisfiable: ScheduleAnyway`` score. Pods without any constraint get the system default
 constraints, with a selector that the scheduler reads from the pod's owner and Services. Here the selector is the
-pod's labels (:func:`default_spread_selector`). The results differ if the pods of an owner have different labels, or
-if only a Service selects the pod.
+labels of the pod that all pods of its owner share. The results differ if the pods of an owner have different labels,
+or if only a Service selects the pod.
 """
 
 import math
@@ -18,7 +18,7 @@ from predicates.indexes.topology import TopologyIndex
 from predicates.nodes import Flags, Numbers
 from predicates.objects import Pod, PodClass, TopologySpreadConstraint
 from predicates.scores.frame import MAX_SCORE, ScoringRequest
-from predicates.selectors import NOTHING, Selector, compile_selector
+from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -46,20 +46,18 @@ class _SoftConstraint:
     counts: DomainCounts
 
 
-def default_spread_selector(pod: Pod) -> Selector:
-    """Return the selector of the default constraints for *pod*: the labels that all pods of its owner share."""
-    if pod.owner is None or pod.owner.kind not in _OWNERS:
-        return NOTHING
-    return Selector((key, value) for key, value in pod.cls.labels.items() if key not in _PER_POD_LABELS)
+def spreads_by_default(pod: Pod) -> bool:
+    """Return whether the default constraints apply to *pod*, unless it has constraints: it has an owner."""
+    return pod.owner is not None and pod.owner.kind in _OWNERS
 
 
 def score(request: ScoringRequest) -> Numbers | None:
     """Return the scores, or None if there are no constraints that score."""
-    snapshot, rows = request.snapshot, request.rows
-    index = snapshot.index(TopologyIndex)
-    soft_constraints = index.cached(_constraints)
+    index, rows = request.snapshot.index(TopologyIndex), request.rows
     has_constraints = bool(request.pod.spec.topology_spread_constraints)
-    constraints = soft_constraints[request.pod] if has_constraints else _default_constraints(index, request)
+    if not (has_constraints or request.spreads_by_default):
+        return None
+    constraints = index.cached(_constraints if has_constraints else _default_constraints)[request.pod]
     if not constraints:
         return None
     labelled = [_labelled(constraint, request) for constraint in constraints]
@@ -88,7 +86,7 @@ def _pod_counts(constraint: _SoftConstraint, request: ScoringRequest, scored: Fl
     if snapshot.draining_rows and domains.excludes_draining:
         counts = without_draining(constraint.counts, counts, snapshot)
     slots = domains.slots.take(rows)
-    return counts.take(slots).astype(np.int64), len(np.unique(slots[scored]))
+    return counts.take(slots).astype(np.int64), int(np.count_nonzero(np.bincount(slots[scored])))
 
 
 def _pods_by_row(counts: DomainCounts, snapshot: Snapshot) -> Numbers:
@@ -112,7 +110,7 @@ def _normalized(scores: Numbers, scored: Flags) -> Numbers:
 
 
 def _constraints(index: TopologyIndex, pod: PodClass) -> tuple[_SoftConstraint, ...]:
-    soft = [each for each in pod.spec.topology_spread_constraints if each.when_unsatisfiable == SOFT]
+    soft = [constraint for constraint in pod.spec.topology_spread_constraints if constraint.when_unsatisfiable == SOFT]
     keys = frozenset(constraint.topology_key for constraint in soft)
     constraints = []
     for constraint in soft:
@@ -121,10 +119,10 @@ def _constraints(index: TopologyIndex, pod: PodClass) -> tuple[_SoftConstraint, 
     return tuple(constraints)
 
 
-def _default_constraints(index: TopologyIndex, request: ScoringRequest) -> tuple[_SoftConstraint, ...]:
+def _default_constraints(index: TopologyIndex, pod: PodClass) -> tuple[_SoftConstraint, ...]:
     """Return the system default constraints. Nodes that lack one of the labels are scored as well."""
-    pod, selector = request.pod, request.spread_selector
-    if selector.nothing or selector.everything:
+    selector = Selector((key, value) for key, value in pod.labels.items() if key not in _PER_POD_LABELS)
+    if selector.everything:
         return ()
     return tuple(_soft_constraint(index, pod, constraint, selector, frozenset()) for constraint in SYSTEM_DEFAULTS)
 

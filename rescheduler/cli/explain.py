@@ -11,7 +11,7 @@ import msgspec
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.cli.compat import compat_option
-from rescheduler.cli.console import show
+from rescheduler.cli.console import Line, show
 from rescheduler.cli.explain_page import ExplainPage
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options
@@ -64,17 +64,10 @@ def command(
         for explanation in explanations:
             print_yaml(as_json(explanation))
     else:
-        explained = ExplainPage(planner, cluster, circumstances, wide=output in ("wide", "html"))
-        nodes = (explained.node(name) for name in names if name in cluster.nodes.row)
-        nothing = () if pods or names else (explained.nothing(),)
-        parts = chain(nodes, map(explained.pod, explanations), nothing)
-        if output == "html":
-            from rescheduler.cli.lines_html import as_html  # noqa: PLC0415 - imported on demand
-
-            sys.stdout.buffer.write(as_html("Why pods stay on on-demand nodes", chain.from_iterable(parts)).encode())
-        else:
-            for part in parts:
-                show(part)
+        page = ExplainPage(planner, cluster, circumstances, wide=output in ("wide", "html"))
+        nodes = (page.node(name) for name in names if name in cluster.nodes.row)
+        nothing = () if pods or names else (page.nothing(),)
+        _show(chain(nodes, map(page.pod, explanations), nothing), html=output == "html")
     source.warn(cluster, policy)
 
 
@@ -92,6 +85,16 @@ def _selected_pods(
             raise UsageError(f"{name}: no such node, and no such pod (expected NODE or NAMESPACE/POD)")
 
 
+def _show(parts: Iterable[Iterable[Line]], *, html: bool) -> None:
+    if html:
+        from rescheduler.cli.lines_html import as_html  # noqa: PLC0415 - imported on demand
+
+        sys.stdout.buffer.write(as_html("Why pods stay on on-demand nodes", chain.from_iterable(parts)).encode())
+    else:
+        for part in parts:
+            show(part)
+
+
 def as_json(explanation: Explanation) -> dict[str, Any]:
     """Return the object of one pod for ``-o yaml``; ``-o json`` prints the same."""
     refusals = [
@@ -104,8 +107,12 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "node": explanation.pod.node_name or None,
         "feasible": explanation.feasible,
         "infeasible": {node: refusals[number] for node, number in numbers if number},
-        "blockers": [{"reason": blocker.reason, "detail": blocker.detail} for blocker in explanation.blockers],
+        "blockers": _blockers(explanation),
     }
+
+
+def _blockers(explanation: Explanation) -> list[dict[str, str]]:
+    return [{"reason": blocker.reason, "detail": blocker.detail} for blocker in explanation.blockers]
 
 
 def _print_json(explanations: Iterable[Explanation]) -> None:
@@ -121,7 +128,6 @@ def _print_json(explanations: Iterable[Explanation]) -> None:
             for node, number in zip(explanation.nodes, explanation.which.tolist(), strict=True)
             if number
         )
-        blockers = [{"reason": blocker.reason, "detail": blocker.detail} for blocker in explanation.blockers]
         out.write(
             b'{"pod":%b,"node":%b,"feasible":%b,"infeasible":{%b},"blockers":%b}\n'
             % (
@@ -129,6 +135,6 @@ def _print_json(explanations: Iterable[Explanation]) -> None:
                 encode(explanation.pod.node_name or None),
                 encode(explanation.feasible),
                 infeasible,
-                encode(blockers),
+                encode(_blockers(explanation)),
             )
         )

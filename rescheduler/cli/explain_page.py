@@ -68,7 +68,7 @@ class ExplainPage:
         yield BLANK
 
     def nothing(self) -> Iterator[Line]:
-        """Yield the answer if there is no pod to explain."""
+        """Yield the text for the case that there is no pod to explain."""
         yield Line("No pod of an on-demand node has to move, and no pod is pending.")
 
     def _start(self) -> Iterator[Line]:

@@ -76,7 +76,7 @@ class NodeBlocks:
             yield Line(f"{placement.pod}{owner} → {self.names.short(placement.node)}{other}", 1)
 
     def _alike(self) -> Iterable[list[Rejected]]:
-        """Return the rejected nodes, those with the same reasons together; with ``-o wide`` each by itself."""
+        """Group the rejected nodes by their reasons; with ``-o wide``, return one group for each node."""
         groups: dict[_Signature | str, list[Rejected]] = {}
         for rejected in self.overview.planning.rejected:
             groups.setdefault(rejected.node if self.wide else self._signature(rejected), []).append(rejected)

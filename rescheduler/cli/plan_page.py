@@ -53,7 +53,7 @@ class _Summary:
     names: NodeNames
 
     def headline(self) -> str:
-        """Return the answer in one sentence."""
+        """Summarize the plan in one sentence."""
         overview, planning = self.overview, self.overview.planning
         total = count(planning.on_demand_nodes, "on-demand node")
         worth = f" ({self._worth(overview.freed)})" if planning.plans else ""

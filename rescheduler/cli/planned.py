@@ -12,11 +12,11 @@ from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource
 from rescheduler.clock import Clock
 from rescheduler.planning.candidates import groups
-from rescheduler.planning.drainability import of_job
 from rescheduler.planning.levers import NO_LEVERS, RankedLevers, rank_levers
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.overview import Overview, overview
 from rescheduler.planning.planner import Planner
+from rescheduler.planning.pod_traits import of_job
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy
 from rescheduler.planning.prices import NodeFacts, PriceList, node_facts
 from rescheduler.settings import Provider

@@ -8,6 +8,7 @@ from typing import Any, Final
 from rescheduler.cli.console import BLANK, Line
 from rescheduler.planning.savings import Receipt, Savings
 from rescheduler.planning.savings_report import ASSUMPTIONS, ReceiptShare, SavingsDay, SavingsReport
+from rescheduler.planning.timestamps import utc
 from rescheduler.planning.units import count
 
 _HOUR: Final = 3600
@@ -94,7 +95,7 @@ def as_json(known: SavingsReport) -> dict[str, Any]:
             {"day": str(day.day), **_sums(day.savings), "receipts": [_receipt(share) for share in day.receipts]}
             for day in known.days
         ],
-        "waiting": [{"node": each.node, "drained_at": _stamp(each.drained_at)} for each in known.waiting],
+        "waiting": [{"node": receipt.node, "drained_at": _stamp(receipt.drained_at)} for receipt in known.waiting],
         "assumptions": list(ASSUMPTIONS),
     }
 
@@ -131,4 +132,4 @@ def _number(amount: Decimal | None) -> float | None:
 
 
 def _stamp(moment: datetime | None) -> str | None:
-    return None if moment is None else f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return None if moment is None else utc(moment)

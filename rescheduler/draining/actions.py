@@ -1,4 +1,4 @@
-"""The actions that a drain requests, as immutable values. → names the events that answer an action."""
+"""The actions that a drain requests, as immutable values. → names the events that respond to an action."""
 
 from dataclasses import dataclass
 from datetime import datetime

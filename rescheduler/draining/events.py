@@ -3,8 +3,15 @@
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
+from rescheduler.draining.eviction_outcomes import (
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    EvictionSkipped,
+    PodGone,
+)
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Replicas
 from rescheduler.planning.outcome import Blocker, PodRef, Verdict
@@ -12,7 +19,7 @@ from rescheduler.planning.outcome import Blocker, PodRef, Verdict
 
 @dataclass(frozen=True, slots=True)
 class ProviderAnswered:
-    """The provider's answer to :class:`AskProvider`."""
+    """The provider's response to :class:`AskProvider`."""
 
     group: str | None  #: None if no provider can remove the machine; the node is kept
     refusal: str = ""  #: why the provider would not remove the machine
@@ -25,7 +32,7 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class MarkFailed:
-    """The mark was not written, or it is unknown whether it was. Also the answer of a removal whose mark is lost."""
+    """The mark was not written, or it is unknown whether it was. Also the response of a removal whose mark is lost."""
 
     why: str
     node_gone: bool = False
@@ -76,60 +83,6 @@ class PlannedAgain:
     verdict: Verdict
 
 
-class EvictionResult(enum.StrEnum):
-    """The result of an eviction request; also a metric label."""
-
-    EVICTED = "evicted"
-    GONE = "gone"
-    REFUSED = "refused"  #: rejected by a budget at present
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class EvictionAccepted:
-    """The API server accepted the eviction: the pod terminates (in a dry run, it would)."""
-
-    result: ClassVar[EvictionResult] = EvictionResult.EVICTED
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class EvictionRefused:
-    """A PodDisruptionBudget does not allow the eviction at present (429)."""
-
-    result: ClassVar[EvictionResult] = EvictionResult.REFUSED
-    uid: str
-    why: str
-    retry_after: float | None = None  #: seconds
-
-
-@dataclass(frozen=True, slots=True)
-class EvictionFailed:
-    """The eviction request failed for another reason. If *retryable*, the same request may succeed later."""
-
-    result: ClassVar[EvictionResult] = EvictionResult.FAILED
-    uid: str
-    why: str
-    retryable: bool
-    retry_after: float | None = None  #: seconds
-    code: int | None = None  #: HTTP status; None if there was no response
-
-
-@dataclass(frozen=True, slots=True)
-class EvictionSkipped:
-    """The request was not sent, because the drain was no longer evicting pods."""
-
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class PodGone:
-    """The pod does not exist (404), or another pod has its name."""
-
-    result: ClassVar[EvictionResult] = EvictionResult.GONE
-    uid: str
-
-
 @dataclass(frozen=True, slots=True)
 class PlaceholderDeleted:
     """The deletion of a placeholder was accepted. :class:`Seen` shows when it is gone."""
@@ -144,10 +97,6 @@ class PlaceholderNotDeleted:
     uid: str  #: of the pod that it keeps room for
     why: str
     retryable: bool
-
-
-#: The outcome of an eviction request that was sent.
-EvictionOutcome: TypeAlias = EvictionAccepted | EvictionRefused | EvictionFailed | PodGone
 
 
 @dataclass(frozen=True, slots=True)

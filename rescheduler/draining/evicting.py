@@ -7,20 +7,19 @@ from typing import Final
 
 from rescheduler.draining import exits
 from rescheduler.draining.actions import Action, Evict, LookAgain, PlanAgain
-from rescheduler.draining.events import (
-    ControllersRead,
-    ControllersUnread,
+from rescheduler.draining.events import ControllersRead, ControllersUnread, Seen
+from rescheduler.draining.eviction_outcomes import (
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
     EvictionSkipped,
     PodGone,
-    Seen,
 )
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.following import READ_INTERVAL, due, failure, follow, merged_states, read_interval
 from rescheduler.draining.preparing import controllers_of, count
 from rescheduler.draining.retrying import again_later, requesting, requesting_again, sooner
-from rescheduler.draining.state import Drain, Failure, Phase, Result, Why, with_victim, without
+from rescheduler.draining.state import Drain, Phase, Result, with_victim, without
 from rescheduler.draining.vacating import observed, placeholder_overdue
 from rescheduler.draining.victims import Victim
 from rescheduler.draining.waves import next_step
@@ -62,7 +61,7 @@ def pod_gone(drain: Drain, event: PodGone, now: float) -> Result:
 
 
 def eviction_skipped(drain: Drain, event: EvictionSkipped, now: float) -> Result:
-    """Note that no request is in flight: a stop was requested before it was sent."""
+    """Record that no request is in flight: a stop was requested before it was sent."""
     return again_later(drain, event.uid, "a stop was requested", None, now), ()
 
 
@@ -70,7 +69,7 @@ def controllers_read(drain: Drain, event: ControllersRead, now: float) -> Result
     """Store the controllers, or give up if pods must stay."""
     if event.blockers:
         return exits.plan_changed(drain, event.blockers, now)
-    uncertain = {each: before for each, before in drain.before_step.items() if before.at >= drain.known_at}
+    uncertain = {controller: before for controller, before in drain.before_step.items() if before.at >= drain.known_at}
     return replace(
         drain, states=merged_states(drain, event), read_at=now, known_at=drain.asked_at, before_step=uncertain
     ), ()
@@ -109,7 +108,7 @@ def _without_gone(drain: Drain, gone: frozenset[str]) -> Drain:
     drain = without(drain, gone)
     evicted_from = {drain.controllers.get(pod.uid) for pod in drain.evicted}
     requested = {victim.controller for victim in drain.victims.values()}
-    unproven = {each for each in left - evicted_from - requested if each is not None}
+    unproven = {controller for controller in left - evicted_from - requested if controller is not None}
     return replace(drain, unproven=drain.unproven | unproven)
 
 
@@ -140,7 +139,7 @@ def _is_orphaned(drain: Drain) -> bool:
 
 
 def _count_again(drain: Drain, now: float) -> Result:
-    """Read the pods' current controllers again, after eviction requests in flight were answered."""
+    """Read the pods' current controllers again, after the responses to eviction requests in flight."""
     if drain.unanswered or drain.step or not drain.reads_again(now, READ_INTERVAL):
         return drain, ()
     return count(drain)

@@ -4,21 +4,16 @@ from dataclasses import replace
 from typing import Final
 
 from rescheduler.draining.actions import Release
-from rescheduler.draining.events import (
-    Cause,
+from rescheduler.draining.events import Cause, MarkFailed, NodeGone, Released, ReleaseFailed, Seen, Stop
+from rescheduler.draining.eviction_outcomes import (
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
     EvictionSkipped,
-    MarkFailed,
-    NodeGone,
     PodGone,
-    Released,
-    ReleaseFailed,
-    Seen,
-    Stop,
 )
-from rescheduler.draining.state import Drain, Failure, Phase, Result, Why, with_victim, without
+from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import Drain, Phase, Result, with_victim, without
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Blocker
@@ -49,7 +44,7 @@ def reopen(drain: Drain, failure: Failure, now: float) -> Result:
 
 
 def _owed(drain: Drain) -> dict[Controller, Debt]:
-    return {each: debt for each, debt in drain.debts.items() if drain.has_taken_from(each)}
+    return {controller: debt for controller, debt in drain.debts.items() if drain.has_taken_from(controller)}
 
 
 def hand_over(drain: Drain, removed_by: str, now: float) -> Result:

@@ -6,7 +6,8 @@ from typing import Final
 
 from rescheduler.backoff import Backoff
 from rescheduler.draining.events import ControllersRead
-from rescheduler.draining.state import Drain, Failure, Timers, Why
+from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import Drain, Timers
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, incur, incur_in_roll_out, lapsed, paid, raised, shortfall
 
@@ -24,7 +25,7 @@ def follow(drain: Drain, now: float) -> Drain:
     debts = {controller: debt for controller, debt in owed.items() if debt is not None}
     drain = replace(drain, debts=debts)
     timers = {controller: _timers(drain, controller, now) for controller in debts}
-    return replace(drain, timers={each: timer for each, timer in timers.items() if timer != Timers()})
+    return replace(drain, timers={controller: timer for controller, timer in timers.items() if timer != Timers()})
 
 
 def failure(drain: Drain, now: float) -> Failure | None:
@@ -68,7 +69,9 @@ def merged_states(drain: Drain, event: ControllersRead) -> dict[Controller, Cont
 
 def due(drain: Drain) -> tuple[Controller, ...]:
     """Return one entry for each unbound replacement pod: its controller."""
-    return tuple(each for each in sorted(drain.debts) for _ in range(max(0, drain.shortfall(each).bound)))
+    return tuple(
+        controller for controller in sorted(drain.debts) for _ in range(max(0, drain.shortfall(controller).bound))
+    )
 
 
 def _landing_timeout(drain: Drain, now: float) -> Failure | None:
@@ -81,7 +84,9 @@ def _landing_timeout(drain: Drain, now: float) -> Failure | None:
     if not drain.limits.landing and any(drain.shortfall(controller).bound > 0 for controller in missing):
         return None  # unbound pods have separate timers
     if missing:
-        named = ", ".join(f"{each} ({max(1, drain.shortfall(each).ready)} missing)" for each in missing[:3])
+        named = ", ".join(
+            f"{controller} ({max(1, drain.shortfall(controller).ready)} missing)" for controller in missing[:3]
+        )
         why = f"replacement pods are not Ready {patience:g} s after the last eviction: {named}"
         return Failure(Why.LANDING_TIMEOUT, why)
     if drain.waiting:

@@ -6,8 +6,9 @@ from typing import Final
 from rescheduler.draining import exits, preparing, removing
 from rescheduler.draining.actions import LookAgain
 from rescheduler.draining.events import Looked, LookFailed, Seen
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.retrying import try_later
-from rescheduler.draining.state import Drain, Failure, Phase, Result, Why
+from rescheduler.draining.state import Drain, Phase, Result
 from rescheduler.draining.victims import leaving, targets, victims
 from rescheduler.planning.outcome import Placement, Plan, PodRef, Rejected, is_removal
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 from rescheduler.draining import exits
 from rescheduler.draining.actions import LookAgain, Mark, Renew
 from rescheduler.draining.events import Marked, MarkFailed, NodeGone, ProviderAnswered, Seen
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.intent import Step
 from rescheduler.draining.retrying import requesting, try_later
-from rescheduler.draining.state import RENEW_INTERVAL, Drain, Failure, Phase, Result, Why
+from rescheduler.draining.state import RENEW_INTERVAL, Drain, Phase, Result
 
 
 def mark(drain: Drain) -> Mark:

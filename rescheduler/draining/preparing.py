@@ -4,19 +4,12 @@ from dataclasses import replace
 
 from rescheduler.draining import exits, marking
 from rescheduler.draining.actions import ReadControllers, TryEviction
-from rescheduler.draining.events import (
-    ControllersRead,
-    ControllersUnread,
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
-    Marked,
-    PodGone,
-    Seen,
-)
+from rescheduler.draining.events import ControllersRead, ControllersUnread, Marked, Seen
+from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionFailed, EvictionRefused, PodGone
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.following import merged_states
 from rescheduler.draining.retrying import again_later, requesting, requesting_again, try_later
-from rescheduler.draining.state import RENEW_INTERVAL, Drain, Failure, Phase, Result, Why, without
+from rescheduler.draining.state import RENEW_INTERVAL, Drain, Phase, Result, without
 from rescheduler.draining.victims import NEVER, Victim
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, Replicas, incur, lapsed, raised
@@ -172,4 +165,4 @@ def _predecessors(drain: Drain, event: ControllersRead, controller: Controller) 
     pods = [victim for victim in (*drain.waiting, *drain.victims.values()) if victim.owner is not None]
     current = (victim for victim in pods if _with_controller(victim, event).controller == controller)
     previous = {victim.controller for victim in current if victim.controller is not None}
-    return {each for each in previous - {controller} if each in drain.debts and not event.states[each].exists}
+    return {other for other in previous - {controller} if other in drain.debts and not event.states[other].exists}

@@ -18,15 +18,9 @@ from rescheduler.draining.events import (
     Seen,
     Stop,
 )
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.retrying import requesting
-from rescheduler.draining.state import (
-    RENEW_INTERVAL,
-    Drain,
-    Failure,
-    Phase,
-    Result,
-    Why,
-)
+from rescheduler.draining.state import RENEW_INTERVAL, Drain, Phase, Result
 
 #: Seconds between requests for the state of a terminating machine.
 REMOVAL_INTERVAL: Final = 10.0

@@ -6,7 +6,8 @@ from dataclasses import replace
 from rescheduler.draining import exits
 from rescheduler.draining.actions import Evict
 from rescheduler.draining.events import PlannedAgain
-from rescheduler.draining.state import BeforeStep, Drain, Failure, Result, Why
+from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import BeforeStep, Drain, Result
 from rescheduler.draining.vacating import vacate
 from rescheduler.draining.victims import Victim, targets
 from rescheduler.planning.controllers import Controller
@@ -53,7 +54,7 @@ def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
         taken = sum(victim.controller == controller for victim in step)
         sizes[controller] = 2 * taken if controller in begun else 1
         begun.add(controller)
-    before = {each: BeforeStep(now, drain.replicas.get(each, Replicas())) for each in controllers}
+    before = {controller: BeforeStep(now, drain.replicas.get(controller, Replicas())) for controller in controllers}
     requested = {victim.pod.uid: replace(victim, ask_until=now + drain.limits.eviction) for victim in step}
     drain = replace(
         drain,

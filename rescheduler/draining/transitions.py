@@ -5,7 +5,7 @@ An event that a phase does not list is impossible and raises an error. The table
 - Requests other than evictions are performed one after another, and answered in this order.
 - :class:`PlanAgain` is answered before the next :class:`Seen`.
 - Evictions are performed in parallel. The watched state may show that a pod has left before its eviction is answered.
-  The drain then continues, so the answer may arrive in any later phase.
+  The drain then continues, so the response may arrive in any later phase.
 
 ``python -m tests.draining.diagram`` draws the table in docs/drain.md.
 """
@@ -19,10 +19,6 @@ from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
     Event,
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
-    EvictionSkipped,
     Looked,
     LookFailed,
     Marked,
@@ -33,7 +29,6 @@ from rescheduler.draining.events import (
     PlaceholderDeleted,
     PlaceholderNotDeleted,
     PlannedAgain,
-    PodGone,
     ProviderAnswered,
     Released,
     ReleaseFailed,
@@ -42,6 +37,13 @@ from rescheduler.draining.events import (
     Removed,
     Seen,
     Stop,
+)
+from rescheduler.draining.eviction_outcomes import (
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    EvictionSkipped,
+    PodGone,
 )
 from rescheduler.draining.state import Drain, Phase, Result
 
@@ -94,7 +96,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
     ASKING: {
         ProviderAnswered: _on(marking.provider_answered, MARKING, RELEASING, DONE),
         Stop: _on(exits.stop, RELEASING, DONE),
-        # Only the provider's answer counts: the first mark fails if the node is gone.
+        # Only the provider's response counts: the first mark fails if the node is gone.
         **_ignored(Seen, NodeGone),
     },
     MARKING: {
@@ -110,7 +112,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         Seen: _on(looking.look_tick),
         Stop: _on(exits.stop, RELEASING, DONE),
         # The read in flight fails if the node is gone, and is used only once the watch shows our mark. MarkFailed is a
-        # late answer to a renewal.
+        # late response to a renewal.
         **_ignored(NodeGone, MarkFailed),
         # A read of the controllers may be in flight when the last debt is paid.
         **_ignored(ControllersRead, ControllersUnread),
@@ -142,7 +144,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         Seen: _on(preparing.try_tick, RELEASING),
         NodeGone: _on(marking.node_gone, DONE),
         Stop: _on(exits.stop, RELEASING, DONE),
-        # Dry runs are never skipped, so this is a late answer.
+        # Dry runs are never skipped, so this is a late response.
         **_ignored(EvictionSkipped, *_LATE_PLACEHOLDERS),
     },
     EVICTING: {

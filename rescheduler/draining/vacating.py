@@ -13,7 +13,8 @@ from rescheduler.backoff import Backoff
 from rescheduler.draining import exits
 from rescheduler.draining.actions import DeletePlaceholder
 from rescheduler.draining.events import PlaceholderDeleted, PlaceholderNotDeleted, Seen
-from rescheduler.draining.state import Deletion, Drain, Failure, Result, Why
+from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import Deletion, Drain, Result
 from rescheduler.draining.victims import Victim
 
 _BACKOFF: Final = Backoff(timedelta(seconds=1), timedelta(seconds=10))

@@ -24,8 +24,6 @@ from rescheduler.draining.actions import (
 )
 from rescheduler.draining.events import (
     ControllersUnread,
-    EvictionFailed,
-    EvictionRefused,
     LookFailed,
     Marked,
     MarkFailed,
@@ -36,6 +34,7 @@ from rescheduler.draining.events import (
     Released,
     ReleaseFailed,
 )
+from rescheduler.draining.eviction_outcomes import EvictionFailed, EvictionRefused
 from rescheduler.draining.intent import ANNOTATION, Intent, Step
 from rescheduler.errors import MarkLost, NotFound, NotLeading, ReschedulerError, Retryable, Unauthorized
 from rescheduler.execution.context import ActionResult, DrainContext

@@ -6,9 +6,10 @@ from datetime import datetime
 
 from predicates.objects import Node, Pod
 from rescheduler.draining.intent import ANNOTATION, Intent, Step, read
-from rescheduler.planning.drainability import belongs_to_node
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.policy import Circumstances
+from rescheduler.planning.timestamps import utc
 
 
 def while_draining(circumstances: Circumstances, node: str, pods: Collection[Pod]) -> Circumstances:
@@ -45,4 +46,4 @@ def _drained_by(other: Intent, now: datetime) -> str:
     text = f"installation {other.identity} {activity} (holder {other.holder})"
     if other.until is None or not other.lapsed(now):
         return text
-    return f"{text}; it did not renew its mark, which was valid until {other.until:%Y-%m-%dT%H:%M:%SZ}"
+    return f"{text}; it did not renew its mark, which was valid until {utc(other.until)}"

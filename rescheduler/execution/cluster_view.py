@@ -3,6 +3,7 @@
 For one thread. Results are valid until the next call.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -18,7 +19,6 @@ from rescheduler.planning.candidates import removal, why_not_target
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.debts import Replicas, count_replicas
-from rescheduler.planning.drainability import instant
 from rescheduler.planning.freshness import Fresh, lag
 from rescheduler.planning.jobs import job_blockers
 from rescheduler.planning.original import Kept, kept_by_guards
@@ -28,6 +28,7 @@ from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.prices import PriceList
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
+from rescheduler.planning.timestamps import instant
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)
@@ -67,6 +68,8 @@ class ClusterView(WatchedNodes):
         self._cooling = cooling
         self._identity = identity
         self._cached_planner: Planner | None = None
+        self._planning_end = math.inf
+        self._comparing = 0.0  #: seconds of the last comparison, which are part of the next planning time-out
 
     def unfit(self) -> str:
         """See :func:`unfit`."""
@@ -80,26 +83,32 @@ class ClusterView(WatchedNodes):
         """Return the watches that are too old for decisions, as a message, or ""."""
         return stale(self.ages())
 
+    def start_planning(self) -> None:
+        """Start the planning time-out, which covers all plannings until the next call."""
+        self._planning_end = self._clock.monotonic() + self._policy.planning_timeout - self._comparing
+        self._comparing = 0.0
+
     def first_plan(self, *, take_empty: Callable[[str], bool]) -> Planning:
         """Return verdicts up to the first node that can be drained. *take_empty* decides about empty nodes."""
-        end = self._clock.monotonic() + self._policy.planning_timeout
-        return self._planner.first_plan(
-            self._circumstances(), take_empty=take_empty, seconds_left=lambda: end - self._clock.monotonic()
-        )
+        circumstances = self._circumstances()
+        return self._planner.first_plan(circumstances, take_empty=take_empty, seconds_left=self._seconds_left)
 
     def plan_each(self) -> Planning:
         """Return a verdict for each on-demand node, as if it were drained alone."""
-        return self._planner.plan_each(self._circumstances())
+        return self._planner.plan_each(self._circumstances(), seconds_left=self._seconds_left)
+
+    def _seconds_left(self) -> float:
+        return self._planning_end - self._clock.monotonic()
 
     def plan_node(self, node: str, evicted: Collection[str] = ()) -> Verdict:
         """Return a verdict for a node that is being drained. *evicted* are UIDs of its evicted pods."""
         circumstances = self._draining(node)
         verdict = self._planner.look_again(node, circumstances, evicted)
-        if isinstance(verdict, Rejected) and self._machine_went(verdict):
+        if isinstance(verdict, Rejected) and self._machine_is_gone(verdict):
             return verdict if self._planner.must_move(node, circumstances) else Plan(node, ())
         return verdict
 
-    def _machine_went(self, rejected: Rejected) -> bool:
+    def _machine_is_gone(self, rejected: Rejected) -> bool:
         """Return whether the node is blocked only because its machine was removed and its kubelet stopped."""
         reasons = {blocker.reason for blocker in rejected.blockers}
         ordered = rejected.node in self._circumstances().ordered
@@ -149,7 +158,11 @@ class ClusterView(WatchedNodes):
 
     def placeholders_for(self, node: str) -> dict[str, PodRef]:
         """Return the placeholders for the pods of *node*, by the UID of the pod."""
-        return {each.for_pod_uid: each.ref for each in self.placeholders() if each.for_node == node}
+        return {
+            placeholder.for_pod_uid: placeholder.ref
+            for placeholder in self.placeholders()
+            if placeholder.for_node == node
+        }
 
     def joined(self, node: str) -> str:
         """Return a message if another tool removes *node*, or ""."""
@@ -195,10 +208,13 @@ class ClusterView(WatchedNodes):
 
         Stops after *limit*.
         """
-        deadline = self._clock.monotonic() + limit.total_seconds()
-        return kept_by_guards(
-            self._state.snapshot(), self._policy, self._circumstances(), lambda: self._clock.monotonic() > deadline
+        start = self._clock.monotonic()
+        end = start + min(limit.total_seconds(), self._policy.planning_timeout)
+        kept = kept_by_guards(
+            self._state.snapshot(), self._policy, self._circumstances(), lambda: self._clock.monotonic() > end
         )
+        self._comparing = self._clock.monotonic() - start
+        return kept
 
     @property
     def _planner(self) -> Planner:

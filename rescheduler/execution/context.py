@@ -7,7 +7,8 @@ from typing import Any, Final, Protocol
 
 from predicates.objects import Node, OwnerReference
 from rescheduler.clock import Clock
-from rescheduler.draining.events import Event, EvictionOutcome
+from rescheduler.draining.events import Event
+from rescheduler.draining.eviction_outcomes import EvictionOutcome
 from rescheduler.draining.state import Drain
 from rescheduler.errors import Permanent
 from rescheduler.kube.node_edit import NodeEdit

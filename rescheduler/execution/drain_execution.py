@@ -21,7 +21,8 @@ from rescheduler.draining.actions import (
     ReadControllers,
     TryEviction,
 )
-from rescheduler.draining.events import Cause, Event, EvictionSkipped, Marked, MarkFailed, PlannedAgain, Seen, Stop
+from rescheduler.draining.events import Cause, Event, Marked, MarkFailed, PlannedAgain, Seen, Stop
+from rescheduler.draining.eviction_outcomes import EvictionSkipped
 from rescheduler.draining.state import Drain, Result
 from rescheduler.draining.transitions import DEBTS_EXPECTED, DEBTS_STORED, EVICTIONS_SENT
 from rescheduler.errors import NotLeading

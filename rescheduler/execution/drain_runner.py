@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Final
 
 from predicates.objects import Node
-from rescheduler.draining.state import Drain, Failure, Phase, Result, Why
+from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import Drain, Phase, Result
 from rescheduler.errors import NotFound, ReschedulerError
 from rescheduler.execution import node_refs
 from rescheduler.execution.actions import DrainActions

@@ -1,7 +1,7 @@
 """The nodes of the watched cluster. Values that depend on all nodes are computed once per change.
 
-Edits of pods (annotations and status) are no such change, because nothing here depends on them. The only annotation
-that is read here, that of mirror pods, cannot be changed.
+Edits of pods (annotations and status) do not count, because nothing here depends on them. The only annotation that is
+read here, that of mirror pods, cannot be changed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

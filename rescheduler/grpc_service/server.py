@@ -61,14 +61,11 @@ def serving(
     """
     threads, spare = ThreadPoolExecutor(THREADS, thread_name_prefix="rpc"), ThreadPoolExecutor(1, "health")
     server = grpc.server(threads, options=_OPTIONS, maximum_concurrent_rpcs=_AT_ONCE)
-    standing = _standing(spare)
     server.add_generic_rpc_handlers((_handlers(service, clock, on_call),))
-    health_pb2_grpc.add_HealthServicer_to_server(standing, server)
+    standing = _add_health(server, spare)
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server, pool=_described())
     port = _listen(server, address, certificates)
-    for name in ("", SERVICE):
-        standing.set(name, health_pb2.HealthCheckResponse.SERVING)
     server.start()
     try:
         yield port
@@ -79,8 +76,8 @@ def serving(
         spare.shutdown()
 
 
-def _standing(spare: ThreadPoolExecutor) -> Any:
-    """Return the health service, with its own thread: all other threads may be waiting for the backend."""
+def _add_health(server: Any, spare: ThreadPoolExecutor) -> Any:
+    """Add the health service, with its own thread: all other threads may be waiting for the backend."""
     standing = health.HealthServicer()
 
     def check(request: Any, context: Any) -> Any:
@@ -88,6 +85,9 @@ def _standing(spare: ThreadPoolExecutor) -> Any:
 
     check.experimental_thread_pool = spare  # type: ignore[attr-defined]  # read by gRPC
     standing.Check = check
+    for name in ("", SERVICE):
+        standing.set(name, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(standing, server)
     return standing
 
 

@@ -14,17 +14,19 @@ import msgspec
 from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.draining.state import Drain
-from rescheduler.errors import Conflict, InputError, NotFound, ReschedulerError
+from rescheduler.errors import InputError, ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.synced_memory import ATTEMPTS, MemoryStorage
+from rescheduler.kube.conflicts import CHANGED, retry_on_conflict
 from rescheduler.kube.memory import Absent, Stored, UnreadableMemory
 from rescheduler.observe.events import ErrorKind, Report, SavingsCounted, Trouble
-from rescheduler.planning.drainability import belongs_to_node, instant
 from rescheduler.planning.outcome import Plan
+from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.prices import NodeFacts, PriceList, cost_on, instance_type
 from rescheduler.planning.savings import Receipt, SavingsLedger
 from rescheduler.planning.savings_form import bounded, dump_ledger, load_ledger, summary
 from rescheduler.planning.savings_updates import LiveNodes, merged, observed
+from rescheduler.planning.timestamps import instant
 
 #: Seconds until a ConfigMap that could not be read or written is tried again.
 RETRY_SECONDS: Final = 60.0
@@ -103,7 +105,7 @@ class Bookkeeping(NoBookkeeping):
         self._note_marked()
 
     def _note_marked(self) -> None:
-        """Note the prices of nodes that another process began to drain. This process may end their drains."""
+        """Record the prices of nodes that another process began to drain. This process may end their drains."""
         recorded = {receipt.uid for receipt in self.ledger.receipts}
         before, self._drained = self._drained, {}
         for node in self._view.marked():
@@ -115,7 +117,7 @@ class Bookkeeping(NoBookkeeping):
                 self._drained[node.name] = receipt
 
     def begins(self, plan: Plan) -> None:
-        """Note the price of a node, and the cost of its pods on spot nodes, before its drain."""
+        """Record the price of a node, and the cost of its pods on spot nodes, before its drain."""
         node = self._view.node(plan.node)
         receipt = self._receipt(node, plan) if node is not None else None
         if receipt is not None:
@@ -168,18 +170,12 @@ class Bookkeeping(NoBookkeeping):
         self._readable = True
 
     def _write(self) -> None:
-        refused: ReschedulerError | None = None
-        for _ in range(ATTEMPTS):
-            text = summary(self.ledger, self._now())
-            try:
-                self._version = self._store.write(dump_ledger(self.ledger), text, self._version)
-            except (Conflict, NotFound) as error:
-                refused = error
-                self._read()
-                continue
-            self._base = self.ledger
-            return
-        raise Conflict(f"{refused} (tried {ATTEMPTS} times)")
+        retry_on_conflict(self._write_once, ATTEMPTS, self._read, CHANGED)
+        self._base = self.ledger
+
+    def _write_once(self) -> None:
+        text = summary(self.ledger, self._now())
+        self._version = self._store.write(dump_ledger(self.ledger), text, self._version)
 
     def _live_nodes(self) -> LiveNodes:
         """Return the nodes, or nothing if no entry of the ledger depends on them."""
@@ -206,8 +202,10 @@ class Bookkeeping(NoBookkeeping):
             return None
         targets = {placement.node for placement in plan.placements} if plan is not None else set[str]()
         known = [(target, self._view.facts(target.name)) for target in map(self._view.node, sorted(targets)) if target]
-        spot = {each.name: each for _, each in known if each is not None}
-        prices = self._pricing.of([(node, facts), *((target, each) for target, each in known if each is not None)])
+        spot = {target_facts.name: target_facts for _, target_facts in known if target_facts is not None}
+        prices = self._pricing.of(
+            [(node, facts), *((target, target_facts) for target, target_facts in known if target_facts is not None)]
+        )
         return Receipt(
             node=node.name,
             uid=node.metadata.uid,

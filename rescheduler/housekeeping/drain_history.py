@@ -17,6 +17,7 @@ from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, owing
 from rescheduler.planning.outcome import Blocker
 from rescheduler.planning.room.increase import SpotOrders
+from rescheduler.planning.timestamps import utc
 from rescheduler.planning.waits import Pause, Waits
 from rescheduler.settings import Timing
 
@@ -83,11 +84,11 @@ class DrainHistory:
             return Held(Waiting.DRAIN_DELAY, f"the drain delay runs for {left.total_seconds():.0f} s more")
         if (until := self.memory.failure.active(now)) is not None:
             detail = "replacement pods of the last drains did not run in time; drains wait until"
-            return Held(Waiting.FAILURE_PAUSE, f"{detail} {until:%Y-%m-%dT%H:%M:%SZ}")
+            return Held(Waiting.FAILURE_PAUSE, f"{detail} {utc(until)}")
         if (until := self.memory.returned.active(now)) is not None:
             detail = "evicted pods returned to on-demand nodes; drains wait until"
             advice = "--manage-soft-taint would make the scheduler avoid these nodes"
-            return Held(Waiting.RETURNED_PODS, f"{detail} {until:%Y-%m-%dT%H:%M:%SZ}; {advice}")
+            return Held(Waiting.RETURNED_PODS, f"{detail} {utc(until)}; {advice}")
         return None
 
     def cooling(self) -> Mapping[str, Cooldown]:
@@ -124,21 +125,21 @@ class DrainHistory:
         self._note(cooldowns=self.memory.cooldowns.kept(uids))
 
     def landing_failed(self) -> datetime:
-        """Note that replacement pods did not run in time. Return until when drains wait."""
+        """Record that replacement pods did not run in time. Return the time until which drains wait."""
         return self._lengthen("failure")
 
     def landing_succeeded(self) -> None:
         self._note(failure=Pause())
 
     def pods_returned(self) -> datetime:
-        """Note that most pods of a drain returned to on-demand nodes. Return until when drains wait."""
+        """Record that most pods of a drain returned to on-demand nodes. Return the time until which drains wait."""
         return self._lengthen("returned")
 
     def pods_stayed(self) -> None:
         self._note(returned=Pause())
 
     def room_failed(self) -> datetime:
-        """Note that no spot nodes were added for an order. Return until when no other order begins."""
+        """Record that no spot nodes were added for an order. Return the time before which no other order begins."""
         now = self._clock.now()
         longer = self.memory.room.lengthened(now, self._waits.room)
         self._note(room=longer)
@@ -148,7 +149,7 @@ class DrainHistory:
         self._note(room=Pause())
 
     def room_paused_until(self) -> datetime | None:
-        """Return until when no order of spot room begins, or None."""
+        """Return the time before which no order of spot room begins, or None."""
         return self.memory.room.active(self._clock.now())
 
     @property
@@ -156,7 +157,7 @@ class DrainHistory:
         return self.memory.spot_orders
 
     def note_spot_orders(self, orders: SpotOrders) -> None:
-        """Note the orders of spot nodes from the provider."""
+        """Record the orders of spot nodes from the provider."""
         self._note(spot_orders=orders)
 
     @property
@@ -171,7 +172,7 @@ class DrainHistory:
         self._note(debts=self.memory.waived(controllers).debts)
 
     def moved(self, controller: Controller, pods: int, at: datetime) -> None:
-        """Note that a drain, whose evictions started *at* this time, evicted *pods* pods of *controller*."""
+        """Record that a drain evicted *pods* pods of *controller*, in evictions that began at the time *at*."""
         self._note(movements=self.memory.movements.moved(controller, pods, at))
 
     def _lengthen(self, name: str) -> datetime:

@@ -4,7 +4,8 @@ from datetime import datetime
 from typing import Final
 
 from rescheduler.clock import Clock
-from rescheduler.draining.state import LANDING_FAILURES, Drain, Failure, Phase, Why
+from rescheduler.draining.failures import LANDING_FAILURES, Failure, Why
+from rescheduler.draining.state import Drain, Phase
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.observe.events import Compared, CoolingDown, InvolvedNode, Report
@@ -75,7 +76,7 @@ class DrainRecords:
         An eviction that timed out may have been accepted, so its debt counts as well.
         """
         earlier = drain.resumed or drain.rolled_back  # the pods that another process evicted are not known
-        debts = [debt for each, debt in drain.debts.items() if earlier or each in drain.begun]
+        debts = [debt for controller, debt in drain.debts.items() if earlier or controller in drain.begun]
         if debts or not earlier:
             self._history.owe(drain.node, debts)
         ordered = drain.ordered or drain.phase is Phase.ORDERING

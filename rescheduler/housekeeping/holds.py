@@ -9,6 +9,7 @@ from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.loop_inputs import LoopState, Mode
 from rescheduler.observe.events import Held, PauseChanged, Report, Waiting
 from rescheduler.planning.drain_windows import closed_until
+from rescheduler.planning.timestamps import utc
 
 #: Maximum number of pods in a message.
 _NAMED: Final = 3
@@ -64,7 +65,7 @@ class Holds:
         if settled_at is not None:
             return Held(
                 Waiting.SPOT_SETTLING,
-                f"many spot nodes were lost at once; drains wait until {settled_at:%Y-%m-%dT%H:%M:%SZ}",
+                f"many spot nodes were lost at once; drains wait until {utc(settled_at)}",
             )
         if pods := self._view.waiting(self._patience):
             named = ", ".join(pod.key for pod in pods[:_NAMED]) + (", …" if len(pods) > _NAMED else "")

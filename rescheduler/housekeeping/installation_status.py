@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from predicates.objects import Node
@@ -17,8 +17,10 @@ from rescheduler.kube.pausing import LeaseStore
 from rescheduler.kube.resources import RESOURCES
 from rescheduler.kube.state import read_cluster
 from rescheduler.observe.events import Waiting
-from rescheduler.planning.memory import Memory
+from rescheduler.planning.cooldowns import Cooldown
+from rescheduler.planning.memory import Memory, OpenDebt
 from rescheduler.planning.pauses import ManualPause, manual_pause
+from rescheduler.planning.timestamps import utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +78,9 @@ class InstallationStatus:
             "waiting": None if waiting is None else {"reason": waiting[0].value, "detail": waiting[1]},
             "draining": [_drain(node, mark) for node, mark in sorted((self.drains or {}).items())],
             "coolingDown": [
-                {
-                    "node": node,
-                    "until": _time(cooldown.until),
-                    "failures": cooldown.failures,
-                    "reason": cooldown.reason or "cooling-down",
-                    "detail": cooldown.detail,
-                }
-                for node, cooldown in sorted(memory.cooldowns.active(self.at).items())
+                _cooldown(node, cooldown) for node, cooldown in sorted(memory.cooldowns.active(self.at).items())
             ],
-            "owed": [
-                {
-                    "controller": str(owed.debt.controller),
-                    "pods": owed.debt.bound,
-                    "ready": owed.debt.ready,
-                    "node": owed.node,
-                    "since": _time(owed.since),
-                }
-                for owed in memory.debts
-            ],
+            "owed": [_owed(owed) for owed in memory.debts],
             "lastDrain": _time(memory.drained_at),
         }
 
@@ -146,5 +132,25 @@ def _drain(node: str, mark: intent.Intent | None) -> dict[str, Any]:
     return {"node": node, "step": mark.step.value, "since": _time(mark.since), "holder": mark.holder}
 
 
+def _cooldown(node: str, cooldown: Cooldown) -> dict[str, Any]:
+    return {
+        "node": node,
+        "until": _time(cooldown.until),
+        "failures": cooldown.failures,
+        "reason": cooldown.reason or "cooling-down",
+        "detail": cooldown.detail,
+    }
+
+
+def _owed(owed: OpenDebt) -> dict[str, Any]:
+    return {
+        "controller": str(owed.debt.controller),
+        "pods": owed.debt.bound,
+        "ready": owed.debt.ready,
+        "node": owed.node,
+        "since": _time(owed.since),
+    }
+
+
 def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return None if moment is None else utc(moment)

@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from rescheduler.clock import Clock
-from rescheduler.draining.state import Drain, Why
+from rescheduler.draining.failures import Why
+from rescheduler.draining.state import Drain
 from rescheduler.errors import Forbidden, ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.drainer import ProviderSilent

@@ -10,7 +10,8 @@ from typing import Final
 
 from predicates.objects import Node
 from rescheduler.clock import Clock
-from rescheduler.draining.state import Drain, Why
+from rescheduler.draining.failures import Why
+from rescheduler.draining.state import Drain
 from rescheduler.errors import NotLeading, ReschedulerError, Retryable
 from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.spot_requests import GivenBack, SpotRequests

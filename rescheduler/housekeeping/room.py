@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 
 from rescheduler.clock import Clock
-from rescheduler.draining.state import Drain, Why
+from rescheduler.draining.failures import Why
+from rescheduler.draining.state import Drain
 from rescheduler.errors import Conflict, NotLeading, ReschedulerError, Retryable
 from rescheduler.execution.room_view import RoomView
 from rescheduler.housekeeping.drain_history import DrainHistory

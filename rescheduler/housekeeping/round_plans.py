@@ -45,6 +45,7 @@ class RoundPlans:
         self._run_state = run_state
         self._clock = clock
         self._report = report
+        self._passed: tuple[Plan, float] | None = None  # the last plan that passed the checks, and when
         self._judged_at: float | None = None  # when all nodes were last planned
         self._last: tuple[int, Planned] | None = None  # and the revision of the nodes
 
@@ -55,6 +56,7 @@ class RoundPlans:
     def survey(self) -> None:
         """Plan all nodes every SURVEY for the metrics and the status page."""
         if self._survey_due():
+            self._view.start_planning()
             self._report_plan(self._planned(complete=True))
 
     def watch(self) -> None:
@@ -63,6 +65,7 @@ class RoundPlans:
             self._view.vetoes = {}
             self._judged_at = self._clock.monotonic()
             self._history.peek()
+            self._view.start_planning()
             try:
                 self._report(Surveyed(self._planned(complete=True)))
             finally:
@@ -81,13 +84,15 @@ class RoundPlans:
     def first(self, *, complete: bool) -> Plan | None:
         """Return the first plan that also passes the checks of its provider and controllers, or None.
 
-        If *complete*, all nodes are planned.
+        If *complete*, all nodes are planned. That is a dry run: its plan is not executed, so the checks are not
+        repeated in each round.
         """
         plan: Plan | None = None
+        self._view.start_planning()
         judged = self._planned(complete=complete)
         for _ in range(CANDIDATES):
             plan = next((plan for plan in judged.planning.plans if self._is_worth_draining(plan)), None)
-            if plan is None or not self._candidates.judge(plan):
+            if plan is None or not self._fails_checks(plan, repeat=not complete):
                 break
             self._run_state.beat()
             self._view.vetoes = self._candidates.vetoes()
@@ -96,6 +101,18 @@ class RoundPlans:
         self._history.save()
         self._report_plan(judged)
         return plan
+
+    def _fails_checks(self, plan: Plan, *, repeat: bool) -> bool:
+        """Return whether the checks reject *plan*.
+
+        Without *repeat*, checks that the same plan has passed less than SURVEY ago are not made again.
+        """
+        now, passed = self._clock.monotonic(), self._passed
+        if not repeat and passed is not None and passed[0] is plan and now - passed[1] < SURVEY.total_seconds():
+            return False
+        blockers = self._candidates.judge(plan)
+        self._passed = None if blockers else (plan, now)
+        return bool(blockers)
 
     def _survey_due(self) -> bool:
         now = self._clock.monotonic()

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from rescheduler.clock import Clock
-from rescheduler.errors import Conflict, InputError, NotFound, ReschedulerError, Unauthorized
+from rescheduler.errors import InputError, NotFound, ReschedulerError, Unauthorized
+from rescheduler.kube.conflicts import CHANGED, retry_on_conflict
 from rescheduler.kube.memory import Absent, Reading, Stored, UnreadableMemory
 from rescheduler.observe.events import ErrorKind, Report, Trouble
 from rescheduler.planning.memory import Memory, dump, load
@@ -156,21 +157,15 @@ class SyncedMemory:
         self._version, self._due = "", True
 
     def _write(self) -> None:
-        refused: ReschedulerError | None = None
-        for _ in range(ATTEMPTS):
-            now = self._clock.now()
-            memory = self.memory.current(now, self._waits)
-            try:
-                self._version = self._store.write(dump(memory), memory.summary(now), self._version)
-            except (Conflict, NotFound) as error:
-                refused = error
-                self._look()
-                continue
-            self.memory = self._base = memory
-            self._due = False
-            self._note_created()
-            return
-        raise Conflict(f"{refused} (tried {ATTEMPTS} times)")
+        self.memory = self._base = retry_on_conflict(self._write_once, ATTEMPTS, self._look, CHANGED)
+        self._due = False
+        self._note_created()
+
+    def _write_once(self) -> Memory:
+        now = self._clock.now()
+        memory = self.memory.current(now, self._waits)
+        self._version = self._store.write(dump(memory), memory.summary(now), self._version)
+        return memory
 
     def _note_created(self) -> None:
         self._known = True

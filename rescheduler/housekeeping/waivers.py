@@ -1,9 +1,11 @@
 """Waivers: a user tells the daemon not to wait for replacement pods that an earlier drain still owes."""
 
 from collections.abc import Sequence
+from functools import partial
 
-from rescheduler.errors import Conflict, InputError
+from rescheduler.errors import InputError
 from rescheduler.housekeeping.synced_memory import ATTEMPTS, loaded
+from rescheduler.kube.conflicts import retry_on_conflict
 from rescheduler.kube.memory import Absent, MemoryStore, Stored, UnreadableMemory
 
 
@@ -13,19 +15,15 @@ def waive(store: MemoryStore, controllers: Sequence[str]) -> None:
     Raises InputError, and waives nothing, if one of them is owed nothing or if the memory is missing or unreadable.
     Other errors as in :meth:`~rescheduler.kube.memory.MemoryStore.waive`.
     """
-    refused = Conflict("")
-    for _ in range(ATTEMPTS):
-        stored = _stored(store)
-        owed = sorted({str(debt.debt.controller) for debt in loaded(store, stored.content).debts})
-        if unknown := [name for name in controllers if name not in owed]:
-            raise InputError(f"{', '.join(unknown)}: no open debt; open debts: {', '.join(owed) or 'none'}")
-        try:
-            store.waive({*stored.waived, *controllers}, stored.version)
-        except Conflict as error:
-            refused = error
-        else:
-            return
-    raise refused
+    retry_on_conflict(partial(_waive_once, store, controllers), ATTEMPTS)
+
+
+def _waive_once(store: MemoryStore, controllers: Sequence[str]) -> None:
+    stored = _stored(store)
+    owed = sorted({str(debt.debt.controller) for debt in loaded(store, stored.content).debts})
+    if unknown := [name for name in controllers if name not in owed]:
+        raise InputError(f"{', '.join(unknown)}: no open debt; open debts: {', '.join(owed) or 'none'}")
+    store.waive({*stored.waived, *controllers}, stored.version)
 
 
 def _stored(store: MemoryStore) -> Stored:

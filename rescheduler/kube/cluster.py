@@ -1,6 +1,7 @@
 """The writes to a cluster: each is a PATCH, or carries the UID of the object that it is meant for."""
 
 from collections.abc import Collection
+from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import quote
 
@@ -8,10 +9,11 @@ import msgspec
 
 from predicates.objects import Node, ObjectMeta
 from rescheduler import decoding
-from rescheduler.draining.events import EvictionFailed, EvictionOutcome, PodGone
+from rescheduler.draining.eviction_outcomes import EvictionFailed, EvictionOutcome, PodGone
 from rescheduler.errors import Conflict, InputError, MarkLost, NotFound, NotLeading, ReschedulerError, Retryable
 from rescheduler.kube import eviction, fresh
 from rescheduler.kube.client import MERGE_PATCH, Client
+from rescheduler.kube.conflicts import retry_on_conflict
 from rescheduler.kube.eviction import Replaced
 from rescheduler.kube.node_edit import NodeEdit, patch, refused
 from rescheduler.planning.freshness import Fresh
@@ -45,22 +47,16 @@ class KubeCluster:
         of the same name), MarkLost if the condition of the edit does not hold, Conflict after PATCH_ATTEMPTS,
         Unauthorized, Retryable, NotLeading.
         """
-        conflict: Conflict | None = None
-        for _ in range(PATCH_ATTEMPTS):
-            seen = msgspec.json.decode(self._get_node(name))
-            if seen["metadata"]["uid"] != uid:
-                raise NotFound(f"patch node {name}: it was replaced by another node of the same name")
-            if why := refused(seen, edit):
-                raise MarkLost(f"patch node {name}: {why}")
-            if (change := patch(seen, edit)) is None:
-                return
-            try:
-                self._client.request(f"patch node {name}", "PATCH", _node(name), body=change, content_type=MERGE_PATCH)
-            except Conflict as error:
-                conflict = error
-            else:
-                return
-        raise Conflict(f"{conflict} (tried {PATCH_ATTEMPTS} times)")
+        retry_on_conflict(partial(self._edit_once, name, uid, edit), PATCH_ATTEMPTS)
+
+    def _edit_once(self, name: str, uid: str, edit: NodeEdit) -> None:
+        seen = msgspec.json.decode(self._get_node(name))
+        if seen["metadata"]["uid"] != uid:
+            raise NotFound(f"patch node {name}: it was replaced by another node of the same name")
+        if why := refused(seen, edit):
+            raise MarkLost(f"patch node {name}: {why}")
+        if (change := patch(seen, edit)) is not None:
+            self._client.request(f"patch node {name}", "PATCH", _node(name), body=change, content_type=MERGE_PATCH)
 
     def delete_node(self, name: str, uid: str) -> None:
         """Delete the Node object with *uid*. It is not an error if it is gone or was replaced by another node."""

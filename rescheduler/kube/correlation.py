@@ -88,13 +88,13 @@ class Correlator:
         return UpdateEvent(series.name, series.count)
 
     def created(self, occurrence: Occurrence, name: str) -> None:
-        """Note the *name* of the Event that was created for *occurrence*."""
+        """Record the *name* of the Event that was created for *occurrence*."""
         series = _of(self._series.get(_key(occurrence), []), occurrence)
         if series is not None:
             series.name = name
 
     def lost(self, occurrence: Occurrence) -> None:
-        """Note that the Event for *occurrence* does not exist, so that the next one is created again."""
+        """Record that the Event for *occurrence* does not exist, so that the next one is created again."""
         known = self._series.get(_key(occurrence), [])
         series = _of(known, occurrence) or (known[-1] if known else None)
         if series is not None:

@@ -9,7 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
-from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionOutcome, EvictionRefused, PodGone
+from rescheduler.draining.eviction_outcomes import (
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionOutcome,
+    EvictionRefused,
+    PodGone,
+)
 from rescheduler.errors import Retryable
 from rescheduler.kube.answers import ApiResponse, ApiStatus, one_line, refusal, wanted_wait
 

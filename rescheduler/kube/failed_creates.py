@@ -10,7 +10,7 @@ from rescheduler.clock import Clock
 from rescheduler.kube.client import Client
 from rescheduler.kube.resources import Resource
 from rescheduler.kube.structs import read_structs
-from rescheduler.planning.drainability import instant
+from rescheduler.planning.timestamps import instant
 
 #: Older Events are ignored.
 EVENT_AGE: Final = timedelta(minutes=5)

@@ -94,7 +94,7 @@ class Inbox:
             _left_out(change.unreadable)
 
     def failing(self, kind: str, error: ReschedulerError | None) -> None:
-        """Note the read error of a kind. One log line covers all kinds: they usually fail for the same reason."""
+        """Record the read error of a kind. One log line covers all kinds: they usually fail for the same reason."""
         with self._lock:
             if error is None:
                 if self._errors.pop(kind, None) is not None and not self._errors:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from predicates.objects import Object
@@ -12,14 +12,14 @@ from rescheduler.errors import Expired, InputError, Retryable
 from rescheduler.kube.answers import ApiResponse
 from rescheduler.kube.backoff import delay
 from rescheduler.kube.client import Client
-from rescheduler.kube.codec import Codec, RawPage, decode_page
+from rescheduler.kube.codec import Codec, decode_page
 from rescheduler.kube.codecs import Codecs
 from rescheduler.kube.resources import Resource
 
 #: Objects per page; a page of pods is about 2 MB of JSON.
 PAGE_SIZE: Final = 500
 
-#: Maximum number of requests for a page, and of attempts to read a whole list.
+#: Maximum number of requests for a page, and of attempts to read a whole list, for commands that read once.
 PAGE_ATTEMPTS: Final = 4
 LIST_ATTEMPTS: Final = 3
 
@@ -57,91 +57,83 @@ def read_all(
         query |= {"continue": page.next}
 
 
+@dataclass(slots=True)
+class _PartialList:
+    """A list of which some pages are still to be read."""
+
+    following: str = ""  #: the continue token of the next page; "" is the first page
+    objects: list[Object] = field(default_factory=list)
+    unreadable: dict[str, Unreadable] = field(default_factory=dict)
+
+
 class Lister:
-    """A reader of complete lists of one kind, with retries. Used by one thread.
+    """A reader of complete lists of one kind. Used by one thread.
 
     The next page is requested before the objects of a page are decoded, so that the API server and this process work at
     the same time. At most one page is requested ahead, which bounds the memory.
+
+    It does not retry requests: that is the caller's loop. After a Retryable error, the next call of :meth:`list`
+    continues with the page that failed.
     """
 
     def __init__(
-        self,
-        resource: Resource,
-        client: Client,
-        codecs: Codecs,
-        clock: Clock,
-        stopping: threading.Event | None = None,
-        page_size: int = PAGE_SIZE,
+        self, resource: Resource, client: Client, codecs: Codecs, clock: Clock, page_size: int = PAGE_SIZE
     ) -> None:
         self._resource = resource
         self._client = client
         self._codecs = codecs
         self._clock = clock
-        self._stopping = stopping or threading.Event()
         self._page_size = page_size
+        self._partial: _PartialList | None = None
+        self.began = (
+            0.0  #: when the first page of the last list was requested: all its pages show the state at that time
+        )
+        self.continues = False  #: whether the last call of `list` continues an earlier one
 
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
         """Return the complete list.
 
-        *progress* is called after each page with the number of objects so far. The list is restarted if its continue
-        token expires (the server keeps it for some minutes). Raises Expired after LIST_ATTEMPTS, and the errors of
-        requests.
+        *progress* is called after each page with the number of objects so far. Raises the errors of requests, and
+        Expired if the continue token expired, which the server keeps for some minutes.
         """
-        restarts = 0
-        while True:
-            try:
-                return self._attempt(progress)
-            except Expired:
-                restarts += 1
-                if restarts == LIST_ATTEMPTS:
-                    raise
+        partial, self._partial = self._partial, None
+        self.continues = partial is not None
+        if partial is None:
+            partial, self.began = _PartialList(), self._clock.monotonic()
+        try:
+            return self._listing(partial, progress)
+        except Retryable:
+            self._partial = partial
+            raise
 
-    def _attempt(self, progress: Callable[[int], None] | None) -> Listing:
-        """Read the list from its first page. Raises Expired if a continue token expires."""
-        objects: list[Object] = []
-        unreadable: dict[str, Unreadable] = {}
-        request = self._ask("")
+    def _listing(self, partial: _PartialList, progress: Callable[[int], None] | None) -> Listing:
+        request = self._ask(partial.following)
         while True:
-            codec, raw = self._split_page(request)
+            answer = request.result()
+            codec = self._codecs.of(answer.content_type)
+            raw = codec.split(answer.body)
             if raw.next:
                 request = self._ask(raw.next)
             page = codec.decoded(raw)
-            objects += page.objects
-            unreadable |= page.unreadable
+            partial.objects += page.objects
+            partial.unreadable |= page.unreadable
+            partial.following = page.next
             if progress is not None:
-                progress(len(objects))
+                progress(len(partial.objects))
             if not page.next:
-                return Listing(objects, page.resource_version, unreadable)
-
-    def _split_page(self, request: "_PageRequest") -> tuple[Codec, RawPage]:
-        """Wait for the response, and repeat the request if it fails. Return the codec and the page."""
-        failures = 0
-        while True:
-            try:
-                answer = request.result()
-                codec = self._codecs.of(answer.content_type)
-                return codec, codec.split(answer.body)
-            except Retryable as error:
-                failures += 1
-                if failures == PAGE_ATTEMPTS or self._stopping.is_set():
-                    raise
-                self._clock.wait(delay(failures, error.retry_after), self._stopping)
-                request = self._ask(request.following)
+                return Listing(partial.objects, page.resource_version, partial.unreadable)
 
     def _ask(self, following: str) -> "_PageRequest":
         """Start the request for the page with the continue token *following*; "" is the first page."""
         act, path = f"list {self._resource.plural}", self._resource.path
         query = {"limit": str(self._page_size)} | ({"continue": following} if following else {}) | self._resource.query
-        return _PageRequest(
-            following, lambda: self._client.request(act, "GET", path, query=query, accept=self._codecs.accept)
-        )
+        return _PageRequest(lambda: self._client.request(act, "GET", path, query=query, accept=self._codecs.accept))
 
 
 class _PageRequest:
     """A request that runs in a separate thread."""
 
-    def __init__(self, following: str, send: Callable[[], ApiResponse]) -> None:
-        self.following = following  #: the continue token
+    def __init__(self, send: Callable[[], ApiResponse]) -> None:
         self._send = send
         self._answer: ApiResponse | None = None
         self._error: Exception | None = None
@@ -161,3 +153,31 @@ class _PageRequest:
             self._answer = self._send()
         except Exception as error:  # noqa: BLE001 - it is raised again in the thread that waits for the response
             self._error = error
+
+
+def list_patiently(lister: Lister, clock: Clock, progress: Callable[[int], None] | None = None) -> Listing:
+    """Return the complete list, with retries: for commands that read once.
+
+    Raises Retryable if a page fails PAGE_ATTEMPTS times, Expired if LIST_ATTEMPTS lists expire, and all other errors of
+    requests.
+    """
+    failures = expired = 0
+
+    def advanced(objects: int) -> None:
+        nonlocal failures
+        failures = 0
+        if progress is not None:
+            progress(objects)
+
+    while True:
+        try:
+            return lister.list(advanced)
+        except Expired:
+            failures, expired = 0, expired + 1
+            if expired == LIST_ATTEMPTS:
+                raise
+        except Retryable as error:
+            failures += 1
+            if failures == PAGE_ATTEMPTS:
+                raise
+            clock.wait(delay(failures, error.retry_after), threading.Event())

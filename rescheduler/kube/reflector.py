@@ -79,7 +79,7 @@ class Reflector:
         self._clock = clock
         self._silence_seconds = silence_seconds
         self._stopping = threading.Event()
-        self._lister = Lister(resource, client, codecs, clock, self._stopping, page_size)
+        self._lister = Lister(resource, client, codecs, clock, page_size)
         self._version: str | None = None  #: resourceVersion to watch from; None: list first
         self._known = False  #: whether the kind was ever listed
         self._absent = False  #: an optional kind that counts as empty
@@ -134,14 +134,18 @@ class Reflector:
                 self._clock.wait(self._failed(Permanent(unexpected)), self._stopping)
 
     def _list(self) -> None:
-        began = self._clock.monotonic()
-        listing = self._lister.list()
+        listing = self._lister.list(self._page_listed)
         self._sink.listed(self._resource.kind, listing)
         if not (self._cut and self._stale):
-            self._heard = began  # all pages show the state at the first request
+            self._heard = self._lister.began
         self._version = listing.resource_version
         self._known = True
         log.debug("%s: listed %d", self._resource.plural, len(listing.objects))
+
+    def _page_listed(self, _: int) -> None:
+        """Count the failures of each page of a list separately."""
+        if self._lister.continues:
+            self._failures = 0
 
     def _watch(self) -> None:
         """Run one watch until it ends."""

@@ -13,7 +13,7 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.codec import Change
 from rescheduler.kube.codecs import codecs
 from rescheduler.kube.inbox import Inbox
-from rescheduler.kube.lister import PAGE_SIZE, Lister, Listing
+from rescheduler.kube.lister import PAGE_SIZE, Lister, Listing, list_patiently
 from rescheduler.kube.reflector import Reflector
 from rescheduler.kube.resources import RESOURCES, Resource
 from rescheduler.settings import JSON
@@ -176,7 +176,7 @@ def read_cluster(
         lister = Lister(resource, client, codecs(resource.kind, content_type, interner), clock)
         report_count = (lambda count, plural=resource.plural: progress(plural, count)) if progress else None
         try:
-            listing = lister.list(report_count)
+            listing = list_patiently(lister, clock, report_count)
         except NotFound:
             if not resource.optional:
                 raise

@@ -34,7 +34,7 @@ Named: TypeAlias = tuple[str, Path | None]
 def of_listener(key: Named, cert: Named, ca: Named, *, plaintext: bool, permitted: bool) -> "Certificates | None":
     """Return a listener's certificates, or `None` for plain text, which needs *permitted*.
 
-    *plaintext* tells whether the flag for plain text was given. Raises UsageError for an invalid combination of flags,
+    *plaintext* is whether the flag for plain text was given. Raises UsageError for an invalid combination of flags,
     and ConfigError for invalid files.
     """
     named = (key, cert, ca)

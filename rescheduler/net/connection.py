@@ -15,7 +15,7 @@ BODY_SECONDS: Final = 60.0
 #: Time limit for a client to receive a part of its response, in seconds.
 SEND_SECONDS: Final = 60.0
 #: At shutdown, the time limit for an idle client to close its side, in seconds. An idle pooled connection does not
-#: answer the TLS close_notify, and we would wait half a minute for it.
+#: respond to the TLS close_notify, and we would wait half a minute for it.
 CLOSE_SECONDS: Final = 2.0
 #: Maximum number of connections of one server, so that file descriptors are left for the program itself.
 MAX_CONNECTIONS: Final = 512

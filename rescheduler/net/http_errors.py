@@ -61,7 +61,7 @@ class RequestRejected(errors.Permanent):
 
 
 def response_error(answer: HttpResponse, message: str, retry_after: float | None) -> errors.ReschedulerError:
-    """Return the error for *answer*, which is not a success."""
+    """Return the error for *answer*, an unsuccessful response."""
     match answer.status:
         case 401 | 403:
             return AuthError(message)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from rescheduler.draining.events import EvictionResult
-from rescheduler.draining.state import Failure
+from rescheduler.draining.eviction_outcomes import EvictionResult
+from rescheduler.draining.failures import Failure
 from rescheduler.observe.involved import InvolvedNode
 from rescheduler.planning.outcome import Placement, Plan, PodRef
 

@@ -3,7 +3,7 @@
 import logging
 from typing import assert_never
 
-from rescheduler.draining.events import EvictionResult
+from rescheduler.draining.eviction_outcomes import EvictionResult
 from rescheduler.observe.events import (
     Compared,
     CoolingDown,
@@ -23,6 +23,7 @@ from rescheduler.observe.events import (
 )
 from rescheduler.observe.log_lines import DETAIL, NOTICE, write
 from rescheduler.planning.outcome import Plan
+from rescheduler.planning.timestamps import utc
 
 
 def log_node_event(event: NodeEvent) -> None:
@@ -53,7 +54,7 @@ def log_node_event(event: NodeEvent) -> None:
 def _after(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
     match event:
         case CoolingDown(node, until, failures):
-            text = f"no new attempt before {until:%Y-%m-%dT%H:%M:%SZ} after {failures} consecutive failed drains"
+            text = f"no new attempt before {utc(until)} after {failures} consecutive failed drains"
             write(NOTICE, text, node=node, reason="cooling-down")
         case Swept(node, holder, done):
             write(NOTICE, f"found marks of a drain by {holder or 'an unknown holder'}: {done}", node=node, reason=done)
@@ -62,9 +63,7 @@ def _after(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
             if group:
                 text = f"asked the provider for {nodes} spot nodes like {template} in group {group} for {pods} pods"
             end = "are not Ready" if group else "do not run"
-            write(
-                NOTICE, f"{text}; it {worth}; they are removed if they {end} by {until:%Y-%m-%dT%H:%M:%SZ}", node=node
-            )
+            write(NOTICE, f"{text}; it {worth}; they are removed if they {end} by {utc(until)}", node=node)
         case RoomEnded(node, ending, detail):
             level = NOTICE if ending in (RoomEnding.FILLED, RoomEnding.WITHDRAWN) else logging.WARNING
             write(level, f"the order of spot room has ended{detail and f': {detail}'}", node=node, reason=ending)

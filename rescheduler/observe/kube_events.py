@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from rescheduler.draining.events import EvictionResult
+from rescheduler.draining.eviction_outcomes import EvictionResult
 from rescheduler.observe.events import (
     Chosen,
     CoolingDown,
@@ -31,6 +31,7 @@ from rescheduler.observe.events import (
     Tainted,
 )
 from rescheduler.planning.outcome import Planning, PodRef, Rejected
+from rescheduler.planning.timestamps import utc
 
 RESCHEDULER: Final = "Rescheduler"
 RESCHEDULER_FAILED: Final = "ReschedulerFailed"
@@ -104,7 +105,7 @@ class KubeEvents:
                 text = f"created {pods} placeholders: expecting {nodes} new spot nodes like {template}"
                 if group:
                     text = f"asked the provider for {nodes} spot nodes in group {group} for {pods} pods"
-                self._record(node, "SpotRoomOrdered", f"{text} by {until:%Y-%m-%dT%H:%M:%SZ}")
+                self._record(node, "SpotRoomOrdered", f"{text} by {utc(until)}")
             case RoomEnded(node, RoomEnding.TIMED_OUT, detail):
                 self._record(node, "NoSpotCapacity", f"no room was made in time: {detail}", warning=True)
             case RoomEnded(node, ending, detail):
@@ -121,7 +122,7 @@ class KubeEvents:
                 )
                 self._record(node, "MachineRemovalPostponed", text, warning=True)
             case CoolingDown(node, until, failures):
-                text = f"no new attempt before {until:%Y-%m-%dT%H:%M:%SZ} after {failures} consecutive failed drains"
+                text = f"no new attempt before {utc(until)} after {failures} consecutive failed drains"
                 self._record(node, "DrainCoolDown", text)
             case Swept(node, holder, done):
                 self._record(node, "DrainSwept", f"a drain by {holder or 'an unknown holder'} was {done}")

@@ -7,7 +7,7 @@ alert would miss the first occurrence.
 from collections.abc import Iterator
 from typing import Final
 
-from rescheduler.draining.events import EvictionResult
+from rescheduler.draining.eviction_outcomes import EvictionResult
 from rescheduler.observe.events import EvictionAnswered
 
 #: HTTP status by result. A failed request has its own status, or none.

@@ -13,8 +13,8 @@ from typing import Any, Final, assert_never
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
-from rescheduler.draining.events import EvictionResult
-from rescheduler.draining.state import Why
+from rescheduler.draining.eviction_outcomes import EvictionResult
+from rescheduler.draining.failures import Why
 from rescheduler.observe.events import (
     Chosen,
     Compared,

@@ -13,20 +13,30 @@ GONE_NODE: Final = timedelta(minutes=15)
 
 
 class NodeCounts(Collector):
-    """Collects the metrics at each scrape, so that deleted nodes leave no series."""
+    """Collects the metrics at each scrape, so that deleted nodes leave no series.
+
+    While :attr:`pods` is the same object, so are the metrics.
+    """
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self.pods: Mapping[str, Mapping[str, int]] = {}  #: by type label and node: number of pods
+        self._collected: tuple[Mapping[str, Mapping[str, int]], tuple[Metric, ...]] | None = None
 
     def collect(self) -> Iterable[Metric]:
+        current, kept = self.pods, self._collected
+        if kept is None or kept[0] is not current:
+            kept = self._collected = current, self._metrics(current)
+        return kept[1]
+
+    def _metrics(self, by_type: Mapping[str, Mapping[str, int]]) -> tuple[Metric, ...]:
         nodes = UntypedMetricFamily(self._prefix + "nodes_count", "Nodes by type label.", labels=["node_type"])
         pods = UntypedMetricFamily(
             self._prefix + "node_pods_count",
             "Pods of each node, without DaemonSet and mirror pods.",
             labels=["node_type", "node"],
         )
-        for node_type, counts in self.pods.items():
+        for node_type, counts in by_type.items():
             nodes.add_metric([node_type], len(counts))
             for node, count in counts.items():
                 pods.add_metric([node_type, node], count)

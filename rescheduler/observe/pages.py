@@ -1,6 +1,6 @@
 """The HTTP server for ``--listen-address``: /metrics, /healthz, /readyz and /statusz."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
 
 from anyio import CapacityLimiter, to_thread
@@ -30,8 +30,15 @@ def application(
 
     Pages that were *prepared* are served as they are; all others are rendered on request.
     """
-    turns = CapacityLimiter(_METRICS_THREADS)
     exposition = prepared.metrics if prepared is not None else RenderedMetrics(registry, keep=0)
+    pages = {"/statusz": _statusz(prepared or PreparedPages(registry, status))} if status else {}
+    pages |= {"/metrics": _metrics(exposition), "/healthz": _healthz(health), "/readyz": _readyz(health)}
+    pages = {"/": _index(tuple(pages))} | pages
+    return Starlette(routes=[Route(path, page, methods=["GET"]) for path, page in pages.items()])
+
+
+def _metrics(exposition: RenderedMetrics) -> Page:
+    turns = CapacityLimiter(_METRICS_THREADS)
 
     async def metrics(request: Request) -> Response:
         accept = request.headers.get("accept", "")
@@ -40,23 +47,35 @@ def application(
             ready = await to_thread.run_sync(exposition.current, accept, limiter=turns)
         return Response(ready[0], media_type=ready[1])
 
+    return metrics
+
+
+def _healthz(health: Health) -> Page:
     async def healthz(_: Request) -> Response:
         silence = health.silence()
         if silence is None:
             return PlainTextResponse("ok\n")
         return PlainTextResponse(f"no heartbeat of the loop for {silence:.0f} s\n", status_code=503)
 
+    return healthz
+
+
+def _readyz(health: Health) -> Page:
     async def readyz(_: Request) -> Response:
         why = health.unready
         return PlainTextResponse(f"{why}\n", status_code=503) if why else PlainTextResponse("ok\n")
 
-    async def index(_: Request) -> Response:
-        links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in pages)
-        return HTMLResponse(f"<!doctype html><title>spot-rescheduler</title><h1>spot-rescheduler</h1><ul>{links}</ul>")
+    return readyz
 
-    pages: dict[str, Page] = {"/statusz": _statusz(prepared or PreparedPages(registry, status))} if status else {}
-    pages |= {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}
-    return Starlette(routes=[Route(path, page, methods=["GET"]) for path, page in ({"/": index} | pages).items()])
+
+def _index(paths: Sequence[str]) -> Page:
+    links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in paths)
+    html = f"<!doctype html><title>spot-rescheduler</title><h1>spot-rescheduler</h1><ul>{links}</ul>"
+
+    async def index(_: Request) -> Response:
+        return HTMLResponse(html)
+
+    return index
 
 
 def _statusz(pages: PreparedPages) -> Page:

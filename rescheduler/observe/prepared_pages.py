@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.observe.events import DrainStarted, Event, Planned, RoundEnded, Surveyed
+from rescheduler.observe.exposition import Exposition, content_type_of
 from rescheduler.observe.status import Board, Status
 from rescheduler.observe.status_json import StatusJson
 from rescheduler.observe.status_page import StatusPage
@@ -73,7 +73,7 @@ class RenderedMetrics:
 
     def __init__(self, registry: CollectorRegistry, clock: Clock | None = None, keep: float = PREPARED_SECONDS) -> None:
         """*keep* is how long rendered metrics are served, in seconds."""
-        self._registry, self._clock, self._keep = registry, clock or SystemClock(), keep
+        self._exposition, self._clock, self._keep = Exposition(registry), clock or SystemClock(), keep
         self._texts: dict[str, tuple[bytes, float]] = {}  # and when they were rendered, by content type
         self._accepted: dict[str, str] = {}  # an Accept header for each content type
         self._asked: float | None = None
@@ -81,14 +81,14 @@ class RenderedMetrics:
     def cached(self, accept: str) -> tuple[bytes, str] | None:
         """Return the rendered metrics and their content type, or None if they are too old."""
         self._asked = self._clock.monotonic()
-        content_type = choose_encoder(accept)[1]
+        content_type = content_type_of(accept)
         text, at = self._texts.get(content_type, (b"", 0.0))
         return (text, content_type) if text and self._asked < at + self._keep else None
 
     def current(self, accept: str) -> tuple[bytes, str]:
         """Render the metrics now. Return them with their content type."""
-        encode, content_type = choose_encoder(accept)
-        at, text = self._clock.monotonic(), encode(self._registry)
+        content_type, at = content_type_of(accept), self._clock.monotonic()
+        text = self._exposition.render(accept)
         if self._keep:
             self._accepted[content_type] = accept
             self._texts[content_type] = text, at
@@ -126,6 +126,7 @@ class PreparedPages:
         if isinstance(event, Planned | Surveyed | RoundEnded):
             self.html.prepare()
             self.plain.prepare()
+        if isinstance(event, RoundEnded):
             self.metrics.prepare()
         elif self._draining:
             self.metrics.prepare(_DRAIN_SECONDS)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from rescheduler.observe.events import DrainEnded, DrainProgressed
@@ -10,6 +9,7 @@ from rescheduler.observe.status import Board
 from rescheduler.planning.outcome import Plan, Planning, Verdict
 from rescheduler.planning.prices import NodeFacts, PriceList
 from rescheduler.planning.savings import Savings
+from rescheduler.planning.timestamps import utc
 
 
 def as_json(board: Board) -> dict[str, Any]:
@@ -51,11 +51,11 @@ def summary(board: Board) -> dict[str, Any]:
         "leader": _leader(board),
         "draining": board.draining.node.name if board.draining else None,
         "drain": _progress(board.progress) if board.progress else None,
-        "plannedAt": _time(planned.at) if planned else None,
+        "plannedAt": utc(planned.at) if planned else None,
         "complete": planned.complete if planned else None,
         "spotNodes": planned.planning.spot_nodes if planned else None,
         "onDemandNodes": planned.planning.on_demand_nodes if planned else None,
-        "coolingDown": {node: _time(until) for node, until in board.observed.cooling.items()} if board.observed else {},
+        "coolingDown": {node: utc(until) for node, until in board.observed.cooling.items()} if board.observed else {},
         "drains": [_drain(drain) for drain in board.drains],
         "savings": _savings(board.savings) if board.savings else None,
     }
@@ -125,7 +125,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 def _drain(event: DrainEnded) -> dict[str, Any]:
     return {
-        "at": _time(event.at),
+        "at": utc(event.at),
         "node": event.node.name,
         "succeeded": event.failure is None,
         "reason": event.failure.why if event.failure else None,
@@ -134,7 +134,3 @@ def _drain(event: DrainEnded) -> dict[str, Any]:
         "evicted": [str(pod) for pod in event.evicted],
         "removed": event.removed,
     }
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"

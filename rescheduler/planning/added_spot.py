@@ -11,8 +11,8 @@ from predicates.objects import CSINode, Node, NodeSpec, NodeStatus, ObjectMeta, 
 from predicates.snapshot import Snapshot
 from rescheduler.errors import UsageError
 from rescheduler.planning.candidates import groups, why_not_target
-from rescheduler.planning.drainability import belongs_to_node
 from rescheduler.planning.node_labels import NodeLabels
+from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.policy import Policy
 
 _HOSTNAME: Final = "kubernetes.io/hostname"

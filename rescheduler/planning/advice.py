@@ -38,12 +38,8 @@ def smallest_change(explanation: Explanation, snapshot: Snapshot) -> str | None:
         for node, number in zip(explanation.nodes, explanation.which, strict=True)
         if len(explanation.refusals[number]) == 1
     ]
-    shortages = [
-        shortage
-        for node, plugin, reasons in alone
-        if plugin == "NodeResourcesFit" and len(reasons) == 1
-        if (shortage := _shortage(explanation, snapshot, node)) is not None
-    ]
+    short_of_one = [node for node, plugin, reasons in alone if plugin == "NodeResourcesFit" and len(reasons) == 1]
+    shortages = [shortage for node in short_of_one if (shortage := _shortage(explanation, snapshot, node)) is not None]
     if shortages:
         _, text = min(shortages)
         return text

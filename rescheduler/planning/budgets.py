@@ -107,6 +107,15 @@ class Budgets:
         return self._budgets[key]
 
 
+@dataclass(frozen=True, slots=True)
+class Evictions:
+    """What the evictions of some pods together need, regardless of what earlier plans have used."""
+
+    by_budget: Mapping[str, list[Pod]]  #: the pods that need an eviction that a budget allows
+    by_controller: Mapping[OwnerKey, list[Pod]]  #: the pods whose controllers keep replicas on on-demand nodes
+    impossible: tuple[Blocker, ...]  #: the eviction API would reject these pods
+
+
 @dataclass(slots=True)
 class RemainingDisruptions:
     """The evictions that the budgets still allow while a plan is computed.
@@ -126,40 +135,42 @@ class RemainingDisruptions:
 
         Return the blockers, empty if all were reserved.
         """
-        wanted, groups, blockers = self._checked(tuple(pods))
-        if not blockers:
-            for key, guarded in wanted.items():
-                self.spent[key] = self.spent.get(key, 0) + len(guarded)
-            if self.replicas is not None and groups:
-                self.replicas.take(groups)
-        return blockers
+        return self.take(self.evictions(tuple(pods)))
 
     def lacking(self, pods: Iterable[Pod]) -> list[Blocker]:
         """Return the blockers of :meth:`reserve`, without reserving anything."""
-        return self._checked(tuple(pods))[2]
+        return self.blockers(self.evictions(tuple(pods)))
 
-    def _checked(self, pods: tuple[Pod, ...]) -> tuple[dict[str, list[Pod]], dict[OwnerKey, list[Pod]], list[Blocker]]:
-        """Return the pods that need an eviction, by budget; those whose controllers keep replicas; and the blockers."""
-        wanted, blockers = self._wanted(pods)
-        groups = self.replicas.groups(pods) if self.replicas is not None else {}
-        if self.replicas is not None and groups:
-            blockers += self.replicas.blockers(groups)
-        return wanted, groups, blockers
-
-    def _wanted(self, pods: Iterable[Pod]) -> tuple[dict[str, list[Pod]], list[Blocker]]:
-        """Return the pods that need an eviction, by budget, and the blockers of budgets."""
-        wanted: dict[str, list[Pod]] = {}
-        blockers = []
+    def evictions(self, pods: tuple[Pod, ...]) -> Evictions:
+        """Return what the evictions of *pods* need. It is the same for all plans while the snapshot is the same."""
+        by_budget: dict[str, list[Pod]] = {}
+        impossible = []
         keys_of = self.budgets.of
         for pod in pods:
             keys = keys_of(pod)
             if not keys or pod.phase == "Pending":  # The eviction API ignores budgets for pods that have never run.
                 continue
             if len(keys) > 1:
-                blockers.append(_several(pod, keys))
+                impossible.append(_several(pod, keys))
             elif pod.ready or not self._is_free(keys[0]):
-                wanted.setdefault(keys[0], []).append(pod)
-        for key, guarded in wanted.items():
+                by_budget.setdefault(keys[0], []).append(pod)
+        by_controller = self.replicas.groups(pods) if self.replicas is not None else {}
+        return Evictions(by_budget, by_controller, tuple(impossible))
+
+    def take(self, evictions: Evictions) -> list[Blocker]:
+        """Reserve the *evictions*, or none of them. Return the blockers, empty if all were reserved."""
+        blockers = self.blockers(evictions)
+        if not blockers:
+            for key, guarded in evictions.by_budget.items():
+                self.spent[key] = self.spent.get(key, 0) + len(guarded)
+            if self.replicas is not None:
+                self.replicas.take(evictions.by_controller)
+        return blockers
+
+    def blockers(self, evictions: Evictions) -> list[Blocker]:
+        """Return the blockers of :meth:`take`, without reserving anything."""
+        blockers = list(evictions.impossible)
+        for key, guarded in evictions.by_budget.items():
             allowed, spent = self.budgets.allowed[key], self.spent.get(key, 0)
             if allowed - spent >= len(guarded):
                 continue
@@ -167,7 +178,9 @@ class RemainingDisruptions:
                 blockers += filter(None, [self.too_slow(key, guarded, allowed)])
             else:
                 blockers += _shortage(key, guarded, allowed, spent)
-        return wanted, blockers
+        if self.replicas is not None and evictions.by_controller:
+            blockers += self.replicas.blockers(evictions.by_controller)
+        return blockers
 
     def copy(self) -> "RemainingDisruptions":
         """Return an independent copy, for a tentative reservation."""

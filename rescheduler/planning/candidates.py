@@ -11,12 +11,13 @@ from predicates.filters import Targets
 from predicates.nodes import CPU, MISSING, Flags
 from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT, Snapshot
-from rescheduler.planning.drainability import DO_NOT_DISRUPT, instant
 from rescheduler.planning.interruptions import signals_on
 from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.opt_outs import node_opt_out
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.pod_rules import DO_NOT_DISRUPT
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.timestamps import instant, utc
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
@@ -60,7 +61,8 @@ def groups(snapshot: Snapshot, policy: Policy, avoided: Collection[str] = ()) ->
     *avoided* are names of nodes that are not used as targets.
     """
     spot_rows = _labelled(snapshot, policy.spot_label)
-    on_demand = np.setdiff1d(_labelled(snapshot, policy.on_demand_label), spot_rows)
+    is_spot = set(spot_rows)
+    on_demand = [row for row in _labelled(snapshot, policy.on_demand_label) if row not in is_spot]
     cpu, names = snapshot.nodes.requested[:, CPU], snapshot.nodes.names
     first = sorted((int(cpu[row]), names[row]) for row in on_demand)
     nodes = ((node, row) for row in spot_rows if (node := snapshot.nodes.nodes[row]) and _takes_pods(node, avoided))
@@ -167,7 +169,7 @@ def _cooling(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | N
     cooldown = circumstances.cooling.get(node.name)
     if cooldown is None or circumstances.reached(cooldown.until):
         return None
-    alone = f"no new attempt before {cooldown.until:%Y-%m-%dT%H:%M:%SZ}"
+    alone = f"no new attempt before {utc(cooldown.until)}"
     if cooldown.reason in _REASONS:
         return Blocker(Reason(cooldown.reason), f"{cooldown.detail}; {alone}")
     return Blocker(Reason.COOLING_DOWN, f"its last drain failed; {alone}")

@@ -135,7 +135,7 @@ class _Tally:
 
     @property
     def replicas(self) -> Replicas:
-        """Return the counts as a value."""
+        """Return the counts as an immutable value."""
         unschedulable, unready = tuple(sorted(self.unschedulable)), tuple(sorted(self.unready))
         return Replicas(self.live, self.bound, self.ready, unschedulable, unready, self.returned)
 

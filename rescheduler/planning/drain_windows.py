@@ -13,6 +13,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from rescheduler.errors import UsageError
+from rescheduler.planning.timestamps import utc
 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _NUMBER: Final = {day.lower(): number for number, day in enumerate(_DAYS)}
@@ -101,7 +102,7 @@ def closed_until(windows: Sequence[DrainWindow], now: datetime) -> str:
     moment, window = opening
     local = moment.astimezone(window.zone)
     return (
-        f"no drain window is open; the next one opens at {moment:%Y-%m-%dT%H:%M:%SZ} "
+        f"no drain window is open; the next one opens at {utc(moment)} "
         f"({_DAYS[local.weekday()]} {local:%H:%M} {window.zone.key})"
     )
 

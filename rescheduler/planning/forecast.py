@@ -20,7 +20,7 @@ from predicates.nodes import Flags
 from predicates.objects import Pod
 from predicates.scores import totals
 from predicates.scores.frame import ScoringRequest
-from predicates.scores.pod_topology_spread import default_spread_selector
+from predicates.scores.pod_topology_spread import spreads_by_default
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.outcome import Blocker, Landing, Plan, Reason
 from rescheduler.planning.packing import Effort
@@ -154,7 +154,7 @@ class SimulatedScheduler:
             return None
         if len(rows) == 1:
             return int(rows[0])
-        scores = totals(ScoringRequest(self._snapshot, pod.cls, rows, default_spread_selector(pod)))
+        scores = totals(ScoringRequest(self._snapshot, pod.cls, rows, spreads_by_default(pod)))
         best = rows[scores == scores.max()]
         return int(best[self._dice.integers(len(best))])
 
@@ -165,11 +165,13 @@ class SimulatedScheduler:
         """
         if self._wanted >= len(self._order):
             return np.flatnonzero(feasible)
-        rotated = np.roll(self._order, -self._start)
-        positions = np.flatnonzero(feasible[rotated])[: self._wanted]
-        processed = int(positions[-1]) + 1 if len(positions) == self._wanted else len(rotated)
-        self._start = (self._start + processed) % len(rotated)
-        return rotated[positions]
+        found = np.flatnonzero(feasible[self._order])
+        behind = int(np.searchsorted(found, self._start))
+        found = np.concatenate([found[behind:], found[:behind]])[: self._wanted]
+        nodes = len(self._order)
+        processed = (int(found[-1]) - self._start) % nodes + 1 if len(found) == self._wanted else nodes
+        self._start = (self._start + processed) % nodes
+        return self._order[found]
 
 
 def nodes_to_find(nodes: int) -> int:

@@ -18,6 +18,20 @@ def shown(verdict: Verdict, forecaster: Forecaster, effort: Effort) -> Verdict:
     return verdict
 
 
+def shown_in_time(verdict: Verdict, forecaster: Forecaster, allowance: Allowance) -> Verdict:
+    """Add a forecast to a plan if *allowance* permits it. The forecast does not affect the verdict."""
+    if not isinstance(verdict, Plan) or allowance.effort.exhausted:
+        return verdict
+    pods = PLAYS * len(verdict.placements)
+    if not allowance.has_time(pods):
+        return verdict
+    before = allowance.seconds_left()
+    planned = shown(verdict, forecaster, allowance.effort)
+    if planned is not verdict:
+        allowance.measure(pods, before)
+    return planned
+
+
 class ForecastChecks:
     """Rejects plans because of their forecasts.
 
@@ -51,6 +65,10 @@ class ForecastChecks:
         """Return what the forecasts of a round may use: the planning time-out, and at most *seconds_left*."""
         seconds = self._policy.planning_timeout
         return Allowance(self._pace.effort(seconds, forecaster.effort(seconds)), self._pace, seconds_left)
+
+    def ahead(self, forecaster: Forecaster, seconds_left: SecondsLeft) -> Allowance:
+        """Return what forecasts for plans that are only displayed may use."""
+        return Allowance(forecaster.ahead(), self._pace, seconds_left)
 
     def within(self, allowance: Allowance, plan: Plan, forecaster: Forecaster) -> Verdict:
         """Return the result of :meth:`check`, or a rejection if *allowance* is used up."""

@@ -1,7 +1,7 @@
 """The common inputs of the verdicts on all nodes, as one value. While it is equal, verdicts can be reused.
 
-A verdict also depends on facts of its own node: edits of its pods (annotations and status), the budgets that select
-them, its cooldown and vetoes, and deadlines that pass. They are checked node by node, in
+A verdict also depends on facts of its own node: its pods and their edits (annotations and status), the budgets that
+select them, its cooldown and vetoes, and deadlines that pass. They are checked node by node, in
 :mod:`rescheduler.planning.kept_verdicts`.
 """
 
@@ -23,8 +23,8 @@ _ANY_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
 class Ground:
     """The inputs of planning that concern all nodes, except for the policy."""
 
-    revision: int
-    unplaced: int
+    nodes: tuple[int, int]  #: changes of nodes, and of anything else that all filters depend on
+    pods: int  #: the same while each node has equal pods
     generation: int
     versions: Mapping[str, int]  #: without PodDisruptionBudgets
     selection: object  #: changes with the selectors of PodDisruptionBudgets
@@ -33,10 +33,14 @@ class Ground:
 
 
 def common_ground(snapshot: Snapshot, budgets: Budgets, circumstances: Circumstances) -> Ground:
-    """Return the ground of the current *snapshot*. Edits of pods and the status of budgets do not change it."""
+    """Return the ground of the current *snapshot*.
+
+    It is not changed by edits of pods, by pods that are replaced by equal ones on the same nodes, or by the status of
+    budgets.
+    """
     return Ground(
-        revision=snapshot.revision,
-        unplaced=snapshot.unplaced,
+        nodes=(snapshot.node_versions, snapshot.epoch),
+        pods=snapshot.balance.version(),
         generation=snapshot.generation,
         versions={kind: count for kind, count in snapshot.versions.items() if kind != "PodDisruptionBudget"},
         selection=budgets.selection,

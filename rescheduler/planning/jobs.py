@@ -10,8 +10,8 @@ from typing import Final
 
 from predicates.objects import Pod
 from rescheduler.planning.controllers import ControllerState, Disruption, JobFacts
-from rescheduler.planning.drainability import of_job
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.pod_traits import of_job
 from rescheduler.planning.policy import MoveJobs
 
 #: The annotation on pods of Jobs with ``backoffLimitPerIndex``: the earlier failures of their index.
@@ -42,7 +42,7 @@ def job_blockers(states: Iterable[ControllerState], pods: Iterable[Pod], move_jo
 def job_blocker(facts: JobFacts, pods: Sequence[Pod], move_jobs: MoveJobs) -> Blocker | None:
     """Return why *pods*, all of one Job and on one node, must stay, or None if their eviction cannot fail the Job.
 
-    :attr:`MoveJobs.NEVER` is handled by a rule in ``drainability``, because it does not depend on the Job's state.
+    :attr:`MoveJobs.NEVER` is handled by a rule in ``pod_rules``, because it does not depend on the Job's state.
     """
     if not pods or move_jobs is not MoveJobs.TOLERANT or facts.disruption is Disruption.IGNORED:
         return None

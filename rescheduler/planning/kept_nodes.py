@@ -12,11 +12,11 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.candidates import groups
 from rescheduler.planning.controller_names import ControllerName, controller_of
-from rescheduler.planning.drainability import Context, Fate
 from rescheduler.planning.lifting import LIFTABLE, NODE_OBSTACLES, Obstacle, lift_all
 from rescheduler.planning.minimum import minimum
 from rescheduler.planning.outcome import Plan, Reason, Rejected
 from rescheduler.planning.packing import Room, Sizes
+from rescheduler.planning.pod_rules import Context, Fate
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.steps import Steps
 from rescheduler.planning.unpinning import Unpinning

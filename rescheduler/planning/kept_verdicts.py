@@ -1,9 +1,9 @@
 """The verdicts of earlier rounds that are still valid.
 
 While the ground is the same, a verdict follows from the findings on its node: what the rules and the budgets say about
-it. They are computed again if a pod of the node was edited, a budget of these pods, its cooldown or vetoes differ, an
-instant that the rules depend on has come, or a pod was edited whose budget's steps are estimated. If the findings are
-the same, so is the verdict.
+it. They are computed again if a pod of the node was edited or replaced, a budget of these pods, its cooldown or vetoes
+differ, an instant that the rules depend on has come, or a pod was edited or replaced whose budget's steps are
+estimated. If the findings are the same, so is the verdict on the same pods.
 """
 
 from collections.abc import Callable, Mapping
@@ -77,7 +77,8 @@ class KeptVerdicts:
         if kept is not None and self._has_inputs(node, kept.inputs, shared):
             return kept
         findings, inputs = _look_at(node, shared)
-        if kept is not None and kept.findings == findings:
+        same_pods = kept is not None and self._snapshot.placed_on.get(node, 0) <= kept.inputs.changes
+        if kept is not None and same_pods and kept.findings == findings:
             kept.inputs = inputs
             return kept
         self._by_node.pop(node, None)
@@ -101,12 +102,13 @@ class KeptVerdicts:
             and inputs.cooldown == cooling.get(node)
             and inputs.vetoes == vetoes.get(node, ())
             and self._snapshot.edited_on.get(node, 0) <= inputs.changes
+            and self._snapshot.placed_on.get(node, 0) <= inputs.changes
             and _has_terms(inputs, shared)
             and (not inputs.estimated or not self._edited_since(inputs, shared))
         )
 
     def _edited_since(self, inputs: Inputs, shared: PlanningRound) -> bool:
-        """Return whether a pod of one of the estimated budgets was edited after the node was judged."""
+        """Return whether a pod of one of the estimated budgets was edited or replaced after the node was judged."""
         if self._edited[0] != self._snapshot.changes:
             last: dict[str, int] = {}
             for alike, change in self._snapshot.edited_of.items():

@@ -244,7 +244,7 @@ class _Ranking:
 
 
 def _of_subsets(nodes: Mapping[Obstacles, Sequence[str]], obstacles: Obstacles) -> Iterator[str]:
-    """Yield the *nodes* whose obstacles are all among *obstacles*, which are few."""
+    """Yield those of *nodes* whose obstacles are all in *obstacles*, a small set."""
     for size in range(len(obstacles) + 1):
         for some in combinations(sorted(obstacles), size):
             yield from nodes.get(frozenset(some), ())

@@ -9,15 +9,7 @@ from msgspec.structs import replace
 from predicates.objects import Pod
 from rescheduler.planning.candidates import SCALE_DOWN_DISABLED
 from rescheduler.planning.controller_names import ControllerName, controller_of
-from rescheduler.planning.drainability import (
-    DO_NOT_DISRUPT,
-    SAFE_LOCAL_VOLUMES,
-    SAFE_TO_EVICT,
-    Context,
-    Fate,
-    fate,
-    local_volumes,
-)
+from rescheduler.planning.drainability import fate
 from rescheduler.planning.opt_outs import (
     DO_NOT_DRAIN,
     DO_NOT_EVICT,
@@ -26,6 +18,8 @@ from rescheduler.planning.opt_outs import (
     RESTRICT_SCALE_DOWN,
 )
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.pod_rules import DO_NOT_DISRUPT, SAFE_TO_EVICT, Context, Fate
+from rescheduler.planning.pod_traits import SAFE_LOCAL_VOLUMES, expendable_volumes, local_volumes
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, Policy
 
 
@@ -80,10 +74,10 @@ def _safe(what: str) -> _Lift:
 
 
 def _local_storage(pod: Pod, _: Policy) -> tuple[Pod, str]:
-    allowed = pod.annotations.get(SAFE_LOCAL_VOLUMES, "").split(",")
+    expendable = expendable_volumes(pod)
     volumes = local_volumes(pod)
     names = ",".join(volume.name for volume in volumes)
-    blocking = [volume for volume in volumes if volume.name not in allowed]
+    blocking = [volume for volume in volumes if volume.name not in expendable]
     what = ", ".join(f"{'emptyDir' if volume.host_path is None else 'hostPath'} {volume.name}" for volume in blocking)
     return replace(pod, annotations={**pod.annotations, SAFE_LOCAL_VOLUMES: names}), what
 

@@ -12,7 +12,6 @@ from predicates.snapshot import Snapshot
 from rescheduler.errors import UsageError
 from rescheduler.planning.candidates import groups, why_not_target
 from rescheduler.planning.controller_names import ControllerName, controller_of
-from rescheduler.planning.drainability import belongs_to_node
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.packing import (
     QUESTIONS_PER_SECOND,
@@ -25,6 +24,8 @@ from rescheduler.planning.packing import (
     pack,
     shortage,
 )
+from rescheduler.planning.pod_rules import NOT_RECREATED
+from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.prices import zone_of
 
@@ -104,7 +105,7 @@ def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> list[Unpla
         snapshot.upsert("Pod", _moved(snapshot, pod, snapshot.nodes.names[row]))
     for pod, _ in left:
         snapshot.upsert("Pod", _moved(snapshot, pod, ""))
-    unplaced = [*((pod, "no controller would recreate it") for pod in alone), *left]
+    unplaced = [*((pod, NOT_RECREATED) for pod in alone), *left]
     result = [UnplacedPod(pod.key, controller_of(pod), pod.cls.spec.priority or 0, why) for pod, why in unplaced]
     return sorted(result, key=lambda pod: (-pod.priority, pod.controller, pod.pod))
 

@@ -1,7 +1,7 @@
 """The state that must survive restarts and leader changes, as one value, and its stored form."""
 
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
@@ -12,6 +12,7 @@ from rescheduler.planning.debts import Debt
 from rescheduler.planning.movements import Movements
 from rescheduler.planning.packed import LIMIT, pack, packed_within, unpack
 from rescheduler.planning.room.increase import SpotOrders
+from rescheduler.planning.timestamps import utc
 from rescheduler.planning.waits import Moment, Pause, Waits
 
 #: Version of the stored form. It is incremented when older versions of this program cannot use the new form.
@@ -171,4 +172,4 @@ def _without(memory: Memory, entries: Iterable[_Entry]) -> Memory:
 
 
 def _text(moment: datetime | None) -> str:
-    return "none" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return "none" if moment is None else utc(moment)

@@ -6,9 +6,9 @@ from typing import Final
 
 from predicates.objects import Node, Pod
 from predicates.snapshot import DRAIN_TAINT, Snapshot
-from rescheduler.planning.drainability import belongs_to_node
 from rescheduler.planning.interruptions import signals_on
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.policy import Circumstances
 
 #: The annotation that every rescheduler and every cloudpool proxy sets on the nodes that it drains.

@@ -6,7 +6,7 @@ day is limited.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Final
 
 import msgspec
@@ -14,8 +14,8 @@ import msgspec
 from predicates.objects import Pod
 from rescheduler.backoff import Backoff
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.drainability import instant
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.timestamps import instant, utc
 from rescheduler.planning.waits import Count, Moment, Waits
 
 DAY: Final = timedelta(hours=24)
@@ -142,7 +142,7 @@ def _waiting(moves: ControllerMoves | None, now: datetime) -> str:
     if moves is None or moves.until is None or moves.until <= now:
         return ""
     times = "once" if moves.returns == 1 else f"{moves.returns} times"
-    return f"its pods returned to on-demand nodes {times}; they are not moved before {_text(moves.until)}"
+    return f"its pods returned to on-demand nodes {times}; they are not moved before {utc(moves.until)}"
 
 
 def _too_often(moves: ControllerMoves | None, here: int, replicas: int, now: datetime, limit: float) -> str:
@@ -154,13 +154,9 @@ def _too_often(moves: ControllerMoves | None, here: int, replicas: int, now: dat
     for move in recent:
         left -= move.pods
         if left + here <= limit * replicas:
-            until = f"not before {_text(move.at + DAY)}"
+            until = f"not before {utc(move.at + DAY)}"
             break
     return (
         f"{total} of its pods were moved in the last 24 h; {here} more would exceed the limit for {replicas} replicas "
         f"(--max-moves-per-pod-per-day={limit:g}); {until}"
     )
-
-
-def _text(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from predicates.nodes import NodeTable
 from predicates.objects import Node, Pod
 from predicates.snapshot import Snapshot
-from rescheduler.planning.drainability import belongs_to_node
 from rescheduler.planning.node_labels import NodeLabels, suggest_labels
+from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.policy import Policy
 
 

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 from predicates.objects import Node, Pod
 from rescheduler import durations
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.timestamps import utc
 
 #: Our own: ``true``, or a duration from the creation of the node or the start of the pod. ``false`` has no effect, and
 #: a value that cannot be read counts as ``true``.
@@ -73,4 +74,4 @@ def _own(key: str, value: str, since: datetime | None, reached: Reached) -> str:
         return f'it has the annotation {key}: {value!r}, expected "true", "false" or a duration such as 4h'
     if since is None:
         return f"it has the annotation {key}: {value}, and its start is not known"
-    return "" if reached(since + period) else f"{key}: {value} ends at {since + period:%Y-%m-%dT%H:%M:%SZ}"
+    return "" if reached(since + period) else f"{key}: {value} ends at {utc(since + period)}"

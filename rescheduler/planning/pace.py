@@ -6,7 +6,7 @@ called between units of work, never within one, so the result of each unit is th
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from rescheduler.planning.packing import Effort
@@ -24,26 +24,88 @@ def unlimited() -> float:
 
 
 class Pace:
-    """The rate at which this machine simulates pods, measured while plans are simulated; unknown at first."""
+    """The rate of one kind of work on this machine, measured while it is done; unknown at first.
+
+    The work is counted in pods that are simulated, or in filter evaluations.
+    """
 
     def __init__(self) -> None:
         self._per_second: float | None = None
 
     def measure(self, pods: int, seconds: float) -> None:
-        """Record that the simulation of *pods* took *seconds*. Without a time limit it is not known (nan)."""
+        """Record that the work for *pods* took *seconds*. Without a time limit they are not known (nan)."""
         if pods and seconds > 0:
             rate = pods / seconds
             self._per_second = (
                 rate if self._per_second is None else self._per_second + _LATEST * (rate - self._per_second)
             )
 
+    @property
+    def known(self) -> bool:
+        """Return whether the rate was measured."""
+        return self._per_second is not None
+
     def seconds(self, pods: int) -> float:
-        """Return the expected seconds for the simulation of *pods*; 0 if the rate is unknown."""
+        """Return the expected seconds for the work for *pods*; 0 if the rate is unknown."""
         return pods / self._per_second if self._per_second is not None else 0.0
 
     def effort(self, seconds: float, assumed: Effort) -> Effort:
-        """Return how many pods can be simulated in *seconds*; *assumed* if the rate is unknown."""
+        """Return how much work can be done in *seconds*, at least one pod; *assumed* if the rate is unknown."""
         return assumed if self._per_second is None else Effort(max(1, int(seconds * self._per_second)))
+
+
+#: The share of the time that the first node may use, by the assumed rate. It measures the rate.
+_CALIBRATION: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPaces:
+    """The rates of the search: of filter evaluations, and of nodes."""
+
+    questions: Pace = field(default_factory=Pace)
+    nodes: Pace = field(default_factory=Pace)
+
+
+class SearchTime:
+    """The time that the search of one round may still use, divided equally among the nodes that are left.
+
+    A node gets its share in filter evaluations before it is planned, and no clock is read while it is planned.
+    """
+
+    def __init__(self, paces: SearchPaces, nodes: int, share: Effort, seconds_left: SecondsLeft = unlimited) -> None:
+        """*share* is that of one of the *nodes*, at the assumed rate."""
+        self._pace = paces.questions
+        self._of_nodes = paces.nodes
+        self._nodes = nodes
+        self._share = share.left
+        self._seconds_left = seconds_left
+        self._before = math.inf
+        self.calibrating = False  #: whether the last share was reduced because the rate is unknown
+
+    def next_node(self) -> None:
+        """Proceed to the next node."""
+        self._nodes -= 1
+
+    def share(self) -> Effort:
+        """Return what the current node may use: its share, or less if this machine needs more time for it."""
+        self._before = self._seconds_left()
+        if math.isinf(self._before):
+            return Effort(self._share)
+        nodes = self._nodes + 1
+        guess = Effort(max(1, self._share * nodes // _CALIBRATION))
+        affordable = self._pace.effort(max(0.0, self._before) / nodes, guess).left
+        self.calibrating = not self._pace.known and affordable < self._share
+        return Effort(min(self._share, affordable))
+
+    def spent(self, questions: int) -> None:
+        """Record the number of evaluations since the last call of :meth:`share`."""
+        seconds = self._before - self._seconds_left()
+        self._pace.measure(questions, seconds)
+        self._of_nodes.measure(1, seconds)
+
+    def left_for_forecasts(self) -> float:
+        """Return the seconds that are left if all nodes that follow are also searched."""
+        return self._seconds_left() - self._of_nodes.seconds(self._nodes)
 
 
 @dataclass(slots=True)
@@ -58,12 +120,23 @@ class Allowance:
 
     def takes(self, pods: int) -> bool:
         """Return whether a simulation of up to this many *pods* may start."""
+        if self.effort.exhausted:
+            self.used_up = True
+            return False
+        return self.has_time(pods)
+
+    def has_time(self, pods: int) -> bool:
+        """Return whether there is time for a simulation of up to this many *pods*, regardless of the effort."""
         late = self.started and self.pace.seconds(pods) > self.seconds_left()
-        self.used_up = self.used_up or late or self.effort.exhausted
-        return not (late or self.effort.exhausted)
+        self.used_up = self.used_up or late
+        return not late
 
     def spend(self, pods: int, before: float) -> None:
         """Record that *pods* were simulated since ``seconds_left()`` was *before*."""
-        self.started = True
         self.effort.spend(pods)
+        self.measure(pods, before)
+
+    def measure(self, pods: int, before: float) -> None:
+        """Record the time of a simulation of *pods*, whose effort was spent before."""
+        self.started = True
         self.pace.measure(pods, before - self.seconds_left())

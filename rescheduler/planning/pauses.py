@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from rescheduler.planning.drainability import instant
+from rescheduler.planning.timestamps import instant, utc
 
 #: Annotation of the Lease: ``true``, or the end of the pause as an RFC 3339 time. Any other value also pauses drains.
 PAUSED: Final = "spot-rescheduler/paused"
@@ -25,7 +25,7 @@ _RFC3339: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ManualPause:
-    """A pause that is in force."""
+    """A pause that is active."""
 
     until: datetime | None = None  #: its end in UTC; None: until the annotation is removed
     reason: str = ""
@@ -34,7 +34,7 @@ class ManualPause:
     @property
     def text(self) -> str:
         """Return a message in one line."""
-        until = f" until {self.until:%Y-%m-%dT%H:%M:%SZ}" if self.until is not None else ""
+        until = f" until {utc(self.until)}" if self.until is not None else ""
         why = f": {self.reason}" if self.reason else ""
         if not self.unreadable:
             return f"drains are paused{until}{why}"
@@ -58,7 +58,7 @@ def manual_pause(annotations: Mapping[str, str], now: datetime) -> ManualPause |
 
 def pause_annotations(until: datetime | None, reason: str) -> dict[str, str | None]:
     """Return the annotations of a pause *until* a time, or until it is removed. None removes an annotation."""
-    end = "true" if until is None else f"{until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    end = "true" if until is None else utc(until)
     return {PAUSED: end, PAUSE_REASON: one_line(reason) or None}
 
 

@@ -7,10 +7,10 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from predicates.node_selectors import node_labels_mask, node_selector_mask
 from predicates.nodes import Flags
 from predicates.objects import NodeSelector, Pod, PodClass, Requirement, Taint, Toleration
 from predicates.plugins import node_affinity
-from predicates.selectors import node_labels_mask, node_selector_mask
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.tolerations import HARD_EFFECTS, tolerated
 from rescheduler.planning.interruptions import signal_of_taint

@@ -13,7 +13,7 @@ from predicates.objects import Pod
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
-from rescheduler.planning.drainability import Fate, fate, instant
+from rescheduler.planning.drainability import fate
 from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.forecast import with_forecast
 from rescheduler.planning.forecast_checks import shown
@@ -22,10 +22,12 @@ from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.pace import SecondsLeft, unlimited
 from rescheduler.planning.packing import Effort, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound, new_round
+from rescheduler.planning.pod_rules import Fate
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.search import Search
 from rescheduler.planning.selection import Selection
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
+from rescheduler.planning.timestamps import instant
 from rescheduler.planning.verdicts import (
     Attempt,
     Examined,
@@ -61,9 +63,12 @@ class Planner:
         """The on-demand nodes in drain order."""
         return self._round(circumstances).groups.on_demand
 
-    def plan_each(self, circumstances: Circumstances) -> Planning:
-        """Return a verdict for each on-demand node by itself, in the current state, with all obstacles."""
-        return self._single.each(self._round(circumstances))
+    def plan_each(self, circumstances: Circumstances, *, seconds_left: SecondsLeft = unlimited) -> Planning:
+        """Return a verdict for each on-demand node by itself, in the current state, with all obstacles.
+
+        *seconds_left* limits forecasts, and the search for places beyond first-fit.
+        """
+        return self._single.each(self._round(circumstances), seconds_left)
 
     def first_plan(
         self,
@@ -78,7 +83,8 @@ class Planner:
         that are not spot. A node without pods to move also gets a plan, but it ends the search only if *take_empty*
         returns true for it: otherwise nothing would remove the node, so there is nothing to do.
 
-        *seconds_left* limits the forecasts in addition to the planning time-out, which assumes a speed of the machine.
+        *seconds_left* limits search and forecasts in addition to the planning time-out, which assumes a speed of the
+        machine.
         """
         return self._single.first(self._round(circumstances), take_empty, seconds_left)
 
@@ -179,6 +185,8 @@ class Planner:
             search = Search(shared.room, trial, candidates, shared.remaining, shared.minimum.spare, effort)
             ahead = shared.forecaster.ahead()
             victims = search.run(keep_placed=ahead.exhausted)
+            for victim in victims:
+                start.remaining.take(search.evictions[victim.candidate.node])
             placed = search.is_placed(victims)
             planning = shared.planning(self._place_victims(victims, examined, start, ahead, placed=placed))
         return replace(
@@ -198,7 +206,6 @@ class Planner:
         plans: dict[str, Verdict] = {}
         for victim in victims:
             candidate = victim.candidate
-            attempt.remaining.reserve(candidate.movers)
             plans[candidate.node] = shown(new_plan(candidate, victim.placed, shared), shared.forecaster, effort)
             if placed:
                 continue

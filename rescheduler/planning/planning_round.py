@@ -12,13 +12,13 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.candidates import Groups, groups
 from rescheduler.planning.drain_order import in_drain_order, next_expiry
-from rescheduler.planning.drainability import Context
 from rescheduler.planning.forecast import Forecaster
 from rescheduler.planning.ground import Ground
 from rescheduler.planning.minimum import Minimum, minimum
 from rescheduler.planning.outcome import Blocker, Planning, Verdict
 from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes
 from rescheduler.planning.pins import Pins
+from rescheduler.planning.pod_rules import Context
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.replica_floors import OwnerCounts, RemainingReplicas
 from rescheduler.planning.steps import Steps

@@ -59,7 +59,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return max(self.price - self.spot_cost, Decimal(0))
 
     def until(self, now: datetime) -> datetime:
-        """Return until when the saving counts, at most *now*. Only for machines that are gone."""
+        """Return the end of the saving, at most *now*. Only for machines that are gone."""
         assert self.gone_at is not None
         return min(now, self.ended_at or now, self.gone_at + LONGEST)
 
@@ -125,7 +125,8 @@ def counted(ledger: SavingsLedger, until: datetime) -> SavingsLedger:
     if not ends:
         return ledger
     receipts = tuple(
-        msgspec.structs.replace(each, counted=ends[each.uid]) if each.uid in ends else each for each in ledger.receipts
+        msgspec.structs.replace(receipt, counted=ends[receipt.uid]) if receipt.uid in ends else receipt
+        for receipt in ledger.receipts
     )
     return msgspec.structs.replace(ledger, receipts=receipts, days=days)
 
@@ -157,6 +158,6 @@ def midnight(moment: datetime) -> datetime:
 def summed(savings: Iterable[Savings]) -> Savings:
     """Return the sum of *savings*."""
     total = Savings()
-    for each in savings:
-        total = total.plus(each)
+    for saving in savings:
+        total = total.plus(saving)
     return total

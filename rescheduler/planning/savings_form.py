@@ -1,7 +1,7 @@
 """The stored form of the ledger of savings, and its readable summary."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Final
 
@@ -10,6 +10,7 @@ import msgspec
 from rescheduler.errors import InputError
 from rescheduler.planning.packed import LIMIT, pack, packed_within, unpack
 from rescheduler.planning.savings import Receipt, SavingsLedger
+from rescheduler.planning.timestamps import utc
 
 #: Version of the stored form. It is incremented when older versions of this program cannot use the new form.
 VERSION: Final = 1
@@ -68,7 +69,7 @@ def summary(ledger: SavingsLedger, now: datetime) -> str:
     total = ledger.total(now)
     money = ", ".join(f"{amount:.2f} {currency}".rstrip() for currency, amount in sorted(total.money.items()))
     lines = (
-        f"node-hours of on-demand nodes saved until {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}: {total.node_hours:.1f}",
+        f"node-hours of on-demand nodes saved until {utc(now)}: {total.node_hours:.1f}",
         f"money saved: {money or 'unknown, because no prices are known'}",
         f"nodes that are gone and still count: {sum(receipt.is_open for receipt in ledger.receipts)}",
         f"drained nodes that still exist: {sum(receipt.gone_at is None for receipt in ledger.receipts)}",

@@ -49,7 +49,9 @@ def report(ledger: SavingsLedger, since: timedelta, now: datetime) -> SavingsRep
     first = (now - since).astimezone(UTC).date()
     sums = {day: savings for day, savings in ledger.by_day(now).items() if day >= first and savings.node_seconds}
     lines: dict[date, list[ReceiptShare]] = {day: [] for day in sums}
-    gone = sorted((each for each in ledger.receipts if each.gone_at is not None), key=lambda each: each.drained_at)
+    gone = sorted(
+        (receipt for receipt in ledger.receipts if receipt.gone_at is not None), key=lambda receipt: receipt.drained_at
+    )
     for receipt in gone:
         assert receipt.gone_at is not None
         for day, share in shares(receipt, receipt.gone_at, receipt.until(now)).items():
@@ -63,6 +65,8 @@ def report(ledger: SavingsLedger, since: timedelta, now: datetime) -> SavingsRep
         until=now,
         total=total,
         days=tuple(SavingsDay(day, sums[day], tuple(lines[day])) for day in sorted(sums, reverse=True)),
-        removed=sum(each.gone_at is not None and each.gone_at.astimezone(UTC).date() >= first for each in gone),
-        waiting=tuple(each for each in ledger.receipts if each.gone_at is None),
+        removed=sum(
+            receipt.gone_at is not None and receipt.gone_at.astimezone(UTC).date() >= first for receipt in gone
+        ),
+        waiting=tuple(receipt for receipt in ledger.receipts if receipt.gone_at is None),
     )

@@ -97,7 +97,9 @@ def _closed(ledger: SavingsLedger, uids: Iterable[str], at: datetime, ending: En
     closed = frozenset(uids)
     if not closed:
         return ledger
-    receipts = tuple(_with_end(each, at, ending) if each.uid in closed else each for each in ledger.receipts)
+    receipts = tuple(
+        _with_end(receipt, at, ending) if receipt.uid in closed else receipt for receipt in ledger.receipts
+    )
     return msgspec.structs.replace(ledger, receipts=receipts)
 
 
@@ -112,7 +114,7 @@ def _forgotten(ledger: SavingsLedger, now: datetime) -> SavingsLedger:
     """Sum up days before KEPT, and drop receipts that ended before."""
     first = midnight(now) - KEPT
     old = [day for day in ledger.days if day < first.date()]
-    receipts = tuple(each for each in ledger.receipts if each.ended_at is None or each.ended_at >= first)
+    receipts = tuple(receipt for receipt in ledger.receipts if receipt.ended_at is None or receipt.ended_at >= first)
     if not old and len(receipts) == len(ledger.receipts):
         return ledger
     return msgspec.structs.replace(

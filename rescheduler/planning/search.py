@@ -26,7 +26,7 @@ _PLACEMENTS_PER_CHOICE: Final = (WAYS, 10 * WAYS)
 
 #: The changes of a pass are kept (:meth:`Trial.keep`) after this many rows: until then, single rows are evaluated again
 #: for each pod, and each time it is done, the results of all classes are updated.
-_KEEP_AFTER: Final = 40
+_KEEP_AFTER: Final = 8
 
 #: At most this many pods are repacked together.
 _REPACK_LIMIT: Final = 400
@@ -55,6 +55,8 @@ class Search:
         cpu = room.snapshot.nodes.requested[:, CPU]
         self._by_request = tuple(sorted(candidates, key=lambda candidate: (int(cpu[candidate.row]), candidate.node)))
         self._free: Numbers = np.maximum(room.snapshot.nodes.free[room.targets.rows], 0).sum(axis=0)
+        remaining = new_remaining()
+        self.evictions = {candidate.node: remaining.evictions(candidate.movers) for candidate in candidates}
         self._loads = {candidate.node: self._load(candidate) for candidate in candidates}
         self._most = most
         self._effort = effort
@@ -115,7 +117,8 @@ class Search:
         victims: list[SelectedNode] = []
         counted = 0
         for candidate in order:
-            if (candidate.counts and counted >= self._most) or remaining.lacking(candidate.movers):
+            evictions = self.evictions[candidate.node]
+            if (candidate.counts and counted >= self._most) or remaining.blockers(evictions):
                 continue
             mark = self._trial.savepoint()
             self._empty(candidate)
@@ -124,7 +127,7 @@ class Search:
                 continue
             if len(self._room.snapshot.touched) >= _KEEP_AFTER:
                 self._trial.keep()
-            remaining.reserve(candidate.movers)
+            remaining.take(evictions)
             counted += candidate.counts
             victims.append(SelectedNode(candidate, tuple(placed)))
         self._trial.keep()
@@ -211,7 +214,7 @@ class Search:
 
     def _payable(self, candidates: Iterable[Candidate]) -> bool:
         remaining = self._new_remaining()
-        return not any(remaining.reserve(candidate.movers) for candidate in candidates)
+        return not any(remaining.take(self.evictions[candidate.node]) for candidate in candidates)
 
     def _first_fit(self, pods: Sequence[Pod]) -> Placed | None:
         packing = Packing(self._room, self._trial)

@@ -9,11 +9,11 @@ from predicates.filters import Filters
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.planning.forecast import PLAYS
-from rescheduler.planning.forecast_checks import ForecastChecks, shown
+from rescheduler.planning.forecast_checks import ForecastChecks, shown_in_time
 from rescheduler.planning.ground import Ground, timeless
 from rescheduler.planning.kept_verdicts import JudgedNode, KeptVerdicts
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected, Verdict
-from rescheduler.planning.pace import Allowance, SecondsLeft
+from rescheduler.planning.pace import Allowance, SearchPaces, SearchTime, SecondsLeft, unlimited
 from rescheduler.planning.packing import Effort
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Circumstances, Policy
@@ -56,16 +56,18 @@ class SinglePlans:
         self._policy = policy
         self._filters = filters
         self._checks = ForecastChecks(policy)
+        self._paces = SearchPaces()
         self._complete = KeptVerdicts(snapshot)  #: with all obstacles
         self._checked = KeptVerdicts(snapshot)  #: with the first obstacle, and after the checks of forecasts
         self._each: _KeptPlanning | None = None
         self._first: _KeptPlanning | None = None
 
-    def each(self, shared: PlanningRound) -> Planning:
+    def each(self, shared: PlanningRound, seconds_left: SecondsLeft = unlimited) -> Planning:
         """Return a verdict for each on-demand node, with all obstacles."""
-        if self._each is None or not self._each.is_valid(shared):
-            self._each = self._judge_each(shared)
-        return self._each.planning
+        if self._each is not None and self._each.is_valid(shared):
+            return self._each.planning
+        planning, self._each = self._judge_each(shared, seconds_left)
+        return planning
 
     def first(self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft) -> Planning:
         """Return verdicts up to the first node that can be drained; see :meth:`.planner.Planner.first_plan`."""
@@ -81,14 +83,18 @@ class SinglePlans:
         shared: PlanningRound,
         steps: Callable[[Examined, Attempt], Verdict],
         known: dict[PodClass, str] | None = None,
+        effort: Effort | None = None,
     ) -> Verdict:
-        """Return the verdict of *steps* on one node. *known* is shared by the verdicts of one round."""
+        """Return the verdict of *steps* on one node. *known* is shared by the verdicts of one round.
+
+        *effort* limits the search for places; by default it is the share of one node.
+        """
         examined = examine(node, shared)
         if examined.blockers and steps is first_obstacles:
             return rejection(examined, shared.remaining())
         self._filters.refresh(pod.cls for pod in examined.must_move)
         with self._snapshot.trial() as trial:
-            effort = shared.effort(len(shared.groups.on_demand))
+            effort = shared.effort(len(shared.groups.on_demand)) if effort is None else effort
             return steps(
                 examined, Attempt(shared, shared.remaining(), trial, effort, known={} if known is None else known)
             )
@@ -98,16 +104,23 @@ class SinglePlans:
         verdict = self.verdict(node, shared, first_obstacles)
         return self._checks.check(verdict, shared.forecaster) if isinstance(verdict, Plan) else verdict
 
-    def _judge_each(self, shared: PlanningRound) -> _KeptPlanning:
+    def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft) -> tuple[Planning, _KeptPlanning | None]:
+        """Return the planning, and what to keep of it: None if a later round would find more."""
         known: dict[PodClass, str] = {}
+        time = self._search_time(shared, seconds_left)
 
         def judge(node: str) -> tuple[Verdict, bool]:
-            return self.verdict(node, shared, all_obstacles, known), True
+            return self._searched(node, shared, all_obstacles, time, known)
 
-        judged = [self._complete.of(node, shared, judge) for node in shared.groups.on_demand]
-        effort = shared.forecaster.ahead()
-        planning = shared.planning([_shown(each, shared, effort) for each in judged])
-        return _kept_planning(_same(planning, self._each), shared, judged)
+        judged = []
+        for node in shared.groups.on_demand:
+            time.next_node()
+            judged.append(self._complete.of(node, shared, judge))
+        allowance = self._checks.ahead(shared.forecaster, seconds_left)
+        planning = shared.planning([_shown(each, shared, allowance) for each in judged])
+        planning = _same(planning, self._each)
+        final = not allowance.used_up and all(each.final for each in judged)
+        return planning, _kept_planning(planning, shared, judged) if final else None
 
     def _search_first(
         self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft
@@ -115,12 +128,14 @@ class SinglePlans:
         """Return the planning, and what to keep of it: None if a later round would find more."""
         judged: list[JudgedNode] = []
         answers: dict[str, bool] = {}
-        allowance = self._checks.allowance(shared.forecaster, seconds_left)
+        time = self._search_time(shared, seconds_left)
+        allowance = self._checks.allowance(shared.forecaster, time.left_for_forecasts)
 
         def judge(node: str) -> tuple[Verdict, bool]:
-            return self._within(allowance, node, shared)
+            return self._within(allowance, time, node, shared)
 
         for node in shared.groups.on_demand:
+            time.next_node()
             judged.append(self._checked.of(node, shared, judge))
             verdict = judged[-1].verdict
             if isinstance(verdict, Plan):
@@ -134,11 +149,30 @@ class SinglePlans:
         final = all(each.final for each in judged)
         return planning, _kept_planning(planning, shared, judged, answers) if final else None
 
-    def _within(self, allowance: Allowance, node: str, shared: PlanningRound) -> tuple[Verdict, bool]:
+    def _search_time(self, shared: PlanningRound, seconds_left: SecondsLeft) -> SearchTime:
+        nodes = len(shared.groups.on_demand)
+        return SearchTime(self._paces, nodes, shared.effort(nodes), seconds_left)
+
+    def _searched(
+        self,
+        node: str,
+        shared: PlanningRound,
+        steps: Callable[[Examined, Attempt], Verdict],
+        time: SearchTime,
+        known: dict[PodClass, str] | None = None,
+    ) -> tuple[Verdict, bool]:
+        """Return the verdict of *steps* within *time*, and whether a later round without changes would not try more."""
+        effort = time.share()
+        share = effort.left
+        verdict = self.verdict(node, shared, steps, known, effort)
+        time.spent(share - effort.left)
+        return verdict, not (time.calibrating and effort.exhausted)
+
+    def _within(self, allowance: Allowance, time: SearchTime, node: str, shared: PlanningRound) -> tuple[Verdict, bool]:
         """Return a checked verdict, and whether a later round without changes would return the same."""
-        verdict = self.verdict(node, shared, first_obstacles)
+        verdict, final = self._searched(node, shared, first_obstacles, time)
         if not isinstance(verdict, Plan) or not verdict.placements:
-            return verdict, True
+            return verdict, final
         known = self._checks.knows(node)
         checked = self._checks.within(allowance, verdict, shared.forecaster)
         late = isinstance(checked, Rejected) and checked.reason is Reason.TIMEOUT
@@ -154,11 +188,12 @@ def _is_empty(plan: Plan) -> bool:
     return not plan.placements and not plan.leaving
 
 
-def _shown(judged: JudgedNode, shared: PlanningRound, effort: Effort) -> Verdict:
-    """Return the verdict, with a forecast if *effort* allows it."""
+def _shown(judged: JudgedNode, shared: PlanningRound, allowance: Allowance) -> Verdict:
+    """Return the verdict, with a forecast if *allowance* permits it."""
     if isinstance(judged.forecast, Plan):
-        return judged.forecast if effort.spend(PLAYS * len(judged.forecast.placements)) else judged.verdict
-    verdict = shown(judged.verdict, shared.forecaster, effort)
+        spent = allowance.effort.spend(PLAYS * len(judged.forecast.placements))
+        return judged.forecast if spent else judged.verdict
+    verdict = shown_in_time(judged.verdict, shared.forecaster, allowance)
     if verdict is not judged.verdict:
         judged.forecast = verdict
     return verdict

@@ -51,7 +51,7 @@ class SpotWatch:
         self._states: tuple[Iterable[Node], dict[str, SpotState]] = (), {}
 
     def look(self, nodes: Iterable[Node], now: datetime) -> datetime | None:
-        """Record the state of all spot *nodes* at *now*. Return until when drains wait, or None.
+        """Record the state of all spot *nodes* at *now*. Return the time until which drains wait, or None.
 
         A node that was usable at the last call and is lost or gone now counts as lost now. So all losses between two
         calls count together, regardless of the time between them. If *nodes* is the object of the last call, its nodes

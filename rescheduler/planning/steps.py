@@ -11,9 +11,9 @@ from typing import Final
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
-from rescheduler.planning.drainability import instant
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.timestamps import instant
 
 #: Default for the seconds from a pod's creation until it is Ready, if there is no data.
 READY_SECONDS: Final = 30.0

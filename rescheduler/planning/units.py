@@ -4,7 +4,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
-from rescheduler.planning.drainability import instant
+from rescheduler.planning.timestamps import instant
 
 _MEMORY_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP: Final = 1024

@@ -12,11 +12,12 @@ from predicates.objects import Node, Pod, PodClass
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.candidates import Groups, node_blockers
-from rescheduler.planning.drainability import Fate, blockers_of, fate
+from rescheduler.planning.drainability import blockers_of, fate
 from rescheduler.planning.first_fit import place_or_explain
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.packing import Effort, Reasons, Room, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.pod_rules import Fate
 from rescheduler.planning.selection import Candidate
 
 

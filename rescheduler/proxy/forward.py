@@ -20,7 +20,7 @@ _HOP_BY_HOP: Final = frozenset(
     b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer transfer-encoding"
     b" upgrade".split()
 )
-#: Set by us for the backend: its own Host, and no Expect, because our server has already answered with 100.
+#: Set by us for the backend: its own Host, and no Expect, because our server has already sent a 100.
 _OURS: Final = frozenset({b"host", b"expect"})
 #: Some servers let certain headers override the method or path. Their names contain one of these words, and otherwise
 #: only words of _QUALIFIERS. Gateways write other characters of a header name as underscores or dashes.

@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from rescheduler.draining.state import Drain, Why
+from rescheduler.draining.failures import Why
+from rescheduler.draining.state import Drain
 from rescheduler.errors import ReschedulerError
 from rescheduler.execution.drainer import PendingRemoval
 from rescheduler.planning.outcome import Plan
@@ -50,7 +51,7 @@ class VictimOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RemovalMethod:
-    """A method to drain a node and remove its machine: *drain* drains the node and requests *provider* to remove it.
+    """A way to remove a machine: *drain* drains its node and asks *provider* to remove it.
 
     The provider returns as soon as the pool has accepted the order.
     """

@@ -90,9 +90,7 @@ def run(
         listening = parts.enter_context(serving(_proxy(file, service, metrics), host, port, file.server))
         parts.enter_context(on_signals(lambda _: standing.stop.set()))
         standing.listening = True
-        log.log(NOTICE, "forwarding port %d to %s", listening, file.backend_url)
-        if open_to := _exposed(file.server, ListenAddress(host, listening)):
-            log.warning("anyone who can reach port %d can remove machines: %s", listening, open_to)
+        _log_listening(file, ListenAddress(host, listening))
         _sweep_until_stopped(service, standing, clock)
     return 0
 
@@ -116,6 +114,12 @@ def _pages(content: Starlette, pages: ListenAddress, *, other_port: bool) -> Ite
             address = parts.enter_context(serving_pages(content, ListenAddress(pages.host, 0)))
             log.log(NOTICE, "%s; /metrics, /healthz and /readyz are served on %s", failure, address)
         yield address
+
+
+def _log_listening(file: ProxyFile, address: ListenAddress) -> None:
+    log.log(NOTICE, "forwarding port %d to %s", address.port, file.backend_url)
+    if missing := _exposed(file.server, address):
+        log.warning("anyone who can reach port %d can remove machines: %s", address.port, missing)
 
 
 def _exposed(server: ServerSection, address: ListenAddress) -> str:

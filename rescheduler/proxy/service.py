@@ -131,10 +131,7 @@ class ProxyService:
         limits = _limits(file)
         # Victims stay marked while earlier ones are drained; no drain starts after the update's deadline.
         self._promise = timedelta(seconds=file.server.update_timeout + limits.longest)
-        views = {
-            ending: ProxyView(state, self._clock, self.holder, partial(self._is_ours, ending), own_node)
-            for ending in Ending
-        }
+        views = self._views(state, own_node)
         self._view = views[Ending.SHRINK]
         self._failed = FailedDrains(self._view, self._controllers, self._clock, report, ready=limits.landing > 0)
         self._drainers: dict[Ending, Drainer] = {}
@@ -171,6 +168,12 @@ class ProxyService:
             log.exception("a sweep failed with an internal error")
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
         self._nodes.agree()
+
+    def _views(self, state: ClusterState, own_node: str) -> dict[Ending, ProxyView]:
+        return {
+            ending: ProxyView(state, self._clock, self.holder, partial(self._is_ours, ending), own_node)
+            for ending in Ending
+        }
 
     def _methods(self, views: Mapping[Ending, ProxyView], limits: Limits) -> RemovalMethods:
         """Return the methods to end a drain. Those that remove the machine each have a drainer, also for sweeps."""

@@ -105,7 +105,7 @@ class PoolUpdates:
         return ""
 
     def is_inactive(self, machine: str) -> bool:
-        """Return whether the machine is allocated and inactive, on a fresh view: cached answers may be outdated."""
+        """Return whether the machine is allocated and inactive, on a fresh view: cached responses may be outdated."""
         deadline, began = self._deadline(), self._pool.clock.now()
         view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
         return any(member.id == machine and member.allocated and not member.active for member in view.machines)
@@ -152,7 +152,7 @@ class PoolUpdates:
             raise UpdateFailed(404, f"machine {machine} is not a member of the pool")
         order = self._pool.ledger.order(machine)
         if order is not None and order.answer is OrderResult.DONE and view.observed_at < order.at:
-            return None  # the pool has accepted the order, and its answer is older
+            return None  # the pool has accepted the order, and its response is older
         if not (listed[0].gone or listed[0].membership.evictable or protected):
             raise UpdateFailed(500, f"machine {machine}: its membership status says that it is not evictable")
         return None if listed[0].gone else listed[0]

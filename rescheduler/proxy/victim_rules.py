@@ -7,8 +7,10 @@ from typing import Final
 from predicates.objects import Node, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.candidates import CONTROL_PLANE, node_blockers
-from rescheduler.planning.drainability import SAFE_LOCAL_VOLUMES, SAFE_TO_EVICT, Context, Fate, belongs_to_node, fate
+from rescheduler.planning.drainability import fate
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.pod_rules import NOT_RECREATED, SAFE_TO_EVICT, Context, Fate
+from rescheduler.planning.pod_traits import SAFE_LOCAL_VOLUMES, belongs_to_node, expendable_volumes
 from rescheduler.planning.policy import Circumstances, Policy
 
 #: Pod opt-outs apply as in the daemon; local storage and kube-system have rules of their own here. Pods of other
@@ -35,7 +37,7 @@ def pod_fate(pod: Pod, context: Context) -> Fate | Blocker:
     opinion = _local_storage(pod) or fate(pod, context)
     if isinstance(opinion, Blocker) and opinion.reason is Reason.NO_CONTROLLER:
         # The rule's detail names a flag that only the daemon has.
-        return replace(opinion, detail=f'no controller would recreate it; {SAFE_TO_EVICT}: "true" allows eviction')
+        return replace(opinion, detail=f'{NOT_RECREATED}; {SAFE_TO_EVICT}: "true" allows eviction')
     return opinion
 
 
@@ -48,11 +50,11 @@ def _local_storage(pod: Pod) -> Blocker | None:
     """Block hostPath and emptyDir volumes of any medium, unless an annotation allows their loss."""
     if pod.deletion_timestamp is not None or pod.annotations.get(SAFE_TO_EVICT) == "true":
         return None
-    allowed = pod.annotations.get(SAFE_LOCAL_VOLUMES, "").split(",")
+    expendable = expendable_volumes(pod)
     local = [
         volume.name
         for volume in pod.cls.spec.volumes
-        if (volume.host_path is not None or volume.empty_dir is not None) and volume.name not in allowed
+        if (volume.host_path is not None or volume.empty_dir is not None) and volume.name not in expendable
     ]
     if not local:
         return None

@@ -33,7 +33,7 @@ _BYTE: Final = re.compile(r"(?<=\(byte )\d+")
 
 
 class ListError(ValueError):
-    """The text is not a List. The message says what was expected."""
+    """The text is not a List. The message contains what was expected."""
 
 
 class _ListObject(msgspec.Struct):

@@ -28,33 +28,42 @@ def read(path: str) -> Snapshot:
     :class:`~rescheduler.errors.InputError`, with the file name, if the content is not a valid List.
     """
     name = "standard input" if path == "-" else files.printable(path)
-    decoder = Decoder(Interner())
-    objects_by_kind: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
-    unreadable_objects: dict[Unreadable, None] = {}
-
-    def take(kind: str, item: bytes) -> None:
-        item_object = decoder.decode(kind, item)
-        if not (item_object.name if isinstance(item_object, Pod) else item_object.metadata.name):
-            raise WireError(unreadable(kind, item, "expected metadata.name"))
-        if (
-            existing := objects_by_kind[kind].setdefault(key_of(item_object), item_object)
-        ) is not item_object and existing != item_object:
-            raise InputError(f"{name}: {kind} {key_of(item_object)} occurs twice, with different content")
-
-    def refuse(error: ValueError) -> None:
-        if not isinstance(error, WireError):
-            raise error
-        unreadable_objects[error.unreadable] = None
-
+    objects = _Objects(name)
     try:
-        items.each(_unpacked(_chunks(path, name), name), KINDS, take, refuse)
+        items.each(_unpacked(_chunks(path, name), name), KINDS, objects.take, objects.refuse)
     except ValueError as error:
         raise InputError(f"{name}: {error}") from error
-    snapshot = Snapshot()
-    for kind, objects in objects_by_kind.items():
-        snapshot.replace(kind, objects.values())
-    snapshot.unreadable = tuple(unreadable_objects)
-    return snapshot
+    return objects.snapshot()
+
+
+class _Objects:
+    """The objects of a file, as they are read."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._decoder = Decoder(Interner())
+        self._by_kind: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
+        self._unreadable: dict[Unreadable, None] = {}
+
+    def take(self, kind: str, item: bytes) -> None:
+        decoded = self._decoder.decode(kind, item)
+        if not (decoded.name if isinstance(decoded, Pod) else decoded.metadata.name):
+            raise WireError(unreadable(kind, item, "expected metadata.name"))
+        existing = self._by_kind[kind].setdefault(key_of(decoded), decoded)
+        if existing is not decoded and existing != decoded:
+            raise InputError(f"{self._file}: {kind} {key_of(decoded)} occurs twice, with different content")
+
+    def refuse(self, error: ValueError) -> None:
+        if not isinstance(error, WireError):
+            raise error
+        self._unreadable[error.unreadable] = None
+
+    def snapshot(self) -> Snapshot:
+        snapshot = Snapshot()
+        for kind, objects in self._by_kind.items():
+            snapshot.replace(kind, objects.values())
+        snapshot.unreadable = tuple(self._unreadable)
+        return snapshot
 
 
 def _chunks(path: str, name: str) -> Iterator[bytes]:

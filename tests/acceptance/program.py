@@ -1,52 +1,35 @@
-"""The program as a process, forked from a server with preloaded modules, so that it starts in less than a second."""
+"""The program as a process whose log is a file."""
 
 import contextlib
 import json
-import multiprocessing
-import os
-import signal
-import sys
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
 from rescheduler import cli
+from tests import forking
 
-EXIT_SECONDS: Final = 120
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(
-    [
-        "rescheduler.cli.run",
-        "rescheduler.cli.proxy",
-        "rescheduler.housekeeping.composition",
-        "rescheduler.proxy.run",
-        __name__,
-    ]
-)
-
-
-def run_program(arguments: tuple[str, ...], log: str) -> None:
-    for name in list(os.environ):
-        if name.startswith(("RESCHEDULER_", "KUBE")) or name.lower().endswith("_proxy"):
-            del os.environ[name]
-    with open(log, "ab", buffering=0) as target:  # noqa: PTH123 -- a file descriptor is needed
-        os.dup2(target.fileno(), sys.stderr.fileno())
-    cli.main(arguments)
+EXIT_SECONDS: Final = 120.0
 
 
 class Program:
     """``rescheduler`` with *arguments* and ``--log-format=json``, whose log is written to the file *log*.
 
-    *main* is the function that runs in the new process; its parameters are the arguments and the log.
+    *main* is the function that runs in the new process; its parameter is the arguments.
     """
 
-    def __init__(self, log: Path, *arguments: str, main: Callable[[tuple[str, ...], str], None] | None = None) -> None:
+    def __init__(self, log: Path, *arguments: str, main: Callable[[Sequence[str]], None] = cli.main) -> None:
         self._log = log
         log.touch()
-        self._process = _FORKS.Process(target=main or run_program, args=((*arguments, "--log-format=json"), str(log)))
+        self._main = partial(main, (*arguments, "--log-format=json"))
+        self._process: forking.Forked | None = None
 
     def __enter__(self) -> Self:
-        self._process.start()
+        env = {key: text for key, text in forking.environment().items() if not key.lower().endswith("_proxy")}
+        with self._log.open("ab", buffering=0) as log:
+            self._process = forking.Forked(self._main, stderr=log.fileno(), env=env)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -54,22 +37,25 @@ class Program:
 
     @property
     def running(self) -> bool:
-        return self._process.is_alive()
+        return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
         """Send SIGKILL, so that the program rolls back nothing."""
-        self._process.kill()
-        self._process.join()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def terminate(self) -> None:
         """Send SIGTERM without waiting."""
-        assert self._process.pid is not None
-        os.kill(self._process.pid, signal.SIGTERM)
+        assert self._process is not None
+        self._process.terminate()
 
     def end(self) -> int | None:
         """Wait until the process exits on its own and return its exit code; None on timeout."""
-        self._process.join(EXIT_SECONDS)
-        return self._process.exitcode
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(EXIT_SECONDS)
+        return None
 
     @property
     def lines(self) -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from devcluster import kubeconfig
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.pool import Pool
-from devcluster.cloudpool.server import Server
-from devcluster.cloudpool.settings import Settings
+from devcluster.cloudpool.pool import ReferencePool
+from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.cloudpool.state import Termination
 from devcluster.manifests import ON_DEMAND, spot
 from devcluster.plane import ControlPlane
@@ -29,7 +29,7 @@ QUICK: Final[dict[str, Any]] = {"refresh_interval": 0.2, "pool_update": 0.4, **L
 class Site:
     """The cluster, the pool and the edge, with queries and assertions."""
 
-    def __init__(self, plane: ControlPlane, server: Server, border: Edge, folder: Path) -> None:
+    def __init__(self, plane: ControlPlane, server: CloudpoolServer, border: Edge, folder: Path) -> None:
         self.plane, self.pool, self.face, self.edge, self.folder = plane, server.pool, server.face, border, folder
         self.look = Look(plane)
         self.kubeconfig = kubeconfig.write(
@@ -113,7 +113,7 @@ class Site:
         assert not [uid for uid, times in evicted.items() if times > 1]
 
 
-def undrained(pool: Pool) -> list[Termination]:
+def undrained(pool: ReferencePool) -> list[Termination]:
     """Return the terminations of machines with movable pods on their Nodes."""
     return [ended for ended in pool.terminations if ended.pods]
 
@@ -127,7 +127,9 @@ def building(plane: ControlPlane, folder: Path, machines: int, *, quota: int = 1
     clock = SystemClock()
     values = {**QUICK, "nodes_stay": True, "second_termination": "ok"} | changes
     pool_document = document(name=POOL, labels={ON_DEMAND: "true"}, quota=quota, **AWKWARD)
-    with Server(Settings(pool=pool_document, desired_size=machines, **values), folder, clock).running() as server:
+    with CloudpoolServer(
+        CloudpoolSettings(pool=pool_document, desired_size=machines, **values), folder, clock
+    ).running() as server:
         cluster = Cluster(str(plane.kubeconfig), server.pool, clock)
         cluster.start()
         try:

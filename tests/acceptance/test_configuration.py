@@ -16,9 +16,9 @@ from devcluster.plane import ControlPlane
 from rescheduler.proxy import answers
 from rescheduler.proxy.forward import FAILED
 from rescheduler.version import VERSION
+from tests import forking
 from tests.acceptance.program import Program
 from tests.acceptance.scenes import scene
-from tests.cluster.daemon import ROOT, command, environment
 from tests.cluster.waiting import eventually
 from tests.providers import pki
 from tests.proxy.world import World
@@ -83,15 +83,7 @@ BAD: dict[str, tuple[Any, str]] = {
 
 def proxy(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command until it exits."""
-    return subprocess.run(
-        command("proxy", *arguments),
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return forking.run("proxy", *arguments)
 
 
 def test_invalid_configurations(tmp_path: Path) -> None:
@@ -110,7 +102,7 @@ def test_invalid_configurations(tmp_path: Path) -> None:
         assert (output.count("\n"), expected in output) == (1, True), (fact, output)
 
 
-def test_arguments(tmp_path: Path) -> None:
+def test_arguments_are_parsed_as_by_the_original(tmp_path: Path) -> None:
     """Single dashes, glog's flags, the version, and an unknown flag."""
     version = proxy("--version")
     assert (version.returncode, version.stdout) == (0, f"Version: {VERSION}\n")

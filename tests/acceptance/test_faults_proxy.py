@@ -49,7 +49,7 @@ FAULTS: Final[dict[str, tuple[Fault, int]]] = {
 def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with proxies.fleet(control_plane, tmp_path_factory.mktemp("fleet"), len(FAULTS)) as prepared:
         yield prepared
-    control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")
+    cleaning.empty(control_plane)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def proxy(fleet: Fleet) -> Iterator[Proxy]:
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_a_write_fails(what: str, fleet: Fleet, proxy: Proxy) -> None:
+def test_a_failed_write_fails_the_request(what: str, fleet: Fleet, proxy: Proxy) -> None:
     fault, status = FAULTS[what]
     node = fleet.take()
     body = {"machineId": fleet.site.machine(node), "decrementDesiredSize": True}

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from devcluster.cloudpool.faults import Fault, Request
+from devcluster.cloudpool.faults import Fault, LoggedRequest
 from rescheduler.proxy.forward import FAILED
 from tests.proxy.test_forward import line, raw
 from tests.proxy.world import World
@@ -27,7 +27,7 @@ def _only_new_requests(guarded: World) -> Iterator[None]:
     assert (guarded.running(), guarded.desired) == (["od-1", "od-2"], 2)
 
 
-def seen(env: World) -> list[Request]:
+def seen(env: World) -> list[LoggedRequest]:
     return list(env.server.face.requests)
 
 

@@ -30,7 +30,7 @@ def _named(step: int) -> str:
 def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with daemons.fleet(control_plane, tmp_path_factory.mktemp("fleet"), len(KILLED) + len(STEPS) + 6) as prepared:
         yield prepared
-    control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")
+    cleaning.empty(control_plane)
 
 
 def steps(fleet: Fleet) -> list[str]:

@@ -87,7 +87,7 @@ def env(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
         machine = ready.id("od-12")
         ready.server.pool.set_membership(machine, active=True, evictable=False)
         yield ready
-    control_plane.wait_for(lambda: cleaning.wipe(control_plane.api), "an empty cluster")
+    cleaning.empty(control_plane)
 
 
 NONE = "0/{n} nodes are available"
@@ -108,7 +108,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("node", REASONS)
-def test_one_by_one(node: str, env: World) -> None:
+def test_a_rejected_termination_names_the_reason(node: str, env: World) -> None:
     answer = env.post("/pool/terminate", {"machineId": env.id(node), "decrementDesiredSize": True})
     assert (answer.status_code, answer.json()) == (
         500,
@@ -117,7 +117,7 @@ def test_one_by_one(node: str, env: World) -> None:
     assert (env.orders(), env.tainted()) == ([], [])
 
 
-def test_all_at_once(env: World) -> None:
+def test_a_resize_names_all_rejected_nodes(env: World) -> None:
     """12 → 9: one machine is removed; the response names every other node and the protected machine."""
     answer = env.post("/pool/size", {"desiredSize": 9})
     protected = f"machine {env.id('od-12')}: its membership status says that it is not evictable"

@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from devcluster.signals import exit_on_sigterm
 from tests.bench import freed, idle, pages, planning, plugins, proxying, reading, room, starting, topology
 from tests.bench.result import Result, keep, markdown
 
@@ -25,6 +26,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
 @click.option("--only", type=click.Choice([*PARTS, "growth"]), help="Run only this part, and save nothing.")
 def main(only: str | None) -> None:
     """Measure ratios within one run, because absolute times mean little on a shared machine."""
+    exit_on_sigterm()
     results: list[Result] = []
     for name, run in PARTS.items():
         if only not in (None, name):

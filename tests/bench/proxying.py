@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 import httpx2
 
 from devcluster import kubeconfig, ports
-from devcluster.cloudpool.faults import Message, Receive, Request, Send
+from devcluster.cloudpool.faults import LoggedRequest, Message, Receive, Send
 from devcluster.demo import machines
 from devcluster.demo.program import Program
 from devcluster.plane import ControlPlane
-from devcluster.standin.server import Server
+from devcluster.standin.server import StandinServer
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.credentials import Credentials
 from rescheduler.proxy.forward import Forwarder
@@ -54,7 +54,7 @@ class _Scene:
     plane: ControlPlane
     pool: str
     proxy: str
-    calls: list[Request]  #: requests of the proxy to the API server since its start
+    calls: list[LoggedRequest]  #: requests of the proxy to the API server since its start
 
 
 # -- forwarded and direct reads
@@ -152,11 +152,11 @@ def _decision(scene: _Scene) -> Iterator[Result]:
     yield Result(f"{row}: from the request to the first mark", f"{seconds:.2f} s", "", seconds, "s", 10, 2)
 
 
-def _marked(calls: Sequence[Request]) -> set[str]:
+def _marked(calls: Sequence[LoggedRequest]) -> set[str]:
     return {call.path for call in calls if _is_mark(call)}
 
 
-def _is_mark(call: Request) -> bool:
+def _is_mark(call: LoggedRequest) -> bool:
     return call.method == "PATCH" and call.path.startswith("/api/v1/nodes/")
 
 
@@ -194,9 +194,9 @@ class _Edge:
 
 
 @contextmanager
-def _counted(plane: ControlPlane) -> Iterator[Server[_Edge]]:
+def _counted(plane: ControlPlane) -> Iterator[StandinServer[_Edge]]:
     edge = _Edge(plane)
-    with Server(edge, edge).running() as server:
+    with StandinServer(edge, edge).running() as server:
         yield server
 
 

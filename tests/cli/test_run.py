@@ -417,7 +417,7 @@ ORIGINAL: dict[str, tuple[list[str], list[Given]]] = {
 
 
 @pytest.mark.parametrize(("arguments", "expected"), ORIGINAL.values(), ids=ORIGINAL)
-def test_the_program_k8s_spot_rescheduler(
+def test_k8s_spot_rescheduler_is_an_alias_of_run(
     given: list[Given], monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: list[Given]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["k8s-spot-rescheduler", *arguments])
@@ -462,7 +462,7 @@ def test_ctrl_c_ends_the_program_without_a_traceback(
 @pytest.mark.parametrize(
     ("arguments", "code"), [(("-nonsense",), 2), (("run", "--kubeconfig=/none"), 2), (("version",), 0)]
 )
-def test_as_a_process(arguments: tuple[str, ...], code: int) -> None:
+def test_a_process_exits_with_a_code_and_at_most_one_line(arguments: tuple[str, ...], code: int) -> None:
     """The shell gets an exit code and at most one line on standard error."""
     command = [sys.executable, "-m", "rescheduler", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

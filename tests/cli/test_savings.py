@@ -111,7 +111,9 @@ def test_the_table_has_the_receipts_and_the_assumptions(edge: ScriptedApiServer,
 
 
 @pytest.mark.parametrize("columns", [40, 80])
-def test_the_width(edge: ScriptedApiServer, savings: Any, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+def test_the_output_fits_the_width_of_the_terminal(
+    edge: ScriptedApiServer, savings: Any, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     edge.on("GET", PATH, stored(dump_ledger(LEDGER)))
     code, out, _ = savings()

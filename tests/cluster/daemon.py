@@ -22,8 +22,8 @@ from devcluster.stages import NEVER, TERMINATE_AFTER
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining.intent import ANNOTATION
 from rescheduler.settings import LEASE
-
-ROOT = Path(__file__).parents[2]
+from tests import forking
+from tests.forking import PROGRAM, ROOT, environment
 
 #: Short delays for tests.
 QUICK = (
@@ -40,8 +40,6 @@ NO_DELAY = "--node-drain-delay=0"
 EXIT_SECONDS = 120
 SOFT = "PreferNoSchedule"
 
-PROGRAM = ("-m", "rescheduler")
-
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 LEASE_PATH = f"{LEASES}/{LEASE}"
 
@@ -49,21 +47,29 @@ LEASE_PATH = f"{LEASES}/{LEASE}"
 class Daemon:
     """``rescheduler run`` with QUICK and *flags*, and its log lines.
 
-    *program* are the Python arguments that start it, by default ``-m rescheduler``.
+    *program* are the Python arguments that start it, by default ``-m rescheduler``. The process is forked, or with
+    *fresh* it is a new Python interpreter.
     """
 
     def __init__(
-        self, plane: ControlPlane, *flags: str, kubeconfig: Path | None = None, program: Sequence[str] = PROGRAM
+        self,
+        plane: ControlPlane,
+        *flags: str,
+        kubeconfig: Path | None = None,
+        program: Sequence[str] = PROGRAM,
+        fresh: bool = False,
     ) -> None:
         self._plane = plane
         flags = (f"--kubeconfig={kubeconfig or plane.kubeconfig}", *QUICK, *flags)
-        self._command = [sys.executable, *program, "run", *flags]
+        self._arguments = [*program, "run", *flags]
+        self._fresh = fresh
         self.lines: list[Json] = []
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            self._command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
+        reading, writing = os.pipe()
+        self._process = self._started(writing)
+        os.close(writing)
+        self._log = os.fdopen(reading)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         return self
@@ -74,12 +80,16 @@ class Daemon:
             with contextlib.suppress(ApiError, httpx2.TransportError):
                 self.kill()
         self._reader.join()
-        assert self._process.stderr is not None
-        self._process.stderr.close()
+        self._log.close()
+
+    def _started(self, log: int) -> "forking.Forked | subprocess.Popen[bytes]":
+        if not self._fresh:
+            return forking.Forked(forking.python(self._arguments), stderr=log)
+        command = [sys.executable, *self._arguments]
+        return subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=log, start_new_session=True)
 
     def _read(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
+        for line in self._log:
             try:
                 self.lines.append(json.loads(line))
             except ValueError:
@@ -130,15 +140,6 @@ class Daemon:
     @property
     def running(self) -> bool:
         return self._process.poll() is None
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, *PROGRAM, *arguments]
-
-
-def environment() -> dict[str, str]:
-    """Return the environment without variables that set options of the daemon."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("RESCHEDULER_", "KUBE"))}
 
 
 class Look:

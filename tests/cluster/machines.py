@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.faults import Request
-from devcluster.cloudpool.server import Server
-from devcluster.cloudpool.settings import Settings
+from devcluster.cloudpool.faults import LoggedRequest
+from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.manifests import ON_DEMAND, deployment
 from rescheduler.clock import SystemClock
 from rescheduler.net.config_files import Duration
@@ -26,7 +26,7 @@ FOREVER: Final = Duration(86400)
 class Machines:
     """The pool behind the on-demand nodes."""
 
-    def __init__(self, observer: Observer, server: Server, folder: Path) -> None:
+    def __init__(self, observer: Observer, server: CloudpoolServer, folder: Path) -> None:
         self._observer, self._pool, self.face, self.server = observer, server.pool, server.face, server
         pool: dict[str, Any] = {
             "id": POOL,
@@ -71,7 +71,7 @@ class Machines:
         now = SystemClock().now()
         return {machine.name: machine.id(now) for machine in self._pool.machines()}
 
-    def orders(self) -> list[Request]:
+    def orders(self) -> list[LoggedRequest]:
         """Return all requests to change the pool, successful or not."""
         return [request for request in self.face.requests if request.method != "GET"]
 
@@ -83,7 +83,7 @@ def machines(observer: Observer, folder: Path, on_demand: int, spot: int) -> Ite
     clock = SystemClock()
     taint = {"key": ON_DEMAND, "value": "true", "effect": SOFT}
     pool_document = document(name=POOL, labels={ON_DEMAND: "true"}, taints=[taint])
-    settings = Settings(
+    settings = CloudpoolSettings(
         pool=pool_document,
         desired_size=on_demand,
         refresh_interval=Duration(0.2),
@@ -91,7 +91,7 @@ def machines(observer: Observer, folder: Path, on_demand: int, spot: int) -> Ite
         second_termination="ok",
         nodes_stay=True,
     )
-    with Server(settings, folder, clock).running() as server:
+    with CloudpoolServer(settings, folder, clock).running() as server:
         cluster = Cluster(str(observer.plane.kubeconfig), server.pool, clock)
         cluster.start()
         try:

@@ -18,8 +18,8 @@ import yaml
 
 from devcluster.api import Json
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.pool import Pool
-from devcluster.cloudpool.server import Server as CloudpoolServer
+from devcluster.cloudpool.pool import ReferencePool
+from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.manifests import ON_DEMAND, SPOT, deployment
 from devcluster.plane import ControlPlane
 from tests.cluster import real_autoscaler
@@ -54,7 +54,7 @@ class Groups:
     spot_server: CloudpoolServer
 
     @property
-    def spot_pool(self) -> Pool:
+    def spot_pool(self) -> ReferencePool:
         return self.spot_server.pool
 
     def allow_spot(self, *, allowed: bool) -> None:

@@ -13,7 +13,8 @@ from devcluster.errors import ApiError
 from devcluster.manifests import namespace, node, pod
 from devcluster.plane import ControlPlane
 from rescheduler.settings import LEASE
-from tests.cluster.daemon import PROGRAM, Daemon
+from tests.cluster.daemon import Daemon
+from tests.forking import PROGRAM
 
 NAMESPACE: Final = "kube-system"
 ACCOUNT: Final = "spot-rescheduler"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from devcluster.cloudpool.cluster import Cluster
 from devcluster.cloudpool.faults import Fault
-from devcluster.cloudpool.server import Server
+from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.manifests import SPOT
 from rescheduler.clock import SystemClock
 from tests.cluster.observer import Observer
@@ -22,7 +22,7 @@ TERMINATE: Final = "/pool/terminate"
 class SpotPool:
     """The pool behind the spot nodes; its first machine exists before any order."""
 
-    def __init__(self, server: Server, folder: Path, *, template: bool = False) -> None:
+    def __init__(self, server: CloudpoolServer, folder: Path, *, template: bool = False) -> None:
         self._pool, self._clock, self.face = server.pool, SystemClock(), server.face
         section: dict[str, Any] = {
             "id": POOL,
@@ -82,7 +82,7 @@ def spot_pool(observer: Observer, folder: Path, size: int = 1, *, template: bool
     clock = SystemClock()
     pool = document(name=POOL, labels={SPOT: ""}, network="10.78")
     of = settings(pool=pool, desired_size=size, refresh_interval=0.2, pool_update=0.4, second_termination="ok")
-    with Server(of, folder, clock).running() as server:
+    with CloudpoolServer(of, folder, clock).running() as server:
         cluster = Cluster(str(observer.plane.kubeconfig), server.pool, clock)
         cluster.start()
         try:

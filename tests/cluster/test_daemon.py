@@ -23,19 +23,20 @@ def uids(pods: list[Json]) -> set[str]:
     return {item["metadata"]["uid"] for item in pods}
 
 
-def drained_once(cluster: ControlPlane, *flags: str) -> Daemon:
-    with Daemon(cluster, "--once", *flags) as daemon:
+def drained_once(cluster: ControlPlane, *flags: str, fresh: bool = False) -> Daemon:
+    with Daemon(cluster, "--once", *flags, fresh=fresh) as daemon:
         assert daemon.end() == 0
     return daemon
 
 
-def test_a_node_is_drained_and_its_pods_run_on_spot_nodes(cluster: ControlPlane, look: Look) -> None:
+@pytest.mark.parametrize("fresh", [True, False], ids=["a new interpreter", "forked"])
+def test_a_node_is_drained_and_its_pods_run_on_spot_nodes(cluster: ControlPlane, look: Look, *, fresh: bool) -> None:
     look.nodes(1, 2)
     cluster.apply([deployment("web", 3)])
     look.running(3)
     assert look.kinds() == {"on-demand": 3}
     look.open_spot()
-    drained_once(cluster)
+    drained_once(cluster, fresh=fresh)
     look.running(3)
     assert look.kinds() == {"spot": 3}
     assert look.marks() == {}

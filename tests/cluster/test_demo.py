@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from tests.cluster.daemon import ROOT, environment
+from tests.forking import ROOT, environment
 
 CELLS = 4  #: in a row of the cloudpool's table: node, machine, before, after
 

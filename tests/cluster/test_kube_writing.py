@@ -11,7 +11,7 @@ from devcluster.manifests import deployment, node, pdb, pod
 from devcluster.plane import ControlPlane
 from predicates.objects import Taint
 from rescheduler.clock import SystemClock
-from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionRefused, PodGone
+from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionFailed, EvictionRefused, PodGone
 from rescheduler.errors import NotFound
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster

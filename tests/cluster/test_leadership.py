@@ -1,11 +1,12 @@
 """Leader election between replicas, which are processes with the shipped RBAC and pod-bound tokens."""
 
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import pytest
 
@@ -13,8 +14,11 @@ from devcluster.api import Json
 from devcluster.audit import AuditEvent
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
+from rescheduler import cli
+from rescheduler.housekeeping import composition
+from tests import forking
 from tests.cluster.bad_days import ONE
-from tests.cluster.daemon import LEASE_PATH, LEASES, ROOT, create_stuck_pod, delete_stuck_pods, environment, terminating
+from tests.cluster.daemon import LEASE_PATH, LEASES, create_stuck_pod, delete_stuck_pods, terminating
 from tests.cluster.observer import Observer
 from tests.cluster.replicas import Installation, installed, written_by
 from tests.cluster.takeovers import holder, rendered, take_over
@@ -95,16 +99,13 @@ def test_a_single_round_does_nothing_while_another_replica_leads(cluster: Contro
 
 def once(kubeconfig: Path, *, patience: int) -> subprocess.CompletedProcess[str]:
     """Run ``rescheduler run --once`` with a shorter timeout than the default of two minutes."""
-    program = (
-        "from datetime import timedelta; from rescheduler import cli; "
-        "from rescheduler.housekeeping import composition; "
-        f"composition.ONCE_PATIENCE = timedelta(seconds={patience}); cli.main()"
-    )
-    flags = ("run", "--once", "--namespace=default", "--listen-address=127.0.0.1:0", "-v=0")
-    command = [sys.executable, "-c", program, *flags, f"--kubeconfig={kubeconfig}"]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=120
-    )
+    flags = ("--once", "--namespace=default", "--listen-address=127.0.0.1:0", "-v=0", f"--kubeconfig={kubeconfig}")
+    return forking.completed(partial(_once, patience, flags))
+
+
+def _once(patience: int, flags: Sequence[str]) -> None:
+    with patch.object(composition, "ONCE_PATIENCE", timedelta(seconds=patience)):
+        cli.main(["run", *flags])
 
 
 def test_the_lease_is_the_last_write_of_a_stopped_leader(cluster: ControlPlane, observer: Observer) -> None:

@@ -1,7 +1,6 @@
 """The daemon in a cluster with Liqo: virtual kubelets on real nodes are not evicted."""
 
 import json
-import subprocess
 from typing import Any
 
 from devcluster.api import Json
@@ -10,7 +9,8 @@ from devcluster.liqo import objects
 from devcluster.liqo.playing import playing
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
-from tests.cluster.daemon import NO_DELAY, Daemon, Look, command, environment, prefers
+from tests import forking
+from tests.cluster.daemon import NO_DELAY, Daemon, Look, prefers
 
 TENANT = objects.tenant_name("rome")
 
@@ -28,8 +28,7 @@ def resource_slice() -> Json:
 
 
 def verdicts(plane: ControlPlane) -> dict[str, Any]:
-    plan = command("plan", f"--kubeconfig={plane.kubeconfig}", "-o", "json")
-    done = subprocess.run(plan, env=environment(), capture_output=True, text=True, check=True)
+    done = forking.run("plan", f"--kubeconfig={plane.kubeconfig}", "-o", "json", check=True)
     return {each["node"]: each for each in json.loads(done.stdout)["nodes"]}
 
 

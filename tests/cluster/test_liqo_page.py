@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from devcluster import manifests
-from devcluster.liqo.controller import Policy
+from devcluster.liqo.controller import LiqoPolicy
 from devcluster.liqo.playing import playing
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
@@ -101,7 +101,7 @@ def prepared(plane: ControlPlane, folder: Path) -> Iterator[Here]:
     def wait(match: Any, what: str) -> Any:
         return plane.wait_for(match, what, seconds=WAIT_SECONDS)
 
-    with playing(plane.api, wait, [secret["metadata"]["name"]], Policy()), ExitStack() as stack:
+    with playing(plane.api, wait, [secret["metadata"]["name"]], LiqoPolicy()), ExitStack() as stack:
         yield Here(plane, folder, stack)
 
 

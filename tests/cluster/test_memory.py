@@ -1,7 +1,6 @@
 """The memory on a real API server: its ConfigMap, its use by the daemon, and `rescheduler resume`."""
 
 import base64
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,8 @@ from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, dump, load
 from rescheduler.settings import MEMORY_NAME
-from tests.cluster.daemon import Daemon, Look, command, environment, prefers
+from tests import forking
+from tests.cluster.daemon import Daemon, Look, prefers
 from tests.cluster.rendering import kustomization
 from tests.planning.builders import NOW
 from tests.planning.memories import large
@@ -292,13 +292,7 @@ def annotations(cluster: ControlPlane) -> Json:
 
 
 def resume(cluster: ControlPlane, *arguments: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        command("resume", f"--kubeconfig={cluster.kubeconfig}", f"--namespace={NAMESPACE}", *arguments),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(),
-    )
+    done = forking.run("resume", f"--kubeconfig={cluster.kubeconfig}", f"--namespace={NAMESPACE}", *arguments)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from devcluster.cherry import app as cherry_app
-from devcluster.cherry.cloud import Cloud, Settings
+from devcluster.cherry.cloud import CherryCloud, CherryCloudSettings
 from devcluster.cherry.nodes import node_of
 from devcluster.manifests import ON_DEMAND, SPOT, deployment
 from devcluster.plane import ControlPlane
 from devcluster.standin.nodes import Nodes
-from devcluster.standin.server import Server
+from devcluster.standin.server import StandinServer
 from rescheduler.clock import SystemClock
 from tests.cluster.daemon import NO_DELAY, Daemon, Look
 
@@ -29,14 +29,14 @@ def test_pods_are_planned_on_the_server_without_a_notice(
     clock, look = SystemClock(), Look(cluster)
     config = tmp_path / "cloud-config"
     config.write_text("[global]\ncluster-name = c1\nproject-id = 7\n")
-    cloud = Cloud(Settings(terminating=2), clock)
+    cloud = CherryCloud(CherryCloudSettings(terminating=2), clock)
     cloud.create(7, order("od", "od-1"))
     kubeconfig = str(cluster.kubeconfig)
     labels = {True: {SPOT: "true"}, False: {ON_DEMAND: "true"}}
     nodes = Nodes(
         kubeconfig, lambda: {server.hostname: node_of(server, labels[server.spot]) for server in cloud.servers()}, clock
     )
-    with Server(cloud, cherry_app.application(cloud, per_second=4), path="/v1").running() as server:
+    with StandinServer(cloud, cherry_app.application(cloud, per_second=4), path="/v1").running() as server:
         monkeypatch.setenv("CHERRY_AUTH_TOKEN", "token")
         monkeypatch.setenv("CHERRY_API_URL", server.url)
         nodes.start()

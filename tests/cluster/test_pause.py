@@ -1,7 +1,6 @@
 """A person pauses drains with the commands, on a real API server, judged by its objects and its audit log."""
 
 import json
-import subprocess
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -14,8 +13,9 @@ from devcluster.plane import ControlPlane
 from devcluster.stages import NEVER, TERMINATE_AFTER
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
 from rescheduler.settings import LEASE
+from tests import forking
 from tests.cluster.bad_days import FLAGS, NAMESPACE, ONE, lease_holder, next_node, next_node_drained
-from tests.cluster.daemon import LEASE_PATH, Daemon, command, delete_stuck_pods, environment
+from tests.cluster.daemon import LEASE_PATH, Daemon, delete_stuck_pods
 from tests.cluster.observer import Observer
 from tests.cluster.rendering import composed
 from tests.cluster.replicas import FENCED, Installation, installed
@@ -27,13 +27,7 @@ SOON: Final = timedelta(seconds=10)
 
 def run(cluster: ControlPlane, *arguments: str, namespace: str = NAMESPACE, kubeconfig: Path | None = None) -> str:
     """Run a command, by default with the credentials of an administrator, and return its output."""
-    done = subprocess.run(
-        command(*arguments, f"--kubeconfig={kubeconfig or cluster.kubeconfig}", f"--namespace={namespace}"),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(),
-    )
+    done = forking.run(*arguments, f"--kubeconfig={kubeconfig or cluster.kubeconfig}", f"--namespace={namespace}")
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

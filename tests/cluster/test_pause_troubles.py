@@ -1,7 +1,6 @@
 """``pause``, ``resume`` and ``status`` on a real API server: missing permissions and objects, concurrent changes."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,8 +11,9 @@ import pytest
 from devcluster.api import Json
 from devcluster.plane import ControlPlane
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
+from tests import forking
 from tests.cluster.bad_days import NAMESPACE
-from tests.cluster.daemon import LEASES, command, environment
+from tests.cluster.daemon import LEASES
 
 NAME = "pause-troubles"
 PATH = f"{LEASES}/{NAME}"
@@ -36,13 +36,7 @@ class PauseCommands:
 
     def __call__(self, *arguments: str, kubeconfig: Path | None = None) -> tuple[int, str, str]:
         own = (f"--kubeconfig={kubeconfig or self._cluster.kubeconfig}", f"--namespace={NAMESPACE}")
-        done = subprocess.run(
-            command(*arguments, *own, f"--lease-name={NAME}"),
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment(),
-        )
+        done = forking.run(*arguments, *own, f"--lease-name={NAME}")
         return done.returncode, done.stdout, done.stderr
 
     def status(self) -> dict[str, Any]:
@@ -119,13 +113,7 @@ def test_an_invalid_token(cluster: ControlPlane, run: PauseCommands) -> None:
 
 
 def test_a_namespace_that_does_not_exist(cluster: ControlPlane) -> None:
-    done = subprocess.run(
-        command("pause", f"--kubeconfig={cluster.kubeconfig}", "--namespace=nowhere", f"--lease-name={NAME}"),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(),
-    )
+    done = forking.run("pause", f"--kubeconfig={cluster.kubeconfig}", "--namespace=nowhere", f"--lease-name={NAME}")
     expected = f'rescheduler: create lease nowhere/{NAME}: namespaces "nowhere" not found (404)\n'
     assert (done.returncode, done.stdout, done.stderr) == (1, "", expected)
 

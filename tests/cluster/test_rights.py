@@ -11,7 +11,8 @@ import pytest
 from devcluster.api import Json
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
-from tests.cluster.daemon import Daemon, Look, command, environment
+from tests import forking
+from tests.cluster.daemon import Daemon, Look
 from tests.cluster.rendering import kustomization
 from tests.proxy.world import World, world
 
@@ -86,10 +87,9 @@ def test_plan_warns_of_what_it_assumes(cluster: ControlPlane, rights: Json) -> N
     drainable(cluster)
     cluster.api.patch(ROLE, without(rights, "csidrivers"))
     own = cluster.service_account_kubeconfig("kube-system", ACCOUNT)
-    plan = [*command("plan", f"--kubeconfig={own}", "-o", "json")]
 
     def ran() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(plan, capture_output=True, text=True, env=environment(), check=False)
+        return forking.run("plan", f"--kubeconfig={own}", "-o", "json")
 
     done = cluster.wait_for(lambda: done if "csidrivers" in (done := ran()).stderr else None, "a warning")
     assert done is not None

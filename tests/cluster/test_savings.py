@@ -1,7 +1,6 @@
 """The ledger of savings on a real API server: from a drain until a new node ends the saving."""
 
 import json
-import subprocess
 from typing import Any
 
 import httpx2
@@ -11,7 +10,8 @@ from devcluster.api import Json
 from devcluster.manifests import deployment, mixed_nodes
 from devcluster.plane import ControlPlane
 from rescheduler.settings import SAVINGS_NAME
-from tests.cluster.daemon import Daemon, Look, command, environment
+from tests import forking
+from tests.cluster.daemon import Daemon, Look
 
 NODE = "on-demand-1"
 NODES = "/api/v1/nodes"
@@ -33,9 +33,7 @@ def summary(cluster: ControlPlane) -> str:
 def savings(cluster: ControlPlane, *arguments: str) -> Any:
     """Return the output of ``rescheduler savings -o json``."""
     flags = (f"--kubeconfig={cluster.kubeconfig}", "--namespace=default", "-o=json")
-    done = subprocess.run(
-        command("savings", *flags, *arguments), capture_output=True, text=True, check=True, env=environment()
-    )
+    done = forking.run("savings", *flags, *arguments, check=True)
     assert done.stderr == ""
     return json.loads(done.stdout)
 

@@ -14,7 +14,7 @@ from devcluster.cherry import app as cherry_app
 from devcluster.cherry import cloud as cherry
 from devcluster.cherry.nodes import nodes as cherry_nodes
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.server import Server as CloudpoolServer
+from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.liqo.objects import TOLERATION
 from devcluster.manifests import ON_DEMAND, deployment, spot
 from devcluster.plane import ControlPlane
@@ -22,7 +22,7 @@ from devcluster.stackpoint import app as stackpoint_app
 from devcluster.stackpoint import cloud as stackpoint
 from devcluster.stackpoint.nodes import nodes as stackpoint_nodes
 from devcluster.standin.nodes import Nodes
-from devcluster.standin.server import Server
+from devcluster.standin.server import StandinServer
 from rescheduler.clock import SystemClock
 from tests.cluster import virtual
 from tests.cluster.daemon import NO_DELAY, Daemon, Look
@@ -42,11 +42,11 @@ World = contextlib.AbstractContextManager[Callable[[], list[str]]]  #: returns t
 def cherry_world(plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path) -> Iterator[Callable[[], list[str]]]:
     """Run Cherry Servers with two servers in the pool, of which one must be kept."""
     config.write_text(INI)
-    cloud = cherry.Cloud(cherry.Settings(terminating=2), SystemClock())
+    cloud = cherry.CherryCloud(cherry.CherryCloudSettings(terminating=2), SystemClock())
     for name in ("od-1", "od-2"):
         cloud.create(7, {**ORDER, "tags": TAGS, "hostname": name})
     nodes = Nodes(str(plane.kubeconfig), lambda: cherry_nodes(cloud, LABELS), SystemClock())
-    with Server(cloud, cherry_app.application(cloud, per_second=4), path="/v1").running() as server:
+    with StandinServer(cloud, cherry_app.application(cloud, per_second=4), path="/v1").running() as server:
         environ.setenv("CHERRY_AUTH_TOKEN", "token")
         environ.setenv("CHERRY_API_URL", server.url)
         with joined(nodes):
@@ -58,12 +58,12 @@ def stackpoint_world(
     plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path
 ) -> Iterator[Callable[[], list[str]]]:
     """Run StackPointCloud with two nodes in the group, of which one must be kept; with provider IDs for gRPC."""
-    cloud = stackpoint.Cloud(stackpoint.Settings(deleting=2), SystemClock())
+    cloud = stackpoint.StackpointCloud(stackpoint.StackpointCloudSettings(deleting=2), SystemClock())
     for number in range(2):
         below = f"i-{number}" if config.parent.name == OWN else None
         cloud.add(group_name="autoscaling-od", provider_node_id=below)
     nodes = Nodes(str(plane.kubeconfig), lambda: stackpoint_nodes(cloud, LABELS), SystemClock())
-    with Server(cloud, stackpoint_app.application(cloud)).running() as server:
+    with StandinServer(cloud, stackpoint_app.application(cloud)).running() as server:
         environ.setenv("CLUSTER_API_TOKEN", "token")
         environ.setenv("SPC_API_BASE_URL", server.url)
         environ.setenv("ORGANIZATION_ID", "6")

@@ -12,7 +12,7 @@ import yaml
 from devcluster import manifests
 from devcluster.api import Json
 from devcluster.liqo import objects
-from devcluster.liqo.controller import SLICES, Policy
+from devcluster.liqo.controller import SLICES, LiqoPolicy
 from devcluster.liqo.playing import playing
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
@@ -40,7 +40,7 @@ showFailuresFor: 2s
 class Site:
     """The services, which can be killed and restarted with their databases."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, policy: Policy, own: Path | None = None) -> None:
+    def __init__(self, plane: ControlPlane, folder: Path, policy: LiqoPolicy, own: Path | None = None) -> None:
         """*own* is the node manager's kubeconfig; default: the administrator's."""
         self.plane, self.folder, self.policy = plane, folder, policy
         self._own = own or plane.kubeconfig
@@ -130,7 +130,7 @@ def site(
     start: bool = True,
 ) -> Iterator[Site]:
     """Run the services with clusters that offer the given number of nodes, peered with all of them or with *peers*."""
-    policy = Policy()
+    policy = LiqoPolicy()
     plane.apply([manifests.namespace(NAMESPACE)])
 
     def wait(condition: Any, what: str) -> Any:

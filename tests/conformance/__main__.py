@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from devcluster.signals import exit_on_sigterm
 from tests.conformance.compare import Comparison, Difference, FamilyCounts, keep
 from tests.conformance.generate import FAMILIES, cluster
 from tests.conformance.oracle import Oracle
@@ -24,6 +25,7 @@ _ALL = ("all", *FAMILIES)
 @click.option("--keep/--no-keep", "keeping", default=True, show_default=True, help="Save disagreements as test cases.")
 def main(verdicts: int, families: tuple[str, ...], seed: int, only: str | None, plans: int, keeping: bool) -> None:
     """Compare our verdicts with those of the real scheduler's plugins on random clusters."""
+    exit_on_sigterm()
     families = families or _ALL
     tallies: dict[str, FamilyCounts] = {}
     with Oracle() as oracle:

@@ -6,10 +6,11 @@ import pytest
 from predicates import plugins, scores
 from predicates.devices import device_resources
 from predicates.filters import Filters
+from predicates.node_selectors import valid_term
 from predicates.objects import Pod
 from predicates.scores.frame import ScoringRequest
-from predicates.scores.pod_topology_spread import default_spread_selector
-from predicates.selectors import NOTHING, compile_selector, valid_term
+from predicates.scores.pod_topology_spread import spreads_by_default
+from predicates.selectors import compile_selector
 from predicates.snapshot import Snapshot
 from tests.conformance.generate.world import Json
 from tests.conformance.oracle import Oracle
@@ -74,7 +75,7 @@ def _scored(table: Snapshot, filters: Filters, pod: Pod, *, owned: bool) -> dict
         rows = np.flatnonzero(filters.feasible(pod.cls))
         if not len(rows):
             return {}
-        request = ScoringRequest(table, pod.cls, rows, default_spread_selector(pod) if owned else NOTHING)
+        request = ScoringRequest(table, pod.cls, rows, owned and spreads_by_default(pod))
         by_plugin = {plugin.name: scores.totals(request, (plugin,)).tolist() for plugin in scores.DEFAULT}
         total = scores.totals(request).tolist()
     return {

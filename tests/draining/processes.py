@@ -32,9 +32,6 @@ from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
     Event,
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
     Looked,
     LookFailed,
     Marked,
@@ -44,7 +41,6 @@ from rescheduler.draining.events import (
     PlaceholderDeleted,
     PlaceholderNotDeleted,
     PlannedAgain,
-    PodGone,
     ProviderAnswered,
     Released,
     ReleaseFailed,
@@ -54,6 +50,7 @@ from rescheduler.draining.events import (
     Seen,
     Stop,
 )
+from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionFailed, EvictionRefused, PodGone
 from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Drain, Result
 from rescheduler.planning.controllers import Controller

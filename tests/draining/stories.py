@@ -22,7 +22,6 @@ from rescheduler.draining.actions import (
 from rescheduler.draining.events import (
     ControllersRead,
     Event,
-    EvictionAccepted,
     Looked,
     Marked,
     PlannedAgain,
@@ -30,6 +29,7 @@ from rescheduler.draining.events import (
     Released,
     Seen,
 )
+from rescheduler.draining.eviction_outcomes import EvictionAccepted
 from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Drain, Limits, Phase, Result
 from rescheduler.planning.controllers import Controller, ControllerState

@@ -16,10 +16,6 @@ from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
     Event,
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
-    EvictionSkipped,
     Looked,
     LookFailed,
     Marked,
@@ -30,7 +26,6 @@ from rescheduler.draining.events import (
     PlaceholderDeleted,
     PlaceholderNotDeleted,
     PlannedAgain,
-    PodGone,
     ProviderAnswered,
     Released,
     ReleaseFailed,
@@ -40,7 +35,15 @@ from rescheduler.draining.events import (
     Seen,
     Stop,
 )
-from rescheduler.draining.state import Drain, Limits, Phase, Result, Why
+from rescheduler.draining.eviction_outcomes import (
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    EvictionSkipped,
+    PodGone,
+)
+from rescheduler.draining.failures import Why
+from rescheduler.draining.state import Drain, Limits, Phase, Result
 from rescheduler.draining.transitions import TABLE
 from rescheduler.planning.controllers import ControllerState, JobFacts
 from rescheduler.planning.debts import Replicas

@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from rescheduler.draining import machine
 from rescheduler.draining.actions import Evict, LookAgain, Release
-from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionRefused, PlannedAgain
-from rescheduler.draining.state import Why
+from rescheduler.draining.events import PlannedAgain
+from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionFailed, EvictionRefused
+from rescheduler.draining.failures import Why
 from rescheduler.planning.debts import Replicas
 from tests.draining.stories import (
     ASKED,

@@ -7,24 +7,27 @@ from rescheduler.draining.actions import DeleteNode, Evict, LookAgain, OrderRemo
 from rescheduler.draining.events import (
     Cause,
     Event,
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
-    EvictionSkipped,
     Looked,
     Marked,
     MarkFailed,
     NodeGone,
     PlannedAgain,
-    PodGone,
     Released,
     ReleaseFailed,
     RemovalPending,
     Removed,
     Stop,
 )
+from rescheduler.draining.eviction_outcomes import (
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    EvictionSkipped,
+    PodGone,
+)
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Failure, Phase, Why
+from rescheduler.draining.state import Phase
 from rescheduler.planning.outcome import PodRef
 from tests.draining.stories import (
     ASKED,
@@ -133,7 +136,7 @@ STOPS: dict[str, tuple[Story, bool, tuple[PodRef, ...]]] = {
 
 
 @pytest.mark.parametrize(("story", "marked", "pods"), STOPS.values(), ids=STOPS)
-def test_stop(story: Story, marked: bool, pods: tuple[PodRef, ...]) -> None:
+def test_a_stop_rolls_the_drain_back(story: Story, marked: bool, pods: tuple[PodRef, ...]) -> None:
     """The drain is rolled back, and nothing more is evicted."""
     now = story[-1][0] if story else 0
     after: Story = [

@@ -8,8 +8,10 @@ import pytest
 
 from rescheduler.draining import machine
 from rescheduler.draining.actions import Evict, LookAgain, Release
-from rescheduler.draining.events import ControllersUnread, EvictionRefused, PlannedAgain
-from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
+from rescheduler.draining.events import ControllersUnread, PlannedAgain
+from rescheduler.draining.eviction_outcomes import EvictionRefused
+from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import Drain, Limits, Phase
 from rescheduler.planning.controllers import JobFacts
 from rescheduler.planning.debts import Debt, Replicas
 from tests.draining.stories import (

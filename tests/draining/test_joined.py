@@ -6,16 +6,10 @@ import pytest
 
 from rescheduler.draining import machine
 from rescheduler.draining.actions import Evict, Release
-from rescheduler.draining.events import (
-    EvictionAccepted,
-    Looked,
-    LookFailed,
-    MarkFailed,
-    PlannedAgain,
-    Released,
-    ReleaseFailed,
-)
-from rescheduler.draining.state import Failure, Phase, Why
+from rescheduler.draining.events import Looked, LookFailed, MarkFailed, PlannedAgain, Released, ReleaseFailed
+from rescheduler.draining.eviction_outcomes import EvictionAccepted
+from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import Phase
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Plan
 from tests.draining.stories import (

@@ -7,10 +7,6 @@ from rescheduler.draining.actions import AskProvider, DeleteNode, Evict, LookAga
 from rescheduler.draining.events import (
     Cause,
     ControllersRead,
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
-    EvictionSkipped,
     Looked,
     LookFailed,
     Marked,
@@ -18,7 +14,6 @@ from rescheduler.draining.events import (
     NodeDeleted,
     NodeDeletionFailed,
     PlannedAgain,
-    PodGone,
     ProviderAnswered,
     Released,
     ReleaseFailed,
@@ -27,8 +22,16 @@ from rescheduler.draining.events import (
     Removed,
     Stop,
 )
+from rescheduler.draining.eviction_outcomes import (
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    EvictionSkipped,
+    PodGone,
+)
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Failure, Phase, Why
+from rescheduler.draining.state import Phase
 from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason, Rejected
 from tests.draining.stories import (
     ASKED,
@@ -358,7 +361,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
 
 
 @pytest.mark.parametrize(("story", "failure"), FAILURES.values(), ids=FAILURES)
-def test_failure(story: Story, failure: Failure) -> None:
+def test_a_failure_removes_the_taint(story: Story, failure: Failure) -> None:
     """After every failure the taint is removed if it may be set."""
     drain = play(machine.start(PLAN, LIMITS), story)
     assert (drain.phase, drain.failure, drain.released) == (Phase.DONE, failure, True)

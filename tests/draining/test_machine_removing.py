@@ -19,8 +19,9 @@ from rescheduler.draining.events import (
     Removed,
     Stop,
 )
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Failure, Phase, Why
+from rescheduler.draining.state import Phase
 from tests.draining.stories import (
     LIMITS,
     LOOKED_TWICE,

@@ -6,15 +6,8 @@ from typing import Final
 from predicates.objects import OwnerReference
 from rescheduler.draining import machine
 from rescheduler.draining.actions import Evict, LookAgain, Mark, ReadControllers, TryEviction
-from rescheduler.draining.events import (
-    ControllersRead,
-    EvictionAccepted,
-    Looked,
-    Marked,
-    PlannedAgain,
-    ProviderAnswered,
-    Seen,
-)
+from rescheduler.draining.events import ControllersRead, Looked, Marked, PlannedAgain, ProviderAnswered, Seen
+from rescheduler.draining.eviction_outcomes import EvictionAccepted
 from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Phase
 from rescheduler.planning.controllers import Controller, ControllerState

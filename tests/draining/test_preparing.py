@@ -11,20 +11,18 @@ from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
     Event,
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
     Looked,
     LookFailed,
     Marked,
     MarkFailed,
     PlannedAgain,
-    PodGone,
     ProviderAnswered,
     Released,
 )
+from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionFailed, EvictionRefused, PodGone
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Failure, Limits, Phase, Why
+from rescheduler.draining.state import Limits, Phase
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.outcome import Placement, Plan, PodRef
@@ -160,7 +158,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
 
 
 @pytest.mark.parametrize(("story", "failure"), FAILURES.values(), ids=FAILURES)
-def test_failure(story: Story, failure: Failure) -> None:
+def test_a_failure_before_evictions_owes_nothing(story: Story, failure: Failure) -> None:
     """Nothing was evicted, so nothing is owed. The taint is removed if it may be set."""
     drain = play(machine.start(PLAN, LIMITS), story)
     assert (drain.phase, drain.failure, drain.released, drain.debts) == (Phase.DONE, failure, True, {})

@@ -23,8 +23,9 @@ from rescheduler.draining.events import (
     Removed,
     Stop,
 )
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Failure, Phase, Why
+from rescheduler.draining.state import Phase
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Blocker, PodRef, Reason, Rejected
 from tests.draining.stories import (

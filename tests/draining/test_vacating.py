@@ -3,7 +3,7 @@
 from rescheduler.draining import machine
 from rescheduler.draining.actions import DeletePlaceholder, Evict, Release
 from rescheduler.draining.events import PlaceholderDeleted, PlaceholderNotDeleted, PlannedAgain, Seen
-from rescheduler.draining.state import Failure, Why
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.planning.outcome import PodRef
 from tests.draining.stories import (
     EMPTY,

@@ -8,7 +8,8 @@ import pytest
 
 from rescheduler.draining import machine
 from rescheduler.draining.actions import Evict, LookAgain, PlanAgain
-from rescheduler.draining.events import EvictionAccepted, EvictionRefused, PlannedAgain, PodGone
+from rescheduler.draining.events import PlannedAgain
+from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionRefused, PodGone
 from rescheduler.draining.state import Phase
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.outcome import Plan

@@ -1,7 +1,6 @@
 """``make faults``: inject every fault into every call of a drain, or kill the daemon at every call."""
 
 import random
-import signal
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -17,6 +16,7 @@ from rich.table import Table
 from devcluster import cleaning
 from devcluster.faults.catalog import FaultSeconds
 from devcluster.plane import ControlPlane
+from devcluster.signals import exit_on_sigterm
 from tests.cluster import takeovers
 from tests.faults.choice import covering, every_fault, every_kill
 from tests.faults.programs import ProgramName
@@ -65,7 +65,7 @@ def main(
     log: Path | None,
 ) -> None:
     """Test drains under faults. Exit code 1: a drain neither finished nor rolled back, or violated an invariant."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also terminates the daemons and the control plane
+    exit_on_sigterm()
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder, ControlPlane() as plane:
         if stops:
@@ -103,7 +103,7 @@ def _taken_over(plane: ControlPlane, stops: int, chance: random.Random) -> int:
         failures += map(str, seen.violations)
         wrong += bool(failures)
         click.echo(f"{number}/{stops} {'; '.join(failures) or 'drained by the next leader'}", err=True)
-        plane.wait_for(lambda: cleaning.wipe(plane.api), "an empty cluster")
+        cleaning.empty(plane)
     return wrong
 
 

@@ -6,12 +6,12 @@ a new number into it to make the clock jump.
 
 import datetime as dt
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import patch
 
 from rescheduler import cli
 from rescheduler.clock import SystemClock
-from tests.acceptance.program import run_program
 
 
 def jump(offset: Path, seconds: float) -> None:
@@ -31,12 +31,11 @@ def follow(offset: Path) -> None:
     patch.object(SystemClock, "now", now).start()
 
 
-def forked(offset: str, arguments: tuple[str, ...], log: str) -> None:
-    """The `main` of a `Program`."""
+def main(offset: str, arguments: Sequence[str]) -> None:
+    """Run the program, for example as the `main` of a `Program`."""
     follow(Path(offset))
-    run_program(arguments, log)
+    cli.main(arguments)
 
 
 if __name__ == "__main__":
-    follow(Path(sys.argv[1]))
-    cli.main(sys.argv[2:])
+    main(sys.argv[1], sys.argv[2:])

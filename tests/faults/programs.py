@@ -3,7 +3,7 @@
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Literal, Protocol
 
@@ -145,10 +145,10 @@ class CloudpoolProxy:
                     return
 
 
-def _without(safeguard: str, main: Callable[..., None], arguments: tuple[str, ...], log: str) -> None:
+def _without(safeguard: str, main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> None:
     SAFEGUARDS[safeguard]()
-    main(arguments, log)
+    main(arguments)
 
 
-def _main(of: Scene) -> Any:
-    return partial(jumping_clock.forked, str(of.clock_offset))
+def _main(of: Scene) -> Callable[[Sequence[str]], None]:
+    return partial(jumping_clock.main, str(of.clock_offset))

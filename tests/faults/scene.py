@@ -11,8 +11,8 @@ from typing import Any, Final
 from devcluster.api import Json
 from devcluster.audit import AuditLog
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.server import Server
-from devcluster.cloudpool.settings import Settings
+from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.faults.exchange import ProxiedRequest
 from devcluster.faults.proxy import FaultProxy, before_cloudpool
 from devcluster.manifests import deployment, pdb, spot
@@ -30,7 +30,9 @@ PODS: Final = {WEB: 2, WORKER: 1}
 class Scene:
     """The cluster of one run, and its state as seen from outside."""
 
-    def __init__(self, at: Site, server: Server, pool_proxy: FaultProxy, name: str, may_be_missing: int) -> None:
+    def __init__(
+        self, at: Site, server: CloudpoolServer, pool_proxy: FaultProxy, name: str, may_be_missing: int
+    ) -> None:
         self.site, self.server, self.pool, self.pool_proxy, self.name = at, server, server.pool, pool_proxy, name
         self.plane, self.proxy = at.plane, at.proxy
         self.audit = AuditLog(at.plane.layout.audit_log)
@@ -154,7 +156,7 @@ def scene(
     """
     clock, name = SystemClock(), f"{at.name}-r{next(at.runs)}"
     label = {f"{KEY}-on-demand": at.name}
-    settings = Settings(
+    settings = CloudpoolSettings(
         pool=document(name=name, labels={**at.labels, **label}),
         desired_size=1,
         refresh_interval=Duration(0.2),
@@ -163,7 +165,7 @@ def scene(
         nodes_stay=True,
     )
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(Server(settings, at.folder, clock).running())
+        server = stack.enter_context(CloudpoolServer(settings, at.folder, clock).running())
         cluster = Cluster(str(at.plane.kubeconfig), server.pool, clock)
         cluster.start()
         stack.callback(cluster.close)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from devcluster.cloudpool.server import Server
+from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.faults.tcp import TcpFault, TcpFaultProxy
 from rescheduler.clock import SystemClock
 from rescheduler.errors import ReschedulerError
@@ -33,7 +33,7 @@ FAULTS = {
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server() -> Iterator[CloudpoolServer]:
     with serving(
         settings(desired_size=MACHINES, second_termination="error", refresh_interval=Duration(0.1)), CLOCK
     ) as pool_server:
@@ -41,7 +41,7 @@ def server() -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def before_service(server: Server) -> Iterator[TcpFaultProxy]:
+def before_service(server: CloudpoolServer) -> Iterator[TcpFaultProxy]:
     """A proxy in front of `provider serve` for the pool of *server*."""
     with (
         providing(server, CLOCK, pollInterval="100ms", cacheAge="1s", settleTime="1s") as inner,
@@ -52,7 +52,7 @@ def before_service(server: Server) -> Iterator[TcpFaultProxy]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_machine_is_deleted_once_despite_failing_connections(server: Server, fault: str) -> None:
+def test_a_machine_is_deleted_once_despite_failing_connections(server: CloudpoolServer, fault: str) -> None:
     with before_service(server) as proxy:
         proxy.inject(*[FAULTS[fault]] * 2)
         with connected(

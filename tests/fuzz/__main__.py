@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from devcluster.signals import exit_on_sigterm
 from tests.fuzz.attack import Tally
 from tests.fuzz.registry import TARGETS
 
@@ -25,6 +26,7 @@ _EXAMPLES_OF: Final = {"inputs": 5}
 )
 def main(seconds: float, seed: int | None, chosen: tuple[str, ...]) -> None:
     """Attack targets, files and flags with inputs from hypothesis. Exit code 1: an attack succeeded."""
+    exit_on_sigterm()
     names = chosen or tuple(TARGETS)
     harmed = [name for name in names if not _attacked(name, seconds / len(names), seed)]
     sys.exit(f"failed: {', '.join(harmed)}" if harmed else 0)

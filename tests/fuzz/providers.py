@@ -10,14 +10,14 @@ from typing import Final
 import grpc
 
 from devcluster.cherry.app import application as cherry_face
-from devcluster.cherry.cloud import Cloud as Cherry
-from devcluster.cherry.cloud import Settings as CherrySettings
-from devcluster.cloudpool.server import Server as CloudpoolServer
-from devcluster.cloudpool.settings import Settings as CloudpoolSettings
+from devcluster.cherry.cloud import CherryCloud as Cherry
+from devcluster.cherry.cloud import CherryCloudSettings
+from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.stackpoint.app import application as stackpoint_face
-from devcluster.stackpoint.cloud import Cloud as Stackpoint
-from devcluster.stackpoint.cloud import Settings as StackpointSettings
-from devcluster.standin.server import Server
+from devcluster.stackpoint.cloud import StackpointCloud as Stackpoint
+from devcluster.stackpoint.cloud import StackpointCloudSettings
+from devcluster.standin.server import StandinServer
 from rescheduler.clock import SystemClock
 from rescheduler.providers.externalgrpc import wire
 from rescheduler.providers.externalgrpc.channel import SERVICE
@@ -67,8 +67,8 @@ class World:
 def cherryservers(folder: Path) -> Iterator[World]:
     token, bootstrap = f"secret-{secrets.token_hex(8)}", secrets.token_hex(8)
     clock = SystemClock()
-    cloud = Cherry(CherrySettings(token=token, terminating=0.2, deploying=0.2), clock)
-    with Server[Cherry](cloud, cherry_face(cloud, per_second=None), path="/v1").running() as server:
+    cloud = Cherry(CherryCloudSettings(token=token, terminating=0.2, deploying=0.2), clock)
+    with StandinServer[Cherry](cloud, cherry_face(cloud, per_second=None), path="/v1").running() as server:
 
         def members() -> Sequence[str]:
             now = clock.now()
@@ -101,8 +101,8 @@ def cherryservers(folder: Path) -> Iterator[World]:
 def stackpoint(folder: Path) -> Iterator[World]:
     token = f"secret-{secrets.token_hex(8)}"
     clock = SystemClock()
-    cloud = Stackpoint(StackpointSettings(token=token, deleting=0.2, building=0.1), clock)
-    with Server[Stackpoint](cloud, stackpoint_face(cloud)).running() as server:
+    cloud = Stackpoint(StackpointCloudSettings(token=token, deleting=0.2, building=0.1), clock)
+    with StandinServer[Stackpoint](cloud, stackpoint_face(cloud)).running() as server:
 
         def members() -> Sequence[str]:
             nodes = [node for node in cloud.nodes() if node.group_name == stackpoints.FIRST and node.deleted_at is None]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from devcluster.cloudpool.cluster import node_of
 from devcluster.cloudpool.faults import App, Message, Receive, Scope, Send
-from devcluster.cloudpool.server import Server
-from devcluster.cloudpool.settings import Settings
+from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.cloudpool.settings import CloudpoolSettings
 from rescheduler.clock import SystemClock
 from tests.fuzz.apiserver import ApiServer, pod
 from tests.fuzz.process import Watched, watched
@@ -214,7 +214,7 @@ class Proxy:
         self,
         name: str,
         api: ApiServer,
-        server: Server,
+        server: CloudpoolServer,
         process: Watched,
         headers: Sequence[bytes],
         tls: ssl.SSLContext | None,
@@ -321,10 +321,10 @@ def proxy(folder: Path, *, tls: bool = False) -> Iterator[Proxy]:
     headers = () if tls else (f"Authorization: Bearer {theirs}".encode(),)
     name = "proxy-tls" if tls else "proxy"
     values: dict[str, Any] = {"desired_size": _MACHINES, "refresh_interval": 0, "pool_update": 1, **settings}
-    of = Settings(pool=document(name="od"), **values)
+    of = CloudpoolSettings(pool=document(name="od"), **values)
     with contextlib.ExitStack() as parts:
         api = parts.enter_context(ApiServer().running())
-        server = parts.enter_context(Server(of, folder, SystemClock()).running())
+        server = parts.enter_context(CloudpoolServer(of, folder, SystemClock()).running())
         server.face._app = _LimitedPool(server.face._app)
         config = {
             "server": listening,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.draining.events import EvictionFailed
+from rescheduler.draining.eviction_outcomes import EvictionFailed
 from rescheduler.draining.intent import Intent, Step
 from rescheduler.errors import Conflict, Forbidden, ReschedulerError, Retryable
 from rescheduler.housekeeping.loop import RoundOutcome

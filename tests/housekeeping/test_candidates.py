@@ -113,6 +113,19 @@ def test_a_veto_lasts_for_a_minute_and_then_twice_as_long() -> None:
         assert read_at == [0, 60, 180, 420, 900]
 
 
+def test_a_dry_run_reads_the_controllers_of_the_same_plan_once_a_minute() -> None:
+    with world(*OTHERS, pod("web-1", "od-1")) as here:
+        here.stop_at(125)
+        loop = here.loop(dry_run=True)
+        read_at: list[float] = []
+        while not here.stopping:
+            before = len(here.reads)
+            assert loop.round() is RoundOutcome.IDLE
+            read_at += [here.now] * (len(here.reads) - before)
+            here.pass_time(10)
+        assert read_at == [0, 60, 120]
+
+
 def test_a_veto_ends_when_its_reason_is_gone() -> None:
     with world(*OTHERS[:1], OTHERS[2], JOB) as here:
         here.controllers["batch"] = FRAGILE

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from predicates.objects import Condition
-from rescheduler.draining.state import Why
+from rescheduler.draining.failures import Why
 from rescheduler.execution.fresh_planning import READS
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import DrainEnded, DrainStarted, Held, Waiting

@@ -10,10 +10,10 @@ import pytest
 
 from predicates.objects import Taint
 from rescheduler.draining import intent
-from rescheduler.draining.events import EvictionRefused, EvictionResult
+from rescheduler.draining.eviction_outcomes import EvictionRefused, EvictionResult
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.retrying import REQUEST_INTERVAL, REQUEST_SECONDS
-from rescheduler.draining.state import Failure, Why
 from rescheduler.errors import Conflict, Forbidden, NotFound, Permanent, ReschedulerError, Retryable, Unauthorized
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.loop import RoundOutcome

@@ -8,8 +8,8 @@ import pytest
 
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining import intent
+from rescheduler.draining.failures import Why
 from rescheduler.draining.intent import ANNOTATION, Intent, Step
-from rescheduler.draining.state import Why
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.observe.events import (

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from rescheduler.draining.state import Why
+from rescheduler.draining.failures import Why
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import DrainEnded, DrainStarted, Held, PauseChanged, Planned, Waiting
 from rescheduler.planning.drain_windows import parse_window

@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from rescheduler.draining.events import EvictionFailed
-from rescheduler.draining.state import Drain, Failure, Phase, Why
+from rescheduler.draining.eviction_outcomes import EvictionFailed
+from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import Drain, Phase
 from rescheduler.errors import Conflict, Forbidden, NotFound, ReschedulerError, Retryable
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.drain_history import DrainHistory

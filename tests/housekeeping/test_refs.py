@@ -32,12 +32,12 @@ MINE = node("n1", "aws:///zone-a/i-1", "10.0.0.1", "fd00::1", hostname="n1.local
         node("x", hostname="n1"),
     ],
 )
-def test_nodes_that_share_an_identifier_are_rivals(other: Node) -> None:
+def test_nodes_with_a_common_identifier_conflict(other: Node) -> None:
     assert node_refs.rivals(MINE, [MINE, other]) == (node_refs.ref(other),)
 
 
 @pytest.mark.parametrize("other", [node("n2"), node("n2", "aws:///zone-a/i-2", "10.0.0.2", hostname="n2.local")])
-def test_other_nodes_are_not_rivals(other: Node) -> None:
+def test_other_nodes_do_not_conflict(other: Node) -> None:
     assert node_refs.rivals(MINE, [MINE, other]) == ()
 
 

@@ -23,7 +23,7 @@ from freezegun.api import FrozenDateTimeFactory
 from predicates.objects import Node, OwnerReference, Pod, Taint
 from predicates.snapshot import Snapshot
 from rescheduler.clock import SystemClock
-from rescheduler.draining.events import EvictionAccepted, EvictionOutcome, PodGone
+from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionOutcome, PodGone
 from rescheduler.draining.intent import ANNOTATION, Intent, parse
 from rescheduler.draining.state import Limits
 from rescheduler.errors import MarkLost, NotFound, ReschedulerError

@@ -11,7 +11,8 @@ from typing import Any, Final
 from rescheduler import cli
 from rescheduler.draining import evicting, removing, transitions
 from rescheduler.draining.actions import Action, LookAgain, PlanAgain
-from rescheduler.draining.events import EvictionAccepted, Looked, PlannedAgain, Seen
+from rescheduler.draining.events import Looked, PlannedAgain, Seen
+from rescheduler.draining.eviction_outcomes import EvictionAccepted
 from rescheduler.draining.state import Drain, Phase, Result
 from rescheduler.execution import cluster_view, landings
 from rescheduler.execution.context import ActionResult
@@ -21,7 +22,7 @@ from rescheduler.kube import eviction
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.elector import Elector
 from rescheduler.kube.node_edit import NodeEdit
-from rescheduler.planning import drainability, movements
+from rescheduler.planning import drainability, movements, pod_rules
 from rescheduler.planning.minimum import Minimum
 from rescheduler.planning.outcome import Verdict
 from rescheduler.providers.cloudpool.client import CloudPoolClient
@@ -89,7 +90,7 @@ def without_release() -> None:
 
 def without_opt_outs() -> None:
     """Ignore `safe-to-evict: "false"`."""
-    kept = tuple(rule for rule in drainability.RULES if rule is not drainability._not_safe_to_evict)
+    kept = tuple(rule for rule in pod_rules.RULES if rule is not pod_rules._not_safe_to_evict)
     _patch(drainability, "RULES", kept)
 
 

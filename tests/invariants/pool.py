@@ -7,7 +7,7 @@ from typing import Final
 
 import httpx2
 
-from devcluster.cloudpool.server import Server
+from devcluster.cloudpool.server import CloudpoolServer
 from rescheduler.clock import SystemClock
 from tests.invariants.history import SeenSize, Termination, seconds
 
@@ -20,7 +20,7 @@ class PoolRecord:
     Termination requests by HTTP are attributed to the daemon; tests change the pool by method calls.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: CloudpoolServer) -> None:
         self._url, self._face, self._pool = server.url, server.face, server.pool
         self._read = len(self._face.requests)
         self._looked = SystemClock().now()
@@ -73,5 +73,5 @@ class PoolRecord:
         self._looked = now - seconds(2 * POLL_SECONDS)
 
 
-def recorded(server: Server | None) -> PoolRecord | None:
+def recorded(server: CloudpoolServer | None) -> PoolRecord | None:
     return None if server is None else PoolRecord(server)

@@ -12,8 +12,8 @@ import click
 
 from devcluster import cleaning
 from devcluster.plane import ControlPlane
-from tests.cluster.daemon import PROGRAM
 from tests.cluster.observer import Observer
+from tests.forking import PROGRAM
 from tests.invariants.scenes import BROKEN, SCENES, Stage, daemon_of, played
 from tests.invariants.watchdog import Watchdog
 
@@ -56,7 +56,7 @@ def _record(plane: ControlPlane, safeguard: str, name: str, invariant: int) -> N
         watchdog.recorded().save(file_of(safeguard, name))
     for violation in watchdog.violations:
         click.echo(f"{safeguard}: {violation}")
-    plane.wait_for(lambda: cleaning.wipe(plane.api), "an empty cluster")
+    cleaning.empty(plane)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from devcluster.cloudpool.server import Server
+from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from devcluster.stages import READY_ON, START_AFTER
@@ -46,7 +46,7 @@ class RunningScene:
 
     rules: Rules
     done: Callable[[], object]  #: whether the intact daemon has completed the scene
-    pool: Server | None = None
+    pool: CloudpoolServer | None = None
     flags: tuple[str, ...] = ()
     disturb: Callable[[], None] = field(default=lambda: None)  #: called after the daemons are started
     daemons: Callable[[], Daemon] | None = None  #: creates the last of several daemons

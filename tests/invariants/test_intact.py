@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from devcluster.plane import ControlPlane
-from tests.cluster.daemon import PROGRAM
 from tests.cluster.observer import Observer
+from tests.forking import PROGRAM
 from tests.invariants.scenes import SCENES, Stage, daemon_of, played
 from tests.invariants.watchdog import Watchdog
 

@@ -232,7 +232,7 @@ def test_exactly_the_violated_invariants_are_reported(happens: Callable[[History
 
 
 @pytest.mark.parametrize(("others", "violated"), [(1, {7}), (2, set())])
-def test_the_minimum(others: int, violated: set[int]) -> None:
+def test_drains_below_the_minimum_are_violations(others: int, violated: set[int]) -> None:
     """Some of the other on-demand nodes have pods; one has none."""
     script = HistoryScript(replace(RULES, minimum=2))
     script.node("empty", ON_DEMAND)

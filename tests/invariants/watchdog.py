@@ -6,7 +6,7 @@ metrics. It evaluates the whole history at once, so that delayed watch events ca
 
 from typing import Any, Self
 
-from devcluster.cloudpool.server import Server
+from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from tests.invariants.auditing import DaemonWrites
@@ -25,7 +25,7 @@ SETTLE_SECONDS = 1.0
 class Watchdog:
     """A watchdog of an installation; *pool* is the reference cloudpool of its on-demand nodes."""
 
-    def __init__(self, plane: ControlPlane, rules: Rules, pool: Server | None = None) -> None:
+    def __init__(self, plane: ControlPlane, rules: Rules, pool: CloudpoolServer | None = None) -> None:
         self.rules = rules
         self._clock = SystemClock()
         self._writes = DaemonWrites(plane.layout.audit_log, rules)

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from predicates.objects import Taint
-from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionOutcome, EvictionRefused, PodGone
+from rescheduler.draining.eviction_outcomes import (
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionOutcome,
+    EvictionRefused,
+    PodGone,
+)
 from rescheduler.errors import Conflict, MarkLost, NotFound
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster

@@ -13,7 +13,7 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.codec import ListPage, RawPage
 from rescheduler.kube.codecs import Codecs
 from rescheduler.kube.json_codec import JsonCodec
-from rescheduler.kube.lister import Lister, Listing
+from rescheduler.kube.lister import Lister, Listing, list_patiently
 from rescheduler.kube.resources import Resource
 from rescheduler.settings import JSON
 from tests.kube.conftest import HastyClock, eventually
@@ -115,7 +115,7 @@ def test_failures_of_a_page_that_is_requested_ahead(
     requested: list[str | None],
 ) -> None:
     edge.on("GET", PATH, *steps)
-    assert names(lister(client, clock).list()) == ["a", "b", "c"]
+    assert names(list_patiently(lister(client, clock), clock)) == ["a", "b", "c"]
     assert [request.query.get("continue") for request in edge.requests] == requested
 
 
@@ -137,5 +137,15 @@ def test_the_error_of_a_page_that_is_requested_ahead_is_raised(
 ) -> None:
     edge.on("GET", PATH, *steps)
     with pytest.raises(error, match="list namespaces: no"):
-        lister(client, clock).list()
+        list_patiently(lister(client, clock), clock)
     assert len(edge.requests) == requests
+
+
+def test_a_list_continues_with_the_page_that_failed(edge: ScriptedApiServer, client: Client, clock: HastyClock) -> None:
+    edge.on("GET", PATH, page("a", "1"), status(500, "no"), page("b"), page("c"))
+    reader = lister(client, clock)
+    with pytest.raises(Retryable, match="list namespaces: no"):
+        reader.list()
+    assert names(reader.list()) == ["a", "b"]
+    assert names(reader.list()) == ["c"]
+    assert [request.query.get("continue") for request in edge.requests] == [None, "1", "1", None]

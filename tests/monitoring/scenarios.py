@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, TypeAlias
 
-from rescheduler.draining.events import EvictionResult
-from rescheduler.draining.state import Failure, Why
+from rescheduler.draining.eviction_outcomes import EvictionResult
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.observe.events import (
     Compared,
     DrainEnded,

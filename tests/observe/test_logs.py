@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from rescheduler.draining.events import EvictionResult
-from rescheduler.draining.state import Failure, Why
+from rescheduler.draining.eviction_outcomes import EvictionResult
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.observe import log_lines
 from rescheduler.observe.events import (
     Compared,
@@ -235,7 +235,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
 
 
 @pytest.mark.parametrize(("event", "verbosity", "lines"), LINES.values(), ids=LINES)
-def test_line(event: Event, verbosity: int, lines: list[str]) -> None:
+def test_an_event_is_logged_at_its_verbosity(event: Event, verbosity: int, lines: list[str]) -> None:
     """Each line is logged at its verbosity, and not below it."""
     assert logged(event, verbosity=verbosity)[: len(lines)] == lines
     if verbosity > 1:

@@ -9,8 +9,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from rescheduler.draining.events import EvictionResult
-from rescheduler.draining.state import Why
+from rescheduler.draining.eviction_outcomes import EvictionResult
+from rescheduler.draining.failures import Why
 from rescheduler.observe.events import (
     DrainStarted,
     ErrorKind,

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rescheduler.clock import SystemClock
-from rescheduler.draining.state import Why
+from rescheduler.draining.failures import Why
 from rescheduler.errors import ReschedulerError
 from rescheduler.net.server import serving
 from rescheduler.observe.events import Event, Held, LeadershipChanged, Started, Waiting

@@ -7,12 +7,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from predicates.snapshot import Snapshot
 from predicates.unreadable import Unreadable
 from predicates.wire import Decoder, Interner
-from rescheduler.planning.drainability import DO_NOT_DISRUPT, SAFE_TO_EVICT
 from rescheduler.planning.opt_outs import DO_NOT_DRAIN, DO_NOT_EVICT
+from rescheduler.planning.pod_rules import DO_NOT_DISRUPT, SAFE_TO_EVICT
 from rescheduler.planning.replica_floors import MIN_ON_DEMAND_REPLICAS
 from tests.planning.builders import NOW, ON_DEMAND, SPOT, Manifest, budget, node, pod, repels, seeks
 
@@ -68,6 +69,28 @@ def _put(manifest: Manifest) -> Named:
 
 def _delete(kind: str, key: str) -> Named:
     return Named(lambda cluster: cluster.delete(kind, key), f"delete({kind} {key})")
+
+
+def _replace(name: str, suffix: str) -> Named:
+    """Replace a pod by an equal one on the same node, with another UID and maybe another name."""
+
+    def act(cluster: ChangingCluster) -> None:
+        before = cluster.snapshot.pods.get(f"default/{name}")
+        if before is not None:
+            cluster.delete("Pod", before.key)
+            cluster.snapshot.upsert(
+                "Pod",
+                replace(
+                    before,
+                    name=name + suffix,
+                    uid=f"{before.uid}-next",
+                    creation_timestamp=stamp(0),
+                    ready=not before.ready,
+                    ready_since=None,
+                ),
+            )
+
+    return Named(act, f"replace({name}, {suffix!r})")
 
 
 def unreadable(items: tuple[Unreadable, ...]) -> Named:
@@ -170,6 +193,8 @@ changes: st.SearchStrategy[Change] = st.one_of(
     pods.map(_put),
     pods.map(_put),
     st.sampled_from(PODS).map(lambda name: _delete("Pod", f"default/{name}")),
+    st.builds(_replace, st.sampled_from(PODS), st.sampled_from(("", "-next"))),
+    st.builds(_replace, st.sampled_from(PODS), st.sampled_from(("", "-next"))),
     _NODES.map(_put),
     st.sampled_from((*ON_DEMAND_NODES, *SPOT_NODES)).map(lambda name: _delete("Node", name)),
     _BUDGETS.map(_put),

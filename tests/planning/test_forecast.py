@@ -81,7 +81,7 @@ def test_a_forecast_shows_where_pods_would_land(objects: list[Manifest], *, robu
     assert (plan.robust, plan.landing, len(plan.forecast)) == (robust, landing, landing.spot + landing.on_demand)
 
 
-def test_a_forecast_says_where_each_pod_goes() -> None:
+def test_a_forecast_has_a_node_for_each_pod() -> None:
     plan = forecast([node("stay", ON_DEMAND, cpu="32"), *TEMPTING, pod("a", "od")])
     assert [(placement.pod.name, placement.node) for placement in plan.placements] == [("a", "s")]
     assert [(placement.pod, placement.node) for placement in plan.forecast] == [(plan.placements[0].pod, "stay")]

@@ -348,7 +348,7 @@ TRIALS: dict[str, tuple[list[Manifest], list[tuple[str, tuple[str, ...], tuple[s
 
 
 @pytest.mark.parametrize("case", TRIALS)
-def test_what_a_trial_frees(case: str) -> None:
+def test_a_lever_frees_the_nodes_that_its_trial_drains(case: str) -> None:
     objects, expected = TRIALS[case]
     assert [(lever.controller, lever.nodes, lever.frees) for lever in ranked(objects).levers] == expected
 
@@ -410,7 +410,7 @@ def test_without_time_the_levers_are_named_without_trials() -> None:
     )
 
 
-def test_a_lever_tells_whether_there_was_time_to_try_it() -> None:
+def test_a_lever_that_was_not_tried_for_lack_of_time_is_marked() -> None:
     objects = [node("od", ON_DEMAND), node("s"), pod("a", "od", owner=None)]
     assert [lever.tried for lever in ranked(objects, over=lambda: True).levers] == [False]
     assert [lever.tried for lever in ranked(objects).levers] == [True]

@@ -112,6 +112,21 @@ SAFE, UNSAFE = ({"cluster-autoscaler.kubernetes.io/safe-to-evict": value} for va
 THREE = (pod("web-1", "od-1"), pod("db-1", "od-2"), pod("db-2", "od-3"), pod("db-3", "spot-1"))
 
 
+def _replaced(name: str, node_name: str, **fields: Any) -> Change:
+    """Return a change: the pod is deleted, and its controller creates another one on the same node."""
+
+    def change(cluster: ChangingCluster) -> None:
+        cluster.delete("Pod", f"default/{name}")
+        cluster.put(pod(f"{name}-next", node_name, **fields))
+
+    return change
+
+
+def _starts_and_ends(cluster: ChangingCluster) -> None:
+    cluster.put(pod("new-1", "spot-2"))
+    cluster.delete("Pod", "default/new-1")
+
+
 #: What happens → the nodes that are judged again
 AGAIN: dict[str, tuple[Change, Circumstances, list[str]]] = {
     "nothing": (lambda _: None, Circumstances(at(0)), []),
@@ -147,10 +162,30 @@ AGAIN: dict[str, tuple[Change, Circumstances, list[str]]] = {
         ["od-2"],
     ),
     "a node gets a veto": (lambda _: None, Circumstances(at(10), vetoes={"od-3": VETO}), ["od-3"]),
-    "a pod moves": (
+    "a pod starts": (
         lambda cluster: cluster.put(pod("new-1", "spot-2")),
         Circumstances(at(10)),
         list(ON_DEMAND_NODES),
+    ),
+    "a pod on a spot node is replaced by an equal one": (
+        _replaced("db-3", "spot-1"),
+        Circumstances(at(10)),
+        [],
+    ),
+    "a pod is replaced by an equal one": (
+        _replaced("web-1", "od-1"),
+        Circumstances(at(10)),
+        ["od-1"],
+    ),
+    "a pod is replaced by one that requests more": (
+        _replaced("web-1", "od-1", cpu="2"),
+        Circumstances(at(10)),
+        list(ON_DEMAND_NODES),
+    ),
+    "a pod appears and disappears": (
+        _starts_and_ends,
+        Circumstances(at(10)),
+        [],
     ),
     "a budget is created": (
         lambda cluster: cluster.put(budget("web", "web", allowed=1)),

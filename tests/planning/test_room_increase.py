@@ -52,7 +52,7 @@ LIMITS: dict[str, tuple[int, GroupSize, tuple[SpotOrder, ...], str]] = {
 
 
 @pytest.mark.parametrize(("count", "size", "orders", "expected"), LIMITS.values(), ids=LIMITS)
-def test_limits(count: int, size: GroupSize, orders: tuple[SpotOrder, ...], expected: str) -> None:
+def test_limits_of_an_order(count: int, size: GroupSize, orders: tuple[SpotOrder, ...], expected: str) -> None:
     assert why_not_ordered(count, size, SpotOrders(orders), NOW, 10) == expected
 
 
@@ -72,7 +72,7 @@ STATES: dict[str, tuple[float, int, dict[str, Any], OrderState]] = {
 
 
 @pytest.mark.parametrize(("seconds", "running", "node", "expected"), STATES.values(), ids=STATES)
-def test_progress(seconds: float, running: int, node: dict[str, Any], expected: OrderState) -> None:
+def test_progress_of_an_increase(seconds: float, running: int, node: dict[str, Any], expected: OrderState) -> None:
     now, arrived = NOW + timedelta(seconds=seconds), [f"spot-{number}" for number in range(running)]
     fields: dict[str, Any] = {"node_uid": "uid-od-1", "has_pods": True} | node
     progress = increase_progress(ORDER, arrived, fields["node_uid"], now, TIMEOUT, has_pods=fields["has_pods"])
@@ -98,7 +98,7 @@ SURPLUS = {
 
 
 @pytest.mark.parametrize(("target", "nodes", "expected"), SURPLUS.values(), ids=SURPLUS)
-def test_what_is_given_back_before_it_arrives(target: int, nodes: int, expected: int) -> None:
+def test_nodes_that_are_cancelled_before_they_arrive(target: int, nodes: int, expected: int) -> None:
     arrived = tuple(f"uid-{number}" for number in range(nodes))
     assert surplus(msgspec.structs.replace(ORDER, arrived=arrived), target) == expected
 

@@ -68,7 +68,7 @@ def test_a_pod_without_the_label_or_in_another_namespace_counts() -> None:
 
 
 @pytest.mark.parametrize("build", [CASES["one by one"], CASES["in bulk"]], ids=["one by one", "in bulk"])
-def test_placeholders_go(build: Callable[[], Snapshot]) -> None:
+def test_deleted_placeholders_are_not_counted(build: Callable[[], Snapshot]) -> None:
     gone: State = (["default/web"], ["default/web"], [], 3000)
     cluster = build()
     cluster.delete("Pod", KEY)

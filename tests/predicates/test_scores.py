@@ -11,10 +11,11 @@ from predicates import scores
 from predicates.indexes.counts import DomainCounts
 from predicates.indexes.nonzero import NonZero
 from predicates.indexes.preferences import AffinityWeights
+from predicates.nodes import CPU, MEMORY, Numbers
 from predicates.objects import Pod
 from predicates.scores.frame import ScoringRequest
 from predicates.scores.image_locality import normalized_image_name
-from predicates.scores.pod_topology_spread import default_spread_selector
+from predicates.scores.pod_topology_spread import spreads_by_default
 from predicates.snapshot import Snapshot
 from tests.planning.builders import ZONE, Manifest, node, pod, repels, seeks, snapshot
 
@@ -220,7 +221,7 @@ def test_each_plugin_scores_like_the_scheduler(
     obj = next(iter(table.pods_on[""].values()))
     scorer = next(each for each in scores.DEFAULT if each.name == plugin)
     actual = scorer.score(_request(table, obj))
-    assert (None if actual is None else _by_name(table, actual)) == expected
+    assert (None if actual is None else _by_name(table, np.broadcast_to(actual, len(table.nodes)))) == expected
 
 
 def test_the_total_is_weighted() -> None:
@@ -273,7 +274,7 @@ def test_sums_are_correct_after_trials(
     table = snapshot([A, B, C, *running])
     everyone = list(table.pods.values())
     sums = {item.key: _sums(table.index(AffinityWeights), item) for item in everyone}
-    taken = table.index(NonZero).requested()
+    taken = _requested(table, table.index(NonZero))
     with table.trial() as trial:
         placed, savepoint = {item.key: item for item in everyone}, trial.savepoint()
         for what, which, where in steps:
@@ -291,9 +292,9 @@ def test_sums_are_correct_after_trials(
         table.add_index(fresh_nonzero)
         for item in everyone:
             assert _sums(table.index(AffinityWeights), item) == _sums(fresh, item)
-        assert np.array_equal(table.index(NonZero).requested(), fresh_nonzero.requested())
+        assert np.array_equal(_requested(table, table.index(NonZero)), _requested(table, fresh_nonzero))
     assert {item.key: _sums(table.index(AffinityWeights), item) for item in everyone} == sums
-    assert np.array_equal(table.index(NonZero).requested(), taken)
+    assert np.array_equal(_requested(table, table.index(NonZero)), taken)
 
 
 def test_dropped_classes_do_not_count() -> None:
@@ -313,7 +314,12 @@ def test_nodes_that_are_added_later_are_counted() -> None:
         table.upsert("Node", item)
     with table.trial() as trial:
         trial.place(table.pods["default/new-1"].cls, table.nodes.row["n39"])
-        assert table.index(NonZero).requested()[table.nodes.row["n39"]].tolist() == [100, 200 * MI]
+        assert _requested(table, table.index(NonZero))[table.nodes.row["n39"]].tolist() == [100, 200 * MI]
+
+
+def _requested(table: Snapshot, index: NonZero) -> Numbers:
+    """Return the requested cpu and memory by row, with the defaults."""
+    return table.nodes.requested[:, CPU : MEMORY + 1] + index.defaults()
 
 
 def _sums(index: AffinityWeights, incoming: Pod) -> list[list[int]]:
@@ -324,7 +330,7 @@ def _sums(index: AffinityWeights, incoming: Pod) -> list[list[int]]:
 
 
 def _request(table: Snapshot, incoming: Pod) -> ScoringRequest:
-    return ScoringRequest(table, incoming.cls, np.flatnonzero(table.nodes.alive), default_spread_selector(incoming))
+    return ScoringRequest(table, incoming.cls, np.flatnonzero(table.nodes.alive), spreads_by_default(incoming))
 
 
 def _by_name(table: Snapshot, by_row: np.typing.NDArray[np.int64]) -> dict[str, int]:

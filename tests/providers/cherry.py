@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from devcluster.cherry.app import application
-from devcluster.cherry.cloud import Cloud, ServerState, Settings
+from devcluster.cherry.cloud import CherryCloud, CherryCloudSettings, ServerState
 from devcluster.cloudpool.faults import Fault
-from devcluster.standin.server import Server
+from devcluster.standin.server import StandinServer
 from rescheduler.clock import Clock
 from rescheduler.net.config_files import Duration, Endpoint
 from rescheduler.providers.base import CloudProvider, NodeGroup, NodeRef
@@ -40,15 +40,15 @@ def definition(**changes: Any) -> config.Definition:
 
 
 @contextlib.contextmanager
-def serving(clock: Clock, *, per_second: int | None = None, **settings: Any) -> Iterator[Server[Cloud]]:
-    cloud = Cloud(Settings(token=TOKEN, **settings), clock)
-    with Server(cloud, application(cloud, per_second=per_second), path="/v1").running() as server:
+def serving(clock: Clock, *, per_second: int | None = None, **settings: Any) -> Iterator[StandinServer[CherryCloud]]:
+    cloud = CherryCloud(CherryCloudSettings(token=TOKEN, **settings), clock)
+    with StandinServer(cloud, application(cloud, per_second=per_second), path="/v1").running() as server:
         yield server
 
 
 @contextlib.contextmanager
 def providing(
-    server: Server[Cloud],
+    server: StandinServer[CherryCloud],
     clock: StepClock,
     *pools: config.CherryPool,
     environ: Mapping[str, str] = ENVIRONMENT,
@@ -66,7 +66,7 @@ def pool(name: str = POOL, minimum: int = 0, maximum: int = 10, **changes: Any) 
     return config.CherryPool(NodeGroup(name, minimum, maximum), definition(**changes))
 
 
-def add(server: Server[Cloud], name: str = POOL, cluster: str = CLUSTER, **more: Any) -> ServerState:
+def add(server: StandinServer[CherryCloud], name: str = POOL, cluster: str = CLUSTER, **more: Any) -> ServerState:
     """Add a server to a pool; without a name, to no pool."""
     project = more.pop("project", PROJECT)
     tags = {"k8s-cluster": cluster} | ({"k8s-nodepool": name} if name else {})
@@ -89,7 +89,9 @@ class CherryWorld(FailingDeletions):
 
     group = POOL
 
-    def __init__(self, server: Server[Cloud], clock: StepClock, minimum: int, stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self, server: StandinServer[CherryCloud], clock: StepClock, minimum: int, stack: contextlib.ExitStack
+    ) -> None:
         self.server, self.clock = server, clock
         self._minimum, self._stack = minimum, stack
         self.provider: CloudProvider = self._open()

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from devcluster.cloudpool.faults import Fault
-from devcluster.cloudpool.machines import Machine
-from devcluster.cloudpool.server import Server
-from devcluster.cloudpool.settings import PoolDocument, Settings
+from devcluster.cloudpool.machines import PoolMachine
+from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.cloudpool.settings import CloudpoolSettings, PoolDocument
 from rescheduler.clock import Clock
 from rescheduler.net.config_files import shaped
 from rescheduler.providers.base import CloudProvider, NodeRef
@@ -32,15 +32,15 @@ def document(**keys: Any) -> PoolDocument:
     return shaped({"name": "pool"} | keys, PoolDocument, "test")
 
 
-def settings(**changes: Any) -> Settings:
+def settings(**changes: Any) -> CloudpoolSettings:
     """Return settings of a pool with three machines that start and end immediately."""
     values: dict[str, Any] = {"pool": document(), "desired_size": 3} | changes
-    return Settings(**values)
+    return CloudpoolSettings(**values)
 
 
 @contextlib.contextmanager
-def serving(of: Settings, clock: Clock, folder: Path = Path()) -> Iterator[Server]:
-    with Server(of, folder, clock).running() as server:
+def serving(of: CloudpoolSettings, clock: Clock, folder: Path = Path()) -> Iterator[CloudpoolServer]:
+    with CloudpoolServer(of, folder, clock).running() as server:
         yield server
 
 
@@ -52,7 +52,7 @@ def section(url: str, **changes: Any) -> PoolSection:
 
 
 @contextlib.contextmanager
-def providing(server: Server, clock: Clock, folder: Path = Path(), **changes: Any) -> Iterator[CloudProvider]:
+def providing(server: CloudpoolServer, clock: Clock, folder: Path = Path(), **changes: Any) -> Iterator[CloudProvider]:
     provider = CloudpoolProvider([CloudPool(section(server.url, **changes), folder, clock)])
     try:
         yield provider
@@ -60,7 +60,7 @@ def providing(server: Server, clock: Clock, folder: Path = Path(), **changes: An
         provider.close()
 
 
-def node_of(machine: Machine, **changes: Any) -> NodeRef:
+def node_of(machine: PoolMachine, **changes: Any) -> NodeRef:
     """Return the Node of the machine as the daemon sees it."""
     values: dict[str, Any] = {"provider_id": machine.provider_id, "internal_ips": (machine.private_ip,)} | changes
     return NodeRef(machine.name, **values)
@@ -71,7 +71,7 @@ class CloudpoolWorld(FailingDeletions):
 
     group = GROUP
 
-    def __init__(self, server: Server, clock: StepClock, minimum: int, stack: contextlib.ExitStack) -> None:
+    def __init__(self, server: CloudpoolServer, clock: StepClock, minimum: int, stack: contextlib.ExitStack) -> None:
         self.server, self.clock = server, clock
         self._minimum, self._stack = minimum, stack
         self.provider = self._open()

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from devcluster.cloudpool.faults import Fault
-from devcluster.standin.server import Server
+from devcluster.standin.server import StandinServer
 from rescheduler.net.config_files import Endpoint
 from rescheduler.providers.base import CloudProvider, NodeRef
 from rescheduler.providers.liqo.config import LiqoFile
@@ -98,10 +98,10 @@ def application(manager: FirstNodeManager) -> Starlette:
 
 
 @contextlib.contextmanager
-def serving(machines: int = 0, minimum: int = 0) -> Iterator[Server[FirstNodeManager]]:
+def serving(machines: int = 0, minimum: int = 0) -> Iterator[StandinServer[FirstNodeManager]]:
     manager = FirstNodeManager({GROUP: (minimum, 10), "GPU": (0, 1)})
     manager.scale_up(GROUP, machines)
-    with Server(manager, application(manager)).running() as server:
+    with StandinServer(manager, application(manager)).running() as server:
         yield server
 
 
@@ -118,7 +118,7 @@ class FirstWorld(FailingDeletions):
 
     group = GROUP
 
-    def __init__(self, server: Server[FirstNodeManager], clock: StepClock, stack: contextlib.ExitStack) -> None:
+    def __init__(self, server: StandinServer[FirstNodeManager], clock: StepClock, stack: contextlib.ExitStack) -> None:
         self.server, self.clock, self._stack = server, clock, stack
         self._all = [node_of(name) for name in server.cloud.nodes[GROUP]]
         self.provider: CloudProvider = self._open()

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from devcluster.cloudpool.faults import Fault
-from devcluster.standin.server import Server
+from devcluster.standin.server import StandinServer
 from rescheduler.clock import Clock
 from rescheduler.liqo_services.node_manager.app import node_manager
 from rescheduler.net.config_files import Endpoint
@@ -55,7 +55,7 @@ class LiqoWorld(FailingDeletions):
 
     group = GROUP
 
-    def __init__(self, bench: Bench, server: Server[NodeManager], stack: contextlib.ExitStack) -> None:
+    def __init__(self, bench: Bench, server: StandinServer[NodeManager], stack: contextlib.ExitStack) -> None:
         self.bench, self.server, self.clock = bench, server, bench.clock
         self._stack = stack
         self.provider: CloudProvider = self._open()
@@ -105,5 +105,5 @@ def liqo_world(machines: int, minimum: int) -> Iterator[LiqoWorld]:
     for number in range(machines):
         bench.liqo.add(f"rome-{number + 1}", GROUP, "rome")
     manager = NodeManager(bench)
-    with Server(manager, manager).running() as server, contextlib.ExitStack() as stack:
+    with StandinServer(manager, manager).running() as server, contextlib.ExitStack() as stack:
         yield LiqoWorld(bench, server, stack)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from devcluster.cloudpool.faults import Fault, Kind
-from devcluster.cloudpool.machines import Machine
-from devcluster.cloudpool.server import Server
-from devcluster.cloudpool.settings import Settings
+from devcluster.cloudpool.machines import PoolMachine
+from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.cloudpool.settings import CloudpoolSettings
 from rescheduler.providers.base import CloudProvider, DeleteOutcome, NodeRef
 from tests.providers.clocks import StepClock
 from tests.providers.cloudpools import GROUP, node_of, providing, serving, settings
@@ -20,11 +20,11 @@ LATER = 10_000.0
 class Pool:
     """A reference cloudpool whose provider started five minutes ago."""
 
-    def __init__(self, server: Server, clock: StepClock, provider: CloudProvider) -> None:
+    def __init__(self, server: CloudpoolServer, clock: StepClock, provider: CloudProvider) -> None:
         self.server, self.clock, self.provider = server, clock, provider
 
     @property
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[PoolMachine]:
         return self.server.pool.machines()
 
     @property
@@ -49,7 +49,7 @@ class Pool:
 
 
 @contextlib.contextmanager
-def pool(served: Settings | None = None, **section: Any) -> Iterator[Pool]:
+def pool(served: CloudpoolSettings | None = None, **section: Any) -> Iterator[Pool]:
     clock = StepClock()
     keys = {"settleTime": "100s", "orderTimeout": "60s"} | section
     with serving(served or settings(), clock) as server, providing(server, clock, **keys) as provider:

@@ -7,8 +7,8 @@ from typing import Any
 
 from devcluster.cloudpool.faults import Fault
 from devcluster.stackpoint.app import application
-from devcluster.stackpoint.cloud import Cloud, NodeState, Pool, Settings
-from devcluster.standin.server import Server
+from devcluster.stackpoint.cloud import StackpointCloud, StackpointCloudSettings, StackpointNode, StackpointPool
+from devcluster.standin.server import StandinServer
 from rescheduler.clock import Clock
 from rescheduler.providers.base import CloudProvider, GroupFlags, NodeRef
 from rescheduler.providers.stackpoint import config
@@ -26,15 +26,15 @@ def environment(url: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def serving(clock: Clock, **settings: Any) -> Iterator[Server[Cloud]]:
-    cloud = Cloud(Settings(token=TOKEN, **settings), clock)
-    with Server(cloud, application(cloud)).running() as server:
+def serving(clock: Clock, **settings: Any) -> Iterator[StandinServer[StackpointCloud]]:
+    cloud = StackpointCloud(StackpointCloudSettings(token=TOKEN, **settings), clock)
+    with StandinServer(cloud, application(cloud)).running() as server:
         yield server
 
 
 @contextlib.contextmanager
 def providing(
-    server: Server[Cloud], clock: StepClock, *nodes: str, file: Path | None = None
+    server: StandinServer[StackpointCloud], clock: StepClock, *nodes: str, file: Path | None = None
 ) -> Iterator[StackpointProvider]:
     """Return a provider for the group specs *nodes*; without them, for the pools of the API or of *file*."""
     settings = config.settings(file, GroupFlags(nodes), environment(server.url))
@@ -45,12 +45,12 @@ def providing(
         provider.close()
 
 
-def pool(minimum: int = 0, **changes: Any) -> Pool:
+def pool(minimum: int = 0, **changes: Any) -> StackpointPool:
     values: dict[str, Any] = {"pk": 1, "instance_id": SECOND.removeprefix("autoscaling-"), "min_count": minimum}
-    return Pool(**(values | changes))
+    return StackpointPool(**(values | changes))
 
 
-def node_of(node: NodeState, **changes: Any) -> NodeRef:
+def node_of(node: StackpointNode, **changes: Any) -> NodeRef:
     """Return the Node of the machine as the daemon sees it."""
     labels = {"stackpoint.io/instance_id": node.instance_id, "stackpoint.io/role": node.role}
     if node.group_name:
@@ -67,7 +67,12 @@ class StackpointWorld(FailingDeletions):
     """World of the conformance table (see `conformance`)."""
 
     def __init__(
-        self, server: Server[Cloud], clock: StepClock, group: str, specs: tuple[str, ...], stack: contextlib.ExitStack
+        self,
+        server: StandinServer[StackpointCloud],
+        clock: StepClock,
+        group: str,
+        specs: tuple[str, ...],
+        stack: contextlib.ExitStack,
     ) -> None:
         self.server, self.clock, self.group = server, clock, group
         self._specs, self._stack = specs, stack
@@ -98,7 +103,7 @@ class StackpointWorld(FailingDeletions):
     def target(self) -> int:
         return sum(node.deleted_at is None for node in self._group())
 
-    def _group(self) -> list[NodeState]:
+    def _group(self) -> list[StackpointNode]:
         return [node for node in self.server.cloud.nodes() if node.group_name == self.group]
 
     def _inject(self, **fault: Any) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from devcluster.cloudpool.faults import Fault
-from devcluster.cloudpool.server import Server
+from devcluster.cloudpool.server import CloudpoolServer
 from rescheduler import errors
 from rescheduler.net.http_errors import BadAnswer, Missing, RequestRejected, ServerFault
 from rescheduler.providers.cloudpool.client import error_words
@@ -30,7 +30,7 @@ def clock() -> StepClock:
 
 
 @contextlib.contextmanager
-def client(server: Server, clock: StepClock, **changes: Any) -> Iterator[FullPoolClient]:
+def client(server: CloudpoolServer, clock: StepClock, **changes: Any) -> Iterator[FullPoolClient]:
     pool_client = FullPoolClient(section(server.url, api=server.pool.settings.api, **changes), Path(), clock)
     try:
         yield pool_client
@@ -38,11 +38,11 @@ def client(server: Server, clock: StepClock, **changes: Any) -> Iterator[FullPoo
         pool_client.close()
 
 
-def states(server: Server, clock: StepClock) -> list[str]:
+def states(server: CloudpoolServer, clock: StepClock) -> list[str]:
     return [machine.state(clock.now()) for machine in server.pool.machines()]
 
 
-def first(server: Server, clock: StepClock) -> str:
+def first(server: CloudpoolServer, clock: StepClock) -> str:
     return server.pool.machines()[0].id(clock.now())
 
 

@@ -118,7 +118,7 @@ def test_machines_missing_in_an_old_view_do_not_cost_other_machines(later: float
         assert (world.desired, world.states()) == (5, ["RUNNING"] * 5)
 
 
-def test_no_request_is_given_up_by_a_view_from_before_the_call() -> None:
+def test_the_size_is_not_lowered_based_on_a_view_from_before_the_call() -> None:
     with pool(settings(pool=document(requestDelay="1h"), desired_size=1, refresh_interval=3600)) as world:
         with pytest.raises(DeadlineExceeded, match="the pool's answers are older than"):
             world.provider.decrease_target_size(GROUP, -1, deadline=world.clock.monotonic() + 60)

@@ -44,7 +44,7 @@ def keys(*shapes: type[msgspec.Struct]) -> list[str]:
     return [field.encode_name for shape in shapes for field in msgspec.structs.fields(shape)]
 
 
-def test_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_without_a_provider_has_valid_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     """The daemon gets the arguments of the page; other tests cover the drain itself."""
     taken: list[Running] = []
 
@@ -63,7 +63,7 @@ def test_none(monkeypatch: pytest.MonkeyPatch) -> None:
         providers.load("none", Path("file"), StepClock(), GroupFlags())
 
 
-def test_cloudpool(tmp_path: Path) -> None:
+def test_the_file_of_the_cloudpool_page_works(tmp_path: Path) -> None:
     """The page's file, with a pool at another address, sends the page's password over the page's TLS."""
     pki.make(tmp_path)
     (tmp_path / "password").write_text("secret")
@@ -118,7 +118,7 @@ def test_every_cherry_servers_key_is_documented() -> None:
     assert [key for key in cherry.READERS if f"`{key}`" not in table] == []
 
 
-def test_stackpoint(tmp_path: Path) -> None:
+def test_the_stackpoint_page_has_the_defaults(tmp_path: Path) -> None:
     """The documented defaults are correct."""
     file = tmp_path / "spc.yaml"
     file.write_text(block("stackpoint.md", "yaml"))

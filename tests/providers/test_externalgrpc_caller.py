@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from devcluster import build
-from devcluster.cloudpool.server import Server as CloudpoolServer
-from devcluster.stackpoint.cloud import NodeState
+from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.stackpoint.cloud import StackpointNode
 from rescheduler.clock import SystemClock
 from rescheduler.providers.base import NodeRef
 from tests.providers import cherry, cloudpools, pki, stackpoints
@@ -109,10 +109,10 @@ def stackpoint(folder: Path) -> Iterator[System]:
         foreign = stackpoints.node_of(server.cloud.add(building=0.0))
         (folder / "spc.yaml").write_text("pollInterval: 200ms\nrefreshInterval: 1s\nsettleTime: 5s\n")
 
-        def group() -> list[NodeState]:
+        def group() -> list[StackpointNode]:
             return [node for node in server.cloud.nodes() if node.group_name == stackpoints.FIRST]
 
-        def known_as(node: NodeState) -> str:
+        def known_as(node: StackpointNode) -> str:
             running = node.state(CLOCK.now()) == "running"
             return stackpoints.node_of(node).provider_id if running else f"spc://{node.instance_id}"
 

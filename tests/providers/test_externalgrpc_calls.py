@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from devcluster.cloudpool.server import Server
+from devcluster.cloudpool.server import CloudpoolServer
 from rescheduler.clock import SystemClock
 from rescheduler.grpc_service.calls import AnsweredCall, CallReport, caller, log_line
 from rescheduler.observe.log_lines import NOTICE
@@ -130,7 +130,7 @@ def test_only_orders_are_logged_at_level_0(caplog: pytest.LogCaptureFixture) -> 
 class Process:
     """``provider serve`` with mutual TLS for a cloudpool of three machines and a minimum of two."""
 
-    def __init__(self, folder: Path, server: Server, service: Service) -> None:
+    def __init__(self, folder: Path, server: CloudpoolServer, service: Service) -> None:
         self.server, self.service = server, service
         pems = [(folder / name).read_bytes() for name in ("ca.pem", "client.key", "client.crt")]
         self._channel = grpc.secure_channel(service.address, grpc.ssl_channel_credentials(*pems))
@@ -174,7 +174,7 @@ class Process:
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Process]:
     pki.make(tmp_path)
-    with Server(settings(refresh_interval=0.1), tmp_path, SystemClock()).running() as server:
+    with CloudpoolServer(settings(refresh_interval=0.1), tmp_path, SystemClock()).running() as server:
         pool = {
             "id": GROUP,
             "backend": {"url": server.url, "timeout": "60s"},

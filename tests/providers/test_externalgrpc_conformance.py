@@ -23,10 +23,10 @@ BEHIND: dict[str, MakeWorld] = {
 
 @pytest.mark.parametrize("fact", CHECKS)
 @pytest.mark.parametrize("backend", BEHIND)
-def test_in_front_of(backend: str, fact: str) -> None:
+def test_a_provider_behind_the_service_follows_the_rules(backend: str, fact: str) -> None:
     CHECKS[fact](BEHIND[backend])
 
 
 @pytest.mark.parametrize("fact", GROUPLESS)
-def test_in_front_of_none(fact: str) -> None:
+def test_no_provider_behind_the_service_follows_the_rules(fact: str) -> None:
     GROUPLESS[fact](through(no_world))

@@ -152,7 +152,7 @@ def test_a_deletion_at_a_foreign_service_has_these_outcomes(fact: str) -> None:
     assert (tuple(type(outcome) for outcome in outcomes), service.deletions) == (kinds, deletions)
 
 
-def test_a_persistently_failing_service_is_given_up_after_some_attempts() -> None:
+def test_calls_to_a_failing_service_stop_after_some_attempts() -> None:
     service = Foreign(failures=[StatusCode.UNKNOWN] * 1000)
     (outcome,) = delete(service, within=3600)
     assert isinstance(outcome, Failed)

@@ -19,7 +19,7 @@ from tenacity import (
 )
 
 from devcluster.cloudpool.faults import Fault
-from devcluster.cloudpool.server import Server
+from devcluster.cloudpool.server import CloudpoolServer
 from rescheduler.clock import SystemClock
 from rescheduler.providers.externalgrpc import codec, wire
 from tests.providers.cloudpools import GROUP, node_of, settings
@@ -30,7 +30,7 @@ CLOCK = SystemClock()
 
 
 class World:
-    def __init__(self, server: Server, service: Service) -> None:
+    def __init__(self, server: CloudpoolServer, service: Service) -> None:
         self.server, self.service = server, service
         self.call = Caller(service.address)
         self.request = wire.NodeGroupNodesRequest(id=GROUP)
@@ -54,7 +54,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with Server(settings(refresh_interval=0.1), tmp_path, CLOCK).running() as server:
+    with CloudpoolServer(settings(refresh_interval=0.1), tmp_path, CLOCK).running() as server:
         pool = {
             "id": GROUP,
             "backend": {"url": server.url, "timeout": "60s"},

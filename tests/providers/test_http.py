@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from devcluster.cloudpool.faults import Fault
-from devcluster.cloudpool.server import Server
+from devcluster.cloudpool.server import CloudpoolServer
 from rescheduler import errors
 from rescheduler.errors import AuthError, ConfigError, DeadlineExceeded, RateLimited
 from rescheduler.net.config_files import Duration, Endpoint
@@ -40,7 +40,7 @@ def clock() -> StepClock:
 
 
 @contextlib.contextmanager
-def client(server: Server, clock: StepClock, folder: Path = Path(), **endpoint: Any) -> Iterator[JsonClient]:
+def client(server: CloudpoolServer, clock: StepClock, folder: Path = Path(), **endpoint: Any) -> Iterator[JsonClient]:
     json_client = JsonClient("system", msgspec.structs.replace(Endpoint(url=server.url), **endpoint), folder, clock)
     try:
         yield json_client
@@ -48,7 +48,7 @@ def client(server: Server, clock: StepClock, folder: Path = Path(), **endpoint: 
         json_client.close()
 
 
-def count(server: Server) -> int:
+def count(server: CloudpoolServer) -> int:
     return len(server.face.requests)
 
 

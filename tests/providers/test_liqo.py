@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from devcluster.cloudpool.faults import Fault
-from devcluster.standin.server import Server
+from devcluster.standin.server import StandinServer
 from rescheduler import errors
 from rescheduler.clock import SystemClock
 from rescheduler.errors import AuthError, BackendUnavailable, ConfigError
@@ -53,7 +53,7 @@ TAINT = NodeTaint("virtual-node.liqo.io/not-allowed", "true", "NoExecute")
 class ServerAndClient:
     """A server, and our client."""
 
-    def __init__(self, server: Server[Any], provider: LiqoProvider) -> None:
+    def __init__(self, server: StandinServer[Any], provider: LiqoProvider) -> None:
         self.server, self.provider = server, provider
 
     def asked(self) -> list[str]:
@@ -82,7 +82,7 @@ def bench() -> Bench:
 def current(bench: Bench) -> Iterator[ServerAndClient]:
     bench.liqo.add("rome-1", "STANDARD", "rome")
     manager = NodeManager(bench)
-    with Server(manager, manager).running() as server, providing(server.url, bench.clock) as provider:
+    with StandinServer(manager, manager).running() as server, providing(server.url, bench.clock) as provider:
         yield ServerAndClient(server, provider)
 
 

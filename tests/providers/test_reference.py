@@ -14,7 +14,7 @@ import pytest
 
 from devcluster.cloudpool.errors import CloudError, ResourceNotFound
 from devcluster.cloudpool.faults import Fault
-from devcluster.cloudpool.pool import Pool
+from devcluster.cloudpool.pool import ReferencePool
 from devcluster.cloudpool.state import Termination
 from tests.cluster.waiting import eventually
 from tests.providers.clocks import START, StepClock
@@ -29,19 +29,19 @@ def clock() -> StepClock:
 
 
 @contextmanager
-def pool(clock: StepClock, **changes: Any) -> Iterator[Pool]:
-    created = Pool(settings(**{"refresh_interval": 0, **changes}), clock)
+def pool(clock: StepClock, **changes: Any) -> Iterator[ReferencePool]:
+    created = ReferencePool(settings(**{"refresh_interval": 0, **changes}), clock)
     try:
         yield created
     finally:
         created.close()
 
 
-def listed(cloudpool: Pool) -> list[str]:
+def listed(cloudpool: ReferencePool) -> list[str]:
     return [machine["machineState"] for machine in cloudpool.pool()["machines"]]
 
 
-def ids(cloudpool: Pool) -> list[str]:
+def ids(cloudpool: ReferencePool) -> list[str]:
     return [machine["id"] for machine in cloudpool.pool()["machines"]]
 
 
@@ -166,13 +166,13 @@ def test_a_restart_keeps_machines_and_configuration(clock: StepClock, tmp_path: 
         assert (cloudpool.pool(), cloudpool.size(), cloudpool.config(), cloudpool.status()) == before
 
 
-def stopped_and_started(pool: Pool) -> None:
+def stopped_and_started(pool: ReferencePool) -> None:
     pool.stop()
     pool.start()
 
 
 #: events after which the pool loses its desired size
-FORGETTING: dict[str, Callable[[Pool], None]] = {
+FORGETTING: dict[str, Callable[[ReferencePool], None]] = {
     "a stop": stopped_and_started,
     "a configuration": lambda cloudpool: cloudpool.set_config({"name": "pool", "quota": 3}),
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.pool import Pool
+from devcluster.cloudpool.pool import ReferencePool
 from devcluster.plane import ControlPlane
 from tests.providers.clocks import StepClock
 from tests.providers.cloudpools import document, settings
@@ -36,7 +36,9 @@ def names(plane: ControlPlane) -> list[str]:
 class World:
     def __init__(self, plane: ControlPlane, *, nodes_stay: bool = False) -> None:
         self.clock = StepClock()
-        self.pool = Pool(settings(pool=BOOTS, desired_size=2, refresh_interval=0, nodes_stay=nodes_stay), self.clock)
+        self.pool = ReferencePool(
+            settings(pool=BOOTS, desired_size=2, refresh_interval=0, nodes_stay=nodes_stay), self.clock
+        )
         self.cluster = Cluster(str(plane.kubeconfig), self.pool, self.clock)
 
     def after(self, seconds: float) -> None:

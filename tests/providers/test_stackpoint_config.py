@@ -22,7 +22,7 @@ def test_both_names_of_the_url_variable() -> None:
 
 
 @pytest.mark.parametrize("name", ["stackpoint", "spc", "stackpointio"])
-def test_every_name_of_the_provider(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_provider_has_aliases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in GOOD.items():
         monkeypatch.setenv(key, value)
     provider = providers.load(name, None, StepClock(), GroupFlags(("0:3:t2.medium:od",)))

@@ -8,7 +8,7 @@ import threading
 from urllib.parse import urlsplit
 
 from devcluster.cloudpool.faults import App
-from devcluster.standin.server import Server
+from devcluster.standin.server import StandinServer
 
 
 class EmptyCloud:
@@ -24,7 +24,7 @@ def test_connections_of_unfinished_requests_are_closed_at_the_end() -> None:
         await asyncio.sleep(3600)
 
     app: App = endless
-    with Server(EmptyCloud(), app).running() as server:
+    with StandinServer(EmptyCloud(), app).running() as server:
         address = urlsplit(server.url)
         client = socket.create_connection((address.hostname, address.port))
         client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from devcluster.cloudpool.faults import Fault
-from devcluster.cloudpool.settings import Settings
+from devcluster.cloudpool.settings import CloudpoolSettings
 from rescheduler.proxy.answers import UpdateFailed
 from tests.providers.cloudpools import document, settings
 from tests.proxy.test_updates import World, world
@@ -20,7 +20,7 @@ STARTS = {
 }
 
 
-def lagging(**keys: str) -> Settings:
+def lagging(**keys: str) -> CloudpoolSettings:
     keys_ = document(victimSelectionPolicy="OLDEST", **keys)
     return settings(pool=keys_, refresh_interval=30, list_delay=3, pool_update=60, second_termination="ok")
 

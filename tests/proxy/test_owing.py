@@ -2,7 +2,8 @@
 
 import pytest
 
-from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
+from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import Drain, Limits, Phase
 from rescheduler.errors import InputError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.planning.controllers import Controller

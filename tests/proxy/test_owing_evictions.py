@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from rescheduler.draining.state import Drain, Failure, Phase, Why
+from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import Drain, Phase
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt

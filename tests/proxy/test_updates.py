@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from devcluster.cloudpool.faults import Fault
-from devcluster.cloudpool.server import Server
-from devcluster.cloudpool.settings import Settings
-from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
+from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.cloudpool.settings import CloudpoolSettings
+from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import Drain, Limits, Phase
 from rescheduler.execution.drainer import PendingRemoval
 from rescheduler.planning.outcome import Plan
 from rescheduler.providers.base import CloudProvider, Deleted, Failed, NodeRef
@@ -45,7 +46,7 @@ def _finished(ordered: PendingRemoval) -> Drain:
 class World:
     """A pool, its Nodes, and the record of changes."""
 
-    def __init__(self, server: Server, clock: StepClock, pool: CloudPool, objects: Sequence[Manifest]) -> None:
+    def __init__(self, server: CloudpoolServer, clock: StepClock, pool: CloudPool, objects: Sequence[Manifest]) -> None:
         self.server, self.clock, self.pool = server, clock, pool
         self._objects = list(objects)
         self._joined: list[NodeRef] = []
@@ -160,7 +161,7 @@ class World:
 
 
 @contextlib.contextmanager
-def world(served: Settings | None = None, objects: Sequence[Manifest] = (), **keys: Any) -> Iterator[World]:
+def world(served: CloudpoolSettings | None = None, objects: Sequence[Manifest] = (), **keys: Any) -> Iterator[World]:
     clock = StepClock()
     with serving(served or settings(pool_update=3600), clock) as server:
         pool = CloudPool(section(server.url, **{"settleTime": "60s", "maxSize": 99} | keys), Path(), clock)

@@ -16,9 +16,9 @@ import httpx2
 from devcluster import manifests
 from devcluster.api import Json
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.machines import Machine
-from devcluster.cloudpool.server import Server
-from devcluster.cloudpool.settings import Settings
+from devcluster.cloudpool.machines import PoolMachine
+from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from tests.providers.cloudpools import AWKWARD, LISTING, document
@@ -31,7 +31,12 @@ class World:
     """Proxy, cloud and cluster."""
 
     def __init__(
-        self, plane: ControlPlane, server: Server, folder: Path, kubeconfig: Path | None, config: Mapping[str, Json]
+        self,
+        plane: ControlPlane,
+        server: CloudpoolServer,
+        folder: Path,
+        kubeconfig: Path | None,
+        config: Mapping[str, Json],
     ) -> None:
         self.plane, self.server, self._folder = plane, server, folder
         self.kubeconfig = kubeconfig or plane.kubeconfig
@@ -110,7 +115,7 @@ class World:
 
     # -- the cloud
 
-    def machine(self, node: str) -> Machine:
+    def machine(self, node: str) -> PoolMachine:
         return next(machine for machine in self.server.pool.machines() if machine.name == node)
 
     def id(self, node: str) -> str:
@@ -192,12 +197,12 @@ def world(
     """
     values: dict[str, Any] = {"refresh_interval": 1, "pool_update": 1, **LISTING} | settings
     clock = SystemClock()
-    of = Settings(
+    of = CloudpoolSettings(
         pool=document(**{"name": "od", "labels": {LABEL: "true"}, **AWKWARD, **(pool or {})}),
         desired_size=machines,
         **values,
     )
-    with Server(of, folder, clock).running() as server:
+    with CloudpoolServer(of, folder, clock).running() as server:
         cluster = Cluster(str(plane.kubeconfig), server.pool, clock)
         cluster.start()
         env = World(plane, server, folder, kubeconfig, config or {})

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_class_names_are_unique() -> None:
     modules: dict[str, list[str]] = defaultdict(list)
-    for package in ("predicates", "rescheduler"):
+    for package in ("predicates", "rescheduler", "devcluster"):
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.parse(path.read_text(encoding="utf-8")).body:
                 if isinstance(node, ast.ClassDef):

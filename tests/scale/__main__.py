@@ -1,6 +1,5 @@
 """``make scale``: measure the daemon and the informers of client-go on large clusters, in one run."""
 
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,8 +8,13 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import click
+import httpx2
 
+from devcluster.errors import LocalError
+from devcluster.signals import exit_on_sigterm
 from tests.bench.result import keep
+from tests.scale.bars import Limit, limits_of, table
+from tests.scale.extras import extras
 from tests.scale.figures import ScaleFigures, markdown
 from tests.scale.growth import growth
 from tests.scale.measuring import Phases, measure, with_eviction
@@ -20,8 +24,10 @@ from tests.scale.subjects import SUBJECTS
 
 ROOT: Final = Path(__file__).parents[2]
 PICTURE: Final = ROOT / "docs" / "scale.svg"
-SIZES: Final = (500, 1000, 2000, 5000)
 PODS_PER_NODE: Final = 30
+
+#: What can fail in one measurement; the others are made nevertheless.
+_ERRORS: Final = (OSError, RuntimeError, LocalError, httpx2.HTTPError, subprocess.SubprocessError)
 
 
 @click.command()
@@ -35,45 +41,92 @@ PODS_PER_NODE: Final = 30
     help="The stand-in serves from memory; kube-apiserver runs with etcd, and has no eviction row.",
 )
 @click.option("--growth", "grow", is_flag=True, help="Measure all sizes, and save the results.")
-@click.option("--settle", default=30, show_default=True, help="Seconds from ready to the first measurement.")
-@click.option("--idle", default=60, show_default=True, help="Seconds without changes.")
-@click.option("--events", default=30, show_default=True, help="Seconds of events of each kind.")
-def main(nodes: int, pods: int, server: str, grow: bool, settle: int, idle: int, events: int) -> None:
-    """Start each program on an API server with a large cluster, and measure it from outside."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the processes that were started end, too
-    growing = [*(("stand-in", size, size * PODS_PER_NODE) for size in SIZES), ("kube-apiserver", 1000, 30_000)]
-    phases, commit = Phases(settle, idle, events), _commit()
-    runs: list[ScaleFigures] = []
-    for name, size, count in growing if grow else [(server, nodes, pods)]:
+@click.option("--sizes", default="500,1000,2000,5000", show_default=True, help="With --growth: numbers of nodes.")
+@click.option("--settle", default=20, show_default=True, help="Seconds from ready to the first measurement.")
+@click.option("--idle", default=30, show_default=True, help="Seconds without changes.")
+@click.option("--events", default=25, show_default=True, help="Seconds of events of each kind.")
+def main(nodes: int, pods: int, server: str, grow: bool, sizes: str, **seconds: int) -> None:
+    """Start each program on an API server with a large cluster, and measure it from outside.
+
+    What is measured once is measured at the second size, and also on kube-apiserver.
+    """
+    exit_on_sigterm()
+    phases = Phases(**seconds)
+    if not grow:
+        results = Results(phases, (nodes, nodes), _commit())
+        results.run(server, nodes, pods)
+        print(results.limits)  # noqa: T201
+        return
+    numbers = [int(size) for size in sizes.split(",")]
+    once = numbers[min(1, len(numbers) - 1)]
+    results = Results(phases, (once, numbers[-1]), _commit())
+    failed = False
+    for name, size in [*(("stand-in", size) for size in numbers), ("kube-apiserver", once)]:
+        try:
+            results.run(name, size, size * PODS_PER_NODE)
+        except _ERRORS as error:
+            failed = True
+            click.echo(f"{name}, {size} nodes: {type(error).__name__}: {error}", err=True)
+        results.save()
+    print(results.limits)  # noqa: T201
+    sys.exit(failed)
+
+
+class Results:
+    """The figures so far. *limited* are the sizes with limits: what is measured once, and the largest."""
+
+    def __init__(self, phases: Phases, limited: tuple[int, int], commit: str) -> None:
+        self._phases, self._limited, self._commit = phases, limited, commit
+        self._runs: list[ScaleFigures] = []
+        self._once: list[Limit] = []
+
+    def run(self, server: str, nodes: int, pods: int) -> None:
+        """Measure all programs at one size, and print the figures."""
         with TemporaryDirectory() as folder:
-            runs += RUNS[name](Path(folder), size, count, phases)
-        print(markdown(runs[-len(SUBJECTS) :]), end="\n\n", flush=True)  # noqa: T201
-        if grow:
-            _save(runs, commit, phases)
+            runs = RUNS[server](
+                Path(folder), nodes, pods, self._phases, self._add if nodes == self._limited[0] else None
+            )
+        self._runs += runs
+        print(markdown(runs), end="\n\n", flush=True)  # noqa: T201
+
+    def _add(self, limit: Limit) -> None:
+        self._once.append(limit)
+        print(limit, file=sys.stderr, flush=True)  # noqa: T201
+
+    @property
+    def limits(self) -> str:
+        """The table of limits."""
+        return table([*limits_of(self._runs, *self._limited), *self._once])
+
+    def save(self) -> None:
+        """Save the results so far: a run of all sizes takes most of an hour."""
+        times = f"{self._phases.settle} s to settle, {self._phases.idle} s without changes"
+        head = f"Commit {self._commit}, {times}, {self._phases.events} s of events of each kind."
+        keep(scale="\n\n".join((head, self.limits, markdown(self._runs))) + "\n")
+        PICTURE.write_text(growth([run for run in self._runs if run.server == "stand-in"]), "utf-8")
 
 
-def _save(runs: list[ScaleFigures], commit: str, phases: Phases) -> None:
-    """Save the results so far: a run of all sizes takes an hour."""
-    how = f"{phases.settle} s to settle, {phases.idle} s without changes, {phases.events} s of events of each kind"
-    keep(scale=f"Commit {commit}, {how}.\n\n{markdown(runs)}\n")
-    PICTURE.write_text(growth([run for run in runs if run.server == "stand-in"]), "utf-8")
-
-
-def _on_standin(folder: Path, nodes: int, pods: int, phases: Phases) -> list[ScaleFigures]:
+def _on_standin(
+    folder: Path, nodes: int, pods: int, phases: Phases, once: Callable[[Limit], None] | None
+) -> list[ScaleFigures]:
     with standin(folder, nodes, pods) as server:
         runs = [measure(name, server, folder, nodes, pods, phases) for name in SUBJECTS]
-        return [with_eviction(runs[0], server, folder), *runs[1:]]
+        runs[0] = with_eviction(runs[0], server, folder)
+        if once is not None:
+            try:
+                for limit in extras(server, folder, f"{nodes:,} nodes", phases):
+                    once(limit)
+            except _ERRORS as error:  # the figures so far are kept
+                click.echo(f"{nodes} nodes: {type(error).__name__}: {error}", err=True)
+        return runs
 
 
-def _on_kube_apiserver(folder: Path, nodes: int, pods: int, phases: Phases) -> list[ScaleFigures]:
+def _on_kube_apiserver(folder: Path, nodes: int, pods: int, phases: Phases, _: object) -> list[ScaleFigures]:
     with kube_apiserver(folder, nodes, pods) as server:
         return [measure(name, server, folder, nodes, pods, phases) for name in SUBJECTS]
 
 
-RUNS: Final[dict[str, Callable[[Path, int, int, Phases], list[ScaleFigures]]]] = {
-    "stand-in": _on_standin,
-    "kube-apiserver": _on_kube_apiserver,
-}
+RUNS: Final = {"stand-in": _on_standin, "kube-apiserver": _on_kube_apiserver}
 
 
 def _commit() -> str:

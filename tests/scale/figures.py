@@ -14,7 +14,8 @@ ROWS: Final = {
     "per_status_event": ("CPU per event of a pod that stays as it is, with rounds, ms", ".2f"),
     "per_turnover_event": ("CPU per event of a pod that is replaced, with rounds, ms", ".2f"),
     "round_idle": ("round when nothing changes, s", ".3f"),
-    "round_busy": ("round during events, s", ".3f"),
+    "round_status": ("longest round during events of pods that stay as they are, s", ".3f"),
+    "round_turnover": ("longest round during events of pods that are replaced, s", ".3f"),
     "picture_age": ("age of the picture at a decision, p99, s", ".2f"),
     "eviction": ("from the decision to the last eviction, s", ".1f"),
 }
@@ -36,7 +37,8 @@ class ScaleFigures:
     per_status_event: float
     per_turnover_event: float
     round_idle: float | None = None
-    round_busy: float | None = None
+    round_status: float | None = None
+    round_turnover: float | None = None
     picture_age: float | None = None
     eviction: float | None = None
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from tests.cluster.daemon import ROOT, environment
+from tests.forking import ROOT, environment
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _STOP_SECONDS: Final = 60.0

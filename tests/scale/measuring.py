@@ -11,12 +11,12 @@ from typing import Any, Final
 from rescheduler.settings import PROTOBUF
 from tests.scale.figures import ScaleFigures
 from tests.scale.measured import UnreadData, percentile
+from tests.scale.rounds import watched
 from tests.scale.server import START_SECONDS, ApiServer, StandIn, eventually
 from tests.scale.subjects import SUBJECTS, Subject, daemon
 
-#: Flags of the run that drains a node: no provider, nothing that waits for a person.
-_DRAINING: Final = (
-    "--once",
+#: Flags of a daemon that drains nodes: no provider, nothing that waits for a person.
+ACTING: Final = (
     "--node-drain-delay=0",
     "--max-graceful-termination=5s",
     "--leader-elect=false",
@@ -28,9 +28,9 @@ _DRAINING: Final = (
 class Phases:
     """The durations of the phases in seconds, and the rate of the events per second."""
 
-    settle: int = 30  #: after ready, until the first rounds are over
-    idle: int = 60
-    events: int = 30
+    settle: int = 20  #: after ready, until the first rounds are over
+    idle: int = 30
+    events: int = 25
     rate: int = 100
 
 
@@ -41,15 +41,15 @@ def measure(name: str, server: ApiServer, folder: Path, nodes: int, pods: int, p
         process = subject.process
         eventually(subject.ready, process)
         ready_seconds, ready_cpu = time.monotonic() - began, process.cpu  # noqa: TID251
-        _wait(subject, phases.settle)
-        start = subject.durations()
-        idle = _cpu_of(subject, lambda: _wait(subject, phases.idle)) / phases.idle
-        quiet = subject.durations()
+        wait(subject, phases.settle)
+        with watched(subject) as quiet:
+            idle = cpu_of(subject, lambda: wait(subject, phases.idle)) / phases.idle
         with UnreadData(process, server.port) as unread:
-            status = _per_event(subject, server, "status", phases)
-            turnover = _per_event(subject, server, "turnover", phases)
-        busy = subject.durations()
-        plans = busy.rounds > 0
+            with watched(subject) as edits:
+                status = _per_event(subject, server, "status", phases)
+            with watched(subject) as turnovers:
+                turnover = _per_event(subject, server, "turnover", phases)
+        planning = max((*edits.plannings, *turnovers.plannings), default=None)
         return ScaleFigures(
             subject=name,
             server=server.name,
@@ -62,20 +62,22 @@ def measure(name: str, server: ApiServer, folder: Path, nodes: int, pods: int, p
             idle=100 * idle,
             per_status_event=1000 * status,
             per_turnover_event=1000 * turnover,
-            round_idle=quiet.mean_since(start) if plans else None,
-            round_busy=busy.mean_since(quiet) if plans else None,
-            picture_age=percentile(unread.seconds, 0.99) + busy.planning_p99_since(quiet) if plans else None,
+            round_idle=quiet.mean,
+            round_status=edits.longest,
+            round_turnover=turnovers.longest,
+            picture_age=None if planning is None else percentile(unread.seconds, 0.99) + planning,
         )
 
 
-def _wait(subject: Subject, seconds: float) -> None:
+def wait(subject: Subject, seconds: float) -> None:
+    """Wait for *seconds* while the subject runs."""
     end = time.monotonic() + seconds  # noqa: TID251 - measured time
     while (left := end - time.monotonic()) > 0:  # noqa: TID251
         subject.process.check()
         time.sleep(min(left, 1.0))  # noqa: TID251
 
 
-def _cpu_of(subject: Subject, act: Callable[[], object]) -> float:
+def cpu_of(subject: Subject, act: Callable[[], object]) -> float:
     """Return the CPU seconds of the subject while *act* runs."""
     before = subject.process.cpu
     act()
@@ -90,7 +92,7 @@ def _per_event(subject: Subject, server: ApiServer, kind: str, phases: Phases) -
         nonlocal events
         events = server.churn(kind, phases.rate, phases.events)
 
-    return _cpu_of(subject, act) / events
+    return cpu_of(subject, act) / events
 
 
 def with_eviction(figures: ScaleFigures, server: StandIn, folder: Path, seconds: float = START_SECONDS) -> ScaleFigures:
@@ -99,7 +101,7 @@ def with_eviction(figures: ScaleFigures, server: StandIn, folder: Path, seconds:
     Raises RuntimeError if the drain has not ended after *seconds*.
     """
     with contextlib.ExitStack() as parts:
-        subject = parts.enter_context(daemon(server.kubeconfig, folder, PROTOBUF, *_DRAINING))
+        subject = parts.enter_context(daemon(server.kubeconfig, folder, PROTOBUF, "--once", *ACTING))
         eventually(lambda: _mark(server) and _evictions(server) and not _evicting(server), subject.process, seconds)
     return replace(figures, eviction=(_at(_evictions(server)[-1]) - _at(_mark(server)[0])).total_seconds())
 

@@ -62,6 +62,11 @@ class StandIn:
         answer = self.client.post("/standin/churn", params=query, timeout=seconds * 10 + 60)
         return int(answer.raise_for_status().json()["events"])
 
+    def patch_node(self, name: str, patch: dict[str, Any]) -> None:
+        """Apply a merge patch to a Node."""
+        headers = {"Content-Type": "application/merge-patch+json"}
+        self.client.patch(f"/api/v1/nodes/{name}", json=patch, headers=headers).raise_for_status()
+
     def calls(self) -> list[dict[str, Any]]:
         """Return the lists and the writes so far: verb, path, query, status, time."""
         calls: list[dict[str, Any]] = self.client.get("/standin/calls").raise_for_status().json() or []

@@ -1,6 +1,7 @@
 """The programs that are compared: the daemon in both encodings, and the informers of client-go."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import httpx2
-from prometheus_client.parser import text_string_to_metric_families
 
 from devcluster import build, ports
 from rescheduler.settings import JSON, PROTOBUF
@@ -20,6 +20,7 @@ LABELS: Final = (
 )
 _ROUND: Final = "spot_rescheduler_loop_duration_seconds"
 _PLANNING: Final = "spot_rescheduler_plan_duration_seconds"
+_TOTALS: Final = re.compile(rf"^((?:{_ROUND}|{_PLANNING})_(?:sum|count)) (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Subject:
     process: MeasuredProcess
     ready: Callable[[], bool]
     durations: Callable[[], "Durations"]
+    pages: str = ""  #: address of its pages; "" if it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +39,8 @@ class Durations:
 
     rounds: int = 0
     seconds: float = 0.0  #: of all rounds together
-    planning: Mapping[float, float] | None = None  #: number of plannings of at most these seconds
-
-    def mean_since(self, earlier: "Durations") -> float:
-        """Return the mean duration of the rounds since *earlier*; 0.0 if there was none."""
-        rounds = self.rounds - earlier.rounds
-        return (self.seconds - earlier.seconds) / rounds if rounds else 0.0
-
-    def planning_p99_since(self, earlier: "Durations") -> float:
-        """Return an upper bound of 99 % of the plannings since *earlier*; 0.0 if there was none."""
-        before = earlier.planning or {}
-        counts = {bound: count - before.get(bound, 0) for bound, count in (self.planning or {}).items()}
-        total = max(counts.values(), default=0)
-        return next((bound for bound, count in sorted(counts.items()) if total and count >= 0.99 * total), 0.0)
+    plannings: int = 0
+    planning_seconds: float = 0.0  #: of all plannings together
 
 
 @contextlib.contextmanager
@@ -68,7 +59,12 @@ def daemon(kubeconfig: Path, folder: Path, content_type: str, *flags: str) -> It
             except httpx2.TransportError:
                 return False
 
-        yield Subject(process, ready, lambda: _durations(client.get("/metrics").raise_for_status().text))
+        yield Subject(
+            process,
+            ready,
+            lambda: durations_in(client.get("/metrics").raise_for_status().text),
+            f"http://{pages}",
+        )
 
 
 def _command(kubeconfig: Path, pages: str, content_type: str, flags: Sequence[str]) -> list[str]:
@@ -98,8 +94,9 @@ SUBJECTS: Final[Mapping[str, Callable[[Path, Path], contextlib.AbstractContextMa
 }
 
 
-def _durations(metrics: str) -> Durations:
-    samples = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]
-    totals = {sample.name: sample.value for sample in samples if not sample.labels}
-    planning = {float(sample.labels["le"]): sample.value for sample in samples if sample.name == f"{_PLANNING}_bucket"}
-    return Durations(int(totals.get(f"{_ROUND}_count", 0)), totals.get(f"{_ROUND}_sum", 0.0), planning)
+def durations_in(metrics: str) -> Durations:
+    """Return the durations in the text of metrics. Only four lines are read, because this is called often."""
+    found = {name: float(value) for name, value in _TOTALS.findall(metrics)}
+    counts = [int(found.get(f"{name}_count", 0)) for name in (_ROUND, _PLANNING)]
+    seconds = [found.get(f"{name}_sum", 0.0) for name in (_ROUND, _PLANNING)]
+    return Durations(counts[0], seconds[0], counts[1], seconds[1])

@@ -7,10 +7,17 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
+from rescheduler.observe.events import RoundEnded
+from rescheduler.observe.metrics import Metrics
 from tests.kube.conftest import eventually
+from tests.observe.builders import NOW
+from tests.scale.bars import Limit, limits_of, table
+from tests.scale.figures import ScaleFigures
 from tests.scale.measured import MeasuredProcess, UnreadData, percentile
-from tests.scale.subjects import Durations
+from tests.scale.rounds import Rounds
+from tests.scale.subjects import Durations, durations_in
 
 #: Connects to a port, and never reads from the connection.
 _CLIENT: Final = """
@@ -64,17 +71,56 @@ def test_percentiles(values: Sequence[float], share: float, expected: float) -> 
     assert percentile(values, share) == expected
 
 
-DURATIONS: dict[str, tuple[Durations, Durations, tuple[float, float]]] = {
-    "nothing happened": (Durations(3, 6.0, {1.0: 3, 5.0: 3}), Durations(3, 6.0, {1.0: 3, 5.0: 3}), (0.0, 0.0)),
-    "from the start": (Durations(), Durations(4, 6.0, {1.0: 3, 5.0: 4}), (1.5, 5.0)),
-    "only the rounds since then": (
-        Durations(3, 6.0, {1.0: 2, 5.0: 3}),
-        Durations(5, 7.0, {1.0: 4, 5.0: 5}),
-        (0.5, 1.0),
-    ),
+DURATIONS: dict[str, tuple[Durations, Durations, tuple[list[float], list[float]]]] = {
+    "nothing happened": (Durations(3, 6.0, 3, 2.0), Durations(3, 6.0, 3, 2.0), ([], [])),
+    "from the start": (Durations(), Durations(1, 6.0, 1, 2.0), ([6.0], [2.0])),
+    "only the rounds since then": (Durations(3, 6.0, 2, 2.0), Durations(5, 7.0, 3, 5.0), ([0.5, 0.5], [3.0])),
 }
 
 
 @pytest.mark.parametrize(("earlier", "later", "expected"), DURATIONS.values(), ids=DURATIONS)
-def test_durations_between_two_times(earlier: Durations, later: Durations, expected: tuple[float, float]) -> None:
-    assert (later.mean_since(earlier), later.planning_p99_since(earlier)) == expected
+def test_rounds_between_two_looks(
+    earlier: Durations, later: Durations, expected: tuple[list[float], list[float]]
+) -> None:
+    rounds = Rounds()
+    rounds.add(earlier, later)
+    assert (rounds.rounds, rounds.plannings) == expected
+    assert rounds.longest == max(expected[0], default=None)
+
+
+def test_durations_are_read_from_metrics() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    metrics(RoundEnded(NOW, 2.0, succeeded=True))
+    metrics(RoundEnded(NOW, 3.0, succeeded=True))
+    assert durations_in(generate_latest(registry).decode()) == Durations(2, 5.0)
+
+
+def limit(name: str, figure: float) -> Limit:
+    return Limit(name, figure, "s", at_most=2.0, aim=1.0)
+
+
+def test_the_table_of_limits_has_missed_ones() -> None:
+    rows = table([limit("a", 0.5), limit("b", 2.0), limit("c", 2.1)]).splitlines()
+    assert [row.split(" | ")[-1].strip(" |") for row in rows[2:]] == ["aim reached", "held", "**missed**"]
+
+
+def figures(subject: str, nodes: int, idle: float, round_idle: float | None) -> ScaleFigures:
+    return ScaleFigures(subject, "stand-in", nodes, 10, 1.0, 1.0, 100.0, 200.0, idle, 0.5, 1.0, round_idle)
+
+
+def test_limits_are_those_of_the_worse_encoding_and_of_two_sizes() -> None:
+    runs = [
+        figures(subject, nodes, idle, round_idle)
+        for nodes in (500, 1000, 5000)
+        for subject, idle, round_idle in (("JSON", 0.3, 0.1), ("protobuf", 1.3, 0.1), ("informers", 9.0, None))
+    ]
+    held = {each.what: each.held for each in limits_of(runs, 1000, 5000)}
+    assert held == {
+        "1,000 nodes, dry run: CPU when nothing changes": False,
+        "1,000 nodes, 100 edits of pods a second: CPU above that of the informers": True,
+        "5,000 nodes, dry run: ready after the start": True,
+        "5,000 nodes, dry run: resident memory at most": True,
+        "5,000 nodes, dry run: CPU when nothing changes": False,
+        "5,000 nodes, 100 edits of pods a second: CPU above that of the informers": True,
+    }

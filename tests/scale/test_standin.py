@@ -13,12 +13,14 @@ from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.state import ClusterState, read_cluster
 from rescheduler.settings import JSON, PROTOBUF
 from tests.kube.conftest import eventually
+from tests.scale.extras import avoid_spot
 from tests.scale.figures import ScaleFigures
 from tests.scale.growth import growth
 from tests.scale.measuring import with_eviction
+from tests.scale.rounds import requested, slowest, watched
 from tests.scale.server import StandIn, standin
 from tests.scale.server import eventually as eventually_running
-from tests.scale.subjects import Durations, daemon, informers
+from tests.scale.subjects import daemon, informers
 
 NODES, PODS = 50, 500
 SECONDS = 180.0  #: until a test fails
@@ -92,8 +94,10 @@ def test_the_daemon_plans_and_reports_its_rounds(server: StandIn, tmp_path: Path
     flags = ("--dry-run", "--housekeeping-interval=200ms")
     with daemon(server.kubeconfig, tmp_path, PROTOBUF, *flags) as subject:
         eventually_running(subject.ready, subject.process, SECONDS)
-        eventually_running(lambda: subject.durations().planning_p99_since(Durations()) > 0, subject.process, SECONDS)
-        assert subject.durations().mean_since(Durations()) > 0
+        with watched(subject) as rounds, requested(subject, "/statusz") as requests:
+            eventually_running(lambda: rounds.plannings and requests, subject.process, SECONDS)
+        assert rounds.longest is not None
+        assert min(rounds.longest, slowest(requests)) > 0
     assert [call for call in server.calls() if call["verb"] not in ("GET", "POST")] == []
 
 
@@ -103,6 +107,13 @@ def test_a_drain_is_measured_from_its_mark_to_its_last_eviction(server: StandIn,
     assert measured.eviction > 0
     on_demand = [call["path"] for call in server.calls() if call["verb"] == "PATCH" and "/nodes/od-" in call["path"]]
     assert len(set(on_demand)) == 1
+
+
+def test_spot_nodes_are_avoided_after_a_taint(server: StandIn, client: Client) -> None:
+    avoid_spot(server)
+    nodes = list(read_cluster(client, SystemClock(), JSON).nodes)
+    tainted = {node.name for node in nodes if any(taint.effect == "PreferNoSchedule" for taint in node.spec.taints)}
+    assert tainted == {node.name for node in nodes if node.name.startswith("spot-")}
 
 
 def test_the_picture_has_a_line_for_each_program_and_figure() -> None:

@@ -14,11 +14,12 @@ from typing import Any, Final
 import click
 
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.server import Server
-from devcluster.cloudpool.settings import Settings
+from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.faults.proxy import FaultProxy, before_cloudpool
 from devcluster.manifests import ON_DEMAND
 from devcluster.plane import ControlPlane
+from devcluster.signals import exit_on_sigterm
 from rescheduler.clock import SystemClock
 from rescheduler.net.config_files import Duration
 from tests.cluster.daemon import SOFT
@@ -112,18 +113,18 @@ class Soak:
 
 
 @contextlib.contextmanager
-def pool(plane: ControlPlane, folder: Path) -> Iterator[tuple[Server, FaultProxy]]:
+def pool(plane: ControlPlane, folder: Path) -> Iterator[tuple[CloudpoolServer, FaultProxy]]:
     """The cloudpool of the on-demand nodes, and the proxy through which the daemons use it."""
     clock = SystemClock()
     taint = {"key": ON_DEMAND, "value": "true", "effect": SOFT}
-    settings = Settings(
+    settings = CloudpoolSettings(
         pool=document(name=POOL, labels={ON_DEMAND: "true"}, taints=[taint]),
         desired_size=ON_DEMAND_NODES,
         refresh_interval=Duration(0.2),
         pool_update=Duration(0.4),
         second_termination="ok",
     )
-    with Server(settings, folder, clock).running() as server, before_cloudpool(server.url) as proxy:
+    with CloudpoolServer(settings, folder, clock).running() as server, before_cloudpool(server.url) as proxy:
         cluster = Cluster(str(plane.kubeconfig), server.pool, clock)
         cluster.start()
         try:
@@ -186,6 +187,7 @@ def _mostly_bound(plane: ControlPlane) -> bool:
 @click.option("--report", type=click.Path(path_type=Path), help="Folder of the report. Default: a temporary folder.")
 def main(minutes: float, seed: int, report: Path | None) -> None:
     """Run the soak. Exit code 1: an invariant was violated, there were too few drains, or memory grew."""
+    exit_on_sigterm()
     folder = report or Path(tempfile.mkdtemp(prefix="soak-"))
     folder.mkdir(parents=True, exist_ok=True)
     with ControlPlane() as plane:

@@ -10,7 +10,7 @@ from typing import Final
 from devcluster import manifests
 from devcluster.api import Json
 from devcluster.cloudpool.errors import PoolError
-from devcluster.cloudpool.pool import Pool
+from devcluster.cloudpool.pool import ReferencePool
 from devcluster.errors import ApiError
 from devcluster.plane import ControlPlane
 from predicates.snapshot import DRAIN_TAINT
@@ -33,7 +33,7 @@ class ChangingNodes:
 
     plane: ControlPlane
     rng: Random
-    pool: Pool
+    pool: ReferencePool
     spot_count: int = 0
     pending_since: dict[str, float] = field(default_factory=dict)  #: by UID of the pod
     idle_since: dict[str, float] = field(default_factory=dict)  #: by name of the node

@@ -12,8 +12,8 @@ from typing import Final
 
 from devcluster.faults.proxy import FaultProxy, before_api_server, redirected
 from devcluster.faults.rules import RandomFaults
-from tests.cluster.daemon import ROOT, environment
 from tests.cluster.replicas import Installation
+from tests.forking import ROOT, environment
 
 #: Warm-up time of a process. Afterwards it has read everything and drained nodes, and its memory should not grow.
 WARM_SECONDS: Final = 600.0

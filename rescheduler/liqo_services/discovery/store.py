@@ -77,7 +77,7 @@ class ClusterStore:
     def change(
         self, source: str, words: Mapping[str, DatedDescription], gone: Collection[str], now: dt.datetime
     ) -> int:
-        """Store *words* and delete *gone*, completely or not at all; return how many of the latter existed."""
+        """Store *words* and delete *gone* in one transaction; return how many of *gone* existed."""
         rows = [
             (
                 name,

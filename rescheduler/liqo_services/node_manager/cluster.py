@@ -52,7 +52,7 @@ class LiqoCluster(Protocol):
         """Create a slice. An existing one, from a call whose response was lost, is accepted."""
         ...
 
-    def delete_slice(self, piece: ResourceSlice) -> None:
+    def delete_slice(self, resource_slice: ResourceSlice) -> None:
         """Delete exactly this slice and the objects that depend on it. Raises NotFound if it is gone."""
         ...
 
@@ -96,8 +96,8 @@ class KubeLiqo:
     def peerings(self) -> Mapping[str, Tenancy]:
         namespaces = tenant_namespaces(self._list("/api/v1/namespaces", TenantNamespace, f"{TENANT_LABEL}=true"))
         foreign = self._list(FOREIGN_CLUSTERS, ForeignCluster)
-        unclear = [each.id for each in foreign if each.lacks_identity and each.id in namespaces]
-        doubts = {each: self._kubeconfig(namespaces[each], each) for each in unclear}
+        unclear = [cluster.id for cluster in foreign if cluster.lacks_identity and cluster.id in namespaces]
+        doubts = {cluster: self._kubeconfig(namespaces[cluster], cluster) for cluster in unclear}
         return tenancies(namespaces, foreign, {name: doubt for name, doubt in doubts.items() if doubt is not None})
 
     def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
@@ -109,9 +109,9 @@ class KubeLiqo:
         except NotFound as error:
             raise Permanent(str(error)) from error
 
-    def delete_slice(self, piece: ResourceSlice) -> None:
+    def delete_slice(self, resource_slice: ResourceSlice) -> None:
         """Delete in the foreground: the slice exists until the VirtualNode that it owns is gone."""
-        meta = piece.metadata
+        meta = resource_slice.metadata
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -143,7 +143,7 @@ class KubeLiqo:
             secrets = self._list(f"/api/v1/namespaces/{namespace}/secrets", Owned, selector, accept=_METADATA)
         except Forbidden as error:
             return f"it has no Identity here, and its kubeconfig cannot be checked: {error}"
-        return "" if any(not each.metadata.owner_references for each in secrets) else None
+        return "" if any(not secret.metadata.owner_references for secret in secrets) else None
 
     def _list(self, path: str, shape: type[S], selector: str = "", accept: str = JSON) -> list[S]:
         objects: list[S] = []

@@ -59,7 +59,7 @@ class ForeignCluster(LiqoResource, frozen=True, kw_only=True):
 
     @property
     def lacks_identity(self) -> bool:
-        """Whether its status says that it is a provider, although we have no Identity for it.
+        """Whether its status shows a provider, although there is no Identity for it.
 
         Since v1.2, a kubeconfig Secret is sufficient for that. The same status remains, for hours, after a peering was
         ended: only the Secret itself distinguishes the two.
@@ -87,9 +87,10 @@ class Tenancy:
 def tenant_namespaces(namespaces: Sequence[TenantNamespace]) -> dict[str, str]:
     """Return the tenant namespaces by cluster. They are found by label, because their names are arbitrary."""
     return {
-        cluster: each.metadata.name
-        for each in namespaces
-        if each.metadata.deletion_timestamp is None and (cluster := each.metadata.labels.get(CLUSTER_LABEL, ""))
+        cluster: namespace.metadata.name
+        for namespace in namespaces
+        if namespace.metadata.deletion_timestamp is None
+        and (cluster := namespace.metadata.labels.get(CLUSTER_LABEL, ""))
     }
 
 
@@ -103,9 +104,10 @@ def tenancies(
     for which that is unknown (the reason).
     """
     return {
-        each.id: Tenancy(namespaces[each.id], _obstacle(each, kubeconfigs))
-        for each in foreign
-        if each.id in namespaces and (each.identity == "Ready" or (each.lacks_identity and each.id in kubeconfigs))
+        cluster.id: Tenancy(namespaces[cluster.id], _obstacle(cluster, kubeconfigs))
+        for cluster in foreign
+        if cluster.id in namespaces
+        and (cluster.identity == "Ready" or (cluster.lacks_identity and cluster.id in kubeconfigs))
     }
 
 
@@ -116,4 +118,4 @@ def _obstacle(cluster: ForeignCluster, kubeconfigs: Mapping[str, str]) -> str:
 
 
 def _status(conditions: Sequence[ResourceCondition], kind: str) -> str:
-    return next((each.status for each in conditions if each.type == kind), "")
+    return next((condition.status for condition in conditions if condition.type == kind), "")

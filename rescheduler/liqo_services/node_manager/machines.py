@@ -137,7 +137,7 @@ def record_of(machine: VirtualMachine) -> MachineRecord:
 
 
 def view(records: Iterable[MachineRecord], seen: LiqoObjects, now: dt.datetime) -> MachinesView:
-    """Derive the machines. If records and the cluster's state differ, the latter is correct.
+    """Derive the machines. If records and the cluster's state differ, the cluster's state is correct.
 
     A record whose slice was created and no longer exists belongs to a machine that is gone.
     """
@@ -154,46 +154,49 @@ def _orphans(seen: LiqoObjects) -> list[str]:
 
 
 def _machine(name: str, record: MachineRecord | None, seen: LiqoObjects, now: dt.datetime) -> VirtualMachine | None:
-    piece, virtual, node = seen.slices.get(name), seen.virtual_nodes.get(name), seen.nodes.get(name)
-    group = _group(piece, node, record)
-    parts = (piece, virtual, node)
+    resource_slice, virtual, node = seen.slices.get(name), seen.virtual_nodes.get(name), seen.nodes.get(name)
+    group = _group(resource_slice, node, record)
+    parts = (resource_slice, virtual, node)
     reserved = record is not None and not record.ordered and record.removed_at is None
     if not group or not (reserved or any(parts)):
         return None
     return VirtualMachine(
         name=name,
         group=group,
-        cluster=piece.cluster if piece else record.cluster if record else "",
-        state=_state(piece, virtual, node, record),
-        since=_since(piece, record, now),
+        cluster=resource_slice.cluster if resource_slice else record.cluster if record else "",
+        state=_state(resource_slice, virtual, node, record),
+        since=_since(resource_slice, record, now),
         provider_id=(node.spec.provider_id if node else "") or SCHEME + name,
-        held=_held(piece, record),
-        error=_error(piece, virtual, record),
-        slice=piece,
+        held=_held(resource_slice, record),
+        error=_error(resource_slice, virtual, record),
+        slice=resource_slice,
         virtual_node=virtual,
         node=node,
         record=record,
     )
 
 
-def _group(piece: ResourceSlice | None, node: LiqoNode | None, record: MachineRecord | None) -> str:
-    if piece is not None:
-        return piece.metadata.labels.get(GROUP_LABEL, "")
+def _group(resource_slice: ResourceSlice | None, node: LiqoNode | None, record: MachineRecord | None) -> str:
+    if resource_slice is not None:
+        return resource_slice.metadata.labels.get(GROUP_LABEL, "")
     if record is not None:
         return record.group
     return node.metadata.labels.get(GROUP_LABEL, "") if node else ""
 
 
 def _state(
-    piece: ResourceSlice | None, virtual: VirtualNode | None, node: LiqoNode | None, record: MachineRecord | None
+    resource_slice: ResourceSlice | None,
+    virtual: VirtualNode | None,
+    node: LiqoNode | None,
+    record: MachineRecord | None,
 ) -> InstanceState:
     """Return the state. A machine is running once its Node has our marks, whether it is Ready or not.
 
     It stays running while Liqo recreates its Node.
     """
-    if piece is None and record is not None and not record.ordered and record.removed_at is None:
+    if resource_slice is None and record is not None and not record.ordered and record.removed_at is None:
         return InstanceState.CREATING
-    if piece is None or piece.metadata.deletion_timestamp or (virtual is not None and virtual.ending):
+    if resource_slice is None or resource_slice.metadata.deletion_timestamp or (virtual is not None and virtual.ending):
         return InstanceState.DELETING
     if node is not None and node.metadata.deletion_timestamp:
         return InstanceState.DELETING
@@ -206,27 +209,29 @@ def _marked(node: LiqoNode) -> bool:
     return bool(node.spec.provider_id) and GROUP_LABEL in node.metadata.labels
 
 
-def _since(piece: ResourceSlice | None, record: MachineRecord | None, now: dt.datetime) -> dt.datetime:
+def _since(resource_slice: ResourceSlice | None, record: MachineRecord | None, now: dt.datetime) -> dt.datetime:
     if record is not None:
         return record.since
-    text = piece.metadata.creation_timestamp if piece else ""
+    text = resource_slice.metadata.creation_timestamp if resource_slice else ""
     return dt.datetime.fromisoformat(text) if text else now
 
 
-def _held(piece: ResourceSlice | None, record: MachineRecord | None) -> Amounts:
+def _held(resource_slice: ResourceSlice | None, record: MachineRecord | None) -> Amounts:
     """Return the resources that the machine uses of its cluster."""
-    if piece is None:
+    if resource_slice is None:
         return amounts(record.resources) if record else {}
-    return amounts({name: str(text) for name, text in (piece.status.resources or piece.spec.resources).items()})
+    return amounts(
+        {name: str(text) for name, text in (resource_slice.status.resources or resource_slice.spec.resources).items()}
+    )
 
 
 def _error(
-    piece: ResourceSlice | None, virtual: VirtualNode | None, record: MachineRecord | None
+    resource_slice: ResourceSlice | None, virtual: VirtualNode | None, record: MachineRecord | None
 ) -> InstanceError | None:
     """Return the error. A denial after the VirtualNode was created does not concern that node."""
-    if piece is not None and virtual is None and (denied := piece.denied):
+    if resource_slice is not None and virtual is None and (denied := resource_slice.denied):
         words = " ".join(f"{denied.reason}: {denied.message}".strip(": ").split())
-        message = f"cluster {piece.cluster} denied it ({denied.type}){': ' if words else ''}{words}"
+        message = f"cluster {resource_slice.cluster} denied it ({denied.type}){': ' if words else ''}{words}"
         return _instance_error(OUT_OF_RESOURCES if denied.type == "Resources" else DENIED, message)
     return _instance_error(record.error, record.message) if record is not None and record.error else None
 

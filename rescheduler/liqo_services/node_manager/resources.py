@@ -123,12 +123,16 @@ def seen(
     slices: Sequence[ResourceSlice], virtual_nodes: Sequence[VirtualNode], nodes: Sequence[LiqoNode]
 ) -> LiqoObjects:
     """Index the objects by name. Our slices have unique names; others may repeat a name across namespaces."""
-    local = [piece for piece in slices if piece.local]
+    local = [resource_slice for resource_slice in slices if resource_slice.local]
     return LiqoObjects(
-        slices={piece.metadata.name: piece for piece in local if GROUP_LABEL in piece.metadata.labels},
+        slices={
+            resource_slice.metadata.name: resource_slice
+            for resource_slice in local
+            if GROUP_LABEL in resource_slice.metadata.labels
+        },
         virtual_nodes={virtual.metadata.name: virtual for virtual in virtual_nodes},
         nodes={node.metadata.name: node for node in nodes},
-        lenders=frozenset(piece.cluster for piece in local),
+        lenders=frozenset(resource_slice.cluster for resource_slice in local),
     )
 
 

@@ -63,7 +63,7 @@ class NodeManagerStore:
             database.executemany("INSERT OR REPLACE INTO machines VALUES (?, ?, ?)", values)
 
     def forget(self, now: dt.datetime) -> None:
-        """Drop machines that have been gone for long."""
+        """Delete the records of machines that have been gone for a long time."""
         for row in self._rows("SELECT record FROM machines WHERE removed"):
             record = decoded(row[0], MachineRecord)
             if record.removed_at is not None and record.removed_at < now - REMEMBERED:

@@ -101,7 +101,7 @@ class RoomSearch:
         self._planner = Planner(self._copy, policy)
 
     def order(self, node: str) -> RoomOrder | NotOrdered:
-        """Return the order for *node* that costs least, or why there is none that pays."""
+        """Return the cheapest order for *node*, or why none is worth its price."""
         pods = self._planner.must_move(node, self._circumstances)
         if self._most_pods is not None and (why := _why_no_placeholders(pods, self._most_pods)):
             return NotOrdered(node, why)

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from predicates.objects import Pod
-from rescheduler.planning.drainability import instant
 from rescheduler.planning.outcome import PodRef
+from rescheduler.planning.timestamps import instant
 
 #: The node that is to be drained, and its UID.
 FOR_NODE: Final = "spot-rescheduler/placeholder-for-node"

@@ -118,7 +118,7 @@ def _observed_at(
 ) -> dt.datetime:
     """Return the earliest time, on our clock, at which the pool may have listed its machines.
 
-    The answer's Date header, in whole seconds, gives the difference between the clocks.
+    The response's Date header, in whole seconds, gives the difference between the clocks.
     """
     timestamp = moment(pool.timestamp)
     if timestamp is None:

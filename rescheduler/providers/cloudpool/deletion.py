@@ -68,7 +68,7 @@ class OrderTimeouts:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Give the order, or repeat it."""
+    """Send the order, or repeat it."""
 
 
 @dataclass(frozen=True, slots=True)

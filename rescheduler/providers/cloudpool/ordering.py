@@ -1,4 +1,4 @@
-"""Give the orders that terminate machines of a pool, one at a time, and record their results."""
+"""Send the orders that terminate machines of a pool, one at a time, and record their results."""
 
 import contextlib
 import datetime as dt
@@ -43,7 +43,7 @@ class PoolOrders:
     def order(
         self, node: NodeRef, machine: Machine, judged: TerminationOrder | None, view: PoolObservation, deadline: float
     ) -> DeleteOutcome | None:
-        """Give an order if the last one is still *judged*; return an outcome if repeating the order cannot help."""
+        """Send an order if the last one is still *judged*; return an outcome if repeating the order cannot help."""
         try:
             with self._pool.changing(deadline=deadline):
                 current = self._ledger.order(machine.id)
@@ -95,7 +95,7 @@ class PoolOrders:
             return answer is OrderResult.DONE
 
     def _send(self, machine: str, *, decrement: bool, deadline: float) -> tuple[OrderResult, str, Failed | None]:
-        """Give the order; return its result, the error text, and the outcome if repeating it cannot help."""
+        """Send the order; return its result, the error text, and the outcome if repeating it cannot help."""
         try:
             if self._ending is Ending.DISPOSE:
                 self._dispose(machine, deadline)

@@ -86,7 +86,7 @@ class CloudPool(PolledSystem):
     ) -> PoolObservation:
         """Return the machines as the pool observed them at *moment* or later.
 
-        Polls often at first: the pool's timestamps have whole seconds, so an answer from now may only count one second
+        Polls often at first: the pool's timestamps have whole seconds, so a response from now may only count one second
         later. Raises DeadlineExceeded if the pool does not list them again, or if *stop* is set before it does.
         """
         looks = 1
@@ -109,7 +109,7 @@ class CloudPool(PolledSystem):
     ) -> tuple[PoolObservation, int]:
         """Return the machines, observed at *began* or later, and the desired size, once the pool has as many machines.
 
-        While machines are missing, the pool may be launching them, and its answers show them only after its next
+        While machines are missing, the pool may be launching them, and its responses show them only after its next
         listing. If its size were lowered before, it would see a surplus machine and terminate a machine of its choice.
         So this waits until machines have been missing for `settleTime`; then the pool cannot get them, and its current
         machines are returned. Raises DeadlineExceeded if that takes too long, or if *stop* is set.

@@ -38,7 +38,7 @@ _BACKOFF: Final = Backoff(dt.timedelta(seconds=2), dt.timedelta(seconds=60))
 _REMEMBERED: Final = 10_000  #: the oldest orders are dropped
 
 #: Codes that a repeated order would get again, and their reasons unless the service sends its own. A service may use
-#: FAILED_PRECONDITION for any refusal; its message tells which.
+#: FAILED_PRECONDITION for any refusal; the message contains the reason.
 _REFUSALS: Final = {
     StatusCode.FAILED_PRECONDITION: Refusal.PROTECTED,
     StatusCode.INVALID_ARGUMENT: Refusal.NOT_IN_GROUP,

@@ -92,7 +92,7 @@ class GrpcRemoval:
     def _look(
         self, group: str, nodes: Sequence[NodeRef], known: dict[str, NodeGroup | None], deadline: float
     ) -> _GroupState:
-        """Read the group's state, owners before instances: some services learn the nodes' machines from the former."""
+        """Read the group's state. Owners come first: services may learn the machines of nodes from these calls."""
         self._verbs.refresh(deadline=deadline)
         limits = self._verbs.group(group, deadline=deadline)
         for node in nodes:
@@ -171,5 +171,5 @@ def _foreign(owner: NodeGroup | None, group: str) -> Refused | None:
 
 
 def _due(order: DeletionOrder | None, before: DeletionOrder | None, clock: Clock) -> bool:
-    """Return whether an order should be given; one that failed before this call does not delay it."""
+    """Return whether an order is due. An order that failed before this call does not delay it."""
     return order is None or (order == before and not order.at_work) or clock.now() >= order.again_at

@@ -205,7 +205,7 @@ class FleetRemoval:
         return outcome
 
     def _at_work(self, node: NodeRef, last: FleetOrder | None) -> dt.datetime | None:
-        """Return when an earlier order was given that may still take effect, by this or another process."""
+        """Return the time of an earlier order, of this or another process, that may still take effect."""
         given = last.open_since if last else node.ordered_at
         return given if given and given >= self._fleet.settled() else None
 

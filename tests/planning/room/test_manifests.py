@@ -181,7 +181,7 @@ SHAPES: dict[str, tuple[Manifest, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("given", "expected"), SHAPES.values(), ids=SHAPES)
-def test_shape(given: Manifest, expected: dict[str, Any]) -> None:
+def test_a_placeholder_has_the_shape_of_its_pod(given: Manifest, expected: dict[str, Any]) -> None:
     spec = spec_of(given)
     fields = {**spec, **spec["affinity"]}
     assert {name: fields[name] for name in expected} == expected

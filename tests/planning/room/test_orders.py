@@ -95,7 +95,7 @@ CASES: dict[str, tuple[list[Manifest], Any]] = {
 
 
 @pytest.mark.parametrize(("objects", "expected"), CASES.values(), ids=CASES)
-def test_order(objects: list[Manifest], expected: Any) -> None:
+def test_the_cheapest_order_is_returned(objects: list[Manifest], expected: Any) -> None:
     assert ordered(*objects) == expected
 
 
@@ -123,7 +123,7 @@ WORTHS: dict[str, tuple[Worth, bool]] = {
 
 
 @pytest.mark.parametrize(("value", "pays"), WORTHS.values(), ids=WORTHS)
-def test_worth(value: Worth, pays: bool) -> None:
+def test_an_order_pays_off(value: Worth, pays: bool) -> None:
     assert value.pays is pays
 
 

@@ -57,7 +57,7 @@ CASES: dict[str, tuple[tuple[Placeholder, ...], OrderState, int, list[str], list
 
 
 @pytest.mark.parametrize(("placeholders", "state", "running", "missing", "surplus"), CASES.values(), ids=CASES)
-def test_progress(
+def test_progress_of_placeholders(
     placeholders: tuple[Placeholder, ...], state: OrderState, running: int, missing: list[str], surplus: list[str]
 ) -> None:
     seen = judged(*placeholders)
@@ -91,7 +91,7 @@ placeholders = st.builds(
 
 
 @given(st.lists(placeholders, min_size=1, max_size=3, unique_by=lambda each: each.for_pod_uid))
-def test_laws(group: list[Placeholder]) -> None:
+def test_progress_is_consistent_for_any_placeholders(group: list[Placeholder]) -> None:
     seen = judged(*group)
     served = {each.for_pod_uid for each in group}
     assert seen.state is not OrderState.READY or {pod.uid for pod in PODS} <= served

@@ -1,0 +1,53 @@
+"""Why a drain failed."""
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from rescheduler.planning.outcome import PodRef
+
+
+class Why(enum.StrEnum):
+    """The reason why a drain failed; also used as a metric label."""
+
+    PLAN_CHANGED = "plan-changed"  #: the plan was no longer valid after the node was tainted
+    PODS_RETURN = "pods-return"  #: pods that tolerate the taint are scheduled to the node again
+    EVICTION_REFUSED = "eviction-refused"  #: a dry run was rejected; nothing was evicted
+    EVICTION_TIMEOUT = "eviction-timeout"
+    EVICTION_FAILED = "eviction-failed"
+    PLACEHOLDER_NOT_DELETED = "placeholder-not-deleted"  #: so that its room is not free for the pod
+    TERMINATION_TIMEOUT = "termination-timeout"
+    REPLACEMENT_REFUSED = "replacement-refused"  #: no replacement pod is created
+    REPLACEMENT_UNSCHEDULABLE = "replacement-unschedulable"
+    REPLACEMENT_NOT_BOUND = "replacement-not-bound"
+    TARGET_LOST = "target-lost"  #: the remaining pods do not fit on the remaining spot nodes
+    LANDING_TIMEOUT = "landing-timeout"  #: replacement pods did not become Ready in time
+    MARK_LOST = "mark-lost"  #: our taint or annotation was removed or replaced
+    NODE_GONE = "node-gone"
+    API_ERROR = "api-error"
+    PROVIDER = "provider"  #: the provider failed
+    REFUSED = "refused"  #: the provider does not remove the machine: it is protected, or the group is at its minimum
+    STOPPED = "stopped"
+    PAUSED = "paused"  #: a person paused drains
+    LEADERSHIP_LOST = "leadership-lost"
+    INTERNAL_ERROR = "internal-error"  #: a bug in this program
+
+
+#: Failures of replacement pods: because of this drain, pods may not be running.
+LANDING_FAILURES: Final = frozenset(
+    {
+        Why.REPLACEMENT_REFUSED,
+        Why.REPLACEMENT_UNSCHEDULABLE,
+        Why.REPLACEMENT_NOT_BOUND,
+        Why.LANDING_TIMEOUT,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure of a drain."""
+
+    why: Why
+    detail: str
+    pods: tuple[PodRef, ...] = ()  #: the affected pods

@@ -1,0 +1,99 @@
+"""The duration of each round of a daemon, from its metrics, and the time that its pages take."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import httpx2
+
+from tests.scale.measured import percentile
+from tests.scale.subjects import Durations, Subject
+
+_SECONDS: Final = 0.2  #: between two looks at the metrics: shorter than the shortest interval between rounds
+_PAGE_SECONDS: Final = 0.02  #: between two requests of pages
+
+
+@dataclass(slots=True)
+class Rounds:
+    """The seconds of rounds and of plannings, one by one. Of those between two looks, the mean."""
+
+    rounds: list[float] = field(default_factory=list)
+    plannings: list[float] = field(default_factory=list)
+
+    def add(self, earlier: Durations, later: Durations) -> None:
+        """Add what has ended between two looks."""
+        self.rounds += _each(later.rounds - earlier.rounds, later.seconds - earlier.seconds)
+        self.plannings += _each(later.plannings - earlier.plannings, later.planning_seconds - earlier.planning_seconds)
+
+    @property
+    def longest(self) -> float | None:
+        """The seconds of the longest round, or None if none has ended."""
+        return max(self.rounds, default=None)
+
+    @property
+    def mean(self) -> float | None:
+        return sum(self.rounds) / len(self.rounds) if self.rounds else None
+
+
+def _each(count: int, seconds: float) -> list[float]:
+    return [seconds / count] * count if count else []
+
+
+@contextlib.contextmanager
+def watched(subject: Subject) -> Iterator[Rounds]:
+    """Record the rounds of *subject* in the block. It may start in the block."""
+    found, ended, last = Rounds(), threading.Event(), Durations()
+    with contextlib.suppress(httpx2.TransportError):
+        last = subject.durations()
+
+    def look() -> None:
+        nonlocal last
+        with contextlib.suppress(httpx2.TransportError):
+            now = subject.durations()
+            found.add(last, now)
+            last = now
+
+    def run() -> None:
+        while not ended.wait(_SECONDS):
+            look()
+
+    thread = threading.Thread(target=run, daemon=True)
+    if subject.pages:
+        thread.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        if subject.pages:
+            thread.join()
+            look()
+
+
+@contextlib.contextmanager
+def requested(subject: Subject, path: str) -> Iterator[list[float]]:
+    """Request a page of *subject* all the time in the block. Record the seconds until each response."""
+    seconds: list[float] = []
+    ended = threading.Event()
+
+    def run() -> None:
+        with httpx2.Client(base_url=subject.pages, trust_env=False, timeout=60.0) as client:
+            while not ended.wait(_PAGE_SECONDS):
+                before = time.monotonic()  # noqa: TID251 - measured time
+                client.get(path).raise_for_status()
+                seconds.append(time.monotonic() - before)  # noqa: TID251
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield seconds
+    finally:
+        ended.set()
+        thread.join()
+
+
+def slowest(seconds: list[float]) -> float:
+    """Return the seconds that 99 % of the requests take at most."""
+    return percentile(seconds, 0.99)
