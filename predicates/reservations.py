@@ -11,7 +11,8 @@ from typing import TypeAlias
 import numpy as np
 
 from predicates.indexes.pod_claims import PodClaimsIndex
-from predicates.indexes.shelves import ClaimRequest, ClassVolumes, UnboundVolumes
+from predicates.indexes.shelves import ClassVolumes, UnboundVolumes
+from predicates.indexes.volume_matching import ClaimRequest
 from predicates.nodes import ALL, Flags, Numbers
 from predicates.objects import PersistentVolumeClaim
 from predicates.provisioning import provisioning_codes

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from multiprocessing import connection, reduction
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 ROOT: Final = Path(__file__).parents[1]
 PROGRAM: Final = ("-m", "rescheduler")
@@ -23,7 +23,10 @@ COMMAND_SECONDS: Final = 120.0
 _FORKS: Final = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [
-        *(f"rescheduler.cli.{command}" for command in ("pause", "plan", "proxy", "resume", "run", "savings", "status")),
+        *(
+            f"rescheduler.cli.{command}"
+            for command in ("liqo", "pause", "plan", "proxy", "resume", "run", "savings", "status")
+        ),
         "rescheduler.housekeeping.composition",
         "rescheduler.proxy.run",
         __name__,
@@ -86,6 +89,15 @@ class Forked:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+def with_log(main: Callable[[], object], *, env: Mapping[str, str] | None = None) -> tuple[Forked, TextIO]:
+    """Call *main* in a process, and return the process and a file from which its standard error is read."""
+    reading, writing = os.pipe()
+    try:
+        return Forked(main, stderr=writing, env=env), os.fdopen(reading)
+    finally:
+        os.close(writing)
 
 
 def python(arguments: Sequence[str]) -> Callable[[], object]:

@@ -1,5 +1,6 @@
 """The pool's state in SQLite; every change is stored before the response is sent."""
 
+import functools
 import sqlite3
 from collections.abc import Sequence
 from typing import TypeVar
@@ -30,7 +31,7 @@ class Store:
 
     def machines(self) -> Sequence[PoolMachine]:
         rows = self._connection.execute("SELECT machine FROM machines ORDER BY number")
-        return [decoding.decode(row[0], PoolMachine, dec_hook=decode) for row in rows]
+        return [_decoded(row[0]) for row in rows]
 
     def save(self, machine: PoolMachine) -> None:
         statement = "INSERT OR REPLACE INTO machines VALUES (?, ?)"
@@ -47,3 +48,9 @@ class Store:
 
     def set(self, name: str, fact: object) -> None:
         self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, msgspec.json.encode(fact)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _decoded(machine: bytes) -> PoolMachine:
+    """Decode a machine; most calls find all machines as the last call left them."""
+    return decoding.decode(machine, PoolMachine, dec_hook=decode)

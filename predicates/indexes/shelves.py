@@ -6,53 +6,32 @@ Source: ``FindMatchingVolume`` of ``component-helpers/storage/volume/pv_helpers.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from predicates.indexes.volume_matching import (
+    AccessGroup,
+    ClaimRequest,
+    VolumeCandidate,
+    VolumeRequirements,
+    choose,
+    fits,
+    ranks,
+    requirements_of,
+    suits,
+)
 from predicates.nodes import ALL, Flags, Numbers
 from predicates.objects import NodeSelector, PersistentVolume, PersistentVolumeClaim, PodClass
-from predicates.quantity import Quantity
-from predicates.selectors import EVERYTHING, Selector, compile_selector
 from predicates.snapshot import Snapshot
 from predicates.storage import (
     all_volumes,
     capacity,
     claim_key,
-    requested_size,
     selected_rows,
     storage_class_name,
     volume_affinity,
 )
-
-#: The number of a group of volumes with the same node affinity, within their storage class.
-AccessGroup: TypeAlias = int
-
-
-class VolumeRequirements(NamedTuple):
-    """What a claim requires of a volume, in addition to the storage class."""
-
-    size: Quantity
-    access_modes: frozenset[str]
-    selector: Selector
-    volume_mode: str
-    attributes_class: str
-
-
-class VolumeCandidate(NamedTuple):
-    """A volume that matches a claim. Volumes of equal size have equal ranks; the lowest rank is chosen first."""
-
-    rank: int
-    name: str
-    group: AccessGroup
-
-
-class ClaimRequest(NamedTuple):
-    """What a claim can be bound to: the volumes pre-bound to it, or, if there are none, any that match."""
-
-    requirements: VolumeRequirements
-    pre_bound: tuple[VolumeCandidate, ...]
 
 
 class UnboundVolumes:
@@ -132,12 +111,12 @@ class ClassVolumes:
 
     def request(self, claim: PersistentVolumeClaim) -> ClaimRequest:
         """Return what *claim* can be bound to."""
-        requirements = _requirements(claim)
+        requirements = requirements_of(claim)
         key = claim_key(claim.metadata.namespace, claim.metadata.name)
         pre_bound = (
             candidate
             for volume, candidate in self._pre_bound.get(key, ())
-            if _fits(volume, requirements)
+            if fits(volume, requirements)
             and volume.spec.claim_ref
             and volume.spec.claim_ref.uid in ("", claim.metadata.uid)
         )
@@ -181,16 +160,16 @@ class ClassVolumes:
     def _candidates(self, volumes: Iterable[PersistentVolume]) -> Iterable[tuple[PersistentVolume, VolumeCandidate]]:
         """Yield every volume and its candidate, smallest first."""
         sized = [(volume, capacity(volume)) for volume in volumes]
-        ranks = _ranks({size for _, size in sized})
-        for volume, size in sorted(sized, key=lambda pair: (ranks[pair[1]], pair[0].metadata.name)):
+        rank_of = ranks({size for _, size in sized})
+        for volume, size in sorted(sized, key=lambda pair: (rank_of[pair[1]], pair[0].metadata.name)):
             group = self._groups.setdefault(volume_affinity(volume), len(self._groups))
-            yield volume, VolumeCandidate(ranks[size], volume.metadata.name, group)
+            yield volume, VolumeCandidate(rank_of[size], volume.metadata.name, group)
 
     def _match(self, requirements: VolumeRequirements) -> Mapping[AccessGroup, tuple[VolumeCandidate, ...]]:
         if (matches := self._matches.get(requirements)) is None:
             by_group: defaultdict[AccessGroup, list[VolumeCandidate]] = defaultdict(list)
             for volume, candidate in self._available:
-                if _fits(volume, requirements) and _suits(volume, requirements):
+                if fits(volume, requirements) and suits(volume, requirements):
                     by_group[candidate.group].append(candidate)
             matches = {group: tuple(candidates) for group, candidates in by_group.items()}
             self._matches[requirements] = matches
@@ -216,67 +195,6 @@ class ClassVolumes:
             rows_by_groups[tuple(accessible)].append(row)
         bound: list[Flags] = [np.zeros(len(self._snapshot.nodes), np.bool_) for _ in requests]
         for accessible_groups, rows in rows_by_groups.items():
-            for flags, is_bound in zip(bound, _choose(requests, matches, accessible_groups), strict=True):
+            for flags, is_bound in zip(bound, choose(requests, matches, accessible_groups), strict=True):
                 flags[rows] = is_bound
         return bound
-
-
-def _choose(
-    requests: Sequence[ClaimRequest],
-    matches: Sequence[Mapping[AccessGroup, tuple[VolumeCandidate, ...]]],
-    accessible: tuple[AccessGroup, ...],
-) -> list[bool]:
-    """Return which requests can be bound, in order, on a node that can access the groups *accessible*."""
-    chosen: set[str] = set()
-    bound = []
-    for request, by_group in zip(requests, matches, strict=True):
-        pre_bound = [volume for volume in request.pre_bound if volume.name not in chosen]
-        if pre_bound:
-            best = pre_bound[0] if all(volume.group in accessible for volume in pre_bound) else None
-        else:
-            smallest = (
-                next((volume for volume in by_group.get(group, ()) if volume.name not in chosen), None)
-                for group in accessible
-            )
-            best = min((volume for volume in smallest if volume is not None), default=None)
-        if best is not None:
-            chosen.add(best.name)
-        bound.append(best is not None)
-    return bound
-
-
-def _ranks(sizes: Iterable[Quantity]) -> dict[Quantity, int]:
-    """Rank *sizes* in ascending order. Equal sizes have the same rank, even if they are written differently."""
-    ranks: dict[Quantity, int] = {}
-    last = None
-    for size in sorted(sizes):
-        ranks[size] = ranks[last] + (last < size) if last is not None else 0
-        last = size
-    return ranks
-
-
-def _requirements(claim: PersistentVolumeClaim) -> VolumeRequirements:
-    spec = claim.spec
-    return VolumeRequirements(
-        requested_size(claim),
-        frozenset(spec.access_modes),
-        EVERYTHING if spec.selector is None else compile_selector(spec.selector),
-        spec.volume_mode or "Filesystem",
-        spec.volume_attributes_class_name or "",
-    )
-
-
-def _fits(volume: PersistentVolume, requirements: VolumeRequirements) -> bool:
-    """Return whether the volume meets the requirements that also apply to pre-bound volumes."""
-    spec = volume.spec
-    return (
-        not capacity(volume) < requirements.size
-        and (spec.volume_mode or "Filesystem") == requirements.volume_mode
-        and (spec.volume_attributes_class_name or "") == requirements.attributes_class
-    )
-
-
-def _suits(volume: PersistentVolume, requirements: VolumeRequirements) -> bool:
-    """Return whether the volume meets the requirements that pre-bound volumes are exempt from."""
-    modes = requirements.access_modes
-    return modes.issubset(volume.spec.access_modes) and requirements.selector.matches(volume.metadata.labels)

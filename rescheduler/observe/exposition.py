@@ -50,7 +50,7 @@ class Exposition:
         return text
 
 
-class _Metrics:
+class _CollectedMetrics:
     """These metrics, in place of a registry."""
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
@@ -61,5 +61,5 @@ class _Metrics:
 
 
 def _encoded(metrics: Sequence[Metric], accept: str) -> bytes:
-    text: bytes = choose_encoder(accept)[0](cast("CollectorRegistry", _Metrics(metrics)))
+    text: bytes = choose_encoder(accept)[0](cast("CollectorRegistry", _CollectedMetrics(metrics)))
     return text

@@ -1,6 +1,7 @@
 """The smallest change that would let a pod fit on a spot node."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from predicates.snapshot import Snapshot
@@ -43,11 +44,16 @@ def smallest_change(explanation: Explanation, snapshot: Snapshot) -> str | None:
     if shortages:
         _, text = min(shortages)
         return text
-    most = Counter(plugin for _, plugin, _ in alone if plugin in _LIFTS).most_common(1)
+    return _lift([(node, plugin) for node, plugin, _ in alone])
+
+
+def _lift(alone: Sequence[tuple[str, str]]) -> str | None:
+    """Return the change that lifts the plugin that alone rejects the most nodes; *alone* are nodes and plugins."""
+    most = Counter(plugin for _, plugin in alone if plugin in _LIFTS).most_common(1)
     if not most:
         return None
     plugin, nodes = most[0]
-    node = next(node for node, other, _ in alone if other == plugin)
+    node = next(node for node, other in alone if other == plugin)
     more = f" (the same for {count(nodes - 1, 'more node')})" if nodes > 1 else ""
     return _LIFTS[plugin].format(node=node) + more
 

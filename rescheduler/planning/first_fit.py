@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from predicates.objects import Pod, PodClass
 from predicates.snapshot import Trial
-from rescheduler.planning.packing import Packing, Placed, Room, Stuck, all_stuck, shortage
+from rescheduler.planning.packing import Packing
+from rescheduler.planning.spot_room import Placed, Room, Stuck, all_stuck, shortage
 
 
 def place_or_explain(room: Room, trial: Trial, pods: Sequence[Pod], known: dict[PodClass, str]) -> Placed | Stuck:

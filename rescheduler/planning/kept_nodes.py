@@ -15,9 +15,9 @@ from rescheduler.planning.controller_names import ControllerName, controller_of
 from rescheduler.planning.lifting import LIFTABLE, NODE_OBSTACLES, Obstacle, lift_all
 from rescheduler.planning.minimum import minimum
 from rescheduler.planning.outcome import Plan, Reason, Rejected
-from rescheduler.planning.packing import Room, Sizes
 from rescheduler.planning.pod_rules import Context, Fate
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.spot_room import Room, Sizes
 from rescheduler.planning.steps import Steps
 from rescheduler.planning.unpinning import Unpinning
 from rescheduler.planning.unreadable import UnreadableObjects

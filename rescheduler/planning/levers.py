@@ -17,9 +17,10 @@ from rescheduler.planning.kept_nodes import KeptNode, KeptNodes
 from rescheduler.planning.lifting import Obstacle
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.overview import Lever
-from rescheduler.planning.packing import Effort, Stuck, pack
+from rescheduler.planning.packing import Effort, pack
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.prices import PriceList, node_facts
+from rescheduler.planning.spot_room import Stuck
 
 #: Filter evaluations beyond first-fit for each node of a trial.
 _EFFORT: Final = 1_000

@@ -13,21 +13,12 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.candidates import groups, why_not_target
 from rescheduler.planning.controller_names import ControllerName, controller_of
 from rescheduler.planning.outcome import Plan
-from rescheduler.planning.packing import (
-    QUESTIONS_PER_SECOND,
-    Effort,
-    Packing,
-    Placed,
-    Room,
-    Sizes,
-    Stuck,
-    pack,
-    shortage,
-)
+from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Packing, pack
 from rescheduler.planning.pod_rules import NOT_RECREATED
 from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.prices import zone_of
+from rescheduler.planning.spot_room import Placed, Room, Sizes, Stuck, shortage
 
 
 @dataclass(frozen=True, slots=True)

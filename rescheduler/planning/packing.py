@@ -4,17 +4,13 @@ All methods work inside a trial of the snapshot. The costlier ones end when the 
 counted in filter evaluations, not in seconds, so that the same input gives the same plan on any machine.
 """
 
-import enum
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import Final
 
-import numpy as np
-
-from predicates.filters import Filters, Targets
-from predicates.objects import Pod, PodClass
-from predicates.snapshot import Snapshot, Trial
+from predicates.objects import Pod
+from predicates.snapshot import Trial
+from rescheduler.planning.spot_room import Placed, Reasons, Room, Stuck, first_stuck
 
 #: The assumed number of filter evaluations in a second of planning.
 QUESTIONS_PER_SECOND: Final = 15_000
@@ -25,17 +21,6 @@ _EJECTION_DEPTH: Final = 3
 #: The exhaustive search is used for at most this many pods, and tries at most this many placements.
 _FEW_PODS: Final = 60
 WAYS: Final = 600
-
-Placed: TypeAlias = list[tuple[Pod, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Stuck:
-    """A pod that does not fit together with the others, and the reasons of the targets."""
-
-    pod: Pod
-    why: str
-    others: tuple["Stuck", ...] = ()  #: further pods that do not fit
 
 
 @dataclass(slots=True)
@@ -53,35 +38,6 @@ class Effort:
     def exhausted(self) -> bool:
         """Return whether no effort is left."""
         return self.left <= 0
-
-
-class Sizes:
-    """The size of a pod relative to the targets: its largest share of the free amount of any resource."""
-
-    def __init__(self, snapshot: Snapshot, targets: Targets) -> None:
-        table = snapshot.nodes
-        rows = targets.rows
-        total = table.free[rows].sum(axis=0) if len(rows) else None
-        self._room = {name: int(total[column]) if total is not None else 0 for name, column in table.resources.items()}
-        self._seen: dict[PodClass, float] = {}
-
-    def of(self, pod: PodClass) -> float:
-        """Return the size of a pod of this class."""
-        if (size := self._seen.get(pod)) is None:
-            shares = (amount / max(self._room.get(name, 0), 1) for name, amount in pod.requests)
-            size = self._seen[pod] = max(shares, default=0.0)
-        return size
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """The *targets* of *snapshot* where pods may be placed, and the *filters* that decide."""
-
-    snapshot: Snapshot
-    filters: Filters
-    targets: Targets
-    sizes: Sizes
-    called: str = "spot nodes"  #: how messages name the targets
 
 
 class Packing:
@@ -206,20 +162,6 @@ class Packing:
         del self._at[pod.key]
 
 
-def all_stuck(room: Room, left: Sequence[Pod]) -> tuple[Stuck, ...]:
-    """Return *left*, each with the reasons of the targets in the current trial."""
-    why = {cls: shortage(room, cls) for cls in dict.fromkeys(pod.cls for pod in left)}
-    return tuple(Stuck(pod, why[pod.cls]) for pod in left)
-
-
-class Reasons(enum.Enum):
-    """For which of the pods that do not fit :func:`pack` computes the reasons, which takes time."""
-
-    NONE = enum.auto()
-    FIRST = enum.auto()
-    ALL = enum.auto()
-
-
 def pack(
     room: Room,
     trial: Trial,
@@ -245,26 +187,23 @@ def pack(
             return stuck
         if not (left := packing.first_fit(order)):
             return packing.placed
-        stuck = stuck or _stuck(room, left, reasons)
+        stuck = stuck or first_stuck(room, left, reasons)
         if not packing.squeeze(left, effort) and _arrives(packing, mark):
             return packing.placed
         packing.clear(mark)
-    if len(pods) <= _FEW_PODS and effort.left > 0:
-        limited = Effort(min(effort.left, ways))
-        budget = limited.left
-        success = packing.every_way(largest_first, limited)
-        effort.spend(budget - max(limited.left, 0))
-        if success:
-            return packing.placed
     assert stuck is not None
-    return stuck
+    return packing.placed if _tried_every_way(packing, largest_first, effort, ways) else stuck
 
 
-def _stuck(room: Room, left: Sequence[Pod], reasons: Reasons) -> Stuck:
-    if reasons is Reasons.ALL:
-        first, *others = all_stuck(room, left)
-        return replace(first, others=tuple(others))
-    return Stuck(left[0], shortage(room, left[0].cls) if reasons is Reasons.FIRST else "")
+def _tried_every_way(packing: Packing, pods: Sequence[Pod], effort: Effort, ways: int) -> bool:
+    """Return whether the exhaustive search placed all of *pods*. It is not tried for many pods."""
+    if len(pods) > _FEW_PODS or effort.left <= 0:
+        return False
+    limited = Effort(min(effort.left, ways))
+    budget = limited.left
+    success = packing.every_way(pods, limited)
+    effort.spend(budget - max(limited.left, 0))
+    return success
 
 
 def _arrives(packing: Packing, mark: int) -> bool:
@@ -272,19 +211,3 @@ def _arrives(packing: Packing, mark: int) -> bool:
     placed = packing.placed
     packing.clear(mark)
     return packing.replay(placed)
-
-
-def shortage(room: Room, pod: PodClass) -> str:
-    """Return why *pod* fits on no target, in the format of the scheduler: the number of nodes for each reason."""
-    counts: defaultdict[str, int] = defaultdict(int)
-    free = np.ones(len(room.targets.rows), np.bool_)
-    for refused in room.filters.rejections(pod, room.targets.rows):
-        codes = refused.codes[free]
-        for code, rows in zip(*np.unique(codes[codes != 0], return_counts=True), strict=True):
-            for reason in refused.reasons(int(code)):
-                counts[reason] += int(rows)
-        free &= refused.codes == 0
-    reasons = ", ".join(
-        f"{rows} {reason}" for reason, rows in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    )
-    return f"{int(free.sum())}/{len(free)} {room.called} are available" + (f": {reasons}" if reasons else "")

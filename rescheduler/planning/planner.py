@@ -20,13 +20,14 @@ from rescheduler.planning.forecast_checks import shown
 from rescheduler.planning.ground import common_ground
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.pace import SecondsLeft, unlimited
-from rescheduler.planning.packing import Effort, Stuck, pack
+from rescheduler.planning.packing import Effort, pack
 from rescheduler.planning.planning_round import PlanningRound, new_round
 from rescheduler.planning.pod_rules import Fate
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.search import Search
 from rescheduler.planning.selection import Selection
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
+from rescheduler.planning.spot_room import Stuck
 from rescheduler.planning.timestamps import instant
 from rescheduler.planning.verdicts import (
     Attempt,

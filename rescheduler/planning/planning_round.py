@@ -16,11 +16,12 @@ from rescheduler.planning.forecast import Forecaster
 from rescheduler.planning.ground import Ground
 from rescheduler.planning.minimum import Minimum, minimum
 from rescheduler.planning.outcome import Blocker, Planning, Verdict
-from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes
+from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort
 from rescheduler.planning.pins import Pins
 from rescheduler.planning.pod_rules import Context
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.replica_floors import OwnerCounts, RemainingReplicas
+from rescheduler.planning.spot_room import Room, Sizes
 from rescheduler.planning.steps import Steps
 from rescheduler.planning.unreadable import UnreadableObjects
 

@@ -9,14 +9,14 @@ every subset is tried. The result never frees fewer nodes than the baseline.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import numpy as np
-
-from predicates.nodes import CPU, Numbers
+from predicates.nodes import CPU
 from predicates.objects import Pod
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import RemainingDisruptions
-from rescheduler.planning.packing import WAYS, Effort, Packing, Placed, Reasons, Room, Stuck, pack
+from rescheduler.planning.loads import Loads
+from rescheduler.planning.packing import WAYS, Effort, Packing, pack
 from rescheduler.planning.selection import Candidate, SelectedNode, Selection, counting
+from rescheduler.planning.spot_room import Placed, Reasons, Room, Stuck
 
 #: For at most this many candidates every subset is tried, as long as effort is left.
 _EXHAUSTIVE_LIMIT: Final = 16
@@ -54,14 +54,14 @@ class Search:
         self._candidates = tuple(candidates)
         cpu = room.snapshot.nodes.requested[:, CPU]
         self._by_request = tuple(sorted(candidates, key=lambda candidate: (int(cpu[candidate.row]), candidate.node)))
-        self._free: Numbers = np.maximum(room.snapshot.nodes.free[room.targets.rows], 0).sum(axis=0)
         remaining = new_remaining()
         self.evictions = {candidate.node: remaining.evictions(candidate.movers) for candidate in candidates}
-        self._loads = {candidate.node: self._load(candidate) for candidate in candidates}
+        self._loads = Loads(room, candidates)
+        self._share = self._loads.share
         self._most = most
         self._effort = effort
         self._ways = WAYS
-        self.upper_bound = self._bound(self._candidates, self._free, most)
+        self.upper_bound = self._loads.bound(self._candidates, most)
         self._placed: Selection = ()  #: the nodes whose drains the trial contains, if they were selected in one pass
 
     def run(self, *, keep_placed: bool = False) -> Selection:
@@ -108,7 +108,8 @@ class Search:
         yield self._candidates
         yield sorted(self._candidates, key=lambda candidate: (self._share(candidate), candidate.node))
         yield sorted(
-            self._candidates, key=lambda candidate: (len(candidate.movers), self._share(candidate), candidate.node)
+            self._candidates,
+            key=lambda candidate: (len(candidate.movers), self._share(candidate), candidate.node),
         )
 
     def _greedy(self, order: Sequence[Candidate], place: Callable[[Sequence[Pod]], Placed | None]) -> Selection:
@@ -142,8 +143,8 @@ class Search:
             position, victims = stack.pop()
             if position == len(order):
                 continue
-            free = self._free - sum((self._loads[victim.candidate.node] for victim in victims), start=np.int64(0))
-            if len(victims) + self._bound(order[position:], free, self._most - counting(victims)) <= len(best):
+            bound = self._loads.bound(order[position:], self._most - counting(victims), victims)
+            if len(victims) + bound <= len(best):
                 continue
             stack.append((position + 1, victims))
             if (extended := self._extended(victims, order[position])) is not None:
@@ -237,20 +238,3 @@ class Search:
         self._trial.revert(self._start)
         for candidate in self._candidates:
             self._trial.undrain(candidate.row)
-
-    def _load(self, candidate: Candidate) -> Numbers:
-        vectors = [self._room.snapshot.vector(pod.cls.requests) for pod in candidate.movers]
-        width = len(self._room.snapshot.nodes.resources)
-        return np.sum(vectors, axis=0) if vectors else np.zeros(width, np.int64)
-
-    def _share(self, candidate: Candidate) -> float:
-        """Return the candidate's largest share of any resource, relative to the free amount on all targets together."""
-        return float((self._loads[candidate.node] / np.maximum(self._free, 1)).max())
-
-    def _bound(self, candidates: Sequence[Candidate], free: Numbers, most: int) -> int:
-        """Return the fractional upper bound: how many of *candidates* fit if each resource could be split freely."""
-        if not candidates:
-            return 0
-        most += sum(not candidate.counts for candidate in candidates)
-        loads = np.sort(np.array([self._loads[candidate.node] for candidate in candidates]), axis=0).cumsum(axis=0)
-        return min(most, int((loads <= free).sum(axis=0).min()))

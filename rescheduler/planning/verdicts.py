@@ -15,10 +15,11 @@ from rescheduler.planning.candidates import Groups, node_blockers
 from rescheduler.planning.drainability import blockers_of, fate
 from rescheduler.planning.first_fit import place_or_explain
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
-from rescheduler.planning.packing import Effort, Reasons, Room, Stuck, pack
+from rescheduler.planning.packing import Effort, pack
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.pod_rules import Fate
 from rescheduler.planning.selection import Candidate
+from rescheduler.planning.spot_room import Reasons, Room, Stuck
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.candidates import is_deletion_candidate, why_not_target
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
-from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Room, Sizes, Stuck, pack
+from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, pack
 from rescheduler.planning.pod_rules import Context, Fate
 from rescheduler.planning.policy import Circumstances
+from rescheduler.planning.spot_room import Room, Sizes, Stuck
 from rescheduler.planning.unreadable import UnreadableObjects
 from rescheduler.proxy.victim_rules import POLICY, control_plane_nodes, pod_fate, removal_blockers, stays
 

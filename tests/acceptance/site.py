@@ -98,7 +98,12 @@ class Site:
         """Wait until exactly these machines and Nodes exist and are desired, no mark is left, and *pods* pods run."""
         names = sorted(nodes)
         wanted: tuple[list[str], list[str], int, list[str]] = (names, names, len(names), [])
-        self.look.eventually(lambda: self.state() == wanted, f"{wanted}; it is {self.state()}", seconds=180)
+
+        def as_wanted() -> bool:
+            # The machines are read from a file, which takes less time than two lists of Nodes.
+            return self.machines() == names and self.state() == wanted
+
+        self.look.eventually(as_wanted, f"{wanted}; it is {self.state()}", seconds=180)
         self.look.running(pods)
         assert self.state() == wanted
         assert not [node for node in self.look.places() if not node]

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import httpx2
 
@@ -66,10 +65,7 @@ class Daemon:
         self.lines: list[Json] = []
 
     def __enter__(self) -> Self:
-        reading, writing = os.pipe()
-        self._process = self._started(writing)
-        os.close(writing)
-        self._log = os.fdopen(reading)
+        self._process, self._log = self._started()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         return self
@@ -82,11 +78,15 @@ class Daemon:
         self._reader.join()
         self._log.close()
 
-    def _started(self, log: int) -> "forking.Forked | subprocess.Popen[bytes]":
+    def _started(self) -> tuple["forking.Forked | subprocess.Popen[str]", IO[str]]:
         if not self._fresh:
-            return forking.Forked(forking.python(self._arguments), stderr=log)
+            return forking.with_log(forking.python(self._arguments))
         command = [sys.executable, *self._arguments]
-        return subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        assert process.stderr is not None
+        return process, process.stderr
 
     def _read(self) -> None:
         for line in self._log:

@@ -13,7 +13,7 @@ from predicates.indexes.nonzero import NonZero
 from predicates.indexes.preferences import AffinityWeights
 from predicates.nodes import CPU, MEMORY, Numbers
 from predicates.objects import Pod
-from predicates.scores.frame import ScoringRequest
+from predicates.scores.frame import Scorer, ScoringRequest
 from predicates.scores.image_locality import normalized_image_name
 from predicates.scores.pod_topology_spread import spreads_by_default
 from predicates.snapshot import Snapshot
@@ -221,7 +221,7 @@ def test_each_plugin_scores_like_the_scheduler(
     obj = next(iter(table.pods_on[""].values()))
     scorer = next(each for each in scores.DEFAULT if each.name == plugin)
     actual = scorer.score(_request(table, obj))
-    assert (None if actual is None else _by_name(table, np.broadcast_to(actual, len(table.nodes)))) == expected
+    assert (None if actual is None else _by_name(table, actual)) == expected
 
 
 def test_the_total_is_weighted() -> None:
@@ -297,6 +297,23 @@ def test_sums_are_correct_after_trials(
     assert np.array_equal(_requested(table, table.index(NonZero)), taken)
 
 
+@pytest.mark.parametrize("scorer", scores.DEFAULT, ids=lambda scorer: scorer.name)
+def test_scores_follow_changes_of_nodes(scorer: Scorer) -> None:
+    """After changes of images, taints and amounts the scores equal those on a new snapshot."""
+    before = [images("a", app=500), avoided("b", "slow"), node("c")]
+    after = [sized("a", "8", "8Gi"), images("b", app=700), avoided("c", "slow", "costly"), images("d", app=90)]
+    table = snapshot([*before, asking()])
+    new = next(iter(table.pods_on[""].values()))
+    scores.totals(_request(table, new), (scorer,))
+    for item in snapshot(after).nodes:
+        table.upsert("Node", item)
+        fresh = snapshot([asking()])
+        for each in table.nodes:
+            fresh.upsert("Node", each)
+        ours, theirs = (scores.totals(_request(some, new), (scorer,)) for some in (table, fresh))
+        assert _by_name(table, ours) == _by_name(fresh, theirs)
+
+
 def test_dropped_classes_do_not_count() -> None:
     table = snapshot([A, B, using("db-1", "a", affinity=likes(5, "new")), asking()])
     obj = table.pods["default/new-1"]
@@ -333,6 +350,7 @@ def _request(table: Snapshot, incoming: Pod) -> ScoringRequest:
     return ScoringRequest(table, incoming.cls, np.flatnonzero(table.nodes.alive), spreads_by_default(incoming))
 
 
-def _by_name(table: Snapshot, by_row: np.typing.NDArray[np.int64]) -> dict[str, int]:
+def _by_name(table: Snapshot, by_row: Numbers | int) -> dict[str, int]:
     rows = np.flatnonzero(table.nodes.alive)
-    return {table.nodes.names[row]: score for row, score in zip(rows, by_row.tolist(), strict=True)}
+    given = np.broadcast_to(by_row, len(rows)).tolist()
+    return {table.nodes.names[row]: score for row, score in zip(rows, given, strict=True)}

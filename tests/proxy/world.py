@@ -4,12 +4,10 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import httpx2
 
@@ -21,9 +19,9 @@ from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
+from tests import forking
 from tests.providers.cloudpools import AWKWARD, LISTING, document
 
-ROOT = Path(__file__).parents[2]
 LABEL = "pool-worker"
 
 
@@ -41,7 +39,7 @@ class World:
         self.plane, self.server, self._folder = plane, server, folder
         self.kubeconfig = kubeconfig or plane.kubeconfig
         self.config = config
-        self.process: subprocess.Popen[str]
+        self.process: forking.Forked
         self.url = ""
         self.lines: list[str] = []
 
@@ -65,37 +63,29 @@ class World:
             "-v=3",
             "--listen-address=127.0.0.1:0",
         ]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "rescheduler", *arguments],
-            cwd=ROOT,
-            env={**os.environ, "no_proxy": "127.0.0.1"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process, log = forking.with_log(forking.python([*forking.PROGRAM, *arguments]), env=os.environ)
         self.lines = []
         ready = threading.Event()
-        self._reader = threading.Thread(target=self._read, args=(self.process, ready))
+        self._reader = threading.Thread(target=self._read, args=(log, ready))
         self._reader.start()
         assert ready.wait(timeout=180), self.lines
 
-    def _read(self, process: "subprocess.Popen[str]", ready: threading.Event) -> None:
-        assert process.stderr is not None
-        for line in process.stderr:
-            self.lines.append(line.rstrip())
-            if "forwarding port " in line:
-                port = line.partition("forwarding port ")[2].split()[0]
-                self.url = f"http://127.0.0.1:{port}"
-                ready.set()
+    def _read(self, log: TextIO, ready: threading.Event) -> None:
+        with log:
+            for line in log:
+                self.lines.append(line.rstrip())
+                if "forwarding port " in line:
+                    port = line.partition("forwarding port ")[2].split()[0]
+                    self.url = f"http://127.0.0.1:{port}"
+                    ready.set()
         ready.set()
 
-    def stop(self, number: int = signal.SIGTERM) -> int:
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal unless the process has exited; return its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         status = self.process.wait(timeout=120)
         self._reader.join()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
         return status
 
     def post(self, path: str, body: Any, timeout: float = 180) -> httpx2.Response:

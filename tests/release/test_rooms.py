@@ -21,7 +21,7 @@ PURE = ("predicates", "rescheduler/planning", "rescheduler/draining")
 ALLOWED = {
     "abc", "bisect", "collections", "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "enum",
     "fractions", "functools", "heapq", "itertools", "json", "math", "msgspec", "numpy", "operator", "re", "shlex",
-    "statistics", "string", "typing", "urllib", "zlib", "zoneinfo",
+    "statistics", "string", "types", "typing", "urllib", "zlib", "zoneinfo",
 }  # fmt: skip
 
 

@@ -1,0 +1,89 @@
+"""The first target that accepts a pod is found although most results are not updated while pods are only added."""
+
+from typing import Final
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predicates.filters import Filters, Targets
+from predicates.objects import PodClass
+from predicates.plugins import DEFAULT
+from predicates.snapshot import Snapshot
+from tests.planning.builders import node, pod, repels, snapshot
+
+NODES: Final = 6
+KINDS: Final = {
+    "small-1": pod("small-1", cpu="1"),
+    "large-1": pod("large-1", cpu="2"),
+    "apart-1": pod("apart-1", cpu="1", affinity=repels("apart")),
+    "port-1": pod(
+        "port-1", containers=[{"name": "main", "image": "app:1", "ports": [{"containerPort": 80, "hostPort": 80}]}]
+    ),
+}
+PLACED: Final = tuple(f"small-{number}" for number in range(2, 2 + NODES))
+
+_STEPS: Final = st.lists(
+    st.one_of(
+        st.tuples(st.just("ask"), st.sampled_from(sorted(KINDS))),
+        st.tuples(st.just("place"), st.sampled_from(sorted(KINDS))),
+        st.tuples(st.just("keep"), st.just("")),
+        st.tuples(st.just("back"), st.just("")),
+        st.tuples(st.just("reset"), st.just("")),
+        st.tuples(st.just("delete"), st.sampled_from(PLACED)),
+    ),
+    max_size=40,
+)
+
+
+@given(_STEPS)
+def test_no_earlier_target_accepts_the_pod(steps: list[tuple[str, str]]) -> None:
+    """Nodes that the open trial has touched may be missed: the planner evaluates them again after it keeps them."""
+    names = [f"n{number}" for number in range(NODES)]
+    placed = [pod(name, names[number], cpu="1") for number, name in enumerate(PLACED)]
+    table = snapshot([*(node(name, cpu="4") for name in names), *placed, *KINDS.values()])
+    filters, targets = Filters(table, DEFAULT), Targets([table.nodes.row[name] for name in names])
+    classes = {name: table.pods[f"default/{name}"].cls for name in KINDS}
+    for part in _by_trial(steps):
+        with table.trial() as trial:
+            start = mark = trial.savepoint()
+            for what, which in part:
+                if what in ("ask", "place"):
+                    row = _checked_first(table, filters, targets, classes[which])
+                    if what == "place" and row is not None:
+                        trial.place(classes[which], row)
+                elif what == "keep":
+                    trial.keep()
+                    mark = trial.savepoint()
+                elif what == "back":
+                    trial.revert(mark)
+                elif what == "reset":
+                    trial.revert(start)
+                    mark = start
+                else:
+                    break
+        if part and part[-1][0] == "delete":
+            table.delete("Pod", f"default/{part[-1][1]}")
+    for cls in classes.values():
+        assert filters.first(cls, targets) == _first_by_row(filters, targets, cls)
+
+
+def _by_trial(steps: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
+    """Split *steps* after each deletion: the cluster changes only between trials."""
+    parts: list[list[tuple[str, str]]] = [[]]
+    for step in steps:
+        parts[-1].append(step)
+        if step[0] == "delete":
+            parts.append([])
+    return parts
+
+
+def _checked_first(table: Snapshot, filters: Filters, targets: Targets, cls: PodClass) -> int | None:
+    found = filters.first(cls, targets)
+    assert found is None or filters.fits(cls, found)
+    earlier = targets.rows.tolist() if found is None else targets.rows.tolist()[: targets.rows.tolist().index(found)]
+    assert [row for row in earlier if row not in table.touched and filters.fits(cls, row)] == []
+    return found
+
+
+def _first_by_row(filters: Filters, targets: Targets, cls: PodClass) -> int | None:
+    return next((row for row in targets.rows.tolist() if filters.fits(cls, row)), None)
