@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from types import MappingProxyType
 from typing import Final
 
 from predicates.objects import Node, Pod
@@ -85,7 +84,7 @@ class RoomSearch:
         circumstances: Circumstances,
         prices: PriceList,
         most_pods: int | None,
-        offered: Mapping[str, Node] = MappingProxyType({}),
+        offered: Mapping[str, Node] | None = None,
     ) -> None:
         """*most_pods* limits the pods of a node: each needs a placeholder. None: no placeholders are needed.
 
@@ -96,8 +95,8 @@ class RoomSearch:
         self._circumstances = circumstances
         self._prices = prices
         self._most_pods = most_pods
-        self._offered = offered
-        self._templates = templates(snapshot, policy) or list(offered)[:MOST_GROUPS]
+        self._offered = offered or {}
+        self._templates = templates(snapshot, policy) or list(self._offered)[:MOST_GROUPS]
         self._planner = Planner(self._copy, policy)
 
     def order(self, node: str) -> RoomOrder | NotOrdered:
