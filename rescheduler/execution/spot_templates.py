@@ -1,4 +1,4 @@
-"""The provider's own templates of spot nodes, for orders of spot room while there is no spot node."""
+"""The provider's own templates of spot nodes, for orders of spot room from groups that have no node."""
 
 from collections.abc import Mapping
 
@@ -23,15 +23,17 @@ class SpotTemplates:
     def nodes(self) -> Mapping[str, Node]:
         """Return the templates that have the labels of spot nodes, by name.
 
-        The result is empty if there are spot nodes, or if the provider has no templates or does not respond.
+        While there are spot nodes, only groups of size 0 count. The result is empty if the provider has no templates or
+        does not respond.
         """
-        if self._view.spot_nodes():
-            return {}
+        has_spot = bool(self._view.spot_nodes())
         provider, deadline = self._access.provider, self._access.clock.monotonic() + self._access.provider_seconds
         found = {}
         try:
             provider.refresh(deadline=deadline)
             for group in provider.groups(deadline=deadline):
+                if has_spot and provider.target_size(group.id, deadline=deadline):
+                    continue
                 node = self._template(group, deadline)
                 if node is not None and self._view.spot_label.matches(node.metadata.labels):
                     self._groups[node.name] = group

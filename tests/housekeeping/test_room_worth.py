@@ -35,7 +35,11 @@ class Priced(SpotGroup):
     def __init__(self, prices: Mapping[str, float], templates: Mapping[str, NodeTemplate] | None = None) -> None:
         super().__init__()
         self.prices, self.templates, self.asked = prices, templates or {}, list[str]()
+        self.sizes: dict[str, int] = {}  # of groups that differ from the others
         self.silent = False
+
+    def target_size(self, group: str, *, deadline: float) -> int:
+        return self.sizes[group] if group in self.sizes else super().target_size(group, deadline=deadline)
 
     def groups(self, *, deadline: float) -> Sequence[NodeGroup]:  # noqa: ARG002
         if self.silent:
@@ -170,10 +174,19 @@ def test_without_spot_nodes_new_ones_are_assumed_to_be_like_the_provider_s_templ
             assert provider.calls == [("increase", 1)]
 
 
-def test_the_template_counts_only_while_there_is_no_spot_node() -> None:
+def test_the_template_of_a_group_with_nodes_does_not_count() -> None:
     with world(*WEB, *FULL) as here:
         rounds(here, Priced({}, {"spot": template("3")}), MakeRoom.PROVIDER)
         assert outcome(here) == ("spot-1", "frees 4 vCPU and adds 4")
+
+
+def test_the_template_of_a_group_without_nodes_counts_beside_existing_spot_nodes() -> None:
+    with world(*WEB, *FULL) as here:
+        provider = Priced({}, {"small": template("3")})
+        provider.sizes["small"] = 0
+        rounds(here, provider, MakeRoom.PROVIDER)
+        assert outcome(here) == ("template-node-for-small-1", "frees 4 vCPU and adds 3")
+        assert here.of(RoomOrdered)[0].group == "small"
 
 
 def test_pods_of_daemon_sets_count_on_nodes_like_the_template() -> None:

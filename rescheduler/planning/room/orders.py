@@ -88,7 +88,7 @@ class RoomSearch:
     ) -> None:
         """*most_pods* limits the pods of a node: each needs a placeholder. None: no placeholders are needed.
 
-        *offered* are the provider's own templates, by name. They are used if there is no spot node.
+        *offered* are the provider's own templates, by name, of groups without nodes.
         """
         self._copy = copied(snapshot)
         self._policy = policy
@@ -96,7 +96,7 @@ class RoomSearch:
         self._prices = prices
         self._most_pods = most_pods
         self._offered = offered or {}
-        self._templates = templates(snapshot, policy) or list(self._offered)[:MOST_GROUPS]
+        self._templates = [*templates(snapshot, policy), *self._offered][:MOST_GROUPS]
         self._planner = Planner(self._copy, policy)
 
     def order(self, node: str) -> RoomOrder | NotOrdered:
