@@ -24,8 +24,8 @@ _EXHAUSTIVE_LIMIT: Final = 16
 #: How many placements are tried for each subset: in the first pass, and in a second one if a better result may exist.
 _PLACEMENTS_PER_CHOICE: Final = (WAYS, 10 * WAYS)
 
-#: The changes of a pass are kept (:meth:`Trial.keep`) after this many rows: until then, single rows are evaluated again
-#: for each pod, and each time it is done, the results of all classes are updated.
+#: The changes of a pass are kept (:meth:`Trial.keep`) after this many rows: until then, a target that has become full
+#: is evaluated again for each pod.
 _KEEP_AFTER: Final = 8
 
 #: At most this many pods are repacked together.
