@@ -39,10 +39,21 @@ _direct = [os.environ.get("no_proxy") or os.environ.get("NO_PROXY", ""), "127.0.
 os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, _direct))
 
 
+#: Folders with files that take minutes. A worker runs a whole file, so these must not come last.
+_LONG = ("faults", "acceptance", "invariants", "soak")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests that wait for a cluster first: other workers compute in the meantime."""
-    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+    """Spread the files that wait for a cluster evenly among those that compute, so that no processor is idle."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    waiting = [path for path, tests in files.items() if any(test.get_closest_marker("cluster") for test in tests)]
+    waiting.sort(key=lambda path: path.parent.name not in _LONG)
+    computing = [path for path in files if path not in set(waiting)]
+    places = {path: place / len(paths) for paths in (waiting, computing) for place, path in enumerate(paths)}
+    items[:] = [test for path in sorted(files, key=places.__getitem__) for test in files[path]]
 
 
 @pytest.fixture(autouse=True)
