@@ -133,12 +133,14 @@ DRY_RUNS_ONLY: list[Json] = [
 
 
 @pytest.fixture
-def dry_runs_only(cluster: ControlPlane) -> Iterator[None]:
+def dry_runs_only(cluster: ControlPlane, kube: KubeCluster) -> Iterator[None]:
     """An admission policy that denies every eviction except dry runs."""
     stored = cluster.apply(DRY_RUNS_ONLY)
     yield
     for item in stored:
         cluster.api.delete(cluster.api.path(item))
+    # The API server uses a deleted policy for up to a second.
+    eventually(lambda: kube.evict("default", "p", "of-another-pod") == PodGone("of-another-pod"))
 
 
 @pytest.mark.usefixtures("dry_runs_only")
