@@ -1,7 +1,7 @@
 """The controller, which periodically reconciles slices, VirtualNodes and Nodes."""
 
 import http
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
@@ -40,6 +40,11 @@ class LiqoController:
         self._peerings = Peerings(api)
         self._pauses = Pauses(_EVICTIONS)  # by node, after rejected evictions
         self._task = PeriodicTask("liqo", self.step, clock, (ApiError, OSError))
+
+    @property
+    def peers(self) -> Collection[str]:
+        """The clusters whose kubeconfig Secrets the controller has seen."""
+        return self._peerings.peers
 
     def start(self) -> None:
         self._task.start()

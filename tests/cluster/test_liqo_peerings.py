@@ -198,7 +198,7 @@ def test_nodes_are_ordered_from_a_provider_with_a_kubeconfig_but_no_identity(
     with site(cluster, tmp_path, {"turin": 1}, peers=()) as here, here.provider() as provider:
         secret = objects.kubeconfig_secret("turin", objects.tenant_name("turin"))
         cluster.apply([objects.tenant_namespace("turin"), secret])
-        here.eventually(lambda: _kubeconfigs(here), "the kubeconfig")
+        here.eventually(lambda: "turin" in here.liqo.peers, "the kubeconfig in Liqo's cache")
         assert "turin: there is no peering with it" in refused(provider)
         foreign = {"apiVersion": "core.liqo.io/v1beta1", "kind": "ForeignCluster", "metadata": {"name": "turin"}}
         cluster.apply([{**foreign, "spec": {"clusterID": "turin"}}])

@@ -12,7 +12,7 @@ import yaml
 from devcluster import manifests
 from devcluster.api import Json
 from devcluster.liqo import objects
-from devcluster.liqo.controller import SLICES, LiqoPolicy
+from devcluster.liqo.controller import SLICES, LiqoController
 from devcluster.liqo.playing import playing
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
@@ -40,9 +40,9 @@ showFailuresFor: 2s
 class Site:
     """The services, which can be killed and restarted with their databases."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, policy: LiqoPolicy, own: Path | None = None) -> None:
+    def __init__(self, plane: ControlPlane, folder: Path, liqo: LiqoController, own: Path | None = None) -> None:
         """*own* is the node manager's kubeconfig; default: the administrator's."""
-        self.plane, self.folder, self.policy = plane, folder, policy
+        self.plane, self.folder, self.liqo, self.policy = plane, folder, liqo, liqo.policy
         self._own = own or plane.kubeconfig
         self._logs = 0
         pki.make(folder)
@@ -130,14 +130,13 @@ def site(
     start: bool = True,
 ) -> Iterator[Site]:
     """Run the services with clusters that offer the given number of nodes, peered with all of them or with *peers*."""
-    policy = LiqoPolicy()
     plane.apply([manifests.namespace(NAMESPACE)])
 
     def wait(condition: Any, what: str) -> Any:
         return plane.wait_for(condition, what, seconds=WAIT_SECONDS)
 
-    with playing(plane.api, wait, list(shared) if peers is None else peers, policy):
-        site = Site(plane, folder, policy, own)
+    with playing(plane.api, wait, list(shared) if peers is None else peers) as liqo:
+        site = Site(plane, folder, liqo, own)
         for cluster, nodes in shared.items():
             site.share(cluster, nodes)
         with site.discovery:
