@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
+import httpx2
 import pytest
+import yaml
 
-from devcluster.api import Json
+from devcluster.api import Api, Json
 from devcluster.audit import AuditEvent
+from devcluster.errors import ApiError
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from rescheduler import cli
@@ -138,6 +141,7 @@ def test_a_fence_that_lags_behind_the_lease_causes_no_cool_down(cluster: Control
     with installed(Installation(cluster), lagging(rendered(fenced=True))) as installation:
         shadow = f"{installation.lease_path.rpartition('/')[0]}/{SHADOW}"
         cluster.api.patch(shadow, {"spec": {"holderIdentity": "b_1"}})
+        cluster.wait_for(lambda: is_denied(installation, "a"), "the effect of the policy")
         observer.open_spot()
         with installation.daemon("a"):
             observer.eventually(lambda: lags(observer), f"denials for {LAG}")
@@ -157,7 +161,20 @@ def lagging(objects: list[Json]) -> list[Json]:
     return [*objects, {**lease, "metadata": {**lease["metadata"], "name": SHADOW}}]
 
 
+def is_denied(installation: Installation, replica: str) -> bool:
+    """Return whether the fencing policy denies a write to a node by the replica. It takes effect with a delay."""
+    plane = installation.plane
+    token = yaml.safe_load(installation.kubeconfig(replica).read_text())["users"][0]["user"]["token"]
+    with Api(plane.server, ca=plane.ca, token=token) as api:
+        try:
+            api.patch(f"/api/v1/nodes/{ONE}?dryRun=All", {"metadata": {"annotations": {"mark": "x"}}})
+        except ApiError as error:
+            return error.status == httpx2.codes.FORBIDDEN
+    return False
+
+
 def lags(observer: Observer) -> bool:
     """Return whether the fencing policy has denied the writes of replica a for LAG."""
-    denied = [event.at for event in observer.audit.events() if (event.user.pod, event.code) == ("a", 403)]
+    events = [event for event in observer.audit.events() if not event.dry_run]
+    denied = [event.at for event in events if (event.user.pod, event.code) == ("a", 403)]
     return bool(denied) and denied[-1] - denied[0] > LAG
