@@ -156,7 +156,7 @@ def test_an_order_that_the_provider_never_got_ends_without_a_trace(scene: OrderS
 
 def test_a_machine_that_arrives_too_late_is_given_back_after_a_kill(scene: OrderScene) -> None:
     scene.pool.delay(launchDelay="45s")
-    kill_at(scene, lambda scene: NEW in scene.pool.machines)
+    kill_at(scene, lambda scene: NEW in scene.pool.machines, blocked=True)
     with Daemon(scene.cluster, *ROOM, *scene.pool.flags, "--room-timeout=8s"):
         scene.observer.eventually(lambda: NEW in scene.pool.ended, "the end of the machine")
         scene.observer.eventually(scene.given_back, "the pool as before")
