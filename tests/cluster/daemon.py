@@ -19,6 +19,7 @@ from devcluster.manifests import ON_DEMAND, deployment, mixed_nodes
 from devcluster.plane import ControlPlane
 from devcluster.stages import NEVER, TERMINATE_AFTER
 from predicates.snapshot import DRAIN_TAINT
+from rescheduler.clock import SystemClock
 from rescheduler.draining.intent import ANNOTATION
 from rescheduler.settings import LEASE
 from tests import forking
@@ -162,8 +163,14 @@ class Look:
         self._cordon(unschedulable=True)
 
     def open_spot(self) -> None:
+        """Let pods run on spot nodes, when no pod was created in the current second.
+
+        Creation times have whole seconds, so a pod of the second in which a drain begins counts as a replacement.
+        """
         self._cordon(unschedulable=None)
         self.eventually(lambda: len(self._ready()) == len(self._api.items("/api/v1/nodes")), "the taint of the cordon")
+        created = {pod["metadata"]["creationTimestamp"] for pod in self._api.items("/api/v1/pods")}
+        self.eventually(lambda: f"{SystemClock().now():%Y-%m-%dT%H:%M:%SZ}" not in created, "the next second")
 
     def _cordon(self, *, unschedulable: bool | None) -> None:
         for node in self._api.items("/api/v1/nodes", labelSelector="node-role.kubernetes.io/spot-worker"):
