@@ -9,9 +9,13 @@ or was deleted lacks no pods. Doubtful cases are decided in favor of the daemon.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from tests.invariants.objects import SeenPod
 from tests.invariants.replay import OwnerKey, Replay, SeenDrain
+
+#: A pod that reached the state later than this before its eviction may not have been seen in it, in seconds.
+UNSEEN: Final = 1.0
 
 #: The state that a successor must reach: bound to a node, or Ready.
 Measure = Callable[[SeenPod], bool]
@@ -51,7 +55,8 @@ class MissingPods:
 
     def evicted(self, pod: SeenPod, owner: OwnerKey, drain: SeenDrain, at: datetime, number: int, now: Replay) -> None:
         """Count an eviction before it is applied."""
-        if not self.measure(pod):
+        recent = [state for state in now.recent(pod.metadata.uid, at, UNSEEN) if isinstance(state, SeenPod)]
+        if not all(map(self.measure, [pod, *recent])):
             return
         shortage = self.shortages.get(owner)
         if shortage is None:

@@ -66,6 +66,28 @@ def rolled_out_after_the_eviction(script: HistoryScript) -> None:
     script.evict("web-1")
 
 
+def ready_just_before_the_evictions(script: HistoryScript) -> None:
+    """The daemon decides on a state in which the pods are not Ready yet."""
+    for number in range(2):
+        script.pod(f"web-{number}", ready=False)
+    script.after(5)
+    script.mark()
+    for number in range(2):
+        script.pod(f"web-{number}")
+        script.evict(f"web-{number}")
+
+
+def ready_long_before_the_evictions(script: HistoryScript) -> None:
+    for number in range(2):
+        script.pod(f"web-{number}", ready=False)
+    script.mark()
+    for number in range(2):
+        script.pod(f"web-{number}")
+    script.after(2)
+    for number in range(2):
+        script.evict(f"web-{number}")
+
+
 def scaled_down_after_the_eviction(script: HistoryScript) -> None:
     script.mark()
     script.evict("web-0")
@@ -203,6 +225,8 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     deleted_by_others_before_the_eviction: set(),
     successor_crashes: set(),
     rolled_out_after_the_eviction: set(),
+    ready_just_before_the_evictions: set(),
+    ready_long_before_the_evictions: {2},
     scaled_down_after_the_eviction: set(),
     never_landed_and_rolled_back: set(),
     never_landed_and_still_marked: {1},
