@@ -38,6 +38,7 @@ QUICK = (
 )
 NO_DELAY = "--node-drain-delay=0"
 EXIT_SECONDS = 120
+LAST_LINES = 60  #: of the log that a failed test shows
 SOFT = "PreferNoSchedule"
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -71,7 +72,10 @@ class Daemon:
         self._reader.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None:
+            messages = [f"{line.get('time', '')} {line['message']}" for line in self.lines[-LAST_LINES:]]
+            error.add_note("\n".join(["the end of the log of the daemon:", *messages]))
         if self._process.poll() is None:
             # The API server may be stopped or deny the request.
             with contextlib.suppress(ApiError, httpx2.TransportError):
