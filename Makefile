@@ -24,7 +24,7 @@ SEED ?= 1
 NODES ?= 1000
 PODS ?= 30000
 # Tests mostly wait for a cluster. Each worker has its own control plane.
-WORKERS ?= 5
+WORKERS ?= 8
 
 # Without cached bytecode, each of the workers and processes of tests would compile everything.
 unexport PYTHONDONTWRITEBYTECODE

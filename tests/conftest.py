@@ -39,8 +39,8 @@ _direct = [os.environ.get("no_proxy") or os.environ.get("NO_PROXY", ""), "127.0.
 os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, _direct))
 
 
-#: Folders with files that take minutes. A worker runs a whole file, so these must not come last.
-_LONG = ("faults", "acceptance", "invariants", "soak")
+#: Folders and files that take minutes. A worker runs a whole file, so these must not come last.
+_LONG = {"faults", "acceptance", "invariants", "soak", "test_least_privilege", "test_provider_room"}
 
 
 @pytest.hookimpl(trylast=True)
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         files.setdefault(item.path, []).append(item)
     waiting = [path for path, tests in files.items() if any(test.get_closest_marker("cluster") for test in tests)]
-    waiting.sort(key=lambda path: path.parent.name not in _LONG)
+    waiting.sort(key=lambda path: _LONG.isdisjoint((path.parent.name, path.stem)))
     computing = [path for path in files if path not in set(waiting)]
     places = {path: place / len(paths) for paths in (waiting, computing) for place, path in enumerate(paths)}
     items[:] = [test for path in sorted(files, key=places.__getitem__) for test in files[path]]

@@ -40,6 +40,7 @@ NO_DELAY = "--node-drain-delay=0"
 EXIT_SECONDS = 120
 LAST_LINES = 60  #: of the log that a failed test shows
 SOFT = "PreferNoSchedule"
+CORDON = "node.kubernetes.io/unschedulable"
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 LEASE_PATH = f"{LEASES}/{LEASE}"
@@ -162,9 +163,10 @@ class Look:
         nodes = mixed_nodes(on_demand, spot)
         for node in nodes[:on_demand]:
             node["spec"]["taints"] = [{"key": ON_DEMAND, "value": "true", "effect": SOFT}]
+        for node in nodes[on_demand:]:
+            node["spec"]["unschedulable"] = True  # from the beginning: the scheduler sees later changes with a delay
         self._plane.apply(nodes)
-        self.eventually(lambda: len(self._ready()) == on_demand + spot, "nodes Ready")
-        self._cordon(unschedulable=True)
+        self.eventually(lambda: len(self._ready(CORDON)) == on_demand + spot, "nodes Ready")
 
     def open_spot(self) -> None:
         """Let pods run on spot nodes, when no pod was created in the current second.
@@ -180,13 +182,13 @@ class Look:
         for node in self._api.items("/api/v1/nodes", labelSelector="node-role.kubernetes.io/spot-worker"):
             self._api.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"spec": {"unschedulable": unschedulable}})
 
-    def _ready(self) -> list[Json]:
-        """Return the schedulable nodes; the taint of a new node is removed after it becomes Ready."""
+    def _ready(self, *allowed: str) -> list[Json]:
+        """Return the Ready nodes without taints of other keys than *allowed*; a new node loses its own when Ready."""
         return [
             node
             for node in self._api.items("/api/v1/nodes")
             if _condition(node, "Ready") == "True"
-            and all(taint["effect"] == SOFT for taint in node["spec"].get("taints", ()))
+            and all(taint["effect"] == SOFT or taint["key"] in allowed for taint in node["spec"].get("taints", ()))
         ]
 
     def pods(self, app: str = "") -> list[Json]:
