@@ -14,8 +14,6 @@ from predicates.objects import PodClass
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.tolerations import tolerated
 
-__all__ = ["Filters", "Targets"]
-
 #: How many candidates may be rejected because of other nodes before the rest is evaluated at once.
 _FEW: Final = 12
 

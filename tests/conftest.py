@@ -30,6 +30,8 @@ patch.object(httpcore2, "default_ssl_context", functools.cache(httpcore2.default
 
 # The control planes of tests are small, so fewer garbage collections cost little memory.
 os.environ.setdefault("GOGC", "400")
+# The workers already use all processors. Threads of each Go program that look for work would only cost CPU time.
+os.environ.setdefault("GOMAXPROCS", "1")
 
 # Tests must not depend on the environment: it may contain options of the program or a kubeconfig. Its HTTP proxies are
 # used for downloads and builds, but not for servers on this machine.
@@ -40,7 +42,10 @@ os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, _direct)
 
 
 #: Folders and files that take minutes. A worker runs a whole file, so these must not come last.
-_LONG = {"faults", "acceptance", "invariants", "soak", "test_least_privilege", "test_provider_room"}
+_LONG = {
+    *("faults", "acceptance", "invariants", "soak", "conformance", "fuzz"),
+    *("test_least_privilege", "test_provider_room", "test_service", "test_updates", "test_externalgrpc_caller"),
+}
 
 
 @pytest.hookimpl(trylast=True)
@@ -50,8 +55,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         files.setdefault(item.path, []).append(item)
     waiting = [path for path, tests in files.items() if any(test.get_closest_marker("cluster") for test in tests)]
-    waiting.sort(key=lambda path: _LONG.isdisjoint((path.parent.name, path.stem)))
     computing = [path for path in files if path not in set(waiting)]
+    for paths in (waiting, computing):
+        paths.sort(key=lambda path: _LONG.isdisjoint((path.parent.name, path.stem)))
     places = {path: place / len(paths) for paths in (waiting, computing) for place, path in enumerate(paths)}
     items[:] = [test for path in sorted(files, key=places.__getitem__) for test in files[path]]
 

@@ -1,6 +1,6 @@
 """The plan that ``plan`` and ``report`` show: read the cluster, plan it, and try the levers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -72,8 +72,11 @@ class PlannedCluster:
 
         Raises the errors of loading the provider.
         """
-        prices = self.circumstances.prices
-        return _priced(self.snapshot, self.overview(prices).nodes.values(), prices, provider)
+        return _priced(self.snapshot, self._nodes(), self.circumstances.prices, provider)
+
+    def _nodes(self) -> Iterator[NodeFacts]:
+        """Yield the nodes of the plan. The plan is summed up when the first one is requested."""
+        yield from self.overview(self.circumstances.prices).nodes.values()
 
     def levers(self, prices: PriceList, timeout: timedelta, clock: Clock) -> RankedLevers:
         """Return the levers that were tried within *timeout*. With a timeout of 0 there are none."""
@@ -131,11 +134,13 @@ def _priced(snapshot: Snapshot, nodes: Iterable[NodeFacts], prices: PriceList, p
 
     Prices per vCPU and GiB do not count: the provider's come before them.
     """
+    if provider.name == "none":
+        return prices
     known, table = PriceList(by_type=prices.by_type, by_node=prices.by_node), snapshot.nodes
     lacking = [table.nodes[table.row[node.name]] for node in nodes if known.per_hour(node) is None]
-    if provider.name == "none" or not lacking:
+    if not lacking:
         return prices
-    from rescheduler.housekeeping.composition import read_prices  # noqa: PLC0415 - providers are imported on demand
+    from rescheduler.housekeeping.command_reads import read_prices  # noqa: PLC0415 - providers are imported on demand
 
     with progress("asking the cloud provider for prices"):
         return replace(prices, by_node={**prices.by_node, **read_prices(provider, filter(None, lacking))})

@@ -77,7 +77,7 @@ class ClusterSource:
         try:
             if self.snapshot is not None:
                 return reader.read(self.snapshot)
-            from rescheduler.housekeeping.composition import read_cluster  # noqa: PLC0415 - the client is imported on demand
+            from rescheduler.housekeeping.command_reads import read_cluster  # noqa: PLC0415 - the client is imported on demand
 
             return read_cluster(self.connection, _warn)
         finally:

@@ -33,6 +33,9 @@ from rescheduler.planning.timestamps import instant
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)
 
+#: The part of the planning time-out for which work is planned: it may take longer than expected.
+_PLANNED_SHARE: Final = 0.9
+
 #: The blockers of a node whose machine, and so its kubelet, is terminated.
 _WITHOUT_KUBELET: Final = frozenset({Reason.NODE_NOT_READY, Reason.POD_TERMINATING, Reason.POD_STUCK_TERMINATING})
 
@@ -69,7 +72,7 @@ class ClusterView(WatchedNodes):
         self._identity = identity
         self._cached_planner: Planner | None = None
         self._planning_end = math.inf
-        self._comparing = 0.0  #: seconds of the last comparison, which are part of the next planning time-out
+        self._spent = 0.0  #: seconds of the next planning time-out that were used before the planning
 
     def unfit(self) -> str:
         """See :func:`unfit`."""
@@ -83,10 +86,16 @@ class ClusterView(WatchedNodes):
         """Return the watches that are too old for decisions, as a message, or ""."""
         return stale(self.ages())
 
+    def catch_up(self) -> None:
+        """Apply the watched changes. The time that it takes is part of the next planning time-out."""
+        start = self._clock.monotonic()
+        self._state.snapshot()
+        self._spent = self._clock.monotonic() - start
+
     def start_planning(self) -> None:
         """Start the planning time-out, which covers all plannings until the next call."""
-        self._planning_end = self._clock.monotonic() + self._policy.planning_timeout - self._comparing
-        self._comparing = 0.0
+        self._planning_end = self._clock.monotonic() + _PLANNED_SHARE * self._policy.planning_timeout - self._spent
+        self._spent = 0.0
 
     def first_plan(self, *, take_empty: Callable[[str], bool]) -> Planning:
         """Return verdicts up to the first node that can be drained. *take_empty* decides about empty nodes."""
@@ -206,14 +215,14 @@ class ClusterView(WatchedNodes):
     def kept_by_guards(self, limit: timedelta) -> Kept:
         """Count, by guard, the nodes that k8s-spot-rescheduler would drain and this program keeps.
 
-        Stops after *limit*.
+        Stops after *limit*, or after a quarter of the planning time-out.
         """
         start = self._clock.monotonic()
-        end = start + min(limit.total_seconds(), self._policy.planning_timeout)
+        end = start + min(limit.total_seconds(), self._policy.planning_timeout / 4)
         kept = kept_by_guards(
             self._state.snapshot(), self._policy, self._circumstances(), lambda: self._clock.monotonic() > end
         )
-        self._comparing = self._clock.monotonic() - start
+        self._spent += self._clock.monotonic() - start
         return kept
 
     @property

@@ -17,7 +17,7 @@ from rescheduler.draining.state import Drain
 from rescheduler.errors import InputError, ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.synced_memory import ATTEMPTS, MemoryStorage
-from rescheduler.kube.conflicts import CHANGED, retry_on_conflict
+from rescheduler.kube.conflicts import retry_on_conflict
 from rescheduler.kube.memory import Absent, Stored, UnreadableMemory
 from rescheduler.observe.events import ErrorKind, Report, SavingsCounted, Trouble
 from rescheduler.planning.outcome import Plan
@@ -170,7 +170,7 @@ class Bookkeeping(NoBookkeeping):
         self._readable = True
 
     def _write(self) -> None:
-        retry_on_conflict(self._write_once, ATTEMPTS, self._read, CHANGED)
+        retry_on_conflict(self._write_once, ATTEMPTS, self._read)
         self._base = self.ledger
 
     def _write_once(self) -> None:

@@ -1,18 +1,13 @@
 """The composition root: create the parts of the daemon, start them, and stop them."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from predicates.objects import Node
-from predicates.snapshot import Snapshot
-from rescheduler import providers
 from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.errors import ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
@@ -26,6 +21,7 @@ from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.threads import running as running_threads
 from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.housekeeping.candidates import Candidates
+from rescheduler.housekeeping.command_reads import load_provider
 from rescheduler.housekeeping.daemon_parts import (
     drain_limits,
     exclude_from_collection,
@@ -49,7 +45,6 @@ from rescheduler.housekeeping.loop import Loop, RoundOutcome
 from rescheduler.housekeeping.loop_inputs import Actors, Knowledge, Mode
 from rescheduler.housekeeping.new_nodes import NewNodes
 from rescheduler.housekeeping.soft_taint import SoftTaint
-from rescheduler.kube import state as kube_state
 from rescheduler.kube.client import Client, connect
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.controllers import ControllerReader
@@ -71,28 +66,12 @@ from rescheduler.observe.status import Status
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.prices import PriceList
 from rescheduler.planning.spot_losses import SpotWatch
-from rescheduler.providers.base import CloudProvider, GroupFlags
-from rescheduler.settings import ApiServerConnection, Logging, Provider, Running, Timing
+from rescheduler.providers.base import CloudProvider
+from rescheduler.settings import ApiServerConnection, Logging, Running, Timing
 from rescheduler.version import VERSION
 
 #: How long ``--once`` waits for the caches to sync and for the Lease.
 ONCE_PATIENCE: Final = timedelta(minutes=2)
-
-
-def read_cluster(connection: ApiServerConnection, warn: Callable[[str], None]) -> Snapshot:
-    """Read the cluster once. *warn* receives the assumption that is made if a permission is missing."""
-    clock = SystemClock()
-    return kube_state.read_cluster(connect(connection, clock), clock, connection.content_type, warn=warn)
-
-
-def read_prices(settings: Provider, nodes: Iterable[Node]) -> Mapping[str, Decimal]:
-    """Return the prices of *nodes* per hour that the cloud provider knows, by node name."""
-    clock = SteadyClock(SystemClock())
-    provider = _provider(settings, clock)
-    try:
-        return provider_prices(provider, nodes, clock)
-    finally:
-        provider.close()
 
 
 def run(connection: ApiServerConnection, policy: Policy, running: Running, logs: Logging, prices: PriceList) -> int:
@@ -102,7 +81,7 @@ def run(connection: ApiServerConnection, policy: Policy, running: Running, logs:
     run_state = DaemonState(clock, running)
     with contextlib.ExitStack() as parts:
         parts.enter_context(on_signals(run_state.on_stop_signal))
-        provider = _provider(running.provider, SteadyClock(clock))
+        provider = load_provider(running.provider, SteadyClock(clock))
         parts.callback(provider.close)
         policy = daemon_policy(policy, running.timing)
         client = connect(connection, clock)
@@ -114,11 +93,6 @@ def run(connection: ApiServerConnection, policy: Policy, running: Running, logs:
         if outcome is RoundOutcome.UNFIT:
             raise ReschedulerError(_why_gave_up(run_state, running))
         return 1 if outcome in (RoundOutcome.FAILED, RoundOutcome.BROKEN) else 0
-
-
-def _provider(settings: Provider, clock: Clock) -> CloudProvider:
-    flags = GroupFlags(settings.nodes, settings.cluster_name)
-    return providers.load(settings.name, settings.config, clock, flags)
 
 
 def _why_gave_up(run_state: DaemonState, running: Running) -> str:

@@ -138,6 +138,7 @@ class Loop:
             if held.waiting is Waiting.NOT_LEADING:
                 self._plans.watch()
             return RoundOutcome.UNFIT
+        self._view.catch_up()
         self._knowledge.history.refresh()
         try:
             return self._lead()

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from rescheduler.clock import Clock
 from rescheduler.errors import InputError, NotFound, ReschedulerError, Unauthorized
-from rescheduler.kube.conflicts import CHANGED, retry_on_conflict
+from rescheduler.kube.conflicts import retry_on_conflict
 from rescheduler.kube.memory import Absent, Reading, Stored, UnreadableMemory
 from rescheduler.observe.events import ErrorKind, Report, Trouble
 from rescheduler.planning.memory import Memory, dump, load
@@ -157,7 +157,7 @@ class SyncedMemory:
         self._version, self._due = "", True
 
     def _write(self) -> None:
-        self.memory = self._base = retry_on_conflict(self._write_once, ATTEMPTS, self._look, CHANGED)
+        self.memory = self._base = retry_on_conflict(self._write_once, ATTEMPTS, self._look)
         self._due = False
         self._note_created()
 

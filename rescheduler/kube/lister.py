@@ -85,9 +85,8 @@ class Lister:
         self._clock = clock
         self._page_size = page_size
         self._partial: _PartialList | None = None
-        self.began = (
-            0.0  #: when the first page of the last list was requested: all its pages show the state at that time
-        )
+        #: When the first page of the last list was requested: all its pages show the state at that time.
+        self.began = 0.0
         self.continues = False  #: whether the last call of `list` continues an earlier one
 
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:

@@ -14,6 +14,7 @@ import msgspec
 from rescheduler import decoding
 from rescheduler.errors import NotFound, Retryable, Unauthorized
 from rescheduler.kube.client import MERGE_PATCH, Client
+from rescheduler.kube.conflicts import deletion_conflicts
 
 _T = TypeVar("_T")
 
@@ -105,8 +106,8 @@ class MemoryStore:
     def write(self, content: bytes, summary: str, version: str) -> str:
         """Store *content* if the ConfigMap still has *version* ("" if it must not exist). Return its new version.
 
-        The waivers are removed, because the caller has read them with *version*. Raises Conflict, NotFound (the
-        ConfigMap or its namespace was deleted), Unauthorized, Retryable.
+        The waivers are removed, because the caller has read them with *version*. Raises Conflict (it was changed,
+        created or deleted), NotFound (the namespace does not exist), Unauthorized, Retryable.
         """
         binary = {self._key: base64.b64encode(content).decode()}
         if version:
@@ -145,7 +146,8 @@ class MemoryStore:
 
     def _patch(self, version: str, change: Mapping[str, Any]) -> str:
         body = {"metadata": {"resourceVersion": version}, **change}
-        patched = self._config_map("patch", "PATCH", self._path, body=body, content_type=MERGE_PATCH)
+        with deletion_conflicts():
+            patched = self._config_map("patch", "PATCH", self._path, body=body, content_type=MERGE_PATCH)
         return patched.metadata.resource_version
 
     def _config_map(self, verb: str, method: str, path: str, **options: Any) -> _ConfigMap:

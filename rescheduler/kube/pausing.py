@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from rescheduler.errors import Conflict, NotFound
+from rescheduler.errors import NotFound
 from rescheduler.kube.client import MERGE_PATCH, Client
-from rescheduler.kube.conflicts import retry_on_conflict
+from rescheduler.kube.conflicts import deletion_conflicts, retry_on_conflict
 from rescheduler.kube.lease_object import LeaseObject, lease_of, lease_path
 
 #: Maximum number of attempts when a write fails with a conflict. The leader renews the Lease every two seconds.
@@ -44,10 +44,8 @@ class LeaseStore:
         if (lease := self.read()) is None:
             self._create({key: text for key, text in annotations.items() if text is not None})
             return
-        try:
+        with deletion_conflicts():
             self._patch(lease, annotations)
-        except NotFound as error:  # it was deleted since it was read
-            raise Conflict(str(error)) from error
 
     def _create(self, annotations: Mapping[str, str]) -> None:
         metadata = {"namespace": self.namespace, "name": self.name, "annotations": annotations}

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from predicates.filters import Targets
+from predicates.local_results import Targets
 from predicates.nodes import CPU, MISSING, Flags
 from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT, Snapshot

@@ -62,6 +62,8 @@ def rank_levers(
     *planning* must be a plan of all nodes in sequence, made with the other arguments. *over* is called before each node
     of a trial. Once it returns True, the result contains what is known by then. The snapshot is not changed.
     """
+    if not planning.rejected:
+        return NO_LEVERS
     nodes = KeptNodes(snapshot, filters, policy, circumstances, planning.plans)
     kept = tuple(nodes.each(planning.rejected))
     worth = {verdict.node: _worth(snapshot, verdict.node, prices) for verdict in planning.rejected}

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from predicates.filters import Filters, Targets
+from predicates.filters import Filters
+from predicates.local_results import Targets
 from predicates.objects import Pod
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot

@@ -26,16 +26,16 @@ def unlimited() -> float:
 class Pace:
     """The rate of one kind of work on this machine, measured while it is done; unknown at first.
 
-    The work is counted in pods that are simulated, or in filter evaluations.
+    The unit of work is a simulated pod, a filter evaluation, or a searched node.
     """
 
     def __init__(self) -> None:
         self._per_second: float | None = None
 
-    def measure(self, pods: int, seconds: float) -> None:
-        """Record that the work for *pods* took *seconds*. Without a time limit they are not known (nan)."""
-        if pods and seconds > 0:
-            rate = pods / seconds
+    def measure(self, work: int, seconds: float) -> None:
+        """Record that *work* took *seconds*. Without a time limit they are not known (nan)."""
+        if work and seconds > 0:
+            rate = work / seconds
             self._per_second = (
                 rate if self._per_second is None else self._per_second + _LATEST * (rate - self._per_second)
             )
@@ -45,12 +45,12 @@ class Pace:
         """Return whether the rate was measured."""
         return self._per_second is not None
 
-    def seconds(self, pods: int) -> float:
-        """Return the expected seconds for the work for *pods*; 0 if the rate is unknown."""
-        return pods / self._per_second if self._per_second is not None else 0.0
+    def seconds(self, work: int) -> float:
+        """Return the expected seconds for *work*; 0 if the rate is unknown."""
+        return work / self._per_second if self._per_second is not None else 0.0
 
     def effort(self, seconds: float, assumed: Effort) -> Effort:
-        """Return how much work can be done in *seconds*, at least one pod; *assumed* if the rate is unknown."""
+        """Return how much work can be done in *seconds*, at least one unit; *assumed* if the rate is unknown."""
         return assumed if self._per_second is None else Effort(max(1, int(seconds * self._per_second)))
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from predicates.filters import Filters, Targets
+from predicates.filters import Filters
+from predicates.local_results import Targets
 from predicates.nodes import MISSING
 from predicates.objects import NodeAffinity, NodeSelector, PodClass, PodSpec, Requirement, Taint, Toleration
 from predicates.snapshot import Snapshot

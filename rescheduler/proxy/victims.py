@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from predicates.filters import Filters, Targets
+from predicates.filters import Filters
+from predicates.local_results import Targets
 from predicates.nodes import CPU, MEMORY
 from predicates.objects import Node, Pod
 from predicates.plugins import DEFAULT

@@ -83,7 +83,7 @@ def test_machines_that_never_terminate_do_not_block_other_nodes(
         observer.open_all()
         with Daemon(cluster, *FLAGS, *pool.flags):
             observer.eventually(
-                lambda: "od-3" in pool.termination_requests(), "the turn of the third node", seconds=150
+                lambda: "od-3" in pool.termination_requests(), "the turn of the third node", seconds=300
             )
         assert pool.termination_requests() == {"od-1", "od-2", "od-3"}
         observer.running(6)

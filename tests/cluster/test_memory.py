@@ -86,7 +86,7 @@ class TestStore:
         config_map = store(cluster)
         version = config_map.write(b"one", "", "")
         cluster.api.delete(PATH)
-        with pytest.raises(NotFound):
+        with pytest.raises(Conflict):
             config_map.write(b"two", "", version)
         config_map.write(b"three", "", "")
         with pytest.raises(Conflict):  # another ConfigMap of the same name

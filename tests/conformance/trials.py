@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 
 from predicates import plugins
-from predicates.filters import Filters, Targets
+from predicates.filters import Filters
+from predicates.local_results import Targets
 from predicates.objects import Pod
 from predicates.snapshot import DRAIN_TAINT, Snapshot, Trial, key_of
 from predicates.wire import KINDS, Decoder, Interner

@@ -1,6 +1,6 @@
 """An in-memory ConfigMap for the memory store, with versions, preconditions and scripted errors."""
 
-from rescheduler.errors import Conflict, NotFound, ReschedulerError
+from rescheduler.errors import Conflict, ReschedulerError
 from rescheduler.kube.memory import Absent, Reading, Stored, UnreadableMemory
 
 
@@ -32,7 +32,7 @@ class ConfigMap:
         if self.refusals and (refusal := self.refusals.pop(0)) is not None:
             raise refusal
         if version and self.stored is None:
-            raise NotFound("patch configmap: not found (404)")
+            raise Conflict("patch configmap: not found (404)")
         if version != (self.stored.version if self.stored else ""):
             raise Conflict("patch configmap: the object has been modified (409)")
         self.put(content)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rescheduler.errors import Forbidden, InputError, Retryable
-from rescheduler.housekeeping.loop import RoundOutcome
+from rescheduler.housekeeping.loop import Loop, RoundOutcome
 from rescheduler.housekeeping.round_plans import CANDIDATES
 from rescheduler.observe.events import CoolingDown, DrainEnded, DrainStarted, Held, Waiting
 from rescheduler.planning.controllers import Controller, JobFacts
@@ -99,31 +99,28 @@ def test_controllers_without_a_veto(pods: list[Manifest], states: dict[str, Any]
         assert drained(here) == ["od-1"]
 
 
+def times_of_reads(here: LoopWorld, loop: Loop) -> list[float]:
+    """Return when controllers were read, in rounds every 10 seconds until the end."""
+    read_at: list[float] = []
+    while not here.stopping:
+        before = len(here.reads)
+        assert loop.round() is RoundOutcome.IDLE
+        read_at += [here.now] * (len(here.reads) - before)
+        here.pass_time(10)
+    return read_at
+
+
 def test_a_veto_lasts_for_a_minute_and_then_twice_as_long() -> None:
     with world(*OTHERS[:1], OTHERS[2], JOB) as here:
         here.controllers["batch"] = FRAGILE
         here.stop_at(16 * 60)
-        loop = here.loop()
-        read_at: list[float] = []
-        while not here.stopping:
-            before = len(here.reads)
-            assert loop.round() is RoundOutcome.IDLE
-            read_at += [here.now] * (len(here.reads) - before)
-            here.pass_time(10)
-        assert read_at == [0, 60, 180, 420, 900]
+        assert times_of_reads(here, here.loop()) == [0, 60, 180, 420, 900]
 
 
 def test_a_dry_run_reads_the_controllers_of_the_same_plan_once_a_minute() -> None:
     with world(*OTHERS, pod("web-1", "od-1")) as here:
         here.stop_at(125)
-        loop = here.loop(dry_run=True)
-        read_at: list[float] = []
-        while not here.stopping:
-            before = len(here.reads)
-            assert loop.round() is RoundOutcome.IDLE
-            read_at += [here.now] * (len(here.reads) - before)
-            here.pass_time(10)
-        assert read_at == [0, 60, 120]
+        assert times_of_reads(here, here.loop(dry_run=True)) == [0, 60, 120]
 
 
 def test_a_veto_ends_when_its_reason_is_gone() -> None:

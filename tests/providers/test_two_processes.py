@@ -33,7 +33,7 @@ def test_deletion_by_another_process_after_the_first_read(make: World, path: str
         mine, others, _ = world.nodes()
         slow = world.provider
         world.restart()
-        world.server.face.inject(Fault(method="GET", path=path, kind="late", delay=2.0))
+        world.server.face.inject(Fault(method="GET", path=path, kind="late", delay=4.0))
         before = len(world.server.face.requests)
         deadline = world.clock.monotonic() + 600
         with ThreadPoolExecutor(1) as thread:

@@ -2,6 +2,7 @@
 
 import ast
 import configparser
+import functools
 import re
 import sys
 from collections.abc import Iterable
@@ -47,13 +48,15 @@ def declared(*lists: str) -> set[str]:
 
 def imported(folders: Iterable[str]) -> dict[str, set[str]]:
     """Return the distributions that provide each module that the files in *folders* import."""
-    provided, result = packages_distributions(), dict[str, set[str]]()
-    for folder in folders:
-        for path in (ROOT / folder).rglob("*.py"):
-            for module in modules(ast.parse(path.read_text(encoding="utf-8"))):
-                if module not in OURS and module not in sys.stdlib_module_names:
-                    result[module] = {normal(name) for name in provided.get(module, ())}
-    return result
+    provided = packages_distributions()
+    foreign = set[str]().union(*map(modules_in, folders)) - OURS - sys.stdlib_module_names
+    return {module: {normal(name) for name in provided.get(module, ())} for module in foreign}
+
+
+@functools.cache
+def modules_in(folder: str) -> frozenset[str]:
+    paths = (ROOT / folder).rglob("*.py")
+    return frozenset(module for path in paths for module in modules(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def modules(tree: ast.Module) -> Iterable[str]:

@@ -91,14 +91,20 @@ def _acting_idle(server: StandIn, folder: Path, size: str, phases: Phases) -> Li
     with daemon(server.kubeconfig, folder, JSON, f"--planning-timeout={_WAIT_FOR_PLANS}s", *ACTING) as subject:
         eventually(subject.ready, subject.process)
         end = time.monotonic() + _PATIENCE  # noqa: TID251 - measured time
-        while not _is_quiet(subject) and time.monotonic() < end:  # noqa: TID251
+        while not _is_quiet(server, subject) and time.monotonic() < end:  # noqa: TID251
             pass
         idle = cpu_of(subject, lambda: wait(subject, phases.idle)) / phases.idle
     return Limit(f"{size}, not a dry run: CPU when nothing changes", 100 * idle, "%", 1.0, 0.5)
 
 
-def _is_quiet(subject: Subject) -> bool:
-    """Wait for a round, and return whether it has computed nothing."""
+def _is_quiet(server: StandIn, subject: Subject) -> bool:
+    """Wait for a round, and return whether it has computed nothing and all Events have been written."""
+    before = _events(server)
     with watched(subject) as rounds:
         eventually(lambda: rounds.rounds, subject.process)
-    return rounds.rounds[-1] < _QUIET_ROUND
+    return rounds.rounds[-1] < _QUIET_ROUND and _events(server) == before
+
+
+def _events(server: StandIn) -> int:
+    """Return the number of written Events. Their rate is limited, so they follow a round for a minute."""
+    return sum(call["verb"] == "POST" and call["path"].endswith("/events") for call in server.calls())

@@ -1,0 +1,36 @@
+"""What a command reads once: the cluster, and the prices of a cloud provider."""
+
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+
+from predicates.objects import Node
+from predicates.snapshot import Snapshot
+from rescheduler import providers
+from rescheduler.clock import Clock, SteadyClock, SystemClock
+from rescheduler.execution.provider_prices import provider_prices
+from rescheduler.kube import state as kube_state
+from rescheduler.kube.client import connect
+from rescheduler.providers.base import CloudProvider, GroupFlags
+from rescheduler.settings import ApiServerConnection, Provider
+
+
+def read_cluster(connection: ApiServerConnection, warn: Callable[[str], None]) -> Snapshot:
+    """Read the cluster once. *warn* receives the assumption that is made if a permission is missing."""
+    clock = SystemClock()
+    return kube_state.read_cluster(connect(connection, clock), clock, connection.content_type, warn=warn)
+
+
+def read_prices(settings: Provider, nodes: Iterable[Node]) -> Mapping[str, Decimal]:
+    """Return the prices of *nodes* per hour that the cloud provider knows, by node name."""
+    clock = SteadyClock(SystemClock())
+    provider = load_provider(settings, clock)
+    try:
+        return provider_prices(provider, nodes, clock)
+    finally:
+        provider.close()
+
+
+def load_provider(settings: Provider, clock: Clock) -> CloudProvider:
+    """Return the cloud provider that *settings* name. Raises the errors of :func:`rescheduler.providers.load`."""
+    flags = GroupFlags(settings.nodes, settings.cluster_name)
+    return providers.load(settings.name, settings.config, clock, flags)
