@@ -38,7 +38,7 @@ QUICK = (
 )
 NO_DELAY = "--node-drain-delay=0"
 EXIT_SECONDS = 120
-LAST_LINES = 60  #: of the log that a failed test shows
+LAST_LINES = 60  #: number of log messages that a failed test shows
 SOFT = "PreferNoSchedule"
 CORDON = "node.kubernetes.io/unschedulable"
 
@@ -75,8 +75,9 @@ class Daemon:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is not None:
-            messages = [f"{line.get('time', '')} {line['message']}" for line in self.lines[-LAST_LINES:]]
-            error.add_note("\n".join(["the end of the log of the daemon:", *messages]))
+            latest = {line["message"]: line.get("time", "") for line in self.lines}
+            messages = [f"{time} {message}" for message, time in latest.items()][-LAST_LINES:]
+            error.add_note("\n".join(["the log of the daemon, each message once with its latest time:", *messages]))
         if self._process.poll() is None:
             # The API server may be stopped or deny the request.
             with contextlib.suppress(ApiError, httpx2.TransportError):
