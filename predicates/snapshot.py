@@ -169,6 +169,7 @@ class Snapshot(TrialState):
                 effects.rows[row] = effects.rows.get(row, 0) + 1
             else:
                 resizing.append((pod, row))
+        self.placed_on.update(dict.fromkeys(self.pods_on, self.changes))
         for effects in self._effects.values():
             if effects.rows:
                 self.nodes.free[[*effects.rows]] -= np.outer([*effects.rows.values()], effects.vector)

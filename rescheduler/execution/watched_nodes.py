@@ -5,18 +5,21 @@ read here, that of mirror pods, cannot be changed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from predicates.objects import Node, OwnerReference, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.draining.intent import Intent, is_marked
 from rescheduler.execution.circumstances import intents
 from rescheduler.execution.watched_state import State
-from rescheduler.planning.node_info import LabelFindings, NodeInfo, NodeInfos, label_findings, label_of, node_infos
+from rescheduler.planning.node_info import LabelFindings, NodeInfos, OwnPods, label_findings, label_of, node_infos
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.prices import NodeFacts, node_facts
 
 _T = TypeVar("_T")
+
+#: Numbers of pods, by label (as in the flag) and node.
+PodCounts: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
 class OncePerChange(Generic[_T]):
@@ -48,7 +51,8 @@ class WatchedNodes:
         self._infos = OncePerChange(lambda snapshot: node_infos(snapshot, policy))
         self._spot = OncePerChange(lambda snapshot: [info.node for info in self._infos.of(snapshot).spot.values()])
         self._findings = OncePerChange(lambda snapshot: label_findings(snapshot, policy, self._infos.of(snapshot)))
-        self._owned = OncePerChange(_keys_by_owner)
+        self._own_pods = OwnPods()
+        self._counts = OncePerChange(self._pod_counts)
         self._siblings = OncePerChange(_replica_sets)
         self._facts = OncePerChange[dict[str, NodeFacts]](lambda _: {})
 
@@ -82,11 +86,13 @@ class WatchedNodes:
         """Return the pods on *node* that have not finished."""
         return self._state.snapshot().pods_on[node].values()
 
-    def owned_by(self, uids: Iterable[str]) -> list[Pod]:
-        """Return the pods whose controllers have these UIDs."""
-        snapshot = self._state.snapshot()
-        owned = self._owned.of(snapshot)
-        return [snapshot.pods[key] for uid in uids for key in owned.get(uid, ())]
+    def owned_by(self, uids: Collection[str]) -> dict[str, list[Pod]]:
+        """Return the pods of the controllers with these UIDs, by UID."""
+        owned: dict[str, list[Pod]] = {uid: [] for uid in uids}
+        for pod in self._state.snapshot().pods.values():
+            if pod.owner is not None and pod.owner.uid in owned:
+                owned[pod.owner.uid].append(pod)
+        return owned
 
     def siblings(self, namespaces: Collection[str]) -> frozenset[tuple[str, OwnerReference]]:
         """Return namespace and ReplicaSet of all pods in *namespaces* that have one.
@@ -128,22 +134,20 @@ class WatchedNodes:
         """Return the spot nodes, as the same object while nothing changes."""
         return self._spot.of(self._state.snapshot())
 
-    def by_label(self, infos: NodeInfos) -> dict[str, Mapping[str, NodeInfo]]:
-        """Return the maps of *infos*, keyed by the label as in the flag."""
-        return {str(self._policy.on_demand_label): infos.on_demand, str(self._policy.spot_label): infos.spot}
+    def pod_counts(self) -> PodCounts:
+        """Return the number of pods on each Ready node, without DaemonSet and mirror pods."""
+        return self._counts.of(self._state.snapshot())
+
+    def _pod_counts(self, snapshot: Snapshot) -> PodCounts:
+        infos, policy = self._infos.of(snapshot), self._policy
+        return {
+            str(label): {name: self._own_pods.on(info, snapshot) for name, info in nodes.items() if info.ready}
+            for label, nodes in ((policy.on_demand_label, infos.on_demand), (policy.spot_label, infos.spot))
+        }
 
     def label_findings(self) -> LabelFindings:
         """Return what is unusual about the labels of the flags."""
         return self._findings.of(self._state.snapshot())
-
-
-def _keys_by_owner(snapshot: Snapshot) -> dict[str, list[str]]:
-    """Return the keys of the pods by the UID of their controller."""
-    keys: dict[str, list[str]] = {}
-    for key, pod in snapshot.pods.items():
-        if pod.owner is not None:
-            keys.setdefault(pod.owner.uid, []).append(key)
-    return keys
 
 
 def _replica_sets(snapshot: Snapshot) -> dict[str, set[tuple[str, OwnerReference]]]:

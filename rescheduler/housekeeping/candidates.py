@@ -112,4 +112,6 @@ class Candidates:
         return f"{missing} not Ready" if missing > 0 else ""
 
     def _all_pods(self, read: ControllerReading) -> dict[ControllerState, list[Pod]]:
-        return {state: self._view.owned_by(state.owner_uids) for state in read.states.values()}
+        states = read.states.values()
+        owned = self._view.owned_by({uid for state in states for uid in state.owner_uids})
+        return {state: [pod for uid in state.owner_uids for pod in owned[uid]] for state in states}

@@ -2,20 +2,18 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final
 
 from rescheduler.clock import Clock
 from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.watched_nodes import PodCounts
 from rescheduler.housekeeping.loop_inputs import Knowledge
 from rescheduler.housekeeping.offers import Offers
 from rescheduler.observe.events import KeptByGuards, Observed, Report
-from rescheduler.planning.node_info import LabelFindings, NodeInfo, NodeInfos
+from rescheduler.planning.node_info import LabelFindings
 
 #: Time limit for the comparison with k8s-spot-rescheduler, which runs once after the start.
 COMPARISON: Final = timedelta(seconds=1)
-
-#: By label (as in the flag) and Ready node: number of pods.
-_PodCounts: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
 class ClusterObservation:
@@ -30,7 +28,6 @@ class ClusterObservation:
         self._clock = clock
         self._report = report
         self._compared = False  # with k8s-spot-rescheduler
-        self._counted: tuple[NodeInfos, _PodCounts] | None = None
 
     def update(self) -> datetime | None:
         """Record and report the nodes. Return the end of the wait after a burst of lost spot nodes, or None."""
@@ -39,19 +36,12 @@ class ClusterObservation:
         self._offers.keep(frozenset(uids.values()))
         self._history.keep_nodes(uids)
         self._view.vetoes = self._candidates.vetoes()
-        infos = self._view.node_infos()
         settled_at = self._spot_watch.look(self._view.spot_nodes(), now)
         cooling = {node: cooldown.until for node, cooldown in self._history.cooling().items()}
         labels = self._view.label_findings()
-        self._report(_observed(now, self._pod_counts(infos), frozenset(nodes), cooling, labels))
+        self._report(_observed(now, self._view.pod_counts(), frozenset(nodes), cooling, labels))
         self._compare_once()
         return settled_at
-
-    def _pod_counts(self, infos: NodeInfos) -> _PodCounts:
-        """Return the number of pods on each Ready node, by label. They are counted again only after a change."""
-        if self._counted is None or self._counted[0] is not infos:
-            self._counted = infos, _count(self._view.by_label(infos))
-        return self._counted[1]
 
     def _compare_once(self) -> None:
         """Report the nodes that k8s-spot-rescheduler would drain and this program does not. Only the first time."""
@@ -63,15 +53,9 @@ class ClusterObservation:
                 self._report(KeptByGuards(counts, kept.complete))
 
 
-def _count(by_label: Mapping[str, Mapping[str, NodeInfo]]) -> _PodCounts:
-    return {
-        label: {name: info.own_pods for name, info in infos.items() if info.ready} for label, infos in by_label.items()
-    }
-
-
 def _observed(
     now: datetime,
-    pods: _PodCounts,
+    pods: PodCounts,
     all_nodes: frozenset[str],
     cooling: Mapping[str, datetime],
     labels: LabelFindings,

@@ -18,10 +18,10 @@ from rescheduler.planning.ground import Ground
 from rescheduler.planning.minimum import Minimum
 from rescheduler.planning.outcome import Blocker, PodRef, Verdict
 from rescheduler.planning.planning_round import PlanningRound
-from rescheduler.planning.verdicts import examine
+from rescheduler.planning.verdicts import Examined, examine
 
-#: Given the name of a node: its verdict, and whether the verdict is final.
-Judge: TypeAlias = Callable[[str], tuple[Verdict, bool]]
+#: Given an examined node: its verdict, and whether the verdict is final.
+Judge: TypeAlias = Callable[[Examined], tuple[Verdict, bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ class KeptVerdicts:
         kept = self._by_node.get(node)
         if kept is not None and self._has_inputs(node, kept.inputs, shared):
             return kept
-        findings, inputs = _look_at(node, shared)
+        examined, findings, inputs = _look_at(node, shared)
         same_pods = kept is not None and self._snapshot.placed_on.get(node, 0) <= kept.inputs.changes
         if kept is not None and same_pods and kept.findings == findings:
             kept.inputs = inputs
             return kept
         self._by_node.pop(node, None)
-        judged = JudgedNode(*judge(node), findings, inputs)
+        judged = JudgedNode(*judge(examined), findings, inputs)
         if judged.final:
             self._by_node[node] = judged
         return judged
@@ -125,21 +125,23 @@ def _has_terms(inputs: Inputs, shared: PlanningRound) -> bool:
     return all(shared.budgets.terms(key) == terms for key, terms in inputs.budgets.items())
 
 
-def _look_at(node: str, shared: PlanningRound) -> tuple[Findings, Inputs]:
+def _look_at(node: str, shared: PlanningRound) -> tuple[Examined, Findings, Inputs]:
     """Apply the rules and the budgets to *node*."""
     deadlines, steps, circumstances = shared.circumstances.deadlines, shared.steps, shared.circumstances
     deadlines.take()
     steps.take_estimated()
     examined = examine(node, shared)
     candidate = examined.candidate
+    all_move = len(candidate.movers) == len(examined.must_move)
+    of_budgets = tuple(shared.remaining().lacking(examined.must_move))
     findings = Findings(
         blockers=examined.blockers,
         movers=tuple(pod.key for pod in candidate.movers),
         must_move=tuple(pod.key for pod in examined.must_move),
         leaving=candidate.leaving,
         counts=candidate.counts,
-        of_budgets=tuple(shared.remaining().lacking(examined.must_move)),
-        of_movers=tuple(shared.remaining().lacking(candidate.movers)),
+        of_budgets=of_budgets,
+        of_movers=of_budgets if all_move else tuple(shared.remaining().lacking(candidate.movers)),
     )
     selecting = {key for pod in shared.snapshot.pods_on[node].values() for key in shared.budgets.of(pod)}
     inputs = Inputs(
@@ -151,4 +153,4 @@ def _look_at(node: str, shared: PlanningRound) -> tuple[Findings, Inputs]:
         budgets_version=shared.budgets.built_from,
         estimated=steps.take_estimated(),
     )
-    return findings, inputs
+    return examined, findings, inputs

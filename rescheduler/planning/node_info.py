@@ -47,11 +47,6 @@ class NodeInfo:
         """Return allocatable minus requested; negative if the node shrank while it ran pods."""
         return self._amounts(self.table.free[self.row])
 
-    @property
-    def own_pods(self) -> int:
-        """Return the number of pods other than DaemonSet and mirror pods."""
-        return sum(not belongs_to_node(pod) for pod in self.pods)
-
     def _amounts(self, numbers: Iterable[int]) -> dict[str, int]:
         return {name: int(amount) for name, amount in zip(self.table.resources, numbers, strict=True)}
 
@@ -62,6 +57,25 @@ class NodeInfos:
 
     on_demand: Mapping[str, NodeInfo]
     spot: Mapping[str, NodeInfo]
+
+
+class OwnPods:
+    """Numbers of pods other than DaemonSet and mirror pods. Those of a node are counted again when its pods change."""
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+        self._counts: dict[str, tuple[int, int]] = {}  #: node → its last change of placed pods, number of own pods
+
+    def on(self, info: NodeInfo, snapshot: Snapshot) -> int:
+        """Return the number of own pods on a node of *snapshot*."""
+        if self._snapshot is not snapshot:
+            self._snapshot = snapshot
+            self._counts.clear()
+        change = snapshot.placed_on.get(info.name, 0)
+        known = self._counts.get(info.name)
+        if known is None or known[0] != change:
+            known = self._counts[info.name] = change, sum(not belongs_to_node(pod) for pod in info.pods)
+        return known[1]
 
 
 def label_of(node: Node, policy: Policy) -> NodeLabels | None:

@@ -77,27 +77,25 @@ class SinglePlans:
         planning, self._first = self._search_first(shared, take_empty, seconds_left)
         return planning
 
-    def verdict(
+    def verdict(self, node: str, shared: PlanningRound, steps: Callable[[Examined, Attempt], Verdict]) -> Verdict:
+        """Return the verdict of *steps* on one node. The search for places gets the share of one node."""
+        return self._verdict(examine(node, shared), shared, steps, shared.effort(len(shared.groups.on_demand)))
+
+    def _verdict(
         self,
-        node: str,
+        examined: Examined,
         shared: PlanningRound,
         steps: Callable[[Examined, Attempt], Verdict],
+        effort: Effort,
         known: dict[PodClass, str] | None = None,
-        effort: Effort | None = None,
     ) -> Verdict:
-        """Return the verdict of *steps* on one node. *known* is shared by the verdicts of one round.
-
-        *effort* limits the search for places; by default it is the share of one node.
-        """
-        examined = examine(node, shared)
+        """*known* is shared by the verdicts of one round, and *effort* limits the search for places."""
         if examined.blockers and steps is first_obstacles:
             return rejection(examined, shared.remaining())
         self._filters.refresh(pod.cls for pod in examined.must_move)
         with self._snapshot.trial() as trial:
-            effort = shared.effort(len(shared.groups.on_demand)) if effort is None else effort
-            return steps(
-                examined, Attempt(shared, shared.remaining(), trial, effort, known={} if known is None else known)
-            )
+            known = {} if known is None else known
+            return steps(examined, Attempt(shared, shared.remaining(), trial, effort, known=known))
 
     def checked(self, node: str, shared: PlanningRound) -> Verdict:
         """Return the verdict on one node, after the check of its forecast."""
@@ -109,8 +107,8 @@ class SinglePlans:
         known: dict[PodClass, str] = {}
         time = self._search_time(shared, seconds_left)
 
-        def judge(node: str) -> tuple[Verdict, bool]:
-            return self._searched(node, shared, all_obstacles, time, known)
+        def judge(examined: Examined) -> tuple[Verdict, bool]:
+            return self._searched(examined, shared, all_obstacles, time, known)
 
         judged = []
         for node in shared.groups.on_demand:
@@ -131,8 +129,8 @@ class SinglePlans:
         time = self._search_time(shared, seconds_left)
         allowance = self._checks.allowance(shared.forecaster, time.left_for_forecasts)
 
-        def judge(node: str) -> tuple[Verdict, bool]:
-            return self._within(allowance, time, node, shared)
+        def judge(examined: Examined) -> tuple[Verdict, bool]:
+            return self._within(allowance, time, examined, shared)
 
         for node in shared.groups.on_demand:
             time.next_node()
@@ -155,7 +153,7 @@ class SinglePlans:
 
     def _searched(
         self,
-        node: str,
+        examined: Examined,
         shared: PlanningRound,
         steps: Callable[[Examined, Attempt], Verdict],
         time: SearchTime,
@@ -164,16 +162,18 @@ class SinglePlans:
         """Return the verdict of *steps* within *time*, and whether a later round without changes would not try more."""
         effort = time.share()
         share = effort.left
-        verdict = self.verdict(node, shared, steps, known, effort)
+        verdict = self._verdict(examined, shared, steps, effort, known)
         time.spent(share - effort.left)
         return verdict, not (time.calibrating and effort.exhausted)
 
-    def _within(self, allowance: Allowance, time: SearchTime, node: str, shared: PlanningRound) -> tuple[Verdict, bool]:
+    def _within(
+        self, allowance: Allowance, time: SearchTime, examined: Examined, shared: PlanningRound
+    ) -> tuple[Verdict, bool]:
         """Return a checked verdict, and whether a later round without changes would return the same."""
-        verdict, final = self._searched(node, shared, first_obstacles, time)
+        verdict, final = self._searched(examined, shared, first_obstacles, time)
         if not isinstance(verdict, Plan) or not verdict.placements:
             return verdict, final
-        known = self._checks.knows(node)
+        known = self._checks.knows(verdict.node)
         checked = self._checks.within(allowance, verdict, shared.forecaster)
         late = isinstance(checked, Rejected) and checked.reason is Reason.TIMEOUT
         return checked, not (known or late)

@@ -62,8 +62,12 @@ def others_are_served(env: World) -> None:
 
 
 def twenty_at_once(env: World, clients: ThreadPoolExecutor) -> None:
-    """Send ten sizes and ten terminations; their requests to the pool must not be interleaved."""
+    """Send ten sizes and ten terminations; their requests to the pool must not be interleaved.
+
+    The pool must not list the terminated machine as running: a size change would wait until its cache is renewed.
+    """
     env.post("/pool/terminate", {"machineId": "i-0"})
+    env.plane.wait_for(lambda: listed_running(env) == 1, "the pool's cache")
     env.server.face.requests.clear()
     start = threading.Barrier(20)
     bodies = [("/pool/size", {"desiredSize": 1}), ("/pool/terminate", {"machineID": "i-0"})] * 10
@@ -75,7 +79,12 @@ def twenty_at_once(env: World, clients: ThreadPoolExecutor) -> None:
     statuses = list(clients.map(ask, *zip(*bodies, strict=True)))
     assert statuses == [200, 404] * 10
     seen = [(request.method, request.path) for request in env.server.face.requests]
-    assert count_updates(seen) == (10, 10), seen
+    assert count_updates(seen) == (10, 10), "; ".join(map(" ".join, seen))
+
+
+def listed_running(env: World) -> int:
+    machines = httpx2.get(f"{env.server.url}/pool", timeout=60, trust_env=False).json()["machines"]
+    return [machine["machineState"] for machine in machines].count("RUNNING")
 
 
 def count_updates(calls: Sequence[tuple[str, str]]) -> tuple[int, int]:

@@ -74,8 +74,8 @@ def test_a_second_installation_does_not_interfere_with_a_drain(
             delete_stuck_pods(cluster)
             observer.eventually(lambda: observer.kinds() == {"spot": 3}, "the pods on spot")
             observer.wait_unmarked()
+            observer.eventually(lambda: "NodeDrained" in observer.events("on-demand-1"), "the event")
         assert {event.user.username for event in observer.evictions()} == {user(cluster, FIRST)}
-        observer.eventually(lambda: "NodeDrained" in observer.events("on-demand-1"), "the event")
 
 
 def harm(observer: Observer, username: str) -> list[str]:

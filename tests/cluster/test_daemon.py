@@ -79,6 +79,7 @@ def test_a_budget_without_disruptions_blocks_the_node(cluster: ControlPlane, loo
         rounds = len(daemon.logged("planned 1 of 1"))
         look.eventually(lambda: len(daemon.logged("planned 1 of 1")) > rounds + 2, "more rounds")
         assert not daemon.logged("eviction evicted") + daemon.logged("eviction refused")
+        look.eventually(lambda: look.events(ONE), "an event")
     assert uids(look.pods()) == before
     assert look.marks() == {}
     assert look.events(ONE) == {"DrainBlocked"}
@@ -120,9 +121,10 @@ def test_a_pod_that_does_not_terminate_fails_the_drain_and_the_next_node_is_drai
         look.eventually(lambda: daemon.logged("drained after", node=TWO), "the other node")
         assert daemon.logged("no new attempt before", node=ONE)
         assert not daemon.logged("draining", node=ONE)[1:]
+        failed_events = {"DrainFailed", "ReschedulerFailed", "DrainCoolDown"}
+        look.eventually(lambda: look.events(ONE) >= failed_events, "the events")
     assert look.marks() == {}
     assert look.kinds("web") == {"spot": 2}
-    assert look.events(ONE) >= {"DrainFailed", "ReschedulerFailed", "DrainCoolDown"}
 
 
 def test_daemonset_mirror_and_ended_pods_are_not_evicted(cluster: ControlPlane, look: Look) -> None:

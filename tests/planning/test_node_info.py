@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from rescheduler.planning.node_info import NodeInfos, node_infos
+from rescheduler.planning.node_info import NodeInfos, OwnPods, node_infos
 from rescheduler.planning.node_labels import NodeLabels
+from rescheduler.planning.pod_traits import MIRROR
 from rescheduler.planning.policy import Policy
 from tests.planning.builders import ON_DEMAND, SPOT, node, pod, snapshot
 
@@ -31,9 +32,29 @@ def test_requested_and_free_amounts() -> None:
     pods = [pod("a", "od", cpu="500m"), pod("d", "od", cpu="250m", owner="DaemonSet"), pod("p", cpu="1")]
     info = infos(node("od", ON_DEMAND), *pods).on_demand["od"]
     assert sorted(each.key for each in info.pods) == ["default/a", "default/d"]
-    assert (info.requested["cpu"], info.requested["pods"], info.own_pods) == (750, 2, 1)
+    assert (info.requested["cpu"], info.requested["pods"]) == (750, 2)
     assert {name: info.requested[name] + info.free[name] for name in info.free} == info.allocatable
     assert (info.name, info.ready) == ("od", True)
+
+
+def test_own_pods_follow_each_change() -> None:
+    daemon_pod, mirror = pod("d", "od", owner="DaemonSet"), pod("m", "od", annotations={MIRROR: ""})
+    state, own = snapshot([node("od", ON_DEMAND), daemon_pod, mirror, pod("a", "od")]), OwnPods()
+    later = snapshot([node("od", ON_DEMAND), pod("b", "od")])
+
+    def counted() -> int:
+        return own.on(node_infos(state, Policy()).on_demand["od"], state)
+
+    assert counted() == 1
+    state.upsert("Pod", later.pods["default/b"])
+    assert counted() == 2
+    state.delete("Pod", "default/a")
+    assert counted() == 1
+    state.delete("Node", "od")
+    state.delete("Pod", "default/b")
+    state.upsert("Node", later.nodes.nodes[0])
+    assert counted() == 0
+    assert own.on(node_infos(later, Policy()).on_demand["od"], later) == 1
 
 
 def test_a_node_that_is_not_ready() -> None:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from predicates.unreadable import Unreadable
 from rescheduler.planning.cooldowns import Cooldown
-from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.outcome import Blocker, Reason, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.verdicts import examine
+from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles
 from tests.planning.builders import ON_DEMAND, budget, node, pod
 from tests.planning.changing import (
     ON_DEMAND_NODES,
@@ -96,11 +96,11 @@ class Judged:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._nodes: list[str] = []
 
-        def counted(node: str, *args: Any) -> Any:
-            self._nodes.append(node)
-            return examine(node, *args)
+        def counted(examined: Examined, attempt: Attempt) -> Verdict:
+            self._nodes.append(examined.candidate.node)
+            return all_obstacles(examined, attempt)
 
-        monkeypatch.setattr("rescheduler.planning.single_plans.examine", counted)
+        monkeypatch.setattr("rescheduler.planning.single_plans.all_obstacles", counted)
 
     def take(self) -> list[str]:
         nodes, self._nodes = self._nodes, []
