@@ -52,7 +52,7 @@ def test_own_pods_follow_each_change() -> None:
     assert counted() == 1
     state.delete("Node", "od")
     state.delete("Pod", "default/b")
-    state.upsert("Node", later.nodes.nodes[0])
+    state.upsert("Node", *later.nodes)
     assert counted() == 0
     assert own.on(node_infos(later, Policy()).on_demand["od"], later) == 1
 
