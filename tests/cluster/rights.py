@@ -61,6 +61,14 @@ def without(role: Json, taken: Iterable[Right]) -> list[Json]:
     ]
 
 
+def _with_names(item: Json) -> Iterator[tuple[Right, str]]:
+    """Yield the rights of a role, each with the names of the objects that it is limited to, or ""."""
+    for rule in item["rules"] if item["kind"] in ROLES else ():
+        for right in _of(rule):
+            for name in rule.get("resourceNames", [""]):
+                yield right, name
+
+
 def _of(rule: Json) -> Iterator[Right]:
     for group in rule["apiGroups"]:
         for resource in rule["resources"]:
@@ -85,21 +93,31 @@ class Granted:
             self._plane.api.delete(self._plane.api.path(item))
 
     def take(self, *taken: Right) -> None:
-        """Set the rules of all roles to their original rules without *taken*, and wait until this takes effect."""
+        """Set the rules of all roles to their original rules without *taken*, and wait until this takes effect.
+
+        The API server may not have seen the new roles yet, so the other rights must be allowed first.
+        """
         for item in self._objects:
             if item["kind"] in ROLES:
                 self._plane.api.patch(self._plane.api.path(item), {"rules": without(item, taken)})
-        for right in taken:
-            self._plane.wait_for(partial(self._is_forbidden, right), f"{right} to be forbidden")
+        named = [(right, name) for item in self._objects for right, name in _with_names(item)]
+        for right, name in sorted(named, key=lambda entry: entry[0] in taken):
+            allowed = right not in taken
+            what = f"{right} {name} to be {'allowed' if allowed else 'forbidden'}"
+            self._plane.wait_for(partial(self._is, allowed, right, name), what)
 
-    def _is_forbidden(self, right: Right) -> bool:
+    def _is(self, allowed: bool, right: Right, name: str) -> bool:
+        """Return whether the right to the object *name*, or to all objects if it is "", is *allowed* or forbidden."""
         accounts = [item["metadata"] for item in self._objects if item["kind"] == "ServiceAccount"]
         resource, _, subresource = right.resource.partition("/")
         attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource}
-        names = ((account["namespace"], account["name"]) for account in accounts)
-        return not any(
-            is_allowed(self._plane.api, user(namespace, name), {"namespace": namespace, **attributes})
-            for namespace, name in names
+        return allowed is any(
+            is_allowed(
+                self._plane.api,
+                user(account["namespace"], account["name"]),
+                {"namespace": account["namespace"], "name": name, **attributes},
+            )
+            for account in accounts
         )
 
 

@@ -175,7 +175,7 @@ def _names(line: str, taken: Sequence[Right]) -> bool:
     """Return whether *line* names a right in *taken*, or lists only such rights."""
     _, is_list, rights = line.partition("missing rights: ")
     if is_list:
-        return set(rights.split("; ")) <= set(map(str, taken))
+        return all(any(f"{words} ".startswith(f"{right} ") for right in taken) for words in rights.split("; "))
     return any(right.named_in(line) for right in taken)
 
 
