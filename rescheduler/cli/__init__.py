@@ -32,6 +32,9 @@ COMMANDS: Final = {
     "version": ("rescheduler.cli.version", "Print the version."),
     "help": ("rescheduler.cli.help", "Show the help of a command."),
 }
+# numpy's BLAS would start a thread for each processor on import. The program does not use it, and the threads cost CPU.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 _OWN_FLAGS: Final = ("-h", "--help", "-help")
 _VERSION_FLAGS: Final = ("--version", "-version")
 

@@ -1,5 +1,6 @@
 """Packages that are slow to import are imported only by the commands that use them."""
 
+import os
 import subprocess
 import sys
 from typing import Final
@@ -41,3 +42,17 @@ def test_commands_that_do_not_use_a_package_do_not_import_it(arguments: tuple[st
     imported = set(done.stderr.splitlines()[-1].split())
     assert "click" in imported
     assert not imported & unused
+
+
+_THREADS: Final = """
+import rescheduler.cli, numpy
+with open("/proc/self/status") as status:
+    print(next(line.split()[1] for line in status if line.startswith("Threads:")))
+"""
+
+
+def test_numpy_starts_no_threads() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    command = [sys.executable, "-c", _THREADS]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.stdout.strip() == "1"
