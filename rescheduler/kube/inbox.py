@@ -10,7 +10,7 @@ from predicates.objects import Object
 from predicates.snapshot import key_of
 from predicates.unreadable import Unreadable
 from rescheduler.clock import Clock
-from rescheduler.errors import ReschedulerError
+from rescheduler.errors import Forbidden, ReschedulerError
 from rescheduler.kube.codec import Change
 from rescheduler.kube.lister import Listing
 
@@ -94,18 +94,23 @@ class Inbox:
             _left_out(change.unreadable)
 
     def failing(self, kind: str, error: ReschedulerError | None) -> None:
-        """Record the read error of a kind. One log line covers all kinds: they usually fail for the same reason."""
+        """Record the read error of a kind.
+
+        One log line covers all kinds, which usually fail for the same reason. A missing permission gets its own line,
+        so that all of them are known at once.
+        """
         with self._lock:
             if error is None:
                 if self._errors.pop(kind, None) is not None and not self._errors:
                     log.info("the cluster can be read again")
                 return
+            of_one_kind = isinstance(error, Forbidden) and str(self._errors.get(kind)) != str(error)
             self._errors[kind] = error
             now = self._clock.monotonic()
-            if self._complained is not None and now - self._complained < COMPLAINT_SECONDS:
+            if not of_one_kind and self._complained is not None and now - self._complained < COMPLAINT_SECONDS:
                 return
             self._complained = now
-            kinds = ", ".join(sorted(self._errors))
+            kinds = kind if of_one_kind else ", ".join(sorted(self._errors))
         log.warning("cannot read %s, retrying: %s", kinds, error)
 
     def take(self) -> Taken:

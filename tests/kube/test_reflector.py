@@ -313,6 +313,21 @@ def test_an_expired_token_is_logged_in_one_line_and_retried(
     assert messages == [f"cannot read Namespace, retrying: list namespaces: {refused}"]
 
 
+def test_each_missing_permission_is_logged_at_once_and_only_once(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    edge.on("GET", PATH, *[status(403, "namespaces is forbidden")] * 2, page("a"))
+    edge.on("GET", DRIVERS.path, *[status(403, "csidrivers is forbidden")] * 2, page())
+    with reading(client, clock, NAMESPACES, DRIVERS) as state:
+        becomes(state, {"a"})
+        eventually(lambda: state.synced and not state.errors)
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert sorted(messages) == [
+        "cannot read CSIDriver, retrying: list csidrivers: csidrivers is forbidden (403)",
+        "cannot read Namespace, retrying: list namespaces: namespaces is forbidden (403)",
+    ]
+
+
 BAD_NODE = {"metadata": {"name": "bad", "resourceVersion": "3"}, "spec": {"taints": "none"}}
 NODES = Resource("Node", "/api/v1/nodes")
 
