@@ -1,6 +1,8 @@
 """Log lines for events. :mod:`rescheduler.observe.log_lines` describes their levels and formats."""
 
 import logging
+import re
+from typing import Final
 
 from rescheduler.observe.drain_logs import log_node_event
 from rescheduler.observe.events import (
@@ -21,11 +23,14 @@ from rescheduler.observe.events import (
     Started,
     Surveyed,
     Trouble,
+    Waiting,
     WatchAges,
 )
 from rescheduler.observe.log_lines import DETAIL, NOTICE, log, write
 from rescheduler.planning.node_info import both_labels
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
+
+_NUMBER: Final = re.compile(r"\d+")
 
 
 class Logs:
@@ -34,7 +39,7 @@ class Logs:
     def __init__(self) -> None:
         self._reported: dict[str, object] = {}
         self._planning: Planning | None = None  #: the last one
-        self._held: object = None
+        self._held: tuple[Waiting, str] | None = None
         self._unmatched: set[str] = set()  #: labels that were reported to match no node
         self._overlapping = False  #: whether nodes with both labels were reported
         self._change_level = logging.INFO  # a dry run only reports verdicts, so there they are always logged
@@ -96,9 +101,10 @@ class Logs:
         self._overlapping = self._overlapping or bool(event.overlapping)
 
     def _log_held(self, event: Held) -> None:
-        """Log at verbosity 2 only when the reason changes."""
-        level = logging.DEBUG if self._held is event.waiting else logging.INFO
-        self._held = event.waiting
+        """Log at verbosity 2 only when the reason changes. Numbers in it, such as a remaining time, do not count."""
+        reason = event.waiting, _NUMBER.sub("", event.detail)
+        level = logging.DEBUG if self._held == reason else logging.INFO
+        self._held = reason
         write(level, f"nothing is drained: {event.detail}", reason=event.waiting)
 
     def _planned(self, event: Planned) -> None:

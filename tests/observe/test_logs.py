@@ -276,6 +276,15 @@ def test_a_wait_is_logged_once() -> None:
     assert len(logged(*waits, Held(Waiting.PENDING_PODS, "x"))) == 2
 
 
+def test_another_detail_of_the_same_wait_is_logged() -> None:
+    """Otherwise a missing permission would stay unknown if the cluster was not read yet before."""
+    waits = [Held(Waiting.NOT_SYNCED, "not read yet: Pod"), Held(Waiting.NOT_SYNCED, "get jobs: forbidden")]
+    assert [line.partition(" reason=")[0] for line in logged(*waits, waits[1])] == [
+        "INFO nothing is drained: not read yet: Pod",
+        "INFO nothing is drained: get jobs: forbidden",
+    ]
+
+
 def test_a_label_that_no_node_has_is_reported_once() -> None:
     """It is logged at every verbosity, but not again: a pool may be empty from time to time."""
     none = Observed(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), {}, frozenset(), {}, unmatched=("role=spot",))
