@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Self
 
 import yaml
@@ -61,14 +62,6 @@ def without(role: Json, taken: Iterable[Right]) -> list[Json]:
     ]
 
 
-def _with_names(item: Json) -> Iterator[tuple[Right, str]]:
-    """Yield the rights of a role, each with the names of the objects that it is limited to, or ""."""
-    for rule in item["rules"] if item["kind"] in ROLES else ():
-        for right in _of(rule):
-            for name in rule.get("resourceNames", [""]):
-                yield right, name
-
-
 def _of(rule: Json) -> Iterator[Right]:
     for group in rule["apiGroups"]:
         for resource in rule["resources"]:
@@ -100,25 +93,39 @@ class Granted:
         for item in self._objects:
             if item["kind"] in ROLES:
                 self._plane.api.patch(self._plane.api.path(item), {"rules": without(item, taken)})
-        named = [(right, name) for item in self._objects for right, name in _with_names(item)]
-        for right, name in sorted(named, key=lambda entry: entry[0] in taken):
-            allowed = right not in taken
-            what = f"{right} {name} to be {'allowed' if allowed else 'forbidden'}"
-            self._plane.wait_for(partial(self._is, allowed, right, name), what)
+        grants = sorted(set(self._grants()), key=lambda grant: grant.right in taken)
+        for grant in grants:
+            expected = grant.right not in taken
+            what = f"{grant} to be {'allowed' if expected else 'forbidden'}"
+            self._plane.wait_for(partial(self._is, expected, grant), what)
 
-    def _is(self, allowed: bool, right: Right, name: str) -> bool:
-        """Return whether the right to the object *name*, or to all objects if it is "", is *allowed* or forbidden."""
-        accounts = [item["metadata"] for item in self._objects if item["kind"] == "ServiceAccount"]
-        resource, _, subresource = right.resource.partition("/")
-        attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource}
-        return allowed is any(
-            is_allowed(
-                self._plane.api,
-                user(account["namespace"], account["name"]),
-                {"namespace": account["namespace"], "name": name, **attributes},
-            )
-            for account in accounts
-        )
+    def _grants(self) -> Iterator["_Grant"]:
+        roles = {(item["kind"], item["metadata"]["name"]): item for item in self._objects if item["kind"] in ROLES}
+        for binding in self._objects:
+            role = roles.get((binding["roleRef"]["kind"], binding["roleRef"]["name"])) if "roleRef" in binding else None
+            for rule in role["rules"] if role is not None else ():
+                for subject, right in product(binding["subjects"], _of(rule)):
+                    account = user(subject["namespace"], subject["name"])
+                    namespace = binding["metadata"].get("namespace", subject["namespace"])
+                    for name in rule.get("resourceNames", [""]):
+                        yield _Grant(right, account, namespace, name)
+
+    def _is(self, expected: bool, grant: "_Grant") -> bool:
+        """Return whether *grant* is allowed, or forbidden, as *expected*."""
+        resource, _, subresource = grant.right.resource.partition("/")
+        attributes = {"verb": grant.right.verb, "group": grant.right.group, "resource": resource}
+        where = {"subresource": subresource, "namespace": grant.namespace, "name": grant.name}
+        return is_allowed(self._plane.api, grant.account, attributes | where) is expected
+
+
+@dataclass(frozen=True)
+class _Grant:
+    """A right of an account in a namespace, on all objects or, unless it is "", on the object *name*."""
+
+    right: Right
+    account: str
+    namespace: str
+    name: str
 
 
 def user(namespace: str, account: str) -> str:
