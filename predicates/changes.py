@@ -1,4 +1,4 @@
-"""Which nodes a changed object affects."""
+"""What a changed object affects: its node, and the results of filters."""
 
 from msgspec.structs import replace
 
@@ -20,3 +20,15 @@ def affected_node(changed: Object) -> str | None:
     if isinstance(changed, CSINode):
         return changed.metadata.name
     return changed.spec.node_name if isinstance(changed, VolumeAttachment) else None
+
+
+def placed_alike(before: Pod, now: Pod) -> bool:
+    """Return whether the pod equals *before* for all filters, and for the counts of its controller's pods."""
+    return (before.node_name, before.cls, before.added_labels, before.load, before.uid, before.owner) == (
+        now.node_name,
+        now.cls,
+        now.added_labels,
+        now.load,
+        now.uid,
+        now.owner,
+    )

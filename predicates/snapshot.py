@@ -5,14 +5,15 @@ what they affect; trials modify it and undo all of their changes.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 import numpy as np
 
 from predicates.bound_labels import LabelPairs
-from predicates.changes import affected_node, same_content
+from predicates.changes import affected_node, placed_alike, same_content
 from predicates.objects import Node, Object, Pod, PodClass
+from predicates.placed import Effects
 from predicates.placeholders import is_placeholder
 from predicates.placement_balance import PlacementBalance
 from predicates.trials import DRAIN_TAINT, Trial, TrialState
@@ -55,9 +56,12 @@ class Snapshot(TrialState):
 
     def replace(self, kind: str, objects: Iterable[Object]) -> None:
         """Replace all objects of *kind* by *objects*."""
-        listed = {key_of(obj): obj for obj in objects}
+        self.replace_by_key(kind, {key_of(obj): obj for obj in objects})
+
+    def replace_by_key(self, kind: str, listed: Mapping[str, Object]) -> None:
+        """Replace all objects of *kind* by those *listed* by the key of :func:`key_of`."""
         if kind == "Pod" and not self.pods and not self._indexes:
-            self._load_pods(cast("dict[str, Pod]", listed))
+            self._load_pods(cast("Mapping[str, Pod]", listed))
             return
         for key in [key for key in self._keys(kind) if key not in listed]:
             self.delete(kind, key)
@@ -136,7 +140,7 @@ class Snapshot(TrialState):
         if pod.finished:
             self._drop_pod(key)
             return
-        edited = before is not None and _placed_alike(before, pod)
+        edited = before is not None and placed_alike(before, pod)
         if before is not None and not edited:
             self._drop_pod(key)
         self._effects_of(pod.cls, pod.added_labels)
@@ -151,7 +155,7 @@ class Snapshot(TrialState):
             self._count(pod, row, +1)
 
     def _load_pods(self, pods: Mapping[str, Pod]) -> None:
-        """Add the first pods in bulk: requests are subtracted per class, and there are no indexes to notify."""
+        """Add the first pods in bulk: requests are subtracted at once, and there are no indexes to notify."""
         resizing = []
         self.changes += 1
         self.balance.replaced_all()
@@ -170,12 +174,20 @@ class Snapshot(TrialState):
             else:
                 resizing.append((pod, row))
         self.placed_on.update(dict.fromkeys(self.pods_on, self.changes))
-        for effects in self._effects.values():
-            if effects.rows:
-                self.nodes.free[[*effects.rows]] -= np.outer([*effects.rows.values()], effects.vector)
+        self._subtract_requests([effects for effects in self._effects.values() if effects.rows])
         self.invalidate()
         for pod, row in resizing:
             self._account(pod, row, +1)
+
+    def _subtract_requests(self, loaded: Sequence[Effects]) -> None:
+        """Subtract the requests of all placed pods of these classes."""
+        if not loaded:
+            return
+        rows = [row for effects in loaded for row in effects.rows]
+        counts = np.array([count for effects in loaded for count in effects.rows.values()])
+        classes = np.repeat(np.arange(len(loaded)), [len(effects.rows) for effects in loaded])
+        vectors = np.array([effects.vector for effects in loaded])
+        np.subtract.at(self.nodes.free, rows, counts[:, np.newaxis] * vectors[classes])
 
     def _drop_pod(self, key: str) -> None:
         self.placeholders.pop(key, None)
@@ -231,18 +243,6 @@ class Snapshot(TrialState):
         if by < 0:
             self.pod_removals.append(row)
         self._log(self.pod_changes, (row,))
-
-
-def _placed_alike(before: Pod, now: Pod) -> bool:
-    """Return whether the pod equals *before* for all filters, and for the counts of its controller's pods."""
-    return (before.node_name, before.cls, before.added_labels, before.load, before.uid, before.owner) == (
-        now.node_name,
-        now.cls,
-        now.added_labels,
-        now.load,
-        now.uid,
-        now.owner,
-    )
 
 
 def key_of(obj: Object) -> str:

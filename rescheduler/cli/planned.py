@@ -16,7 +16,7 @@ from rescheduler.planning.levers import NO_LEVERS, RankedLevers, rank_levers
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.overview import Overview, overview
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.pod_traits import of_job
+from rescheduler.planning.pod_traits import is_job
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy
 from rescheduler.planning.prices import NodeFacts, PriceList, node_facts
 from rescheduler.settings import Provider
@@ -119,14 +119,13 @@ def read_and_plan(
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
     notes = [*source.assumptions(snapshot, policy), *([_INDEPENDENT] if independent else [])]
-    if policy.move_jobs is MoveJobs.TOLERANT and _moves_jobs(planning, snapshot):
+    if policy.move_jobs is MoveJobs.TOLERANT and _moves_jobs(planning):
         notes.append(_JOBS)
     return PlannedCluster(snapshot, policy, circumstances, planner, planning, seconds, tuple(notes))
 
 
-def _moves_jobs(planning: Planning, snapshot: Snapshot) -> bool:
-    keys = (str(placement.pod) for plan in planning.plans for placement in plan.placements)
-    return any(of_job(snapshot.pods[key]) for key in keys if key in snapshot.pods)
+def _moves_jobs(planning: Planning) -> bool:
+    return any(is_job(placement.owner) for plan in planning.plans for placement in plan.placements)
 
 
 def _priced(snapshot: Snapshot, nodes: Iterable[NodeFacts], prices: PriceList, provider: Provider) -> PriceList:

@@ -57,6 +57,7 @@ from rescheduler.net.server import serving
 from rescheduler.net.stopping import on_signals
 from rescheduler.observe import log_lines
 from rescheduler.observe.events import Report, Started, tee
+from rescheduler.observe.health import Health
 from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.observe.logs import Logs
 from rescheduler.observe.metrics import Metrics
@@ -126,16 +127,13 @@ def _assemble(
     state = ClusterState(client, clock, connection.content_type)
     rights = RightsReview(client, clock, needed_rights(running), lambda: is_refused(state, elector))
     run_state.health = new_health(state, rights, running, clock)
-    registry, status = CollectorRegistry(), Status(prices)
-    metrics = Metrics(registry, provider.name, prices.currency)  # before the first scrape
-    pages = PreparedPages(registry, status, clock)
-    address = parts.enter_context(serving(application(registry, run_state.health, status, pages), running.listen))
+    metrics, status, pages, address = _serve(parts, provider, prices, run_state.health, running, clock)
     _start(parts, state, elector or new_lease_reader(client, run_state, running, clock))
     writer = new_writer(client, elector, running)
     pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
     node_prices = new_node_prices(parts, state, pricing, status, run_state, running, clock)
     report = tee(Logs(), metrics, status, *node_prices, *_events(parts, writer, running, clock), pages)
-    report(Started(VERSION, holder, str(address), running.dry_run))
+    report(Started(VERSION, holder, address, running.dry_run))
     history = new_history(writer, report, run_state, running, clock)
     view = ClusterView(state, policy, clock, holder, running.node_name, history.cooling, running.identity)
     cluster, controllers = KubeCluster(writer), Ownership(ControllerReader(client, clock))
@@ -157,6 +155,22 @@ def _assemble(
         new_price_refresh(policy, view, known),
     )
     return Loop(view, actors, knowledge, run_state, _mode(policy, running), clock, report)
+
+
+def _serve(
+    parts: contextlib.ExitStack,
+    provider: CloudProvider,
+    prices: PriceList,
+    health: Health,
+    running: Running,
+    clock: Clock,
+) -> tuple[Metrics, Status, PreparedPages, str]:
+    """Serve metrics, status page and health. Return what the pages are made from, and the address."""
+    registry, status = CollectorRegistry(), Status(prices)
+    metrics = Metrics(registry, provider.name, prices.currency)  # before the first scrape
+    pages = PreparedPages(registry, status, clock)
+    address = parts.enter_context(serving(application(registry, health, status, pages), running.listen))
+    return metrics, status, pages, str(address)
 
 
 def _drain_context(

@@ -11,7 +11,7 @@ from typing import Final
 from predicates.objects import Pod
 from rescheduler.planning.controllers import ControllerState, Disruption, JobFacts
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.pod_traits import of_job
+from rescheduler.planning.pod_traits import is_job
 from rescheduler.planning.policy import MoveJobs
 
 #: The annotation on pods of Jobs with ``backoffLimitPerIndex``: the earlier failures of their index.
@@ -26,7 +26,7 @@ def pods_by_job(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
     """Return the pods of Jobs among a node's *pods* that are not being deleted, by the UID of the Job."""
     by_uid: dict[str, list[Pod]] = {}
     for pod in pods:
-        if pod.owner is not None and of_job(pod) and not pod.cls.terminating:
+        if pod.owner is not None and is_job(pod.owner) and not pod.cls.terminating:
             by_uid.setdefault(pod.owner.uid, []).append(pod)
     return by_uid
 

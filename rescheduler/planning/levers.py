@@ -198,8 +198,7 @@ class _Ranking:
             if not node.stays:
                 nodes[node.obstacles - lifted].append(node.node)
         few = sorted((further for further in nodes if 0 < len(further) <= most), key=sorted)
-        few.sort(key=lambda further: self._sum(_of_subsets(nodes, further)), reverse=True)
-        few.sort(key=len)
+        few.sort(key=lambda further: (-len(further), self._sum(_of_subsets(nodes, further))), reverse=True)
         return few[:_ATTEMPTS]
 
     def _frees(self, lifted: Obstacles) -> tuple[str, ...]:

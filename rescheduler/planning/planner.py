@@ -182,12 +182,14 @@ class Planner:
         effort = shared.effort()
         with self._snapshot.trial() as trial:
             start = Attempt(shared, shared.remaining(), trial, Effort(0))
-            candidates = [node.candidate for node in examined.values() if could_go(node, start)]
-            search = Search(shared.room, trial, candidates, shared.remaining, shared.minimum.spare, effort)
+            possible = [node for node in examined.values() if could_go(node, start)]
+            candidates = [node.candidate for node in possible]
+            evictions = {node.candidate.node: start.evictions_of(node) for node in possible}
+            search = Search(shared.room, trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort)
             ahead = shared.forecaster.ahead()
             victims = search.run(keep_placed=ahead.exhausted)
             for victim in victims:
-                start.remaining.take(search.evictions[victim.candidate.node])
+                start.remaining.take(evictions[victim.candidate.node])
             placed = search.is_placed(victims)
             planning = shared.planning(self._place_victims(victims, examined, start, ahead, placed=placed))
         return replace(

@@ -20,8 +20,8 @@ from rescheduler.planning.pod_traits import (
     SAFE_LOCAL_VOLUMES,
     belongs_to_node,
     expendable_volumes,
+    is_job,
     local_volumes,
-    of_job,
 )
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, MoveJobs, Policy
 from rescheduler.planning.replica_floors import OwnerCounts, single_replica
@@ -144,7 +144,7 @@ def _other_scheduler(pod: Pod, context: Context) -> RuleResult:
 
 
 def _job(pod: Pod, context: Context) -> RuleResult:
-    if context.policy.move_jobs is not MoveJobs.NEVER or not of_job(pod):
+    if context.policy.move_jobs is not MoveJobs.NEVER or not is_job(pod.owner):
         return None
     detail = "it belongs to a Job; --move-jobs=tolerant allows eviction if that cannot fail the Job"
     return Blocker(Reason.JOB_WOULD_FAIL, detail, pod.key)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from predicates.objects import Pod, Volume
+from predicates.objects import OwnerReference, Pod, Volume
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 SAFE_LOCAL_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
@@ -13,9 +13,8 @@ def belongs_to_node(pod: Pod) -> bool:
     return MIRROR in pod.annotations or (pod.owner is not None and pod.owner.kind == "DaemonSet")
 
 
-def of_job(pod: Pod) -> bool:
-    """Return whether a Kubernetes Job owns the pod, not a custom resource of the same kind."""
-    owner = pod.owner
+def is_job(owner: OwnerReference | None) -> bool:
+    """Return whether *owner* is a Kubernetes Job, not a custom resource of the same kind."""
     return owner is not None and owner.kind == "Job" and owner.api_version.partition("/")[0] in ("batch", "")
 
 

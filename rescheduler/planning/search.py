@@ -6,13 +6,13 @@ Then other orders are tried. Then nodes are added one at a time, if necessary by
 every subset is tried. The result never frees fewer nodes than the baseline.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from predicates.nodes import CPU
 from predicates.objects import Pod
 from predicates.snapshot import Trial
-from rescheduler.planning.budgets import RemainingDisruptions
+from rescheduler.planning.budgets import Evictions, RemainingDisruptions
 from rescheduler.planning.loads import Loads
 from rescheduler.planning.packing import WAYS, Effort, Packing, pack
 from rescheduler.planning.selection import Candidate, SelectedNode, Selection, counting
@@ -35,7 +35,8 @@ _REPACK_LIMIT: Final = 400
 class Search:
     """One search over *candidates* (in drain order) within *trial*.
 
-    *most* limits how many candidates with ``counts`` may be drained. *effort* limits the work beyond the baseline.
+    *evictions*: what the evictions of each candidate's pods need, by node. *most* limits how many candidates with
+    ``counts`` may be drained. *effort* limits the work beyond the baseline.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Search:
         room: Room,
         trial: Trial,
         candidates: Sequence[Candidate],
+        evictions: Mapping[str, Evictions],
         new_remaining: Callable[[], RemainingDisruptions],
         most: int,
         effort: Effort,
@@ -54,8 +56,7 @@ class Search:
         self._candidates = tuple(candidates)
         cpu = room.snapshot.nodes.requested[:, CPU]
         self._by_request = tuple(sorted(candidates, key=lambda candidate: (int(cpu[candidate.row]), candidate.node)))
-        remaining = new_remaining()
-        self.evictions = {candidate.node: remaining.evictions(candidate.movers) for candidate in candidates}
+        self._evictions = evictions
         self._loads = Loads(room, candidates)
         self._share = self._loads.share
         self._most = most
@@ -118,7 +119,7 @@ class Search:
         victims: list[SelectedNode] = []
         counted = 0
         for candidate in order:
-            evictions = self.evictions[candidate.node]
+            evictions = self._evictions[candidate.node]
             if (candidate.counts and counted >= self._most) or remaining.blockers(evictions):
                 continue
             mark = self._trial.savepoint()
@@ -215,7 +216,7 @@ class Search:
 
     def _payable(self, candidates: Iterable[Candidate]) -> bool:
         remaining = self._new_remaining()
-        return not any(remaining.take(self.evictions[candidate.node]) for candidate in candidates)
+        return not any(remaining.take(self._evictions[candidate.node]) for candidate in candidates)
 
     def _first_fit(self, pods: Sequence[Pod]) -> Placed | None:
         packing = Packing(self._room, self._trial)

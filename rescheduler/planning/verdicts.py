@@ -10,7 +10,7 @@ from typing import Final
 
 from predicates.objects import Node, Pod, PodClass
 from predicates.snapshot import Trial
-from rescheduler.planning.budgets import RemainingDisruptions
+from rescheduler.planning.budgets import Evictions, RemainingDisruptions
 from rescheduler.planning.candidates import Groups, node_blockers
 from rescheduler.planning.drainability import blockers_of, fate
 from rescheduler.planning.first_fit import place_or_explain
@@ -42,6 +42,14 @@ class Attempt:
     emptied: int = 0  #: how many nodes that count towards the minimum earlier plans drain
     #: Why no target accepts a class, as in :func:`rescheduler.planning.first_fit.place_or_explain`.
     known: dict[PodClass, str] = field(default_factory=dict)
+    _evictions: dict[str, Evictions] = field(default_factory=dict)
+
+    def evictions_of(self, examined: Examined) -> Evictions:
+        """Return what the evictions of all pods that must leave the node need."""
+        node = examined.candidate.node
+        if (evictions := self._evictions.get(node)) is None:
+            evictions = self._evictions[node] = self.remaining.evictions(examined.must_move)
+        return evictions
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,7 @@ def _minimum_after_plans(examined: Examined, attempt: Attempt) -> Iterable[Block
 
 
 def _budgets(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
-    return attempt.remaining.lacking(examined.must_move)
+    return attempt.remaining.blockers(attempt.evictions_of(examined))
 
 
 def _pinned(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:

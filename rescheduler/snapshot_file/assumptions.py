@@ -48,7 +48,7 @@ def assumptions(snapshot: Snapshot, *, by_namespace_labels: bool) -> tuple[str, 
     It is not known whether the cluster has none of the objects, or whether they were not written to the file.
     """
     texts = dict(_ALWAYS)
-    classes = {pod.cls for pod in snapshot.pods.values()}
+    classes = snapshot.classes()
     if any(cls.claims for cls in classes):
         texts |= _WITH_CLAIMS
     if any(_selects_namespaces(cls) for cls in classes):

@@ -16,7 +16,8 @@ from rescheduler.errors import InputError, UsageError
 from rescheduler.net import files
 from rescheduler.snapshot_file import items
 
-_CHUNK: Final = 1 << 20
+#: Bytes read at a time. The C library keeps buffers of this size for reuse; larger ones are returned to the system.
+_CHUNK: Final = 1 << 16
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP: Final = 31  #: zlib's "wbits" for gzip with the largest window
 
@@ -61,7 +62,7 @@ class _Objects:
     def snapshot(self) -> Snapshot:
         snapshot = Snapshot()
         for kind, objects in self._by_kind.items():
-            snapshot.replace(kind, objects.values())
+            snapshot.replace_by_key(kind, objects)
         snapshot.unreadable = tuple(self._unreadable)
         return snapshot
 
