@@ -159,18 +159,19 @@ class Snapshot(TrialState):
         resizing = []
         self.changes += 1
         self.balance.replaced_all()
+        row_of, effects_of = self.nodes.row.get, self._effects_of
         for key, pod in pods.items():
             if is_placeholder(pod):
                 self.placeholders[key] = pod
                 continue
             if pod.finished:
                 continue
-            effects = self._effects_of(pod.cls, pod.added_labels)
+            rows = effects_of(pod.cls, pod.added_labels).rows
             self.pods[key] = self.pods_on[pod.node_name][key] = pod
-            if (row := self.nodes.row.get(pod.node_name)) is None:
+            if (row := row_of(pod.node_name)) is None:
                 continue
             if pod.load is pod.cls.requests:
-                effects.rows[row] = effects.rows.get(row, 0) + 1
+                rows[row] = rows.get(row, 0) + 1
             else:
                 resizing.append((pod, row))
         self.placed_on.update(dict.fromkeys(self.pods_on, self.changes))

@@ -57,6 +57,8 @@ KINDS: Final[Mapping[str, type[Object]]] = {
     )
 }
 
+_NONE: Final[Mapping[str, str]] = {}  #: shared by all pods without such annotations
+
 _LAST_TRANSITION: Final[Callable[[api.Condition], str | None]] = attrgetter("last_transition_time")
 
 _METADATA: Final = re.compile(r'"metadata"\s*:\s*')
@@ -201,7 +203,7 @@ class Decoder:
             added_labels=added,
             load=pod_load,
             owner=owner,
-            annotations={k: v for k, v in meta.annotations.items() if k.startswith(POD_ANNOTATIONS)},
+            annotations={k: v for k, v in meta.annotations.items() if k.startswith(POD_ANNOTATIONS)} or _NONE,
             phase=self._interner.string(status.phase),
             deletion_timestamp=meta.deletion_timestamp,
             creation_timestamp=meta.creation_timestamp,

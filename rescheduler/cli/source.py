@@ -17,7 +17,7 @@ from rescheduler.snapshot_file import reader
 from rescheduler.snapshot_file.assumptions import assumptions
 
 #: Threshold of new objects for a garbage collection (``gc.set_threshold``).
-_GC_THRESHOLD: Final = 200_000
+_GC_THRESHOLD: Final = 1_000_000
 
 snapshot_option: Final = Option(
     "--snapshot",

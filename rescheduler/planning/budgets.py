@@ -161,11 +161,15 @@ class RemainingDisruptions:
         """Reserve the *evictions*, or none of them. Return the blockers, empty if all were reserved."""
         blockers = self.blockers(evictions)
         if not blockers:
-            for key, guarded in evictions.by_budget.items():
-                self.spent[key] = self.spent.get(key, 0) + len(guarded)
-            if self.replicas is not None:
-                self.replicas.take(evictions.by_controller)
+            self.spend(evictions)
         return blockers
+
+    def spend(self, evictions: Evictions) -> None:
+        """Reserve the *evictions*, for which :meth:`blockers` has returned none."""
+        for key, guarded in evictions.by_budget.items():
+            self.spent[key] = self.spent.get(key, 0) + len(guarded)
+        if self.replicas is not None:
+            self.replicas.take(evictions.by_controller)
 
     def blockers(self, evictions: Evictions) -> list[Blocker]:
         """Return the blockers of :meth:`take`, without reserving anything."""

@@ -189,7 +189,7 @@ class Planner:
             ahead = shared.forecaster.ahead()
             victims = search.run(keep_placed=ahead.exhausted)
             for victim in victims:
-                start.remaining.take(evictions[victim.candidate.node])
+                start.remaining.spend(evictions[victim.candidate.node])
             placed = search.is_placed(victims)
             planning = shared.planning(self._place_victims(victims, examined, start, ahead, placed=placed))
         return replace(

@@ -129,7 +129,7 @@ class Search:
                 continue
             if len(self._room.snapshot.touched) >= _KEEP_AFTER:
                 self._trial.keep()
-            remaining.take(evictions)
+            remaining.spend(evictions)
             counted += candidate.counts
             victims.append(SelectedNode(candidate, tuple(placed)))
         self._trial.keep()

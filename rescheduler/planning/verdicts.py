@@ -59,7 +59,7 @@ class _NodeAndPods:
     node: Node
     pods: Collection[Pod]
     movers: tuple[Pod, ...]  #: may be evicted and must move, by name
-    blocked: tuple[Pod, ...]  #: must move or terminate, but block the node
+    blocked: tuple[Pod, ...]  #: must move or terminate, but block the node, by name
 
 
 def _of_the_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
@@ -122,13 +122,13 @@ def examine(node: str, shared: PlanningRound) -> Examined:
     row = shared.snapshot.nodes.row[node]
     node_object = shared.snapshot.nodes.nodes[row]
     assert node_object is not None
-    pods = shared.snapshot.pods_on[node].values()
-    fates = [(pod, fate(pod, shared.context)) for pod in pods]
-    movers = tuple(sorted((pod for pod, result in fates if result is Fate.MOVES), key=lambda pod: pod.key))
+    pods = shared.snapshot.pods_on[node]
+    fates = [(pods[key], fate(pods[key], shared.context)) for key in sorted(pods)]
+    movers = tuple(pod for pod, result in fates if result is Fate.MOVES)
     blocked = tuple(pod for pod, result in fates if isinstance(result, Blocker))
-    subject = _NodeAndPods(node_object, pods, movers, blocked)
+    subject = _NodeAndPods(node_object, pods.values(), movers, blocked)
     blockers = tuple(blocker for rule in RULES for blocker in rule(subject, shared))
-    leaving = tuple(sorted((_ref(pod) for pod, result in fates if result is Fate.LEAVES), key=str))
+    leaving = tuple(_ref(pod) for pod, result in fates if result is Fate.LEAVES)
     counts = node in shared.minimum.counted
     others = (pod for pod in blocked if not pod.cls.terminating)
     return Examined(Candidate(node, row, movers, leaving, counts), (*movers, *others), blockers)
