@@ -17,7 +17,11 @@ _TERMINATING: Final = Raw(b"true")
 _END: Final = Raw(b"]")  #: a separator: no JSON value starts like this
 
 
-class RawContainer(Wire, frozen=True):
+class _RawObject(Wire, frozen=True, omit_defaults=True):
+    """Part of a pod. Fields that no code reads are left out."""
+
+
+class RawContainer(_RawObject, frozen=True):
     """A container, without fields that cannot affect scheduling."""
 
     name: Raw = _ABSENT
@@ -28,7 +32,7 @@ class RawContainer(Wire, frozen=True):
     restart_policy_rules: Raw = _ABSENT
 
 
-class RawVolume(Wire, frozen=True):
+class RawVolume(_RawObject, frozen=True):
     """A volume. The last four fields identify volumes of types that no code reads, which do not affect the class."""
 
     name: Raw = _ABSENT
@@ -50,7 +54,7 @@ class RawVolume(Wire, frozen=True):
     downward_api: Empty | None = msgspec.field(default=None, name="downwardAPI")
 
 
-class RawSpec(Wire, frozen=True):
+class RawSpec(_RawObject, frozen=True):
     node_name: str = ""
     containers: list[RawContainer] = []
     init_containers: list[RawContainer] = []
@@ -72,7 +76,7 @@ class RawSpec(Wire, frozen=True):
     os: Raw = _ABSENT
 
 
-class RawMeta(Wire, frozen=True):
+class RawMeta(_RawObject, frozen=True):
     name: str = ""
     namespace: Raw = _ABSENT
     uid: str = ""
@@ -83,13 +87,13 @@ class RawMeta(Wire, frozen=True):
     deletion_timestamp: str | None = None
 
 
-class RawContainerStatus(Wire, frozen=True):
+class RawContainerStatus(_RawObject, frozen=True):
     name: Raw = _ABSENT
     resources: Raw = _ABSENT
     allocated_resources: Raw = _ABSENT
 
 
-class RawStatus(Wire, frozen=True):
+class RawStatus(_RawObject, frozen=True):
     phase: str = ""
     conditions: list[Condition] = []
     container_statuses: list[RawContainerStatus] = []
@@ -99,7 +103,7 @@ class RawStatus(Wire, frozen=True):
     start_time: str | None = None
 
 
-class RawPod(Wire, frozen=True):
+class RawPod(_RawObject, frozen=True):
     metadata: RawMeta
     spec: RawSpec = RawSpec()
     status: RawStatus = RawStatus()
@@ -111,6 +115,11 @@ _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 
 #: Raw labels without this text contain none that the API server added.
 BOUND_PREFIX: Final = b"topology.kubernetes.io"
+
+
+def reduced(pod: bytes) -> bytes:
+    """Return the JSON of *pod* without the fields that no code reads. Raises msgspec.MsgspecError."""
+    return msgspec.json.encode(RAW_PODS.decode(pod))
 
 
 def split_labels(raw: bytes) -> tuple[bytes, LabelPairs]:

@@ -90,13 +90,15 @@ class _ListParser:
     def cut(self, text: bytes, stream: Iterator[bytes], gap: bytes, start: bytes) -> bytes:
         """Cut out items between *gap* and *start* for as long as possible. Return the rest of *text*."""
         separator = gap + start
+        searched = 0
         while True:
             at = 0
-            while (end := text.find(separator, at)) >= 0 and self._taken(text[at : end + 1]):
-                at = end + len(gap)
+            while (end := text.find(separator, searched)) >= 0 and self._taken(text[at : end + 1]):
+                at = searched = end + len(gap)
                 self._number += 1
             self._passed += at
             text = text[at:]
+            searched = max(0, len(text) - len(separator) + 1)
             if end >= 0 or len(text) > _LONGEST or (chunk := next(stream, None)) is None:
                 return text
             text += chunk
@@ -107,11 +109,11 @@ class _ListParser:
         if not kind and self._inherited is None:
             return False
         if kind not in self._kinds:
-            return _is_json(item)
+            return is_json(item)
         try:
             self._take(kind, item)
         except ValueError as error:
-            if not _is_json(item):
+            if not is_json(item):
                 return False
             self._refuse(error)
         return True
@@ -152,7 +154,8 @@ class _ListParser:
                     self._refuse(error)
 
 
-def _is_json(text: bytes) -> bool:
+def is_json(text: bytes) -> bool:
+    """Return whether *text* is valid JSON."""
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
     except (msgspec.MsgspecError, RecursionError):

@@ -12,7 +12,7 @@ import pytest
 
 from predicates.unreadable import Unreadable
 from rescheduler.errors import InputError, UsageError
-from rescheduler.snapshot_file import reader
+from rescheduler.snapshot_file import reader, text
 from tests.planning.builders import budget, node, pod
 
 PODS = [pod("a", "n"), pod("b", "n")]
@@ -38,7 +38,7 @@ TORN: dict[str, bytes] = {
 @pytest.mark.parametrize("chunk", [2, 16, 1 << 20])
 @pytest.mark.parametrize("content", GOOD.values(), ids=GOOD)
 def test_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, chunk: int) -> None:
-    monkeypatch.setattr(reader, "_CHUNK", chunk)
+    monkeypatch.setattr(text, "_CHUNK", chunk)
     (tmp_path / "list").write_bytes(content)
     assert list(reader.read(str(tmp_path / "list")).pods) == ["default/a", "default/b"]
 
@@ -54,7 +54,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, content: bytes)
 def test_a_truncated_gzip_file_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, chunk: int
 ) -> None:
-    monkeypatch.setattr(reader, "_CHUNK", chunk)
+    monkeypatch.setattr(text, "_CHUNK", chunk)
     (tmp_path / "list.gz").write_bytes(content)
     with pytest.raises(InputError, match=r"list\.gz: corrupt gzip file: "):
         reader.read(str(tmp_path / "list.gz"))
