@@ -143,9 +143,9 @@ class Interner:
         return labels
 
     def forget(self, used: set[PodClass]) -> None:
-        """Drop all classes except those in *used*."""
+        """Drop all classes except those in *used*, and what is shared by their pods."""
         self._classes = {key: pod for key, pod in self._classes.items() if pod in used}
-        self._shared = {}
+        self._shared = {key: shared for key, shared in self._shared.items() if shared.cls in used}
         self._amounts = {}
         self._strings = {}
         self._labels = {}
