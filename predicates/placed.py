@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 
+import numpy as np
 from msgspec.structs import replace
 
 from predicates.bound_labels import LabelPairs, as_bound
@@ -169,6 +170,16 @@ class PlacementState:
         for pod, effects in self._effects.items():
             effects.vector = self.vector(pod.requests)
         self.invalidate()
+
+    def _subtract_all_requests(self) -> None:
+        """Subtract the requests of all pods, which were placed at once, from the free resources of their nodes."""
+        if not (placed := [effects for effects in self._effects.values() if effects.rows]):
+            return
+        rows = [row for effects in placed for row in effects.rows]
+        counts = np.array([count for effects in placed for count in effects.rows.values()])
+        classes = np.repeat(np.arange(len(placed)), [len(effects.rows) for effects in placed])
+        vectors = np.array([effects.vector for effects in placed])
+        np.subtract.at(self.nodes.free, rows, counts[:, np.newaxis] * vectors[classes])
 
     def _shift(self, pods: Sequence[Effects], load: Numbers, row: int, by: int) -> None:
         """Add pods with a total request of *load* to *row* (by = +1), or remove them from it (by = -1)."""

@@ -5,15 +5,12 @@ what they affect; trials modify it and undo all of their changes.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final, cast
-
-import numpy as np
 
 from predicates.bound_labels import LabelPairs
 from predicates.changes import affected_node, placed_alike, same_content
 from predicates.objects import Node, Object, Pod, PodClass
-from predicates.placed import Effects
 from predicates.placeholders import is_placeholder
 from predicates.placement_balance import PlacementBalance
 from predicates.trials import DRAIN_TAINT, Trial, TrialState
@@ -175,20 +172,10 @@ class Snapshot(TrialState):
             else:
                 resizing.append((pod, row))
         self.placed_on.update(dict.fromkeys(self.pods_on, self.changes))
-        self._subtract_requests([effects for effects in self._effects.values() if effects.rows])
+        self._subtract_all_requests()
         self.invalidate()
         for pod, row in resizing:
             self._account(pod, row, +1)
-
-    def _subtract_requests(self, loaded: Sequence[Effects]) -> None:
-        """Subtract the requests of all placed pods of these classes."""
-        if not loaded:
-            return
-        rows = [row for effects in loaded for row in effects.rows]
-        counts = np.array([count for effects in loaded for count in effects.rows.values()])
-        classes = np.repeat(np.arange(len(loaded)), [len(effects.rows) for effects in loaded])
-        vectors = np.array([effects.vector for effects in loaded])
-        np.subtract.at(self.nodes.free, rows, counts[:, np.newaxis] * vectors[classes])
 
     def _drop_pod(self, key: str) -> None:
         self.placeholders.pop(key, None)

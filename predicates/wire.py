@@ -57,7 +57,7 @@ KINDS: Final[Mapping[str, type[Object]]] = {
     )
 }
 
-_NONE: Final[Mapping[str, str]] = {}  #: shared by all pods without such annotations
+_NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 
 _LAST_TRANSITION: Final[Callable[[api.Condition], str | None]] = attrgetter("last_transition_time")
 
@@ -203,7 +203,7 @@ class Decoder:
             added_labels=added,
             load=pod_load,
             owner=owner,
-            annotations={k: v for k, v in meta.annotations.items() if k.startswith(POD_ANNOTATIONS)} or _NONE,
+            annotations=pod_annotations(meta.annotations),
             phase=self._interner.string(status.phase),
             deletion_timestamp=meta.deletion_timestamp,
             creation_timestamp=meta.creation_timestamp,
@@ -212,6 +212,12 @@ class Decoder:
             ready_since=ready_since,
             unschedulable_since=unschedulable_since,
         )
+
+
+def pod_annotations(annotations: Mapping[str, str]) -> Mapping[str, str]:
+    """Return those of a pod's *annotations* that are read. Pods without any share one empty mapping."""
+    read = {key: value for key, value in annotations.items() if key.startswith(POD_ANNOTATIONS)}
+    return read or _NO_ANNOTATIONS
 
 
 def unreadable(kind: str, raw: bytes | Raw | memoryview, why: str) -> Unreadable:

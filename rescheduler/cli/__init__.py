@@ -1,5 +1,6 @@
 """The command line: one module per command, imported when the command is called."""
 
+import atexit
 import errno
 import gc
 import importlib
@@ -106,9 +107,9 @@ def main(args: Sequence[str] | None = None) -> None:
     Errors are one line on standard error. If the program was started as a kubectl plugin, its name in messages is that
     of the plugin.
     """
-    status = _status(args, _PLUGIN_PROGRAM if Path(sys.argv[0]).name == _PLUGIN else _PROGRAM)
-    gc.freeze()  # The interpreter collects garbage when it exits, which takes long if there are millions of objects.
-    sys.exit(status)
+    # Python collects garbage once more when it exits. With millions of objects that takes long, and it frees nothing.
+    atexit.register(gc.freeze)
+    sys.exit(_status(args, _PLUGIN_PROGRAM if Path(sys.argv[0]).name == _PLUGIN else _PROGRAM))
 
 
 def k8s_spot_rescheduler() -> None:

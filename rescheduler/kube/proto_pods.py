@@ -10,7 +10,7 @@ from predicates.bound_labels import BOUND_LABELS, LabelPairs, bound_labels
 from predicates.conditions import conditions
 from predicates.objects import Pod, PodObject
 from predicates.pod_keys import BOUND_PREFIX
-from predicates.wire import POD_ANNOTATIONS, Interner
+from predicates.wire import Interner, pod_annotations
 from rescheduler.kube import schema
 from rescheduler.kube.proto_structs import moment
 
@@ -49,7 +49,7 @@ class PodReader:
             added_labels=added,
             load=taken,
             owner=owner,
-            annotations={k: v for k, v in meta.annotations.items() if k.startswith(POD_ANNOTATIONS)},
+            annotations=pod_annotations(meta.annotations),
             phase=self._interner.string(status.phase),
             deletion_timestamp=moment(meta.deletionTimestamp),
             creation_timestamp=moment(meta.creationTimestamp),

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
 
-from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.planning.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
@@ -112,15 +111,12 @@ def overview(
 
 def _added(planning: Planning, snapshot: Snapshot) -> dict[str, AddedRequests]:
     """Sum up the requests of the moved pods, by target node. Pods that are gone from *snapshot* do not count."""
-    moved: defaultdict[str, list[PodClass]] = defaultdict(list)
+    added: defaultdict[str, AddedRequests] = defaultdict(AddedRequests)
     for placement in (placement for plan in planning.plans for placement in plan.placements):
         if (pod := snapshot.pods.get(str(placement.pod))) is not None:
-            moved[placement.node].append(pod.cls)
-    requests = {cls: dict(cls.requests) for classes in moved.values() for cls in classes}
-    return {
-        node: AddedRequests(*(sum(requests[cls].get(name, 0) for cls in classes) for name in ("cpu", "memory")))
-        for node, classes in moved.items()
-    }
+            before, own = added[placement.node], dict(pod.cls.requests)
+            added[placement.node] = AddedRequests(before.cpu + own.get("cpu", 0), before.memory + own.get("memory", 0))
+    return dict(added)
 
 
 def _totals(nodes: Iterable[NodeFacts], prices: PriceList) -> Totals:

@@ -185,7 +185,7 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     if blockers or isinstance(placed, Stuck):
         _undo(trial, candidate.row, mark)
         return Rejected(candidate.node, tuple(blockers))
-    attempt.remaining.reserve(candidate.movers)
+    attempt.remaining.spend(attempt.evictions_of(examined))
     attempt.emptied += candidate.counts
     return new_plan(candidate, placed, shared)
 

@@ -78,7 +78,10 @@ def _received(stream: IO[bytes]) -> _Items:
     batch = stream.read(length) if length <= _MOST else b""
     if len(header) < _LENGTH_BYTES or len(batch) < length:
         raise ReductionError("the second process ended early")
-    return _BATCHES.decode(batch)
+    try:
+        return _BATCHES.decode(batch)
+    except msgspec.MsgspecError as error:
+        raise ReductionError(f"the second process wrote an invalid batch: {error}") from error
 
 
 class _Batches:

@@ -42,16 +42,16 @@ def _chunks(path: str, name: str) -> Iterator[bytes]:
         raise UsageError(f"--snapshot {name}: {error.strerror or error}{hint}") from error
 
 
-def _unpacked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Yield *chunks*, decompressed if they are gzip. A file may have several members, with zeros between them."""
-    first = next(chunks, b"")
-    chunks = chain((first,), chunks)
+def _unpacked(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """Yield *pieces*, decompressed if they are gzip. A file may have several members, with zeros between them."""
+    first = next(pieces, b"")
+    pieces = chain((first,), pieces)
     if not first.startswith(_GZIP_MAGIC):
-        yield from chunks
+        yield from pieces
         return
     member = zlib.decompressobj(_GZIP)
     try:
-        for chunk in chunks:
+        for chunk in pieces:
             packed = chunk.lstrip(b"\0") if member.eof else chunk
             while packed:
                 if member.eof:

@@ -126,6 +126,16 @@ def test_without_a_second_process_the_file_is_read_by_one(
 
 
 @pytest.mark.usefixtures("with_second_process")
+def test_an_invalid_batch_ends_the_second_process(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nprintf '\\004\\0\\0\\0\\0\\0\\0\\0text'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(reduction.ReductionError, match="invalid batch"):
+        list(reduction.each(str(file)))
+
+
+@pytest.mark.usefixtures("with_second_process")
 def test_the_working_directory_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "rescheduler").mkdir()
     (tmp_path / "rescheduler" / "__init__.py").write_text("raise SystemExit(1)")
