@@ -50,6 +50,7 @@ _STORED_AS = {"nodes": "minions", "replicationcontrollers": "controllers"}
 class _Key:
     """The key of an object in etcd."""
 
+    path: str
     resource: str  #: as etcd names it
     namespace: str
     name: str
@@ -60,11 +61,14 @@ def empty(plane: ControlPlane) -> None:
 
     It removes finalizers from pods, because tests use them for pods that never terminate.
     """
-    plane.wait_for(lambda: _wipe(plane), "an empty cluster")
+    deleted: set[str] = set()
+    plane.wait_for(lambda: _wipe(plane, deleted), "an empty cluster")
 
 
-def _wipe(plane: ControlPlane) -> bool:
+def _wipe(plane: ControlPlane, deleted: set[str]) -> bool:
     """Delete objects, and return whether there were none. Controllers need some time to react, so repeat it.
+
+    *deleted* are the namespaces deleted so far; this function adds to them.
 
     The keys in etcd show which resources have objects. A LIST of each resource would take far longer.
     """
@@ -83,14 +87,26 @@ def _wipe(plane: ControlPlane) -> bool:
         plane.api.delete(f"/api/v1/namespaces/{namespace}/events")
     namespaces = [key.name for key in left if key.resource == "namespaces" and key.name not in _OWN_NAMESPACES]
     for name in namespaces:
-        _unless_gone(plane.api.delete, f"/api/v1/namespaces/{name}")
-    return not objects and not namespaces
+        _delete_namespace(plane.api, name)
+    orphans = [key.path for key in keys if deleted.difference(namespaces).intersection(key.path.split("/")[3:-1])]
+    plane.delete_stored(orphans)
+    deleted.update(namespaces)
+    return not (objects or namespaces or orphans)
+
+
+def _delete_namespace(api: Api, name: str) -> None:
+    """Delete a namespace without its controller, which waits 5 seconds before it deletes the content."""
+    path = f"/api/v1/namespaces/{name}"
+    api.delete(path)
+    finalized = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {"finalizers": []}}
+    _unless_gone(lambda path: api.request("PUT", f"{path}/finalize", finalized), path)
 
 
 def _parsed(key: str) -> _Key:
     """Parse ``/registry/RESOURCE/NAME`` or ``/registry/RESOURCE/NAMESPACE/NAME``."""
     parts = key.split("/")[2:]
-    return _Key(parts[0], parts[1] if len(parts) > 2 else "", parts[-1])  # noqa: PLR2004 - resource, namespace, name
+    namespace = parts[1] if len(parts) > 2 else ""  # noqa: PLR2004 - resource, namespace, name
+    return _Key(key, parts[0], namespace, parts[-1])
 
 
 def _stored_as(path: str) -> str:

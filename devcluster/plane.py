@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import httpx2
-from tenacity import RetryError, Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import RetryCallState, RetryError, Retrying, retry_if_exception_type, retry_if_result, stop_after_delay
 
 from devcluster import audit, build, components, kubeconfig, ports, stages
 from devcluster.api import Api, Json
@@ -24,7 +24,9 @@ from devcluster.processes import Processes
 
 START_SECONDS = 90.0  #: for the start of all components; takes 4 s on an idle machine
 WAIT_SECONDS = 120.0
-POLL_SECONDS = 0.1
+#: The interval of polls grows with the time that was waited, so that long waits cost little CPU time.
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 0.3
+POLL_GROWTH = 0.05  #: of the interval, per second
 CHECK_SECONDS = 1.0
 
 _Result = TypeVar("_Result")
@@ -126,10 +128,11 @@ class ControlPlane:
         Raises OSError or http.client.HTTPException if etcd does not respond.
         """
         every = {"key": _encoded("/registry/"), "range_end": _encoded("/registry0"), "keys_only": True}
-        with contextlib.closing(HTTPConnection("127.0.0.1", self._setting.etcd_port, timeout=START_SECONDS)) as etcd:
-            etcd.request("POST", "/v3/kv/range", json.dumps(every))
-            response = json.load(etcd.getresponse())
-        return [base64.b64decode(item["key"]).decode() for item in response["kvs"]]
+        return [base64.b64decode(item["key"]).decode() for item in self._etcd("range", [every])[0]["kvs"]]
+
+    def delete_stored(self, keys: Iterable[str]) -> None:
+        """Delete objects by their keys in etcd; watches report the deletions. Raises the errors of `stored_keys`."""
+        self._etcd("deleterange", [{"key": _encoded(key)} for key in keys])
 
     def wait_for(self, predicate: Callable[[], _Result], what: str = "", *, seconds: float = WAIT_SECONDS) -> _Result:
         """Call *predicate* until it returns a true value, and return that value.
@@ -166,6 +169,15 @@ class ControlPlane:
         """Return a kubeconfig in this plane's folder with *token*, which may be invalid."""
         target = self.layout.folder / f"kubeconfig-{user}"
         return kubeconfig.write(target, server=self.server, ca=self.ca, token=token, user=user)
+
+    def _etcd(self, verb: str, requests: Iterable[Json]) -> list[Json]:
+        """Send the requests to etcd over one connection, and return the responses."""
+        with contextlib.closing(HTTPConnection("127.0.0.1", self._setting.etcd_port, timeout=START_SECONDS)) as etcd:
+            responses = []
+            for request in requests:
+                etcd.request("POST", f"/v3/kv/{verb}", json.dumps(request))
+                responses.append(json.load(etcd.getresponse()))
+            return responses
 
     def _prepare(self) -> None:
         binaries = build.binaries()
@@ -231,12 +243,16 @@ class ControlPlane:
             return predicate()
 
         retry = retry_if_result(lambda result: not result) | retry_if_exception_type(patient_with)
-        polling = Retrying(retry=retry, stop=stop_after_delay(seconds), wait=wait_fixed(POLL_SECONDS))
+        polling = Retrying(retry=retry, stop=stop_after_delay(seconds), wait=_poll_interval)
         try:
             return polling(attempt)
         except RetryError as error:
             log = f"; the end of its log:\n{self._processes.tail(of)}" if of else ""
             raise PlaneError(f"timed out after {seconds:g} s waiting for {what}{log}") from error
+
+
+def _poll_interval(state: RetryCallState) -> float:
+    return min(MIN_POLL_SECONDS + POLL_GROWTH * (state.seconds_since_start or 0.0), MAX_POLL_SECONDS)
 
 
 def _encoded(text: str) -> str:

@@ -41,11 +41,21 @@ _direct = [os.environ.get("no_proxy") or os.environ.get("NO_PROXY", ""), "127.0.
 os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, _direct))
 
 
-#: Folders and files that take minutes. A worker runs a whole file, so these must not come last.
-_LONG = {
-    *("faults", "acceptance", "invariants", "soak", "conformance", "fuzz"),
-    *("test_least_privilege", "test_provider_room", "test_service", "test_updates", "test_externalgrpc_caller"),
-}
+#: The files that take longest, in this order. A worker runs a whole file, so long ones must not come last.
+_LONGEST = (
+    *("test_interrupted_proxy", "test_trials", "test_least_privilege", "test_provider_room", "test_bad_days_memory"),
+    *("test_faults_daemon", "test_service", "test_faults_proxy", "test_interrupted_daemon"),
+    *("test_interrupted_termination", "test_bad_days_machines", "test_room", "test_bad_days_changes", "test_daemon"),
+    *("test_victims_leave", "test_bad_days_replacements", "test_churn", "test_observed", "test_broken"),
+    *("test_faults_scale_down", "test_leadership", "test_intact", "test_least_privilege_liqo"),
+    *("test_bad_days_autoscaler", "test_fencing", "test_demo", "test_sizes", "test_liqo_peerings", "test_pause"),
+    *("test_single_failures", "test_targets", "test_landing", "test_externalgrpc_caller", "test_matching"),
+    *("test_conformance", "test_damage", "test_node_manager", "test_bad_days_blocked", "test_bad_days_landing"),
+)
+
+
+def _length(path: Path) -> int:
+    return -_LONGEST.index(path.stem) if path.stem in _LONGEST else -len(_LONGEST)
 
 
 @pytest.hookimpl(trylast=True)
@@ -57,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     waiting = [path for path, tests in files.items() if any(test.get_closest_marker("cluster") for test in tests)]
     computing = [path for path in files if path not in set(waiting)]
     for paths in (waiting, computing):
-        paths.sort(key=lambda path: _LONG.isdisjoint((path.parent.name, path.stem)))
+        paths.sort(key=_length, reverse=True)
     places = {path: place / len(paths) for paths in (waiting, computing) for place, path in enumerate(paths)}
     items[:] = [test for path in sorted(files, key=places.__getitem__) for test in files[path]]
 

@@ -38,12 +38,8 @@ def installed(cluster: ControlPlane, tmp_path: Path) -> Iterator[ControlPlane]:
         yield cluster
     finally:
         for item in objects:
-            cluster.api.delete(cluster.api.path(item))
-        cluster.wait_for(lambda: not namespaces(cluster, ROOM), "the end of the namespace")
-
-
-def namespaces(cluster: ControlPlane, name: str) -> list[Json]:
-    return cluster.api.items("/api/v1/namespaces", fieldSelector=f"metadata.name={name}")
+            if item["kind"] != "Namespace":  # deleted after each test
+                cluster.api.delete(cluster.api.path(item))
 
 
 def wait_until_usable(cluster: ControlPlane) -> None:
