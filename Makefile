@@ -23,10 +23,10 @@ MINUTES ?=
 SEED ?= 1
 NODES ?= 1000
 PODS ?= 30000
-# Tests mostly wait for a cluster. Each worker has its own control plane.
+# Tests mostly wait for a cluster, so more workers than processors are useful. Each worker has its own control plane.
 WORKERS ?= 8
 
-# Without cached bytecode, each of the workers and processes of tests would compile everything.
+# Without cached bytecode, each worker and each process that a test starts would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-emit-index-url \
@@ -65,7 +65,7 @@ demo-proxy: $(READY) ## scale a cloudpool from 6 to 3 machines and back through 
 fuzz: $(READY) ## send random requests, calls and files to all HTTP and gRPC servers and commands: make fuzz SECONDS=600
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
-soak: build ## run two daemons on a cluster with random changes and failures: make soak MINUTES=60 SEED=1; or on N clusters: N=50
+soak: build ## run two replicas on a cluster with random changes and failures: make soak MINUTES=60 SEED=1; or one on N clusters: N=50
 	@$(BIN)/python -m $(if $(MINUTES),tests.soak.churn --minutes $(MINUTES) --seed $(SEED),tests.soak --clusters $(N)) $(ARGS)
 
 bench: build ## measure the performance, side by side with the scheduler's own plugins
