@@ -1,4 +1,4 @@
-"""Which volumes match an unbound claim, and which of them it gets.
+"""Rules for which volumes match an unbound claim, and which of them it is bound to.
 
 Source: ``FindMatchingVolume`` of ``component-helpers/storage/volume/pv_helpers.go``.
 """
@@ -11,7 +11,7 @@ from predicates.quantity import Quantity
 from predicates.selectors import EVERYTHING, Selector, compile_selector
 from predicates.storage import capacity, requested_size
 
-#: The number of a group of volumes with the same node affinity, within their storage class.
+#: Number of a group of volumes that have the same storage class and the same node affinity.
 AccessGroup: TypeAlias = int
 
 
