@@ -19,8 +19,8 @@ from rescheduler.planning.replica_floors import OwnerKey, RemainingReplicas
 
 Pair: TypeAlias = tuple[str, str]
 
-#: Given a budget's key, its pods on one node and the evictions that it allows at a time: why the pods cannot be
-#: evicted in steps, or None.
+#: Takes a budget's key, its pods on one node and the number of evictions that it allows at a time. Returns a blocker
+#: if the pods cannot be evicted in steps.
 TooSlow: TypeAlias = Callable[[str, Sequence[Pod], int], Blocker | None]
 
 
@@ -109,7 +109,7 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class Evictions:
-    """What the evictions of some pods together need, regardless of what earlier plans have used."""
+    """What a set of evictions requires of budgets and replicas, regardless of what earlier plans have used."""
 
     by_budget: Mapping[str, list[Pod]]  #: the pods that need an eviction that a budget allows
     by_controller: Mapping[OwnerKey, list[Pod]]  #: the pods whose controllers keep replicas on on-demand nodes
@@ -131,18 +131,18 @@ class RemainingDisruptions:
     replicas: RemainingReplicas | None = None  #: None: no controller keeps replicas on on-demand nodes
 
     def reserve(self, pods: Iterable[Pod]) -> list[Blocker]:
-        """Reserve an eviction, and a replica that leaves on-demand nodes, for each of *pods*, or for none of them.
+        """Reserve the evictions of all *pods*, and the replicas that leave on-demand nodes, or reserve nothing.
 
         Return the blockers, empty if all were reserved.
         """
         return self.take(self.evictions(tuple(pods)))
 
     def lacking(self, pods: Iterable[Pod]) -> list[Blocker]:
-        """Return the blockers of :meth:`reserve`, without reserving anything."""
+        """Return the blockers that :meth:`reserve` would return, without reserving anything."""
         return self.blockers(self.evictions(tuple(pods)))
 
     def evictions(self, pods: tuple[Pod, ...]) -> Evictions:
-        """Return what the evictions of *pods* need. It is the same for all plans while the snapshot is the same."""
+        """Return what the evictions of *pods* require. The result is the same for all plans on one snapshot."""
         by_budget: dict[str, list[Pod]] = {}
         impossible = []
         keys_of = self.budgets.of
@@ -158,7 +158,7 @@ class RemainingDisruptions:
         return Evictions(by_budget, by_controller, tuple(impossible))
 
     def take(self, evictions: Evictions) -> list[Blocker]:
-        """Reserve the *evictions*, or none of them. Return the blockers, empty if all were reserved."""
+        """Reserve all *evictions* or none. Return the blockers, empty if all were reserved."""
         blockers = self.blockers(evictions)
         if not blockers:
             self.spend(evictions)
@@ -172,7 +172,7 @@ class RemainingDisruptions:
             self.replicas.take(evictions.by_controller)
 
     def blockers(self, evictions: Evictions) -> list[Blocker]:
-        """Return the blockers of :meth:`take`, without reserving anything."""
+        """Return the blockers that :meth:`take` would return, without reserving anything."""
         blockers = list(evictions.impossible)
         for key, guarded in evictions.by_budget.items():
             allowed, spent = self.budgets.allowed[key], self.spent.get(key, 0)
@@ -194,7 +194,7 @@ class RemainingDisruptions:
     def _is_free(self, key: str) -> bool:
         """Return whether unready pods may be evicted without using the budget.
 
-        They may if ``unhealthyPodEvictionPolicy`` is AlwaysAllow, or while the budget has enough healthy pods.
+        This is the case if ``unhealthyPodEvictionPolicy`` is AlwaysAllow, or while the budget has enough healthy pods.
         """
         budget = self.budgets.get(key)
         if budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":

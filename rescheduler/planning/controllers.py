@@ -45,7 +45,7 @@ class ControllerState:
     """A topmost controller as returned by the API server."""
 
     controller: Controller
-    #: UIDs that its pods name as their controller: its own, or those of its ReplicaSets that were read.
+    #: UIDs that its pods name as their controller: its own UID, or the UIDs of the ReplicaSets that were read.
     owner_uids: frozenset[str]
     wanted: int | None = None  #: desired number of pods now; None if this kind cannot be read
     template: str = ""  #: a digest of its pod template; "" if it cannot be read
@@ -58,5 +58,5 @@ class ControllerState:
 
     @property
     def ordered(self) -> bool:
-        """Return whether it replaces its pods one at a time and keeps their names."""
+        """Return whether the controller replaces its pods one at a time and keeps their names."""
         return self.controller.kind.partition(".")[0] == "StatefulSet"

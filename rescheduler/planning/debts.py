@@ -80,12 +80,12 @@ def incur_in_roll_out(state: ControllerState, least_available: int, before: Repl
 
 
 def raised(debt: Debt, least: Debt) -> Debt:
-    """Return *debt* for no fewer pods than *least* has."""
+    """Return *debt*, raised where necessary to the numbers of pods in *least*."""
     return msgspec.structs.replace(debt, ready=max(debt.ready, least.ready), bound=max(debt.bound, least.bound))
 
 
 def lapsed(debt: Debt, state: ControllerState) -> str:
-    """Return why nothing is owed any more regardless of running pods, or "" if the debt still applies."""
+    """Return why the debt lapses regardless of running pods, or "" if it still applies."""
     if not state.exists:
         return "the controller was deleted"
     if state.suspended:

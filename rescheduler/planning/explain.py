@@ -1,4 +1,4 @@
-"""Which spot nodes would accept one pod, and which plugins reject the others."""
+"""Explanation of which spot nodes would accept a pod, and which plugins reject the others."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -12,17 +12,17 @@ from rescheduler.planning.spot_room import Placed, Room, Stuck, all_stuck, short
 def place_or_explain(room: Room, trial: Trial, pods: Sequence[Pod], known: dict[PodClass, str]) -> Placed | Stuck:
     """Place all of *pods* by first-fit, the largest first, or return the pods that do not fit.
 
-    On success the placements remain in *trial*; otherwise *trial* is unchanged. *known* caches the reasons of classes
-    that no target accepts regardless of *pods*. It is valid while only the nodes of *pods* change in *trial*.
+    On success the placements remain in *trial*; otherwise *trial* is unchanged. *known* caches the reasons why
+    no target accepts a class regardless of *pods*. It is valid while only the nodes of *pods* change in *trial*.
     """
     never = {pod.cls: _why_never(room, pod.cls, known) for pod in pods}
     by_size = sorted(pods, key=lambda pod: (-room.sizes.of(pod.cls), pod.key))
     packing = Packing(room, trial)
     mark = trial.savepoint()
-    left = packing.first_fit(pod for pod in by_size if never[pod.cls] is None)
+    unplaced = packing.first_fit(pod for pod in by_size if never[pod.cls] is None)
     stuck = tuple(Stuck(pod, why) for pod in by_size if (why := never[pod.cls]) is not None)
-    if left:
-        stuck += all_stuck(room, left)
+    if unplaced:
+        stuck += all_stuck(room, unplaced)
     if not stuck:
         return packing.placed
     packing.clear(mark)

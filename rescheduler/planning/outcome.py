@@ -107,7 +107,7 @@ _REMOVALS: Final = frozenset({Reason.NODE_DELETING, Reason.BEING_DRAINED})
 
 
 def is_removal(blockers: Iterable[Blocker]) -> bool:
-    """Return whether the only blockers are that another tool is removing the node."""
+    """Return whether another tool is removing the node, and nothing else blocks the drain."""
     return {blocker.reason for blocker in blockers} <= _REMOVALS
 
 
@@ -157,7 +157,7 @@ class Planning:
     verdicts: tuple[Verdict, ...]
     on_demand_nodes: int
     spot_nodes: int
-    timed_out: bool = False  #: the search ended because its time was used up
+    timed_out: bool = False  #: the search ran out of time
     upper_bound: int | None = None  #: no plan can free more nodes than this; None if it was not computed
 
     @property

@@ -54,7 +54,7 @@ class Pace:
         return assumed if self._per_second is None else Effort(max(1, int(seconds * self._per_second)))
 
 
-#: The share of the time that the first node may use, by the assumed rate. It measures the rate.
+#: At the assumed rate, the first node may use one part in this many of the time, in order to measure the real rate.
 _CALIBRATION: Final = 10
 
 
@@ -62,7 +62,7 @@ _CALIBRATION: Final = 10
 class SearchPaces:
     """The rates of the search: of filter evaluations, and of nodes."""
 
-    questions: Pace = field(default_factory=Pace)
+    evaluations: Pace = field(default_factory=Pace)
     nodes: Pace = field(default_factory=Pace)
 
 
@@ -73,8 +73,8 @@ class SearchTime:
     """
 
     def __init__(self, paces: SearchPaces, nodes: int, share: Effort, seconds_left: SecondsLeft = unlimited) -> None:
-        """*share* is that of one of the *nodes*, at the assumed rate."""
-        self._pace = paces.questions
+        """Set *share*, the effort for one of the *nodes* at the assumed rate."""
+        self._pace = paces.evaluations
         self._of_nodes = paces.nodes
         self._nodes = nodes
         self._share = share.left
@@ -87,7 +87,7 @@ class SearchTime:
         self._nodes -= 1
 
     def share(self) -> Effort:
-        """Return what the current node may use: its share, or less if this machine needs more time for it."""
+        """Return the effort for the current node: its share, or less if this machine is slower than assumed."""
         self._before = self._seconds_left()
         if math.isinf(self._before):
             return Effort(self._share)
@@ -97,10 +97,10 @@ class SearchTime:
         self.calibrating = not self._pace.known and affordable < self._share
         return Effort(min(self._share, affordable))
 
-    def spent(self, questions: int) -> None:
+    def spent(self, evaluations: int) -> None:
         """Record the number of evaluations since the last call of :meth:`share`."""
         seconds = self._before - self._seconds_left()
-        self._pace.measure(questions, seconds)
+        self._pace.measure(evaluations, seconds)
         self._of_nodes.measure(1, seconds)
 
     def left_for_forecasts(self) -> float:
@@ -116,7 +116,7 @@ class Allowance:
     pace: Pace
     seconds_left: SecondsLeft = unlimited
     started: bool = False
-    used_up: bool = False  #: whether a forecast was refused
+    used_up: bool = False  #: whether a forecast was not allowed to start
 
     def takes(self, pods: int) -> bool:
         """Return whether a simulation of up to this many *pods* may start."""

@@ -13,7 +13,7 @@ from predicates.snapshot import Trial
 from rescheduler.planning.spot_room import Placed, Reasons, Room, Stuck, first_stuck
 
 #: The assumed number of filter evaluations in a second of planning.
-QUESTIONS_PER_SECOND: Final = 15_000
+EVALUATIONS_PER_SECOND: Final = 15_000
 
 #: Maximum depth of the chain of pods that are moved to make room for one pod.
 _EJECTION_DEPTH: Final = 3
@@ -29,9 +29,9 @@ class Effort:
 
     left: int
 
-    def spend(self, questions: int = 1) -> bool:
-        """Spend effort. Return whether there was enough of it left."""
-        self.left -= questions
+    def spend(self, evaluations: int = 1) -> bool:
+        """Spend effort. Return whether enough was left."""
+        self.left -= evaluations
         return self.left >= 0
 
     @property
@@ -62,10 +62,10 @@ class Packing:
         """
         waiting = list(pods)
         while waiting:
-            left = [pod for pod in waiting if not self._insert(pod)]
-            if len(left) == len(waiting):
+            unplaced = [pod for pod in waiting if not self._insert(pod)]
+            if len(unplaced) == len(waiting):
                 break
-            waiting = left
+            waiting = unplaced
         return waiting
 
     def squeeze(self, pods: Sequence[Pod], effort: Effort) -> list[Pod]:
@@ -95,10 +95,10 @@ class Packing:
         """
         waiting = placed
         while waiting:
-            left = [(pod, row) for pod, row in waiting if not self._put(pod, row)]
-            if len(left) == len(waiting):
+            unplaced = [(pod, row) for pod, row in waiting if not self._put(pod, row)]
+            if len(unplaced) == len(waiting):
                 return False
-            waiting = left
+            waiting = unplaced
         return True
 
     def clear(self, mark: int) -> None:
@@ -175,7 +175,7 @@ def pack(
 
     Methods in order: first-fit with the largest pods first, first-fit by name (the result is never worse than this),
     moving placed pods, and for few pods an exhaustive search. On success the placements remain in *trial*; otherwise
-    *trial* is unchanged. Only with all *reasons* the result has ``others``.
+    *trial* is unchanged. The result has ``others`` only with :attr:`Reasons.ALL`.
     """
     packing = Packing(room, trial)
     mark = trial.savepoint()
@@ -188,7 +188,7 @@ def pack(
         if not (left := packing.first_fit(order)):
             return packing.placed
         stuck = stuck or first_stuck(room, left, reasons)
-        if not packing.squeeze(left, effort) and _arrives(packing, mark):
+        if not packing.squeeze(left, effort) and _can_be_scheduled(packing, mark):
             return packing.placed
         packing.clear(mark)
     assert stuck is not None
@@ -206,8 +206,8 @@ def _tried_every_way(packing: Packing, pods: Sequence[Pod], effort: Effort, ways
     return success
 
 
-def _arrives(packing: Packing, mark: int) -> bool:
-    """Return whether the pods can be scheduled one after the other to the places just found."""
+def _can_be_scheduled(packing: Packing, mark: int) -> bool:
+    """Return whether the pods can be scheduled one after the other on the rows that were found."""
     placed = packing.placed
     packing.clear(mark)
     return packing.replay(placed)

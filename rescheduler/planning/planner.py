@@ -33,7 +33,7 @@ from rescheduler.planning.verdicts import (
     Attempt,
     Examined,
     all_obstacles,
-    could_go,
+    could_be_drained,
     empty,
     eviction_blockers,
     examine,
@@ -61,7 +61,7 @@ class Planner:
         return self._filters
 
     def on_demand(self, circumstances: Circumstances) -> Sequence[str]:
-        """The on-demand nodes in drain order."""
+        """Return the on-demand nodes in drain order."""
         return self._round(circumstances).groups.on_demand
 
     def plan_each(self, circumstances: Circumstances, *, seconds_left: SecondsLeft = unlimited) -> Planning:
@@ -92,7 +92,7 @@ class Planner:
     def plan_node(self, node: str, circumstances: Circumstances, *, every_obstacle: bool = True) -> Verdict:
         """Return the verdict for one node by itself, in the current state.
 
-        Unless *every_obstacle* is set, only the obstacles of the first step that has any are returned.
+        Unless *every_obstacle* is set, only the obstacles of the first step with obstacles are returned.
         """
         step = all_obstacles if every_obstacle else first_obstacles
         return self._single.verdict(node, self._round(circumstances), step)
@@ -109,7 +109,7 @@ class Planner:
     def follow(
         self, node: str, circumstances: Circumstances, due: Sequence[Pod], evicted: Collection[str] = ()
     ) -> Verdict:
-        """Return whether the pods left on *node* fit on spot nodes together with the replacement pods of *due*.
+        """Plan the pods left on *node* together with the replacement pods of *due*, and return the verdict.
 
         *evicted* are UIDs of pods that this drain has evicted: they count as gone even if the snapshot still has them.
         Budgets are not checked here; the eviction API rejects evictions that they do not allow. Replicas that must stay
@@ -120,15 +120,15 @@ class Planner:
         candidate = examined.candidate
         if examined.blockers:
             return rejection(examined, shared.remaining())
-        left = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
+        remaining_pods = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
         gone = [pod for pod in self._snapshot.pods_on[node].values() if pod.uid in evicted]
-        if blockers := shared.floors(gone, left):
+        if blockers := shared.floors(gone, remaining_pods):
             return Rejected(node, tuple(blockers))
-        self._filters.refresh(pod.cls for pod in (*left, *due))
+        self._filters.refresh(pod.cls for pod in (*remaining_pods, *due))
         with self._snapshot.trial() as trial:
             trial.evict(*gone)  # they may still use a claim or a port
-            empty(trial, candidate.row, left)
-            placed = pack(shared.room, trial, (*due, *left), shared.effort())
+            empty(trial, candidate.row, remaining_pods)
+            placed = pack(shared.room, trial, (*due, *remaining_pods), shared.effort())
         if isinstance(placed, Stuck):
             return Rejected(node, (no_room(placed, shared.groups),))
         return new_plan(candidate, placed, shared)
@@ -182,7 +182,7 @@ class Planner:
         effort = shared.effort()
         with self._snapshot.trial() as trial:
             start = Attempt(shared, shared.remaining(), trial, Effort(0))
-            possible = [node for node in examined.values() if could_go(node, start)]
+            possible = [node for node in examined.values() if could_be_drained(node, start)]
             candidates = [node.candidate for node in possible]
             evictions = {node.candidate.node: start.evictions_of(node) for node in possible}
             search = Search(shared.room, trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort)
@@ -201,9 +201,9 @@ class Planner:
     def _place_victims(
         self, victims: Selection, examined: dict[str, Examined], attempt: Attempt, effort: Effort, *, placed: bool
     ) -> list[Verdict]:
-        """Place the pods of all *victims*, unless they are *placed*. Then compute why every other node is rejected.
+        """Place the pods of all *victims*, unless *placed* is true. Then compute why every other node is rejected.
 
-        *effort* limits the forecasts, which need the state before each drain: none are possible if pods are placed.
+        *effort* limits the forecasts, which need the state before each drain: none are possible if *placed* is true.
         """
         shared, trial = attempt.shared, attempt.trial
         plans: dict[str, Verdict] = {}

@@ -28,7 +28,7 @@ class OwnerCounts:
     """The number of pods of each controller in a snapshot, counted on first use."""
 
     def __init__(self, snapshot: Snapshot, spot: Collection[str]) -> None:
-        """*spot* are the names of the spot nodes."""
+        """Prepare to count the pods of *snapshot*. *spot* are the names of the spot nodes."""
         self._snapshot = snapshot
         self._spot = spot
 
@@ -58,7 +58,7 @@ class RemainingReplicas:
     moved: dict[OwnerKey, int] = field(default_factory=dict)  #: pods of the plan so far, by controller
 
     def groups(self, pods: Iterable[Pod]) -> dict[OwnerKey, list[Pod]]:
-        """Return those of *pods* whose controllers have a floor, by controller."""
+        """Group the *pods* whose controllers have a floor, by controller."""
         annotated = {owner_key(pod) for pod in pods if pod.annotations and MIN_ON_DEMAND_REPLICAS in pod.annotations}
         if not annotated:
             return {}
@@ -69,7 +69,7 @@ class RemainingReplicas:
         return groups
 
     def blockers(self, groups: Mapping[OwnerKey, list[Pod]]) -> list[Blocker]:
-        """Return why pods of *groups* must not leave on-demand nodes together."""
+        """Return the blockers if the pods of all *groups* were to leave on-demand nodes together."""
         return [blocker for key, pods in groups.items() for blocker in self._of_controller(key, pods)]
 
     def take(self, groups: Mapping[OwnerKey, list[Pod]]) -> None:
@@ -98,7 +98,7 @@ class RemainingReplicas:
 
 
 def floor_of(value: str, total: int) -> int | None:
-    """Return the number of replicas that *value* keeps of *total*; percentages are rounded up. None if unreadable."""
+    """Return how many of *total* replicas *value* keeps; percentages are rounded up. None if *value* is invalid."""
     amount = _AMOUNT.fullmatch(value.strip())
     if amount is None:
         return None
@@ -109,7 +109,7 @@ def floor_of(value: str, total: int) -> int | None:
 
 
 def owner_key(pod: Pod) -> OwnerKey:
-    """Return the controller of *pod*. A pod without a controller is its own."""
+    """Return the key of the controller of *pod*, or of the pod itself if it has no controller."""
     return pod.namespace, pod.owner.uid if pod.owner is not None else pod.uid
 
 

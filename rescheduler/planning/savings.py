@@ -21,7 +21,7 @@ LONGEST: Final = timedelta(days=30)
 KEPT: Final = timedelta(days=400)
 
 _HOUR: Final = Decimal(3600)
-_CENT: Final = Decimal("0.000001")  #: amounts of money are rounded to this
+_CENT: Final = Decimal("0.000001")  #: the unit to which amounts of money are rounded
 
 #: Why a saving ended: the number of on-demand nodes rose again, or LONGEST has passed.
 Ending: TypeAlias = Literal["", "replaced", "expired"]
@@ -44,7 +44,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     gone_at: Moment | None = None  #: when the Node was observed to be gone; None if it still exists
     ended_at: Moment | None = None
     ending: Ending = ""
-    counted: Moment | None = None  #: the daily sums contain this saving up to here
+    counted: Moment | None = None  #: the daily sums contain this saving up to this time
 
     @property
     def is_open(self) -> bool:
@@ -97,7 +97,7 @@ class SavingsLedger(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     earlier: Savings = Savings()  #: the sum of all days before those
 
     def recorded(self, receipt: Receipt) -> "SavingsLedger":
-        """Return the ledger with a drained node. The drain of a node that is in the ledger is recorded once only."""
+        """Return the ledger with a drained node. A node that is already in the ledger is not added again."""
         if any(known.uid == receipt.uid for known in self.receipts):
             return self
         return msgspec.structs.replace(self, receipts=(*self.receipts, receipt))

@@ -1,4 +1,4 @@
-"""Verdicts on nodes, each by itself in the current state. They are reused while nothing that they depend on changes."""
+"""Verdicts on single nodes in the current state, which are reused until something that they depend on changes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles, examine, first_obstacles, rejection
 
-#: Given the name of an empty node, whether something would remove it.
+#: Takes the name of an empty node; returns whether something would remove the node.
 TakeEmpty: TypeAlias = Callable[[str], bool]
 
 _NO_ANSWERS: Final[Mapping[str, bool]] = {}
@@ -34,7 +34,7 @@ class _KeptPlanning:
     changes: int  #: of the snapshot
     circumstances: Circumstances  #: without the time
     until: datetime | None  #: it is not valid from this instant on
-    answers: Mapping[str, bool]  #: of *take_empty*, by node
+    answers: Mapping[str, bool]  #: the results of *take_empty*, by node
 
     def is_valid(self, shared: PlanningRound) -> bool:
         return (
@@ -89,7 +89,7 @@ class SinglePlans:
         effort: Effort,
         known: dict[PodClass, str] | None = None,
     ) -> Verdict:
-        """*known* is shared by the verdicts of one round, and *effort* limits the search for places."""
+        """Return the verdict of *steps*. All verdicts of a round share *known*; *effort* limits the search."""
         if examined.blockers and steps is first_obstacles:
             return rejection(examined, shared.remaining())
         self._filters.refresh(pod.cls for pod in examined.must_move)
@@ -159,7 +159,7 @@ class SinglePlans:
         time: SearchTime,
         known: dict[PodClass, str] | None = None,
     ) -> tuple[Verdict, bool]:
-        """Return the verdict of *steps* within *time*, and whether a later round without changes would not try more."""
+        """Return the verdict of *steps* within *time*, and whether it is final until something changes."""
         effort = time.share()
         share = effort.left
         verdict = self._verdict(examined, shared, steps, effort, known)
@@ -169,7 +169,7 @@ class SinglePlans:
     def _within(
         self, allowance: Allowance, time: SearchTime, examined: Examined, shared: PlanningRound
     ) -> tuple[Verdict, bool]:
-        """Return a checked verdict, and whether a later round without changes would return the same."""
+        """Return a checked verdict, and whether it is final until something changes."""
         verdict, final = self._searched(examined, shared, first_obstacles, time)
         if not isinstance(verdict, Plan) or not verdict.placements:
             return verdict, final
@@ -180,7 +180,7 @@ class SinglePlans:
 
 
 def _same(planning: Planning, last: _KeptPlanning | None) -> Planning:
-    """Return the last planning if it equals *planning*, so that others can recognize it."""
+    """Return the last planning if it equals *planning*, so that callers can detect that nothing has changed."""
     return last.planning if last is not None and last.planning == planning else planning
 
 

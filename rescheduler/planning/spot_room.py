@@ -42,7 +42,7 @@ class Room:
     filters: Filters
     targets: Targets
     sizes: Sizes
-    called: str = "spot nodes"  #: how messages name the targets
+    targets_name: str = "spot nodes"  #: how messages name the targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +55,25 @@ class Stuck:
 
 
 class Reasons(enum.Enum):
-    """For which of the pods that do not fit the reasons are computed, which takes time."""
+    """The pods that do not fit for which reasons are computed. Computing reasons takes time."""
 
     NONE = enum.auto()
     FIRST = enum.auto()
     ALL = enum.auto()
 
 
-def all_stuck(room: Room, left: Sequence[Pod]) -> tuple[Stuck, ...]:
-    """Return *left*, each with the reasons of the targets in the current trial."""
-    why = {cls: shortage(room, cls) for cls in dict.fromkeys(pod.cls for pod in left)}
-    return tuple(Stuck(pod, why[pod.cls]) for pod in left)
+def all_stuck(room: Room, pods: Sequence[Pod]) -> tuple[Stuck, ...]:
+    """Return *pods*, none of which fits, each with the reasons of the targets in the current trial."""
+    why = {cls: shortage(room, cls) for cls in dict.fromkeys(pod.cls for pod in pods)}
+    return tuple(Stuck(pod, why[pod.cls]) for pod in pods)
 
 
-def first_stuck(room: Room, left: Sequence[Pod], reasons: Reasons) -> Stuck:
-    """Return the first of the pods that do not fit, with the *reasons*, which depend on the current trial."""
+def first_stuck(room: Room, pods: Sequence[Pod], reasons: Reasons) -> Stuck:
+    """Return the first of *pods*, none of which fits, with the *reasons* of the targets in the current trial."""
     if reasons is Reasons.ALL:
-        first, *others = all_stuck(room, left)
+        first, *others = all_stuck(room, pods)
         return replace(first, others=tuple(others))
-    return Stuck(left[0], shortage(room, left[0].cls) if reasons is Reasons.FIRST else "")
+    return Stuck(pods[0], shortage(room, pods[0].cls) if reasons is Reasons.FIRST else "")
 
 
 def shortage(room: Room, pod: PodClass) -> str:
@@ -89,4 +89,4 @@ def shortage(room: Room, pod: PodClass) -> str:
     reasons = ", ".join(
         f"{rows} {reason}" for reason, rows in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     )
-    return f"{int(free.sum())}/{len(free)} {room.called} are available" + (f": {reasons}" if reasons else "")
+    return f"{int(free.sum())}/{len(free)} {room.targets_name} are available" + (f": {reasons}" if reasons else "")

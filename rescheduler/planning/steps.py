@@ -15,7 +15,7 @@ from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.timestamps import instant
 
-#: Default for the seconds from a pod's creation until it is Ready, if there is no data.
+#: The assumed time in seconds from the creation of a pod until it is Ready, if there is no data.
 READY_SECONDS: Final = 30.0
 
 #: Pods that became Ready later than this after their creation were probably restarted, and are ignored. In seconds.
@@ -40,7 +40,7 @@ class Steps:
         self._estimated: set[str] = set()
 
     def too_slow(self, key: str, pods: Sequence[Pod], allowed: int) -> Blocker | None:
-        """Return why *pods* of one node cannot be evicted in steps under budget *key*, or None.
+        """Return a blocker if *pods* of one node cannot be evicted in steps under budget *key*, or None.
 
         The budget allows *allowed* evictions at a time.
         """
@@ -60,7 +60,7 @@ class Steps:
         return Blocker(Reason.BUDGET_TOO_SLOW, detail, pods[0].key)
 
     def take_estimated(self) -> frozenset[str]:
-        """Return the budgets for which :meth:`too_slow` has read the times of other pods since the last call."""
+        """Return the budgets for which :meth:`too_slow` has used the times of other pods since the last call."""
         estimated, self._estimated = frozenset(self._estimated), set()
         return estimated
 

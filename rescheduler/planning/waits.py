@@ -29,7 +29,7 @@ class Waits:
 class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
     """A pause of drains, which doubles with each further failure."""
 
-    times: Count = 0  #: failures in a row
+    times: Count = 0  #: consecutive failures
     until: Moment | None = None
 
     def lengthened(self, now: datetime, wait: Backoff) -> "Pause":

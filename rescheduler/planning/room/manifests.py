@@ -1,4 +1,4 @@
-"""The manifest of a placeholder: a pod of the same shape as the one whose room it keeps, which does nothing.
+"""The manifest of a placeholder: an idle pod with the same shape as the pod for which it reserves room.
 
 It has the requests, nodeSelector, node affinity, tolerations and volume zones of that pod, and must run on a spot node.
 Inter-pod affinity and topology spread apply to the placeholders among themselves. Affinity also applies to real pods,
@@ -51,7 +51,7 @@ class OrderTerms:
 
 
 def why_not_served(pod: PodClass) -> str:
-    """Return why no placeholder can keep room for pods of this class, or ""."""
+    """Return why no placeholder can reserve room for pods of this class, or "" if one can."""
     spec = pod.spec
     if spec.priority is not None and spec.priority < PRIORITY:
         return f"its priority {spec.priority} is below that of placeholders ({PRIORITY})"
@@ -67,8 +67,8 @@ def manifest(
 ) -> Manifest:
     """Return the placeholder for *pod*.
 
-    *volumes* are the node selector terms of its volumes. *label_keys* are those that the selectors of the order's pods
-    use.
+    *volumes* are the node selector terms of its volumes. *label_keys* are the keys of the labels to
+    copy from *pod*.
     """
     labels = {key: value for key, value in pod.cls.labels.items() if key in label_keys}
     owner = {"apiVersion": "v1", "kind": "Namespace", "name": ROOM_NAMESPACE, "uid": terms.namespace_uid}
@@ -109,7 +109,7 @@ def _spec(pod: PodClass, terms: OrderTerms, volumes: Iterable[tuple[NodeSelector
         "nodeSelector": spec.node_selector,
         "affinity": _affinity(pod, terms.spot_label, volumes),
         "tolerations": [_filled(toleration) for toleration in spec.tolerations],
-        "topologySpreadConstraints": [_spread(each, pod.labels) for each in _hard_spread(pod)],
+        "topologySpreadConstraints": [_spread(constraint, pod.labels) for constraint in _hard_spread(pod)],
         "priorityClassName": PRIORITY_CLASS,
         "preemptionPolicy": "Never",
         "terminationGracePeriodSeconds": 1,
@@ -205,7 +205,11 @@ def _term(term: PodAffinityTerm, own: str, *, real: bool) -> Manifest:
 
 
 def _hard_spread(pod: PodClass) -> list[TopologySpreadConstraint]:
-    return [each for each in pod.spec.topology_spread_constraints if each.when_unsatisfiable == "DoNotSchedule"]
+    return [
+        constraint
+        for constraint in pod.spec.topology_spread_constraints
+        if constraint.when_unsatisfiable == "DoNotSchedule"
+    ]
 
 
 def _spread(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> Manifest:
