@@ -40,7 +40,7 @@ class Budgets:
         self.built_from = self.selection = self.version(snapshot)
         # Budgets are indexed by the rarest label that their selector requires, so that few selectors are evaluated for
         # each class of pods. Budgets that require no label are indexed by None.
-        self._in: defaultdict[tuple[str, Pair | None], list[tuple[str, Selector]]] = defaultdict(list)
+        self._selectors_by_label: defaultdict[tuple[str, Pair | None], list[tuple[str, Selector]]] = defaultdict(list)
         selectors: list[tuple[str, str, Selector]] = []
         self._budgets = _budgets(snapshot)
         self.allowed: Mapping[str, int] = _allowed(self._budgets)  #: ``status.disruptionsAllowed`` by budget
@@ -50,9 +50,9 @@ class Budgets:
         common = Counter((namespace, pair) for _, namespace, selector in selectors for pair in selector.pairs)
         for key, namespace, selector in selectors:
             rarest = min(selector.pairs, key=lambda pair: common[namespace, pair], default=None)
-            self._in[namespace, rarest].append((key, selector))
+            self._selectors_by_label[namespace, rarest].append((key, selector))
         self._select_added = any(_selects_added(selector) for _, _, selector in selectors)
-        self._of: dict[PodClass | tuple[PodClass, LabelPairs], tuple[str, ...]] = {}
+        self._keys_by_class: dict[PodClass | tuple[PodClass, LabelPairs], tuple[str, ...]] = {}
 
     def renewed(self, snapshot: Snapshot) -> "Budgets":
         """Return the budgets of *snapshot*, with the same :attr:`selection` if no selector has changed.
@@ -84,12 +84,14 @@ class Budgets:
 
     def of_alike(self, cls: PodClass, added_labels: LabelPairs) -> tuple[str, ...]:
         """Return the keys of the budgets that select the pods of a class with these added labels."""
-        kind = (cls, added_labels) if self._select_added else cls
-        if (keys := self._of.get(kind)) is None:
+        cache_key = (cls, added_labels) if self._select_added else cls
+        if (keys := self._keys_by_class.get(cache_key)) is None:
             labels = {**cls.labels, **dict(added_labels)}
             pairs: tuple[Pair | None, ...] = (None, *labels.items())
-            entries = (entry for pair in pairs for entry in self._in.get((cls.namespace, pair), ()))
-            keys = self._of[kind] = tuple(sorted(key for key, selector in entries if selector.matches(labels)))
+            entries = (entry for pair in pairs for entry in self._selectors_by_label.get((cls.namespace, pair), ()))
+            keys = self._keys_by_class[cache_key] = tuple(
+                sorted(key for key, selector in entries if selector.matches(labels))
+            )
         return keys
 
     def guards(self, pod: Pod) -> bool:
@@ -222,16 +224,16 @@ def _selects_added(selector: Selector) -> bool:
 
 
 def _shortage(key: str, pods: list[Pod], allowed: int, spent: int) -> list[Blocker]:
-    left = max(allowed - spent, 0)
-    here = f"{len(pods)} of its pods are on this node" if len(pods) > 1 else "one of its pods is on this node"
+    remaining = max(allowed - spent, 0)
+    pods_here = f"{len(pods)} of its pods are on this node" if len(pods) > 1 else "one of its pods is on this node"
     evictions = f"{allowed} {'eviction' if allowed == 1 else 'evictions'}"
     if not spent:
-        detail = f"PodDisruptionBudget {key} allows {evictions} now, {here}"
-    elif left:
-        detail = f"the plan has used {spent} of the {evictions} that PodDisruptionBudget {key} allows now, {here}"
+        detail = f"PodDisruptionBudget {key} allows {evictions} now, {pods_here}"
+    elif remaining:
+        detail = f"the plan has used {spent} of the {evictions} that PodDisruptionBudget {key} allows now, {pods_here}"
     else:
         detail = f"the plan has used the {evictions} that PodDisruptionBudget {key} allows now"
-    return [Blocker(Reason.BUDGET, detail, pod.key) for pod in pods[left:]]
+    return [Blocker(Reason.BUDGET, detail, pod.key) for pod in pods[remaining:]]
 
 
 def _several(pod: Pod, keys: tuple[str, ...]) -> Blocker:

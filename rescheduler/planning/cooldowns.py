@@ -58,9 +58,9 @@ class Cooldowns(msgspec.Struct, frozen=True, omit_defaults=True):
     def bounded(self, now: datetime, wait: Backoff) -> "Cooldowns":
         """Return the same cooldowns, none of them longer than the longest allowed wait."""
         latest = now + wait.longest
-        late = {
+        shortened = {
             node: msgspec.structs.replace(cooldown, until=latest)
             for node, cooldown in self.by_node.items()
             if cooldown.until > latest
         }
-        return Cooldowns(self.by_node | late) if late else self
+        return Cooldowns(self.by_node | shortened) if shortened else self

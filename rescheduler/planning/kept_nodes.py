@@ -106,15 +106,15 @@ class KeptNodes:
         }
         movers: list[Pod] = []
         lifted: list[Pod] = []
-        for _, before in sorted(self.snapshot.pods_on[verdict.node].items()):
-            pod, own, fate = lift_all(before, self._context)
-            obstacles |= own
+        for _, original in sorted(self.snapshot.pods_on[verdict.node].items()):
+            pod, pod_obstacles, fate = lift_all(original, self._context)
+            obstacles |= pod_obstacles
             stays = stays or fate is None or bool(fate is Fate.MOVES and pod.cls.spec.resource_claims)
             if fate is Fate.MOVES:
                 if (pinned := self._unpinning.of(pod.cls)) is not None:
                     pod = replace(pod, cls=pinned.cls)
                     obstacles.add(Obstacle(controller_of(pod), Reason.PINNED, pinned.obstacle, pinned.taints))
-                movers.append(before)
+                movers.append(original)
                 lifted.append(pod)
         budgets = self._budget_obstacles(movers)
         return KeptNode(

@@ -111,11 +111,11 @@ class KeptVerdicts:
     def _edited_since(self, inputs: Inputs, shared: PlanningRound) -> bool:
         """Return whether a pod of one of the estimated budgets was edited or replaced after the node was judged."""
         if self._edited[0] != self._snapshot.changes:
-            last: dict[str, int] = {}
-            for alike, change in self._snapshot.edited_of.items():
-                for key in shared.budgets.of_alike(*alike):
-                    last[key] = max(change, last.get(key, 0))
-            self._edited = self._snapshot.changes, last
+            last_edits: dict[str, int] = {}
+            for class_and_labels, change in self._snapshot.edited_of.items():
+                for key in shared.budgets.of_alike(*class_and_labels):
+                    last_edits[key] = max(change, last_edits.get(key, 0))
+            self._edited = self._snapshot.changes, last_edits
         return any(self._edited[1].get(key, 0) > inputs.changes for key in inputs.estimated)
 
 

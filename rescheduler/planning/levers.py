@@ -115,7 +115,7 @@ class _Ranking:
         """
         taints = self._taints()
         frees = {taint: self._frees(obstacles) for taint, obstacles in taints.items()}
-        alone = {
+        frees_alone = {
             obstacle: self._frees(frozenset({obstacle}))
             for obstacle in self._sorted(lambda obstacle: self._only(frozenset({obstacle})))
         }
@@ -125,7 +125,7 @@ class _Ranking:
             for taint, obstacles in taints.items()
         ]
         levers += [
-            self._lever(frozenset({obstacle}), str(obstacle.controller), obstacle.description, alone[obstacle])
+            self._lever(frozenset({obstacle}), str(obstacle.controller), obstacle.description, frees_alone[obstacle])
             for obstacle in self._sorted(self._with.__getitem__)
         ]
         return RankedLevers(tuple(sorted(levers, key=self._usefulness, reverse=True)), self._complete)
@@ -198,9 +198,9 @@ class _Ranking:
         for node in own:
             if not node.stays:
                 nodes[node.obstacles - lifted].append(node.node)
-        few = sorted((further for further in nodes if 0 < len(further) <= limit), key=sorted)
-        few.sort(key=lambda further: (-len(further), self._sum(_of_subsets(nodes, further))), reverse=True)
-        return few[:_ATTEMPTS]
+        candidates = sorted((further for further in nodes if 0 < len(further) <= limit), key=sorted)
+        candidates.sort(key=lambda further: (-len(further), self._sum(_of_subsets(nodes, further))), reverse=True)
+        return candidates[:_ATTEMPTS]
 
     def _frees(self, lifted: Obstacles) -> tuple[str, ...]:
         """Return the nodes that can also be drained without the obstacles *lifted*."""

@@ -58,13 +58,13 @@ def lost_nodes(snapshot: Snapshot, policy: Policy, loss: LoseSpot) -> list[str]:
         names = [name for name in spot if zones[name] == loss.zone]
         names = names or [name for name in spot if zones[name].endswith(loss.zone)]
         if not names:
-            known = ", ".join(sorted({zone for zone in zones.values() if zone})) or "none"
-            raise UsageError(f"lose-spot: no spot node is in zone {loss.zone}; zones of the spot nodes: {known}")
+            zone_names = ", ".join(sorted({zone for zone in zones.values() if zone})) or "none"
+            raise UsageError(f"lose-spot: no spot node is in zone {loss.zone}; zones of the spot nodes: {zone_names}")
         return names
     if not spot:
         raise UsageError(f"lose-spot: no node has the label {policy.spot_label} (--spot-node-label)")
     count, total = -(-len(spot) * loss.percent // 100), len(spot)
-    return [name for i, name in enumerate(spot) if (i + 1) * count // total > i * count // total]
+    return [name for index, name in enumerate(spot) if (index + 1) * count // total > index * count // total]
 
 
 def carry_out(snapshot: Snapshot, plans: Iterable[Plan]) -> None:

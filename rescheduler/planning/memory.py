@@ -56,11 +56,11 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     def merged(self, remote: "Memory", base: "Memory") -> "Memory":
         """Return the same memory with the debts that *remote* added to *base*, and the later end of the last drain."""
-        known = {*base.debts, *self.debts}
+        existing = {*base.debts, *self.debts}
         ends = [memory.drained_at for memory in (self, remote) if memory.drained_at is not None]
         return msgspec.structs.replace(
             self,
-            debts=self.debts + tuple(owed for owed in remote.debts if owed not in known),
+            debts=self.debts + tuple(owed for owed in remote.debts if owed not in existing),
             spot_orders=self.spot_orders.merged(remote.spot_orders, base.spot_orders),
             drained_at=max(ends, default=None),
         )

@@ -87,12 +87,12 @@ def label_of(node: Node, policy: Policy) -> NodeLabels | None:
 def node_infos(snapshot: Snapshot, policy: Policy) -> NodeInfos:
     """Return the on-demand and the spot nodes of *snapshot*."""
     table = snapshot.nodes
-    maps: dict[NodeLabels, dict[str, NodeInfo]] = {policy.on_demand_label: {}, policy.spot_label: {}}
+    infos_by_label: dict[NodeLabels, dict[str, NodeInfo]] = {policy.on_demand_label: {}, policy.spot_label: {}}
     for node in sorted(table, key=lambda node: node.name):
         if (label := label_of(node, policy)) is not None:
             pods = snapshot.pods_on[node.name].values()
-            maps[label][node.name] = NodeInfo(node, pods, table, table.row[node.name])
-    return NodeInfos(maps[policy.on_demand_label], maps[policy.spot_label])
+            infos_by_label[label][node.name] = NodeInfo(node, pods, table, table.row[node.name])
+    return NodeInfos(infos_by_label[policy.on_demand_label], infos_by_label[policy.spot_label])
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,8 +92,8 @@ class SearchTime:
         if math.isinf(self._before):
             return Effort(self._share)
         nodes = self._nodes + 1
-        guess = Effort(max(1, self._share * nodes // _CALIBRATION))
-        affordable = self._pace.effort(max(0.0, self._before) / nodes, guess).left
+        calibration = Effort(max(1, self._share * nodes // _CALIBRATION))
+        affordable = self._pace.effort(max(0.0, self._before) / nodes, calibration).left
         self.calibrating = not self._pace.known and affordable < self._share
         return Effort(min(self._share, affordable))
 
@@ -127,9 +127,9 @@ class Allowance:
 
     def has_time(self, pods: int) -> bool:
         """Return whether there is time for a simulation of up to this many *pods*, regardless of the effort."""
-        late = self.started and self.pace.seconds(pods) > self.seconds_left()
-        self.used_up = self.used_up or late
-        return not late
+        is_late = self.started and self.pace.seconds(pods) > self.seconds_left()
+        self.used_up = self.used_up or is_late
+        return not is_late
 
     def spend(self, pods: int, before: float) -> None:
         """Record that *pods* were simulated since ``seconds_left()`` was *before*."""

@@ -48,12 +48,12 @@ class Packing:
         self._targets = room.targets
         self._sizes = room.sizes
         self._trial = trial
-        self._at: dict[str, tuple[Pod, int]] = {}  #: by pod key, in the order of placing
+        self._placements: dict[str, tuple[Pod, int]] = {}  #: by pod key, in the order of placing
 
     @property
     def placed(self) -> Placed:
         """Return the placed pods and their rows, in the order of placing."""
-        return list(self._at.values())
+        return list(self._placements.values())
 
     def first_fit(self, pods: Iterable[Pod]) -> list[Pod]:
         """Place each pod on the first target that accepts it. Return the pods that did not fit.
@@ -85,7 +85,7 @@ class Packing:
             if self.every_way(rest, effort):
                 return True
             self._trial.revert(mark)
-            del self._at[pod.key]
+            del self._placements[pod.key]
         return False
 
     def replay(self, placed: Placed) -> bool:
@@ -104,7 +104,7 @@ class Packing:
     def clear(self, mark: int) -> None:
         """Undo everything since *mark*, which must be older than the first placement."""
         self._trial.revert(mark)
-        self._at.clear()
+        self._placements.clear()
 
     def _put(self, pod: Pod, row: int) -> bool:
         if not self._filters.fits(pod.cls, row):
@@ -127,39 +127,39 @@ class Packing:
             return True
         if depth == 0:
             return False
-        rows = dict.fromkeys(row for _, row in self._at.values())
+        rows = dict.fromkeys(row for _, row in self._placements.values())
         return any(self._take_over(pod, row, depth, effort) for row in rows)
 
     def _take_over(self, pod: Pod, row: int, depth: int, effort: Effort) -> bool:
         """Remove placed pods from *row*, smallest first, until *pod* fits; then place the removed pods elsewhere."""
-        previous = dict(self._at)
+        previous = dict(self._placements)
         mark = self._trial.savepoint()
         size = self._sizes.of(pod.cls)
-        tenants = [tenant for tenant, at in self._at.values() if at == row]
-        moved: list[Pod] = []
-        for tenant in sorted(tenants, key=lambda tenant: (self._sizes.of(tenant.cls), tenant.key)):
-            if self._sizes.of(tenant.cls) >= size and moved:
+        placed_pods = [placed_pod for placed_pod, at in self._placements.values() if at == row]
+        removed: list[Pod] = []
+        for placed_pod in sorted(placed_pods, key=lambda placed_pod: (self._sizes.of(placed_pod.cls), placed_pod.key)):
+            if self._sizes.of(placed_pod.cls) >= size and removed:
                 break
-            self._remove(tenant, row)
-            moved.append(tenant)
+            self._remove(placed_pod, row)
+            removed.append(placed_pod)
             if not effort.spend():
                 break
             if self._filters.fits(pod.cls, row):
                 self._add(pod, row)
-                if all(self._eject(other, depth - 1, effort) for other in reversed(moved)):
+                if all(self._eject(removed_pod, depth - 1, effort) for removed_pod in reversed(removed)):
                     return True
                 break
         self._trial.revert(mark)
-        self._at = previous
+        self._placements = previous
         return False
 
     def _add(self, pod: Pod, row: int) -> None:
         self._trial.place(pod.cls, row)
-        self._at[pod.key] = pod, row
+        self._placements[pod.key] = pod, row
 
     def _remove(self, pod: Pod, row: int) -> None:
         self._trial.unplace(pod.cls, row)
-        del self._at[pod.key]
+        del self._placements[pod.key]
 
 
 def pack(

@@ -182,9 +182,9 @@ class Planner:
         effort = shared.effort()
         with self._snapshot.trial() as trial:
             start = Attempt(shared, shared.remaining(), trial, Effort(0))
-            possible = [node for node in examined.values() if could_be_drained(node, start)]
-            candidates = [node.candidate for node in possible]
-            evictions = {node.candidate.node: start.evictions_of(node) for node in possible}
+            drainable = [node for node in examined.values() if could_be_drained(node, start)]
+            candidates = [node.candidate for node in drainable]
+            evictions = {node.candidate.node: start.evictions_of(node) for node in drainable}
             search = Search(shared.room, trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort)
             ahead = shared.forecaster.ahead()
             victims = search.run(keep_placed=ahead.exhausted)

@@ -31,8 +31,8 @@ _Entry: TypeAlias = tuple[str, Mapping[str, str]]
 def price(text: str) -> Decimal:
     """Parse a price such as ``0.0832``. Raises ValueError for anything but a plain number of at least 0."""
     if not _NUMBER.fullmatch(text):
-        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-        raise ValueError(f"{shown!r}: expected a price per hour such as 0.0832")
+        quoted = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        raise ValueError(f"{quoted!r}: expected a price per hour such as 0.0832")
     return Decimal(text)
 
 

@@ -82,19 +82,19 @@ class RemainingReplicas:
         return RemainingReplicas(self.counts, dict(self.moved))
 
     def _of_controller(self, key: OwnerKey, pods: list[Pod]) -> list[Blocker]:
-        total, here = self.counts.all.get(key, 0), self.counts.staying.get(key, 0) - self.moved.get(key, 0)
+        total, on_demand = self.counts.all.get(key, 0), self.counts.staying.get(key, 0) - self.moved.get(key, 0)
         values = {pod.annotations[MIN_ON_DEMAND_REPLICAS] for pod in pods if MIN_ON_DEMAND_REPLICAS in pod.annotations}
         floors = {value: floor_of(value, total) for value in values}
         if unreadable := sorted(value for value, floor in floors.items() if floor is None):
             expected = "expected a number such as 2 or a percentage such as 50%"
             return [_blocker(pod, f"{MIN_ON_DEMAND_REPLICAS}: {unreadable[0]!r}, {expected}") for pod in pods]
-        value, floor = max(((value, floor or 0) for value, floor in floors.items()), key=lambda known: known[1])
-        left = max(0, here - floor)
+        value, floor = max(((value, floor or 0) for value, floor in floors.items()), key=lambda item: item[1])
+        movable = max(0, on_demand - floor)
         detail = (
             f"{MIN_ON_DEMAND_REPLICAS}: {value} keeps {floor} of {total} replicas on on-demand nodes; "
-            f"{here} are there, and {len(pods)} would move with this node"
+            f"{on_demand} are there, and {len(pods)} would move with this node"
         )
-        return [_blocker(pod, detail) for pod in pods[left:]]
+        return [_blocker(pod, detail) for pod in pods[movable:]]
 
 
 def floor_of(value: str, total: int) -> int | None:

@@ -33,9 +33,9 @@ def observed(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsL
 
 def merged(local: SavingsLedger, remote: SavingsLedger, base: SavingsLedger) -> SavingsLedger:
     """Return *remote* with the drains that *local* added to *base*. Their savings are counted from the start."""
-    known = {receipt.uid for receipt in base.receipts}
+    recorded = {receipt.uid for receipt in base.receipts}
     for receipt in local.receipts:
-        if receipt.uid not in known:
+        if receipt.uid not in recorded:
             remote = remote.recorded(msgspec.structs.replace(receipt, counted=None))
     return msgspec.structs.replace(remote, level=max(local.level, remote.level))
 

@@ -87,15 +87,15 @@ class SinglePlans:
         shared: PlanningRound,
         steps: Callable[[Examined, Attempt], Verdict],
         effort: Effort,
-        known: dict[PodClass, str] | None = None,
+        never_fitting: dict[PodClass, str] | None = None,
     ) -> Verdict:
-        """Return the verdict of *steps*. All verdicts of a round share *known*; *effort* limits the search."""
+        """Return the verdict of *steps*. All verdicts of a round share *never_fitting*; *effort* limits the search."""
         if examined.blockers and steps is first_obstacles:
             return rejection(examined, shared.remaining())
         self._filters.refresh(pod.cls for pod in examined.must_move)
         with self._snapshot.trial() as trial:
-            known = {} if known is None else known
-            return steps(examined, Attempt(shared, shared.remaining(), trial, effort, known=known))
+            never_fitting = {} if never_fitting is None else never_fitting
+            return steps(examined, Attempt(shared, shared.remaining(), trial, effort, never_fitting=never_fitting))
 
     def checked(self, node: str, shared: PlanningRound) -> Verdict:
         """Return the verdict on one node, after the check of its forecast."""
@@ -104,11 +104,11 @@ class SinglePlans:
 
     def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft) -> tuple[Planning, _KeptPlanning | None]:
         """Return the planning, and what to keep of it: None if a later round would find more."""
-        known: dict[PodClass, str] = {}
+        never_fitting: dict[PodClass, str] = {}
         time = self._search_time(shared, seconds_left)
 
         def judge(examined: Examined) -> tuple[Verdict, bool]:
-            return self._searched(examined, shared, all_obstacles, time, known)
+            return self._searched(examined, shared, all_obstacles, time, never_fitting)
 
         judged = []
         for node in shared.groups.on_demand:
@@ -157,12 +157,12 @@ class SinglePlans:
         shared: PlanningRound,
         steps: Callable[[Examined, Attempt], Verdict],
         time: SearchTime,
-        known: dict[PodClass, str] | None = None,
+        never_fitting: dict[PodClass, str] | None = None,
     ) -> tuple[Verdict, bool]:
         """Return the verdict of *steps* within *time*, and whether it is final until something changes."""
         effort = time.share()
         share = effort.left
-        verdict = self._verdict(examined, shared, steps, effort, known)
+        verdict = self._verdict(examined, shared, steps, effort, never_fitting)
         time.spent(share - effort.left)
         return verdict, not (time.calibrating and effort.exhausted)
 
@@ -173,10 +173,10 @@ class SinglePlans:
         verdict, final = self._searched(examined, shared, first_obstacles, time)
         if not isinstance(verdict, Plan) or not verdict.placements:
             return verdict, final
-        known = self._checks.knows(verdict.node)
+        was_rejected = self._checks.knows(verdict.node)
         checked = self._checks.within(allowance, verdict, shared.forecaster)
-        late = isinstance(checked, Rejected) and checked.reason is Reason.TIMEOUT
-        return checked, not (known or late)
+        timed_out = isinstance(checked, Rejected) and checked.reason is Reason.TIMEOUT
+        return checked, not (was_rejected or timed_out)
 
 
 def _same(planning: Planning, last: _KeptPlanning | None) -> Planning:

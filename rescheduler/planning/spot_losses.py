@@ -63,11 +63,11 @@ class SpotWatch:
         previously_usable = self._usable
         self._usable = frozenset(uid for uid, state in states.items() if state is SpotState.USABLE)
         self._lost = {uid: at for uid, at in self._lost.items() if now - at <= WINDOW}
-        new = {
+        newly_lost = {
             uid for uid in previously_usable - self._lost.keys() if states.get(uid, SpotState.LOST) is SpotState.LOST
         }
-        self._lost |= dict.fromkeys(new, now)
-        if new and self._is_burst(len(previously_usable | self._lost.keys())):
+        self._lost |= dict.fromkeys(newly_lost, now)
+        if newly_lost and self._is_burst(len(previously_usable | self._lost.keys())):
             self._until = now + self._settle
         return self._until if self._until is not None and now < self._until else None
 

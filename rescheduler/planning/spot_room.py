@@ -23,14 +23,14 @@ class Sizes:
         table = snapshot.nodes
         rows = targets.rows
         total = table.free[rows].sum(axis=0) if len(rows) else None
-        self._room = {name: int(total[column]) if total is not None else 0 for name, column in table.resources.items()}
-        self._seen: dict[PodClass, float] = {}
+        self._free = {name: int(total[column]) if total is not None else 0 for name, column in table.resources.items()}
+        self._sizes: dict[PodClass, float] = {}
 
     def of(self, pod: PodClass) -> float:
         """Return the size of a pod of this class."""
-        if (size := self._seen.get(pod)) is None:
-            shares = (amount / max(self._room.get(name, 0), 1) for name, amount in pod.requests)
-            size = self._seen[pod] = max(shares, default=0.0)
+        if (size := self._sizes.get(pod)) is None:
+            shares = (amount / max(self._free.get(name, 0), 1) for name, amount in pod.requests)
+            size = self._sizes[pod] = max(shares, default=0.0)
         return size
 
 

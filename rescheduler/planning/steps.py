@@ -66,11 +66,11 @@ class Steps:
 
     def ready_seconds(self, key: str) -> float:
         """Return the 90th percentile of the seconds that pods of budget *key* took from creation to Ready."""
-        if (known := self._ready_seconds.get(key)) is None:
+        if (seconds := self._ready_seconds.get(key)) is None:
             if self._guarded is None:
                 self._guarded = self._by_budget()
-            known = self._ready_seconds[key] = _ninetieth_percentile(self._guarded.get(key, ()))
-        return known
+            seconds = self._ready_seconds[key] = _ninetieth_percentile(self._guarded.get(key, ()))
+        return seconds
 
     def _by_budget(self) -> dict[str, list[Pod]]:
         guarded: dict[str, list[Pod]] = {}
@@ -82,8 +82,8 @@ class Steps:
 
 
 def _ninetieth_percentile(pods: Sequence[Pod]) -> float:
-    known = sorted(seconds for pod in pods if (seconds := _seconds_until_ready(pod)) is not None)
-    return known[math.ceil(0.9 * len(known)) - 1] if known else READY_SECONDS
+    durations = sorted(seconds for pod in pods if (seconds := _seconds_until_ready(pod)) is not None)
+    return durations[math.ceil(0.9 * len(durations)) - 1] if durations else READY_SECONDS
 
 
 def _seconds_until_ready(pod: Pod) -> float | None:

@@ -40,8 +40,8 @@ class Attempt:
     trial: Trial
     effort: Effort
     emptied: int = 0  #: number of nodes drained by earlier plans that count towards the minimum
-    #: Why no target accepts a class, as in :func:`rescheduler.planning.first_fit.place_or_explain`.
-    known: dict[PodClass, str] = field(default_factory=dict)
+    #: The reasons why no target accepts a class, as in :func:`rescheduler.planning.first_fit.place_or_explain`.
+    never_fitting: dict[PodClass, str] = field(default_factory=dict)
     _evictions: dict[str, Evictions] = field(default_factory=dict)
 
     def evictions_of(self, examined: Examined) -> Evictions:
@@ -177,7 +177,7 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     mark = trial.savepoint()
     empty(trial, candidate.row, examined.must_move)
     if blockers or attempt.effort.exhausted or _can_never_fit(pods, shared.room):
-        placed = place_or_explain(shared.room, trial, pods, attempt.known)
+        placed = place_or_explain(shared.room, trial, pods, attempt.never_fitting)
     else:
         placed = pack(shared.room, trial, pods, attempt.effort, reasons=Reasons.ALL)
     if isinstance(placed, Stuck):
@@ -214,9 +214,9 @@ def empty(trial: Trial, row: int, pods: Sequence[Pod]) -> None:
 
 def no_room(stuck: Stuck, groups: Groups) -> Blocker:
     """Return the blocker for a pod that does not fit."""
-    idle = groups.spot_nodes - len(groups.spot.rows)
-    more = f"; {idle} more are being removed, cordoned or not Ready" if idle else ""
-    return Blocker(Reason.NO_ROOM, stuck.why + more, stuck.pod.key)
+    unusable = groups.spot_nodes - len(groups.spot.rows)
+    suffix = f"; {unusable} more are being removed, cordoned or not Ready" if unusable else ""
+    return Blocker(Reason.NO_ROOM, stuck.why + suffix, stuck.pod.key)
 
 
 def eviction_blockers(pod: Pod, shared: PlanningRound) -> list[Blocker]:

@@ -56,8 +56,8 @@ class SpotOrders(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def arrived(self, uids: Iterable[str]) -> "SpotOrders":
         """Return the orders after nodes with *uids* have joined for the open one."""
-        known = self.open.arrived if self.open is not None else ()
-        return self._changed(arrived=(*known, *(uid for uid in uids if uid not in known)))
+        existing = self.open.arrived if self.open is not None else ()
+        return self._changed(arrived=(*existing, *(uid for uid in uids if uid not in existing)))
 
     def ended(self) -> "SpotOrders":
         """Return the orders after the end of the open one."""
@@ -65,8 +65,8 @@ class SpotOrders(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def merged(self, remote: "SpotOrders", base: "SpotOrders") -> "SpotOrders":
         """Return the same orders with those that *remote* added to *base*."""
-        known = {(order.node_uid, order.at) for order in (*base.orders, *self.orders)}
-        added = (order for order in remote.orders if (order.node_uid, order.at) not in known)
+        existing = {(order.node_uid, order.at) for order in (*base.orders, *self.orders)}
+        added = (order for order in remote.orders if (order.node_uid, order.at) not in existing)
         return SpotOrders((*self.orders, *added))
 
     def current(self, now: datetime) -> "SpotOrders":
@@ -144,8 +144,8 @@ def increase_progress(
 def surplus(order: SpotOrder, target: int) -> int:
     """Return by how much to lower the target size of the group, so that no further machine arrives for *order*.
 
-    Nodes that have arrived count even if they are gone: the size was already lowered when their machines were given
-    back. The size is never lowered below the one before the order: a smaller target means that the provider did not
-    accept the order, or that someone else lowered the size.
+    Nodes that have arrived count even if they are gone: a machine that was given back is not subtracted again. The
+    size is never lowered below the one before the order: a smaller target means that the provider did not accept the
+    order, or that someone else lowered the size.
     """
     return max(0, min(order.count - len(order.arrived), target - order.before))

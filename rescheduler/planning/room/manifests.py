@@ -137,18 +137,20 @@ def _container(pod: PodClass, image: str) -> Manifest:
 
 
 def _affinity(pod: PodClass, spot: NodeLabels, volumes: Iterable[tuple[NodeSelectorTerm, ...]]) -> Manifest:
-    own = pod.spec.affinity or Affinity()
-    required = own.node_affinity.required if own.node_affinity is not None else None
+    spec_affinity = pod.spec.affinity or Affinity()
+    required = spec_affinity.node_affinity.required if spec_affinity.node_affinity is not None else None
     choices = required.node_selector_terms if required is not None else (NodeSelectorTerm(),)
-    terms = [_both(term, *more, spot=spot) for term, *more in product(choices, *volumes)]
+    terms = [_both(term, *volume_terms, spot=spot) for term, *volume_terms in product(choices, *volumes)]
     affinity: Manifest = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     }
-    if near := _affinity_terms(pod):
-        affinity["podAffinity"] = _required(_term(term, pod.namespace, real=True) for term in near)
-    if apart := _anti_affinity_terms(pod):
+    if affinity_terms := _affinity_terms(pod):
+        affinity["podAffinity"] = _required(
+            _term(term, pod.namespace, include_real_pods=True) for term in affinity_terms
+        )
+    if anti_affinity_terms := _anti_affinity_terms(pod):
         affinity["podAntiAffinity"] = _required(
-            _term(term, pod.namespace, real=term.topology_key == _HOSTNAME) for term in apart
+            _term(term, pod.namespace, include_real_pods=term.topology_key == _HOSTNAME) for term in anti_affinity_terms
         )
     return affinity
 
@@ -187,19 +189,19 @@ def _required(terms: Iterable[Manifest]) -> Manifest:
     return {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}
 
 
-def _term(term: PodAffinityTerm, own: str, *, real: bool) -> Manifest:
-    """Return the term for placeholders; with *real*, it also applies to the pods that the original applies to.
+def _term(term: PodAffinityTerm, pod_namespace: str, *, include_real_pods: bool) -> Manifest:
+    """Return the term for placeholders. With *include_real_pods*, it also applies to the pods of the original term.
 
     The API server has already merged the term's ``matchLabelKeys`` into its selector.
     """
-    stated = term.namespaces or (() if term.namespace_selector is not None else (own,))
-    namespaces = [ROOM_NAMESPACE, *(name for name in stated if real and name != ROOM_NAMESPACE)]
+    selected = term.namespaces or (() if term.namespace_selector is not None else (pod_namespace,))
+    namespaces = [ROOM_NAMESPACE, *(name for name in selected if include_real_pods and name != ROOM_NAMESPACE)]
     translated = {
         "topologyKey": term.topology_key,
         "labelSelector": _selector(term.label_selector),
         "namespaces": namespaces,
     }
-    if real and term.namespace_selector is not None:
+    if include_real_pods and term.namespace_selector is not None:
         translated["namespaceSelector"] = _selector(term.namespace_selector)
     return translated
 

@@ -147,7 +147,7 @@ class RoomSearch:
         """Compare *freed* and *added* nodes. The provider prices *template*, unless it is the on-demand node."""
         facts = [node_facts(self._copy, name, spot=True) for name in added]
         if template in self._templates:
-            facts = [replace(each, name=template) for each in facts]
+            facts = [replace(facts_of_node, name=template) for facts_of_node in facts]
         return worth([node_facts(self._copy, name, spot=False) for name in freed], facts, self._prices)
 
     @contextmanager

@@ -62,15 +62,15 @@ def annotations_for(pod: Pod, node_uid: str, until: datetime, installation: str)
 
 def read(pod: Pod) -> Placeholder:
     """Return the placeholder *pod*. Missing annotations are empty."""
-    notes: Mapping[str, str] = pod.annotations
+    annotations: Mapping[str, str] = pod.annotations
     return Placeholder(
         PodRef(pod.namespace, pod.name, pod.uid),
-        notes.get(FOR_NODE, ""),
-        notes.get(FOR_NODE_UID, ""),
-        notes.get(FOR_POD, ""),
-        notes.get(FOR_POD_UID, ""),
-        instant(notes.get(UNTIL)) or _NO_TIME,
-        notes.get(INSTALLATION, ""),
+        annotations.get(FOR_NODE, ""),
+        annotations.get(FOR_NODE_UID, ""),
+        annotations.get(FOR_POD, ""),
+        annotations.get(FOR_POD_UID, ""),
+        instant(annotations.get(UNTIL)) or _NO_TIME,
+        annotations.get(INSTALLATION, ""),
         pod.node_name,
         running=pod.phase == "Running" and pod.ready,
         leaving=pod.deletion_timestamp is not None,
@@ -80,5 +80,5 @@ def read(pod: Pod) -> Placeholder:
 
 def of_installation(placeholders: Iterable[Placeholder], installation: str) -> list[Placeholder]:
     """Return the placeholders of *installation* and those without a readable installation, by name."""
-    own = (placeholder for placeholder in placeholders if placeholder.installation in ("", installation))
-    return sorted(own, key=lambda placeholder: placeholder.ref.name)
+    selected = (placeholder for placeholder in placeholders if placeholder.installation in ("", installation))
+    return sorted(selected, key=lambda placeholder: placeholder.ref.name)
