@@ -1,4 +1,4 @@
-"""What a changed object affects: its node, and the results of filters."""
+"""The effect of a changed object on its node and on the results of filters."""
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ def affected_node(changed: Object) -> str | None:
     return changed.spec.node_name if isinstance(changed, VolumeAttachment) else None
 
 
-def placed_alike(old: Pod, new: Pod) -> bool:
+def same_placement(old: Pod, new: Pod) -> bool:
     """Return whether neither a filter nor a count of the controller's pods can distinguish two versions of a pod."""
     return (old.node_name, old.cls, old.added_labels, old.load, old.uid, old.owner) == (
         new.node_name,

@@ -31,7 +31,7 @@ class AttachedVolumes(NamedTuple):
 
 
 class VolumeError(NamedTuple):
-    """Why the volumes of a pod cannot be resolved."""
+    """The reason why the volumes of a pod cannot be resolved."""
 
     text: str
     fatal: bool = True  #: the plugin fails with an error instead of rejecting the node

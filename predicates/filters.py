@@ -19,7 +19,7 @@ _MAX_SINGLE_CHECKS: Final = 12
 
 
 class _ClassFilter:
-    """How the pods of one class are filtered: the cached result, and the plugins that depend on the whole cluster."""
+    """The filter for the pods of one class: the cached result, and the plugins that depend on the whole cluster."""
 
     __slots__ = ("_row_checks", "_snapshot", "cluster_states", "local")
 
@@ -123,7 +123,7 @@ class Filters:
     def rejections(self, pod: PodClass, rows: npt.NDArray[np.intp]) -> list[PluginRejections]:
         """Return the rejections of every plugin that rejects any of *rows*.
 
-        They are in the scheduler's order: PreFilter rejections first, then those of Filter. The scheduler reports
+        The result is in the scheduler's order: PreFilter rejections first, then those of Filter. The scheduler reports
         only the first plugin that rejects a node.
         """
         pre_filter: list[PluginRejections] = []

@@ -34,7 +34,7 @@ class PlacementBalance:
         self._version += 1
 
     def version(self) -> int:
-        """Return a number that has changed if a node no longer has pods equal to those at the last call."""
+        """Return a number that changes if the pods on any node are no longer equal to those at the last call."""
         if self._balance:
             self.replaced_all()
         return self._version

@@ -42,7 +42,7 @@ def assumed_conflicts(claims: Sequence[PersistentVolumeClaim], snapshot: Snapsho
 def _excluded_by_shared_claims(
     claims: Sequence[PersistentVolumeClaim], assumed: Sequence[AssumedPod], rows: int
 ) -> Flags:
-    """Return the rows where a claim shared with a placed pod rules out this pod: all but the row of the placed pod."""
+    """Return the rows that are excluded because a placed pod shares a claim: all except the row of that pod."""
     excluded: Flags = np.zeros(rows, np.bool_)
     keys = set(map(_key, claims))
     for other_claims, row in assumed:

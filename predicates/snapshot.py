@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
 from predicates.bound_labels import LabelPairs
-from predicates.changes import affected_node, placed_alike, same_content
+from predicates.changes import affected_node, same_content, same_placement
 from predicates.objects import Node, Object, Pod, PodClass
 from predicates.placeholders import is_placeholder
 from predicates.placement_balance import PlacementBalance
@@ -138,7 +138,7 @@ class Snapshot(TrialState):
         if pod.finished:
             self._drop_pod(key)
             return
-        edited = before is not None and placed_alike(before, pod)
+        edited = before is not None and same_placement(before, pod)
         if before is not None and not edited:
             self._drop_pod(key)
         self._effects_of(pod.cls, pod.added_labels)

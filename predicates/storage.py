@@ -97,7 +97,7 @@ def requested_size(claim: PersistentVolumeClaim) -> Quantity:
 
 
 def capacity(volume: PersistentVolume) -> Quantity:
-    """Return the size of the volume, 0 if unknown."""
+    """Return the size of the volume, or 0 if it is not known."""
     size = volume.spec.capacity.get("storage")
     return ZERO if size is None else parse(size)
 

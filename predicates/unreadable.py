@@ -1,4 +1,4 @@
-"""Objects that exist but cannot be decoded. They are missing in the snapshot, which can block the drain of nodes."""
+"""Objects that exist but cannot be decoded. They are missing from the snapshot, which can block the drain of nodes."""
 
 import contextlib
 import json

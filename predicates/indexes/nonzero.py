@@ -35,7 +35,7 @@ class NonZero:
         cells[row, 1] += delta * memory
 
     def defaults(self) -> Numbers:
-        """Return what the defaults add to cpu and memory requests, by row. Callers must not modify the array."""
+        """Return the amounts of cpu and memory that the defaults add, by row. Callers must not modify the array."""
         if len(self._defaults) < len(self._snapshot.nodes):
             self._grow()
         return self._defaults

@@ -110,7 +110,7 @@ class ClassVolumes:
         self._flat_groups = np.repeat(np.arange(len(self._rows)), [len(rows) for rows in self._rows])
 
     def request(self, claim: PersistentVolumeClaim) -> ClaimRequest:
-        """Return what *claim* can be bound to."""
+        """Return the request for *claim*, with the volumes that are pre-bound to it."""
         requirements = requirements_of(claim)
         key = claim_key(claim.metadata.namespace, claim.metadata.name)
         pre_bound = (

@@ -16,7 +16,7 @@ AccessGroup: TypeAlias = int
 
 
 class VolumeRequirements(NamedTuple):
-    """What a claim requires of a volume, in addition to the storage class."""
+    """The requirements of a claim for its volume, in addition to the storage class."""
 
     size: Quantity
     access_modes: frozenset[str]
@@ -34,7 +34,7 @@ class VolumeCandidate(NamedTuple):
 
 
 class ClaimRequest(NamedTuple):
-    """What a claim can be bound to: the volumes pre-bound to it, or, if there are none, any that match."""
+    """The volumes that a claim can be bound to: those pre-bound to it, or, if there are none, any that match."""
 
     requirements: VolumeRequirements
     pre_bound: tuple[VolumeCandidate, ...]
@@ -75,7 +75,7 @@ def ranks(sizes: Iterable[Quantity]) -> dict[Quantity, int]:
 
 
 def requirements_of(claim: PersistentVolumeClaim) -> VolumeRequirements:
-    """Return what *claim* requires of a volume."""
+    """Return the requirements of *claim* for its volume."""
     spec = claim.spec
     return VolumeRequirements(
         requested_size(claim),

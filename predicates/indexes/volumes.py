@@ -14,7 +14,7 @@ DiskKey: TypeAlias = tuple[str, ...]
 
 
 class Disk(NamedTuple):
-    """A use of a disk by a pod."""
+    """A pod's use of a disk."""
 
     key: DiskKey
     read_only: bool

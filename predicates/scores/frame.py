@@ -22,7 +22,7 @@ class ScoringRequest:
     snapshot: Snapshot
     pod: PodClass
     rows: npt.NDArray[np.intp]
-    spreads_by_default: bool = False  #: whether the default constraints spread the pods of the pod's owner
+    spreads_by_default: bool = False  #: whether the default constraints spread the pods of its owner
 
 
 #: Returns one score (0 to MAX_SCORE) per row, or a single number if all rows have the same score, which is cheaper.

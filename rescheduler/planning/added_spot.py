@@ -21,7 +21,7 @@ _ZONE: Final = "topology.kubernetes.io/zone"
 
 @dataclass(frozen=True, slots=True)
 class AddSpot:
-    """Add *count* spot nodes that resemble the node *like*, or that have the given size and resemble all spot nodes."""
+    """Add *count* spot nodes like the node *like*, or of the given size and with what all spot nodes have in common."""
 
     count: int
     like: str = ""
@@ -111,7 +111,7 @@ def _free_names(snapshot: Snapshot, count: int) -> list[str]:
 
 
 def _copy_node_pods(snapshot: Snapshot, model: str, name: str) -> None:
-    """Copy the volume limits of *model*, and those of its pods that every node runs: DaemonSet and mirror pods."""
+    """Copy the volume limits of the node *model*, and its DaemonSet and mirror pods, to the node *name*."""
     if isinstance(drivers := snapshot.of("CSINode").get(model), CSINode):
         snapshot.upsert("CSINode", replace(drivers, metadata=ObjectMeta(name=name)))
     for pod in [pod for pod in snapshot.pods_on[model].values() if belongs_to_node(pod)] if model else []:

@@ -80,9 +80,9 @@ class Budgets:
 
     def of(self, pod: Pod) -> tuple[str, ...]:
         """Return the keys of the budgets that select *pod*. Pods with equal labels share the result."""
-        return self.of_alike(pod.cls, pod.added_labels)
+        return self.of_class(pod.cls, pod.added_labels)
 
-    def of_alike(self, cls: PodClass, added_labels: LabelPairs) -> tuple[str, ...]:
+    def of_class(self, cls: PodClass, added_labels: LabelPairs) -> tuple[str, ...]:
         """Return the keys of the budgets that select the pods of a class with these added labels."""
         cache_key = (cls, added_labels) if self._select_added else cls
         if (keys := self._keys_by_class.get(cache_key)) is None:
@@ -111,7 +111,7 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class Evictions:
-    """What a set of evictions requires of budgets and replicas, regardless of what earlier plans have used."""
+    """The requirements of a set of evictions, regardless of what earlier plans have used."""
 
     by_budget: Mapping[str, list[Pod]]  #: the pods that need an eviction that a budget allows
     by_controller: Mapping[OwnerKey, list[Pod]]  #: the pods whose controllers keep replicas on on-demand nodes
@@ -144,7 +144,7 @@ class RemainingDisruptions:
         return self.blockers(self.evictions(tuple(pods)))
 
     def evictions(self, pods: tuple[Pod, ...]) -> Evictions:
-        """Return what the evictions of *pods* require. The result is the same for all plans on one snapshot."""
+        """Return the requirements of evicting *pods*. The result is the same for all plans on one snapshot."""
         by_budget: dict[str, list[Pod]] = {}
         impossible = []
         keys_of = self.budgets.of

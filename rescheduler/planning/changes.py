@@ -26,8 +26,8 @@ from rescheduler.planning.unpinning import Unpinning
 class Unpin:
     """Remove the rules that keep the pods of a controller off the spot nodes.
 
-    These are the smallest set of changes to nodeSelector, required node affinity and tolerations after which a spot
-    node could accept the pods. If a spot node could accept them anyway, all rules about nodes are removed.
+    The change to nodeSelector, required node affinity and tolerations is the smallest after which a spot node could
+    accept the pods. If a spot node could accept them anyway, all rules about nodes are removed.
     """
 
     controller: ControllerName

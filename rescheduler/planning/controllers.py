@@ -23,7 +23,7 @@ class Controller(msgspec.Struct, frozen=True, order=True):
 
 
 class Disruption(enum.Enum):
-    """How a Job treats the eviction of one of its pods, according to its podFailurePolicy."""
+    """The effect of evicting a pod on its Job, according to the podFailurePolicy of the Job."""
 
     COUNTS = enum.auto()  #: the eviction is a failure and counts against the backoff limits
     IGNORED = enum.auto()

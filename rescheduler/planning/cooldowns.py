@@ -1,4 +1,4 @@
-"""How long a node is excluded from drains after its drain failed."""
+"""Cooldowns: periods in which a node is not drained again after a failed drain."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What a drain owes the controllers of the pods that it evicts: as many running pods as before.
+"""Debts: a drain owes the controllers of the pods that it evicts as many running pods as before.
 
 A debt is the total number of a controller's pods. Individual replacements are not tracked: it is not possible to tell
 which pod replaces which, and an autoscaler or a roll-out may act at the same time. Pods that the drain evicted never
@@ -16,7 +16,7 @@ from rescheduler.planning.controllers import Controller, ControllerState
 
 
 class Debt(msgspec.Struct, frozen=True):
-    """The pods that are owed to one controller until as many of its pods run again."""
+    """The numbers of pods that one controller must have again before its debt is paid."""
 
     controller: Controller
     ready: int  #: number of Ready pods that it must have again
@@ -40,7 +40,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """How many pods a controller still lacks. Zero or less means none."""
+    """The numbers of pods that a controller still lacks. Zero or less means none."""
 
     created: int
     bound: int

@@ -1,4 +1,4 @@
-"""What would happen to a plan's pods if the scheduler's own scoring placed them.
+"""Simulations of a plan in which the scheduler's own scoring places the pods.
 
 A plan proves that there is room. The scheduler does not know the plan: evicted pods are recreated in any order, each
 is bound to the node with the best score, ties are broken at random, and spot nodes are not preferred to other

@@ -1,4 +1,4 @@
-"""Whether the watched state has caught up with a consistent read of the API server.
+"""Checks whether the watched state has caught up with a consistent read of the API server.
 
 A watch normally lags behind the API server by milliseconds. Before a drain relies on its plan, it compares the
 watched state with a consistent read taken after the node was tainted, and waits until nothing is missing. Additional

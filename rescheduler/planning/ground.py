@@ -35,8 +35,7 @@ class Ground:
 def common_ground(snapshot: Snapshot, budgets: Budgets, circumstances: Circumstances) -> Ground:
     """Return the ground of the current *snapshot*.
 
-    It is not changed by edits of pods, by pods that are replaced by equal ones on the same nodes, or by the status of
-    budgets.
+    Edits of pods, the replacement of pods by equal ones on the same nodes, and the status of budgets do not change it.
     """
     return Ground(
         nodes=(snapshot.node_versions, snapshot.epoch),

@@ -1,4 +1,4 @@
-"""Whether the eviction of its pods could make a Job fail.
+"""Checks whether evictions could make a Job fail.
 
 The Job controller (``pkg/controller/job/job_controller.go``) counts an evicted pod as failed. It fails the Job when
 there are more failures than ``backoffLimit``. It fails an index of an Indexed Job when a pod fails whose index already

@@ -56,7 +56,7 @@ class JudgedNode:
     """A verdict, and the inputs that it was derived from."""
 
     verdict: Verdict
-    final: bool  #: False: a later round may come to another verdict although nothing changes
+    final: bool  #: False if a later round may reach a different verdict although nothing changes
     findings: Findings
     inputs: Inputs
     forecast: Verdict | None = None  #: the verdict with a forecast, if there is one
@@ -113,7 +113,7 @@ class KeptVerdicts:
         if self._edited[0] != self._snapshot.changes:
             last_edits: dict[str, int] = {}
             for class_and_labels, change in self._snapshot.edited_of.items():
-                for key in shared.budgets.of_alike(*class_and_labels):
+                for key in shared.budgets.of_class(*class_and_labels):
                     last_edits[key] = max(change, last_edits.get(key, 0))
             self._edited = self._snapshot.changes, last_edits
         return any(self._edited[1].get(key, 0) > inputs.changes for key in inputs.estimated)

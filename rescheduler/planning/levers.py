@@ -247,7 +247,7 @@ class _Ranking:
 
 
 def _of_subsets(nodes: Mapping[Obstacles, Sequence[str]], obstacles: Obstacles) -> Iterator[str]:
-    """Yield those of *nodes* whose obstacles are all in *obstacles*, a small set."""
+    """Yield the *nodes* whose obstacles are all in the small set *obstacles*."""
     for size in range(len(obstacles) + 1):
         for some in combinations(sorted(obstacles), size):
             yield from nodes.get(frozenset(some), ())

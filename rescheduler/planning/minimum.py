@@ -1,4 +1,4 @@
-"""How many on-demand nodes must keep running pods: ``--min-on-demand-nodes``."""
+"""The minimum number of on-demand nodes that keep running pods: ``--min-on-demand-nodes``."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How often the pods of a controller were moved, and how often they returned to on-demand nodes.
+"""Records of how often the pods of a controller were moved and returned to on-demand nodes.
 
 Two rules prevent pods from being moved back and forth. After its pods return to an on-demand node, a controller is
 not disrupted for a while; the wait doubles with each further return. And the average number of moves per replica and

@@ -113,7 +113,7 @@ def is_removal(blockers: Iterable[Blocker]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """How many pods would land on spot and other nodes according to the scheduler's scoring."""
+    """The numbers of pods that would land on spot and other nodes according to the scheduler's scoring."""
 
     spot: int
     on_demand: int

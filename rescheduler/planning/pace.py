@@ -1,4 +1,4 @@
-"""How much optional work fits into the time of a round.
+"""Limits the optional work of a round to the available time.
 
 Planning reads no clock. A caller with a time limit passes a function that returns the seconds that are left. It is
 called between units of work, never within one, so the result of each unit is the same on any machine.
@@ -110,7 +110,7 @@ class SearchTime:
 
 @dataclass(slots=True)
 class Allowance:
-    """What the forecasts of one round may still use. The first is always made, so that each round makes progress."""
+    """The budget for the forecasts of one round. The first is always made, so that each round makes progress."""
 
     effort: Effort
     pace: Pace

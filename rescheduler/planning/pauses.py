@@ -27,7 +27,7 @@ _RFC3339: Final = re.compile(
 class ManualPause:
     """A pause that is active."""
 
-    until: datetime | None = None  #: its end in UTC; None: until the annotation is removed
+    until: datetime | None = None  #: its end in UTC; None if it lasts until the annotation is removed
     reason: str = ""
     unreadable: str = ""  #: the value of the annotation if it cannot be read; "" if it can
 

@@ -16,7 +16,7 @@ from predicates.tolerations import HARD_EFFECTS, tolerated
 from rescheduler.planning.interruptions import signal_of_taint
 from rescheduler.planning.outcome import Blocker, Reason
 
-#: Prefixes of taints that describe the condition of a node, or that it has not joined the cluster yet.
+#: Prefixes of taints that describe the condition of a node, or that mark nodes that have not joined the cluster yet.
 _CONDITIONS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/unregistered")
 
 #: A message names at most this many taints.

@@ -65,7 +65,7 @@ class Planner:
         return self._round(circumstances).groups.on_demand
 
     def plan_each(self, circumstances: Circumstances, *, seconds_left: SecondsLeft = unlimited) -> Planning:
-        """Return a verdict for each on-demand node by itself, in the current state, with all obstacles.
+        """Return a separate verdict for each on-demand node in the current state, with all obstacles.
 
         *seconds_left* limits forecasts, and the search for places beyond first-fit.
         """
@@ -90,7 +90,7 @@ class Planner:
         return self._single.first(self._round(circumstances), take_empty, seconds_left)
 
     def plan_node(self, node: str, circumstances: Circumstances, *, every_obstacle: bool = True) -> Verdict:
-        """Return the verdict for one node by itself, in the current state.
+        """Return the verdict for a single node in the current state.
 
         Unless *every_obstacle* is set, only the obstacles of the first step with obstacles are returned.
         """

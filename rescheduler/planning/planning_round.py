@@ -53,7 +53,7 @@ class PlanningRound:
         return RemainingDisruptions(self.budgets, too_slow, replicas=RemainingReplicas(self.counts))
 
     def floors(self, evicted: Iterable[Pod], pods: Iterable[Pod]) -> list[Blocker]:
-        """Return a blocker for each controller that would keep too few replicas if *pods* also left after *evicted*."""
+        """Return the blockers of controllers that would keep too few replicas if *pods* followed *evicted*."""
         remaining = RemainingReplicas(self.counts)
         remaining.take(remaining.groups([pod for pod in evicted if not pod.cls.terminating]))
         return remaining.blockers(remaining.groups(pods))

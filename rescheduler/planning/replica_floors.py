@@ -1,4 +1,4 @@
-"""How many pods of a controller exist, and how many of them must stay on on-demand nodes. Pure.
+"""Counts of the pods of each controller, and the minimum that must stay on on-demand nodes. Pure.
 
 Pods are counted by the controller that they name, which for a Deployment is the ReplicaSet. Pods that are being deleted
 do not count.

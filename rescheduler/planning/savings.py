@@ -23,7 +23,7 @@ KEPT: Final = timedelta(days=400)
 _HOUR: Final = Decimal(3600)
 _CENT: Final = Decimal("0.000001")  #: the unit to which amounts of money are rounded
 
-#: Why a saving ended: the number of on-demand nodes rose again, or LONGEST has passed.
+#: The reason why a saving ended: the number of on-demand nodes rose again, or LONGEST has passed.
 Ending: TypeAlias = Literal["", "replaced", "expired"]
 
 
@@ -132,7 +132,7 @@ def counted(ledger: SavingsLedger, until: datetime) -> SavingsLedger:
 
 
 def shares(receipt: Receipt, begin: datetime, end: datetime) -> Mapping[date, Savings]:
-    """Return what *receipt* saves from *begin* to *end*, by day."""
+    """Return the savings of *receipt* from *begin* to *end*, by day."""
     by_day = {}
     while begin < end:
         today = midnight(begin)
@@ -143,7 +143,7 @@ def shares(receipt: Receipt, begin: datetime, end: datetime) -> Mapping[date, Sa
 
 
 def saved(receipt: Receipt, duration: timedelta) -> Savings:
-    """Return what *receipt* saves in *duration*."""
+    """Return the savings of *receipt* in *duration*."""
     seconds = max(round(duration.total_seconds()), 0)
     per_hour = receipt.money_per_hour
     money = {} if per_hour is None else {receipt.currency: (per_hour * seconds / _HOUR).quantize(_CENT)}

@@ -65,7 +65,7 @@ def bounded(ledger: SavingsLedger, limit: int = LIMIT) -> SavingsLedger:
 
 
 def summary(ledger: SavingsLedger, now: datetime) -> str:
-    """Return the readable summary of the ledger in the ConfigMap, which has several lines."""
+    """Return a readable summary of the ledger, with several lines, for the ConfigMap."""
     total = ledger.total(now)
     money = ", ".join(f"{amount:.2f} {currency}".rstrip() for currency, amount in sorted(total.money.items()))
     lines = (

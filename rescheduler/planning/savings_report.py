@@ -1,4 +1,4 @@
-"""What ``rescheduler savings`` shows: sums, and the receipts of each day."""
+"""The output of ``rescheduler savings``: sums, and the receipts of each day."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -19,7 +19,7 @@ ASSUMPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReceiptShare:
-    """What one drained node saves on a day."""
+    """The savings of one drained node on one day."""
 
     receipt: Receipt
     savings: Savings
@@ -28,7 +28,7 @@ class ReceiptShare:
 @dataclass(frozen=True, slots=True)
 class SavingsDay:
     day: date
-    savings: Savings  #: also of nodes whose receipts are no longer stored
+    savings: Savings  #: including nodes whose receipts are no longer stored
     receipts: tuple[ReceiptShare, ...]  #: in the order of the drains
 
 

@@ -67,7 +67,7 @@ def _opened(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLe
 
 
 def _expired(ledger: SavingsLedger, now: datetime) -> SavingsLedger:
-    """End savings after LONGEST. Each lowers the level: a new node then ends another saving."""
+    """End savings after LONGEST. Each one lowers the level, so that a new node then ends another saving."""
     expired = {
         receipt.uid
         for receipt in ledger.receipts

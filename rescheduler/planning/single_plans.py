@@ -27,7 +27,7 @@ _NO_ANSWERS: Final[Mapping[str, bool]] = {}
 
 @dataclass(frozen=True, slots=True)
 class _KeptPlanning:
-    """A planning and what it depends on."""
+    """A planning, and the inputs that it depends on."""
 
     planning: Planning
     ground: Ground

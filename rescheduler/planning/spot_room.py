@@ -1,4 +1,4 @@
-"""The targets where pods may be placed, and why pods do not fit on them."""
+"""The targets where pods may be placed, and the reasons why pods do not fit on them."""
 
 import enum
 from collections import defaultdict
@@ -55,7 +55,7 @@ class Stuck:
 
 
 class Reasons(enum.Enum):
-    """The pods that do not fit for which reasons are computed. Computing reasons takes time."""
+    """Selects the unplaced pods for which reasons are computed, because computing reasons takes time."""
 
     NONE = enum.auto()
     FIRST = enum.auto()

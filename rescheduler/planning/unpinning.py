@@ -106,7 +106,7 @@ class Unpinning:
 
 
 def _tolerations(taints: Iterable[Taint], cls: PodClass) -> tuple[Toleration, ...]:
-    """Return tolerations for those of *taints* that pods of this class do not tolerate."""
+    """Return tolerations for the *taints* that pods of this class do not tolerate."""
     return tuple(
         Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
         for taint in taints

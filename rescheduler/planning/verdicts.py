@@ -45,7 +45,7 @@ class Attempt:
     _evictions: dict[str, Evictions] = field(default_factory=dict)
 
     def evictions_of(self, examined: Examined) -> Evictions:
-        """Return what the evictions of all pods that must leave the node require."""
+        """Return the requirements of evicting all pods that must leave the node."""
         node = examined.candidate.node
         if (evictions := self._evictions.get(node)) is None:
             evictions = self._evictions[node] = self.remaining.evictions(examined.must_move)

@@ -17,7 +17,7 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long nodes, drains and controllers wait. The defaults are those of the flags."""
+    """The lengths of the waits of nodes, drains and controllers. The defaults are those of the flags."""
 
     cooldown: Backoff = Backoff(timedelta(minutes=5), timedelta(hours=2))  #: after a failed drain, for its node
     pause: Backoff = Backoff(timedelta(minutes=10), timedelta(hours=4))  #: for all drains

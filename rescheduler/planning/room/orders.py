@@ -46,7 +46,7 @@ class RoomOrder:
 
 @dataclass(frozen=True, slots=True)
 class NotOrdered:
-    """Why no room is ordered for a node."""
+    """The reason why no room is ordered for a node."""
 
     node: str
     why: str
@@ -86,7 +86,7 @@ class RoomSearch:
         most_pods: int | None,
         offered: Mapping[str, Node] | None = None,
     ) -> None:
-        """*most_pods* limits the pods of a node: each needs a placeholder. None: no placeholders are needed.
+        """Copy *snapshot*. *most_pods* limits the pods per node, which each need a placeholder; None is no limit.
 
         *offered* are the provider's own templates, by name, of groups without nodes.
         """
