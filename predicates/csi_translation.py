@@ -60,7 +60,7 @@ class TranslationError(ValueError):
 
 
 class CSIVolume(NamedTuple):
-    """Identifies a volume of a CSI driver."""
+    """The driver and the handle that identify a CSI volume."""
 
     driver: str
     handle: str
@@ -104,7 +104,7 @@ def persistent_volume(volume: PersistentVolume) -> CSIVolume | None:
 
 
 def csi_affinity(volume: PersistentVolume) -> NodeSelector | None:
-    """Return the node affinity of a migrated in-tree volume: its zone, under the label of the driver."""
+    """Return the node affinity of a migrated in-tree volume, with the driver's own zone label."""
     affinity = volume.spec.node_affinity.required if volume.spec.node_affinity else None
     plugin = plugin_of(volume.spec)
     if plugin not in _TOPOLOGY_KEYS:

@@ -101,7 +101,7 @@ def _claim_error(namespace: str, claim: Claim, pvc: PersistentVolumeClaim | None
 
 
 def _volumes_with_claims(pod: PodClass) -> Iterator[tuple[Claim | None, Volume]]:
-    """Yield the pod's volumes in order, each with the claim it refers to, or None."""
+    """Yield the pod's volumes in order, each with the claim that it refers to, or None."""
     claims = iter(pod.claims)
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None or volume.ephemeral is not None:

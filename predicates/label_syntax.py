@@ -62,7 +62,7 @@ def value_errors(value: str) -> Sequence[str]:
 
 
 def requirement_errors(key: str, values: Sequence[str], values_error: str | None) -> list[str]:
-    """Return all errors of a requirement; *values_error* is the error of its operator about the values, if any."""
+    """Return all errors of a requirement. *values_error* is the error if the values are invalid for its operator."""
     errors = []
     if invalid := key_errors(key):
         errors.append(f"key: Invalid value: {_quoted(key)}: {'; '.join(invalid)}")

@@ -74,7 +74,7 @@ class NodeTable:
         return row
 
     def remove(self, name: str) -> int:
-        """Remove the node and return the row it had. The requests of its pods must have been released before."""
+        """Remove the node and return its former row. The requests of its pods must already have been released."""
         row = self.row.pop(name)
         self.nodes[row], self.names[row] = None, ""
         self.alive[row] = self.unschedulable[row] = False

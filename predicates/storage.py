@@ -92,7 +92,7 @@ def fully_bound(claim: PersistentVolumeClaim) -> bool:
 
 
 def requested_size(claim: PersistentVolumeClaim) -> Quantity:
-    """Return the requested size."""
+    """Return the storage size that *claim* requests."""
     return parse(claim.spec.resources.requests.get("storage", 0))
 
 

@@ -79,7 +79,7 @@ class TrialState(PlacementState):
         self._move((effects,), effects.vector, row, delta, has_claims=has_claims)
 
     def _evict(self, pods: Sequence[Pod]) -> None:
-        """Remove *pods* from their node; all are on the same node."""
+        """Remove *pods*, which must all be on the same node."""
         effects, loads = zip(*map(self._effects_and_load, pods), strict=True)
         self._move(effects, np.add.reduce(loads), self.nodes.row[pods[0].node_name], -1, has_claims=False)
 
@@ -117,16 +117,16 @@ class Trial:
         self._state._place(pod, row, +1)  # noqa: SLF001
 
     def unplace(self, pod: PodClass, row: int) -> None:
-        """Undo one :meth:`place`, regardless of what was placed since."""
+        """Undo one call of :meth:`place`, regardless of later placements."""
         self._state._place(pod, row, -1)  # noqa: SLF001
 
     def evict(self, *pods: Pod) -> None:
-        """Remove *pods* from their node, which must be the same for all of them."""
+        """Remove *pods*, which must all be on the same node."""
         if pods:
             self._state._evict(pods)  # noqa: SLF001
 
     def savepoint(self) -> int:
-        """Return a savepoint for :meth:`revert`."""
+        """Return a savepoint to which :meth:`revert` can return."""
         return self._state._savepoint()  # noqa: SLF001
 
     def revert(self, savepoint: int) -> None:
@@ -141,7 +141,7 @@ class Trial:
         self._state.draining_rows[row] = None
 
     def undrain(self, row: int) -> None:
-        """Undo one :meth:`drain`."""
+        """Undo one call of :meth:`drain`."""
         self._state.draining_rows.pop(row, None)
 
     def keep(self) -> None:

@@ -11,7 +11,7 @@ from predicates.objects import FINISHED
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An object that cannot be decoded."""
+    """A record of an object that cannot be decoded."""
 
     kind: str
     key: str  #: ``namespace/name``, or ``name``; ``without a name`` if unknown

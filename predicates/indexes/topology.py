@@ -109,7 +109,7 @@ class TopologyIndex:
         return counts
 
     def existing_anti_affinity(self, pod: PodClass) -> Iterator[DomainCounts]:
-        """Yield, for each anti-affinity term that matches the class, the number of placed pods with it by domain."""
+        """Yield, for each anti-affinity term that matches the class, the counts of placed pods that have the term."""
         for term in self._existing_terms.candidates(pod):
             if term.matches(pod, self._labels_of):
                 topology = Topology(term.topology_key)
@@ -162,7 +162,7 @@ class TopologyIndex:
         return self._namespaces.get(namespace, {})
 
     def _start_epoch(self) -> None:
-        """Read the namespaces again, and rebuild the index if classes were dropped or it has grown too much."""
+        """Read the namespaces again. Rebuild the index if classes were dropped or if the index has grown too much."""
         objects = self._snapshot.of("Namespace")
         namespaces = {name: obj.metadata.labels for name, obj in objects.items() if isinstance(obj, Namespace)}
         if namespaces != self._namespaces:

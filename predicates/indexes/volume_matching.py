@@ -45,7 +45,7 @@ def choose(
     matches: Sequence[Mapping[AccessGroup, tuple[VolumeCandidate, ...]]],
     accessible: tuple[AccessGroup, ...],
 ) -> list[bool]:
-    """Return which requests can be bound, in order, on a node that can access the groups *accessible*."""
+    """Return, for each of *requests*, whether it can be bound on a node with access to the groups *accessible*."""
     chosen: set[str] = set()
     bound = []
     for request, by_group in zip(requests, matches, strict=True):

@@ -17,7 +17,7 @@ MAX_SCORE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ScoringRequest:
-    """The pod class to score and the rows to score it for, all of which are feasible."""
+    """The pod class to score, and the feasible rows for which to score it."""
 
     snapshot: Snapshot
     pod: PodClass

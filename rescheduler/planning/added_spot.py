@@ -21,7 +21,7 @@ _ZONE: Final = "topology.kubernetes.io/zone"
 
 @dataclass(frozen=True, slots=True)
 class AddSpot:
-    """Add *count* spot nodes like the node *like*, or of the given size and with what all spot nodes have in common."""
+    """Add *count* spot nodes that resemble *like*, or that have the given size and the spot nodes' common labels."""
 
     count: int
     like: str = ""

@@ -50,7 +50,7 @@ def smallest_change(explanation: Explanation, snapshot: Snapshot) -> str | None:
 
 
 def _lift(sole_rejections: Sequence[tuple[str, str]]) -> str | None:
-    """Return the change for the plugin that rejects the most nodes alone, given nodes and their only plugin."""
+    """Return the change for the plugin that alone rejects the most nodes. The pairs are nodes and rejecting plugins."""
     most_common = Counter(plugin for _, plugin in sole_rejections if plugin in _LIFTS).most_common(1)
     if not most_common:
         return None
@@ -61,7 +61,7 @@ def _lift(sole_rejections: Sequence[tuple[str, str]]) -> str | None:
 
 
 def _shortage(explanation: Explanation, snapshot: Snapshot, node: str) -> tuple[float, str] | None:
-    """Return the shortage of the first scarce resource on *node*: as a share of its allocatable amount, and as text."""
+    """Return the shortage of the first scarce resource on *node*, as a share of the allocatable amount and as text."""
     table = snapshot.nodes
     row = table.row[node]
     missing = snapshot.vector(explanation.pod.cls.requests) - table.free[row]

@@ -32,7 +32,7 @@ class Disruption(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """The facts that decide whether a disrupted pod counts as a failure of its Job."""
+    """The properties of a Job that decide whether the eviction of its pods can make the Job fail."""
 
     backoff_limit: int = 6  #: pod failures after which the Job fails
     backoff_limit_per_index: int | None = None  #: the same for each index of an Indexed Job

@@ -56,7 +56,7 @@ class Cooldowns(msgspec.Struct, frozen=True, omit_defaults=True):
         return {node: cooldown for node, cooldown in self.by_node.items() if cooldown.until > now}
 
     def bounded(self, now: datetime, wait: Backoff) -> "Cooldowns":
-        """Return the same cooldowns, none of them longer than the longest allowed wait."""
+        """Return the same cooldowns, limited to the longest allowed wait."""
         latest = now + wait.longest
         shortened = {
             node: msgspec.structs.replace(cooldown, until=latest)

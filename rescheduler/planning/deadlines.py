@@ -1,4 +1,4 @@
-"""Tracks how long planning results stay valid if nothing changes but the time."""
+"""The time until which planning results stay valid if nothing else changes."""
 
 from datetime import datetime
 

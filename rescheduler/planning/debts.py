@@ -96,7 +96,7 @@ def lapsed(debt: Debt, state: ControllerState) -> str:
 
 
 def shortfall(debt: Debt, state: ControllerState, replicas: Replicas) -> Shortfall:
-    """Return how many pods are missing.
+    """Return how many pods the controller still lacks.
 
     Scaling down lowers what is owed. Pods that succeeded since the debt was incurred count as replaced.
     """
@@ -135,7 +135,7 @@ class _Tally:
 
     @property
     def replicas(self) -> Replicas:
-        """Return the counts as an immutable value."""
+        """Return the collected counts as an immutable value."""
         unschedulable, unready = tuple(sorted(self.unschedulable)), tuple(sorted(self.unready))
         return Replicas(self.live, self.bound, self.ready, unschedulable, unready, self.returned)
 

@@ -45,7 +45,7 @@ class ForecastChecks:
         self._pace = Pace()
 
     def check(self, plan: Plan, forecaster: Forecaster) -> Verdict:
-        """Return *plan* with its forecast, or the rejection that follows from it."""
+        """Return *plan* with its forecast, or a rejection if the forecast does not allow the plan."""
         return self._checked(plan, self._forecast(plan, forecaster))
 
     def _forecast(self, plan: Plan, forecaster: Forecaster) -> Forecast:

@@ -30,7 +30,7 @@ _OPEN: Final = LIFTABLE | NODE_OBSTACLES.keys() | _BUDGETS | {Reason.NO_ROOM, Re
 
 @dataclass(frozen=True, slots=True)
 class KeptNode:
-    """A node that the plan does not free. It could be drained without its *obstacles*, if its pods fit elsewhere."""
+    """A node that the plan does not free. Without its *obstacles*, it could be drained if its pods fit elsewhere."""
 
     node: str
     row: int

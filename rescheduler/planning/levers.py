@@ -170,7 +170,7 @@ class _Ranking:
         return sorted(nodes.values(), key=lambda node: self._order[node.node])
 
     def _combined(self, obstacles: Obstacles, frees: tuple[str, ...]) -> tuple[tuple[Obstacle, ...], tuple[str, ...]]:
-        """Add further obstacles greedily. Return them and the nodes that are freed if all are removed."""
+        """Add further obstacles greedily. Return these obstacles, and the nodes that are freed if all are removed."""
         lifted, best = obstacles, frees
         while (extended := self._extended(obstacles, lifted, best)) is not None:
             lifted, best = extended

@@ -17,7 +17,7 @@ from rescheduler.planning.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """One node at this moment; valid until the snapshot changes."""
+    """A node with its pods and resources. Valid until the snapshot changes."""
 
     node: Node
     pods: Collection[Pod]  #: bound to the node and not finished

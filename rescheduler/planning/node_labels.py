@@ -79,7 +79,7 @@ def _requirement(part: str, text: str) -> NodeLabel:
 
 @dataclass(frozen=True, slots=True)
 class LabelSuggestion:
-    """The labels of on-demand and spot nodes in one environment, and how many nodes have them."""
+    """The labels of on-demand and spot nodes in one environment, and the number of nodes that match each."""
 
     environment: str
     on_demand_label: NodeLabels

@@ -87,7 +87,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """One thing that prevents a drain."""
+    """A reason that prevents a drain, with details."""
 
     reason: Reason
     detail: str
@@ -95,7 +95,7 @@ class Blocker:
 
     @property
     def text(self) -> str:
-        """Return the detail, with the pod."""
+        """The detail, together with the pod if there is one."""
         return f"pod {self.pod}: {self.detail}" if self.pod else self.detail
 
     def __str__(self) -> str:
@@ -143,7 +143,7 @@ class Rejected:
 
     @property
     def reason(self) -> Reason:
-        """Return the first blocker's reason."""
+        """The reason of the first blocker."""
         return self.blockers[0].reason
 
 

@@ -19,7 +19,7 @@ _LATEST: Final = 0.5
 
 
 def unlimited() -> float:
-    """Return the seconds that are left without a time limit."""
+    """Return infinity, as the seconds left if there is no time limit."""
     return math.inf
 
 
@@ -33,7 +33,7 @@ class Pace:
         self._per_second: float | None = None
 
     def measure(self, work: int, seconds: float) -> None:
-        """Record that *work* took *seconds*. Without a time limit they are not known (nan)."""
+        """Record that *work* took *seconds*, which are not known (nan) without a time limit."""
         if work and seconds > 0:
             rate = work / seconds
             self._per_second = (

@@ -24,7 +24,7 @@ _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 #: An error message quotes at most this many characters of an invalid price.
 _SHOWN: Final = 40
 
-#: The position of an entry in the file, and its columns as text.
+#: The position of an entry in the file, and the columns of the entry as text.
 _Entry: TypeAlias = tuple[str, Mapping[str, str]]
 
 

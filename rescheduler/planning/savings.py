@@ -103,7 +103,7 @@ class SavingsLedger(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
         return msgspec.structs.replace(self, receipts=(*self.receipts, receipt))
 
     def total(self, now: datetime) -> Savings:
-        """Return the sum of everything up to *now*."""
+        """Return the total savings up to *now*."""
         return summed([self.earlier, *self.by_day(now).values()])
 
     def by_day(self, now: datetime) -> dict[date, Savings]:

@@ -15,7 +15,7 @@ REMOVAL: Final = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class LiveNodes:
-    """The nodes of the cluster, as the ledger needs them."""
+    """The data about the nodes of the cluster that the ledger needs."""
 
     uids: frozenset[str]  #: of all nodes
     busy: frozenset[str]  #: UIDs of on-demand nodes with pods that would move; pods being deleted do not count

@@ -98,12 +98,12 @@ class SinglePlans:
             return steps(examined, Attempt(shared, shared.remaining(), trial, effort, never_fitting=never_fitting))
 
     def checked(self, node: str, shared: PlanningRound) -> Verdict:
-        """Return the verdict on one node, after the check of its forecast."""
+        """Return the verdict on one node, including the check of the forecast."""
         verdict = self.verdict(node, shared, first_obstacles)
         return self._checks.check(verdict, shared.forecaster) if isinstance(verdict, Plan) else verdict
 
     def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft) -> tuple[Planning, _KeptPlanning | None]:
-        """Return the planning, and what to keep of it: None if a later round would find more."""
+        """Return the planning, and the record to keep of it, or None if a later round would find more."""
         never_fitting: dict[PodClass, str] = {}
         time = self._search_time(shared, seconds_left)
 
@@ -123,7 +123,7 @@ class SinglePlans:
     def _search_first(
         self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft
     ) -> tuple[Planning, _KeptPlanning | None]:
-        """Return the planning, and what to keep of it: None if a later round would find more."""
+        """Return the planning, and the record to keep of it, or None if a later round would find more."""
         judged: list[JudgedNode] = []
         answers: dict[str, bool] = {}
         time = self._search_time(shared, seconds_left)

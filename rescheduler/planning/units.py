@@ -29,7 +29,7 @@ def memory(amount: int) -> str:
 
 
 def money(amount: Decimal, currency: str) -> str:
-    """Return an amount of money: ``2,803 $``, ``9.50 $``. Without a currency it is a bare number."""
+    """Return an amount of money: ``2,803 $``, ``9.50 $``. Without a currency, return only the number."""
     number = f"{amount:,.0f}" if amount >= _WHOLE_FROM else f"{amount:,.2f}"
     return f"{number} {currency}" if currency else number
 

@@ -24,7 +24,7 @@ from rescheduler.planning.spot_room import Reasons, Room, Stuck
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A node after all :data:`RULES`."""
+    """A node to which all :data:`RULES` were applied."""
 
     candidate: Candidate
     must_move: tuple[Pod, ...]  #: the candidate's pods, then those that must move but may not be evicted
@@ -54,7 +54,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class _NodeAndPods:
-    """A node and its pods, after the rules for pods."""
+    """A node and its pods, after the rules for pods were applied."""
 
     node: Node
     pods: Collection[Pod]

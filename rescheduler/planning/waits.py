@@ -33,7 +33,7 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
     until: Moment | None = None
 
     def lengthened(self, now: datetime, wait: Backoff) -> "Pause":
-        """Return the pause after one more failure."""
+        """Return the pause, lengthened after one more failure."""
         return Pause(self.times + 1, now + wait.after(self.times + 1))
 
     def active(self, now: datetime) -> datetime | None:

@@ -26,7 +26,7 @@ class LostSpot:
 
 @dataclass(frozen=True, slots=True)
 class HypotheticalPlan:
-    """The plan with all hypotheses applied. *snapshot* and *policy* are those that it was made for."""
+    """The plan with all hypotheses applied. *snapshot* and *policy* are the inputs of the plan."""
 
     planning: Planning
     snapshot: Snapshot

@@ -47,7 +47,7 @@ class SpotOrders(msgspec.Struct, frozen=True, omit_defaults=True):
         return next((order for order in self.orders if not order.ended), None)
 
     def begun(self, order: SpotOrder) -> "SpotOrders":
-        """Return the orders with a new one."""
+        """Return the orders with the new *order*."""
         return SpotOrders((*self.orders, order))
 
     def closing(self, now: datetime) -> "SpotOrders":
@@ -93,7 +93,7 @@ def _bounded(order: SpotOrder, now: datetime) -> SpotOrder:
 
 @dataclass(frozen=True, slots=True)
 class GroupSize:
-    """The sizes of a provider's group."""
+    """The target size and the maximum size of a group of the provider."""
 
     group: str
     target: int
@@ -103,9 +103,10 @@ class GroupSize:
 def why_not_ordered(count: int, size: GroupSize, orders: SpotOrders, now: datetime, limit: int) -> str:
     """Return why *count* nodes must not be ordered in the group, or "". *limit* is the limit for an hour."""
     if size.target + count > size.maximum:
-        return f"group {size.group} has {size.target} of at most {size.maximum} nodes, {count} more are needed"
+        return f"group {size.group} has {size.target} of at most {size.maximum} nodes; {count} more are needed"
     if count > (allowed := orders.allowed(now, limit)):
-        return f"{count} spot nodes are needed, {allowed} more may be ordered now (--max-spot-nodes-per-hour={limit})"
+        flag = f"--max-spot-nodes-per-hour={limit}"
+        return f"{count} spot nodes are needed, but only {allowed} more may be ordered now ({flag})"
     return ""
 
 
