@@ -20,7 +20,7 @@ class Unreadable:
 
 
 def pod_node_name(raw: bytes | Raw | memoryview) -> str | None:
-    """Return :attr:`Unreadable.node` for a Pod in JSON."""
+    """Return the node of a Pod in JSON, as in :attr:`Unreadable.node`."""
     with contextlib.suppress(ValueError, RecursionError, AttributeError):
         pod = json.loads(bytes(raw).decode(errors="replace"))
         status, name = pod.get("status"), pod.get("spec").get("nodeName")

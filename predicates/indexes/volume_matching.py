@@ -1,4 +1,4 @@
-"""Rules for which volumes match an unbound claim, and which of them it is bound to.
+"""Rules that decide which volumes match an unbound claim, and which of them the claim gets.
 
 Source: ``FindMatchingVolume`` of ``component-helpers/storage/volume/pv_helpers.go``.
 """

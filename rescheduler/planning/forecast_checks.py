@@ -11,14 +11,14 @@ from rescheduler.planning.policy import Policy
 _NO_FORECAST: Final = "no forecast: --planning-timeout was used up by earlier nodes; a later round computes it"
 
 
-def shown(verdict: Verdict, forecaster: Forecaster, effort: Effort) -> Verdict:
+def with_optional_forecast(verdict: Verdict, forecaster: Forecaster, effort: Effort) -> Verdict:
     """Return *verdict*, with a forecast if it is a plan and *effort* allows it. The verdict itself stays the same."""
     if isinstance(verdict, Plan) and effort.spend(PLAYS * len(verdict.placements)):
         return with_forecast(verdict, forecaster.forecast(verdict))
     return verdict
 
 
-def shown_in_time(verdict: Verdict, forecaster: Forecaster, allowance: Allowance) -> Verdict:
+def with_forecast_in_time(verdict: Verdict, forecaster: Forecaster, allowance: Allowance) -> Verdict:
     """Return *verdict*, with a forecast if it is a plan and *allowance* permits it. The verdict stays the same."""
     if not isinstance(verdict, Plan) or allowance.effort.exhausted:
         return verdict
@@ -26,7 +26,7 @@ def shown_in_time(verdict: Verdict, forecaster: Forecaster, allowance: Allowance
     if not allowance.has_time(pods):
         return verdict
     before = allowance.seconds_left()
-    planned = shown(verdict, forecaster, allowance.effort)
+    planned = with_optional_forecast(verdict, forecaster, allowance.effort)
     if planned is not verdict:
         allowance.measure(pods, before)
     return planned

@@ -25,7 +25,7 @@ class FreshPod:
 
     @property
     def key(self) -> str:
-        """``namespace/name``"""
+        """The key of the pod: ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 

@@ -65,6 +65,6 @@ def job_blocker(facts: JobFacts, pods: Sequence[Pod], move_jobs: MoveJobs) -> Bl
 
 
 def index_failures(pod: Pod) -> int:
-    """Return the earlier failures of the pod's index. As in the Job controller, an invalid annotation counts as 0."""
+    """Return the number of earlier failures of the pod's index. As in the Job controller, it is 0 if invalid."""
     text = pod.annotations.get(INDEX_FAILURES, "")
     return int(text) if text.isascii() and text.isdigit() else 0

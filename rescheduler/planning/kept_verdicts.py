@@ -77,7 +77,7 @@ class KeptVerdicts:
         kept = self._by_node.get(node)
         if kept is not None and self._has_inputs(node, kept.inputs, shared):
             return kept
-        examined, findings, inputs = _find(node, shared)
+        examined, findings, inputs = _apply_rules(node, shared)
         same_pods = kept is not None and self._snapshot.placed_on.get(node, 0) <= kept.inputs.changes
         if kept is not None and same_pods and kept.findings == findings:
             kept.inputs = inputs
@@ -126,7 +126,7 @@ def _has_terms(inputs: Inputs, shared: PlanningRound) -> bool:
     return all(shared.budgets.terms(key) == terms for key, terms in inputs.budgets.items())
 
 
-def _find(node: str, shared: PlanningRound) -> tuple[Examined, Findings, Inputs]:
+def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, Inputs]:
     """Apply the rules and the budgets to *node*. Return the findings and their inputs."""
     deadlines, steps, circumstances = shared.circumstances.deadlines, shared.steps, shared.circumstances
     deadlines.take()

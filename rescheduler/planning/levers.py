@@ -60,8 +60,7 @@ def rank_levers(
     """Rank the obstacles by the nodes that the plan would also free without them.
 
     *planning* must be a plan of all nodes in sequence, made with the other arguments. *time_is_up* is called before
-    each node of a trial. Once it returns True, the result contains what has been found so far. The snapshot is not
-    changed.
+    each node of a trial. Once it returns True, the result contains the findings so far. The snapshot is not changed.
     """
     if not planning.rejected:
         return NO_LEVERS

@@ -127,7 +127,7 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
         return Movements({uid: moves for uid, moves in kept.items() if moves is not None})
 
     def bounded(self, now: datetime, wait: Backoff) -> "Movements":
-        """Return the movements without times that a wrong clock wrote."""
+        """Return the movements without times that come from a wrong clock."""
         kept = {uid: moves.bounded(now, wait) for uid, moves in self.by_uid.items()}
         return self if all(kept[uid] is moves for uid, moves in self.by_uid.items()) else Movements(kept)
 

@@ -16,7 +16,7 @@ from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.drainability import fate
 from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.forecast import with_forecast
-from rescheduler.planning.forecast_checks import shown
+from rescheduler.planning.forecast_checks import with_optional_forecast
 from rescheduler.planning.ground import common_ground
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.pace import SecondsLeft, unlimited
@@ -209,7 +209,9 @@ class Planner:
         plans: dict[str, Verdict] = {}
         for victim in victims:
             candidate = victim.candidate
-            plans[candidate.node] = shown(new_plan(candidate, victim.placed, shared), shared.forecaster, effort)
+            plans[candidate.node] = with_optional_forecast(
+                new_plan(candidate, victim.placed, shared), shared.forecaster, effort
+            )
             if placed:
                 continue
             empty(trial, candidate.row, candidate.movers)

@@ -114,7 +114,7 @@ def owner_key(pod: Pod) -> OwnerKey:
 
 
 def single_replica(pod: Pod, counts: OwnerCounts) -> Blocker | None:
-    """Return a blocker if *pod* is the only one of its controller."""
+    """Return a blocker if *pod* is the only pod of its controller."""
     if pod.owner is None or counts.replicas(pod) > 1:
         return None
     detail = (

@@ -9,7 +9,7 @@ from predicates.filters import Filters
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.planning.forecast import PLAYS
-from rescheduler.planning.forecast_checks import ForecastChecks, shown_in_time
+from rescheduler.planning.forecast_checks import ForecastChecks, with_forecast_in_time
 from rescheduler.planning.ground import Ground, timeless
 from rescheduler.planning.kept_verdicts import JudgedNode, KeptVerdicts
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected, Verdict
@@ -115,7 +115,7 @@ class SinglePlans:
             time.next_node()
             judged.append(self._complete.of(node, shared, judge))
         allowance = self._checks.ahead(shared.forecaster, seconds_left)
-        planning = shared.planning([_shown(each, shared, allowance) for each in judged])
+        planning = shared.planning([_with_forecast(each, shared, allowance) for each in judged])
         planning = _same(planning, self._each)
         final = not allowance.used_up and all(each.final for each in judged)
         return planning, _kept_planning(planning, shared, judged) if final else None
@@ -188,12 +188,12 @@ def _is_empty(plan: Plan) -> bool:
     return not plan.placements and not plan.leaving
 
 
-def _shown(judged: JudgedNode, shared: PlanningRound, allowance: Allowance) -> Verdict:
+def _with_forecast(judged: JudgedNode, shared: PlanningRound, allowance: Allowance) -> Verdict:
     """Return the verdict, with a forecast if *allowance* permits it."""
     if isinstance(judged.forecast, Plan):
         spent = allowance.effort.spend(PLAYS * len(judged.forecast.placements))
         return judged.forecast if spent else judged.verdict
-    verdict = shown_in_time(judged.verdict, shared.forecaster, allowance)
+    verdict = with_forecast_in_time(judged.verdict, shared.forecaster, allowance)
     if verdict is not judged.verdict:
         judged.forecast = verdict
     return verdict

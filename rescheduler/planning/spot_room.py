@@ -77,7 +77,7 @@ def first_stuck(room: Room, pods: Sequence[Pod], reasons: Reasons) -> Stuck:
 
 
 def shortage(room: Room, pod: PodClass) -> str:
-    """Return why *pod* fits on no target, in the format of the scheduler: the number of nodes for each reason."""
+    """Return why no target accepts *pod*, in the format of the scheduler: the number of nodes for each reason."""
     counts: defaultdict[str, int] = defaultdict(int)
     free = np.ones(len(room.targets.rows), np.bool_)
     for refused in room.filters.rejections(pod, room.targets.rows):

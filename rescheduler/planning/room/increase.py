@@ -101,7 +101,7 @@ class GroupSize:
 
 
 def why_not_ordered(count: int, size: GroupSize, orders: SpotOrders, now: datetime, limit: int) -> str:
-    """Return why *count* nodes must not be ordered in the group, or "". *limit* is the limit for an hour."""
+    """Return why *count* nodes must not be ordered in the group, or "". *limit* is the maximum for an hour."""
     if size.target + count > size.maximum:
         return f"group {size.group} has {size.target} of at most {size.maximum} nodes; {count} more are needed"
     if count > (allowed := orders.allowed(now, limit)):
@@ -112,7 +112,7 @@ def why_not_ordered(count: int, size: GroupSize, orders: SpotOrders, now: dateti
 
 @dataclass(frozen=True, slots=True)
 class IncreaseProgress(OrderProgress):
-    """The state of an order of spot nodes. *running* and *total* are nodes."""
+    """The state of an order of spot nodes. *running* and *total* are numbers of nodes."""
 
     def __str__(self) -> str:
         return f"{self.running} of {self.total} spot nodes for the pods of node {self.node} are Ready"
