@@ -1,4 +1,4 @@
-"""Where a volume can be provisioned: allowed topologies of the storage class, and storage capacity of CSI drivers.
+"""The nodes for which a volume can be provisioned: allowed topologies of storage classes, and storage capacity.
 
 Source: ``checkVolumeProvisions`` and ``hasEnoughCapacity`` of ``volumebinding/binder.go``.
 """

@@ -35,7 +35,7 @@ class _VolumeTopology(NamedTuple):
 
 
 class _RejectedError(Exception):
-    """PreFilter rejects the pod; the message is the reason."""
+    """Raised if PreFilter rejects the pod; the message is the reason."""
 
 
 def _pre_filter(pod: PodClass) -> PodClass | None:

@@ -108,7 +108,7 @@ class _Ranking:
                 self._with[obstacle].append(node)
 
     def run(self) -> RankedLevers:
-        """Try each obstacle alone, then in combination: in both cases the one that may free most comes first.
+        """Try each obstacle alone, then in combination: in both cases the one that may free the most nodes comes first.
 
         Taints that pods of several controllers do not tolerate come before all of them.
         """

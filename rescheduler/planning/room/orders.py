@@ -46,7 +46,7 @@ class RoomOrder:
 
 @dataclass(frozen=True, slots=True)
 class NotOrdered:
-    """The reason why no room is ordered for a node."""
+    """The reason why no spot room is ordered for a node."""
 
     node: str
     why: str
