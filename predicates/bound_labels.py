@@ -1,7 +1,7 @@
 """Labels that the API server adds to a pod when it binds the pod to a node.
 
-The admission plugin PodTopologyLabels copies them from the node and overwrites labels of the same name. So a pod that
-is created again does not have them until it is bound, and then has those of its new node.
+The admission plugin PodTopologyLabels copies them from the node and overwrites labels of the same name. A
+recreated pod therefore does not have them until it is bound, and then gets those of its new node.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ LabelPairs: TypeAlias = tuple[tuple[str, str], ...]
 
 
 def bound_labels(labels: Mapping[str, str]) -> LabelPairs:
-    """Return those of *labels*, of a node or a bound pod, that the API server copies."""
+    """Return the *labels* of a node or of a bound pod that the API server copies from nodes to pods."""
     return tuple([(key, labels[key]) for key in BOUND_LABELS if key in labels])
 
 
@@ -29,5 +29,5 @@ def own_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def as_bound(pod: PodClass, labels: LabelPairs) -> PodClass:
-    """Return a class of pods that are equal to those of *pod*, except that they also have *labels*."""
+    """Return the class of pods that also have *labels* and are otherwise equal to those of *pod*."""
     return msgspec.structs.replace(pod, labels={**pod.labels, **dict(labels)})

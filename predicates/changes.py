@@ -1,4 +1,4 @@
-"""What a changed object affects: its node, and the results of filters."""
+"""The effect of a changed object on its node and on the results of filters."""
 
 from msgspec.structs import replace
 
@@ -22,13 +22,13 @@ def affected_node(changed: Object) -> str | None:
     return changed.spec.node_name if isinstance(changed, VolumeAttachment) else None
 
 
-def placed_alike(before: Pod, now: Pod) -> bool:
-    """Return whether the pod equals *before* for all filters, and for the counts of its controller's pods."""
-    return (before.node_name, before.cls, before.added_labels, before.load, before.uid, before.owner) == (
-        now.node_name,
-        now.cls,
-        now.added_labels,
-        now.load,
-        now.uid,
-        now.owner,
+def same_placement(old: Pod, new: Pod) -> bool:
+    """Return whether neither a filter nor a count of the controller's pods can distinguish two versions of a pod."""
+    return (old.node_name, old.cls, old.added_labels, old.load, old.uid, old.owner) == (
+        new.node_name,
+        new.cls,
+        new.added_labels,
+        new.load,
+        new.uid,
+        new.owner,
     )

@@ -23,7 +23,7 @@ C = TypeVar("C", bound=PodCondition)
 
 
 def conditions(
-    given: Iterable[C], since_of: Callable[[C], str | None]
+    pod_conditions: Iterable[C], since_of: Callable[[C], str | None]
 ) -> tuple[bool, str | None, str | None, str | None]:
     """Return (ready, ready since, unschedulable since, resize reason) of a pod.
 
@@ -32,7 +32,7 @@ def conditions(
     PodResizePending, or None. *since_of* returns the last transition time of a condition.
     """
     ready, ready_since, unschedulable_since, resize = True, None, None, None
-    for condition in given:
+    for condition in pod_conditions:
         kind = condition.type
         if kind == "Ready":
             ready = condition.status == "True"

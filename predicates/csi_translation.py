@@ -1,6 +1,6 @@
 """Translation of in-tree volumes to CSI volumes, for nodes where the in-tree plugin is migrated to a CSI driver.
 
-Source: ``k8s.io/csi-translation-lib``. Which plugins are migrated: ``nodevolumelimits/utils.go`` and
+Source: ``k8s.io/csi-translation-lib``. The migrated plugins are listed in ``nodevolumelimits/utils.go`` and
 ``volumebinding/binder.go``. The scheduler never translates Azure File and vSphere volumes, although the library can.
 """
 
@@ -24,7 +24,7 @@ ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
 BETA_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
 BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
-#: Separates the zones in the label of a volume in more than one zone.
+#: Separates the zones in the zone label of a volume that is available in several zones.
 ZONES_DELIMITER: Final = "__"
 
 EBS: Final = "kubernetes.io/aws-ebs"
@@ -60,7 +60,7 @@ class TranslationError(ValueError):
 
 
 class CSIVolume(NamedTuple):
-    """Identifies a volume of a CSI driver."""
+    """The driver and the handle that identify a CSI volume."""
 
     driver: str
     handle: str
@@ -81,7 +81,7 @@ def plugin_of(source: Volume | PersistentVolumeSpec) -> str | None:
 
 
 def inline_volume(volume: Volume) -> CSIVolume | None:
-    """Translate an inline volume of a pod; None if it is not migrated. Raises TranslationError."""
+    """Translate an inline volume of a pod. Return None if its plugin is not migrated. Raises TranslationError."""
     if (plugin := plugin_of(volume)) is None:
         return None
     if volume.gce_persistent_disk is not None:
@@ -90,7 +90,7 @@ def inline_volume(volume: Volume) -> CSIVolume | None:
 
 
 def persistent_volume(volume: PersistentVolume) -> CSIVolume | None:
-    """Return the CSI volume, translated if *volume* is in-tree; None for other volumes. Raises TranslationError."""
+    """Return the CSI volume of a CSI or migrated in-tree *volume*, or None for other types. Raises TranslationError."""
     spec = volume.spec
     if spec.csi is not None:
         return CSIVolume(spec.csi.driver, spec.csi.volume_handle)
@@ -104,7 +104,7 @@ def persistent_volume(volume: PersistentVolume) -> CSIVolume | None:
 
 
 def csi_affinity(volume: PersistentVolume) -> NodeSelector | None:
-    """Return the node affinity of a migrated in-tree volume: its zone, under the label of the driver."""
+    """Return the node affinity of a migrated in-tree volume, with the driver's own zone label."""
     affinity = volume.spec.node_affinity.required if volume.spec.node_affinity else None
     plugin = plugin_of(volume.spec)
     if plugin not in _TOPOLOGY_KEYS:
@@ -127,8 +127,8 @@ def _handle(source: Volume | PersistentVolumeSpec) -> str:
         if source.azure_disk.kind is not None and source.azure_disk.kind.lower() != "managed":
             raise TranslationError(f"kind({source.azure_disk.kind}) is not supported in csi migration")
         return source.azure_disk.disk_uri
-    other = source.cinder or source.portworx_volume
-    return other.volume_id if other is not None else ""
+    disk = source.cinder or source.portworx_volume
+    return disk.volume_id if disk is not None else ""
 
 
 def _ebs_handle(volume_id: str) -> str:
@@ -159,9 +159,9 @@ def _gce_region(zones: Sequence[str]) -> str:
             )
         regions.add("-".join(parts[:2]))
     if len(regions) != 1:
-        shown = " ".join(f"{region}:{{}}" for region in sorted(regions))
+        region_set = " ".join(f"{region}:{{}}" for region in sorted(regions))
         raise TranslationError(
-            f"failed to get region from zones: multiple or no regions gotten from zones, got: map[{shown}]"
+            f"failed to get region from zones: multiple or no regions gotten from zones, got: map[{region_set}]"
         )
     return regions.pop()
 

@@ -31,7 +31,7 @@ class AttachedVolumes(NamedTuple):
 
 
 class VolumeError(NamedTuple):
-    """Why the volumes of a pod cannot be resolved."""
+    """The reason why the volumes of a pod cannot be resolved."""
 
     text: str
     fatal: bool = True  #: the plugin fails with an error instead of rejecting the node
@@ -92,7 +92,7 @@ def volumes_of_incoming(pod: PodClass, snapshot: Snapshot) -> RequestedVolumes:
 
 
 def _claim_error(namespace: str, claim: Claim, pvc: PersistentVolumeClaim | None) -> VolumeError | None:
-    """Return why the volume of an incoming pod's claim cannot be resolved. A new pod never owns an existing claim."""
+    """Return the error if an incoming pod's claim cannot be resolved. A new pod never owns an existing claim."""
     if not claim.name:
         return VolumeError(_NAMELESS)
     if pvc is None:
@@ -101,7 +101,7 @@ def _claim_error(namespace: str, claim: Claim, pvc: PersistentVolumeClaim | None
 
 
 def _volumes_with_claims(pod: PodClass) -> Iterator[tuple[Claim | None, Volume]]:
-    """Yield the pod's volumes in order, each with the claim it refers to, or None."""
+    """Yield the pod's volumes in order, each with the claim that it refers to, or None."""
     claims = iter(pod.claims)
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
@@ -111,7 +111,7 @@ def _volumes_with_claims(pod: PodClass) -> Iterator[tuple[Claim | None, Volume]]
 
 
 def _volume_of_claim(claim: PersistentVolumeClaim, snapshot: Snapshot) -> CSIVolume | None:
-    """Return the volume that is attached for the claim: its volume, or the one that is to be provisioned."""
+    """Return the CSI volume that is bound to the claim or is to be provisioned for it, or None."""
     volume = find_volume(snapshot, claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is None:
         return _volume_to_provision(claim, snapshot)

@@ -14,12 +14,12 @@ from predicates.objects import PodClass
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.tolerations import tolerated
 
-#: How many candidates may be rejected because of other nodes before the rest is evaluated at once.
-_FEW: Final = 12
+#: After this many candidates were rejected because of other nodes, the remaining ones are evaluated together.
+_MAX_SINGLE_CHECKS: Final = 12
 
 
 class _ClassFilter:
-    """How the pods of one class are filtered: the cached result, and the plugins that depend on the whole cluster."""
+    """The filter for the pods of one class: the cached result, and the plugins that depend on the whole cluster."""
 
     __slots__ = ("_row_checks", "_snapshot", "cluster_states", "local")
 
@@ -34,7 +34,7 @@ class _ClassFilter:
         local = self.local
         if not local.is_sufficient_for(targets):
             local.select(targets)
-        tries = _FEW
+        tries = _MAX_SINGLE_CHECKS
         for row in local.fitting_listed():
             if not any_rejects(self._row_checks, row):
                 return row
@@ -48,7 +48,7 @@ class _ClassFilter:
         return next(self.fitting(), None)
 
     def fitting(self) -> Iterator[int]:
-        """Yield the targets selected by the exact result that accept a pod, in order."""
+        """Yield the selected targets that accept a pod in the current trial, in order."""
         for row in remaining(self.cluster_states, self._snapshot, self.local.candidates).tolist():
             if not self.local.rejects(row):
                 yield row
@@ -123,7 +123,7 @@ class Filters:
     def rejections(self, pod: PodClass, rows: npt.NDArray[np.intp]) -> list[PluginRejections]:
         """Return the rejections of every plugin that rejects any of *rows*.
 
-        They are in the scheduler's order: PreFilter rejections first, then those of Filter. The scheduler reports
+        The result is in the scheduler's order: PreFilter rejections first, then those of Filter. The scheduler reports
         only the first plugin that rejects a node.
         """
         pre_filter: list[PluginRejections] = []
@@ -141,7 +141,7 @@ class Filters:
             mask[list(draining_rows)] = False
 
     def _class_filter(self, pod: PodClass) -> _ClassFilter:
-        """Return the filter of the class. Its cached result may have to be updated."""
+        """Return the filter of the class, whose cached result may be out of date."""
         if self._generation != self._snapshot.generation:
             self._generation = self._snapshot.generation
             self._classes.clear()

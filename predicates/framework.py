@@ -1,8 +1,8 @@
 """The interface of the filter plugins.
 
 A plugin is called once for a pod class and evaluates many nodes at once. Its :class:`Scope` states what the result
-depends on, and so how long it can be cached: until the node changes, until the pods on the node change, or until
-any pod in the cluster changes.
+depends on, which determines how long it can be cached: until the node changes, until the pods on the node change, or
+until any pod in the cluster changes.
 """
 
 import enum

@@ -35,7 +35,7 @@ _DOMAIN_RULE: Final = (
 
 @lru_cache(maxsize=4096)
 def key_errors(key: str) -> Sequence[str]:
-    """Return why *key* is not a valid label key; empty if it is."""
+    """Return the reasons why *key* is not a valid label key; empty if it is valid."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         return [
@@ -52,7 +52,7 @@ def key_errors(key: str) -> Sequence[str]:
 
 
 def value_errors(value: str) -> Sequence[str]:
-    """Return why *value* is not a valid label value; empty if it is."""
+    """Return the reasons why *value* is not a valid label value; empty if it is valid."""
     if not value or (_IS_NAME.fullmatch(value) and len(value) <= _LONGEST_NAME):
         return ()
     errors = [_too_long(_LONGEST_NAME)] if _bytes(value) > _LONGEST_NAME else []
@@ -62,13 +62,13 @@ def value_errors(value: str) -> Sequence[str]:
 
 
 def requirement_errors(key: str, values: Sequence[str], values_error: str | None) -> list[str]:
-    """Return all errors of a requirement; *values_error* is the error of its operator about the values, if any."""
+    """Return all errors of a requirement. *values_error* is the error if the values are invalid for its operator."""
     errors = []
     if invalid := key_errors(key):
         errors.append(f"key: Invalid value: {_quoted(key)}: {'; '.join(invalid)}")
     if values_error is not None:
-        shown = json.dumps(values, ensure_ascii=False, separators=(",", ":")) if values else "null"
-        errors.append(f"values: Invalid value: {shown}: {values_error}")
+        values_json = json.dumps(values, ensure_ascii=False, separators=(",", ":")) if values else "null"
+        errors.append(f"values: Invalid value: {values_json}: {values_error}")
     for position, value in enumerate(values):
         if invalid := value_errors(value):
             errors.append(f"values[{position}][{key}]: Invalid value: {_quoted(value)}: {'; '.join(invalid)}")

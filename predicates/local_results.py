@@ -1,4 +1,4 @@
-"""Which nodes accept a class of pods, as far as it depends on each node alone: cached, and updated from change logs."""
+"""Cached results of the plugins that evaluate each node by itself, updated from the change logs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -11,7 +11,7 @@ from predicates.framework import Plugin, RejectsRow, Scope
 from predicates.nodes import ALL, Flags, Rows
 from predicates.snapshot import Snapshot
 
-#: How many candidates are listed to be evaluated one by one.
+#: At most this many candidates are listed to be evaluated one by one.
 _LISTED: Final = 256
 
 #: Plugins and their states for a class (``pre_filter``), without plugins that do not apply to it.
@@ -32,9 +32,9 @@ class Targets:
 class LocalResult:
     """The cached result of all plugins with scope NODE or PODS, shared by the classes with equal states.
 
-    The result is *exact* for the state of the snapshot without the open trial's changes of ``touched`` rows. If since
-    then pods were only added to the targets, it is still *sufficient*: it accepts each target that accepts the pod,
-    because further pods never make a node feasible. Accepted rows are then evaluated one by one.
+    The result is *exact* for the snapshot without the changes that the open trial made to ``touched`` rows. If pods
+    have only been added to the targets since then, it is still *sufficient*: it accepts each target that accepts the
+    pod, because further pods never make a node feasible. Accepted rows are then evaluated one by one.
     """
 
     __slots__ = (
@@ -68,8 +68,8 @@ class LocalResult:
         self._allowed: Flags = np.zeros(0, np.bool_)  #: True for rows that no plugin with scope NODE rejects
         self.mask: Flags = self._allowed  #: True for rows that no plugin rejects
         self._targets: Targets | None = None
-        self.candidates = _NO_ROWS  #: the selected targets that ``mask`` accepts, in order …
-        self._listed: list[int] = []  #: … and the first of them
+        self.candidates = _NO_ROWS  #: the selected targets that ``mask`` accepts, in order
+        self._listed: list[int] = []  #: the first of ``candidates``
         self._skipped = 0  #: how many of ``_listed`` have been filled since the result was exact
 
     @property
@@ -79,7 +79,7 @@ class LocalResult:
         return self._revision == snapshot.revision and (not self._dirty or snapshot.touched.keys() >= self._dirty)
 
     def is_sufficient_for(self, targets: Targets) -> bool:
-        """Return whether ``candidates`` contain each of *targets* that accepts the pod."""
+        """Return whether ``candidates`` includes each of *targets* that accepts the pod."""
         snapshot = self._snapshot
         if self._targets is not targets or self._epoch != snapshot.epoch:
             return False
@@ -106,7 +106,7 @@ class LocalResult:
         return len(self._listed) == len(self.candidates)
 
     def fitting_listed(self) -> Iterator[int]:
-        """Yield those of the first candidates that accept the pod in the current trial, in order."""
+        """Yield the listed candidates that accept the pod in the current trial, in order."""
         touched, stale = self._snapshot.touched, self._revision != self._snapshot.revision
         for position, row in enumerate(islice(self._listed, self._skipped, None), self._skipped):
             if not (stale or row in touched) or not any_rejects(self.row_checks, row):
@@ -167,7 +167,7 @@ def any_rejects(row_checks: Iterable[RejectsRow], row: int) -> bool:
 
 
 def remaining(states: States, snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """Return those of *rows* that none of the plugins rejects."""
+    """Return the *rows* that none of the plugins rejects."""
     for plugin, state in states:
         if (rejections := plugin.filter(state, snapshot, rows)) is not None:
             rows = rows[rejections.codes == 0]

@@ -38,10 +38,10 @@ def node_selector_mask(selector: NodeSelector, snapshot: Snapshot, rows: Rows) -
     return mask
 
 
-def node_labels_mask(wanted: Iterable[Pair], snapshot: Snapshot, rows: Rows) -> Flags:
-    """Return which of *rows* have all labels of *wanted* (``nodeSelector``), as a new array."""
+def node_labels_mask(labels: Iterable[Pair], snapshot: Snapshot, rows: Rows) -> Flags:
+    """Return which of *rows* have all of *labels* (``nodeSelector``), as a new array."""
     mask: Flags = np.ones(len(snapshot.nodes.alive[rows]), np.bool_)
-    for key, value in wanted:
+    for key, value in labels:
         column = snapshot.nodes.label(key)
         mask &= column.ids[rows] == column.number.get(value, _NO_VALUE)
     return mask

@@ -74,7 +74,7 @@ class NodeTable:
         return row
 
     def remove(self, name: str) -> int:
-        """Remove the node and return the row it had. The requests of its pods must have been released before."""
+        """Remove the node and return its former row. The requests of its pods must already have been released."""
         row = self.row.pop(name)
         self.nodes[row], self.names[row] = None, ""
         self.alive[row] = self.unschedulable[row] = False
@@ -148,17 +148,17 @@ class NodeTable:
 
     def _grow(self) -> int:
         """Add unused rows, half of the current number but at least 8, and return the first of them."""
-        first, more = len(self), max(8, len(self) // 2)
-        self.nodes += [None] * more
-        self.names += [""] * more
-        self.bound_labels += [()] * more
-        self.alive = np.pad(self.alive, (0, more))
-        self.unschedulable = np.pad(self.unschedulable, (0, more))
-        self._pad_amounts(more, 0)
-        self.taint_set = np.pad(self.taint_set, (0, more))
+        first, count = len(self), max(8, len(self) // 2)
+        self.nodes += [None] * count
+        self.names += [""] * count
+        self.bound_labels += [()] * count
+        self.alive = np.pad(self.alive, (0, count))
+        self.unschedulable = np.pad(self.unschedulable, (0, count))
+        self._pad_amounts(count, 0)
+        self.taint_set = np.pad(self.taint_set, (0, count))
         for column in self._labels.values():
-            column.grow(more)
-        self._unused = list(range(first + more - 1, first, -1))
+            column.grow(count)
+        self._unused = list(range(first + count - 1, first, -1))
         return first
 
 
@@ -185,6 +185,6 @@ class LabelColumn:
             self.values.append(value)
         self.ids[row] = number
 
-    def grow(self, more: int) -> None:
-        """Add *more* rows without the label."""
-        self.ids = np.pad(self.ids, (0, more), constant_values=MISSING)
+    def grow(self, count: int) -> None:
+        """Add *count* rows without the label."""
+        self.ids = np.pad(self.ids, (0, count), constant_values=MISSING)

@@ -8,7 +8,7 @@ from msgspec import inspect
 
 
 def without_nulls(value: Any, kind: type[msgspec.Struct]) -> Any:
-    """Return *value*, decoded JSON for the struct *kind*, without nulls and without unknown fields."""
+    """Return *value* (decoded JSON for the struct *kind*) without nulls and unknown fields."""
     return _normalize(value, _type_info(kind))
 
 

@@ -14,7 +14,7 @@ from predicates.objects import Amounts, Pod, PodClass
 #: The maximum length of a change log. If it is exceeded, all caches are invalidated instead.
 _LOG_LIMIT: Final = 200_000
 
-#: Called with a row and by how much the number of pods of a class on it has changed (+n or -n).
+#: Called with a row and the change in the number of pods of a class on it (+n or -n).
 Watcher: TypeAlias = Callable[[int, int], None]
 
 
@@ -39,7 +39,7 @@ _I = TypeVar("_I", bound=PlacementIndex)
 
 
 class Effects:
-    """What changes when a pod of a class is placed."""
+    """The state that changes when a pod of a class is placed."""
 
     __slots__ = ("pod", "rows", "vector", "watchers")
 
@@ -62,9 +62,9 @@ class PlacementState:
         self.epoch = 0  #: incremented when all caches are invalid
         self.node_changes: list[int] = []  #: log of this epoch: rows whose Node, CSINode or VolumeAttachments changed
         self.pod_changes: list[int] = []  #: log of this epoch: rows whose pods changed
-        self.pod_removals: list[int] = []  #: log of this epoch: those of them that pods have left
+        self.pod_removals: list[int] = []  #: log of this epoch: rows from which pods were removed
         self._effects: dict[PodClass, Effects] = {}  #: by class, with the labels of placed pods
-        #: The same, of bound pods to which the API server added labels. Such a pod has the class ``as_bound``.
+        #: The effects of bound pods to which the API server added labels, by class and added labels.
         self._bound_effects: defaultdict[PodClass, dict[LabelPairs, Effects]] = defaultdict(dict)
         self._vectors: dict[Amounts, Numbers] = {}
         self._indexes: list[PlacementIndex] = []
@@ -79,7 +79,7 @@ class PlacementState:
         self.pod_removals.clear()
 
     def add_index(self, index: PlacementIndex) -> None:
-        """Notify *index* of all pods that are placed, and from now on of every change."""
+        """Notify *index* of all placed pods, and of every later change."""
         self._indexes.append(index)
         for pod, effects in self._effects.items():
             if (watchers := index.watch(pod)) is not None:
@@ -95,7 +95,7 @@ class PlacementState:
         return index
 
     def classes(self) -> Iterable[PodClass]:
-        """Return the classes with pods that are, or were, placed."""
+        """Return the classes of pods that are or were placed."""
         return self._effects.keys()
 
     def rows_of(self, pod: PodClass) -> Mapping[int, int]:
@@ -106,12 +106,12 @@ class PlacementState:
     def labels_added_on(self, row: int) -> LabelPairs:
         """Return the labels that the API server adds to a pod that is bound to *row*.
 
-        It adds none while no pod has such labels: then the feature is disabled, as before Kubernetes 1.35.
+        There are none while no pod has such labels: the feature is then disabled, as before Kubernetes 1.35.
         """
         return self.nodes.bound_labels[row] if self._bound_effects else ()
 
     def bound_to(self, pod: Pod, node: str) -> Pod:
-        """Return *pod* as it would be bound to the existing *node*, or to no node if *node* is ""."""
+        """Return *pod* as it would be if it were bound to the existing *node*, or unbound if *node* is ""."""
         return replace(pod, node_name=node, added_labels=self.labels_added_on(self.nodes.row[node]) if node else ())
 
     def replay_placements(self, watchers: Watchers, pod: PodClass) -> None:
@@ -150,7 +150,7 @@ class PlacementState:
         return effects
 
     def _drop_effects(self, used: set[PodClass], pods: Iterable[Pod]) -> None:
-        """Drop what is kept for classes other than *used*, and for added labels that none of *pods* has."""
+        """Drop the effects of classes other than *used*, and of added labels that none of *pods* has."""
         bound: defaultdict[PodClass, dict[LabelPairs, Effects]] = defaultdict(dict)
         for pod in pods:
             if pod.added_labels:
@@ -166,13 +166,13 @@ class PlacementState:
             self.invalidate()
 
     def _widen(self) -> None:
-        """Recompute the vectors of all classes after a resource got a column."""
+        """Recompute the vectors of all classes after a column was added for a resource."""
         for pod, effects in self._effects.items():
             effects.vector = self.vector(pod.requests)
         self.invalidate()
 
     def _subtract_all_requests(self) -> None:
-        """Subtract the requests of all pods, which were placed at once, from the free resources of their nodes."""
+        """Subtract the requests of all pods from the free resources of their nodes, after pods were added in bulk."""
         if not (placed := [effects for effects in self._effects.values() if effects.rows]):
             return
         rows = [row for effects in placed for row in effects.rows]
@@ -181,19 +181,19 @@ class PlacementState:
         vectors = np.array([effects.vector for effects in placed])
         np.subtract.at(self.nodes.free, rows, counts[:, np.newaxis] * vectors[classes])
 
-    def _shift(self, pods: Sequence[Effects], load: Numbers, row: int, by: int) -> None:
-        """Add pods with a total request of *load* to *row* (by = +1), or remove them from it (by = -1)."""
+    def _shift(self, pods: Sequence[Effects], load: Numbers, row: int, delta: int) -> None:
+        """Add pods with a total request of *load* to *row* (delta = +1), or remove them from it (delta = -1)."""
         free = self.nodes.free_rows[row]
-        if by > 0:
+        if delta > 0:
             free -= load
         else:
             free += load
         for effects in pods:
             rows = effects.rows
-            if count := rows.get(row, 0) + by:
+            if count := rows.get(row, 0) + delta:
                 rows[row] = count
             else:
                 rows.pop(row, None)
             for watchers in effects.watchers:
                 for callback in watchers.callbacks:
-                    callback(row, by)
+                    callback(row, delta)

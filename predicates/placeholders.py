@@ -1,6 +1,6 @@
-"""Placeholders: pods of this program that keep room on spot nodes until the pods that need it arrive.
+"""Placeholders: pods that this program creates to reserve room on spot nodes for pods that will move there.
 
-A snapshot keeps them apart from all other pods: they are not load, and they do not wait for room.
+A snapshot stores them separately from all other pods: they use no resources, and they do not count as pending.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
-"""Whether the pods of a cluster are equal to those at an earlier moment, if some were replaced by equal ones.
+"""Detection of replaced pods that leave the results of filters and the counts of pods unchanged.
 
-A DaemonSet, a StatefulSet or a restarted node often creates a pod of the same class on the same node. For filters and
-for counts of pods nothing has changed then.
+After a pod of a DaemonSet or StatefulSet is deleted, or a node restarts, a pod of the same class is often created on
+the same node.
 """
 
 from typing import TypeAlias
@@ -19,22 +19,22 @@ class PlacementBalance:
         self._balance: dict[_Kind, int] = {}
         self._version = 0
 
-    def note(self, pod: Pod, by: int) -> None:
-        """Record that *pod* was added (by = +1) or removed (by = -1)."""
+    def note(self, pod: Pod, delta: int) -> None:
+        """Record that *pod* was added (delta = +1) or removed (delta = -1)."""
         # A pod without a controller is counted as its own controller.
         kind = pod.node_name, pod.cls, pod.added_labels, pod.load, pod.owner or pod.uid
-        if count := self._balance.get(kind, 0) + by:
+        if count := self._balance.get(kind, 0) + delta:
             self._balance[kind] = count
         else:
             del self._balance[kind]
 
     def replaced_all(self) -> None:
-        """Record that all pods may be others."""
+        """Record that any pod may have been replaced by a different one."""
         self._balance.clear()
         self._version += 1
 
     def version(self) -> int:
-        """Return the same number as the last call if there are equal pods on each node, otherwise another one."""
+        """Return a number that changes if the pods on any node are no longer equal to those at the last call."""
         if self._balance:
             self.replaced_all()
         return self._version

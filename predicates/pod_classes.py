@@ -37,7 +37,7 @@ def _requested(containers: Iterable[Container]) -> list[tuple[object, ...]]:
 
 
 def pod_class(pod: PodObject, amounts: PodAmounts) -> PodClass:
-    """Return the class of *pod*, whose amounts are *amounts*."""
+    """Return the class of *pod*, with the *amounts* from :func:`pod_amounts`."""
     spec = msgspec.structs.replace(pod.spec, node_name="")
     return PodClass(
         namespace=pod.metadata.namespace,

@@ -1,4 +1,4 @@
-"""The fields of a pod that determine its class, as raw bytes, and its keys.
+"""The fields of a pod that determine its class, as raw bytes, and the cache keys made from them.
 
 The bytes are validated when the first pod of the class is decoded.
 """

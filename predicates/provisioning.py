@@ -1,4 +1,4 @@
-"""Where a volume can be provisioned: allowed topologies of the storage class, and storage capacity of CSI drivers.
+"""The nodes for which a volume can be provisioned: allowed topologies of storage classes, and storage capacity.
 
 Source: ``checkVolumeProvisions`` and ``hasEnoughCapacity`` of ``volumebinding/binder.go``.
 """
@@ -27,18 +27,18 @@ NOT_ENOUGH_SPACE: Final = 4
 
 
 def provisioning_codes(claim: PersistentVolumeClaim, snapshot: Snapshot, rows: Rows) -> Codes:
-    """Return, for each of *rows*, 0 if a volume can be provisioned for the claim, or else why not."""
+    """Return, for each of *rows*, 0 if a volume can be provisioned for the claim, otherwise the code of the reason."""
     storage_class = find_storage_class(snapshot, storage_class_name(claim))
     if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
         return np.full(len(snapshot.nodes.alive[rows]), BIND_CONFLICT)
     codes = np.where(selected_rows(allowed_topologies_selector(storage_class), snapshot, rows), 0, BIND_CONFLICT)
     if "storage" in claim.spec.resources.requests and _reports_capacity(storage_class, snapshot):
         size = requested_size(claim).units
-        enough = np.zeros(len(codes), np.bool_)
+        has_capacity = np.zeros(len(codes), np.bool_)
         for capacity in cast("dict[str, CSIStorageCapacity]", snapshot.of("CSIStorageCapacity")).values():
             if capacity.storage_class_name == storage_class.metadata.name and _suffices(capacity, size):
-                enough |= selected_rows(to_node_selector(capacity.node_topology), snapshot, rows)
-        codes[(codes == 0) & ~enough] = NOT_ENOUGH_SPACE
+                has_capacity |= selected_rows(to_node_selector(capacity.node_topology), snapshot, rows)
+        codes[(codes == 0) & ~has_capacity] = NOT_ENOUGH_SPACE
     return codes
 
 

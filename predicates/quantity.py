@@ -52,7 +52,7 @@ class Quantity:
         return self._scale(-3)
 
     def plus(self, other: "Quantity") -> "Quantity":
-        """Return the exact sum."""
+        """Return the exact sum of this quantity and *other*."""
         if not (self.wide or other.wide):
             if other.mantissa == 0:
                 return self

@@ -48,8 +48,8 @@ def nonzero(spec: PodSpec) -> tuple[int, int]:
     If the pod has pod-level requests, a default applies only to a resource that neither the pod nor any container
     requests.
     """
-    given = _total(spec, {}, None) if _pod_level_requests(spec) else {}
-    total = _total(spec, {name: amount for name, amount in DEFAULT_NONZERO.items() if name not in given}, None)
+    requested = _total(spec, {}, None) if _pod_level_requests(spec) else {}
+    total = _total(spec, {name: amount for name, amount in DEFAULT_NONZERO.items() if name not in requested}, None)
     cpu, memory = total.get("cpu"), total.get("memory")
     return cpu.millis if cpu else 0, memory.units if memory else 0
 
@@ -98,29 +98,29 @@ class _StatusResources:
         pending = next((c for c in status.conditions if c.type == RESIZE_PENDING), None)
         self._infeasible = pending is not None and pending.reason == "Infeasible"
 
-    def of_container(self, container: Container, wanted: Quantities) -> Quantities:
+    def of_container(self, container: Container, requested: Quantities) -> Quantities:
         if (status := self._of.get(container.name)) is None or status.resources is None:
-            return wanted
-        return self._effective(wanted, status.resources, status.allocated_resources)
+            return requested
+        return self._effective(requested, status.resources, status.allocated_resources)
 
-    def of_pod(self, wanted: Quantities) -> Quantities:
+    def of_pod(self, requested: Quantities) -> Quantities:
         if self._pod.resources is None:
-            return wanted
-        return self._effective(wanted, self._pod.resources, self._pod.allocated_resources)
+            return requested
+        return self._effective(requested, self._pod.resources, self._pod.allocated_resources)
 
     def _effective(
-        self, wanted: Quantities, actuated: ResourceRequirements, allocated: Mapping[str, QuantityText]
+        self, requested: Quantities, actuated: ResourceRequirements, allocated: Mapping[str, QuantityText]
     ) -> Quantities:
-        given = parsed(actuated.requests)
-        return _max(given if self._infeasible else _max(wanted, given), parsed(allocated))
+        current = parsed(actuated.requests)
+        return _max(current if self._infeasible else _max(requested, current), parsed(allocated))
 
 
 def _total(spec: PodSpec, defaults: Quantities, actual: _StatusResources | None) -> Quantities:
     total = _containers(spec, defaults, actual)
     if spec.resources is not None and _pod_level_requests(spec):
-        wanted = parsed(spec.resources.requests)
-        given = actual.of_pod(wanted) if actual else wanted
-        total |= {name: given.get(name, Quantity(0, 0)) for name in wanted if _pod_level(name)}
+        requested = parsed(spec.resources.requests)
+        effective = actual.of_pod(requested) if actual else requested
+        total |= {name: effective.get(name, Quantity(0, 0)) for name in requested if _pod_level(name)}
     return _sum((total, parsed(spec.overhead)))
 
 
@@ -134,20 +134,20 @@ def _containers(spec: PodSpec, defaults: Quantities, actual: _StatusResources | 
     peak: Quantities = {}
     for container in spec.init_containers:
         is_sidecar = container.restart_policy == "Always"
-        wanted = _of_container(container, defaults, actual if is_sidecar else None)
-        running = _sum((wanted, sidecars))
+        requested = _of_container(container, defaults, actual if is_sidecar else None)
+        running = _sum((requested, sidecars))
         if is_sidecar:
             sidecars = running
-            total = _sum((total, wanted))
+            total = _sum((total, requested))
         peak = _max(peak, running)
     return _max(total, peak)
 
 
 def _of_container(container: Container, defaults: Quantities, actual: _StatusResources | None) -> Quantities:
-    wanted = parsed(container.resources.requests)
+    requested = parsed(container.resources.requests)
     if actual is not None:
-        wanted = actual.of_container(container, wanted)
-    return defaults | wanted if defaults else wanted
+        requested = actual.of_container(container, requested)
+    return defaults | requested if defaults else requested
 
 
 def _pod_level_requests(spec: PodSpec) -> bool:

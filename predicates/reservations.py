@@ -1,8 +1,8 @@
 """Volumes that the placements of a trial may already have claimed.
 
-The scheduler chooses the smallest matching volume, and any of several with equal size. So the volume of a placement
-is not known, only the group it belongs to. A claim can count on a volume only if more volumes are accessible than
-may be taken.
+The scheduler chooses the smallest matching volume, and an arbitrary one among those of equal size. So the volume of a
+placement is not known, only the group it belongs to. A claim can rely on a volume only if more volumes are accessible
+than may be taken.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from predicates.indexes.pod_claims import PodClaimsIndex
-from predicates.indexes.shelves import ClassVolumes, UnboundVolumes
+from predicates.indexes.unbound_volumes import ClassVolumes, UnboundVolumes
 from predicates.indexes.volume_matching import ClaimRequest
 from predicates.nodes import ALL, Flags, Numbers
 from predicates.objects import PersistentVolumeClaim
@@ -26,7 +26,7 @@ AssumedPod: TypeAlias = tuple[tuple[PersistentVolumeClaim, ...], int]
 def assumed_conflicts(claims: Sequence[PersistentVolumeClaim], snapshot: Snapshot) -> Flags:
     """Return the rows on which the *claims* of one pod (in this order) may not get their volumes."""
     assumed = _assumed_pods(snapshot)
-    rejected = _away_from_shared(claims, assumed, len(snapshot.nodes))
+    rejected = _excluded_by_shared_claims(claims, assumed, len(snapshot.nodes))
     rivals = [(rival, row) for rival_claims, row in assumed for rival in rival_claims]
     for volumes, requests in snapshot.index(UnboundVolumes).requests(claims):
         taken = {position: _taken(volumes, claims[position], request, rivals) for position, request in requests.items()}
@@ -39,16 +39,18 @@ def assumed_conflicts(claims: Sequence[PersistentVolumeClaim], snapshot: Snapsho
     return rejected
 
 
-def _away_from_shared(claims: Sequence[PersistentVolumeClaim], assumed: Sequence[AssumedPod], rows: int) -> Flags:
-    """Return all rows except that of placed pods that share a claim: only there the volume is surely accessible."""
-    away: Flags = np.zeros(rows, np.bool_)
+def _excluded_by_shared_claims(
+    claims: Sequence[PersistentVolumeClaim], assumed: Sequence[AssumedPod], rows: int
+) -> Flags:
+    """Return the rows that are excluded because a placed pod shares a claim: all except the row of that pod."""
+    excluded: Flags = np.zeros(rows, np.bool_)
     keys = set(map(_key, claims))
     for other_claims, row in assumed:
         if any(_key(claim) in keys for claim in other_claims):
             elsewhere = np.ones(rows, np.bool_)
             elsewhere[row] = False
-            away |= elsewhere
-    return away
+            excluded |= elsewhere
+    return excluded
 
 
 def _assumed_pods(snapshot: Snapshot) -> list[AssumedPod]:

@@ -1,7 +1,7 @@
 """The cluster state that the plugins read: nodes, placed pods, volumes, namespaces, and the current trial.
 
-A snapshot is long-lived. Watch events update it (:meth:`Snapshot.upsert`, :meth:`Snapshot.delete`) at the cost of
-what they affect; trials modify it and undo all of their changes.
+A snapshot is long-lived. Watch events update it (:meth:`Snapshot.upsert`, :meth:`Snapshot.delete`) at a cost that
+depends only on what they affect; trials modify it and undo all of their changes.
 """
 
 from collections import defaultdict
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
 from predicates.bound_labels import LabelPairs
-from predicates.changes import affected_node, placed_alike, same_content
+from predicates.changes import affected_node, same_content, same_placement
 from predicates.objects import Node, Object, Pod, PodClass
 from predicates.placeholders import is_placeholder
 from predicates.placement_balance import PlacementBalance
@@ -38,31 +38,32 @@ class Snapshot(TrialState):
         self.objects: defaultdict[str, dict[str, Object]] = defaultdict(dict)  #: other kinds, by kind and key
         self.versions: defaultdict[str, int] = defaultdict(int)  #: by kind, except pods and nodes: number of changes
         self.generation = 0  #: incremented when pod classes are dropped
-        self.changes = 0  #: number of changes of any object, also of fields that no filter reads
-        self.unplaced = 0  #: number of changes of pods that are on no known node
+        self.changes = 0  #: number of changes of any object, including fields that no filter reads
+        self.unplaced = 0  #: number of changes of pods that are not on a known node
         self.node_versions = 0  #: number of changes of nodes
         self.balance = PlacementBalance()  #: of all pods, placed or not
-        #: By node, and by class and added labels (also of new and old pods): *changes* after the last edit of a pod. An
-        #: edit changes only fields that no filter reads, such as annotations and the status.
+        #: The value of ``changes`` after a pod was last edited, by node, and by class and added labels. An edit changes
+        #: only fields that no filter reads, such as annotations and the status. In ``edited_of``, the addition and the
+        #: removal of a pod count as well.
         self.edited_on: dict[str, int] = {}
         self.edited_of: dict[tuple[PodClass, LabelPairs], int] = {}
-        self.placed_on: dict[str, int] = {}  #: by node: *changes* after a pod was last added or removed
+        self.placed_on: dict[str, int] = {}  #: by node: ``changes`` after a pod was last added or removed
         self.unreadable: tuple[Unreadable, ...] = ()  #: objects that cannot be decoded and so are missing here
 
     # Changes in the cluster
 
     def replace(self, kind: str, objects: Iterable[Object]) -> None:
-        """Replace all objects of *kind* by *objects*."""
+        """Replace all objects of *kind* with *objects*."""
         self.replace_by_key(kind, {key_of(obj): obj for obj in objects})
 
-    def replace_by_key(self, kind: str, listed: Mapping[str, Object]) -> None:
-        """Replace all objects of *kind* by those *listed* by the key of :func:`key_of`."""
+    def replace_by_key(self, kind: str, objects: Mapping[str, Object]) -> None:
+        """Replace all objects of *kind* with *objects*, whose keys are those of :func:`key_of`."""
         if kind == "Pod" and not self.pods and not self._indexes:
-            self._load_pods(cast("Mapping[str, Pod]", listed))
+            self._load_pods(cast("Mapping[str, Pod]", objects))
             return
-        for key in [key for key in self._keys(kind) if key not in listed]:
+        for key in [key for key in self._keys(kind) if key not in objects]:
             self.delete(kind, key)
-        for obj in listed.values():
+        for obj in objects.values():
             self.upsert(kind, obj)
 
     def upsert(self, kind: str, obj: Object) -> None:
@@ -93,12 +94,12 @@ class Snapshot(TrialState):
     def compact(self) -> set[PodClass]:
         """Drop the pod classes that no pod uses any more, and return the others.
 
-        Call it from time to time on a long-lived snapshot, because every roll-out creates new classes. Caches by
+        Call this method periodically on a long-lived snapshot, because every roll-out creates new classes. Caches by
         class elsewhere must be dropped when ``generation`` has changed.
         """
         used = {pod.cls for pod in self.pods.values()}
         self._drop_effects(used, self.pods.values())
-        self.edited_of = {alike: change for alike, change in self.edited_of.items() if alike[0] in used}
+        self.edited_of = {key: change for key, change in self.edited_of.items() if key[0] in used}
         self._vectors.clear()
         self.generation += 1
         self.changes += 1
@@ -137,7 +138,7 @@ class Snapshot(TrialState):
         if pod.finished:
             self._drop_pod(key)
             return
-        edited = before is not None and placed_alike(before, pod)
+        edited = before is not None and same_placement(before, pod)
         if before is not None and not edited:
             self._drop_pod(key)
         self._effects_of(pod.cls, pod.added_labels)
@@ -152,7 +153,7 @@ class Snapshot(TrialState):
             self._count(pod, row, +1)
 
     def _load_pods(self, pods: Mapping[str, Pod]) -> None:
-        """Add the first pods in bulk: requests are subtracted at once, and there are no indexes to notify."""
+        """Add the first pods in bulk: their requests are subtracted together, and there are no indexes to notify."""
         resizing = []
         self.changes += 1
         self.balance.replaced_all()
@@ -216,19 +217,19 @@ class Snapshot(TrialState):
         self.node_versions += 1
         self._log(self.node_changes, (row,))
 
-    def _count(self, pod: Pod, row: int | None, by: int) -> None:
-        """Record that *pod* was added (by = +1) or removed (by = -1); *row* is that of its node, if it is known."""
-        self.balance.note(pod, by)
+    def _count(self, pod: Pod, row: int | None, delta: int) -> None:
+        """Record that *pod* was added (delta = +1) or removed (delta = -1); *row* is its node, if that is known."""
+        self.balance.note(pod, delta)
         self.placed_on[pod.node_name] = self.edited_of[pod.cls, pod.added_labels] = self.changes
         if row is not None:
-            self._account(pod, row, by)
+            self._account(pod, row, delta)
         else:
             self.unplaced += 1
 
-    def _account(self, pod: Pod, row: int, by: int) -> None:
+    def _account(self, pod: Pod, row: int, delta: int) -> None:
         effects, load = self._effects_and_load(pod)
-        self._shift((effects,), load, row, by)
-        if by < 0:
+        self._shift((effects,), load, row, delta)
+        if delta < 0:
             self.pod_removals.append(row)
         self._log(self.pod_changes, (row,))
 

@@ -92,12 +92,12 @@ def fully_bound(claim: PersistentVolumeClaim) -> bool:
 
 
 def requested_size(claim: PersistentVolumeClaim) -> Quantity:
-    """Return the requested size."""
+    """Return the storage size that *claim* requests."""
     return parse(claim.spec.resources.requests.get("storage", 0))
 
 
 def capacity(volume: PersistentVolume) -> Quantity:
-    """Return the size of the volume, 0 if unknown."""
+    """Return the size of the volume, or 0 if it is not known."""
     size = volume.spec.capacity.get("storage")
     return ZERO if size is None else parse(size)
 

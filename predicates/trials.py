@@ -58,46 +58,46 @@ class TrialState(PlacementState):
         assert journal is not None
         kept_rows: dict[int, None] = {}
         while len(journal) > start:
-            pods, load, row, by, has_claims = journal.pop()
-            self._shift(pods, load, row, -by)
+            pods, load, row, delta, has_claims = journal.pop()
+            self._shift(pods, load, row, -delta)
             if has_claims:
-                self._assume(pods[0].pod, row, -by)
+                self._assume(pods[0].pod, row, -delta)
             if len(journal) < self._kept:
                 kept_rows[row] = None
-                if by > 0:
+                if delta > 0:
                     self.pod_removals.append(row)
         if kept_rows:
             self._log(self.pod_changes, kept_rows)
         self._kept = min(self._kept, start)
         self.touched = dict.fromkeys(row for _, _, row, _, _ in journal[self._kept :])
 
-    def _place(self, pod: PodClass, row: int, by: int) -> None:
-        """Add a new pod of the class to *row* (by = +1), or remove it again (by = -1)."""
+    def _place(self, pod: PodClass, row: int, delta: int) -> None:
+        """Add a new pod of the class to *row* (delta = +1), or remove it again (delta = -1)."""
         effects, has_claims = self._effects_of(pod, self.labels_added_on(row)), bool(pod.claims)
         if has_claims:
-            self._assume(effects.pod, row, by)
-        self._move((effects,), effects.vector, row, by, has_claims=has_claims)
+            self._assume(effects.pod, row, delta)
+        self._move((effects,), effects.vector, row, delta, has_claims=has_claims)
 
     def _evict(self, pods: Sequence[Pod]) -> None:
-        """Remove *pods* from their node; all are on the same node."""
+        """Remove *pods*, which must all be on the same node."""
         effects, loads = zip(*map(self._effects_and_load, pods), strict=True)
         self._move(effects, np.add.reduce(loads), self.nodes.row[pods[0].node_name], -1, has_claims=False)
 
-    def _move(self, pods: Sequence[Effects], load: Numbers, row: int, by: int, *, has_claims: bool) -> None:
+    def _move(self, pods: Sequence[Effects], load: Numbers, row: int, delta: int, *, has_claims: bool) -> None:
         assert self._journal is not None
-        self._shift(pods, load, row, by)
-        self._journal.append((pods, load, row, by, has_claims))
+        self._shift(pods, load, row, delta)
+        self._journal.append((pods, load, row, delta, has_claims))
         self.touched[row] = None
 
-    def _assume(self, pod: PodClass, row: int, by: int) -> None:
-        if count := self.assumed_claims.get((pod, row), 0) + by:
+    def _assume(self, pod: PodClass, row: int, delta: int) -> None:
+        if count := self.assumed_claims.get((pod, row), 0) + delta:
             self.assumed_claims[pod, row] = count
         else:
             del self.assumed_claims[pod, row]
 
     def _keep(self) -> None:
         assert self._journal is not None
-        self.pod_removals += [row for _, _, row, by, _ in self._journal[self._kept :] if by < 0]
+        self.pod_removals += [row for _, _, row, delta, _ in self._journal[self._kept :] if delta < 0]
         self._log(self.pod_changes, self.touched)
         self._kept = len(self._journal)
         self.touched.clear()
@@ -117,16 +117,16 @@ class Trial:
         self._state._place(pod, row, +1)  # noqa: SLF001
 
     def unplace(self, pod: PodClass, row: int) -> None:
-        """Undo one :meth:`place`, regardless of what was placed since."""
+        """Undo one call of :meth:`place`, regardless of later placements."""
         self._state._place(pod, row, -1)  # noqa: SLF001
 
     def evict(self, *pods: Pod) -> None:
-        """Remove *pods* from their node, which must be the same for all of them."""
+        """Remove *pods*, which must all be on the same node."""
         if pods:
             self._state._evict(pods)  # noqa: SLF001
 
     def savepoint(self) -> int:
-        """Return a savepoint for :meth:`revert`."""
+        """Return a savepoint to which :meth:`revert` can return."""
         return self._state._savepoint()  # noqa: SLF001
 
     def revert(self, savepoint: int) -> None:
@@ -134,14 +134,14 @@ class Trial:
         self._state._undo(savepoint)  # noqa: SLF001
 
     def drain(self, row: int) -> None:
-        """Treat the node as drained: it has :data:`DRAIN_TAINT`, but its topology domain still exists.
+        """Treat the node as drained: it gets :data:`DRAIN_TAINT`, but its topology domain still exists.
 
         Without the node, its topology domain would disappear as well (kubernetes/autoscaler#9287).
         """
         self._state.draining_rows[row] = None
 
     def undrain(self, row: int) -> None:
-        """Undo one :meth:`drain`."""
+        """Undo one call of :meth:`drain`."""
         self._state.draining_rows.pop(row, None)
 
     def keep(self) -> None:

@@ -1,4 +1,4 @@
-"""Objects that exist but cannot be decoded. They are missing in the snapshot, which can block the drain of nodes."""
+"""Objects that exist but cannot be decoded. They are missing from the snapshot, which can block the drain of nodes."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from predicates.objects import FINISHED
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An object that cannot be decoded."""
+    """A record of an object that cannot be decoded."""
 
     kind: str
     key: str  #: ``namespace/name``, or ``name``; ``without a name`` if unknown
@@ -20,7 +20,7 @@ class Unreadable:
 
 
 def pod_node_name(raw: bytes | Raw | memoryview) -> str | None:
-    """Return :attr:`Unreadable.node` for a Pod in JSON."""
+    """Return the node of a Pod in JSON, as in :attr:`Unreadable.node`."""
     with contextlib.suppress(ValueError, RecursionError, AttributeError):
         pod = json.loads(bytes(raw).decode(errors="replace"))
         status, name = pod.get("status"), pod.get("spec").get("nodeName")

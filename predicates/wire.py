@@ -134,7 +134,7 @@ class Interner:
         return self._strings.setdefault(text, text)
 
     def labels(self, raw: _Raw, split: Callable[[_Raw], tuple[_Raw, LabelPairs]]) -> tuple[_Raw, LabelPairs]:
-        """Return the *raw* labels of a bound pod without those that the API server added, and the latter.
+        """Return the *raw* labels of a bound pod without those that the API server added, and the added labels.
 
         *split* computes the result; it is called if these labels are new.
         """
@@ -143,7 +143,7 @@ class Interner:
         return labels
 
     def forget(self, used: set[PodClass]) -> None:
-        """Drop all classes except those in *used*, and what is shared by their pods."""
+        """Drop all classes except those in *used*, and the parts that their pods share."""
         self._classes = {key: pod for key, pod in self._classes.items() if pod in used}
         self._shared = {key: shared for key, shared in self._shared.items() if shared.cls in used}
         self._amounts = {}
@@ -215,16 +215,16 @@ class Decoder:
 
 
 def pod_annotations(annotations: Mapping[str, str]) -> Mapping[str, str]:
-    """Return those of a pod's *annotations* that are read. Pods without any share one empty mapping."""
+    """Return the pod *annotations* that are read. Pods without any share one empty mapping."""
     read = {key: value for key, value in annotations.items() if key.startswith(POD_ANNOTATIONS)}
     return read or _NO_ANNOTATIONS
 
 
-def unreadable(kind: str, raw: bytes | Raw | memoryview, why: str) -> Unreadable:
-    """Return a record of the object *raw* of *kind* that cannot be decoded for the reason *why*."""
+def unreadable(kind: str, raw: bytes | Raw | memoryview, error: str) -> Unreadable:
+    """Return a record of the object *raw* of *kind* that cannot be decoded because of *error*."""
     name = name_of(raw)
     return Unreadable(
-        kind, name, f"{kind} {name}: {' '.join(why.split())}", pod_node_name(raw) if kind == "Pod" else None
+        kind, name, f"{kind} {name}: {' '.join(error.split())}", pod_node_name(raw) if kind == "Pod" else None
     )
 
 

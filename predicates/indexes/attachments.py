@@ -1,6 +1,6 @@
 """The CSI volumes attached to each node, counted by driver.
 
-Source: ``nodevolumelimits/csi.go``. The index is rebuilt when a kind changes from which volumes are resolved.
+Source: ``nodevolumelimits/csi.go``. The index is rebuilt when an object changes from which volumes are resolved.
 Placements update the counts.
 """
 
@@ -43,16 +43,16 @@ class Attachments:
     def watch(self, pod: PodClass) -> Watchers | None:
         return Watchers(partial(self._shift, pod)) if pod.claims or pod.disks else None
 
-    def _shift(self, pod: PodClass, row: int, by: int) -> None:
+    def _shift(self, pod: PodClass, row: int, delta: int) -> None:
         if row >= self._rows:
             self._built_from = ()  # The index is rebuilt by the next sync.
             return
         attached = self._volumes_of(pod)
         for volume in attached.volumes:
-            self._use(volume, row, by)
+            self._use(volume, row, delta)
         if attached.error is not None:
             errors = self.unresolved.setdefault(row, Counter())
-            errors[attached.error] += by
+            errors[attached.error] += delta
             if not errors[attached.error]:
                 del errors[attached.error]
             if not errors:
@@ -66,15 +66,15 @@ class Attachments:
         snapshot = self._snapshot
         versions = (snapshot.versions[kind] for kind in _RESOLVED)
         built_from = (*versions, snapshot.generation, len(snapshot.nodes))
-        (epoch, read), self._read_up_to = self._read_up_to, (snapshot.epoch, len(snapshot.node_changes))
+        (epoch, position), self._read_up_to = self._read_up_to, (snapshot.epoch, len(snapshot.node_changes))
         if built_from != self._built_from:
             self._built_from = built_from
             self._rebuild()
         elif epoch != snapshot.epoch:
             for row in [*self._from_attachments, *snapshot.nodes.row.values()]:
                 self._read_attachments(row)
-        elif read != len(snapshot.node_changes):
-            for row in set(snapshot.node_changes[read:]):
+        elif position != len(snapshot.node_changes):
+            for row in set(snapshot.node_changes[position:]):
                 self._read_attachments(row)
         return self
 
@@ -106,7 +106,7 @@ class Attachments:
                 self._count(volume.driver, row, 1 if volume in after else -1)
 
     def _attached_to(self, node: str) -> Iterator[CSIVolume]:
-        """Yield the attached volumes. Only volumes with a CSI source count, as upstream."""
+        """Yield the volumes attached to *node*. As upstream, only volumes with a CSI source count."""
         if self._by_node_version != self._snapshot.versions["VolumeAttachment"]:
             self._by_node_version, self._by_node = self._snapshot.versions["VolumeAttachment"], {}
             for attachment in cast("dict[str, VolumeAttachment]", self._snapshot.of("VolumeAttachment")).values():
@@ -117,10 +117,10 @@ class Attachments:
             if volume is not None and volume.spec.csi is not None:
                 yield CSIVolume(attachment.spec.attacher, volume.spec.csi.volume_handle)
 
-    def _use(self, volume: CSIVolume, row: int, by: int) -> None:
+    def _use(self, volume: CSIVolume, row: int, delta: int) -> None:
         rows = self.users.setdefault(volume, {})
         before = rows.get(row, 0)
-        after = rows[row] = before + by
+        after = rows[row] = before + delta
         if not after:
             del rows[row]
             if not rows:
@@ -128,10 +128,10 @@ class Attachments:
         if (before == 0 or after == 0) and volume not in self._from_attachments.get(row, ()):
             self._count(volume.driver, row, 1 if before == 0 else -1)
 
-    def _count(self, driver: str, row: int, by: int) -> None:
+    def _count(self, driver: str, row: int, delta: int) -> None:
         if (column := self.counts.get(driver)) is None:
             column = self.counts[driver] = np.zeros(self._rows, np.int64)
-        column[row] += by
+        column[row] += delta
 
     def _volumes_of(self, pod: PodClass) -> AttachedVolumes:
         if (volumes := self._attached.get(pod)) is None:

@@ -19,19 +19,19 @@ class PodCounter:
         self.rows: dict[int, int] = {}  #: pods by row; rows without such pods are left out
         self.domain_counts: list[DomainCounts] = []
 
-    def shift(self, row: int, by: int) -> None:
-        """Add *by* pods to *row*; *by* is negative if pods were removed."""
+    def shift(self, row: int, delta: int) -> None:
+        """Add *delta* pods to *row*; *delta* is negative if pods were removed."""
         rows = self.rows
-        if count := rows.get(row, 0) + by:
+        if count := rows.get(row, 0) + delta:
             rows[row] = count
         else:
             rows.pop(row, None)
         for counts in self.domain_counts:
             if row < len(counts.slots):  # A row added since the last recount invalidates the counts anyway.
-                counts.cells[counts.slots[row]] += by
+                counts.cells[counts.slots[row]] += delta
 
     def add(self, rows: Mapping[int, int]) -> None:
-        """Add the initial pods by row. Must be called before the pods are counted by domain."""
+        """Add the initial numbers of pods by row. Must be called before the pods are counted by domain."""
         counts = self.rows
         if not counts:
             counts.update(rows)
@@ -81,4 +81,4 @@ class DomainCounts:
 
     def _fill(self, counts: Counts) -> None:
         self._counts = counts
-        self.cells: memoryview[int] = counts.data  # Access to single cells is about three times as fast.
+        self.cells: memoryview[int] = counts.data  # Single cells are read about three times as fast this way.

@@ -21,7 +21,7 @@ class CSINodes:
         self._facts = 0
         self.present: Flags = np.zeros(0, np.bool_)
         self.limited: Flags = np.zeros(0, np.bool_)  #: whether any driver has a limit on the node
-        self.limits: dict[str, Numbers] = {}  #: by driver; UNLIMITED if it has none
+        self.limits: dict[str, Numbers] = {}  #: by driver, for each row; UNLIMITED if there is no limit
         self.migrated: dict[str, Flags] = {}  #: by in-tree plugin: whether it is migrated to CSI on the node
 
     def watch(self, _: PodClass) -> None:

@@ -17,7 +17,7 @@ Slots: TypeAlias = npt.NDArray[np.intp]
 
 
 class Topology(NamedTuple):
-    """A topology key, and which nodes are eligible: pods count only on nodes that match all other fields."""
+    """A topology key and its eligible nodes: pods count only on nodes that match all other fields."""
 
     key: str
     required_keys: frozenset[str] = frozenset()  #: labels that the node must have
@@ -39,7 +39,7 @@ class Domains:
         self.size = 0
         self.slots: Slots = np.zeros(0, np.intp)
         self.counted: Slots = self.slots
-        self.cells: list[int] = []  #: ``counted`` as a list: faster for access to single rows
+        self.cells: list[int] = []  #: ``counted`` as a list, in which single rows are read faster
         self.complete = True  #: whether every node is in a domain
         self.occupied: Slots = self.slots  #: the domains with an eligible node
         tolerations = topology.tolerations
@@ -51,7 +51,7 @@ class Domains:
         self._without: tuple[Mapping[int, None] | None, int, Slots] = (None, 0, self.slots)
 
     def refresh(self) -> int:
-        """Update the domains, at O(nodes) if any node has changed, and return the version."""
+        """Update the domains and return the version. Costs O(nodes) if any node has changed."""
         stamp = (self._snapshot.epoch, len(self._snapshot.node_changes))
         if stamp != self._stamp:
             self._stamp = stamp

@@ -39,7 +39,7 @@ class Images:
     def weights(self, name: str) -> Numbers | None:
         """Return the image's size in bytes by row, scaled by the share of nodes that have it (``scaledImageScore``).
 
-        Return None if no node has it. The weights of an image are kept until a node changes.
+        Return None if no node has the image. The weights of an image are cached until a node changes.
         """
         if not (nodes := self._nodes.get(name)):
             return None

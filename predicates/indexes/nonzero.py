@@ -23,26 +23,26 @@ class NonZero:
         self._resize(np.zeros((len(snapshot.nodes), 2), np.int64))
 
     def watch(self, pod: PodClass) -> Watchers | None:
-        """Watch only pods that get a default."""
+        """Return the callbacks for pods of the class, or None if they get no default."""
         added = _added(pod)
         return Watchers(partial(self._shift, *added)) if any(added) else None
 
-    def _shift(self, cpu: int, memory: int, row: int, by: int) -> None:
+    def _shift(self, cpu: int, memory: int, row: int, delta: int) -> None:
         if row >= len(self._defaults):
             self._grow()
         cells = self._cells
-        cells[row, 0] += by * cpu
-        cells[row, 1] += by * memory
+        cells[row, 0] += delta * cpu
+        cells[row, 1] += delta * memory
 
     def defaults(self) -> Numbers:
-        """Return what the defaults add to cpu and memory requests, by row. Callers must not modify the array."""
+        """Return the amounts of cpu and memory that the defaults add, by row. Callers must not modify the array."""
         if len(self._defaults) < len(self._snapshot.nodes):
             self._grow()
         return self._defaults
 
     def _grow(self) -> None:
-        more = len(self._snapshot.nodes) - len(self._defaults)
-        self._resize(np.pad(self._defaults, ((0, more), (0, 0))))
+        new_rows = len(self._snapshot.nodes) - len(self._defaults)
+        self._resize(np.pad(self._defaults, ((0, new_rows), (0, 0))))
 
     def _resize(self, defaults: Numbers) -> None:
         self._defaults = defaults

@@ -18,7 +18,7 @@ WILDCARD: Final = "0.0.0.0"  # noqa: S104
 _PodsByRow: TypeAlias = dict[int, int]  #: number of pods by row
 
 #: Up to this number of rows, single lookups are cheaper than marking all rows in use.
-_FEW: Final = 64
+_FEW_ROWS: Final = 64
 
 
 class PortsIndex:
@@ -31,23 +31,23 @@ class PortsIndex:
     def watch(self, pod: PodClass) -> Watchers | None:
         return Watchers(partial(self._shift, pod.ports)) if pod.ports else None
 
-    def _shift(self, ports: tuple[HostPort, ...], row: int, by: int) -> None:
+    def _shift(self, ports: tuple[HostPort, ...], row: int, delta: int) -> None:
         for port in ports:
             in_use = self._in_use[port.protocol, port.port].setdefault(port.ip, {})
-            count = in_use.get(row, 0) + by
+            count = in_use.get(row, 0) + delta
             if count:
                 in_use[row] = count
             else:
                 del in_use[row]
 
-    def conflicts(self, wanted: Iterable[HostPort], rows: Rows) -> Flags:
-        """Return on which of *rows* any of *wanted* is in use.
+    def conflicts(self, ports: Iterable[HostPort], rows: Rows) -> Flags:
+        """Return which of *rows* already use any of *ports*.
 
         Costs O(nodes on which the ports are in use), or O(rows) for a few rows.
         """
-        conflicting = [in_use for port in wanted for in_use in self._conflicting(port)]
+        conflicting = [in_use for port in ports for in_use in self._conflicting(port)]
         numbers = range(len(self._nodes))[rows] if isinstance(rows, slice) else rows
-        if len(numbers) <= _FEW:
+        if len(numbers) <= _FEW_ROWS:
             return np.array([any(int(row) in in_use for in_use in conflicting) for row in numbers], np.bool_)
         marked: Flags = np.zeros(len(self._nodes), np.bool_)
         for in_use in conflicting:

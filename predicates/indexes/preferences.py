@@ -1,7 +1,7 @@
 """Weights of the affinity terms of placed pods, summed by topology domain, for scoring.
 
-Separate from :class:`~predicates.indexes.topology.TopologyIndex`, which filters use, so that placements do not pay
-for this index unless pods are scored.
+It is separate from :class:`~predicates.indexes.topology.TopologyIndex`, which filters use, so that placements do not
+pay for this index unless pods are scored.
 """
 
 from collections import defaultdict
@@ -34,14 +34,14 @@ class AffinityWeights:
         self._namespaces: Mapping[str, Mapping[str, str]] | None = None
 
     def watch(self, pod: PodClass) -> Watchers | None:
-        """Watch only pods with terms: no others affect scores."""
+        """Return the callbacks for pods of the class, or None if it has no terms that affect scores."""
         return Watchers(partial(self._shift, pod)) if terms_scoring_others(pod) else None
 
-    def _shift(self, pod: PodClass, row: int, by: int) -> None:
+    def _shift(self, pod: PodClass, row: int, delta: int) -> None:
         if (counters := self._counters.get(pod)) is None:
             counters = self._counters_for(pod)
         for counter, weight in counters:
-            counter.shift(row, by * weight)
+            counter.shift(row, delta * weight)
 
     def for_pod(self, pod: PodClass, namespaces: Mapping[str, Mapping[str, str]]) -> tuple[DomainCounts, ...]:
         """Return the sum of weights by domain, for each term of placed pods that matches the class.

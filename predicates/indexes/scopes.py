@@ -1,6 +1,6 @@
 """Pod selectors with namespaces, and lookups in both directions: from selector to classes and from class to selectors.
 
-Both lookups use the labels that a selector requires, so their costs depend on the candidates and not on the total.
+Both lookups use the labels that a selector requires, so the cost depends on the number of candidates only.
 """
 
 from collections import defaultdict
@@ -75,8 +75,8 @@ class SelectorRegistry(Generic[_T]):
         """Register *item*, which must not select any class that *pods* does not select."""
         if pods.selector.nothing:
             return
-        few = pods.namespaces is not None and len(pods.namespaces) <= _FEW_NAMESPACES
-        namespaces = tuple(pods.namespaces) if pods.namespaces is not None and few else (None,)
+        has_few = pods.namespaces is not None and len(pods.namespaces) <= _FEW_NAMESPACES
+        namespaces = tuple(pods.namespaces) if pods.namespaces is not None and has_few else (None,)
         choices = [
             [(namespace, pair) for namespace in namespaces for pair in pairs]
             for pairs in _required_labels(pods.selector)
@@ -85,7 +85,7 @@ class SelectorRegistry(Generic[_T]):
             self._items[key].append(item)
 
     def candidates(self, pod: PodClass) -> Iterator[_T]:
-        """Yield the items that may select the class, each once. Callers have to check whether they do."""
+        """Yield the items that may select the class, each once. Callers must check whether they do."""
         items, namespace = self._items, pod.namespace
         if not items:
             return
@@ -95,7 +95,7 @@ class SelectorRegistry(Generic[_T]):
 
 
 def _required_labels(selector: Selector) -> list[tuple[Pair | None, ...]]:
-    """Return sets of labels. Everything that *selector* matches has exactly one label of each set.
+    """Return sets of labels, such that everything that *selector* matches has exactly one label of each set.
 
     Returns [(None,)] if the selector requires no label.
     """

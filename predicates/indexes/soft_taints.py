@@ -1,4 +1,4 @@
-"""The ``PreferNoSchedule`` taints of the nodes that pods do not tolerate."""
+"""Counts of ``PreferNoSchedule`` taints on nodes that pods do not tolerate."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ class SoftTaints:
     def intolerable(self, tolerations: tuple[Toleration, ...]) -> Numbers | None:
         """Return the number of soft taints by row that *tolerations* do not tolerate; None if no row has any.
 
-        It is kept until a node changes. Each distinct set of taints is evaluated once.
+        The result is cached until a node changes. Each distinct set of taints is evaluated once.
         """
         stamp = (self._snapshot.epoch, len(self._snapshot.node_changes))
         if stamp != self._stamp:

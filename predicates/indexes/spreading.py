@@ -22,7 +22,7 @@ def with_match_label_keys(
 
 
 def matching_pods(namespace: str, selector: Selector) -> PodSet:
-    """Return the pods that count. An empty selector counts none of them (``countPodsMatchSelector``)."""
+    """Return the pods that a constraint counts. An empty selector counts no pods (``countPodsMatchSelector``)."""
     selector = NOTHING if selector.everything else selector
     return PodSet(frozenset((PodSelector(frozenset((namespace,)), selector),)), terminating=False)
 

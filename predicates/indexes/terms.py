@@ -29,7 +29,7 @@ class AffinityTerm(NamedTuple):
 
     @property
     def broadest_selector(self) -> PodSelector:
-        """Selects every pod that the term can match, regardless of namespace labels."""
+        """A selector of every pod that the term can match, regardless of namespace labels."""
         return PodSelector(self.namespaces if self.namespace_selector.nothing else None, self.selector)
 
     def pod_selector(self, namespaces: Mapping[str, Mapping[str, str]]) -> PodSelector:
@@ -47,7 +47,7 @@ class AffinityTerm(NamedTuple):
 
 
 class AffinityTerms(NamedTuple):
-    """The required terms of a class. A list with an invalid selector is empty, and ``error`` has the message."""
+    """The required terms of a class. If a selector is invalid, its list is empty and ``error`` is the message."""
 
     affinity: tuple[AffinityTerm, ...] = ()
     anti_affinity: tuple[AffinityTerm, ...] = ()

@@ -18,7 +18,7 @@ from predicates.snapshot import Snapshot
 
 _T = TypeVar("_T")
 
-#: How many unused classes and counters are tolerated before the index is rebuilt.
+#: The number of unused classes and counters that may accumulate before the index is rebuilt.
 _SPARE = 1000
 
 
@@ -74,7 +74,7 @@ class TopologyIndex:
         self._caches.clear()
 
     def watch(self, pod: PodClass) -> Watchers:
-        """Return the counters of the class. They can still be empty: a later selector may count any class."""
+        """Return the counters of the class. Even if there are none yet, a later selector may count the class."""
         if (watchers := self._watchers.get(pod)) is None:
             watchers = Watchers()
             self._add_class(pod, watchers)
@@ -109,7 +109,7 @@ class TopologyIndex:
         return counts
 
     def existing_anti_affinity(self, pod: PodClass) -> Iterator[DomainCounts]:
-        """Yield, for each anti-affinity term that matches the class, the placed pods with that term by domain."""
+        """Yield, for each anti-affinity term that matches the class, the counts of placed pods that have the term."""
         for term in self._existing_terms.candidates(pod):
             if term.matches(pod, self._labels_of):
                 topology = Topology(term.topology_key)
@@ -130,11 +130,11 @@ class TopologyIndex:
             counters += [self._term_counter(term) for term in dict.fromkeys(terms)]
         watchers.callbacks = tuple([counter.shift for counter in counters])
 
-    def _add_dropped_class(self, pod: PodClass, watchers: Watchers, row: int, by: int) -> None:
-        """Add a class again when one of its pods is placed."""
+    def _add_dropped_class(self, pod: PodClass, watchers: Watchers, row: int, delta: int) -> None:
+        """Add a dropped class again when one of its pods is placed."""
         self._add_class(pod, watchers)
         for callback in watchers.callbacks:
-            callback(row, by)
+            callback(row, delta)
 
     def _term_counter(self, term: AffinityTerm) -> PodCounter:
         if (counter := self._counters.get(term)) is None:
@@ -145,7 +145,7 @@ class TopologyIndex:
 
     def _add_pod_set(self, pods: PodSet) -> PodCounter:
         counter = self._counters[pods] = PodCounter()
-        narrowest = min(pods.selectors, key=lambda some: (some.namespaces is None, not some.selector.pairs))
+        narrowest = min(pods.selectors, key=lambda each: (each.namespaces is None, not each.selector.pairs))
         self._pod_sets.add((pods, counter), narrowest)
         for pod in self._classes.matching(narrowest):
             if pods.matches(pod):
@@ -162,7 +162,7 @@ class TopologyIndex:
         return self._namespaces.get(namespace, {})
 
     def _start_epoch(self) -> None:
-        """Read the namespaces again, and rebuild the index if classes were dropped or it has grown too much."""
+        """Read the namespaces again. Rebuild the index if classes were dropped or if the index has grown too much."""
         objects = self._snapshot.of("Namespace")
         namespaces = {name: obj.metadata.labels for name, obj in objects.items() if isinstance(obj, Namespace)}
         if namespaces != self._namespaces:

@@ -1,4 +1,4 @@
-"""Which volumes match an unbound claim, and which of them it gets.
+"""Rules that decide which volumes match an unbound claim, and which of them the claim gets.
 
 Source: ``FindMatchingVolume`` of ``component-helpers/storage/volume/pv_helpers.go``.
 """
@@ -11,12 +11,12 @@ from predicates.quantity import Quantity
 from predicates.selectors import EVERYTHING, Selector, compile_selector
 from predicates.storage import capacity, requested_size
 
-#: The number of a group of volumes with the same node affinity, within their storage class.
+#: Number of a group of volumes that have the same storage class and the same node affinity.
 AccessGroup: TypeAlias = int
 
 
 class VolumeRequirements(NamedTuple):
-    """What a claim requires of a volume, in addition to the storage class."""
+    """The requirements of a claim for its volume, in addition to the storage class."""
 
     size: Quantity
     access_modes: frozenset[str]
@@ -34,7 +34,7 @@ class VolumeCandidate(NamedTuple):
 
 
 class ClaimRequest(NamedTuple):
-    """What a claim can be bound to: the volumes pre-bound to it, or, if there are none, any that match."""
+    """The volumes that a claim can be bound to: those pre-bound to it, or, if there are none, any that match."""
 
     requirements: VolumeRequirements
     pre_bound: tuple[VolumeCandidate, ...]
@@ -45,7 +45,7 @@ def choose(
     matches: Sequence[Mapping[AccessGroup, tuple[VolumeCandidate, ...]]],
     accessible: tuple[AccessGroup, ...],
 ) -> list[bool]:
-    """Return which requests can be bound, in order, on a node that can access the groups *accessible*."""
+    """Return, for each of *requests*, whether it can be bound on a node with access to the groups *accessible*."""
     chosen: set[str] = set()
     bound = []
     for request, by_group in zip(requests, matches, strict=True):
@@ -75,7 +75,7 @@ def ranks(sizes: Iterable[Quantity]) -> dict[Quantity, int]:
 
 
 def requirements_of(claim: PersistentVolumeClaim) -> VolumeRequirements:
-    """Return what *claim* requires of a volume."""
+    """Return the requirements of *claim* for its volume."""
     spec = claim.spec
     return VolumeRequirements(
         requested_size(claim),

@@ -14,7 +14,7 @@ DiskKey: TypeAlias = tuple[str, ...]
 
 
 class Disk(NamedTuple):
-    """A use of a disk by a pod."""
+    """A pod's use of a disk."""
 
     key: DiskKey
     read_only: bool
@@ -40,14 +40,14 @@ class PodDisks:
         claims, disks = tuple(own_claims(pod)), disks_of(pod)
         return Watchers(partial(self._shift, claims, disks)) if claims or disks else None
 
-    def _shift(self, claims: tuple[str, ...], disks: tuple[Disk, ...], row: int, by: int) -> None:
+    def _shift(self, claims: tuple[str, ...], disks: tuple[Disk, ...], row: int, delta: int) -> None:
         for claim in claims:
-            if count := self.claims.get(claim, 0) + by:
+            if count := self.claims.get(claim, 0) + delta:
                 self.claims[claim] = count
             else:
                 del self.claims[claim]
         for disk in disks:
-            self._use(disk, row, by)
+            self._use(disk, row, delta)
 
     def conflicts(self, disk: Disk) -> Iterator[int]:
         """Yield the rows where the disk is in use, unless all users including the new one are read-only."""
@@ -55,13 +55,13 @@ class PodDisks:
             if users.writers or not disk.read_only:
                 yield row
 
-    def _use(self, disk: Disk, row: int, by: int) -> None:
+    def _use(self, disk: Disk, row: int, delta: int) -> None:
         rows = self.disks.setdefault(disk.key, {})
         users = rows.setdefault(row, DiskUsers())
         if disk.read_only:
-            users.readers += by
+            users.readers += delta
         else:
-            users.writers += by
+            users.writers += delta
         if not (users.readers or users.writers):
             del rows[row]
             if not rows:

@@ -44,7 +44,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The properties of a pod that the scheduler reads before it binds the pod.
 
-    They are those with which a controller creates the pod: fields that only a bound pod has are not included.
+    They are the properties that a new pod has: fields that only a bound pod has are not included.
     Pods whose properties are equal share one class. Classes are interned (:class:`predicates.wire.Interner`) and
     compare by identity, so dict lookups by class are cheap and results for a class apply to all of its pods.
     """
@@ -78,8 +78,8 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
     creation_timestamp: str | None = None
     start_time: str | None = None
     ready: bool = True  #: False if the pod has a Ready condition that is not True
-    ready_since: str | None = None  #: when the Ready condition became True; None if it is not or if unknown
-    unschedulable_since: str | None = None  #: since when PodScheduled is False (Unschedulable)
+    ready_since: str | None = None  #: when the Ready condition became True; None if it is not True or if unknown
+    unschedulable_since: str | None = None  #: since when PodScheduled has been False (Unschedulable)
 
     @property
     def key(self) -> str:

@@ -35,7 +35,7 @@ _Grouped: TypeAlias = Mapping[Domains, Sequence[DomainCounts]]
 
 
 class _PreFilterState:
-    """The pods that decide about a class: those that its terms match, and those whose anti-affinity matches it."""
+    """The placed pods that a class depends on: those that its terms match, and those whose anti-affinity matches it."""
 
     __slots__ = (
         "affinity_counts",

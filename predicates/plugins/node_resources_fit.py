@@ -1,6 +1,7 @@
 """NodeResourcesFit: the node must have enough free resources for the pod's requests (``noderesources/fit.go``).
 
-All insufficient resources are reported. The scheduler lists extended resources in random order, this plugin by name.
+All insufficient resources are reported. The scheduler lists extended resources in random order; here they are
+sorted by name.
 """
 
 from functools import lru_cache

@@ -63,7 +63,7 @@ def _reason(error: VolumeError | None) -> str:
 
 
 def _exceeded(new_volumes: Iterable[CSIVolume], nodes: CSINodes, attachments: Attachments, rows: Rows) -> Flags:
-    """Return where the limit of a driver would be exceeded; volumes that pods on the node use do not count again.
+    """Return which of *rows* would exceed the limit of a driver. Volumes in use on a node are not counted again.
 
     ``currentVolumeCount + newVolumeCount > maxVolumeLimit``
     """
@@ -73,29 +73,29 @@ def _exceeded(new_volumes: Iterable[CSIVolume], nodes: CSINodes, attachments: At
             continue
         # Subtracted instead of added: no limit is the largest 64-bit integer, and a sum would overflow.
         current = attachments.counts.get(driver)
-        room = limits[rows] if current is None else limits[rows] - current[rows]
+        remaining = limits[rows] if current is None else limits[rows] - current[rows]
         driver_volumes = (volume for volume in new_volumes if volume.driver == driver)
         users = [attachments.users[volume] for volume in driver_volumes if volume in attachments.users]
         if not users:
-            exceeded |= room < number
+            exceeded |= remaining < number
             continue
         new_count = np.full(len(nodes.present), number)
         for rows_with_volume in users:
             new_count[list(rows_with_volume)] -= 1
-        exceeded |= (new_count[rows] > 0) & (room < new_count[rows])
+        exceeded |= (new_count[rows] > 0) & (remaining < new_count[rows])
     return exceeded
 
 
 def _add_placed_pod_errors(codes: Codes, attachments: Attachments, limited: Flags, rows: Rows) -> dict[int, str]:
-    """Mark nodes with limits and a pod whose volumes cannot be resolved: on those, the scheduler's plugin fails."""
-    texts = sorted({next(iter(errors)) for errors in attachments.unresolved.values()})
-    numbers = {text: number for number, text in enumerate(texts, _PLACED_POD_ERROR)}
+    """Mark nodes that have limits and a pod with unresolvable volumes: there, the scheduler's plugin fails."""
+    messages = sorted({next(iter(errors)) for errors in attachments.unresolved.values()})
+    numbers = {message: number for number, message in enumerate(messages, _PLACED_POD_ERROR)}
     failing: Codes = np.zeros(len(limited), np.int64)
     for row, errors in attachments.unresolved.items():
         if limited[row]:
             failing[row] = numbers[next(iter(errors))]
     np.copyto(codes, failing[rows], where=failing[rows] != 0)
-    return {number: filter_error(NAME, text) for text, number in numbers.items()}
+    return {number: filter_error(NAME, message) for message, number in numbers.items()}
 
 
 PLUGIN: Final = Plugin(NAME, Scope.PODS, _pre_filter, _filter)

@@ -26,7 +26,7 @@ _REASONS: Final = {_CONSTRAINTS_NOT_MATCH: (CONSTRAINTS_NOT_MATCH,), _NODE_LABEL
 _MAX_INT32: Final = 2**31 - 1
 
 #: Up to this number of domains, a Python loop is faster than NumPy.
-_FEW: Final = 32
+_FEW_DOMAINS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class _Constraint:
         if not domains:
             return _MAX_INT32
         counts = match_num[:-1] if domains == len(match_num) - 1 else match_num.take(eligible)
-        return min(counts.tolist()) if domains < _FEW else int(counts.min())
+        return min(counts.tolist()) if domains < _FEW_DOMAINS else int(counts.min())
 
 
 def _pre_filter(pod: PodClass) -> PodClass | None:

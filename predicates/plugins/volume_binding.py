@@ -13,7 +13,7 @@ import numpy as np
 from predicates.framework import Codes, Plugin, Reasons, Rejections, Scope
 from predicates.indexes.csi_nodes import CSINodes
 from predicates.indexes.pod_claims import BoundVolume, PodClaims, PodClaimsIndex, selected_node
-from predicates.indexes.shelves import UnboundVolumes
+from predicates.indexes.unbound_volumes import UnboundVolumes
 from predicates.nodes import Flags, Rows
 from predicates.objects import PersistentVolumeClaim, PodClass
 from predicates.provisioning import BIND_CONFLICT, NOT_ENOUGH_SPACE, provisioning_codes
@@ -25,7 +25,7 @@ from predicates.storage import claim_key, filter_error, reject_all, selected_row
 NAME: Final = "VolumeBinding"
 
 _NODE_CONFLICT, _NO_VOLUME = 1, 8
-#: From here on, codes are numbers of errors with which the scheduler's plugin fails for the node.
+#: Codes from here on identify errors with which the scheduler's plugin fails for the node.
 _ERROR: Final = 16
 _REASONS: Final = {
     _NODE_CONFLICT: "node(s) didn't match PersistentVolume's node affinity",
@@ -47,10 +47,10 @@ class _Evaluation(NamedTuple):
     codes: Codes
     errors: list[str]
 
-    def fail(self, where: Flags, error: str) -> None:
-        """Set the code of the rows *where* to a new error."""
+    def fail(self, mask: Flags, error: str) -> None:
+        """Set the code of the rows in *mask* to a new error."""
         self.errors.append(filter_error(NAME, error))
-        self.codes[where] = _ERROR + len(self.errors) - 1
+        self.codes[mask] = _ERROR + len(self.errors) - 1
 
 
 def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
@@ -76,7 +76,7 @@ def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
 
 
 def _check_bound(volumes: Iterable[BoundVolume | None], evaluation: _Evaluation) -> None:
-    """Check bound volumes. The first volume that a node cannot access decides about its code."""
+    """Check bound volumes. The first volume that a node cannot access determines its code."""
     undecided: Flags = np.ones(len(evaluation.codes), np.bool_)
     for volume in volumes:
         if volume is None:

@@ -35,7 +35,7 @@ class _VolumeTopology(NamedTuple):
 
 
 class _RejectedError(Exception):
-    """PreFilter rejects the pod; the message is the reason."""
+    """Raised if PreFilter rejects the pod; the message is the reason."""
 
 
 def _pre_filter(pod: PodClass) -> PodClass | None:
@@ -104,12 +104,12 @@ def _topologies(volume: PersistentVolume) -> Iterator[_VolumeTopology]:
 
 
 def _matches(topology: _VolumeTopology, table: NodeTable, rows: Rows) -> Flags:
-    """Return where the node's label has one of the values. If a beta label is missing, the GA label is used."""
+    """Return which of *rows* have one of the label's values. If a beta label is missing, the GA label is used."""
     column = table.label(topology.key)
     matched = _one_of(column.ids[rows], column.number, topology.values)
     if (ga := _GA.get(topology.key)) is not None:
-        other = table.label(ga)
-        matched |= (column.ids[rows] == MISSING) & _one_of(other.ids[rows], other.number, topology.values)
+        ga_column = table.label(ga)
+        matched |= (column.ids[rows] == MISSING) & _one_of(ga_column.ids[rows], ga_column.number, topology.values)
     return matched
 
 

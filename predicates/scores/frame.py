@@ -17,16 +17,16 @@ MAX_SCORE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ScoringRequest:
-    """The pod class to score and the rows to score it for, all of which are feasible."""
+    """The pod class to score, and the feasible rows for which to score it."""
 
     snapshot: Snapshot
     pod: PodClass
     rows: npt.NDArray[np.intp]
-    spreads_by_default: bool = False  #: whether the pod has an owner from whose pods it is spread by default
+    spreads_by_default: bool = False  #: whether the default constraints spread the pods of its owner
 
 
-#: Returns one score per row, 0 to MAX_SCORE, or a number if it is the same on all rows, which costs less. None if the
-#: plugin does not apply (Skip), which counts as 0.
+#: Returns one score (0 to MAX_SCORE) per row, or a single number if all rows have the same score, which is cheaper.
+#: Returns None if the plugin does not apply (Skip), which counts as 0.
 Score: TypeAlias = Callable[[ScoringRequest], Numbers | int | None]
 
 

@@ -47,7 +47,7 @@ class _SoftConstraint:
 
 
 def spreads_by_default(pod: Pod) -> bool:
-    """Return whether the default constraints apply to *pod*, unless it has constraints: it has an owner."""
+    """Return whether *pod* has an owner for which the default constraints apply if it has no constraints itself."""
     return pod.owner is not None and pod.owner.kind in _OWNERS
 
 

@@ -1,4 +1,4 @@
-"""Spot nodes that do not exist yet, for plans that ask what they would change."""
+"""Hypothetical spot nodes, for plans that show what additional nodes would change."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ _ZONE: Final = "topology.kubernetes.io/zone"
 
 @dataclass(frozen=True, slots=True)
 class AddSpot:
-    """Add *count* spot nodes: like the node *like*, or of the given size and otherwise like all spot nodes."""
+    """Add *count* spot nodes that resemble *like*, or that have the given size and the spot nodes' common labels."""
 
     count: int
     like: str = ""
@@ -31,7 +31,7 @@ class AddSpot:
 
 
 def add_spot(snapshot: Snapshot, policy: Policy, change: AddSpot) -> None:
-    """Add the nodes to *snapshot*, with the pods of DaemonSets that run on the node that they resemble.
+    """Add the nodes to *snapshot*, each with copies of the DaemonSet pods of the node that it resembles.
 
     Raises UsageError if there is no node with that name, or if the labels of spot nodes cannot be determined.
     """
@@ -46,24 +46,26 @@ def add_spot(snapshot: Snapshot, policy: Policy, change: AddSpot) -> None:
     if not policy.spot_label.matches(labels):
         labels |= _required_labels(policy.spot_label)
     if not policy.spot_label.matches(labels):
-        raise UsageError(f"add-spot: expected a spot node in the cluster, to know the labels for {policy.spot_label}")
+        raise UsageError(
+            f"add-spot: expected a spot node in the cluster, from which to copy the labels for {policy.spot_label}"
+        )
     zones = [] if change.like else sorted({zone for node in spot if (zone := node.metadata.labels.get(_ZONE))})
     allocatable = model.status.allocatable if change.like else _allocatable(change)
     status = NodeStatus(allocatable=allocatable, images=model.status.images)
     for number, name in enumerate(_free_names(snapshot, change.count)):
         zone = {_ZONE: zones[number % len(zones)]} if zones else {}
         _add(snapshot, name, {**labels, **zone}, taints, status)
-        _copy_belongings(snapshot, model.name, name)
+        _copy_node_pods(snapshot, model.name, name)
 
 
-def add_like(snapshot: Snapshot, template: Node, count: int, belongings: str) -> None:
+def add_like(snapshot: Snapshot, template: Node, count: int, model: str) -> None:
     """Add *count* nodes like *template*, which is not in *snapshot*.
 
-    They get copies of the pods that belong to the node *belongings*: those of DaemonSets.
+    Each of them gets copies of the DaemonSet pods of the node *model*.
     """
     for name in _free_names(snapshot, count):
         _add(snapshot, name, template.metadata.labels, template.spec.taints, template.status)
-        _copy_belongings(snapshot, belongings, name)
+        _copy_node_pods(snapshot, model, name)
 
 
 def _add(
@@ -108,8 +110,8 @@ def _free_names(snapshot: Snapshot, count: int) -> list[str]:
     return list(itertools.islice((name for name in names if name not in snapshot.nodes.row), count))
 
 
-def _copy_belongings(snapshot: Snapshot, model: str, name: str) -> None:
-    """Copy the volume limits of *model*, and its pods that belong to the node: those of DaemonSets, and mirror pods."""
+def _copy_node_pods(snapshot: Snapshot, model: str, name: str) -> None:
+    """Copy the volume limits of the node *model*, and its DaemonSet and mirror pods, to the node *name*."""
     if isinstance(drivers := snapshot.of("CSINode").get(model), CSINode):
         snapshot.upsert("CSINode", replace(drivers, metadata=ObjectMeta(name=name)))
     for pod in [pod for pod in snapshot.pods_on[model].values() if belongs_to_node(pod)] if model else []:

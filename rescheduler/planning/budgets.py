@@ -19,8 +19,8 @@ from rescheduler.planning.replica_floors import OwnerKey, RemainingReplicas
 
 Pair: TypeAlias = tuple[str, str]
 
-#: Given a budget's key, its pods on one node and the evictions that it allows at a time: why the pods cannot be
-#: evicted in steps, or None.
+#: Takes a budget's key, its pods on one node and the number of evictions that it allows at a time. Returns a blocker
+#: if the pods cannot be evicted in steps.
 TooSlow: TypeAlias = Callable[[str, Sequence[Pod], int], Blocker | None]
 
 
@@ -40,7 +40,7 @@ class Budgets:
         self.built_from = self.selection = self.version(snapshot)
         # Budgets are indexed by the rarest label that their selector requires, so that few selectors are evaluated for
         # each class of pods. Budgets that require no label are indexed by None.
-        self._in: defaultdict[tuple[str, Pair | None], list[tuple[str, Selector]]] = defaultdict(list)
+        self._selectors_by_label: defaultdict[tuple[str, Pair | None], list[tuple[str, Selector]]] = defaultdict(list)
         selectors: list[tuple[str, str, Selector]] = []
         self._budgets = _budgets(snapshot)
         self.allowed: Mapping[str, int] = _allowed(self._budgets)  #: ``status.disruptionsAllowed`` by budget
@@ -50,9 +50,9 @@ class Budgets:
         common = Counter((namespace, pair) for _, namespace, selector in selectors for pair in selector.pairs)
         for key, namespace, selector in selectors:
             rarest = min(selector.pairs, key=lambda pair: common[namespace, pair], default=None)
-            self._in[namespace, rarest].append((key, selector))
+            self._selectors_by_label[namespace, rarest].append((key, selector))
         self._select_added = any(_selects_added(selector) for _, _, selector in selectors)
-        self._of: dict[PodClass | tuple[PodClass, LabelPairs], tuple[str, ...]] = {}
+        self._keys_by_class: dict[PodClass | tuple[PodClass, LabelPairs], tuple[str, ...]] = {}
 
     def renewed(self, snapshot: Snapshot) -> "Budgets":
         """Return the budgets of *snapshot*, with the same :attr:`selection` if no selector has changed.
@@ -80,16 +80,18 @@ class Budgets:
 
     def of(self, pod: Pod) -> tuple[str, ...]:
         """Return the keys of the budgets that select *pod*. Pods with equal labels share the result."""
-        return self.of_alike(pod.cls, pod.added_labels)
+        return self.of_class(pod.cls, pod.added_labels)
 
-    def of_alike(self, cls: PodClass, added_labels: LabelPairs) -> tuple[str, ...]:
+    def of_class(self, cls: PodClass, added_labels: LabelPairs) -> tuple[str, ...]:
         """Return the keys of the budgets that select the pods of a class with these added labels."""
-        kind = (cls, added_labels) if self._select_added else cls
-        if (keys := self._of.get(kind)) is None:
+        cache_key = (cls, added_labels) if self._select_added else cls
+        if (keys := self._keys_by_class.get(cache_key)) is None:
             labels = {**cls.labels, **dict(added_labels)}
             pairs: tuple[Pair | None, ...] = (None, *labels.items())
-            entries = (entry for pair in pairs for entry in self._in.get((cls.namespace, pair), ()))
-            keys = self._of[kind] = tuple(sorted(key for key, selector in entries if selector.matches(labels)))
+            entries = (entry for pair in pairs for entry in self._selectors_by_label.get((cls.namespace, pair), ()))
+            keys = self._keys_by_class[cache_key] = tuple(
+                sorted(key for key, selector in entries if selector.matches(labels))
+            )
         return keys
 
     def guards(self, pod: Pod) -> bool:
@@ -109,7 +111,7 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class Evictions:
-    """What the evictions of some pods together need, regardless of what earlier plans have used."""
+    """The requirements of a set of evictions, regardless of what earlier plans have used."""
 
     by_budget: Mapping[str, list[Pod]]  #: the pods that need an eviction that a budget allows
     by_controller: Mapping[OwnerKey, list[Pod]]  #: the pods whose controllers keep replicas on on-demand nodes
@@ -131,18 +133,18 @@ class RemainingDisruptions:
     replicas: RemainingReplicas | None = None  #: None: no controller keeps replicas on on-demand nodes
 
     def reserve(self, pods: Iterable[Pod]) -> list[Blocker]:
-        """Reserve an eviction, and a replica that leaves on-demand nodes, for each of *pods*, or for none of them.
+        """Reserve the evictions of all *pods*, and the replicas that leave on-demand nodes, or reserve nothing.
 
         Return the blockers, empty if all were reserved.
         """
         return self.take(self.evictions(tuple(pods)))
 
     def lacking(self, pods: Iterable[Pod]) -> list[Blocker]:
-        """Return the blockers of :meth:`reserve`, without reserving anything."""
+        """Return the blockers that :meth:`reserve` would return, without reserving anything."""
         return self.blockers(self.evictions(tuple(pods)))
 
     def evictions(self, pods: tuple[Pod, ...]) -> Evictions:
-        """Return what the evictions of *pods* need. It is the same for all plans while the snapshot is the same."""
+        """Return the requirements of evicting *pods*. The result is the same for all plans on one snapshot."""
         by_budget: dict[str, list[Pod]] = {}
         impossible = []
         keys_of = self.budgets.of
@@ -158,7 +160,7 @@ class RemainingDisruptions:
         return Evictions(by_budget, by_controller, tuple(impossible))
 
     def take(self, evictions: Evictions) -> list[Blocker]:
-        """Reserve the *evictions*, or none of them. Return the blockers, empty if all were reserved."""
+        """Reserve all *evictions* or none. Return the blockers, empty if all were reserved."""
         blockers = self.blockers(evictions)
         if not blockers:
             self.spend(evictions)
@@ -172,7 +174,7 @@ class RemainingDisruptions:
             self.replicas.take(evictions.by_controller)
 
     def blockers(self, evictions: Evictions) -> list[Blocker]:
-        """Return the blockers of :meth:`take`, without reserving anything."""
+        """Return the blockers that :meth:`take` would return, without reserving anything."""
         blockers = list(evictions.impossible)
         for key, guarded in evictions.by_budget.items():
             allowed, spent = self.budgets.allowed[key], self.spent.get(key, 0)
@@ -194,7 +196,7 @@ class RemainingDisruptions:
     def _is_free(self, key: str) -> bool:
         """Return whether unready pods may be evicted without using the budget.
 
-        They may if ``unhealthyPodEvictionPolicy`` is AlwaysAllow, or while the budget has enough healthy pods.
+        This is the case if ``unhealthyPodEvictionPolicy`` is AlwaysAllow, or while the budget has enough healthy pods.
         """
         budget = self.budgets.get(key)
         if budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
@@ -222,16 +224,16 @@ def _selects_added(selector: Selector) -> bool:
 
 
 def _shortage(key: str, pods: list[Pod], allowed: int, spent: int) -> list[Blocker]:
-    left = max(allowed - spent, 0)
-    here = f"{len(pods)} of its pods are on this node" if len(pods) > 1 else "one of its pods is on this node"
+    remaining = max(allowed - spent, 0)
+    pods_here = f"{len(pods)} of its pods are on this node" if len(pods) > 1 else "one of its pods is on this node"
     evictions = f"{allowed} {'eviction' if allowed == 1 else 'evictions'}"
     if not spent:
-        detail = f"PodDisruptionBudget {key} allows {evictions} now, {here}"
-    elif left:
-        detail = f"the plan has used {spent} of the {evictions} that PodDisruptionBudget {key} allows now, {here}"
+        detail = f"PodDisruptionBudget {key} allows {evictions} now, {pods_here}"
+    elif remaining:
+        detail = f"the plan has used {spent} of the {evictions} that PodDisruptionBudget {key} allows now, {pods_here}"
     else:
         detail = f"the plan has used the {evictions} that PodDisruptionBudget {key} allows now"
-    return [Blocker(Reason.BUDGET, detail, pod.key) for pod in pods[left:]]
+    return [Blocker(Reason.BUDGET, detail, pod.key) for pod in pods[remaining:]]
 
 
 def _several(pod: Pod, keys: tuple[str, ...]) -> Blocker:

@@ -22,10 +22,11 @@ from rescheduler.planning.timestamps import instant, utc
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
-#: Taints of nodes that are being drained or have not joined the cluster yet. They are not targets either.
+#: Taints of nodes that are being drained or have not joined the cluster yet. Such nodes are not targets.
 _NO_TARGETS: Final = ("karpenter.sh/unregistered", DRAIN_TAINT.key)
 
-#: On nodes that an installation has cordoned until their machine is built; the value is the installation.
+#: The annotation of nodes that an installation keeps cordoned until their machine is built; its value is the
+#: installation.
 UNFINISHED: Final = "spot-rescheduler/cordoned-until-built"
 
 #: Cluster Autoscaler's soft taint on underused nodes. It removes them only after ``--scale-down-unneeded-time``, and
@@ -38,9 +39,10 @@ PROXIES: Final = "cloudpool-proxy."
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The on-demand nodes, and the spot nodes that may take their pods.
+    """The on-demand nodes, and the spot nodes that may accept their pods.
 
-    On-demand nodes are sorted by requested CPU, least first; :mod:`rescheduler.planning.drain_order` has other orders.
+    On-demand nodes are sorted by requested CPU, least first; other orders are in
+    :mod:`rescheduler.planning.drain_order`.
     Spot nodes are sorted by requested CPU, most first, so that free capacity is not fragmented; nodes that Cluster
     Autoscaler considers underused come last.
     """
@@ -89,7 +91,7 @@ def why_not_target(node: Node) -> str | None:
     for taint in node.spec.taints:
         if taint.key in _NO_TARGETS:
             return f"it may be removed soon (taint {taint.key})"
-    # A node without the condition (possible in a handwritten snapshot file) counts as Ready, as for the scheduler.
+    # A node without the condition (possible in a handwritten snapshot file) counts as Ready, as in the scheduler.
     return "it is not Ready" if node.condition("Ready") not in ("True", "") else None
 
 
@@ -140,7 +142,7 @@ def _own(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
 def removal(node: Node) -> Blocker | None:
     """Return a blocker if another tool is removing *node*, else None."""
     if node.metadata.deletion_timestamp is not None:
-        return Blocker(Reason.NODE_DELETING, f"it is being deleted since {node.metadata.deletion_timestamp}")
+        return Blocker(Reason.NODE_DELETING, f"its deletion was requested at {node.metadata.deletion_timestamp}")
     signal = next((signal for signal in signals_on(node) if signal.deliberate), None)
     return Blocker(Reason.BEING_DRAINED, f"another tool is removing it ({signal})") if signal else None
 
@@ -169,18 +171,18 @@ def _cooling(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | N
     cooldown = circumstances.cooling.get(node.name)
     if cooldown is None or circumstances.reached(cooldown.until):
         return None
-    alone = f"no new attempt before {utc(cooldown.until)}"
+    next_attempt = f"no new attempt before {utc(cooldown.until)}"
     if cooldown.reason in _REASONS:
-        return Blocker(Reason(cooldown.reason), f"{cooldown.detail}; {alone}")
-    return Blocker(Reason.COOLING_DOWN, f"its last drain failed; {alone}")
+        return Blocker(Reason(cooldown.reason), f"{cooldown.detail}; {next_attempt}")
+    return Blocker(Reason.COOLING_DOWN, f"its last drain failed; {next_attempt}")
 
 
-#: In the order in which they are applied. All blockers are reported, not only the first.
+#: The rules in the order in which they are applied. All blockers are reported, not only the first.
 NODE_RULES: Final[tuple[NodeRule, ...]] = (_annotated, _opted_out, _control_plane, _own, _leaving, _not_ready, _cooling)
 
 
 def node_blockers(node: Node, policy: Policy, circumstances: Circumstances) -> tuple[Blocker, ...]:
-    """Return everything that forbids draining *node*, regardless of its pods."""
+    """Return all blockers of draining *node*, regardless of its pods."""
     blockers = (rule(node, policy, circumstances) for rule in NODE_RULES)
     return (*(blocker for blocker in blockers if blocker is not None), *circumstances.vetoes.get(node.name, ()))
 
@@ -188,14 +190,14 @@ def node_blockers(node: Node, policy: Policy, circumstances: Circumstances) -> t
 def _labelled(snapshot: Snapshot, labels: NodeLabels) -> npt.NDArray[np.intp]:
     matches = snapshot.nodes.alive.copy()
     for requirement in labels.requirements:
-        matches &= _having(snapshot, requirement)
+        matches &= _nodes_matching(snapshot, requirement)
     return np.flatnonzero(matches)
 
 
-def _having(snapshot: Snapshot, label: NodeLabel) -> Flags:
+def _nodes_matching(snapshot: Snapshot, label: NodeLabel) -> Flags:
     column = snapshot.nodes.label(label.key)
-    has = column.ids >= 0 if label.value is None else column.ids == column.number.get(label.value, MISSING - 1)
-    return ~has if label.negated else has
+    matches = column.ids >= 0 if label.value is None else column.ids == column.number.get(label.value, MISSING - 1)
+    return ~matches if label.negated else matches
 
 
 def _takes_pods(node: Node, avoided: Collection[str]) -> bool:

@@ -24,10 +24,10 @@ from rescheduler.planning.unpinning import Unpinning
 
 @dataclass(frozen=True, slots=True)
 class Unpin:
-    """Remove what keeps the pods of a controller off the spot nodes.
+    """Remove the rules that keep the pods of a controller off the spot nodes.
 
-    That is the smallest change to nodeSelector, required node affinity and tolerations after which a spot node could
-    take the pod. If a spot node could take it before, all rules about nodes are removed.
+    The change to nodeSelector, required node affinity and tolerations is the smallest after which a spot node could
+    accept the pods. If a spot node could accept them anyway, all rules about nodes are removed.
     """
 
     controller: ControllerName
@@ -35,7 +35,7 @@ class Unpin:
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """Allow the eviction of the pods of a controller in spite of *reason*, one of ``lifting.LIFTABLE``."""
+    """Allow the eviction of the pods of a controller despite *reason*, one of ``lifting.LIFTABLE``."""
 
     controller: ControllerName
     reason: Reason
@@ -106,10 +106,10 @@ def changed(snapshot: Snapshot, policy: Policy, changes: Iterable[Change]) -> tu
 
 def _pods_of(snapshot: Snapshot, controller: ControllerName) -> list[Pod]:
     """Return the pods of *controller*, whose kind may be in lower case."""
-    wanted = controller.path
-    pods = [pod for pod in snapshot.pods.values() if controller_of(pod).path == wanted]
+    path = controller.path
+    pods = [pod for pod in snapshot.pods.values() if controller_of(pod).path == path]
     if not pods:
-        raise UsageError(f"no pod of {wanted}: expected namespace/kind/name, such as shop/deployment/cart")
+        raise UsageError(f"no pod of {path}: expected namespace/kind/name, such as shop/deployment/cart")
     return pods
 
 
@@ -158,5 +158,5 @@ def _with_budget(snapshot: Snapshot, change: BudgetChange) -> PodDisruptionBudge
 
 
 def _scaled(value: int | str, expected: int) -> int:
-    """Return a number of pods, from a number or a percentage of *expected*, rounded up as by Kubernetes."""
+    """Resolve a number or a percentage of *expected* to a number of pods, rounded up as in Kubernetes."""
     return value if isinstance(value, int) else ceil(int(value.removesuffix("%")) * expected / 100)

@@ -1,4 +1,4 @@
-"""Names of the controllers that own pods, as people write them."""
+"""Names of the controllers of pods, in the form that users see and write."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +11,7 @@ _TEMPLATE_HASH: Final = "pod-template-hash"
 
 @dataclass(frozen=True, slots=True, order=True)
 class ControllerName:
-    """A controller, or an object that has none, such as ``Pod ci/build`` or ``Node worker-1``."""
+    """A controller, or an object without a controller, such as ``Pod ci/build`` or ``Node worker-1``."""
 
     namespace: str  #: "" for nodes
     kind: str
@@ -27,7 +27,7 @@ class ControllerName:
 
 
 def controller_of(pod: Pod) -> ControllerName:
-    """Return the controller of *pod*: the Deployment of a ReplicaSet's pod, and the pod itself if it has none."""
+    """Return the controller of *pod*: the Deployment if a ReplicaSet owns the pod, or the pod if it has no owner."""
     owner = pod.owner
     if owner is None:
         return ControllerName(pod.namespace, "Pod", pod.name)

@@ -23,7 +23,7 @@ class Controller(msgspec.Struct, frozen=True, order=True):
 
 
 class Disruption(enum.Enum):
-    """How a Job treats the eviction of one of its pods, according to its podFailurePolicy."""
+    """The effect of evicting a pod on its Job, according to the podFailurePolicy of the Job."""
 
     COUNTS = enum.auto()  #: the eviction is a failure and counts against the backoff limits
     IGNORED = enum.auto()
@@ -32,7 +32,7 @@ class Disruption(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """The facts that decide whether a disrupted pod counts as a failure of its Job."""
+    """The properties of a Job that decide whether the eviction of its pods can make the Job fail."""
 
     backoff_limit: int = 6  #: pod failures after which the Job fails
     backoff_limit_per_index: int | None = None  #: the same for each index of an Indexed Job
@@ -45,7 +45,7 @@ class ControllerState:
     """A topmost controller as returned by the API server."""
 
     controller: Controller
-    #: UIDs that its pods name as their controller: its own, or those of its ReplicaSets that were read.
+    #: UIDs that its pods name as their controller: its own UID, or the UIDs of the ReplicaSets that were read.
     owner_uids: frozenset[str]
     wanted: int | None = None  #: desired number of pods now; None if this kind cannot be read
     template: str = ""  #: a digest of its pod template; "" if it cannot be read
@@ -58,5 +58,5 @@ class ControllerState:
 
     @property
     def ordered(self) -> bool:
-        """Return whether it replaces its pods one at a time and keeps their names."""
+        """Return whether the controller replaces its pods one at a time and keeps their names."""
         return self.controller.kind.partition(".")[0] == "StatefulSet"

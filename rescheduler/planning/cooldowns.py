@@ -1,4 +1,4 @@
-"""How long a node is excluded from drains after its drain failed."""
+"""Cooldowns: periods in which a node is not drained again after a failed drain."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,7 +17,7 @@ class Cooldown(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of a node whose last drains failed."""
 
     uid: str  #: of the node: the cooldown does not apply to a new node with the same name
-    failures: Count  #: in a row
+    failures: Count  #: consecutive failed drains
     until: Moment
     reason: str = ""  #: the code of a :class:`~rescheduler.planning.outcome.Reason`; "": ``cooling-down``
     detail: str = ""  #: the failure's message, if there is a reason
@@ -48,19 +48,19 @@ class Cooldowns(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def kept(self, uids: Mapping[str, str]) -> "Cooldowns":
         """Return the cooldowns of nodes that still exist with the same UID. *uids* maps node names to UIDs."""
-        left = {node: cooldown for node, cooldown in self.by_node.items() if uids.get(node) == cooldown.uid}
-        return self if len(left) == len(self.by_node) else Cooldowns(left)
+        remaining = {node: cooldown for node, cooldown in self.by_node.items() if uids.get(node) == cooldown.uid}
+        return self if len(remaining) == len(self.by_node) else Cooldowns(remaining)
 
     def active(self, now: datetime) -> dict[str, Cooldown]:
         """Return the cooldowns that have not expired at *now*, by node."""
         return {node: cooldown for node, cooldown in self.by_node.items() if cooldown.until > now}
 
     def bounded(self, now: datetime, wait: Backoff) -> "Cooldowns":
-        """Return the same cooldowns, none of them longer than the longest allowed wait."""
+        """Return the same cooldowns, limited to the longest allowed wait."""
         latest = now + wait.longest
-        late = {
+        shortened = {
             node: msgspec.structs.replace(cooldown, until=latest)
             for node, cooldown in self.by_node.items()
             if cooldown.until > latest
         }
-        return Cooldowns(self.by_node | late) if late else self
+        return Cooldowns(self.by_node | shortened) if shortened else self

@@ -1,12 +1,12 @@
-"""How long results of planning stay valid if only the time changes."""
+"""The time until which planning results stay valid if nothing else changes."""
 
 from datetime import datetime
 
 
 class Deadlines:
-    """The first instant at which the time alone can change a result.
+    """Tracks the first instant at which a result can change only because time has passed.
 
-    Rules ask here whether an instant has come. The earliest instant that has not come yet is noted.
+    Rules use this object to compare instants with the time. The earliest instant in the future is recorded.
     """
 
     def __init__(self) -> None:
@@ -15,22 +15,22 @@ class Deadlines:
     def reached(self, instant: datetime, now: datetime) -> bool:
         """Return whether *now* is *instant* or later."""
         if now < instant:
-            self._note(instant)
+            self._record(instant)
             return False
         return True
 
     def passed(self, instant: datetime, now: datetime) -> bool:
         """Return whether *now* is later than *instant*."""
         if now <= instant:
-            self._note(instant)
+            self._record(instant)
             return False
         return True
 
     def take(self) -> datetime | None:
-        """Return the earliest instant that was noted since the last call, or None."""
+        """Return the earliest instant recorded since the last call, or None."""
         first, self._next = self._next, None
         return first
 
-    def _note(self, instant: datetime) -> None:
+    def _record(self, instant: datetime) -> None:
         if self._next is None or instant < self._next:
             self._next = instant

@@ -1,4 +1,4 @@
-"""What a drain owes the controllers of the pods that it evicts: as many running pods as before.
+"""Debts: a drain owes the controllers of the pods that it evicts as many running pods as before.
 
 A debt is the total number of a controller's pods. Individual replacements are not tracked: it is not possible to tell
 which pod replaces which, and an autoscaler or a roll-out may act at the same time. Pods that the drain evicted never
@@ -16,7 +16,7 @@ from rescheduler.planning.controllers import Controller, ControllerState
 
 
 class Debt(msgspec.Struct, frozen=True):
-    """The pods that are owed to one controller until as many of its pods run again."""
+    """The numbers of pods that one controller must have again before its debt is paid."""
 
     controller: Controller
     ready: int  #: number of Ready pods that it must have again
@@ -40,7 +40,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """How many pods a controller still lacks. Zero or less means none."""
+    """The numbers of pods that a controller still lacks. Zero or less means none."""
 
     created: int
     bound: int
@@ -80,12 +80,12 @@ def incur_in_roll_out(state: ControllerState, least_available: int, before: Repl
 
 
 def raised(debt: Debt, least: Debt) -> Debt:
-    """Return *debt* for no fewer pods than *least* has."""
+    """Return *debt*, raised where necessary to the numbers of pods in *least*."""
     return msgspec.structs.replace(debt, ready=max(debt.ready, least.ready), bound=max(debt.bound, least.bound))
 
 
 def lapsed(debt: Debt, state: ControllerState) -> str:
-    """Return why nothing is owed any more regardless of running pods, or "" if the debt still applies."""
+    """Return why the debt lapses regardless of running pods, or "" if it still applies."""
     if not state.exists:
         return "the controller was deleted"
     if state.suspended:
@@ -96,7 +96,7 @@ def lapsed(debt: Debt, state: ControllerState) -> str:
 
 
 def shortfall(debt: Debt, state: ControllerState, replicas: Replicas) -> Shortfall:
-    """Return how many pods are missing.
+    """Return how many pods the controller still lacks.
 
     Scaling down lowers what is owed. Pods that succeeded since the debt was incurred count as replaced.
     """
@@ -135,7 +135,7 @@ class _Tally:
 
     @property
     def replicas(self) -> Replicas:
-        """Return the counts as an immutable value."""
+        """Return the collected counts as an immutable value."""
         unschedulable, unready = tuple(sorted(self.unschedulable)), tuple(sorted(self.unready))
         return Replicas(self.live, self.bound, self.ready, unschedulable, unready, self.returned)
 

@@ -15,7 +15,7 @@ from rescheduler.planning.timestamps import instant
 
 _Key: TypeAlias = tuple[object, ...]
 
-#: The creation time of nodes without one: they count as the newest.
+#: Stands in for a missing creation time: such nodes count as the newest.
 _NEWEST: Final = datetime.max.replace(tzinfo=UTC)
 
 

@@ -21,10 +21,10 @@ _EVERY_DAY: Final = frozenset(range(len(_DAYS)))
 _TIMES: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-(?:([01][0-9]|2[0-3]):([0-5][0-9])|24:00)")
 _MINUTE: Final = timedelta(minutes=1)
 _DAY: Final = timedelta(days=1)
-#: A window that opens at all opens within this many days, even if a change of the clock skips one opening.
+#: A window that ever opens does so within this many days, even if a clock change skips one opening.
 _SEARCHED_DAYS: Final = 15
 
-#: Files next to the time zones that are none: the zone of the machine, and copies with other rules for leap seconds.
+#: Entries of the time zone directory that are not time zones: the local zone, and copies with leap-second rules.
 _NOT_ZONES: Final = ("localtime", "posix", "right/")
 
 EXPECTED: Final = "expected [DAYS] HH:MM-HH:MM [ZONE], such as 'Mon-Fri 09:00-17:00 Europe/Stockholm'"
@@ -32,9 +32,9 @@ EXPECTED: Final = "expected [DAYS] HH:MM-HH:MM [ZONE], such as 'Mon-Fri 09:00-17
 
 @dataclass(frozen=True, slots=True)
 class DrainWindow:
-    """A window that is open on some days of the week. Across midnight, it belongs to the day on which it starts."""
+    """A window that is open on some days of the week. If it spans midnight, its day is that on which it starts."""
 
-    text: str  #: as it was given
+    text: str  #: as the user wrote it
     days: frozenset[int]  #: 0 is Monday
     start: time
     end: time  #: exclusive; not later than *start* means on the next day
@@ -60,7 +60,7 @@ class DrainWindow:
         return min(openings, default=None)
 
     def _starts(self, local: datetime) -> Iterator[datetime]:
-        """Return the moments at which the wall clock shows *local*; if it skips *local*, the moment when it does."""
+        """Yield the moments at which the wall clock shows *local*, or the moment at which it skips *local*."""
         for fold in (0, 1):
             moment = local.replace(tzinfo=self.zone, fold=fold).astimezone(UTC)
             shown = self._wall_clock(moment)
@@ -109,13 +109,13 @@ def closed_until(windows: Sequence[DrainWindow], now: datetime) -> str:
 
 def _next(windows: Iterable[DrainWindow], now: datetime) -> tuple[datetime, DrainWindow] | None:
     openings = ((window.next_opening(now), window) for window in windows)
-    known = [(moment, window) for moment, window in openings if moment is not None]
-    return min(known, key=lambda opening: opening[0], default=None)
+    upcoming = [(moment, window) for moment, window in openings if moment is not None]
+    return min(upcoming, key=lambda opening: opening[0], default=None)
 
 
-def _days(word: str, text: str) -> frozenset[int]:
+def _days(days_text: str, text: str) -> frozenset[int]:
     days: set[int] = set()
-    for part in word.split(","):
+    for part in days_text.split(","):
         first, dash, last = part.partition("-")
         numbers = [_NUMBER.get(name.lower()) for name in ((first, last) if dash else (first, first))]
         if numbers[0] is None or numbers[1] is None:
@@ -126,10 +126,10 @@ def _days(word: str, text: str) -> frozenset[int]:
 
 def _zone(name: str, text: str) -> ZoneInfo:
     expected = "expected a name of the IANA time zone database, such as Europe/Stockholm or UTC"
-    wrong = UsageError(f"drain window {text!r}: zone {name!r}: {expected}")
+    error = UsageError(f"drain window {text!r}: zone {name!r}: {expected}")
     if name.startswith(_NOT_ZONES):
-        raise wrong
+        raise error
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise wrong from None
+        raise error from None

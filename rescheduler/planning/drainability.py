@@ -1,4 +1,4 @@
-"""Which pods of a node must move, which stay, and which forbid draining the node."""
+"""Which pods of a node must move, which stay, and which block draining the node."""
 
 from collections.abc import Iterable
 
@@ -30,9 +30,9 @@ def _is_uncacheable(pod: Pod, context: Context) -> bool:
 
 
 def blockers_of(pod: Pod, context: Context) -> tuple[Blocker, ...]:
-    """Return everything that forbids the eviction of *pod*, in the order of the rules; the first is :func:`fate`'s.
+    """Return all blockers of evicting *pod*, in the order of the rules; the first is the one that :func:`fate` returns.
 
-    The rules after one that allows the eviction do not count, and a pod that is being deleted has no further blockers.
+    Rules after one that allows the eviction are ignored, and a pod that is being deleted has no further blockers.
     """
     blockers: list[Blocker] = []
     for rule in RULES:

@@ -1,4 +1,4 @@
-"""Which spot nodes would accept one pod, and which plugins reject the others."""
+"""Explanation of which spot nodes would accept a pod, and which plugins reject the others."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -56,27 +56,29 @@ def explain(
     with snapshot.trial() as trial:
         if pod.node_name in snapshot.nodes.row:
             trial.evict(pod)
-        refused = filters.rejections(pod.cls, rows)
-    which, refusals = _grouped(refused, len(rows))
+        rejections = filters.rejections(pod.cls, rows)
+    which, refusals = _grouped(rejections, len(rows))
     names = snapshot.nodes.names
     return Explanation(pod, tuple(names[row] for row in rows), which, refusals, tuple(blockers))
 
 
-def _grouped(refused: list[PluginRejections], rows: int) -> tuple[npt.NDArray[np.intp], tuple[Refusals, ...]]:
+def _grouped(rejections: list[PluginRejections], rows: int) -> tuple[npt.NDArray[np.intp], tuple[Refusals, ...]]:
     """Number the distinct combinations of codes. The empty combination is number 0."""
-    codes = np.zeros((len(refused), rows + 1), np.int64)  # The last column represents a node that no plugin rejects.
-    for line, result in enumerate(refused):
-        codes[line, :-1] = result.codes
+    codes = np.zeros((len(rejections), rows + 1), np.int64)  # The last column represents a node that no plugin rejects.
+    for index, result in enumerate(rejections):
+        codes[index, :-1] = result.codes
     combinations, which = np.unique(codes, axis=1, return_inverse=True)
     number_of_empty = which[-1]
     order = np.argsort(np.arange(combinations.shape[1]) != number_of_empty, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    refusals = tuple(tuple(_nonempty_refusals(refused, combinations[:, number])) for number in order)
+    refusals = tuple(tuple(_nonempty_refusals(rejections, combinations[:, number])) for number in order)
     return rank[which[:-1]], refusals
 
 
-def _nonempty_refusals(refused: list[PluginRejections], codes: npt.NDArray[np.int64]) -> Iterator[tuple[str, Reasons]]:
-    for result, code in zip(refused, codes, strict=True):
+def _nonempty_refusals(
+    rejections: list[PluginRejections], codes: npt.NDArray[np.int64]
+) -> Iterator[tuple[str, Reasons]]:
+    for result, code in zip(rejections, codes, strict=True):
         if code:
             yield result.plugin, result.reasons(int(code))

@@ -1,7 +1,7 @@
-"""What would happen to a plan's pods if the scheduler's own scoring placed them.
+"""Simulations of a plan in which the scheduler's own scoring places the pods.
 
 A plan proves that there is room. The scheduler does not know the plan: evicted pods are recreated in any order, each
-is bound to the node with the best score, ties are broken at random, and nodes that are not spot are equal to spot
+is bound to the node with the best score, ties are broken at random, and spot nodes are not preferred to other
 nodes. So a plan is simulated several times with different orders and random tie-breaking. The random seed
 depends on the node only, so that the result is reproducible.
 """
@@ -36,7 +36,7 @@ _NODES_TO_LOOK_AHEAD: Final = 1_500
 #: A message names at most this many pods.
 _NAMED: Final = 3
 
-#: How often a plan is simulated.
+#: The number of simulations of each plan.
 PLAYS: Final = 5
 
 #: ``minFeasibleNodesToFind`` in ``schedule_one.go``: the scheduler scores at least this many feasible nodes.
@@ -51,7 +51,7 @@ class Forecast:
 
     nodes: Mapping[str, str]  #: by pod key: its node in the first play, in the order of scheduling
     landing: Landing  #: of the first play
-    returning: int  #: pods that returned to nodes that are not spot, in the play with the fewest of them
+    returning: int  #: number of pods that returned to nodes that are not spot, in the play with the fewest
     stuck: Mapping[str, int]  #: by pod key: in how many plays it was unschedulable
     plays: int
 
@@ -73,7 +73,7 @@ class Forecaster:
     def forecast(self, plan: Plan, *, until_stuck: bool = False) -> Forecast:
         """Return the forecast of *plan*, which must match the current snapshot, including an open trial.
 
-        With *until_stuck*, no further plays follow one in which a pod was unschedulable.
+        With *until_stuck*, the simulation ends after the first play in which a pod was unschedulable.
         """
         pods = [self._snapshot.pods[str(placement.pod)] for placement in plan.placements]
         with self._snapshot.trial() as trial:
@@ -98,10 +98,10 @@ class Forecaster:
 
     def _play(self, node: str, number: int, pods: Sequence[Pod], trial: Trial) -> dict[str, int]:
         """Simulate the plan once. Pods that do not fit are tried again after the others, as long as that helps."""
-        dice = np.random.default_rng([zlib.crc32(node.encode()), number])
-        scheduler = SimulatedScheduler(self._snapshot, self._filters, self._order, dice)
+        rng = np.random.default_rng([zlib.crc32(node.encode()), number])
+        scheduler = SimulatedScheduler(self._snapshot, self._filters, self._order, rng)
         mark = trial.savepoint()
-        waiting, rows = _in_order(pods, number, dice), dict[str, int]()
+        waiting, rows = _in_order(pods, number, rng), dict[str, int]()
         while waiting:
             left = []
             for pod in waiting:
@@ -134,18 +134,18 @@ class Forecaster:
 
 
 class SimulatedScheduler:
-    """The scheduler, for the pods of one play."""
+    """Simulates the scheduler for the pods of one play."""
 
     def __init__(
-        self, snapshot: Snapshot, filters: Filters, order: npt.NDArray[np.intp], dice: np.random.Generator
+        self, snapshot: Snapshot, filters: Filters, order: npt.NDArray[np.intp], rng: np.random.Generator
     ) -> None:
         self._snapshot = snapshot
         self._filters = filters
         self._order = order
-        self._dice = dice
+        self._rng = rng
         self._wanted = nodes_to_find(len(order))
         # The scheduler's position in its round-robin over the nodes (nextStartNodeIndex) is not known.
-        self._start = int(dice.integers(len(order))) if self._wanted < len(order) else 0
+        self._start = int(rng.integers(len(order))) if self._wanted < len(order) else 0
 
     def choose(self, pod: Pod) -> int | None:
         """Return the row to which the scheduler would bind *pod* now, or None if no node is feasible."""
@@ -156,7 +156,7 @@ class SimulatedScheduler:
             return int(rows[0])
         scores = totals(ScoringRequest(self._snapshot, pod.cls, rows, spreads_by_default(pod)))
         best = rows[scores == scores.max()]
-        return int(best[self._dice.integers(len(best))])
+        return int(best[self._rng.integers(len(best))])
 
     def _sample(self, feasible: Flags) -> npt.NDArray[np.intp]:
         """Return the feasible nodes that the scheduler would find before it stops searching.
@@ -182,14 +182,14 @@ def nodes_to_find(nodes: int) -> int:
     return max(_FEWEST_NODES, nodes * percent // 100)
 
 
-def _in_order(pods: Sequence[Pod], number: int, dice: np.random.Generator) -> list[Pod]:
+def _in_order(pods: Sequence[Pod], number: int, rng: np.random.Generator) -> list[Pod]:
     """Return the pods in the order of play *number*: higher priorities first, as in the scheduler's queue.
 
     Among equal priorities, play 0 uses plan order, play 1 the reverse, and later plays a random order.
     """
     arriving = list(pods) if number == 0 else list(reversed(pods))
     if number > 1:
-        arriving = [pods[at] for at in dice.permutation(len(pods))]
+        arriving = [pods[at] for at in rng.permutation(len(pods))]
     return sorted(arriving, key=lambda pod: -(pod.cls.spec.priority or 0))
 
 
@@ -201,7 +201,7 @@ def with_forecast(plan: Plan, forecast: Forecast) -> Plan:
 
 
 def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_returning: bool = False) -> Blocker | None:
-    """Return why *plan* should not be executed although there is room, or None."""
+    """Return a blocker if *plan* should not be executed although there is room, or None."""
     pods = len(plan.placements)
     if forecast.stuck and not allow_fragile:
         worst = max(forecast.stuck.values())

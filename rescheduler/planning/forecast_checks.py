@@ -11,22 +11,22 @@ from rescheduler.planning.policy import Policy
 _NO_FORECAST: Final = "no forecast: --planning-timeout was used up by earlier nodes; a later round computes it"
 
 
-def shown(verdict: Verdict, forecaster: Forecaster, effort: Effort) -> Verdict:
-    """Add a forecast to a plan if *effort* allows it. The forecast does not affect the verdict."""
+def with_optional_forecast(verdict: Verdict, forecaster: Forecaster, effort: Effort) -> Verdict:
+    """Return *verdict*, with a forecast if it is a plan and *effort* allows it. The verdict itself stays the same."""
     if isinstance(verdict, Plan) and effort.spend(PLAYS * len(verdict.placements)):
         return with_forecast(verdict, forecaster.forecast(verdict))
     return verdict
 
 
-def shown_in_time(verdict: Verdict, forecaster: Forecaster, allowance: Allowance) -> Verdict:
-    """Add a forecast to a plan if *allowance* permits it. The forecast does not affect the verdict."""
+def with_forecast_in_time(verdict: Verdict, forecaster: Forecaster, allowance: Allowance) -> Verdict:
+    """Return *verdict*, with a forecast if it is a plan and *allowance* permits it. The verdict stays the same."""
     if not isinstance(verdict, Plan) or allowance.effort.exhausted:
         return verdict
     pods = PLAYS * len(verdict.placements)
     if not allowance.has_time(pods):
         return verdict
     before = allowance.seconds_left()
-    planned = shown(verdict, forecaster, allowance.effort)
+    planned = with_optional_forecast(verdict, forecaster, allowance.effort)
     if planned is not verdict:
         allowance.measure(pods, before)
     return planned
@@ -45,11 +45,11 @@ class ForecastChecks:
         self._pace = Pace()
 
     def check(self, plan: Plan, forecaster: Forecaster) -> Verdict:
-        """Return *plan* with its forecast, or the rejection that follows from it."""
+        """Return *plan* with its forecast, or a rejection if the forecast does not allow the plan."""
         return self._checked(plan, self._forecast(plan, forecaster))
 
     def _forecast(self, plan: Plan, forecaster: Forecaster) -> Forecast:
-        """Return the forecast of *plan*. It ends when an objection is certain."""
+        """Simulate *plan* until an objection is certain, and return the forecast."""
         return forecaster.forecast(plan, until_stuck=not self._policy.allow_fragile_plans)
 
     def _checked(self, plan: Plan, forecast: Forecast) -> Verdict:
@@ -62,12 +62,12 @@ class ForecastChecks:
         return with_forecast(plan, forecast) if blocker is None else Rejected(plan.node, (blocker,))
 
     def allowance(self, forecaster: Forecaster, seconds_left: SecondsLeft) -> Allowance:
-        """Return what the forecasts of a round may use: the planning time-out, and at most *seconds_left*."""
+        """Return the allowance for the forecasts of a round: the planning time-out, and at most *seconds_left*."""
         seconds = self._policy.planning_timeout
         return Allowance(self._pace.effort(seconds, forecaster.effort(seconds)), self._pace, seconds_left)
 
     def ahead(self, forecaster: Forecaster, seconds_left: SecondsLeft) -> Allowance:
-        """Return what forecasts for plans that are only displayed may use."""
+        """Return the allowance for forecasts of plans that are only displayed."""
         return Allowance(forecaster.ahead(), self._pace, seconds_left)
 
     def within(self, allowance: Allowance, plan: Plan, forecaster: Forecaster) -> Verdict:
@@ -89,6 +89,6 @@ class ForecastChecks:
         return node in self._rejections
 
     def end_round(self, allowance: Allowance) -> None:
-        """Forget the rejections if all plans of the round have a forecast."""
+        """Drop the rejections if all plans of the round have a forecast."""
         if not (allowance.used_up or allowance.effort.exhausted):
             self._rejections.clear()

@@ -1,4 +1,4 @@
-"""Whether the watched state has caught up with a consistent read of the API server.
+"""Checks whether the watched state has caught up with a consistent read of the API server.
 
 A watch normally lags behind the API server by milliseconds. Before a drain relies on its plan, it compares the
 watched state with a consistent read taken after the node was tainted, and waits until nothing is missing. Additional
@@ -25,7 +25,7 @@ class FreshPod:
 
     @property
     def key(self) -> str:
-        """``namespace/name``"""
+        """The key of the pod: ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -77,8 +77,8 @@ def _pods(fresh: Fresh, snapshot: Snapshot) -> Iterator[str]:
             yield f"pod {pod.key} is not bound to node {pod.node} in the cache yet"
         elif pod.terminating and watched.deletion_timestamp is None:
             yield f"the deletion of pod {pod.key} is not in the cache yet"
-    here: Mapping[str, Pod] = snapshot.pods_on.get(fresh.node, {})
-    for watched in here.values():
+    cached_pods: Mapping[str, Pod] = snapshot.pods_on.get(fresh.node, {})
+    for watched in cached_pods.values():
         if watched.uid not in live or live[watched.uid].node != fresh.node:
             yield f"pod {watched.key} is gone, but is still on node {fresh.node} in the cache"
 
@@ -86,10 +86,10 @@ def _pods(fresh: Fresh, snapshot: Snapshot) -> Iterator[str]:
 def _budgets(fresh: Fresh, snapshot: Snapshot) -> Iterator[str]:
     watched = snapshot.of("PodDisruptionBudget")
     for key, budget in sorted(fresh.budgets.items()):
-        known = watched.get(key)
-        if not isinstance(known, PodDisruptionBudget):
+        cached = watched.get(key)
+        if not isinstance(cached, PodDisruptionBudget):
             yield f"PodDisruptionBudget {key} is not in the cache yet"
-        elif _terms(known) != _terms(budget):
+        elif _terms(cached) != _terms(budget):
             yield f"a change of PodDisruptionBudget {key} is not in the cache yet"
 
 

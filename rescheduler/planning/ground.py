@@ -1,7 +1,7 @@
-"""The common inputs of the verdicts on all nodes, as one value. While it is equal, verdicts can be reused.
+"""The inputs that the verdicts on all nodes share, as one value. Verdicts can be reused while it is unchanged.
 
 A verdict also depends on facts of its own node: its pods and their edits (annotations and status), the budgets that
-select them, its cooldown and vetoes, and deadlines that pass. They are checked node by node, in
+select them, its cooldown and vetoes, and deadlines that pass. These are checked node by node, in
 :mod:`rescheduler.planning.kept_verdicts`.
 """
 
@@ -15,7 +15,7 @@ from predicates.unreadable import Unreadable
 from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.policy import Circumstances
 
-#: In place of the time in circumstances that are compared.
+#: Replaces the time in circumstances that are compared.
 _ANY_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -23,8 +23,8 @@ _ANY_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
 class Ground:
     """The inputs of planning that concern all nodes, except for the policy."""
 
-    nodes: tuple[int, int]  #: changes of nodes, and of anything else that all filters depend on
-    pods: int  #: the same while each node has equal pods
+    nodes: tuple[int, int]  #: counts of changes to nodes, and to everything else that all filters depend on
+    pods: int  #: unchanged while each node has equal pods
     generation: int
     versions: Mapping[str, int]  #: without PodDisruptionBudgets
     selection: object  #: changes with the selectors of PodDisruptionBudgets
@@ -35,8 +35,7 @@ class Ground:
 def common_ground(snapshot: Snapshot, budgets: Budgets, circumstances: Circumstances) -> Ground:
     """Return the ground of the current *snapshot*.
 
-    It is not changed by edits of pods, by pods that are replaced by equal ones on the same nodes, or by the status of
-    budgets.
+    Edits of pods, the replacement of pods by equal ones on the same nodes, and the status of budgets do not change it.
     """
     return Ground(
         nodes=(snapshot.node_versions, snapshot.epoch),

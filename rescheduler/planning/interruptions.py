@@ -63,5 +63,5 @@ def signals_on(node: Node) -> list[Signal]:
 
 
 def signal_of_taint(key: str) -> Signal | None:
-    """Return the interruption signal of a taint with this *key*, or None if it is not one."""
+    """Return the interruption signal of a taint with this *key*, or None if it is not a signal."""
     return _EXACT.get(key) or next((signal for signal in _PREFIXES if key.startswith(signal.key)), None)

@@ -1,4 +1,4 @@
-"""Whether the eviction of its pods could make a Job fail.
+"""Checks whether evictions could make a Job fail.
 
 The Job controller (``pkg/controller/job/job_controller.go``) counts an evicted pod as failed. It fails the Job when
 there are more failures than ``backoffLimit``. It fails an index of an Indexed Job when a pod fails whose index already
@@ -23,7 +23,7 @@ _ADVICE: Final = (
 
 
 def pods_by_job(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
-    """Return the pods of Jobs among a node's *pods* that are not being deleted, by the UID of the Job."""
+    """Group the Job pods among a node's *pods* by the UID of their Job. Pods that are being deleted are left out."""
     by_uid: dict[str, list[Pod]] = {}
     for pod in pods:
         if pod.owner is not None and is_job(pod.owner) and not pod.cls.terminating:
@@ -35,36 +35,36 @@ def job_blockers(states: Iterable[ControllerState], pods: Iterable[Pod], move_jo
     """Return a blocker for each Job in *states* that could fail if *pods*, all from one node, were evicted."""
     by_job = pods_by_job(pods)
     facts = ((state.job, by_job.get(state.controller.uid, ())) for state in states)
-    blockers = (job_blocker(job, here, move_jobs) for job, here in facts if job is not None)
+    blockers = (job_blocker(job, job_pods, move_jobs) for job, job_pods in facts if job is not None)
     return tuple(blocker for blocker in blockers if blocker is not None)
 
 
 def job_blocker(facts: JobFacts, pods: Sequence[Pod], move_jobs: MoveJobs) -> Blocker | None:
-    """Return why *pods*, all of one Job and on one node, must stay, or None if their eviction cannot fail the Job.
+    """Return a blocker if evicting *pods*, all of one Job and on one node, could make the Job fail, or None.
 
     :attr:`MoveJobs.NEVER` is handled by a rule in ``pod_rules``, because it does not depend on the Job's state.
     """
     if not pods or move_jobs is not MoveJobs.TOLERANT or facts.disruption is Disruption.IGNORED:
         return None
     if facts.disruption is Disruption.FAILS:
-        why = "its Job has a podFailurePolicy with a FailJob or FailIndex rule that an eviction may match"
-        return Blocker(Reason.JOB_WOULD_FAIL, f"{why}; {_ADVICE}", pods[0].key)
-    left = facts.backoff_limit - facts.failures
-    if left < len(pods):
-        why = (
+        detail = "its Job has a podFailurePolicy with a FailJob or FailIndex rule that an eviction may match"
+        return Blocker(Reason.JOB_WOULD_FAIL, f"{detail}; {_ADVICE}", pods[0].key)
+    remaining = facts.backoff_limit - facts.failures
+    if remaining < len(pods):
+        detail = (
             f"its Job fails after more than {facts.backoff_limit} pod failures (backoffLimit): it has "
             f"{facts.failures}, and {len(pods)} of its pods are on this node"
         )
-        return Blocker(Reason.JOB_WOULD_FAIL, f"{why}; {_ADVICE}", pods[0].key)
+        return Blocker(Reason.JOB_WOULD_FAIL, f"{detail}; {_ADVICE}", pods[0].key)
     limit = facts.backoff_limit_per_index
-    last = None if limit is None else next((pod for pod in pods if index_failures(pod) >= limit), None)
-    if last is None:
+    pod = None if limit is None else next((pod for pod in pods if index_failures(pod) >= limit), None)
+    if pod is None:
         return None
-    why = f"its next failure fails its index of the Job: {index_failures(last)} of {limit} (backoffLimitPerIndex)"
-    return Blocker(Reason.JOB_WOULD_FAIL, f"{why}; {_ADVICE}", last.key)
+    detail = f"its next failure fails its index of the Job: {index_failures(pod)} of {limit} (backoffLimitPerIndex)"
+    return Blocker(Reason.JOB_WOULD_FAIL, f"{detail}; {_ADVICE}", pod.key)
 
 
 def index_failures(pod: Pod) -> int:
-    """Return the earlier failures of the pod's index. As in the Job controller, an invalid annotation counts as 0."""
+    """Return the number of earlier failures of the pod's index. As in the Job controller, it is 0 if invalid."""
     text = pod.annotations.get(INDEX_FAILURES, "")
     return int(text) if text.isascii() and text.isdigit() else 0

@@ -1,4 +1,4 @@
-"""The nodes that a plan does not free because of obstacles that people can remove, and these obstacles."""
+"""The nodes that a plan does not free because of removable obstacles, and these obstacles."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ from rescheduler.planning.unreadable import UnreadableObjects
 
 _BUDGETS: Final = frozenset({Reason.BUDGET, Reason.BUDGET_TOO_SLOW})
 
-#: Other reasons cannot be lifted. Whether there is room is decided by a trial.
+#: Reasons that can be lifted, and those about room on spot nodes, which a trial decides. All others are final.
 _OPEN: Final = LIFTABLE | NODE_OBSTACLES.keys() | _BUDGETS | {Reason.NO_ROOM, Reason.PINNED}
 
 
 @dataclass(frozen=True, slots=True)
 class KeptNode:
-    """A node that the plan does not free. It could be drained without its *obstacles*, if its pods fit elsewhere."""
+    """A node that the plan does not free. Without its *obstacles*, it could be drained if its pods fit elsewhere."""
 
     node: str
     row: int
@@ -38,11 +38,11 @@ class KeptNode:
     lifted: tuple[Pod, ...]  #: the same pods without their obstacles
     obstacles: frozenset[Obstacle]
     counts: bool  #: whether it counts towards --min-on-demand-nodes
-    stays: bool  #: whether something that cannot be removed also blocks it
+    stays: bool  #: whether the node also has a blocker that cannot be removed
 
 
 class KeptNodes:
-    """The nodes that *plans* do not free, with their obstacles, and what a trial of changes to them needs.
+    """The nodes that *plans* do not free, with their obstacles, and the inputs for trials without these obstacles.
 
     All inputs must be those that were used for planning.
     """
@@ -106,15 +106,15 @@ class KeptNodes:
         }
         movers: list[Pod] = []
         lifted: list[Pod] = []
-        for _, before in sorted(self.snapshot.pods_on[verdict.node].items()):
-            pod, own, fate = lift_all(before, self._context)
-            obstacles |= own
+        for _, original in sorted(self.snapshot.pods_on[verdict.node].items()):
+            pod, pod_obstacles, fate = lift_all(original, self._context)
+            obstacles |= pod_obstacles
             stays = stays or fate is None or bool(fate is Fate.MOVES and pod.cls.spec.resource_claims)
             if fate is Fate.MOVES:
                 if (pinned := self._unpinning.of(pod.cls)) is not None:
                     pod = replace(pod, cls=pinned.cls)
                     obstacles.add(Obstacle(controller_of(pod), Reason.PINNED, pinned.obstacle, pinned.taints))
-                movers.append(before)
+                movers.append(original)
                 lifted.append(pod)
         budgets = self._budget_obstacles(movers)
         return KeptNode(
@@ -147,11 +147,11 @@ class KeptNodes:
         at_once = not self._policy.budgets_in_steps
         rule = "it" if value is None else f"{field} {value}"
         spent = f", of which the plan uses {used}" if (used := self._spent.get(key, 0)) and at_once else ""
-        what = f"{rule} allows {allowed} eviction{'' if allowed == 1 else 's'} now{spent}"
-        return Obstacle(ControllerName(namespace, "PodDisruptionBudget", name), Reason.BUDGET, what)
+        text = f"{rule} allows {allowed} eviction{'' if allowed == 1 else 's'} now{spent}"
+        return Obstacle(ControllerName(namespace, "PodDisruptionBudget", name), Reason.BUDGET, text)
 
     def _enough(self, key: str, pods: Sequence[Pod]) -> int:
-        """Return how many evictions budget *key* would have to allow for *pods*, and for those counted before."""
+        """Return how many evictions budget *key* would have to allow for *pods* and all pods counted before."""
         before = self._needed.get(key, self._spent.get(key, 0))
         if not self._policy.budgets_in_steps:
             return before + len(pods)

@@ -1,9 +1,10 @@
 """The verdicts of earlier rounds that are still valid.
 
-While the ground is the same, a verdict follows from the findings on its node: what the rules and the budgets say about
-it. They are computed again if a pod of the node was edited or replaced, a budget of these pods, its cooldown or vetoes
-differ, an instant that the rules depend on has come, or a pod was edited or replaced whose budget's steps are
-estimated. If the findings are the same, so is the verdict on the same pods.
+While the ground is unchanged, a verdict follows from the findings on its node: the results of the rules and the
+budgets. The findings are computed again in these cases: a pod of the node was edited or replaced; a budget of these
+pods, or the cooldown or vetoes of the node have changed; an instant that the rules depend on has been reached; a pod
+was edited or replaced whose times were used to estimate the steps under a budget. If the findings on the same pods are
+unchanged, so is the verdict.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from rescheduler.planning.outcome import Blocker, PodRef, Verdict
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.verdicts import Examined, examine
 
-#: Given an examined node: its verdict, and whether the verdict is final.
+#: Takes an examined node; returns its verdict, and whether the verdict is final.
 Judge: TypeAlias = Callable[[Examined], tuple[Verdict, bool]]
 
 
@@ -33,8 +34,8 @@ class Findings:
     must_move: tuple[str, ...]  #: keys of all pods that must move
     leaving: tuple[PodRef, ...]
     counts: bool  #: whether the node counts towards the minimum
-    of_budgets: tuple[Blocker, ...]  #: for all pods that must move
-    of_movers: tuple[Blocker, ...]  #: for the pods that may be evicted
+    of_budgets: tuple[Blocker, ...]  #: blockers for all pods that must move
+    of_movers: tuple[Blocker, ...]  #: blockers for the pods that may be evicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class JudgedNode:
     """A verdict, and the inputs that it was derived from."""
 
     verdict: Verdict
-    final: bool  #: False: a later round may come to another verdict although nothing changes
+    final: bool  #: False if a later round may reach a different verdict although nothing changes
     findings: Findings
     inputs: Inputs
     forecast: Verdict | None = None  #: the verdict with a forecast, if there is one
@@ -72,11 +73,11 @@ class KeptVerdicts:
 
     def of(self, node: str, shared: PlanningRound, judge: Judge) -> JudgedNode:
         """Return the kept verdict on *node* if it is valid. Otherwise *judge* the node, and keep a final verdict."""
-        self._look(shared)
+        self._drop_if_outdated(shared)
         kept = self._by_node.get(node)
         if kept is not None and self._has_inputs(node, kept.inputs, shared):
             return kept
-        examined, findings, inputs = _look_at(node, shared)
+        examined, findings, inputs = _apply_rules(node, shared)
         same_pods = kept is not None and self._snapshot.placed_on.get(node, 0) <= kept.inputs.changes
         if kept is not None and same_pods and kept.findings == findings:
             kept.inputs = inputs
@@ -87,7 +88,7 @@ class KeptVerdicts:
             self._by_node[node] = judged
         return judged
 
-    def _look(self, shared: PlanningRound) -> None:
+    def _drop_if_outdated(self, shared: PlanningRound) -> None:
         """Drop all verdicts if the ground has changed."""
         if self._ground is None or self._ground[0] is not shared.ground or self._ground[1] is not shared.minimum:
             ground = shared.ground, shared.minimum
@@ -110,23 +111,23 @@ class KeptVerdicts:
     def _edited_since(self, inputs: Inputs, shared: PlanningRound) -> bool:
         """Return whether a pod of one of the estimated budgets was edited or replaced after the node was judged."""
         if self._edited[0] != self._snapshot.changes:
-            last: dict[str, int] = {}
-            for alike, change in self._snapshot.edited_of.items():
-                for key in shared.budgets.of_alike(*alike):
-                    last[key] = max(change, last.get(key, 0))
-            self._edited = self._snapshot.changes, last
+            last_edits: dict[str, int] = {}
+            for class_and_labels, change in self._snapshot.edited_of.items():
+                for key in shared.budgets.of_class(*class_and_labels):
+                    last_edits[key] = max(change, last_edits.get(key, 0))
+            self._edited = self._snapshot.changes, last_edits
         return any(self._edited[1].get(key, 0) > inputs.changes for key in inputs.estimated)
 
 
 def _has_terms(inputs: Inputs, shared: PlanningRound) -> bool:
-    """Return whether the budgets have not changed."""
+    """Return whether the terms of the budgets are unchanged."""
     if inputs.budgets_version == shared.budgets.built_from:
         return True
     return all(shared.budgets.terms(key) == terms for key, terms in inputs.budgets.items())
 
 
-def _look_at(node: str, shared: PlanningRound) -> tuple[Examined, Findings, Inputs]:
-    """Apply the rules and the budgets to *node*."""
+def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, Inputs]:
+    """Apply the rules and the budgets to *node*. Return the findings and their inputs."""
     deadlines, steps, circumstances = shared.circumstances.deadlines, shared.steps, shared.circumstances
     deadlines.take()
     steps.take_estimated()

@@ -28,8 +28,8 @@ class Expected:
     """The forecast of one drain, recorded while its pods still run."""
 
     node: str
-    wanted: Mapping[str, tuple[str, ...]]  #: UID of a controller → the nodes that were forecast for its pods
-    known: frozenset[str]  #: UIDs of all pods with a controller before the drain; any other pod is a replacement
+    nodes: Mapping[str, tuple[str, ...]]  #: UID of a controller → the nodes that were forecast for its pods
+    existing: frozenset[str]  #: UIDs of all pods with a controller before the drain; any other pod is a replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,31 +51,31 @@ class Landed:
 
 
 def expect(plan: Plan, pods: Collection[Pod]) -> Expected:
-    """Return what *plan* forecasts. *pods* are all pods of the cluster."""
+    """Return the expected landing of *plan*. *pods* are all pods of the cluster."""
     owners = {pod.uid: pod.owner.uid for pod in pods if pod.owner is not None and pod.owner.uid}
-    wanted: defaultdict[str, list[str]] = defaultdict(list)
+    nodes_by_owner: defaultdict[str, list[str]] = defaultdict(list)
     for placement in plan.forecast or plan.placements:
         if (owner := owners.get(placement.pod.uid)) is not None:
-            wanted[owner].append(placement.node)
-    return Expected(plan.node, {owner: tuple(nodes) for owner, nodes in wanted.items()}, frozenset(owners))
+            nodes_by_owner[owner].append(placement.node)
+    return Expected(plan.node, {owner: tuple(nodes) for owner, nodes in nodes_by_owner.items()}, frozenset(owners))
 
 
 def compare(expected: Expected, pods: Iterable[Pod], is_spot: Callable[[str], bool]) -> Landed:
     """Compare *pods*, all pods of the cluster now, with the forecast. Pods of one controller are interchangeable."""
     landed: defaultdict[str, list[str]] = defaultdict(list)
     for pod in pods:
-        if pod.owner is not None and pod.node_name and pod.uid not in expected.known:
+        if pod.owner is not None and pod.node_name and pod.uid not in expected.existing:
             landed[pod.owner.uid].append(pod.node_name)
     outcomes: Counter[LandingOutcome] = Counter()
-    for owner, wanted in expected.wanted.items():
-        outcomes += _of_controller(wanted, landed.get(owner, []), is_spot)
+    for owner, nodes in expected.nodes.items():
+        outcomes += _of_controller(nodes, landed.get(owner, []), is_spot)
     return Landed(expected.node, outcomes)
 
 
 def _of_controller(
-    wanted: Collection[str], landed: list[str], is_spot: Callable[[str], bool]
+    expected_nodes: Collection[str], landed: list[str], is_spot: Callable[[str], bool]
 ) -> Counter[LandingOutcome]:
-    forecast, actual = Counter(wanted), Counter(landed[: len(wanted)])
+    forecast, actual = Counter(expected_nodes), Counter(landed[: len(expected_nodes)])
     outcomes: Counter[LandingOutcome] = Counter()
     for node, count in (forecast & actual).items():
         outcomes[LandingOutcome.AS_FORECAST if is_spot(node) else LandingOutcome.FORESEEN_RETURN] += count
@@ -84,9 +84,9 @@ def _of_controller(
         if is_spot(node):
             outcomes[LandingOutcome.OTHER_SPOT] += count
             continue
-        also = min(count, foreseen)
-        foreseen -= also
-        outcomes[LandingOutcome.FORESEEN_RETURN] += also
-        outcomes[LandingOutcome.RETURNED] += count - also
-    outcomes[LandingOutcome.MISSING] += len(wanted) - actual.total()
+        as_foreseen = min(count, foreseen)
+        foreseen -= as_foreseen
+        outcomes[LandingOutcome.FORESEEN_RETURN] += as_foreseen
+        outcomes[LandingOutcome.RETURNED] += count - as_foreseen
+    outcomes[LandingOutcome.MISSING] += len(expected_nodes) - actual.total()
     return outcomes

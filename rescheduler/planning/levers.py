@@ -55,12 +55,12 @@ def rank_levers(
     policy: Policy,
     circumstances: Circumstances,
     prices: PriceList,
-    over: Callable[[], bool],
+    time_is_up: Callable[[], bool],
 ) -> RankedLevers:
-    """Return what the plan would also free without each obstacle.
+    """Rank the obstacles by the nodes that the plan would also free without them.
 
-    *planning* must be a plan of all nodes in sequence, made with the other arguments. *over* is called before each node
-    of a trial. Once it returns True, the result contains what is known by then. The snapshot is not changed.
+    *planning* must be a plan of all nodes in sequence, made with the other arguments. *time_is_up* is called before
+    each node of a trial. Once it returns True, the result contains the findings so far. The snapshot is not changed.
     """
     if not planning.rejected:
         return NO_LEVERS
@@ -76,7 +76,7 @@ def rank_levers(
         trial.keep()
         # The results that the trials start from are computed before any of them changes a row.
         filters.refresh(pod.cls for node in kept for pod in node.lifted)
-        return _Ranking(nodes, kept, worth, trial, over).run()
+        return _Ranking(nodes, kept, worth, trial, time_is_up).run()
 
 
 def _worth(snapshot: Snapshot, name: str, prices: PriceList) -> _Worth:
@@ -93,13 +93,13 @@ class _Ranking:
         kept: Sequence[KeptNode],
         worth: Mapping[str, _Worth],
         trial: Trial,
-        over: Callable[[], bool],
+        time_is_up: Callable[[], bool],
     ) -> None:
         self._nodes = nodes
         self._order = {node.node: number for number, node in enumerate(kept)}
         self._worth = worth
         self._trial = trial
-        self._over = over
+        self._time_is_up = time_is_up
         self._complete = True
         self._unfinished: set[Obstacles] = set()
         self._with: defaultdict[Obstacle, list[KeptNode]] = defaultdict(list)
@@ -108,13 +108,13 @@ class _Ranking:
                 self._with[obstacle].append(node)
 
     def run(self) -> RankedLevers:
-        """Try each obstacle alone, then in combination: in both cases the one that may free most comes first.
+        """Try each obstacle alone, then in combination: in both cases the one that may free the most nodes comes first.
 
         Taints that pods of several controllers do not tolerate come before all of them.
         """
         taints = self._taints()
         frees = {taint: self._frees(obstacles) for taint, obstacles in taints.items()}
-        alone = {
+        frees_alone = {
             obstacle: self._frees(frozenset({obstacle}))
             for obstacle in self._sorted(lambda obstacle: self._only(frozenset({obstacle})))
         }
@@ -124,7 +124,7 @@ class _Ranking:
             for taint, obstacles in taints.items()
         ]
         levers += [
-            self._lever(frozenset({obstacle}), str(obstacle.controller), obstacle.what, alone[obstacle])
+            self._lever(frozenset({obstacle}), str(obstacle.controller), obstacle.description, frees_alone[obstacle])
             for obstacle in self._sorted(self._with.__getitem__)
         ]
         return RankedLevers(tuple(sorted(levers, key=self._usefulness, reverse=True)), self._complete)
@@ -151,12 +151,12 @@ class _Ranking:
         }
         return sorted(nodes.values(), key=lambda node: self._order[node.node])
 
-    def _lever(self, obstacles: Obstacles, controller: str, what: str, frees: tuple[str, ...]) -> Lever:
+    def _lever(self, obstacles: Obstacles, controller: str, description: str, frees: tuple[str, ...]) -> Lever:
         partners, together = self._combined(obstacles, frees)
         return Lever(
             controller=controller,
             reason=min(obstacles).reason,
-            obstacle=what,
+            obstacle=description,
             nodes=tuple(node.node for node in self._nodes_with(obstacles)),
             frees=frees,
             together_with=tuple(map(str, partners)),
@@ -169,7 +169,7 @@ class _Ranking:
         return sorted(nodes.values(), key=lambda node: self._order[node.node])
 
     def _combined(self, obstacles: Obstacles, frees: tuple[str, ...]) -> tuple[tuple[Obstacle, ...], tuple[str, ...]]:
-        """Add further obstacles greedily. Return them and the nodes that are freed if all are removed."""
+        """Add further obstacles greedily. Return these obstacles, and the nodes that are freed if all are removed."""
         lifted, best = obstacles, frees
         while (extended := self._extended(obstacles, lifted, best)) is not None:
             lifted, best = extended
@@ -180,7 +180,7 @@ class _Ranking:
         self, obstacles: Obstacles, lifted: Obstacles, frees: tuple[str, ...]
     ) -> tuple[Obstacles, tuple[str, ...]] | None:
         """Return *lifted* with more obstacles that free more of the nodes with *obstacles*, or None."""
-        if self._over():
+        if self._time_is_up():
             self._complete = False
             return None
         own = self._nodes_with(obstacles)
@@ -191,15 +191,15 @@ class _Ranking:
                 return lifted | further, result
         return None
 
-    def _further(self, own: Iterable[KeptNode], lifted: Obstacles, most: int) -> list[Obstacles]:
-        """Return the sets of at most *most* further obstacles that may free most of the nodes *own*, the best first."""
+    def _further(self, own: Iterable[KeptNode], lifted: Obstacles, limit: int) -> list[Obstacles]:
+        """Return the sets of at most *limit* further obstacles that may free the most of *own*, the best first."""
         nodes: defaultdict[Obstacles, list[str]] = defaultdict(list)
         for node in own:
             if not node.stays:
                 nodes[node.obstacles - lifted].append(node.node)
-        few = sorted((further for further in nodes if 0 < len(further) <= most), key=sorted)
-        few.sort(key=lambda further: (-len(further), self._sum(_of_subsets(nodes, further))), reverse=True)
-        return few[:_ATTEMPTS]
+        candidates = sorted((further for further in nodes if 0 < len(further) <= limit), key=sorted)
+        candidates.sort(key=lambda further: (-len(further), self._sum(_of_subsets(nodes, further))), reverse=True)
+        return candidates[:_ATTEMPTS]
 
     def _frees(self, lifted: Obstacles) -> tuple[str, ...]:
         """Return the nodes that can also be drained without the obstacles *lifted*."""
@@ -209,7 +209,7 @@ class _Ranking:
         remaining, spare = self._nodes.remaining(lifted), self._nodes.spare
         drained: list[KeptNode] = []
         for node in nodes:
-            if self._over():
+            if self._time_is_up():
                 self._complete = False
                 self._unfinished.add(lifted)
                 break
@@ -246,7 +246,7 @@ class _Ranking:
 
 
 def _of_subsets(nodes: Mapping[Obstacles, Sequence[str]], obstacles: Obstacles) -> Iterator[str]:
-    """Yield those of *nodes* whose obstacles are all in *obstacles*, a small set."""
+    """Yield the *nodes* whose obstacles are all in the small set *obstacles*."""
     for size in range(len(obstacles) + 1):
         for some in combinations(sorted(obstacles), size):
             yield from nodes.get(frozenset(some), ())

@@ -1,4 +1,4 @@
-"""Obstacles of pods that their owners can remove, and the pods without them."""
+"""Obstacles that the owners of pods can remove, and pods without their obstacles."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,15 +25,15 @@ from rescheduler.planning.policy import DEFAULT_SCHEDULER, Policy
 
 @dataclass(frozen=True, slots=True, order=True)
 class Obstacle:
-    """One thing that its owner can change so that nodes can be drained."""
+    """A property of pods or nodes that prevents drains, and that its owner can change."""
 
     controller: ControllerName
     reason: Reason
-    what: str  #: what to change, such as ``emptyDir cache``
+    description: str  #: what to change, such as ``emptyDir cache``
     taints: str = ""  #: the taints of the spot nodes, if a toleration of them is all that the pods lack
 
     def __str__(self) -> str:
-        return f"{self.controller}: {self.what}"
+        return f"{self.controller}: {self.description}"
 
 
 #: Returns a pod without the obstacle, and what to change.
@@ -57,18 +57,18 @@ def _without_label(key: str) -> _Lift:
 
 
 def _removal_enabled(pod: Pod, policy: Policy) -> tuple[Pod, str]:
-    """Return a pod without the key of CAST AI, which may be an annotation, a label or both."""
+    """Return the pod without CAST AI's key, which may be an annotation, a label or both."""
     texts = []
     for present, without in ((pod.annotations, _without_annotation), (pod.cls.labels, _without_label)):
         if present.get(REMOVAL_DISABLED) == "true":
-            pod, what = without(REMOVAL_DISABLED)(pod, policy)
-            texts.append(what)
+            pod, description = without(REMOVAL_DISABLED)(pod, policy)
+            texts.append(description)
     return pod, ", ".join(texts)
 
 
-def _safe(what: str) -> _Lift:
+def _safe(description: str) -> _Lift:
     def lift(pod: Pod, _: Policy) -> tuple[Pod, str]:
-        return replace(pod, annotations={**pod.annotations, SAFE_TO_EVICT: "true"}), what
+        return replace(pod, annotations={**pod.annotations, SAFE_TO_EVICT: "true"}), description
 
     return lift
 
@@ -78,8 +78,10 @@ def _local_storage(pod: Pod, _: Policy) -> tuple[Pod, str]:
     volumes = local_volumes(pod)
     names = ",".join(volume.name for volume in volumes)
     blocking = [volume for volume in volumes if volume.name not in expendable]
-    what = ", ".join(f"{'emptyDir' if volume.host_path is None else 'hostPath'} {volume.name}" for volume in blocking)
-    return replace(pod, annotations={**pod.annotations, SAFE_LOCAL_VOLUMES: names}), what
+    description = ", ".join(
+        f"{'emptyDir' if volume.host_path is None else 'hostPath'} {volume.name}" for volume in blocking
+    )
+    return replace(pod, annotations={**pod.annotations, SAFE_LOCAL_VOLUMES: names}), description
 
 
 def _other_scheduler(pod: Pod, policy: Policy) -> tuple[Pod, str]:
@@ -102,7 +104,7 @@ _LIFTS: Final[Mapping[Reason, _Lift]] = {
     Reason.OTHER_SCHEDULER: _other_scheduler,
 }
 
-#: Reasons about nodes that lifting removes, with what to change.
+#: Reasons about nodes that can be lifted, and what to change.
 NODE_OBSTACLES: Final[Mapping[Reason, str]] = {
     Reason.SCALE_DOWN_DISABLED: f"annotation {SCALE_DOWN_DISABLED}",
     Reason.DO_NOT_DISRUPT_NODE: f"annotation {DO_NOT_DISRUPT}",
@@ -120,7 +122,7 @@ def lifted(pod: Pod, reason: Reason, policy: Policy) -> Pod:
 
 
 def lift_all(pod: Pod, context: Context) -> tuple[Pod, frozenset[Obstacle], Fate | None]:
-    """Return *pod* without any obstacle to its eviction, the obstacles, and its fate without them.
+    """Return *pod* without the obstacles to its eviction, these obstacles, and its fate without them.
 
     The fate is None if no change to the pod would allow its eviction.
     """
@@ -129,6 +131,6 @@ def lift_all(pod: Pod, context: Context) -> tuple[Pod, frozenset[Obstacle], Fate
         lift = _LIFTS.get(result.reason)
         if lift is None or any(obstacle.reason is result.reason for obstacle in obstacles):
             return pod, frozenset(obstacles), None
-        pod, what = lift(pod, context.policy)
-        obstacles.add(Obstacle(controller_of(pod), result.reason, what))
+        pod, description = lift(pod, context.policy)
+        obstacles.add(Obstacle(controller_of(pod), result.reason, description))
     return pod, frozenset(obstacles), result

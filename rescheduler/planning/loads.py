@@ -1,4 +1,4 @@
-"""What the pods of candidate nodes request together, compared to what is free on the targets."""
+"""The total requests of the pods of candidate nodes, compared with the free resources of the targets."""
 
 from collections.abc import Iterable, Sequence
 
@@ -21,18 +21,18 @@ class Loads:
         """Return the candidate's largest share of any resource, relative to the free amount on all targets together."""
         return float((self._by_node[candidate.node] / np.maximum(self._free, 1)).max())
 
-    def bound(self, candidates: Sequence[Candidate], most: int, placed: Iterable[SelectedNode] = ()) -> int:
+    def bound(self, candidates: Sequence[Candidate], limit: int, placed: Iterable[SelectedNode] = ()) -> int:
         """Return the fractional upper bound: how many of *candidates* fit if each resource could be split freely.
 
-        Besides them the targets take the pods of the nodes that are *placed*. At most *most* of the candidates with
+        The targets also have to accept the pods of the *placed* nodes. At most *limit* of the candidates with
         ``counts`` can be drained.
         """
         if not candidates:
             return 0
         free = self._free - sum((self._by_node[victim.candidate.node] for victim in placed), start=np.int64(0))
-        most += sum(not candidate.counts for candidate in candidates)
+        limit += sum(not candidate.counts for candidate in candidates)
         loads = np.sort(np.array([self._by_node[candidate.node] for candidate in candidates]), axis=0).cumsum(axis=0)
-        return min(most, int((loads <= free).sum(axis=0).min()))
+        return min(limit, int((loads <= free).sum(axis=0).min()))
 
     def _load(self, candidate: Candidate) -> Numbers:
         vectors = [self._room.snapshot.vector(pod.cls.requests) for pod in candidate.movers]

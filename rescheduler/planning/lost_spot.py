@@ -14,7 +14,7 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.candidates import groups, why_not_target
 from rescheduler.planning.controller_names import ControllerName, controller_of
 from rescheduler.planning.outcome import Plan
-from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, Packing, pack
+from rescheduler.planning.packing import EVALUATIONS_PER_SECOND, Effort, Packing, pack
 from rescheduler.planning.pod_rules import NOT_RECREATED
 from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.policy import Policy
@@ -58,17 +58,17 @@ def lost_nodes(snapshot: Snapshot, policy: Policy, loss: LoseSpot) -> list[str]:
         names = [name for name in spot if zones[name] == loss.zone]
         names = names or [name for name in spot if zones[name].endswith(loss.zone)]
         if not names:
-            known = ", ".join(sorted({zone for zone in zones.values() if zone})) or "none"
-            raise UsageError(f"lose-spot: no spot node is in zone {loss.zone}; zones of the spot nodes: {known}")
+            zone_names = ", ".join(sorted({zone for zone in zones.values() if zone})) or "none"
+            raise UsageError(f"lose-spot: no spot node is in zone {loss.zone}; zones of the spot nodes: {zone_names}")
         return names
     if not spot:
         raise UsageError(f"lose-spot: no node has the label {policy.spot_label} (--spot-node-label)")
     count, total = -(-len(spot) * loss.percent // 100), len(spot)
-    return [name for i, name in enumerate(spot) if (i + 1) * count // total > i * count // total]
+    return [name for index, name in enumerate(spot) if (index + 1) * count // total > index * count // total]
 
 
 def carry_out(snapshot: Snapshot, plans: Iterable[Plan]) -> None:
-    """Change *snapshot* to the state after *plans*: their pods run on their targets, their nodes are gone."""
+    """Apply *plans* to *snapshot*: move their pods to the targets, and remove their nodes."""
     for plan in plans:
         for placement in plan.placements:
             pod = snapshot.pods[str(placement.pod)]
@@ -103,12 +103,12 @@ def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> list[Unpla
 
 
 def _moved(snapshot: Snapshot, pod: Pod, node: str) -> Pod:
-    """Return *pod* as it is created again and bound to *node*, or to no node if *node* is ""."""
+    """Return *pod* as recreated and bound to *node*, or unbound if *node* is ""."""
     return replace(snapshot.bound_to(pod, node), load=pod.cls.requests)
 
 
 def _placed(snapshot: Snapshot, policy: Policy, pods: Sequence[Pod]) -> tuple[Placed, list[tuple[Pod, str]]]:
-    """Return the placed pods with their rows, and those that do not fit with the reason."""
+    """Return the placed pods with their rows, and the pods that do not fit, each with the reason."""
     room = _room(snapshot, policy)
     ordered = sorted(pods, key=lambda pod: (-(pod.cls.spec.priority or 0), -room.sizes.of(pod.cls), pod.key))
     with snapshot.trial() as trial:
@@ -117,7 +117,7 @@ def _placed(snapshot: Snapshot, policy: Policy, pods: Sequence[Pod]) -> tuple[Pl
         placed, why = packing.placed, [(pod, shortage(room, pod.cls)) for pod in left]
     if left:
         with snapshot.trial() as trial:
-            result = pack(room, trial, ordered, Effort(int(policy.planning_timeout * QUESTIONS_PER_SECOND)))
+            result = pack(room, trial, ordered, Effort(int(policy.planning_timeout * EVALUATIONS_PER_SECOND)))
         if not isinstance(result, Stuck):
             return result, []
     return placed, why

@@ -31,7 +31,7 @@ class OpenDebt(msgspec.Struct, frozen=True):
 
 
 def owing(before: tuple[OpenDebt, ...], node: str, debts: Iterable[Debt], now: datetime) -> tuple[OpenDebt, ...]:
-    """Return *before* with the debts of *node* replaced by *debts*. New debts are open since *now*."""
+    """Return *before* with the debts of *node* replaced by *debts*. New debts count as open from *now* on."""
     known = {owed.debt.controller: owed.since for owed in before if owed.node == node}
     others = tuple(owed for owed in before if owed.node != node)
     return others + tuple(OpenDebt(node, known.get(debt.controller, now), debt) for debt in debts)
@@ -43,7 +43,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     drained_at: Moment | None = None  #: end of the last drain that started the drain delay
     cooldowns: Cooldowns = Cooldowns()
     failure: Pause = Pause()  #: after drains whose replacement pods were not running in time
-    room: Pause = Pause()  #: of orders of spot room, after orders for which no spot nodes came
+    room: Pause = Pause()  #: of orders of spot room, after orders for which no spot nodes were added
     returned: Pause = Pause()  #: after drains most of whose pods returned to on-demand nodes
     debts: tuple[OpenDebt, ...] = ()
     movements: Movements = Movements()
@@ -54,14 +54,14 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         kept = tuple(owed for owed in self.debts if str(owed.debt.controller) not in controllers)
         return msgspec.structs.replace(self, debts=kept)
 
-    def merged(self, theirs: "Memory", base: "Memory") -> "Memory":
-        """Return the same memory with the debts that *theirs* added to *base*, and the later end of the last drain."""
-        known = {*base.debts, *self.debts}
-        ends = [memory.drained_at for memory in (self, theirs) if memory.drained_at is not None]
+    def merged(self, remote: "Memory", base: "Memory") -> "Memory":
+        """Return the same memory with the debts that *remote* added to *base*, and the later end of the last drain."""
+        existing = {*base.debts, *self.debts}
+        ends = [memory.drained_at for memory in (self, remote) if memory.drained_at is not None]
         return msgspec.structs.replace(
             self,
-            debts=self.debts + tuple(owed for owed in theirs.debts if owed not in known),
-            spot_orders=self.spot_orders.merged(theirs.spot_orders, base.spot_orders),
+            debts=self.debts + tuple(owed for owed in remote.debts if owed not in existing),
+            spot_orders=self.spot_orders.merged(remote.spot_orders, base.spot_orders),
             drained_at=max(ends, default=None),
         )
 
@@ -103,8 +103,8 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         if (until := self.room.active(now)) is not None:
             lines.append(f"no order of spot room until: {_text(until)}")
         if (order := self.spot_orders.open) is not None:
-            what = f"{order.count} nodes of group {order.group} for node {order.node}"
-            lines.append(f"spot nodes ordered at {_text(order.at)}: {what}")
+            text = f"{order.count} nodes of group {order.group} for node {order.node}"
+            lines.append(f"spot nodes ordered at {_text(order.at)}: {text}")
         return "\n".join(lines) + "\n"
 
 
@@ -148,7 +148,7 @@ _Entry: TypeAlias = tuple[bool, datetime, str, str]
 
 
 def _by_age(memory: Memory) -> list[_Entry]:
-    """Return the entries that may be dropped, in that order: whether it is a debt, when it last counted, kind, key."""
+    """Return the entries that may be dropped: other entries before debts, then by the time that they last applied."""
     cooldowns: Iterable[_Entry] = (
         (False, cooldown.until, "cooldown", node) for node, cooldown in memory.cooldowns.by_node.items()
     )
@@ -161,13 +161,13 @@ def _by_age(memory: Memory) -> list[_Entry]:
 
 
 def _without(memory: Memory, entries: Iterable[_Entry]) -> Memory:
-    out = {(kind, key) for _, _, kind, key in entries}
+    dropped = {(kind, key) for _, _, kind, key in entries}
     nodes, moves = memory.cooldowns.by_node, memory.movements.by_uid
     return msgspec.structs.replace(
         memory,
-        cooldowns=Cooldowns({node: nodes[node] for node in nodes if ("cooldown", node) not in out}),
-        movements=Movements({uid: moves[uid] for uid in moves if ("moves", uid) not in out}),
-        debts=tuple(owed for index, owed in enumerate(memory.debts) if ("debt", str(index)) not in out),
+        cooldowns=Cooldowns({node: nodes[node] for node in nodes if ("cooldown", node) not in dropped}),
+        movements=Movements({uid: moves[uid] for uid in moves if ("moves", uid) not in dropped}),
+        debts=tuple(owed for index, owed in enumerate(memory.debts) if ("debt", str(index)) not in dropped),
     )
 
 

@@ -1,4 +1,4 @@
-"""How many on-demand nodes must keep running pods: ``--min-on-demand-nodes``."""
+"""The minimum number of on-demand nodes that keep running pods: ``--min-on-demand-nodes``."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ DRAIN_ANNOTATION: Final = "spot-rescheduler/drain"
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """The nodes that count towards the minimum, and the minimum."""
+    """The minimum, and the nodes that count towards it."""
 
-    wanted: int
+    required: int
     counted: Collection[str] = (
         frozenset()
     )  #: Ready on-demand nodes with pods that are neither drained nor about to be removed
@@ -27,32 +27,32 @@ class Minimum:
     @property
     def spare(self) -> int:
         """Return how many of the counted nodes may be drained, one after the other."""
-        return max(0, len(self.counted) - self.wanted)
+        return max(0, len(self.counted) - self.required)
 
     def blocker(self, node: str, pods: Iterable[Pod], emptied: int = 0) -> Blocker | None:
-        """Return why *node*, which runs *pods*, may not be drained after *emptied* other counted nodes, or None.
+        """Return a blocker if *node*, with its *pods*, may not be drained after *emptied* other counted nodes, or None.
 
         A node without pods to move may always be drained: it does not count towards the minimum.
         """
         others = len(self.counted) - emptied - (node in self.counted)
-        if others >= self.wanted or not keeps_pods(pods):
+        if others >= self.required or not keeps_pods(pods):
             return None
         detail = (
-            f"--min-on-demand-nodes={self.wanted}: {max(others, 0)} other on-demand nodes are Ready, run pods, "
+            f"--min-on-demand-nodes={self.required}: {max(others, 0)} other on-demand nodes are Ready, run pods, "
             "and are neither drained nor removed"
         )
         return Blocker(Reason.MIN_ON_DEMAND_NODES, detail)
 
 
-def minimum(snapshot: Snapshot, wanted: int, on_demand: Iterable[str], circumstances: Circumstances) -> Minimum:
-    """Return which of the *on_demand* nodes count towards the minimum. Nothing is computed if *wanted* is 0."""
-    if not wanted:
+def minimum(snapshot: Snapshot, required: int, on_demand: Iterable[str], circumstances: Circumstances) -> Minimum:
+    """Return which of the *on_demand* nodes count towards the minimum. Nothing is computed if *required* is 0."""
+    if not required:
         return Minimum(0)
     leaving = circumstances.ordered | circumstances.ending
     names = (name for name in on_demand if name not in leaving and keeps_pods(snapshot.pods_on[name].values()))
     rows = snapshot.nodes.row
     nodes = (node for name in names if (node := snapshot.nodes.nodes[rows[name]]) is not None)
-    return Minimum(wanted, frozenset(node.name for node in nodes if _stays(node)))
+    return Minimum(required, frozenset(node.name for node in nodes if _stays(node)))
 
 
 def keeps_pods(pods: Iterable[Pod]) -> bool:

@@ -1,4 +1,4 @@
-"""How often the pods of a controller were moved, and how often they returned to on-demand nodes.
+"""Records of how often the pods of a controller were moved and returned to on-demand nodes.
 
 Two rules prevent pods from being moved back and forth. After its pods return to an on-demand node, a controller is
 not disrupted for a while; the wait doubles with each further return. And the average number of moves per replica and
@@ -45,7 +45,7 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.moves[-1].at
 
     def moved(self, pods: int, at: datetime) -> "ControllerMoves":
-        """Return the record after *pods* more pods were moved by the drain that began *at* this time."""
+        """Return the record after a drain that began *at* this time moved *pods* more pods."""
         same = [move for move in self.moves if move.at == at]
         others = [move for move in self.moves if move.at != at]
         moves = sorted([*others, Move(at, pods + sum(move.pods for move in same))], key=lambda move: move.at)
@@ -53,7 +53,7 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
             moves = [Move(moves[1].at, moves[0].pods + moves[1].pods), *moves[2:]]
         return ControllerMoves(tuple(moves), self.returns, self.returned and bool(same), self.until)
 
-    def came_back(self, now: datetime, wait: Backoff) -> "ControllerMoves":
+    def with_return(self, now: datetime, wait: Backoff) -> "ControllerMoves":
         """Return the record after a return that was observed at *now*."""
         returns = self.returns + 1
         return ControllerMoves(self.moves, returns, returned=True, until=now + wait.after(returns))
@@ -98,24 +98,24 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
     def judge(
         self, node: str, pods: Mapping[ControllerState, Sequence[Pod]], now: datetime, waits: Waits
     ) -> tuple["Movements", tuple[Blocker, ...]]:
-        """Return the movements with newly observed returns, and what forbids draining *node* now.
+        """Return the movements with newly observed returns, and the blockers of draining *node* now.
 
         *pods* are all pods, on any node, of the controllers that have pods to move on *node*.
         """
         changed: dict[str, ControllerMoves] = {}
         blockers: list[Blocker] = []
         for state in sorted(pods, key=lambda state: state.controller):
-            here = sorted((pod for pod in pods[state] if pod.node_name == node), key=lambda pod: pod.key)
-            if not here:
+            pods_on_node = sorted((pod for pod in pods[state] if pod.node_name == node), key=lambda pod: pod.key)
+            if not pods_on_node:
                 continue
             moves = self.by_uid.get(state.controller.uid)
             moves = moves and moves.current(now, waits.returned)
-            if moves is not None and not moves.returned and _created_since(moves.last, here):
-                moves = changed[state.controller.uid] = moves.came_back(now, waits.returned)
+            if moves is not None and not moves.returned and _created_since(moves.last, pods_on_node):
+                moves = changed[state.controller.uid] = moves.with_return(now, waits.returned)
             replicas = max(1, len(pods[state]) if state.wanted is None else state.wanted)
-            details = _waiting(moves, now), _too_often(moves, len(here), replicas, now, waits.moves_per_pod)
+            details = _waiting(moves, now), _too_often(moves, len(pods_on_node), replicas, now, waits.moves_per_pod)
             blockers += [
-                Blocker(Reason.MOVED_RECENTLY, f"{state.controller}: {detail}", here[0].key)
+                Blocker(Reason.MOVED_RECENTLY, f"{state.controller}: {detail}", pods_on_node[0].key)
                 for detail in details
                 if detail
             ]
@@ -127,7 +127,7 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
         return Movements({uid: moves for uid, moves in kept.items() if moves is not None})
 
     def bounded(self, now: datetime, wait: Backoff) -> "Movements":
-        """Return the movements without times that a wrong clock wrote."""
+        """Return the movements without times that come from a wrong clock."""
         kept = {uid: moves.bounded(now, wait) for uid, moves in self.by_uid.items()}
         return self if all(kept[uid] is moves for uid, moves in self.by_uid.items()) else Movements(kept)
 
@@ -145,18 +145,18 @@ def _waiting(moves: ControllerMoves | None, now: datetime) -> str:
     return f"its pods returned to on-demand nodes {times}; they are not moved before {utc(moves.until)}"
 
 
-def _too_often(moves: ControllerMoves | None, here: int, replicas: int, now: datetime, limit: float) -> str:
+def _too_often(moves: ControllerMoves | None, pods_here: int, replicas: int, now: datetime, limit: float) -> str:
     recent = () if moves is None else moves.in_a_day(now)
     total = sum(move.pods for move in recent)
-    if not limit or total + here <= limit * replicas:
+    if not limit or total + pods_here <= limit * replicas:
         return ""
-    left, until = total, "its pods on the node exceed the limit of a whole day"
+    remaining, until = total, "its pods on the node exceed the limit of a whole day"
     for move in recent:
-        left -= move.pods
-        if left + here <= limit * replicas:
+        remaining -= move.pods
+        if remaining + pods_here <= limit * replicas:
             until = f"not before {utc(move.at + DAY)}"
             break
     return (
-        f"{total} of its pods were moved in the last 24 h; {here} more would exceed the limit for {replicas} replicas "
-        f"(--max-moves-per-pod-per-day={limit:g}); {until}"
+        f"{total} of its pods were moved in the last 24 h; {pods_here} more would exceed the limit for {replicas} "
+        f"replicas (--max-moves-per-pod-per-day={limit:g}); {until}"
     )

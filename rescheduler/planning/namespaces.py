@@ -72,8 +72,10 @@ def namespace_scope(included: Iterable[str], excluded: Iterable[str], selector: 
     scope = NamespaceScope(
         frozenset(included), frozenset(excluded), parse_selector(selector) if selector else EVERYTHING, selector
     )
-    if both := scope.included & scope.excluded:
-        raise UsageError(f"namespace {min(both)!r}: expected in --namespaces or in --exclude-namespaces, not in both")
+    if overlap := scope.included & scope.excluded:
+        raise UsageError(
+            f"namespace {min(overlap)!r}: expected in --namespaces or in --exclude-namespaces, not in both"
+        )
     return scope
 
 

@@ -1,6 +1,6 @@
 """The scheduler's NodeInfo: a node, its pods, their requests and the free resources.
 
-The daemon uses the maps of on-demand and spot nodes for reports and for questions to the provider. The planner works
+The daemon uses the maps of on-demand and spot nodes for reports and for requests to the provider. The planner works
 on the same data as columns, in ``predicates.nodes`` and ``predicates.snapshot``.
 """
 
@@ -17,7 +17,7 @@ from rescheduler.planning.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """One node at this moment; valid until the snapshot changes."""
+    """A node with its pods and resources. Valid until the snapshot changes."""
 
     node: Node
     pods: Collection[Pod]  #: bound to the node and not finished
@@ -60,7 +60,7 @@ class NodeInfos:
 
 
 class OwnPods:
-    """Numbers of pods other than DaemonSet and mirror pods. Those of a node are counted again when its pods change."""
+    """Counts the pods of nodes, except DaemonSet and mirror pods. A count is updated when the node's pods change."""
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
@@ -87,26 +87,26 @@ def label_of(node: Node, policy: Policy) -> NodeLabels | None:
 def node_infos(snapshot: Snapshot, policy: Policy) -> NodeInfos:
     """Return the on-demand and the spot nodes of *snapshot*."""
     table = snapshot.nodes
-    maps: dict[NodeLabels, dict[str, NodeInfo]] = {policy.on_demand_label: {}, policy.spot_label: {}}
+    infos_by_label: dict[NodeLabels, dict[str, NodeInfo]] = {policy.on_demand_label: {}, policy.spot_label: {}}
     for node in sorted(table, key=lambda node: node.name):
         if (label := label_of(node, policy)) is not None:
             pods = snapshot.pods_on[node.name].values()
-            maps[label][node.name] = NodeInfo(node, pods, table, table.row[node.name])
-    return NodeInfos(maps[policy.on_demand_label], maps[policy.spot_label])
+            infos_by_label[label][node.name] = NodeInfo(node, pods, table, table.row[node.name])
+    return NodeInfos(infos_by_label[policy.on_demand_label], infos_by_label[policy.spot_label])
 
 
 @dataclass(frozen=True, slots=True)
 class LabelFindings:
-    """What is unusual about the labels of the policy on the nodes of a snapshot."""
+    """Problems with the labels of the policy on the nodes of a snapshot."""
 
     unmatched: tuple[str, ...] = ()  #: labels, as in the flags, that no node matches
     flags: tuple[str, ...] = ()  #: the flag of each of *unmatched*
-    suggestion: str = ""  #: flags with labels that nodes have, if any label is unmatched
+    suggestion: str = ""  #: flags with labels that match nodes, if any label is unmatched
     overlapping: tuple[str, ...] = ()  #: nodes that match both labels, by name
 
     @property
     def no_nodes(self) -> str:
-        """Return a message with the labels that no node matches, and the suggestion; "" if there are none."""
+        """A message with the labels that no node matches, and the suggestion; "" if every label matches a node."""
         if not self.unmatched:
             return ""
         labels = (f"the label {label} ({flag})" for label, flag in zip(self.unmatched, self.flags, strict=True))
@@ -115,7 +115,7 @@ class LabelFindings:
 
     @property
     def both(self) -> str:
-        """Return a message about the nodes that match both labels, or ""."""
+        """A message about the nodes that match both labels, or "" if there are none."""
         return both_labels(self.overlapping)
 
 

@@ -1,4 +1,4 @@
-"""Selectors of nodes by their labels, in the syntax of kubectl, and suggestions for selectors that match no node."""
+"""Label selectors for nodes, in the syntax of kubectl, and suggestions for selectors that match no node."""
 
 import re
 import shlex
@@ -8,7 +8,7 @@ from typing import Final
 
 from rescheduler.errors import UsageError
 
-#: The API server's rules for labels, so that a typing error is reported instead of matching no node.
+#: The API server's rules for labels, so that a typo is reported instead of matching no node.
 _VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
@@ -79,7 +79,7 @@ def _requirement(part: str, text: str) -> NodeLabel:
 
 @dataclass(frozen=True, slots=True)
 class LabelSuggestion:
-    """The labels of on-demand and spot nodes in one environment, and how many nodes have them."""
+    """The labels of on-demand and spot nodes in one environment, and the number of nodes that match each."""
 
     environment: str
     on_demand_label: NodeLabels

@@ -1,4 +1,4 @@
-"""Annotations and labels by which people and other tools exempt nodes and pods. Pure."""
+"""Annotations and labels with which users and other tools exempt nodes and pods from drains. Pure."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -9,8 +9,8 @@ from rescheduler import durations
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.timestamps import utc
 
-#: Our own: ``true``, or a duration from the creation of the node or the start of the pod. ``false`` has no effect, and
-#: a value that cannot be read counts as ``true``.
+#: Our own annotation: ``true``, or a duration from the creation of the node or the start of the pod. ``false`` has no
+#: effect, and an invalid value counts as ``true``.
 DO_NOT_DRAIN: Final = "spot-rescheduler/do-not-drain"
 DO_NOT_EVICT: Final = "spot-rescheduler/do-not-evict"
 
@@ -21,12 +21,12 @@ RESTRICT_SCALE_DOWN: Final = "spotinst.io/restrict-scale-down"
 #: CAST AI: an annotation or a label, of nodes and of pods.
 REMOVAL_DISABLED: Final = "autoscaling.cast.ai/removal-disabled"
 
-#: Returns whether an instant has come.
+#: Returns whether an instant has been reached.
 Reached: TypeAlias = Callable[[datetime], bool]
 
 
 def node_opt_out(node: Node, since: datetime | None, reached: Reached) -> Blocker | None:
-    """Return why *node* is exempt from drains, or None. *since* is when it was created."""
+    """Return a blocker if *node* is exempt from drains, or None. *since* is its creation time."""
     value = node.metadata.annotations.get(DO_NOT_DRAIN)
     if value is not None and (why := _own(DO_NOT_DRAIN, value, since, reached)):
         return Blocker(Reason.DO_NOT_DRAIN, why)
@@ -36,7 +36,7 @@ def node_opt_out(node: Node, since: datetime | None, reached: Reached) -> Blocke
 
 
 def annotated_opt_out(pod: Pod, since: datetime | None, reached: Reached) -> Blocker | None:
-    """Return why *pod* is exempt from evictions by an annotation, or None. *since* is when it started."""
+    """Return a blocker if an annotation exempts *pod* from evictions, or None. *since* is its start time."""
     value = pod.annotations.get(DO_NOT_EVICT)
     if value is not None and (why := _own(DO_NOT_EVICT, value, since, reached)):
         return Blocker(Reason.DO_NOT_EVICT, why, pod.key)
@@ -48,7 +48,7 @@ def annotated_opt_out(pod: Pod, since: datetime | None, reached: Reached) -> Blo
 
 
 def labelled_opt_out(pod: Pod) -> Blocker | None:
-    """Return why *pod* is exempt from evictions by a label, or None."""
+    """Return a blocker if a label exempts *pod* from evictions, or None."""
     if pod.cls.labels.get(RESTRICT_SCALE_DOWN) == "true":
         return Blocker(Reason.RESTRICT_SCALE_DOWN, f'it has the label {RESTRICT_SCALE_DOWN}: "true"', pod.key)
     if pod.cls.labels.get(REMOVAL_DISABLED) == "true":
@@ -63,7 +63,7 @@ def _with_removal_disabled(annotation: Callable[[str], str | None], label: Calla
 
 
 def _own(key: str, value: str, since: datetime | None, reached: Reached) -> str:
-    """Return why our annotation *key* applies now, or ""."""
+    """Return the reason if our annotation *key* applies now, or ""."""
     if value == "false":
         return ""
     if value == "true":

@@ -41,34 +41,34 @@ class Kept:
     """The nodes that are kept because of guards that k8s-spot-rescheduler does not have."""
 
     nodes: Mapping[Reason, int]  #: by the first guard that keeps them
-    complete: bool  #: False: there may be more, not all nodes were judged
+    complete: bool  #: False if not all nodes were judged, so that there may be more
 
 
 def kept_by_guards(
-    snapshot: Snapshot, policy: Policy, circumstances: Circumstances, enough: Callable[[], bool]
+    snapshot: Snapshot, policy: Policy, circumstances: Circumstances, time_is_up: Callable[[], bool]
 ) -> Kept:
     """Return the nodes that are kept although k8s-spot-rescheduler would drain them.
 
-    All nodes are judged by their pods first. Forecasts take about a hundred times as long, so they come last. *enough*
-    is called before each step; once it returns True, the result is what is known by then.
+    All nodes are judged by their pods first. Forecasts take about a hundred times as long, so they come last.
+    *time_is_up* is called before each step; once it returns True, the result contains the nodes found so far.
     """
-    theirs = original_policy(policy)
-    if theirs == policy:
+    original = original_policy(policy)
+    if original == policy:
         return Kept({}, complete=True)
     kept: Counter[Reason] = Counter()
-    for guard in _judged(Planner(snapshot, policy), Planner(snapshot, theirs), circumstances):
-        if enough():
+    for guard in _judged(Planner(snapshot, policy), Planner(snapshot, original), circumstances):
+        if time_is_up():
             return Kept(kept, complete=False)
         if guard is not None:
             kept[guard] += 1
     return Kept(kept, complete=True)
 
 
-def _judged(ours: Planner, original: Planner, circumstances: Circumstances) -> Iterator[Reason | None]:
+def _judged(current: Planner, original: Planner, circumstances: Circumstances) -> Iterator[Reason | None]:
     """Yield, step by step, the guard that keeps one more node, or None if the step found none."""
     plans: list[Plan] = []
-    for node in ours.on_demand(circumstances):
-        verdict = ours.plan_node(node, circumstances, every_obstacle=False)
+    for node in current.on_demand(circumstances):
+        verdict = current.plan_node(node, circumstances, every_obstacle=False)
         guard = _guard(verdict)
         if isinstance(verdict, Plan) and verdict.placements:
             plans.append(verdict)
@@ -78,7 +78,7 @@ def _judged(ours: Planner, original: Planner, circumstances: Circumstances) -> I
             else None
         )
     for plan in plans:
-        yield _guard(ours.look_again(plan.node, circumstances))
+        yield _guard(current.look_again(plan.node, circumstances))
 
 
 def _drained(verdict: Verdict) -> bool:

@@ -87,7 +87,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """One thing that prevents a drain."""
+    """A reason that prevents a drain, with details."""
 
     reason: Reason
     detail: str
@@ -95,7 +95,7 @@ class Blocker:
 
     @property
     def text(self) -> str:
-        """Return the detail, with the pod."""
+        """The detail, together with the pod if there is one."""
         return f"pod {self.pod}: {self.detail}" if self.pod else self.detail
 
     def __str__(self) -> str:
@@ -107,13 +107,13 @@ _REMOVALS: Final = frozenset({Reason.NODE_DELETING, Reason.BEING_DRAINED})
 
 
 def is_removal(blockers: Iterable[Blocker]) -> bool:
-    """Return whether the only blockers are that another tool is removing the node."""
+    """Return whether another tool is removing the node, and nothing else blocks the drain."""
     return {blocker.reason for blocker in blockers} <= _REMOVALS
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """How many pods would land on spot and other nodes according to the scheduler's scoring."""
+    """The numbers of pods that would land on spot and other nodes according to the scheduler's scoring."""
 
     spot: int
     on_demand: int
@@ -143,7 +143,7 @@ class Rejected:
 
     @property
     def reason(self) -> Reason:
-        """Return the first blocker's reason."""
+        """The reason of the first blocker."""
         return self.blockers[0].reason
 
 
@@ -157,7 +157,7 @@ class Planning:
     verdicts: tuple[Verdict, ...]
     on_demand_nodes: int
     spot_nodes: int
-    timed_out: bool = False  #: the search ended because its time was used up
+    timed_out: bool = False  #: the search ran out of time
     upper_bound: int | None = None  #: no plan can free more nodes than this; None if it was not computed
 
     @property

@@ -1,4 +1,4 @@
-"""The sums of a plan: the machines that it frees, their size and price, and what prevents more."""
+"""A summary of a plan: the machines that it frees, their size and price, and what prevents it from freeing more."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.planning.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
 
-#: A note for people, if :attr:`Overview.unpriced`.
+#: The note for readers if :attr:`Overview.unpriced` is true.
 NO_PRICE: Final = "No on-demand node has a price: the prices are for other instance types, zones or capacity types."
 
 
@@ -26,7 +26,7 @@ class Totals:
 
     @property
     def per_month(self) -> Decimal | None:
-        """Return the price of a month with 730 hours."""
+        """The price per month of 730 hours, or None if no price is known."""
         return None if self.per_hour is None else self.per_hour * HOURS_PER_MONTH
 
 
@@ -34,7 +34,7 @@ class Totals:
 class Lever:
     """A controller with one obstacle, and the nodes that the plan would free without this obstacle."""
 
-    controller: str  #: such as ``Deployment ci/ci-cache``, or ``Pod ci/job`` for a pod without one
+    controller: str  #: such as ``Deployment ci/ci-cache``, or ``Pod ci/job`` for a pod without a controller
     reason: Reason
     obstacle: str  #: what to change, such as ``nodeSelector pool=ci``
     nodes: tuple[str, ...]  #: on-demand nodes with this obstacle
@@ -86,7 +86,7 @@ def overview(
     levers_complete: bool = True,
     assumptions: Iterable[str] = (),
 ) -> Overview:
-    """Sum up *planning*. The snapshot must be the one that was planned."""
+    """Summarize *planning*. *snapshot* must be the one that was used for planning."""
     facts = {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
     freed = [facts[plan.node] for plan in planning.plans]
     targets = {placement.node for plan in planning.plans for placement in plan.placements}

@@ -1,4 +1,4 @@
-"""How much optional work fits into the time of a round.
+"""Limits the optional work of a round to the available time.
 
 Planning reads no clock. A caller with a time limit passes a function that returns the seconds that are left. It is
 called between units of work, never within one, so the result of each unit is the same on any machine.
@@ -19,7 +19,7 @@ _LATEST: Final = 0.5
 
 
 def unlimited() -> float:
-    """Return the seconds that are left without a time limit."""
+    """Return infinity, as the seconds left if there is no time limit."""
     return math.inf
 
 
@@ -33,7 +33,7 @@ class Pace:
         self._per_second: float | None = None
 
     def measure(self, work: int, seconds: float) -> None:
-        """Record that *work* took *seconds*. Without a time limit they are not known (nan)."""
+        """Record that *work* took *seconds*, which are not known (nan) without a time limit."""
         if work and seconds > 0:
             rate = work / seconds
             self._per_second = (
@@ -54,7 +54,7 @@ class Pace:
         return assumed if self._per_second is None else Effort(max(1, int(seconds * self._per_second)))
 
 
-#: The share of the time that the first node may use, by the assumed rate. It measures the rate.
+#: At the assumed rate, the first node may use one part in this many of the time, in order to measure the real rate.
 _CALIBRATION: Final = 10
 
 
@@ -62,7 +62,7 @@ _CALIBRATION: Final = 10
 class SearchPaces:
     """The rates of the search: of filter evaluations, and of nodes."""
 
-    questions: Pace = field(default_factory=Pace)
+    evaluations: Pace = field(default_factory=Pace)
     nodes: Pace = field(default_factory=Pace)
 
 
@@ -73,8 +73,8 @@ class SearchTime:
     """
 
     def __init__(self, paces: SearchPaces, nodes: int, share: Effort, seconds_left: SecondsLeft = unlimited) -> None:
-        """*share* is that of one of the *nodes*, at the assumed rate."""
-        self._pace = paces.questions
+        """Set *share*, the effort for one of the *nodes* at the assumed rate."""
+        self._pace = paces.evaluations
         self._of_nodes = paces.nodes
         self._nodes = nodes
         self._share = share.left
@@ -87,20 +87,20 @@ class SearchTime:
         self._nodes -= 1
 
     def share(self) -> Effort:
-        """Return what the current node may use: its share, or less if this machine needs more time for it."""
+        """Return the effort for the current node: its share, or less if this machine is slower than assumed."""
         self._before = self._seconds_left()
         if math.isinf(self._before):
             return Effort(self._share)
         nodes = self._nodes + 1
-        guess = Effort(max(1, self._share * nodes // _CALIBRATION))
-        affordable = self._pace.effort(max(0.0, self._before) / nodes, guess).left
+        calibration = Effort(max(1, self._share * nodes // _CALIBRATION))
+        affordable = self._pace.effort(max(0.0, self._before) / nodes, calibration).left
         self.calibrating = not self._pace.known and affordable < self._share
         return Effort(min(self._share, affordable))
 
-    def spent(self, questions: int) -> None:
+    def spent(self, evaluations: int) -> None:
         """Record the number of evaluations since the last call of :meth:`share`."""
         seconds = self._before - self._seconds_left()
-        self._pace.measure(questions, seconds)
+        self._pace.measure(evaluations, seconds)
         self._of_nodes.measure(1, seconds)
 
     def left_for_forecasts(self) -> float:
@@ -110,13 +110,13 @@ class SearchTime:
 
 @dataclass(slots=True)
 class Allowance:
-    """What the forecasts of one round may still use. The first is always made, so that each round makes progress."""
+    """The budget for the forecasts of one round. The first is always made, so that each round makes progress."""
 
     effort: Effort
     pace: Pace
     seconds_left: SecondsLeft = unlimited
     started: bool = False
-    used_up: bool = False  #: whether a forecast was refused
+    used_up: bool = False  #: whether a forecast was not allowed to start
 
     def takes(self, pods: int) -> bool:
         """Return whether a simulation of up to this many *pods* may start."""
@@ -127,9 +127,9 @@ class Allowance:
 
     def has_time(self, pods: int) -> bool:
         """Return whether there is time for a simulation of up to this many *pods*, regardless of the effort."""
-        late = self.started and self.pace.seconds(pods) > self.seconds_left()
-        self.used_up = self.used_up or late
-        return not late
+        is_late = self.started and self.pace.seconds(pods) > self.seconds_left()
+        self.used_up = self.used_up or is_late
+        return not is_late
 
     def spend(self, pods: int, before: float) -> None:
         """Record that *pods* were simulated since ``seconds_left()`` was *before*."""

@@ -14,18 +14,18 @@ _UNPACKED: Final = 64 << 20
 
 _GZIP: Final = 31  #: zlib's ``wbits`` value for the gzip format
 
-#: The number of entries to drop is found to a precision of one part in this many of all entries.
+#: The number of entries to drop is determined to within one part in this many of all entries.
 _FINENESS: Final = 64
 
 
 def pack(content: bytes) -> bytes:
-    """Return *content* compressed. Equal contents give equal bytes."""
+    """Compress *content*. Equal contents give equal bytes."""
     packer = zlib.compressobj(wbits=_GZIP)
     return packer.compress(content) + packer.flush()
 
 
 def unpack(content: bytes) -> bytes:
-    """Return the content of what :func:`pack` returned. Raises InputError if it is not one whole gzip member."""
+    """Decompress the output of :func:`pack`. Raises InputError if it is not one complete gzip member."""
     unpacker = zlib.decompressobj(wbits=_GZIP)
     try:
         text = unpacker.decompress(content, _UNPACKED)

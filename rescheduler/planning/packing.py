@@ -13,7 +13,7 @@ from predicates.snapshot import Trial
 from rescheduler.planning.spot_room import Placed, Reasons, Room, Stuck, first_stuck
 
 #: The assumed number of filter evaluations in a second of planning.
-QUESTIONS_PER_SECOND: Final = 15_000
+EVALUATIONS_PER_SECOND: Final = 15_000
 
 #: Maximum depth of the chain of pods that are moved to make room for one pod.
 _EJECTION_DEPTH: Final = 3
@@ -29,9 +29,9 @@ class Effort:
 
     left: int
 
-    def spend(self, questions: int = 1) -> bool:
-        """Spend effort. Return whether there was enough of it left."""
-        self.left -= questions
+    def spend(self, evaluations: int = 1) -> bool:
+        """Spend effort. Return whether enough was left."""
+        self.left -= evaluations
         return self.left >= 0
 
     @property
@@ -48,12 +48,12 @@ class Packing:
         self._targets = room.targets
         self._sizes = room.sizes
         self._trial = trial
-        self._at: dict[str, tuple[Pod, int]] = {}  #: by pod key, in the order of placing
+        self._placements: dict[str, tuple[Pod, int]] = {}  #: by pod key, in the order of placing
 
     @property
     def placed(self) -> Placed:
         """Return the placed pods and their rows, in the order of placing."""
-        return list(self._at.values())
+        return list(self._placements.values())
 
     def first_fit(self, pods: Iterable[Pod]) -> list[Pod]:
         """Place each pod on the first target that accepts it. Return the pods that did not fit.
@@ -62,10 +62,10 @@ class Packing:
         """
         waiting = list(pods)
         while waiting:
-            left = [pod for pod in waiting if not self._insert(pod)]
-            if len(left) == len(waiting):
+            unplaced = [pod for pod in waiting if not self._insert(pod)]
+            if len(unplaced) == len(waiting):
                 break
-            waiting = left
+            waiting = unplaced
         return waiting
 
     def squeeze(self, pods: Sequence[Pod], effort: Effort) -> list[Pod]:
@@ -85,7 +85,7 @@ class Packing:
             if self.every_way(rest, effort):
                 return True
             self._trial.revert(mark)
-            del self._at[pod.key]
+            del self._placements[pod.key]
         return False
 
     def replay(self, placed: Placed) -> bool:
@@ -95,16 +95,16 @@ class Packing:
         """
         waiting = placed
         while waiting:
-            left = [(pod, row) for pod, row in waiting if not self._put(pod, row)]
-            if len(left) == len(waiting):
+            unplaced = [(pod, row) for pod, row in waiting if not self._put(pod, row)]
+            if len(unplaced) == len(waiting):
                 return False
-            waiting = left
+            waiting = unplaced
         return True
 
     def clear(self, mark: int) -> None:
         """Undo everything since *mark*, which must be older than the first placement."""
         self._trial.revert(mark)
-        self._at.clear()
+        self._placements.clear()
 
     def _put(self, pod: Pod, row: int) -> bool:
         if not self._filters.fits(pod.cls, row):
@@ -127,39 +127,39 @@ class Packing:
             return True
         if depth == 0:
             return False
-        rows = dict.fromkeys(row for _, row in self._at.values())
+        rows = dict.fromkeys(row for _, row in self._placements.values())
         return any(self._take_over(pod, row, depth, effort) for row in rows)
 
     def _take_over(self, pod: Pod, row: int, depth: int, effort: Effort) -> bool:
         """Remove placed pods from *row*, smallest first, until *pod* fits; then place the removed pods elsewhere."""
-        previous = dict(self._at)
+        previous = dict(self._placements)
         mark = self._trial.savepoint()
         size = self._sizes.of(pod.cls)
-        tenants = [tenant for tenant, at in self._at.values() if at == row]
-        moved: list[Pod] = []
-        for tenant in sorted(tenants, key=lambda tenant: (self._sizes.of(tenant.cls), tenant.key)):
-            if self._sizes.of(tenant.cls) >= size and moved:
+        placed_pods = [placed_pod for placed_pod, at in self._placements.values() if at == row]
+        removed: list[Pod] = []
+        for placed_pod in sorted(placed_pods, key=lambda placed_pod: (self._sizes.of(placed_pod.cls), placed_pod.key)):
+            if self._sizes.of(placed_pod.cls) >= size and removed:
                 break
-            self._remove(tenant, row)
-            moved.append(tenant)
+            self._remove(placed_pod, row)
+            removed.append(placed_pod)
             if not effort.spend():
                 break
             if self._filters.fits(pod.cls, row):
                 self._add(pod, row)
-                if all(self._eject(other, depth - 1, effort) for other in reversed(moved)):
+                if all(self._eject(removed_pod, depth - 1, effort) for removed_pod in reversed(removed)):
                     return True
                 break
         self._trial.revert(mark)
-        self._at = previous
+        self._placements = previous
         return False
 
     def _add(self, pod: Pod, row: int) -> None:
         self._trial.place(pod.cls, row)
-        self._at[pod.key] = pod, row
+        self._placements[pod.key] = pod, row
 
     def _remove(self, pod: Pod, row: int) -> None:
         self._trial.unplace(pod.cls, row)
-        del self._at[pod.key]
+        del self._placements[pod.key]
 
 
 def pack(
@@ -175,7 +175,7 @@ def pack(
 
     Methods in order: first-fit with the largest pods first, first-fit by name (the result is never worse than this),
     moving placed pods, and for few pods an exhaustive search. On success the placements remain in *trial*; otherwise
-    *trial* is unchanged. Only with all *reasons* the result has ``others``.
+    *trial* is unchanged. The result has ``others`` only with :attr:`Reasons.ALL`.
     """
     packing = Packing(room, trial)
     mark = trial.savepoint()
@@ -188,7 +188,7 @@ def pack(
         if not (left := packing.first_fit(order)):
             return packing.placed
         stuck = stuck or first_stuck(room, left, reasons)
-        if not packing.squeeze(left, effort) and _arrives(packing, mark):
+        if not packing.squeeze(left, effort) and _can_be_scheduled(packing, mark):
             return packing.placed
         packing.clear(mark)
     assert stuck is not None
@@ -206,8 +206,8 @@ def _tried_every_way(packing: Packing, pods: Sequence[Pod], effort: Effort, ways
     return success
 
 
-def _arrives(packing: Packing, mark: int) -> bool:
-    """Return whether the pods can be scheduled one after the other to the places just found."""
+def _can_be_scheduled(packing: Packing, mark: int) -> bool:
+    """Return whether the pods can be scheduled one after the other on the rows that were found."""
     placed = packing.placed
     packing.clear(mark)
     return packing.replay(placed)

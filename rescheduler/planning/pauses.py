@@ -1,4 +1,4 @@
-"""The pause that a person sets with an annotation of the Lease. Pure."""
+"""The pause that a person sets with an annotation on the Lease. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -27,13 +27,13 @@ _RFC3339: Final = re.compile(
 class ManualPause:
     """A pause that is active."""
 
-    until: datetime | None = None  #: its end in UTC; None: until the annotation is removed
+    until: datetime | None = None  #: its end in UTC; None if it lasts until the annotation is removed
     reason: str = ""
     unreadable: str = ""  #: the value of the annotation if it cannot be read; "" if it can
 
     @property
     def text(self) -> str:
-        """Return a message in one line."""
+        """The message about the pause, on one line."""
         until = f" until {utc(self.until)}" if self.until is not None else ""
         why = f": {self.reason}" if self.reason else ""
         if not self.unreadable:
@@ -57,19 +57,19 @@ def manual_pause(annotations: Mapping[str, str], now: datetime) -> ManualPause |
 
 
 def pause_annotations(until: datetime | None, reason: str) -> dict[str, str | None]:
-    """Return the annotations of a pause *until* a time, or until it is removed. None removes an annotation."""
+    """Return the annotations of a pause that ends at *until*, or that has no end (None). None removes an annotation."""
     end = "true" if until is None else utc(until)
     return {PAUSED: end, PAUSE_REASON: one_line(reason) or None}
 
 
 def one_line(text: str) -> str:
-    """Return *text* in one line of at most LONGEST_REASON characters. Control characters become ``?``."""
+    """Return *text* as one line of at most LONGEST_REASON characters. Control characters become ``?``."""
     line = " ".join(text.split())[:LONGEST_REASON]
     return "".join("?" if is_control(character) else character for character in line)
 
 
 def is_control(character: str) -> bool:
-    """Return whether *character* is a control character, such as that of an escape sequence, or no character at all."""
+    """Return whether *character* is a control character (such as ESC) or half of a surrogate pair."""
     return _CONTROL.fullmatch(character) is not None
 
 

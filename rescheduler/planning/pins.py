@@ -16,17 +16,17 @@ from predicates.tolerations import HARD_EFFECTS, tolerated
 from rescheduler.planning.interruptions import signal_of_taint
 from rescheduler.planning.outcome import Blocker, Reason
 
-#: Prefixes of taints that describe the condition of a node, or that it has not joined the cluster yet.
+#: Prefixes of taints that describe the condition of a node, or that mark nodes that have not joined the cluster yet.
 _CONDITIONS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/unregistered")
 
-#: At most this many taints are named in a text.
+#: A message names at most this many taints.
 _NAMED: Final = 3
 
 _Rules: TypeAlias = tuple[node_affinity.Required | None, tuple[Toleration, ...]]
 
 
 class Pins:
-    """Which classes of pods all spot nodes of *snapshot* in *rows* reject. Valid until the nodes change.
+    """The classes of pods that all spot nodes (*rows* of *snapshot*) reject. Valid until the nodes change.
 
     The load of the nodes does not matter, nor do temporary taints, such as those of a node that is not Ready.
     Without spot nodes no pod is pinned.
@@ -73,7 +73,7 @@ class Pins:
     def _untolerated(
         self, rows: npt.NDArray[np.intp], tolerations: tuple[Toleration, ...]
     ) -> list[tuple[Taint, int]] | None:
-        """Return the taints that are not tolerated and their numbers of nodes, or None if a node has none of them."""
+        """Return the untolerated taints, each with its number of nodes, or None if a node has no such taint."""
         table = self._snapshot.nodes
         nodes: Counter[Taint] = Counter()
         for number, count in zip(*np.unique(table.taint_set[rows], return_counts=True), strict=True):
@@ -84,7 +84,7 @@ class Pins:
         return sorted(nodes.items(), key=lambda item: (-item[1], item[0].key))
 
     def _selector_text(self, pairs: tuple[tuple[str, str], ...], affinity: NodeSelector | None) -> str:
-        """Return which part of the requirements matches no spot node."""
+        """Describe the part of the requirements that matches no spot node."""
         unmatched = [pair for pair in pairs if not node_labels_mask([pair], self._snapshot, self._rows).any()]
         if unmatched:
             return f"its nodeSelector {_pairs(unmatched)} matches no spot node"

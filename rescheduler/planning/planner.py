@@ -16,7 +16,7 @@ from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.drainability import fate
 from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.forecast import with_forecast
-from rescheduler.planning.forecast_checks import shown
+from rescheduler.planning.forecast_checks import with_optional_forecast
 from rescheduler.planning.ground import common_ground
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.pace import SecondsLeft, unlimited
@@ -33,7 +33,7 @@ from rescheduler.planning.verdicts import (
     Attempt,
     Examined,
     all_obstacles,
-    could_go,
+    could_be_drained,
     empty,
     eviction_blockers,
     examine,
@@ -61,11 +61,11 @@ class Planner:
         return self._filters
 
     def on_demand(self, circumstances: Circumstances) -> Sequence[str]:
-        """The on-demand nodes in drain order."""
+        """Return the on-demand nodes in drain order."""
         return self._round(circumstances).groups.on_demand
 
     def plan_each(self, circumstances: Circumstances, *, seconds_left: SecondsLeft = unlimited) -> Planning:
-        """Return a verdict for each on-demand node by itself, in the current state, with all obstacles.
+        """Return a separate verdict for each on-demand node in the current state, with all obstacles.
 
         *seconds_left* limits forecasts, and the search for places beyond first-fit.
         """
@@ -90,9 +90,9 @@ class Planner:
         return self._single.first(self._round(circumstances), take_empty, seconds_left)
 
     def plan_node(self, node: str, circumstances: Circumstances, *, every_obstacle: bool = True) -> Verdict:
-        """Return the verdict for one node by itself, in the current state.
+        """Return the verdict for a single node in the current state.
 
-        Unless *every_obstacle* is set, only the obstacles of the first step that has any are returned.
+        Unless *every_obstacle* is set, only the obstacles of the first step with obstacles are returned.
         """
         step = all_obstacles if every_obstacle else first_obstacles
         return self._single.verdict(node, self._round(circumstances), step)
@@ -109,7 +109,7 @@ class Planner:
     def follow(
         self, node: str, circumstances: Circumstances, due: Sequence[Pod], evicted: Collection[str] = ()
     ) -> Verdict:
-        """Return whether the pods left on *node* fit on spot nodes together with the replacement pods of *due*.
+        """Plan the pods left on *node* together with the replacement pods of *due*, and return the verdict.
 
         *evicted* are UIDs of pods that this drain has evicted: they count as gone even if the snapshot still has them.
         Budgets are not checked here; the eviction API rejects evictions that they do not allow. Replicas that must stay
@@ -120,15 +120,15 @@ class Planner:
         candidate = examined.candidate
         if examined.blockers:
             return rejection(examined, shared.remaining())
-        left = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
+        remaining_pods = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
         gone = [pod for pod in self._snapshot.pods_on[node].values() if pod.uid in evicted]
-        if blockers := shared.floors(gone, left):
+        if blockers := shared.floors(gone, remaining_pods):
             return Rejected(node, tuple(blockers))
-        self._filters.refresh(pod.cls for pod in (*left, *due))
+        self._filters.refresh(pod.cls for pod in (*remaining_pods, *due))
         with self._snapshot.trial() as trial:
             trial.evict(*gone)  # they may still use a claim or a port
-            empty(trial, candidate.row, left)
-            placed = pack(shared.room, trial, (*due, *left), shared.effort())
+            empty(trial, candidate.row, remaining_pods)
+            placed = pack(shared.room, trial, (*due, *remaining_pods), shared.effort())
         if isinstance(placed, Stuck):
             return Rejected(node, (no_room(placed, shared.groups),))
         return new_plan(candidate, placed, shared)
@@ -182,9 +182,9 @@ class Planner:
         effort = shared.effort()
         with self._snapshot.trial() as trial:
             start = Attempt(shared, shared.remaining(), trial, Effort(0))
-            possible = [node for node in examined.values() if could_go(node, start)]
-            candidates = [node.candidate for node in possible]
-            evictions = {node.candidate.node: start.evictions_of(node) for node in possible}
+            drainable = [node for node in examined.values() if could_be_drained(node, start)]
+            candidates = [node.candidate for node in drainable]
+            evictions = {node.candidate.node: start.evictions_of(node) for node in drainable}
             search = Search(shared.room, trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort)
             ahead = shared.forecaster.ahead()
             victims = search.run(keep_placed=ahead.exhausted)
@@ -201,15 +201,17 @@ class Planner:
     def _place_victims(
         self, victims: Selection, examined: dict[str, Examined], attempt: Attempt, effort: Effort, *, placed: bool
     ) -> list[Verdict]:
-        """Place the pods of all *victims*, unless they are *placed*. Then compute why every other node is rejected.
+        """Place the pods of all *victims*, unless *placed* is true. Then compute why every other node is rejected.
 
-        *effort* limits the forecasts, which need the state before each drain: none are possible if pods are placed.
+        *effort* limits the forecasts, which need the state before each drain: none are possible if *placed* is true.
         """
         shared, trial = attempt.shared, attempt.trial
         plans: dict[str, Verdict] = {}
         for victim in victims:
             candidate = victim.candidate
-            plans[candidate.node] = shown(new_plan(candidate, victim.placed, shared), shared.forecaster, effort)
+            plans[candidate.node] = with_optional_forecast(
+                new_plan(candidate, victim.placed, shared), shared.forecaster, effort
+            )
             if placed:
                 continue
             empty(trial, candidate.row, candidate.movers)

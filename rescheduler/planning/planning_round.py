@@ -16,7 +16,7 @@ from rescheduler.planning.forecast import Forecaster
 from rescheduler.planning.ground import Ground
 from rescheduler.planning.minimum import Minimum, minimum
 from rescheduler.planning.outcome import Blocker, Planning, Verdict
-from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort
+from rescheduler.planning.packing import EVALUATIONS_PER_SECOND, Effort
 from rescheduler.planning.pins import Pins
 from rescheduler.planning.pod_rules import Context
 from rescheduler.planning.policy import Circumstances, Policy
@@ -42,25 +42,25 @@ class PlanningRound:
     minimum: Minimum
     budgets: Budgets
     steps: Steps
-    left_out: UnreadableObjects
+    unreadable: UnreadableObjects
     pins: Pins
     counts: OwnerCounts
-    order_until: datetime | None  #: at this instant the drain order changes
+    order_until: datetime | None  #: the instant at which the drain order changes
 
     def remaining(self) -> RemainingDisruptions:
         """Return the evictions that budgets and controllers allow before any plan uses them."""
         too_slow = self.steps.too_slow if self.policy.budgets_in_steps else None
         return RemainingDisruptions(self.budgets, too_slow, replicas=RemainingReplicas(self.counts))
 
-    def floors(self, gone: Iterable[Pod], left: Iterable[Pod]) -> list[Blocker]:
-        """Return why *left* must not follow the pods that are *gone* to spot nodes: their controllers keep replicas."""
+    def floors(self, evicted: Iterable[Pod], pods: Iterable[Pod]) -> list[Blocker]:
+        """Return the blockers of controllers that would keep too few replicas if *pods* followed *evicted*."""
         remaining = RemainingReplicas(self.counts)
-        remaining.take(remaining.groups([pod for pod in gone if not pod.cls.terminating]))
-        return remaining.blockers(remaining.groups(left))
+        remaining.take(remaining.groups([pod for pod in evicted if not pod.cls.terminating]))
+        return remaining.blockers(remaining.groups(pods))
 
     def effort(self, nodes: int = 1) -> Effort:
         """Return the effort allowed beyond first-fit, divided equally among *nodes*."""
-        return Effort(int(self.policy.planning_timeout * QUESTIONS_PER_SECOND) // max(1, nodes))
+        return Effort(int(self.policy.planning_timeout * EVALUATIONS_PER_SECOND) // max(1, nodes))
 
     def is_reordered(self, now: datetime) -> bool:
         """Return whether the drain order has changed because time has passed."""
@@ -78,7 +78,7 @@ class PlanningRound:
         return replace(self, changes=self.snapshot.changes, minimum=counted, budgets=budgets, steps=steps)
 
     def planning(self, verdicts: Iterable[Verdict]) -> Planning:
-        """Return *verdicts* with the numbers of nodes."""
+        """Return a planning of *verdicts*, with the numbers of nodes."""
         return Planning(tuple(verdicts), len(self.groups.on_demand), self.groups.spot_nodes)
 
 
@@ -86,8 +86,8 @@ def new_round(
     snapshot: Snapshot, policy: Policy, filters: Filters, budgets: Budgets, ground: Ground, circumstances: Circumstances
 ) -> PlanningRound:
     """Return the shared inputs for the current state of *snapshot*. *ground* is that of *circumstances*."""
-    left_out = UnreadableObjects(snapshot.unreadable)
-    node_groups = groups(snapshot, policy, circumstances.ending | left_out.nodes)
+    unreadable = UnreadableObjects(snapshot.unreadable)
+    node_groups = groups(snapshot, policy, circumstances.ending | unreadable.nodes)
     spot = np.zeros(len(snapshot.nodes), np.bool_)
     spot[node_groups.spot_rows] = True
     on_demand = in_drain_order(node_groups.on_demand, snapshot, policy, circumstances)
@@ -105,7 +105,7 @@ def new_round(
         minimum=minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances),
         budgets=budgets,
         steps=Steps(snapshot, budgets, policy),
-        left_out=left_out,
+        unreadable=unreadable,
         pins=Pins(snapshot, node_groups.spot_rows),
         counts=counts,
         order_until=next_expiry(on_demand, snapshot, policy, circumstances.now),

@@ -64,7 +64,7 @@ class Context:
     fates: dict[tuple[PodClass, LabelPairs, str | None], Fate] = field(default_factory=dict, compare=False)
 
     def reached(self, instant: datetime) -> bool:
-        """Return whether *instant* has come, and note it if it has not."""
+        """Return whether *instant* has been reached, and record it as a deadline if not."""
         return self.deadlines.reached(instant, self.now)
 
 
@@ -210,7 +210,7 @@ def _local_storage(pod: Pod, context: Context) -> RuleResult:
     )
 
 
-#: In the order in which they are applied; the first that returns a result decides.
+#: The rules in the order in which they are applied; the first one that returns a result decides.
 RULES: Final[tuple[Rule, ...]] = (
     _node_owned,
     _terminating,
@@ -229,7 +229,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _local_storage,
 )
 
-#: The rules that can apply to pods without annotations, which most pods are.
+#: The rules that can apply to pods without annotations. Most pods have none.
 RULES_WITHOUT_ANNOTATIONS: Final[tuple[Rule, ...]] = (
     _node_owned,
     _terminating,

@@ -1,4 +1,4 @@
-"""What a pod is: its owner, and the data that it keeps on its node."""
+"""Properties of pods: the kind of their owner, and the data that they store on the node."""
 
 from typing import Final
 

@@ -18,7 +18,7 @@ from rescheduler.planning.prices import PriceList
 class DrainOrder(enum.StrEnum):
     """The order in which on-demand nodes are considered for a drain."""
 
-    LEAST_REQUESTED = "least-requested"  #: the least requested CPU first, as k8s-spot-rescheduler
+    LEAST_REQUESTED = "least-requested"  #: the least requested CPU first, as in k8s-spot-rescheduler
     COST = "cost"  #: the highest price first
     AGE = "age"  #: the oldest first
 
@@ -38,7 +38,7 @@ class MoveJobs(enum.StrEnum):
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
-#: The labels of the original, k8s-spot-rescheduler.
+#: The default labels of k8s-spot-rescheduler.
 ON_DEMAND_LABEL: Final = NodeLabels.parse("node-role.kubernetes.io/worker")
 SPOT_LABEL: Final = NodeLabels.parse("node-role.kubernetes.io/spot-worker")
 
@@ -89,5 +89,5 @@ class Circumstances:
     deadlines: Deadlines = field(default_factory=Deadlines, repr=False, compare=False)
 
     def reached(self, instant: datetime) -> bool:
-        """Return whether *instant* has come, and note it if it has not."""
+        """Return whether *instant* has been reached, and record it as a deadline if not."""
         return self.deadlines.reached(instant, self.now)

@@ -18,21 +18,21 @@ _CAPACITY: Final = {"on-demand": False, "spot": True}
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,12})?")
 
-#: A line with its end. Other separators of Unicode are part of the text.
+#: A line with its line ending. Other Unicode line separators are part of the text.
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
-#: At most this many characters of a wrong price are part of an error.
+#: An error message quotes at most this many characters of an invalid price.
 _SHOWN: Final = 40
 
-#: The columns of an entry as text, and where it is in the file.
+#: The position of an entry in the file, and the columns of the entry as text.
 _Entry: TypeAlias = tuple[str, Mapping[str, str]]
 
 
 def price(text: str) -> Decimal:
-    """Return the price *text*, such as ``0.0832``. Raises ValueError for anything but a plain number of at least 0."""
+    """Parse a price such as ``0.0832``. Raises ValueError for anything but a plain number of at least 0."""
     if not _NUMBER.fullmatch(text):
-        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-        raise ValueError(f"{shown!r}: expected a price per hour such as 0.0832")
+        quoted = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        raise ValueError(f"{quoted!r}: expected a price per hour such as 0.0832")
     return Decimal(text)
 
 
@@ -68,7 +68,7 @@ def _csv(text: str) -> Iterator[_Entry]:
 
 
 def _rows(lines: Any) -> Iterator[list[str]]:
-    """Yield the rows that are not empty."""
+    """Yield the rows of the CSV file that are not empty."""
     try:
         yield from (row for row in lines if any(cell.strip() for cell in row))
     except csv.Error as error:
@@ -89,7 +89,7 @@ def _check_columns(where: str, columns: Iterable[str]) -> None:
 
 def _json(text: str) -> Iterator[_Entry]:
     try:
-        # Objects become tuples of pairs, so that keys that occur twice are noticed.
+        # Objects become tuples of pairs, so that duplicate keys are detected.
         document = json.loads(text, parse_float=str, parse_int=str, parse_constant=str, object_pairs_hook=tuple)
     except json.JSONDecodeError as error:
         raise InputError(f"line {error.lineno}: expected JSON: {error.msg} in column {error.colno}") from error

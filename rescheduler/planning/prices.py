@@ -25,7 +25,7 @@ PriceKey: TypeAlias = tuple[str, str, bool]
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """The facts of a node that determine its price, or that pages show."""
+    """The properties of a node that determine its price, or that pages show."""
 
     name: str
     spot: bool
@@ -113,12 +113,12 @@ def zone_of(node: Node) -> str:
 
 
 def instance_type(node: Node) -> str:
-    """Return the instance type of *node*, "" if no label states it."""
+    """Return the instance type of *node*, or "" if no label states it."""
     return _label(node, _INSTANCE_TYPE)
 
 
 def cost_on(node: NodeFacts, cpu: int, memory: int, prices: PriceList) -> Decimal | None:
-    """Return the price per hour of a pod's part of *node*, None if the price of the node is not known.
+    """Return the price per hour of a pod's share of *node*, or None if the price of the node is not known.
 
     *cpu* (millicores) and *memory* (bytes) are the pod's requests. The larger of their two shares of the node counts.
     """

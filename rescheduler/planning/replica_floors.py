@@ -1,4 +1,4 @@
-"""How many pods of a controller exist, and how many of them must stay on on-demand nodes. Pure.
+"""Counts of the pods of each controller, and the minimum that must stay on on-demand nodes. Pure.
 
 Pods are counted by the controller that they name, which for a Deployment is the ReplicaSet. Pods that are being deleted
 do not count.
@@ -28,7 +28,7 @@ class OwnerCounts:
     """The number of pods of each controller in a snapshot, counted on first use."""
 
     def __init__(self, snapshot: Snapshot, spot: Collection[str]) -> None:
-        """*spot* are the names of the spot nodes."""
+        """Prepare to count the pods of *snapshot*. *spot* are the names of the spot nodes."""
         self._snapshot = snapshot
         self._spot = spot
 
@@ -58,7 +58,7 @@ class RemainingReplicas:
     moved: dict[OwnerKey, int] = field(default_factory=dict)  #: pods of the plan so far, by controller
 
     def groups(self, pods: Iterable[Pod]) -> dict[OwnerKey, list[Pod]]:
-        """Return those of *pods* whose controllers have a floor, by controller."""
+        """Group the *pods* whose controllers have a floor, by controller."""
         annotated = {owner_key(pod) for pod in pods if pod.annotations and MIN_ON_DEMAND_REPLICAS in pod.annotations}
         if not annotated:
             return {}
@@ -69,7 +69,7 @@ class RemainingReplicas:
         return groups
 
     def blockers(self, groups: Mapping[OwnerKey, list[Pod]]) -> list[Blocker]:
-        """Return why pods of *groups* must not leave on-demand nodes together."""
+        """Return the blockers if the pods of all *groups* were to leave on-demand nodes together."""
         return [blocker for key, pods in groups.items() for blocker in self._of_controller(key, pods)]
 
     def take(self, groups: Mapping[OwnerKey, list[Pod]]) -> None:
@@ -82,23 +82,23 @@ class RemainingReplicas:
         return RemainingReplicas(self.counts, dict(self.moved))
 
     def _of_controller(self, key: OwnerKey, pods: list[Pod]) -> list[Blocker]:
-        total, here = self.counts.all.get(key, 0), self.counts.staying.get(key, 0) - self.moved.get(key, 0)
+        total, on_demand = self.counts.all.get(key, 0), self.counts.staying.get(key, 0) - self.moved.get(key, 0)
         values = {pod.annotations[MIN_ON_DEMAND_REPLICAS] for pod in pods if MIN_ON_DEMAND_REPLICAS in pod.annotations}
         floors = {value: floor_of(value, total) for value in values}
         if unreadable := sorted(value for value, floor in floors.items() if floor is None):
             expected = "expected a number such as 2 or a percentage such as 50%"
             return [_blocker(pod, f"{MIN_ON_DEMAND_REPLICAS}: {unreadable[0]!r}, {expected}") for pod in pods]
-        value, floor = max(((value, floor or 0) for value, floor in floors.items()), key=lambda known: known[1])
-        left = max(0, here - floor)
+        value, floor = max(((value, floor or 0) for value, floor in floors.items()), key=lambda item: item[1])
+        movable = max(0, on_demand - floor)
         detail = (
             f"{MIN_ON_DEMAND_REPLICAS}: {value} keeps {floor} of {total} replicas on on-demand nodes; "
-            f"{here} are there, and {len(pods)} would move with this node"
+            f"{on_demand} are there, and {len(pods)} would move with this node"
         )
-        return [_blocker(pod, detail) for pod in pods[left:]]
+        return [_blocker(pod, detail) for pod in pods[movable:]]
 
 
 def floor_of(value: str, total: int) -> int | None:
-    """Return the number of replicas that *value* keeps of *total*; percentages are rounded up. None if unreadable."""
+    """Return how many of *total* replicas *value* keeps; percentages are rounded up. None if *value* is invalid."""
     amount = _AMOUNT.fullmatch(value.strip())
     if amount is None:
         return None
@@ -109,12 +109,12 @@ def floor_of(value: str, total: int) -> int | None:
 
 
 def owner_key(pod: Pod) -> OwnerKey:
-    """Return the controller of *pod*. A pod without a controller is its own."""
+    """Return the key of the controller of *pod*, or of the pod itself if it has no controller."""
     return pod.namespace, pod.owner.uid if pod.owner is not None else pod.uid
 
 
 def single_replica(pod: Pod, counts: OwnerCounts) -> Blocker | None:
-    """Return a blocker if *pod* is the only one of its controller."""
+    """Return a blocker if *pod* is the only pod of its controller."""
     if pod.owner is None or counts.replicas(pod) > 1:
         return None
     detail = (

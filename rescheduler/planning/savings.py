@@ -21,9 +21,9 @@ LONGEST: Final = timedelta(days=30)
 KEPT: Final = timedelta(days=400)
 
 _HOUR: Final = Decimal(3600)
-_CENT: Final = Decimal("0.000001")  #: amounts of money are rounded to this
+_CENT: Final = Decimal("0.000001")  #: the unit to which amounts of money are rounded
 
-#: Why a saving ended: the number of on-demand nodes rose again, or LONGEST has passed.
+#: The reason why a saving ended: the number of on-demand nodes rose again, or LONGEST has passed.
 Ending: TypeAlias = Literal["", "replaced", "expired"]
 
 
@@ -44,7 +44,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     gone_at: Moment | None = None  #: when the Node was observed to be gone; None if it still exists
     ended_at: Moment | None = None
     ending: Ending = ""
-    counted: Moment | None = None  #: the daily sums contain this saving up to here
+    counted: Moment | None = None  #: the daily sums contain this saving up to this time
 
     @property
     def is_open(self) -> bool:
@@ -97,13 +97,13 @@ class SavingsLedger(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     earlier: Savings = Savings()  #: the sum of all days before those
 
     def recorded(self, receipt: Receipt) -> "SavingsLedger":
-        """Return the ledger with a drained node. The drain of a node that is in the ledger is recorded once only."""
+        """Return the ledger with a drained node. A node that is already in the ledger is not added again."""
         if any(known.uid == receipt.uid for known in self.receipts):
             return self
         return msgspec.structs.replace(self, receipts=(*self.receipts, receipt))
 
     def total(self, now: datetime) -> Savings:
-        """Return the sum of everything up to *now*."""
+        """Return the total savings up to *now*."""
         return summed([self.earlier, *self.by_day(now).values()])
 
     def by_day(self, now: datetime) -> dict[date, Savings]:
@@ -132,7 +132,7 @@ def counted(ledger: SavingsLedger, until: datetime) -> SavingsLedger:
 
 
 def shares(receipt: Receipt, begin: datetime, end: datetime) -> Mapping[date, Savings]:
-    """Return what *receipt* saves from *begin* to *end*, by day."""
+    """Return the savings of *receipt* from *begin* to *end*, by day."""
     by_day = {}
     while begin < end:
         today = midnight(begin)
@@ -143,7 +143,7 @@ def shares(receipt: Receipt, begin: datetime, end: datetime) -> Mapping[date, Sa
 
 
 def saved(receipt: Receipt, duration: timedelta) -> Savings:
-    """Return what *receipt* saves in *duration*."""
+    """Return the savings of *receipt* in *duration*."""
     seconds = max(round(duration.total_seconds()), 0)
     per_hour = receipt.money_per_hour
     money = {} if per_hour is None else {receipt.currency: (per_hour * seconds / _HOUR).quantize(_CENT)}

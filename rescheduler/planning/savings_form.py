@@ -15,7 +15,7 @@ from rescheduler.planning.timestamps import utc
 #: Version of the stored form. It is incremented when older versions of this program cannot use the new form.
 VERSION: Final = 1
 
-#: Stored times must be in these years, and stored amounts below this number. Others come from manual edits.
+#: Stored times must be in these years, and stored amounts below this number. Anything else comes from manual edits.
 _YEARS: Final = range(2000, 2200)
 _MOST: Final = Decimal(10) ** 15
 
@@ -55,7 +55,7 @@ def dump_ledger(ledger: SavingsLedger) -> bytes:
 def bounded(ledger: SavingsLedger, limit: int = LIMIT) -> SavingsLedger:
     """Return *ledger* with as many receipts as fit into *limit* bytes; the daily sums stay as they are.
 
-    The receipts of savings that have ended are dropped first, the oldest before the others.
+    The receipts of savings that have ended are dropped first, oldest first.
     """
     if len(dump_ledger(ledger)) <= limit:
         return ledger
@@ -65,7 +65,7 @@ def bounded(ledger: SavingsLedger, limit: int = LIMIT) -> SavingsLedger:
 
 
 def summary(ledger: SavingsLedger, now: datetime) -> str:
-    """Return the summary of the ledger, in lines, that the ConfigMap contains for people."""
+    """Return a readable summary of the ledger, with several lines, for the ConfigMap."""
     total = ledger.total(now)
     money = ", ".join(f"{amount:.2f} {currency}".rstrip() for currency, amount in sorted(total.money.items()))
     lines = (

@@ -1,4 +1,4 @@
-"""What ``rescheduler savings`` shows: sums, and the receipts of each day."""
+"""The output of ``rescheduler savings``: sums, and the receipts of each day."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -19,7 +19,7 @@ ASSUMPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReceiptShare:
-    """What one drained node saves on a day."""
+    """The savings of one drained node on one day."""
 
     receipt: Receipt
     savings: Savings
@@ -28,7 +28,7 @@ class ReceiptShare:
 @dataclass(frozen=True, slots=True)
 class SavingsDay:
     day: date
-    savings: Savings  #: also of nodes whose receipts are no longer stored
+    savings: Savings  #: including nodes whose receipts are no longer stored
     receipts: tuple[ReceiptShare, ...]  #: in the order of the drains
 
 
@@ -48,15 +48,15 @@ def report(ledger: SavingsLedger, since: timedelta, now: datetime) -> SavingsRep
     """Return the savings up to *now*, from the start of the day on which the period *since* begins."""
     first = (now - since).astimezone(UTC).date()
     sums = {day: savings for day, savings in ledger.by_day(now).items() if day >= first and savings.node_seconds}
-    lines: dict[date, list[ReceiptShare]] = {day: [] for day in sums}
-    gone = sorted(
+    shares_by_day: dict[date, list[ReceiptShare]] = {day: [] for day in sums}
+    removed = sorted(
         (receipt for receipt in ledger.receipts if receipt.gone_at is not None), key=lambda receipt: receipt.drained_at
     )
-    for receipt in gone:
+    for receipt in removed:
         assert receipt.gone_at is not None
         for day, share in shares(receipt, receipt.gone_at, receipt.until(now)).items():
-            if day in lines:
-                lines[day].append(ReceiptShare(receipt, share))
+            if day in shares_by_day:
+                shares_by_day[day].append(ReceiptShare(receipt, share))
     total = Savings()
     for savings in sums.values():
         total = total.plus(savings)
@@ -64,9 +64,9 @@ def report(ledger: SavingsLedger, since: timedelta, now: datetime) -> SavingsRep
         since=first,
         until=now,
         total=total,
-        days=tuple(SavingsDay(day, sums[day], tuple(lines[day])) for day in sorted(sums, reverse=True)),
+        days=tuple(SavingsDay(day, sums[day], tuple(shares_by_day[day])) for day in sorted(sums, reverse=True)),
         removed=sum(
-            receipt.gone_at is not None and receipt.gone_at.astimezone(UTC).date() >= first for receipt in gone
+            receipt.gone_at is not None and receipt.gone_at.astimezone(UTC).date() >= first for receipt in removed
         ),
         waiting=tuple(receipt for receipt in ledger.receipts if receipt.gone_at is None),
     )

@@ -15,7 +15,7 @@ REMOVAL: Final = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class LiveNodes:
-    """The nodes of the cluster, as the ledger needs them."""
+    """The data about the nodes of the cluster that the ledger needs."""
 
     uids: frozenset[str]  #: of all nodes
     busy: frozenset[str]  #: UIDs of on-demand nodes with pods that would move; pods being deleted do not count
@@ -23,7 +23,7 @@ class LiveNodes:
 
 
 def observed(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
-    """Return *ledger* after an observation of the cluster: savings begin and end, and whole days are summed up."""
+    """Return *ledger* after an observation of the cluster: begin and end savings, and sum up whole days."""
     ledger = _opened(_waited(ledger, nodes, now), nodes, now)
     ledger = _ended(_expired(ledger, now), nodes, now)
     if not any(receipt.is_open or receipt.gone_at is None for receipt in ledger.receipts):
@@ -31,13 +31,13 @@ def observed(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsL
     return _forgotten(counted(ledger, midnight(now)), now)
 
 
-def merged(ours: SavingsLedger, theirs: SavingsLedger, base: SavingsLedger) -> SavingsLedger:
-    """Return *theirs* with the drains that *ours* added to *base*. Their savings are counted from the start."""
-    known = {receipt.uid for receipt in base.receipts}
-    for receipt in ours.receipts:
-        if receipt.uid not in known:
-            theirs = theirs.recorded(msgspec.structs.replace(receipt, counted=None))
-    return msgspec.structs.replace(theirs, level=max(ours.level, theirs.level))
+def merged(local: SavingsLedger, remote: SavingsLedger, base: SavingsLedger) -> SavingsLedger:
+    """Return *remote* with the drains that *local* added to *base*. Their savings are counted from the start."""
+    recorded = {receipt.uid for receipt in base.receipts}
+    for receipt in local.receipts:
+        if receipt.uid not in recorded:
+            remote = remote.recorded(msgspec.structs.replace(receipt, counted=None))
+    return msgspec.structs.replace(remote, level=max(local.level, remote.level))
 
 
 def _waited(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
@@ -67,13 +67,13 @@ def _opened(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLe
 
 
 def _expired(ledger: SavingsLedger, now: datetime) -> SavingsLedger:
-    """End savings after LONGEST. Each lowers the level: a new node then ends another saving."""
-    late = {
+    """End savings after LONGEST. Each one lowers the level, so that a new node then ends another saving."""
+    expired = {
         receipt.uid
         for receipt in ledger.receipts
         if receipt.is_open and receipt.gone_at is not None and now >= receipt.gone_at + LONGEST
     }
-    return msgspec.structs.replace(_closed(ledger, late, now, "expired"), level=max(ledger.level - len(late), 0))
+    return msgspec.structs.replace(_closed(ledger, expired, now, "expired"), level=max(ledger.level - len(expired), 0))
 
 
 def _ended(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
@@ -88,8 +88,8 @@ def _ended(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLed
     for kind, created in added:
         latest[kind] = max(created, latest.get(kind, created))
     running.sort(key=lambda receipt: (latest.get(receipt.instance_type, since) <= receipt.drained_at, _gone(receipt)))
-    ago = max(now - max(latest.values(), default=now), timedelta())
-    return _closed(ledger, {receipt.uid for receipt in running[:excess]}, now - ago, "replaced")
+    age = max(now - max(latest.values(), default=now), timedelta())
+    return _closed(ledger, {receipt.uid for receipt in running[:excess]}, now - age, "replaced")
 
 
 def _closed(ledger: SavingsLedger, uids: Iterable[str], at: datetime, ending: Ending) -> SavingsLedger:
@@ -111,7 +111,7 @@ def _with_end(receipt: Receipt, at: datetime, ending: Ending) -> Receipt:
 
 
 def _forgotten(ledger: SavingsLedger, now: datetime) -> SavingsLedger:
-    """Sum up days before KEPT, and drop receipts that ended before."""
+    """Add the days that are older than KEPT to one sum, and drop the receipts that ended before them."""
     first = midnight(now) - KEPT
     old = [day for day in ledger.days if day < first.date()]
     receipts = tuple(receipt for receipt in ledger.receipts if receipt.ended_at is None or receipt.ended_at >= first)

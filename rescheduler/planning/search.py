@@ -21,7 +21,7 @@ from rescheduler.planning.spot_room import Placed, Reasons, Room, Stuck
 #: For at most this many candidates every subset is tried, as long as effort is left.
 _EXHAUSTIVE_LIMIT: Final = 16
 
-#: How many placements are tried for each subset: in the first pass, and in a second one if a better result may exist.
+#: The number of placements tried per subset: in the first pass, and in a second one if a better result may exist.
 _PLACEMENTS_PER_CHOICE: Final = (WAYS, 10 * WAYS)
 
 #: The changes of a pass are kept (:meth:`Trial.keep`) after this many rows: until then, a target that has become full
@@ -35,7 +35,7 @@ _REPACK_LIMIT: Final = 400
 class Search:
     """One search over *candidates* (in drain order) within *trial*.
 
-    *evictions*: what the evictions of each candidate's pods need, by node. *most* limits how many candidates with
+    *evictions* maps each candidate to the evictions that its drain needs. At most *limit* candidates with
     ``counts`` may be drained. *effort* limits the work beyond the baseline.
     """
 
@@ -46,7 +46,7 @@ class Search:
         candidates: Sequence[Candidate],
         evictions: Mapping[str, Evictions],
         new_remaining: Callable[[], RemainingDisruptions],
-        most: int,
+        limit: int,
         effort: Effort,
     ) -> None:
         self._room = room
@@ -59,10 +59,10 @@ class Search:
         self._evictions = evictions
         self._loads = Loads(room, candidates)
         self._share = self._loads.share
-        self._most = most
+        self._limit = limit
         self._effort = effort
         self._ways = WAYS
-        self.upper_bound = self._loads.bound(self._candidates, most)
+        self.upper_bound = self._loads.bound(self._candidates, limit)
         self._placed: Selection = ()  #: the nodes whose drains the trial contains, if they were selected in one pass
 
     def run(self, *, keep_placed: bool = False) -> Selection:
@@ -79,7 +79,7 @@ class Search:
             best = self._add_one_by_one(best)
         else:
             for self._ways in _PLACEMENTS_PER_CHOICE:  # every subset with few placements each, then with more
-                best = self._every_choice(best)
+                best = self._every_subset(best)
         best = self._in_drain_order(best)
         if not (keep_placed and self.is_placed(best)):
             self._reset()
@@ -120,7 +120,7 @@ class Search:
         counted = 0
         for candidate in order:
             evictions = self._evictions[candidate.node]
-            if (candidate.counts and counted >= self._most) or remaining.blockers(evictions):
+            if (candidate.counts and counted >= self._limit) or remaining.blockers(evictions):
                 continue
             mark = self._trial.savepoint()
             self._empty(candidate)
@@ -136,7 +136,7 @@ class Search:
         self._placed = tuple(victims)
         return self._placed
 
-    def _every_choice(self, best: Selection) -> Selection:
+    def _every_subset(self, best: Selection) -> Selection:
         """Search the subsets depth-first, lightest candidates first. Prune branches that cannot improve on *best*."""
         order = sorted(self._candidates, key=lambda candidate: (self._share(candidate), candidate.node))
         stack: list[tuple[int, Selection]] = [(0, ())]
@@ -144,7 +144,7 @@ class Search:
             position, victims = stack.pop()
             if position == len(order):
                 continue
-            bound = self._loads.bound(order[position:], self._most - counting(victims), victims)
+            bound = self._loads.bound(order[position:], self._limit - counting(victims), victims)
             if len(victims) + bound <= len(best):
                 continue
             stack.append((position + 1, victims))
@@ -172,9 +172,9 @@ class Search:
 
     def _extended(self, victims: Selection, candidate: Candidate) -> Selection | None:
         """Return *victims* plus *candidate* if they can be drained together, else None."""
-        if candidate.counts and counting(victims) >= self._most:
+        if candidate.counts and counting(victims) >= self._limit:
             return None
-        if not self._payable([*(victim.candidate for victim in victims), candidate]):
+        if not self._are_within_budgets([*(victim.candidate for victim in victims), candidate]):
             return None
         self._reset()
         for victim in victims:
@@ -190,7 +190,7 @@ class Search:
     def _repacked(self, candidates: Sequence[Candidate]) -> Selection | None:
         """Pack the pods of all *candidates* together.
 
-        Return victims if the pods can also be scheduled node after node.
+        Return the selection if the pods can also be scheduled node after node, else None.
         """
         movers = [pod for candidate in candidates for pod in candidate.movers]
         if len(movers) > _REPACK_LIMIT or self._effort.exhausted:
@@ -214,7 +214,7 @@ class Search:
             victims.append(SelectedNode(candidate, tuple(packing.placed)))
         return tuple(victims)
 
-    def _payable(self, candidates: Iterable[Candidate]) -> bool:
+    def _are_within_budgets(self, candidates: Iterable[Candidate]) -> bool:
         remaining = self._new_remaining()
         return not any(remaining.take(self._evictions[candidate.node]) for candidate in candidates)
 

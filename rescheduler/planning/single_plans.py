@@ -1,4 +1,4 @@
-"""Verdicts on nodes, each by itself in the current state. They are reused while nothing that they depend on changes."""
+"""Verdicts on single nodes in the current state, which are reused until something that they depend on changes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from predicates.filters import Filters
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.planning.forecast import PLAYS
-from rescheduler.planning.forecast_checks import ForecastChecks, shown_in_time
+from rescheduler.planning.forecast_checks import ForecastChecks, with_forecast_in_time
 from rescheduler.planning.ground import Ground, timeless
 from rescheduler.planning.kept_verdicts import JudgedNode, KeptVerdicts
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected, Verdict
@@ -19,7 +19,7 @@ from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles, examine, first_obstacles, rejection
 
-#: Given the name of an empty node, whether something would remove it.
+#: Takes the name of an empty node; returns whether something would remove the node.
 TakeEmpty: TypeAlias = Callable[[str], bool]
 
 _NO_ANSWERS: Final[Mapping[str, bool]] = {}
@@ -27,14 +27,14 @@ _NO_ANSWERS: Final[Mapping[str, bool]] = {}
 
 @dataclass(frozen=True, slots=True)
 class _KeptPlanning:
-    """A planning and what it depends on."""
+    """A planning, and the inputs that it depends on."""
 
     planning: Planning
     ground: Ground
     changes: int  #: of the snapshot
     circumstances: Circumstances  #: without the time
     until: datetime | None  #: it is not valid from this instant on
-    answers: Mapping[str, bool]  #: of *take_empty*, by node
+    answers: Mapping[str, bool]  #: the results of *take_empty*, by node
 
     def is_valid(self, shared: PlanningRound) -> bool:
         return (
@@ -87,35 +87,35 @@ class SinglePlans:
         shared: PlanningRound,
         steps: Callable[[Examined, Attempt], Verdict],
         effort: Effort,
-        known: dict[PodClass, str] | None = None,
+        never_fitting: dict[PodClass, str] | None = None,
     ) -> Verdict:
-        """*known* is shared by the verdicts of one round, and *effort* limits the search for places."""
+        """Return the verdict of *steps*. All verdicts of a round share *never_fitting*; *effort* limits the search."""
         if examined.blockers and steps is first_obstacles:
             return rejection(examined, shared.remaining())
         self._filters.refresh(pod.cls for pod in examined.must_move)
         with self._snapshot.trial() as trial:
-            known = {} if known is None else known
-            return steps(examined, Attempt(shared, shared.remaining(), trial, effort, known=known))
+            never_fitting = {} if never_fitting is None else never_fitting
+            return steps(examined, Attempt(shared, shared.remaining(), trial, effort, never_fitting=never_fitting))
 
     def checked(self, node: str, shared: PlanningRound) -> Verdict:
-        """Return the verdict on one node, after the check of its forecast."""
+        """Return the verdict on one node, including the check of the forecast."""
         verdict = self.verdict(node, shared, first_obstacles)
         return self._checks.check(verdict, shared.forecaster) if isinstance(verdict, Plan) else verdict
 
     def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft) -> tuple[Planning, _KeptPlanning | None]:
-        """Return the planning, and what to keep of it: None if a later round would find more."""
-        known: dict[PodClass, str] = {}
+        """Return the planning, and the record to keep of it, or None if a later round would find more."""
+        never_fitting: dict[PodClass, str] = {}
         time = self._search_time(shared, seconds_left)
 
         def judge(examined: Examined) -> tuple[Verdict, bool]:
-            return self._searched(examined, shared, all_obstacles, time, known)
+            return self._searched(examined, shared, all_obstacles, time, never_fitting)
 
         judged = []
         for node in shared.groups.on_demand:
             time.next_node()
             judged.append(self._complete.of(node, shared, judge))
         allowance = self._checks.ahead(shared.forecaster, seconds_left)
-        planning = shared.planning([_shown(each, shared, allowance) for each in judged])
+        planning = shared.planning([_with_forecast(each, shared, allowance) for each in judged])
         planning = _same(planning, self._each)
         final = not allowance.used_up and all(each.final for each in judged)
         return planning, _kept_planning(planning, shared, judged) if final else None
@@ -123,7 +123,7 @@ class SinglePlans:
     def _search_first(
         self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft
     ) -> tuple[Planning, _KeptPlanning | None]:
-        """Return the planning, and what to keep of it: None if a later round would find more."""
+        """Return the planning, and the record to keep of it, or None if a later round would find more."""
         judged: list[JudgedNode] = []
         answers: dict[str, bool] = {}
         time = self._search_time(shared, seconds_left)
@@ -157,30 +157,30 @@ class SinglePlans:
         shared: PlanningRound,
         steps: Callable[[Examined, Attempt], Verdict],
         time: SearchTime,
-        known: dict[PodClass, str] | None = None,
+        never_fitting: dict[PodClass, str] | None = None,
     ) -> tuple[Verdict, bool]:
-        """Return the verdict of *steps* within *time*, and whether a later round without changes would not try more."""
+        """Return the verdict of *steps* within *time*, and whether it is final until something changes."""
         effort = time.share()
         share = effort.left
-        verdict = self._verdict(examined, shared, steps, effort, known)
+        verdict = self._verdict(examined, shared, steps, effort, never_fitting)
         time.spent(share - effort.left)
         return verdict, not (time.calibrating and effort.exhausted)
 
     def _within(
         self, allowance: Allowance, time: SearchTime, examined: Examined, shared: PlanningRound
     ) -> tuple[Verdict, bool]:
-        """Return a checked verdict, and whether a later round without changes would return the same."""
+        """Return a checked verdict, and whether it is final until something changes."""
         verdict, final = self._searched(examined, shared, first_obstacles, time)
         if not isinstance(verdict, Plan) or not verdict.placements:
             return verdict, final
-        known = self._checks.knows(verdict.node)
+        was_rejected = self._checks.knows(verdict.node)
         checked = self._checks.within(allowance, verdict, shared.forecaster)
-        late = isinstance(checked, Rejected) and checked.reason is Reason.TIMEOUT
-        return checked, not (known or late)
+        timed_out = isinstance(checked, Rejected) and checked.reason is Reason.TIMEOUT
+        return checked, not (was_rejected or timed_out)
 
 
 def _same(planning: Planning, last: _KeptPlanning | None) -> Planning:
-    """Return the last planning if it equals *planning*, so that others can recognize it."""
+    """Return the last planning if it equals *planning*, so that callers can detect that nothing has changed."""
     return last.planning if last is not None and last.planning == planning else planning
 
 
@@ -188,12 +188,12 @@ def _is_empty(plan: Plan) -> bool:
     return not plan.placements and not plan.leaving
 
 
-def _shown(judged: JudgedNode, shared: PlanningRound, allowance: Allowance) -> Verdict:
+def _with_forecast(judged: JudgedNode, shared: PlanningRound, allowance: Allowance) -> Verdict:
     """Return the verdict, with a forecast if *allowance* permits it."""
     if isinstance(judged.forecast, Plan):
         spent = allowance.effort.spend(PLAYS * len(judged.forecast.placements))
         return judged.forecast if spent else judged.verdict
-    verdict = shown_in_time(judged.verdict, shared.forecaster, allowance)
+    verdict = with_forecast_in_time(judged.verdict, shared.forecaster, allowance)
     if verdict is not judged.verdict:
         judged.forecast = verdict
     return verdict

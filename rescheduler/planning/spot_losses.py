@@ -26,8 +26,8 @@ def state_of(node: Node) -> SpotState:
     """Return the state of a spot node.
 
     A deliberate removal takes precedence over an interruption, because it explains the interruption (for example the
-    shutdown of the machine). An interruption takes precedence over a cordon, because termination handlers cordon what
-    they drain.
+    shutdown of the machine). An interruption takes precedence over a cordon, because termination handlers cordon the
+    nodes that they drain.
     """
     signals = signals_on(node)
     if any(signal.deliberate for signal in signals):
@@ -40,7 +40,7 @@ def state_of(node: Node) -> SpotState:
 
 
 class SpotWatch:
-    """Tracks the spot nodes from round to round. Losses before the first call are not known."""
+    """Tracks the spot nodes from one round to the next. Losses before the first call are not known."""
 
     def __init__(self, settle: timedelta) -> None:
         """Set *settle*, the time that drains wait after a burst; zero disables the wait."""
@@ -63,11 +63,11 @@ class SpotWatch:
         previously_usable = self._usable
         self._usable = frozenset(uid for uid, state in states.items() if state is SpotState.USABLE)
         self._lost = {uid: at for uid, at in self._lost.items() if now - at <= WINDOW}
-        new = {
+        newly_lost = {
             uid for uid in previously_usable - self._lost.keys() if states.get(uid, SpotState.LOST) is SpotState.LOST
         }
-        self._lost |= dict.fromkeys(new, now)
-        if new and self._is_burst(len(previously_usable | self._lost.keys())):
+        self._lost |= dict.fromkeys(newly_lost, now)
+        if newly_lost and self._is_burst(len(previously_usable | self._lost.keys())):
             self._until = now + self._settle
         return self._until if self._until is not None and now < self._until else None
 

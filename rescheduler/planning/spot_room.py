@@ -1,4 +1,4 @@
-"""The targets where pods may be placed, and why pods do not fit on them."""
+"""The targets where pods may be placed, and the reasons why pods do not fit on them."""
 
 import enum
 from collections import defaultdict
@@ -23,14 +23,14 @@ class Sizes:
         table = snapshot.nodes
         rows = targets.rows
         total = table.free[rows].sum(axis=0) if len(rows) else None
-        self._room = {name: int(total[column]) if total is not None else 0 for name, column in table.resources.items()}
-        self._seen: dict[PodClass, float] = {}
+        self._free = {name: int(total[column]) if total is not None else 0 for name, column in table.resources.items()}
+        self._sizes: dict[PodClass, float] = {}
 
     def of(self, pod: PodClass) -> float:
         """Return the size of a pod of this class."""
-        if (size := self._seen.get(pod)) is None:
-            shares = (amount / max(self._room.get(name, 0), 1) for name, amount in pod.requests)
-            size = self._seen[pod] = max(shares, default=0.0)
+        if (size := self._sizes.get(pod)) is None:
+            shares = (amount / max(self._free.get(name, 0), 1) for name, amount in pod.requests)
+            size = self._sizes[pod] = max(shares, default=0.0)
         return size
 
 
@@ -42,7 +42,7 @@ class Room:
     filters: Filters
     targets: Targets
     sizes: Sizes
-    called: str = "spot nodes"  #: how messages name the targets
+    targets_name: str = "spot nodes"  #: how messages name the targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +55,29 @@ class Stuck:
 
 
 class Reasons(enum.Enum):
-    """For which of the pods that do not fit the reasons are computed, which takes time."""
+    """Selects the unplaced pods for which reasons are computed, because computing reasons takes time."""
 
     NONE = enum.auto()
     FIRST = enum.auto()
     ALL = enum.auto()
 
 
-def all_stuck(room: Room, left: Sequence[Pod]) -> tuple[Stuck, ...]:
-    """Return *left*, each with the reasons of the targets in the current trial."""
-    why = {cls: shortage(room, cls) for cls in dict.fromkeys(pod.cls for pod in left)}
-    return tuple(Stuck(pod, why[pod.cls]) for pod in left)
+def all_stuck(room: Room, pods: Sequence[Pod]) -> tuple[Stuck, ...]:
+    """Return *pods*, none of which fits, each with the reasons of the targets in the current trial."""
+    why = {cls: shortage(room, cls) for cls in dict.fromkeys(pod.cls for pod in pods)}
+    return tuple(Stuck(pod, why[pod.cls]) for pod in pods)
 
 
-def first_stuck(room: Room, left: Sequence[Pod], reasons: Reasons) -> Stuck:
-    """Return the first of the pods that do not fit, with the *reasons*, which depend on the current trial."""
+def first_stuck(room: Room, pods: Sequence[Pod], reasons: Reasons) -> Stuck:
+    """Return the first of *pods*, none of which fits, with the *reasons* of the targets in the current trial."""
     if reasons is Reasons.ALL:
-        first, *others = all_stuck(room, left)
+        first, *others = all_stuck(room, pods)
         return replace(first, others=tuple(others))
-    return Stuck(left[0], shortage(room, left[0].cls) if reasons is Reasons.FIRST else "")
+    return Stuck(pods[0], shortage(room, pods[0].cls) if reasons is Reasons.FIRST else "")
 
 
 def shortage(room: Room, pod: PodClass) -> str:
-    """Return why *pod* fits on no target, in the format of the scheduler: the number of nodes for each reason."""
+    """Return why no target accepts *pod*, in the format of the scheduler: the number of nodes for each reason."""
     counts: defaultdict[str, int] = defaultdict(int)
     free = np.ones(len(room.targets.rows), np.bool_)
     for refused in room.filters.rejections(pod, room.targets.rows):
@@ -89,4 +89,4 @@ def shortage(room: Room, pod: PodClass) -> str:
     reasons = ", ".join(
         f"{rows} {reason}" for reason, rows in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     )
-    return f"{int(free.sum())}/{len(free)} {room.called} are available" + (f": {reasons}" if reasons else "")
+    return f"{int(free.sum())}/{len(free)} {room.targets_name} are available" + (f": {reasons}" if reasons else "")

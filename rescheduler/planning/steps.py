@@ -15,7 +15,7 @@ from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.timestamps import instant
 
-#: Default for the seconds from a pod's creation until it is Ready, if there is no data.
+#: The assumed time in seconds from the creation of a pod until it is Ready, if there is no data.
 READY_SECONDS: Final = 30.0
 
 #: Pods that became Ready later than this after their creation were probably restarted, and are ignored. In seconds.
@@ -40,7 +40,7 @@ class Steps:
         self._estimated: set[str] = set()
 
     def too_slow(self, key: str, pods: Sequence[Pod], allowed: int) -> Blocker | None:
-        """Return why *pods* of one node cannot be evicted in steps under budget *key*, or None.
+        """Return a blocker if *pods* of one node cannot be evicted in steps under budget *key*, or None.
 
         The budget allows *allowed* evictions at a time.
         """
@@ -60,17 +60,17 @@ class Steps:
         return Blocker(Reason.BUDGET_TOO_SLOW, detail, pods[0].key)
 
     def take_estimated(self) -> frozenset[str]:
-        """Return the budgets for which :meth:`too_slow` has read the times of other pods since the last call."""
+        """Return the budgets for which :meth:`too_slow` has used the times of other pods since the last call."""
         estimated, self._estimated = frozenset(self._estimated), set()
         return estimated
 
     def ready_seconds(self, key: str) -> float:
         """Return the 90th percentile of the seconds that pods of budget *key* took from creation to Ready."""
-        if (known := self._ready_seconds.get(key)) is None:
+        if (seconds := self._ready_seconds.get(key)) is None:
             if self._guarded is None:
                 self._guarded = self._by_budget()
-            known = self._ready_seconds[key] = _ninetieth_percentile(self._guarded.get(key, ()))
-        return known
+            seconds = self._ready_seconds[key] = _ninetieth_percentile(self._guarded.get(key, ()))
+        return seconds
 
     def _by_budget(self) -> dict[str, list[Pod]]:
         guarded: dict[str, list[Pod]] = {}
@@ -82,8 +82,8 @@ class Steps:
 
 
 def _ninetieth_percentile(pods: Sequence[Pod]) -> float:
-    known = sorted(seconds for pod in pods if (seconds := _seconds_until_ready(pod)) is not None)
-    return known[math.ceil(0.9 * len(known)) - 1] if known else READY_SECONDS
+    durations = sorted(seconds for pod in pods if (seconds := _seconds_until_ready(pod)) is not None)
+    return durations[math.ceil(0.9 * len(durations)) - 1] if durations else READY_SECONDS
 
 
 def _seconds_until_ready(pod: Pod) -> float | None:

@@ -1,4 +1,4 @@
-"""Amounts as people write them: vCPU, GiB, money per month, ages, counts."""
+"""Formatting of amounts for people: vCPU, GiB, money per month, ages, counts."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -8,7 +8,7 @@ from rescheduler.planning.timestamps import instant
 
 _MEMORY_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP: Final = 1024
-#: Amounts of money from here on are written without decimals.
+#: Amounts of money of at least this much are written without decimals.
 _WHOLE_FROM: Final = 100
 #: Ages of at least twice a unit are written in that unit, as kubectl does.
 _AGE_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
@@ -29,7 +29,7 @@ def memory(amount: int) -> str:
 
 
 def money(amount: Decimal, currency: str) -> str:
-    """Return an amount of money: ``2,803 $``, ``9.50 $``. Without a currency it is a bare number."""
+    """Return an amount of money: ``2,803 $``, ``9.50 $``. Without a currency, return only the number."""
     number = f"{amount:,.0f}" if amount >= _WHOLE_FROM else f"{amount:,.2f}"
     return f"{number} {currency}" if currency else number
 

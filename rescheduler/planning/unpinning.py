@@ -1,4 +1,4 @@
-"""Pods that no spot node could ever take by their own rules, and what keeps them off."""
+"""Pods that no spot node could ever accept because of their own rules, and the rules to change."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -24,14 +24,14 @@ class Unpinned:
 
 
 class Unpinning:
-    """What keeps classes of pods off *targets*, regardless of free resources. Valid until the nodes change."""
+    """Finds the rules that keep pods off *targets* regardless of free resources. Valid until the nodes change."""
 
     def __init__(self, snapshot: Snapshot, filters: Filters, targets: Targets) -> None:
         self._snapshot = snapshot
         self._filters = filters
         self._targets = targets
         numbers = Counter(snapshot.nodes.taint_set[targets.rows].tolist())
-        #: Those of the targets, the most frequent first.
+        #: The taint sets of the targets, the most frequent first.
         self._taint_sets = [snapshot.nodes.taint_sets[number] for number, _ in numbers.most_common()]
         table, rows = snapshot.nodes, targets.rows
         largest = table.allocatable[rows].max(axis=0).tolist() if len(rows) else []
@@ -40,9 +40,9 @@ class Unpinning:
         self._seen: dict[PodClass, Unpinned | None] = {}
 
     def of(self, cls: PodClass) -> Unpinned | None:
-        """Return the smallest change that lets a target take pods of this class, or None.
+        """Return the smallest change that lets a target accept pods of this class, or None.
 
-        None means that a target could take them as they are, or that other rules, such as their size, also forbid it.
+        None means that a target could accept them as they are, or that other rules, such as their size, also forbid it.
         """
         if cls not in self._seen:
             changes = () if self._fits(cls) else self._changes(cls)
@@ -51,7 +51,7 @@ class Unpinning:
         return self._seen[cls]
 
     def _fits(self, cls: PodClass) -> bool:
-        """Return whether a target could take pods of this class.
+        """Return whether a target could accept pods of this class.
 
         Without rules about the labels of nodes, only taints and sizes are compared, which is much faster.
         """
@@ -73,7 +73,7 @@ class Unpinning:
     def freed(self, cls: PodClass) -> PodClass:
         """Return the class without the rules that keep it off the targets.
 
-        If some target could take it as it is, all its rules about nodes are removed.
+        If some target could accept its pods as they are, all its rules about nodes are removed.
         """
         if (pinned := self.of(cls)) is not None:
             return pinned.cls
@@ -82,7 +82,7 @@ class Unpinning:
     def _changes(self, cls: PodClass) -> Iterator[Unpinned]:
         """Yield possible changes, smallest first."""
         spec = cls.spec
-        matched = {key: value for key, value in spec.node_selector.items() if self._on_a_target(key, value)}
+        matched = {key: value for key, value in spec.node_selector.items() if self._has_target_label(key, value)}
         for added in dict.fromkeys(((), self._fewest_tolerations(cls), self._missing_tolerations(cls))):
             for affinity in (True, False):
                 for selector in (spec.node_selector, matched, {}):
@@ -91,13 +91,13 @@ class Unpinning:
                         taints = ",".join(_taints(added)) if len(texts) == bool(added) else ""
                         yield Unpinned(_edited(cls, selector, added, affinity=affinity), ", ".join(texts), taints)
 
-    def _on_a_target(self, key: str, value: str) -> bool:
+    def _has_target_label(self, key: str, value: str) -> bool:
         column = self._snapshot.nodes.label(key)
         number = column.number.get(value, MISSING)
         return number != MISSING and bool((column.ids[self._targets.rows] == number).any())
 
     def _fewest_tolerations(self, cls: PodClass) -> tuple[Toleration, ...]:
-        """Return the tolerations for the targets whose taints need the fewest; if they differ, for the most targets."""
+        """Return the fewest tolerations that a target requires; among equal numbers, those for the most targets."""
         return min((_tolerations(taints, cls) for taints in self._taint_sets), key=len, default=())
 
     def _missing_tolerations(self, cls: PodClass) -> tuple[Toleration, ...]:
@@ -106,7 +106,7 @@ class Unpinning:
 
 
 def _tolerations(taints: Iterable[Taint], cls: PodClass) -> tuple[Toleration, ...]:
-    """Return tolerations for those of *taints* that pods of this class do not tolerate."""
+    """Return tolerations for the *taints* that pods of this class do not tolerate."""
     return tuple(
         Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
         for taint in taints
@@ -125,7 +125,7 @@ def _edited(
 
 
 def _texts(spec: PodSpec, selector: dict[str, str], added: tuple[Toleration, ...], *, affinity: bool) -> list[str]:
-    """Return what differs between *spec* and the changed rules."""
+    """Describe the differences between *spec* and the changed rules."""
     dropped = [f"{key}={value}" for key, value in spec.node_selector.items() if key not in selector]
     texts = [f"nodeSelector {', '.join(dropped)}"] if dropped else []
     if not affinity and (required := _required(spec)) is not None:

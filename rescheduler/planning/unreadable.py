@@ -17,7 +17,7 @@ _NAMED: Final = 5
 
 
 class UnreadableObjects:
-    """The objects that are missing from a snapshot, by the nodes or namespaces they affect.
+    """The unreadable objects that are missing from a snapshot, by the nodes or namespaces that they affect.
 
     An unreadable Node is never a candidate, so it is not listed here.
     """
@@ -37,7 +37,7 @@ class UnreadableObjects:
         self.nodes = frozenset(node for node in self._pods if node)
 
     def blockers(self, node: str, movers: Iterable[Pod]) -> Iterator[Blocker]:
-        """Return why *node*, from which *movers* would have to move, is blocked."""
+        """Yield the blockers of *node*, from which *movers* would have to move."""
         if not self._pods and not self._others:
             return
         namespaces: dict[str | None, None] = dict.fromkeys(pod.namespace for pod in movers)

@@ -24,7 +24,7 @@ from rescheduler.planning.spot_room import Reasons, Room, Stuck
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A node after all :data:`RULES`."""
+    """A node to which all :data:`RULES` were applied."""
 
     candidate: Candidate
     must_move: tuple[Pod, ...]  #: the candidate's pods, then those that must move but may not be evicted
@@ -39,13 +39,13 @@ class Attempt:
     remaining: RemainingDisruptions
     trial: Trial
     effort: Effort
-    emptied: int = 0  #: how many nodes that count towards the minimum earlier plans drain
-    #: Why no target accepts a class, as in :func:`rescheduler.planning.first_fit.place_or_explain`.
-    known: dict[PodClass, str] = field(default_factory=dict)
+    emptied: int = 0  #: number of nodes drained by earlier plans that count towards the minimum
+    #: The reasons why no target accepts a class, as in :func:`rescheduler.planning.first_fit.place_or_explain`.
+    never_fitting: dict[PodClass, str] = field(default_factory=dict)
     _evictions: dict[str, Evictions] = field(default_factory=dict)
 
     def evictions_of(self, examined: Examined) -> Evictions:
-        """Return what the evictions of all pods that must leave the node need."""
+        """Return the requirements of evicting all pods that must leave the node."""
         node = examined.candidate.node
         if (evictions := self._evictions.get(node)) is None:
             evictions = self._evictions[node] = self.remaining.evictions(examined.must_move)
@@ -54,7 +54,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class _NodeAndPods:
-    """A node and its pods, after the rules for pods."""
+    """A node and its pods, after the rules for pods were applied."""
 
     node: Node
     pods: Collection[Pod]
@@ -75,7 +75,7 @@ def _resource_claims(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocke
 
 
 def _unreadable_objects(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    return shared.left_out.blockers(subject.node.name, subject.movers)
+    return shared.unreadable.blockers(subject.node.name, subject.movers)
 
 
 def _minimum(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
@@ -113,7 +113,7 @@ SHARED: Final[tuple[Callable[[Examined, Attempt], Iterable[Blocker]], ...]] = (
     _pinned,
 )
 
-#: The blockers of pods that are not placed in a trial: the result is known, or cannot be known.
+#: Pods with these blockers are not placed in a trial: the result is already known, or cannot be known.
 _NOT_PLACED: Final = (Reason.PINNED, Reason.RESOURCE_CLAIM)
 
 
@@ -134,17 +134,17 @@ def examine(node: str, shared: PlanningRound) -> Examined:
     return Examined(Candidate(node, row, movers, leaving, counts), (*movers, *others), blockers)
 
 
-def could_go(examined: Examined, attempt: Attempt) -> bool:
-    """Return whether the node could be drained if the plans for other nodes left enough budgets and room.
+def could_be_drained(examined: Examined, attempt: Attempt) -> bool:
+    """Return whether the node could be drained if the plans for other nodes left enough evictions and room.
 
     A pod that no spot node accepts now does not fit later either: drains only take room from spot nodes.
     """
     if examined.blockers or any(blocker for step in SHARED for blocker in step(examined, attempt)):
         return False
-    return not _hopeless(examined.must_move, attempt.shared.room)
+    return not _can_never_fit(examined.must_move, attempt.shared.room)
 
 
-def _hopeless(pods: Iterable[Pod], room: Room) -> bool:
+def _can_never_fit(pods: Iterable[Pod], room: Room) -> bool:
     """Return whether no target accepts one of *pods*, even if nothing else is placed."""
     return any(room.filters.never_fits(pod.cls, room.targets) for pod in pods)
 
@@ -168,7 +168,7 @@ def first_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
 def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     """Return a plan, or the blockers of all steps. A plan stays in the trial and uses the budgets.
 
-    It is also evaluated which pods do not fit if some of the pods may not be evicted.
+    Pods that do not fit are also found if other pods may not be evicted.
     """
     candidate, shared, trial = examined.candidate, attempt.shared, attempt.trial
     blockers = [*examined.blockers, *(blocker for step in SHARED for blocker in step(examined, attempt))]
@@ -176,8 +176,8 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     pods = [pod for pod in examined.must_move if pod.key not in without]
     mark = trial.savepoint()
     empty(trial, candidate.row, examined.must_move)
-    if blockers or attempt.effort.exhausted or _hopeless(pods, shared.room):
-        placed = place_or_explain(shared.room, trial, pods, attempt.known)
+    if blockers or attempt.effort.exhausted or _can_never_fit(pods, shared.room):
+        placed = place_or_explain(shared.room, trial, pods, attempt.never_fitting)
     else:
         placed = pack(shared.room, trial, pods, attempt.effort, reasons=Reasons.ALL)
     if isinstance(placed, Stuck):
@@ -214,13 +214,13 @@ def empty(trial: Trial, row: int, pods: Sequence[Pod]) -> None:
 
 def no_room(stuck: Stuck, groups: Groups) -> Blocker:
     """Return the blocker for a pod that does not fit."""
-    idle = groups.spot_nodes - len(groups.spot.rows)
-    more = f"; {idle} more are leaving, cordoned or not Ready" if idle else ""
-    return Blocker(Reason.NO_ROOM, stuck.why + more, stuck.pod.key)
+    unusable = groups.spot_nodes - len(groups.spot.rows)
+    suffix = f"; {unusable} more are being removed, cordoned or not Ready" if unusable else ""
+    return Blocker(Reason.NO_ROOM, stuck.why + suffix, stuck.pod.key)
 
 
 def eviction_blockers(pod: Pod, shared: PlanningRound) -> list[Blocker]:
-    """Return what forbids the eviction of *pod* alone, regardless of its placement."""
+    """Return the blockers of evicting *pod* alone, regardless of its placement."""
     if not pod.node_name:
         return []
     return [*blockers_of(pod, shared.context), *_claims([pod]), *shared.remaining().lacking([pod])]

@@ -17,7 +17,7 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long nodes, drains and controllers wait. The defaults are those of the flags."""
+    """The lengths of the waits of nodes, drains and controllers. The defaults are those of the flags."""
 
     cooldown: Backoff = Backoff(timedelta(minutes=5), timedelta(hours=2))  #: after a failed drain, for its node
     pause: Backoff = Backoff(timedelta(minutes=10), timedelta(hours=4))  #: for all drains
@@ -29,11 +29,11 @@ class Waits:
 class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
     """A pause of drains, which doubles with each further failure."""
 
-    times: Count = 0  #: failures in a row
+    times: Count = 0  #: consecutive failures
     until: Moment | None = None
 
     def lengthened(self, now: datetime, wait: Backoff) -> "Pause":
-        """Return the pause after one more failure."""
+        """Return the pause, lengthened after one more failure."""
         return Pause(self.times + 1, now + wait.after(self.times + 1))
 
     def active(self, now: datetime) -> datetime | None:

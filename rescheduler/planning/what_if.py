@@ -1,4 +1,4 @@
-"""The plan before and after changes, and what would happen to pods if spot nodes were lost."""
+"""Plans with hypothetical changes, and what would happen to pods if spot nodes were lost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from rescheduler.planning.outcome import Planning
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 
-#: A change, or a loss of spot nodes, which comes after all changes.
+#: A change, or a loss of spot nodes, which is applied after all changes.
 Hypothesis: TypeAlias = Change | LoseSpot
 
 
@@ -26,7 +26,7 @@ class LostSpot:
 
 @dataclass(frozen=True, slots=True)
 class HypotheticalPlan:
-    """The plan with all hypotheses applied. *snapshot* and *policy* are those that it was made for."""
+    """The plan with all hypotheses applied. *snapshot* and *policy* are the inputs of the plan."""
 
     planning: Planning
     snapshot: Snapshot

@@ -18,14 +18,14 @@ from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.candidates import is_deletion_candidate, why_not_target
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
-from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort, pack
+from rescheduler.planning.packing import EVALUATIONS_PER_SECOND, Effort, pack
 from rescheduler.planning.pod_rules import Context, Fate
 from rescheduler.planning.policy import Circumstances
 from rescheduler.planning.spot_room import Room, Sizes, Stuck
 from rescheduler.planning.unreadable import UnreadableObjects
 from rescheduler.proxy.victim_rules import POLICY, control_plane_nodes, pod_fate, removal_blockers, stays
 
-_EFFORT: Final = QUESTIONS_PER_SECOND  #: one second of search beyond first-fit
+_EFFORT: Final = EVALUATIONS_PER_SECOND  #: one second of search beyond first-fit
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def outcome(here: LoopWorld) -> Any:
     if ordered := here.of(RoomOrdered):
         return ordered[0].template, ordered[0].worth
     [verdict] = here.of(Planned)[-1].planning.verdicts
-    return str(getattr(verdict, "blockers", [""])[0]).rpartition("no room is made: ")[2]
+    return str(getattr(verdict, "blockers", [""])[0]).rpartition("no spot room is ordered: ")[2]
 
 
 MONEY: dict[str, tuple[PriceList, Mapping[str, float], Any]] = {
@@ -88,7 +88,7 @@ MONEY: dict[str, tuple[PriceList, Mapping[str, float], Any]] = {
     "the provider's prices: it does not pay": (
         PriceList(),
         {"od-1": 1, "spot-1": 1},
-        "1 new spot nodes like spot-1 would not pay: an order frees 1.0000 and adds 1.0000 per hour",
+        "1 new spot nodes like spot-1 would not pay off: an order frees 1.0000 and adds 1.0000 per hour",
     ),
     "the file comes first": (
         PriceList(by_type={("m", "", False): Decimal(3), ("m", "", True): Decimal(1)}),

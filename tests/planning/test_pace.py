@@ -11,7 +11,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.forecast import SimulatedScheduler
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.pace import Allowance, Pace, SearchPaces, SearchTime, unlimited
-from rescheduler.planning.packing import QUESTIONS_PER_SECOND, Effort
+from rescheduler.planning.packing import EVALUATIONS_PER_SECOND, Effort
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, pod, snapshot, summary
@@ -139,7 +139,7 @@ def stuck_cluster() -> Snapshot:
 @pytest.mark.parametrize("method", ["first_plan", "plan_each"])
 @pytest.mark.parametrize("slower", [0.2, 1, 5], ids="{}×".format)
 def test_a_round_ends_in_time_on_a_slower_machine(method: str, slower: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine(monkeypatch, question=slower / QUESTIONS_PER_SECOND)
+    machine = Machine(monkeypatch, question=slower / EVALUATIONS_PER_SECOND)
     policy = Policy()
     planner = Planner(stuck_cluster(), policy)
     for _ in range(3):
@@ -167,7 +167,7 @@ def test_a_round_ends_in_time_if_each_plan_needs_a_forecast(monkeypatch: pytest.
 def test_a_fast_machine_comes_to_the_result_of_the_assumed_one(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = stuck_cluster()
     expected = Planner(cluster, Policy()).plan_each(CIRCUMSTANCES)
-    machine = Machine(monkeypatch, question=0.2 / QUESTIONS_PER_SECOND)
+    machine = Machine(monkeypatch, question=0.2 / EVALUATIONS_PER_SECOND)
     planner = Planner(cluster, Policy())
     rounds = [planner.plan_each(CIRCUMSTANCES, seconds_left=machine.seconds_left(2)) for _ in range(3)]
     assert rounds[-1] == expected

@@ -1,1 +1,1 @@
-"""Orders of room: new spot nodes for the pods of an on-demand node, which the cluster's autoscaler adds. Pure."""
+"""Orders of spot room: new spot nodes for the pods of an on-demand node, which an autoscaler adds. Pure."""

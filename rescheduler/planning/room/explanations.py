@@ -1,4 +1,4 @@
-"""Why no spot room is made for a node, as part of its verdict."""
+"""Explanations of why no spot room is ordered for a node, as part of its verdict."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,14 +22,14 @@ class Explanations:
         self._given: tuple[Planning, UnmetOrder | None, Mapping[str, str]] | None = None
         self._last: Planning | None = None
 
-    def of(self, planning: Planning, unmet: UnmetOrder | None, why: Mapping[str, str]) -> Planning:
-        """Return *planning* with an *unmet* order and with *why* the last search found no order, by node."""
-        if unmet is None and not why:
+    def of(self, planning: Planning, unmet: UnmetOrder | None, reasons: Mapping[str, str]) -> Planning:
+        """Return *planning* with a blocker for an *unmet* order, and with *reasons* (by node) for finding no order."""
+        if unmet is None and not reasons:
             return planning
         given, last = self._given, self._last
-        if last is None or given is None or given[0] is not planning or given[1:] != (unmet, why):
-            self._given = planning, unmet, dict(why)
-            verdicts = (explained(verdict, unmet, why.get(verdict.node, "")) for verdict in planning.verdicts)
+        if last is None or given is None or given[0] is not planning or given[1:] != (unmet, reasons):
+            self._given = planning, unmet, dict(reasons)
+            verdicts = (explained(verdict, unmet, reasons.get(verdict.node, "")) for verdict in planning.verdicts)
             last = self._last = replace(planning, verdicts=tuple(verdicts))
         return last
 
@@ -37,13 +37,14 @@ class Explanations:
 def explained(verdict: Verdict, unmet: UnmetOrder | None, why: str) -> Verdict:
     """Return *verdict* with a blocker for an *unmet* order of its node.
 
-    *why* the last search found no order for the node is added to the pod that does not fit; "" if it is not known.
+    *why* is the reason why the last search found no order for the node, or "" if it is not known. It is added to the
+    blocker of the pod that does not fit.
     """
     if not isinstance(verdict, Rejected):
         return verdict
     blockers = tuple(_with(blocker, why) for blocker in verdict.blockers) if why else verdict.blockers
     if unmet is not None and unmet.node == verdict.node:
-        detail = f"no spot nodes came for its pods in time; no new order before {unmet.until:%Y-%m-%dT%H:%M:%SZ}"
+        detail = f"no spot nodes were added for its pods in time; no new order before {unmet.until:%Y-%m-%dT%H:%M:%SZ}"
         blockers = (Blocker(Reason.NO_SPOT_CAPACITY, detail), *blockers)
     return replace(verdict, blockers=blockers)
 
@@ -51,4 +52,4 @@ def explained(verdict: Verdict, unmet: UnmetOrder | None, why: str) -> Verdict:
 def _with(blocker: Blocker, why: str) -> Blocker:
     if blocker.reason is not Reason.NO_ROOM:
         return blocker
-    return replace(blocker, detail=f"{blocker.detail}; no room is made: {why}")
+    return replace(blocker, detail=f"{blocker.detail}; no spot room is ordered: {why}")

@@ -26,8 +26,8 @@ class SpotOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     count: Annotated[int, msgspec.Meta(ge=1)]
     before: int  #: the target size of the group before the order
     at: Moment
-    closing_since: Moment | None = None  #: since when unused nodes are given back
-    arrived: tuple[str, ...] = ()  #: UIDs of the nodes that have joined since, also of those that are gone
+    closing_since: Moment | None = None  #: since when unused nodes have been given back
+    arrived: tuple[str, ...] = ()  #: UIDs of the nodes that have joined since, including nodes that are gone
     ended: bool = False
 
     @property
@@ -47,7 +47,7 @@ class SpotOrders(msgspec.Struct, frozen=True, omit_defaults=True):
         return next((order for order in self.orders if not order.ended), None)
 
     def begun(self, order: SpotOrder) -> "SpotOrders":
-        """Return the orders with a new one."""
+        """Return the orders with the new *order*."""
         return SpotOrders((*self.orders, order))
 
     def closing(self, now: datetime) -> "SpotOrders":
@@ -56,17 +56,17 @@ class SpotOrders(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def arrived(self, uids: Iterable[str]) -> "SpotOrders":
         """Return the orders after nodes with *uids* have joined for the open one."""
-        known = self.open.arrived if self.open is not None else ()
-        return self._changed(arrived=(*known, *(uid for uid in uids if uid not in known)))
+        existing = self.open.arrived if self.open is not None else ()
+        return self._changed(arrived=(*existing, *(uid for uid in uids if uid not in existing)))
 
     def ended(self) -> "SpotOrders":
         """Return the orders after the end of the open one."""
         return self._changed(ended=True)
 
-    def merged(self, theirs: "SpotOrders", base: "SpotOrders") -> "SpotOrders":
-        """Return the same orders with those that *theirs* added to *base*."""
-        known = {(order.node_uid, order.at) for order in (*base.orders, *self.orders)}
-        added = (order for order in theirs.orders if (order.node_uid, order.at) not in known)
+    def merged(self, remote: "SpotOrders", base: "SpotOrders") -> "SpotOrders":
+        """Return the same orders with those that *remote* added to *base*."""
+        existing = {(order.node_uid, order.at) for order in (*base.orders, *self.orders)}
+        added = (order for order in remote.orders if (order.node_uid, order.at) not in existing)
         return SpotOrders((*self.orders, *added))
 
     def current(self, now: datetime) -> "SpotOrders":
@@ -77,9 +77,9 @@ class SpotOrders(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the same orders with no time in the future: the stored ones may come from a wrong clock."""
         return SpotOrders(tuple(_bounded(order, now) for order in self.orders))
 
-    def allowed(self, now: datetime, most: int) -> int:
-        """Return how many nodes may still be ordered, if *most* may be ordered in an hour."""
-        return max(0, most - sum(order.count for order in self.orders if now - order.at < HOUR))
+    def allowed(self, now: datetime, limit: int) -> int:
+        """Return how many nodes may still be ordered, if *limit* may be ordered in an hour."""
+        return max(0, limit - sum(order.count for order in self.orders if now - order.at < HOUR))
 
     def _changed(self, **fields: object) -> "SpotOrders":
         changed = (msgspec.structs.replace(order, **fields) if order is self.open else order for order in self.orders)
@@ -93,25 +93,26 @@ def _bounded(order: SpotOrder, now: datetime) -> SpotOrder:
 
 @dataclass(frozen=True, slots=True)
 class GroupSize:
-    """The sizes of a provider's group."""
+    """The target size and the maximum size of a group of the provider."""
 
     group: str
     target: int
     maximum: int
 
 
-def why_not_ordered(count: int, size: GroupSize, orders: SpotOrders, now: datetime, most: int) -> str:
-    """Return why *count* nodes must not be ordered in the group, or "". *most* is the limit for an hour."""
+def why_not_ordered(count: int, size: GroupSize, orders: SpotOrders, now: datetime, limit: int) -> str:
+    """Return why *count* nodes must not be ordered in the group, or "". *limit* is the maximum for an hour."""
     if size.target + count > size.maximum:
-        return f"group {size.group} has {size.target} of at most {size.maximum} nodes, {count} more are needed"
-    if count > (allowed := orders.allowed(now, most)):
-        return f"{count} spot nodes are needed, {allowed} more may be ordered now (--max-spot-nodes-per-hour={most})"
+        return f"group {size.group} has {size.target} of at most {size.maximum} nodes; {count} more are needed"
+    if count > (allowed := orders.allowed(now, limit)):
+        flag = f"--max-spot-nodes-per-hour={limit}"
+        return f"{count} spot nodes are needed, but only {allowed} more may be ordered now ({flag})"
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class IncreaseProgress(OrderProgress):
-    """The state of an order of spot nodes. *running* and *total* are nodes."""
+    """The state of an order of spot nodes. *running* and *total* are numbers of nodes."""
 
     def __str__(self) -> str:
         return f"{self.running} of {self.total} spot nodes for the pods of node {self.node} are Ready"
@@ -128,7 +129,7 @@ def increase_progress(
 ) -> IncreaseProgress:
     """Return the state of *order*.
 
-    *arrived* are its nodes that accept pods. *node_uid* is that of the on-demand node now, None if it is gone, and
+    *arrived* are its nodes that accept pods. *node_uid* is the current UID of the on-demand node, None if it is gone.
     *has_pods* states whether it has pods that must move. Nodes that arrived are kept for another *timeout*.
     """
     until, running = order.at + timeout, len(arrived)
@@ -142,10 +143,10 @@ def increase_progress(
 
 
 def surplus(order: SpotOrder, target: int) -> int:
-    """Return by how much the target size of the group is lowered, so that no further machine arrives for *order*.
+    """Return by how much to lower the target size of the group, so that no further machine arrives for *order*.
 
-    Nodes that have arrived count also if they are gone: a machine that was given back is not given up again. The size
-    is never lowered below that before the order: then the provider did not accept the order, or someone else lowered
-    the size.
+    Nodes that have arrived count even if they are gone: a machine that was given back is not subtracted again. The
+    size is never lowered below the one before the order: a smaller target means that the provider did not accept the
+    order, or that someone else lowered the size.
     """
     return max(0, min(order.count - len(order.arrived), target - order.before))

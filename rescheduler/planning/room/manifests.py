@@ -1,4 +1,4 @@
-"""The manifest of a placeholder: a pod of the same shape as the one whose room it keeps, which does nothing.
+"""The manifest of a placeholder: an idle pod with the same shape as the pod for which it reserves room.
 
 It has the requests, nodeSelector, node affinity, tolerations and volume zones of that pod, and must run on a spot node.
 Inter-pod affinity and topology spread apply to the placeholders among themselves. Affinity also applies to real pods,
@@ -51,7 +51,7 @@ class OrderTerms:
 
 
 def why_not_served(pod: PodClass) -> str:
-    """Return why no placeholder can keep room for pods of this class, or ""."""
+    """Return why no placeholder can reserve room for pods of this class, or "" if one can."""
     spec = pod.spec
     if spec.priority is not None and spec.priority < PRIORITY:
         return f"its priority {spec.priority} is below that of placeholders ({PRIORITY})"
@@ -67,8 +67,8 @@ def manifest(
 ) -> Manifest:
     """Return the placeholder for *pod*.
 
-    *volumes* are the node selector terms of its volumes. *label_keys* are those that the selectors of the order's pods
-    use.
+    *volumes* are the node selector terms of its volumes. *label_keys* are the keys of the labels to
+    copy from *pod*.
     """
     labels = {key: value for key, value in pod.cls.labels.items() if key in label_keys}
     owner = {"apiVersion": "v1", "kind": "Namespace", "name": ROOM_NAMESPACE, "uid": terms.namespace_uid}
@@ -109,7 +109,7 @@ def _spec(pod: PodClass, terms: OrderTerms, volumes: Iterable[tuple[NodeSelector
         "nodeSelector": spec.node_selector,
         "affinity": _affinity(pod, terms.spot_label, volumes),
         "tolerations": [_filled(toleration) for toleration in spec.tolerations],
-        "topologySpreadConstraints": [_spread(each, pod.labels) for each in _hard_spread(pod)],
+        "topologySpreadConstraints": [_spread(constraint, pod.labels) for constraint in _hard_spread(pod)],
         "priorityClassName": PRIORITY_CLASS,
         "preemptionPolicy": "Never",
         "terminationGracePeriodSeconds": 1,
@@ -137,18 +137,20 @@ def _container(pod: PodClass, image: str) -> Manifest:
 
 
 def _affinity(pod: PodClass, spot: NodeLabels, volumes: Iterable[tuple[NodeSelectorTerm, ...]]) -> Manifest:
-    own = pod.spec.affinity or Affinity()
-    required = own.node_affinity.required if own.node_affinity is not None else None
+    spec_affinity = pod.spec.affinity or Affinity()
+    required = spec_affinity.node_affinity.required if spec_affinity.node_affinity is not None else None
     choices = required.node_selector_terms if required is not None else (NodeSelectorTerm(),)
-    terms = [_both(term, *more, spot=spot) for term, *more in product(choices, *volumes)]
+    terms = [_both(term, *volume_terms, spot=spot) for term, *volume_terms in product(choices, *volumes)]
     affinity: Manifest = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     }
-    if near := _affinity_terms(pod):
-        affinity["podAffinity"] = _required(_term(term, pod.namespace, real=True) for term in near)
-    if apart := _anti_affinity_terms(pod):
+    if affinity_terms := _affinity_terms(pod):
+        affinity["podAffinity"] = _required(
+            _term(term, pod.namespace, include_real_pods=True) for term in affinity_terms
+        )
+    if anti_affinity_terms := _anti_affinity_terms(pod):
         affinity["podAntiAffinity"] = _required(
-            _term(term, pod.namespace, real=term.topology_key == _HOSTNAME) for term in apart
+            _term(term, pod.namespace, include_real_pods=term.topology_key == _HOSTNAME) for term in anti_affinity_terms
         )
     return affinity
 
@@ -187,25 +189,29 @@ def _required(terms: Iterable[Manifest]) -> Manifest:
     return {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}
 
 
-def _term(term: PodAffinityTerm, own: str, *, real: bool) -> Manifest:
-    """Return the term for placeholders; with *real*, it also applies to the pods that the original applies to.
+def _term(term: PodAffinityTerm, pod_namespace: str, *, include_real_pods: bool) -> Manifest:
+    """Return the term for placeholders. With *include_real_pods*, it also applies to the pods of the original term.
 
     The API server has already merged the term's ``matchLabelKeys`` into its selector.
     """
-    stated = term.namespaces or (() if term.namespace_selector is not None else (own,))
-    namespaces = [ROOM_NAMESPACE, *(name for name in stated if real and name != ROOM_NAMESPACE)]
+    selected = term.namespaces or (() if term.namespace_selector is not None else (pod_namespace,))
+    namespaces = [ROOM_NAMESPACE, *(name for name in selected if include_real_pods and name != ROOM_NAMESPACE)]
     translated = {
         "topologyKey": term.topology_key,
         "labelSelector": _selector(term.label_selector),
         "namespaces": namespaces,
     }
-    if real and term.namespace_selector is not None:
+    if include_real_pods and term.namespace_selector is not None:
         translated["namespaceSelector"] = _selector(term.namespace_selector)
     return translated
 
 
 def _hard_spread(pod: PodClass) -> list[TopologySpreadConstraint]:
-    return [each for each in pod.spec.topology_spread_constraints if each.when_unsatisfiable == "DoNotSchedule"]
+    return [
+        constraint
+        for constraint in pod.spec.topology_spread_constraints
+        if constraint.when_unsatisfiable == "DoNotSchedule"
+    ]
 
 
 def _spread(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> Manifest:

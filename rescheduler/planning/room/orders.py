@@ -1,7 +1,7 @@
 """Orders of spot room: how many new spot nodes would accept all pods of an on-demand node, and whether that pays off.
 
 The rules decide on a copy of the snapshot to which empty nodes were added. The nodes that the autoscaler then adds may
-differ: an order only asks for them, and a drain is planned on the nodes that exist.
+differ. Drains are planned only on nodes that exist.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -46,7 +46,7 @@ class RoomOrder:
 
 @dataclass(frozen=True, slots=True)
 class NotOrdered:
-    """Why no room is ordered for a node."""
+    """The reason why no spot room is ordered for a node."""
 
     node: str
     why: str
@@ -58,10 +58,10 @@ def candidates(verdicts: Iterable[Verdict]) -> list[str]:
     return [each.node for each in rejected if {blocker.reason for blocker in each.blockers} <= _ABOUT_ROOM]
 
 
-def _why_no_placeholders(pods: Collection[Pod], most: int) -> str:
-    """Return why placeholders cannot represent *pods*, or "". At most *most* may be created."""
-    if len(pods) > most:
-        return f"{len(pods)} pods would need placeholders; --max-placeholders={most}"
+def _why_no_placeholders(pods: Collection[Pod], limit: int) -> str:
+    """Return why placeholders cannot represent *pods*, or "". At most *limit* may be created."""
+    if len(pods) > limit:
+        return f"{len(pods)} pods would need placeholders; --max-placeholders={limit}"
     reasons = (f"pod {pod.key}: {why}" for pod in pods if (why := why_not_served(pod.cls)))
     return next(reasons, "")
 
@@ -86,7 +86,7 @@ class RoomSearch:
         most_pods: int | None,
         offered: Mapping[str, Node] | None = None,
     ) -> None:
-        """*most_pods* limits the pods of a node: each needs a placeholder. None: no placeholders are needed.
+        """Copy *snapshot*. *most_pods* limits the pods per node, which each need a placeholder; None is no limit.
 
         *offered* are the provider's own templates, by name, of groups without nodes.
         """
@@ -100,7 +100,7 @@ class RoomSearch:
         self._planner = Planner(self._copy, policy)
 
     def order(self, node: str) -> RoomOrder | NotOrdered:
-        """Return the cheapest order for *node*, or why none is worth its price."""
+        """Return the cheapest order for *node*, or the reason why no order is worth its price."""
         pods = self._planner.must_move(node, self._circumstances)
         if self._most_pods is not None and (why := _why_no_placeholders(pods, self._most_pods)):
             return NotOrdered(node, why)
@@ -114,7 +114,7 @@ class RoomSearch:
         return order
 
     def _offer(self, node: str, template: str) -> _SpotOffer | NotOrdered:
-        """Return how many new nodes like *template* the pods of *node* would use if there were many."""
+        """Return how many new nodes like *template* the pods of *node* would use if enough were available."""
         with self._added(node, template, min(self._most_pods or MOST_ADDED, MOST_ADDED)) as added:
             verdict = self._planner.look_again(node, self._circumstances)
             if isinstance(verdict, Rejected):
@@ -140,14 +140,14 @@ class RoomSearch:
                 )
                 value = self._worth(freed, added, template)
         if not value.pays or node not in freed:
-            return NotOrdered(node, f"{new} would not pay: an order {value}")
+            return NotOrdered(node, f"{new} would not pay off: an order {value}")
         return RoomOrder(node, template, offer.count, verdict, freed, value)
 
     def _worth(self, freed: Iterable[str], added: Iterable[str], template: str) -> Worth:
-        """Compare nodes. The provider knows the price of *template*, unless that is the on-demand node itself."""
+        """Compare *freed* and *added* nodes. The provider prices *template*, unless it is the on-demand node."""
         facts = [node_facts(self._copy, name, spot=True) for name in added]
         if template in self._templates:
-            facts = [replace(each, name=template) for each in facts]
+            facts = [replace(facts_of_node, name=template) for facts_of_node in facts]
         return worth([node_facts(self._copy, name, spot=False) for name in freed], facts, self._prices)
 
     @contextmanager
@@ -155,7 +155,7 @@ class RoomSearch:
         """Add *count* new nodes like *template* for *node* to the copy within the block. Yield their names."""
         before = frozenset(self._copy.nodes.row)
         if template in self._offered:
-            add_like(self._copy, self._offered[template], count, belongings=node)
+            add_like(self._copy, self._offered[template], count, model=node)
         else:
             add_spot(self._copy, self._policy, AddSpot(count, like=template))
         added = frozenset(self._copy.nodes.row) - before

@@ -15,7 +15,7 @@ from rescheduler.planning.timestamps import instant
 #: The node that is to be drained, and its UID.
 FOR_NODE: Final = "spot-rescheduler/placeholder-for-node"
 FOR_NODE_UID: Final = "spot-rescheduler/placeholder-for-node-uid"
-#: The pod whose room the placeholder keeps, as ``namespace/name``, and its UID.
+#: The pod for which the placeholder reserves room, as ``namespace/name``, and its UID.
 FOR_POD: Final = "spot-rescheduler/placeholder-for-pod"
 FOR_POD_UID: Final = "spot-rescheduler/placeholder-for-pod-uid"
 #: When the order times out, as an RFC 3339 time.
@@ -35,21 +35,21 @@ class Placeholder:
     for_node_uid: str
     for_pod: str  #: ``namespace/name``
     for_pod_uid: str
-    until: datetime  #: when its order times out; the past if the annotation is missing
+    until: datetime  #: when its order times out; a time in the past if the annotation is missing
     installation: str
     node: str = ""  #: where it is bound; "" if it is not
     running: bool = False
     leaving: bool = False  #: it is being deleted
-    finished: bool = False  #: its container has ended, so it keeps no room
+    finished: bool = False  #: its container has ended, so it reserves no room
 
 
 def name_for(pod: Pod) -> str:
-    """Return the name of the placeholder for *pod*, so that a second attempt creates no second placeholder."""
+    """Return the name of the placeholder for *pod*. It is always the same, so that a retry creates no second one."""
     return f"room-{pod.uid}"
 
 
 def annotations_for(pod: Pod, node_uid: str, until: datetime, installation: str) -> dict[str, str]:
-    """Return the annotations of the placeholder for *pod*, which runs on the node with *node_uid*."""
+    """Return the annotations of the placeholder for *pod*, whose node has the UID *node_uid*."""
     return {
         FOR_NODE: pod.node_name,
         FOR_NODE_UID: node_uid,
@@ -62,15 +62,15 @@ def annotations_for(pod: Pod, node_uid: str, until: datetime, installation: str)
 
 def read(pod: Pod) -> Placeholder:
     """Return the placeholder *pod*. Missing annotations are empty."""
-    notes: Mapping[str, str] = pod.annotations
+    annotations: Mapping[str, str] = pod.annotations
     return Placeholder(
         PodRef(pod.namespace, pod.name, pod.uid),
-        notes.get(FOR_NODE, ""),
-        notes.get(FOR_NODE_UID, ""),
-        notes.get(FOR_POD, ""),
-        notes.get(FOR_POD_UID, ""),
-        instant(notes.get(UNTIL)) or _NO_TIME,
-        notes.get(INSTALLATION, ""),
+        annotations.get(FOR_NODE, ""),
+        annotations.get(FOR_NODE_UID, ""),
+        annotations.get(FOR_POD, ""),
+        annotations.get(FOR_POD_UID, ""),
+        instant(annotations.get(UNTIL)) or _NO_TIME,
+        annotations.get(INSTALLATION, ""),
         pod.node_name,
         running=pod.phase == "Running" and pod.ready,
         leaving=pod.deletion_timestamp is not None,
@@ -80,5 +80,5 @@ def read(pod: Pod) -> Placeholder:
 
 def of_installation(placeholders: Iterable[Placeholder], installation: str) -> list[Placeholder]:
     """Return the placeholders of *installation* and those without a readable installation, by name."""
-    ours = (each for each in placeholders if each.installation in ("", installation))
-    return sorted(ours, key=lambda each: each.ref.name)
+    selected = (placeholder for placeholder in placeholders if placeholder.installation in ("", installation))
+    return sorted(selected, key=lambda placeholder: placeholder.ref.name)

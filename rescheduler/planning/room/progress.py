@@ -21,7 +21,7 @@ class OrderState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class OrderProgress:
-    """The state of an order, and the writes that it needs."""
+    """The state of an order, and the placeholders to create and to delete."""
 
     node: str
     state: OrderState
@@ -48,23 +48,31 @@ def progress(
     now: datetime,
     timeout: timedelta,
 ) -> OrderProgress:
-    """Return the progress of the order with *placeholders*, all of one node; there is at least one.
+    """Return the progress of the order that has *placeholders*: at least one, and all for the same node.
 
-    *node_uid* is that of the node now, None if it is gone. *pods* are those that must move. *is_target* returns whether
-    a node is a spot node that accepts pods. An order whose placeholders run is kept for another *timeout*.
+    *node_uid* is the current UID of the node, None if it is gone. *pods* are those that must move. *is_target* returns
+    whether a node is a spot node that accepts pods. An order whose placeholders run is kept for another *timeout*.
     """
-    first = min(placeholders, key=lambda each: each.until)
+    first = min(placeholders, key=lambda placeholder: placeholder.until)
     name, until = first.for_node, first.until
     if node_uid != first.for_node_uid or not pods:
         return OrderProgress(name, OrderState.ENDED, until, surplus=tuple(placeholders))
-    live = {each.for_pod_uid: each for each in placeholders if not (each.leaving or each.finished)}
-    wanted = {pod.uid for pod in pods}
-    running = sum(each.running and is_target(each.node) for uid, each in live.items() if uid in wanted)
+    live = {
+        placeholder.for_pod_uid: placeholder
+        for placeholder in placeholders
+        if not (placeholder.leaving or placeholder.finished)
+    }
+    pod_uids = {pod.uid for pod in pods}
+    running = sum(
+        placeholder.running and is_target(placeholder.node) for uid, placeholder in live.items() if uid in pod_uids
+    )
     missing = tuple(pod for pod in pods if pod.uid not in live)
     state = OrderState.READY if running == len(pods) else OrderState.WAITING
     if state is OrderState.WAITING and now >= until:
         state = OrderState.TIMED_OUT
     elif now >= until + timeout:
         state = OrderState.UNUSED
-    surplus = tuple(each for each in placeholders if each.finished or each.for_pod_uid not in wanted)
+    surplus = tuple(
+        placeholder for placeholder in placeholders if placeholder.finished or placeholder.for_pod_uid not in pod_uids
+    )
     return OrderProgress(name, state, until, running, len(pods), missing, surplus)

@@ -28,10 +28,10 @@ def templates(snapshot: Snapshot, policy: Policy) -> list[str]:
 
 
 def _first_of_each(nodes: Iterable[Node]) -> list[str]:
-    firsts: dict[_Group, str] = {}
+    first_by_group: dict[_Group, str] = {}
     for node in nodes:
-        firsts.setdefault(_group(node), node.name)
-    return list(firsts.values())
+        first_by_group.setdefault(_group(node), node.name)
+    return list(first_by_group.values())
 
 
 def _group(node: Node) -> _Group:

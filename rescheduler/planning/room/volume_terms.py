@@ -13,7 +13,7 @@ _ZONES: Final = {ZONE: ZONE, REGION: REGION, BETA_ZONE: ZONE, BETA_REGION: REGIO
 
 
 def volume_terms(snapshot: Snapshot, pod: Pod) -> list[tuple[NodeSelectorTerm, ...]]:
-    """Return the alternatives of each restriction; a node must satisfy one of each."""
+    """Return the alternative terms of each restriction on nodes. A node must match one alternative of each."""
     return [terms for volume in _volumes(snapshot, pod) for terms in _of(volume)]
 
 

@@ -1,4 +1,4 @@
-"""Whether new spot nodes cost less than the on-demand nodes that they free."""
+"""Comparison of the cost of new spot nodes with that of the on-demand nodes that they free."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Worth:
     def pays(self) -> bool:
         """Return whether more is freed than added.
 
-        Without prices, vCPU are compared: as many may be added as are freed, because spot capacity costs less.
+        Without prices, the numbers of vCPU are compared. They may be equal, because spot capacity costs less.
         """
         if self.freed_money is not None and self.added_money is not None:
             return self.freed_money > self.added_money

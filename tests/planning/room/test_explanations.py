@@ -12,9 +12,9 @@ UNMET = UnmetOrder("od", UNTIL)
 BARE = Blocker(Reason.NO_CONTROLLER, "nothing recreates it", "ns/b")
 FULL = Rejected("od", (Blocker(Reason.NO_ROOM, "0/1 nodes", "ns/a"), BARE))
 WAITS = Blocker(
-    Reason.NO_SPOT_CAPACITY, "no spot nodes came for its pods in time; no new order before 2026-01-01T12:00:00Z"
+    Reason.NO_SPOT_CAPACITY, "no spot nodes were added for its pods in time; no new order before 2026-01-01T12:00:00Z"
 )
-TOLD = Blocker(Reason.NO_ROOM, "0/1 nodes; no room is made: too dear", "ns/a")
+TOLD = Blocker(Reason.NO_ROOM, "0/1 nodes; no spot room is ordered: too dear", "ns/a")
 
 CASES: dict[str, tuple[Verdict, UnmetOrder | None, str, Verdict]] = {
     "a plan": (Plan("od", ()), UNMET, "too dear", Plan("od", ())),

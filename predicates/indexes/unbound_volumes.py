@@ -63,14 +63,14 @@ class UnboundVolumes:
     def requests(
         self, claims: Sequence[PersistentVolumeClaim]
     ) -> Iterator[tuple["ClassVolumes", dict[int, ClaimRequest]]]:
-        """Yield each storage class of *claims* with their requests, by position in *claims*.
+        """Yield, for each storage class of *claims*, its volumes and its requests by position in *claims*.
 
         Only claims of the same storage class compete for volumes.
         """
         names = list(map(storage_class_name, claims))
         for name in dict.fromkeys(names):
             volumes = self.of(name)
-            positions = (position for position, other in enumerate(names) if other == name)
+            positions = (position for position, class_name in enumerate(names) if class_name == name)
             yield volumes, {position: volumes.request(claims[position]) for position in positions}
 
 
@@ -95,8 +95,8 @@ class ClassVolumes:
         self._matches: dict[VolumeRequirements, Mapping[AccessGroup, tuple[VolumeCandidate, ...]]] = {}
         self._bindable: dict[tuple[ClaimRequest, ...], list[Flags]] = {}
         self._rows: list[npt.NDArray[np.intp]] = []  #: by group: the rows that can access it
-        self._flat_rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)  #: ``_rows``, concatenated …
-        self._flat_groups: npt.NDArray[np.intp] = np.zeros(0, np.intp)  #: … and the group of each entry
+        self._flat_rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)  #: ``_rows``, concatenated
+        self._flat_groups: npt.NDArray[np.intp] = np.zeros(0, np.intp)  #: the group of each entry
 
     def sync(self) -> None:
         """Update which nodes can access which volumes, if a node has changed."""
@@ -110,7 +110,7 @@ class ClassVolumes:
         self._flat_groups = np.repeat(np.arange(len(self._rows)), [len(rows) for rows in self._rows])
 
     def request(self, claim: PersistentVolumeClaim) -> ClaimRequest:
-        """Return what *claim* can be bound to."""
+        """Return the request for *claim*, with the volumes that are pre-bound to it."""
         requirements = requirements_of(claim)
         key = claim_key(claim.metadata.namespace, claim.metadata.name)
         pre_bound = (
@@ -123,7 +123,7 @@ class ClassVolumes:
         return ClaimRequest(requirements, tuple(pre_bound))
 
     def bindable(self, requests: tuple[ClaimRequest, ...]) -> list[Flags]:
-        """Return, for each request, the rows where it can be bound. Earlier requests choose first.
+        """Return, for each request, the rows where it can be bound. Earlier requests take precedence.
 
         Callers must not modify the arrays.
         """
