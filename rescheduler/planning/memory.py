@@ -13,6 +13,7 @@ from rescheduler.planning.movements import Movements
 from rescheduler.planning.packed import LIMIT, pack, packed_within, unpack
 from rescheduler.planning.room.increase import SpotOrders
 from rescheduler.planning.timestamps import utc
+from rescheduler.planning.units import count
 from rescheduler.planning.waits import Moment, Pause, Waits
 
 #: Version of the stored form. It is incremented when older versions of this program cannot use the new form.
@@ -85,7 +86,9 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     def summary(self, now: datetime) -> str:
         """Return a few lines for a person who reads the ConfigMap."""
-        lines = [f"{len(self.debts)} controllers are owed replacement pods; no drain begins before they run"]
+        lines = [
+            f"replacement pods are owed to {count(len(self.debts), 'controller')}; no drain begins before they run"
+        ]
         lines += [
             f"  {owed.debt.controller}: {owed.debt.bound} pods, {owed.debt.ready} of them Ready, "
             f"since {_text(owed.since)} by the drain of {owed.node}"

@@ -10,6 +10,7 @@ from rescheduler.planning.interruptions import signals_on
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.policy import Circumstances
+from rescheduler.planning.units import count
 
 #: The annotation that every rescheduler and every cloudpool proxy sets on the nodes that it drains.
 DRAIN_ANNOTATION: Final = "spot-rescheduler/drain"
@@ -38,8 +39,8 @@ class Minimum:
         if others >= self.required or not keeps_pods(pods):
             return None
         detail = (
-            f"--min-on-demand-nodes={self.required}: {max(others, 0)} other on-demand nodes are Ready, run pods, "
-            "and are neither drained nor removed"
+            f"--min-on-demand-nodes={self.required}: the drain would leave {count(max(others, 0), 'on-demand node')} "
+            "in use (Ready, with pods, neither drained nor removed)"
         )
         return Blocker(Reason.MIN_ON_DEMAND_NODES, detail)
 

@@ -20,6 +20,7 @@ from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.pod_rules import Fate
 from rescheduler.planning.selection import Candidate
 from rescheduler.planning.spot_room import Reasons, Room, Stuck
+from rescheduler.planning.units import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,9 @@ def empty(trial: Trial, row: int, pods: Sequence[Pod]) -> None:
 def no_room(stuck: Stuck, groups: Groups) -> Blocker:
     """Return the blocker for a pod that does not fit."""
     unusable = groups.spot_nodes - len(groups.spot.rows)
-    suffix = f"; {unusable} more are being removed, cordoned or not Ready" if unusable else ""
+    suffix = (
+        f"; {count(unusable, 'more node')} cannot be used: being removed, cordoned or not Ready" if unusable else ""
+    )
     return Blocker(Reason.NO_ROOM, stuck.why + suffix, stuck.pod.key)
 
 

@@ -164,7 +164,7 @@ def test_nothing_is_drained_while_all_spot_nodes_are_about_to_be_reclaimed() -> 
         assert loop.round() is RoundOutcome.IDLE
         assert (here.of(DrainStarted), here.marked) == ([], [])
         (verdict, *_) = here.of(Planned)[-1].planning.verdicts
-        assert "2 more are being removed" in str(verdict)
+        assert "2 more nodes cannot be used: being removed" in str(verdict)
         provider.ends = ()
         assert loop.round() is RoundOutcome.DRAINED
 

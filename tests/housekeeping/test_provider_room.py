@@ -163,7 +163,7 @@ REFUSALS: dict[str, tuple[SpotGroup, RoomSettings, str]] = {
     "the group is at its maximum": (
         SpotGroup(5, 5),
         ROOM,
-        "group spot has 5 of at most 5 nodes; 1 more are needed",
+        "group spot has 5 of at most 5 nodes; 1 more would be needed",
     ),
     "no group has spot nodes": (
         SpotGroup(),
@@ -355,7 +355,7 @@ def test_the_orders_of_an_hour_are_limited() -> None:
         here.pass_time(120)
         loop.round()
         assert here.of(Held)[-1].detail == (
-            "1 spot nodes are needed, but only 0 more may be ordered now (--max-spot-nodes-per-hour=1)"
+            "an order needs 1 spot node, but only 0 more may be ordered now (--max-spot-nodes-per-hour=1)"
         )
         here.pass_time(3600)
         loop.round()

@@ -139,9 +139,7 @@ def test_why_no_room_is_made_for_a_node_is_part_of_its_reason() -> None:
         assert rounds(here) == [RoundOutcome.IDLE] * 2
         assert here.placeholders.names == []
         [blocker] = blockers(here, "od-1")
-        why = (
-            "no spot room is ordered: 1 new spot nodes like spot-1 would not pay off: an order frees 2 vCPU and adds 4"
-        )
+        why = "no spot room is ordered: 1 new spot node like spot-1 would not pay off: an order frees 2 vCPU and adds 4"
         assert (blocker.reason, blocker.detail) == (
             Reason.NO_ROOM,
             f"0/1 spot nodes are available: 1 Insufficient cpu; {why}",

@@ -88,7 +88,7 @@ MONEY: dict[str, tuple[PriceList, Mapping[str, float], Any]] = {
     "the provider's prices: it does not pay": (
         PriceList(),
         {"od-1": 1, "spot-1": 1},
-        "1 new spot nodes like spot-1 would not pay off: an order frees 1.0000 and adds 1.0000 per hour",
+        "1 new spot node like spot-1 would not pay off: an order frees 1.0000 and adds 1.0000 per hour",
     ),
     "the file comes first": (
         PriceList(by_type={("m", "", False): Decimal(3), ("m", "", True): Decimal(1)}),

@@ -271,7 +271,7 @@ def test_waits_are_limited_to_the_flags() -> None:
 
 def test_the_summary_is_readable_text() -> None:
     assert FULL.summary(NOW) == (
-        "2 controllers are owed replacement pods; no drain begins before they run\n"
+        "replacement pods are owed to 2 controllers; no drain begins before they run\n"
         "  default/Deployment/web: 3 pods, 2 of them Ready, since 2026-01-01T12:00:00Z by the drain of od-1\n"
         "  default/Deployment/db: 3 pods, 2 of them Ready, since 2026-01-01T12:00:00Z by the drain of od-1\n"
         "last drain: 2026-01-01T12:00:00Z\n"
@@ -282,4 +282,4 @@ def test_the_summary_is_readable_text() -> None:
     )
     many = Memory(debts=tuple(owed(f"web-{n}") for n in range(1000)))
     assert "  … and 980 more\n" in many.summary(NOW)
-    assert Memory().summary(NOW).startswith("0 controllers are owed replacement pods")
+    assert Memory().summary(NOW).startswith("replacement pods are owed to 0 controllers")

@@ -140,5 +140,6 @@ def test_the_minimum_is_reported_with_all_other_blockers() -> None:
         ("min-on-demand-nodes", None),
     ]
     assert verdict.blockers[1].detail == (
-        "--min-on-demand-nodes=2: 0 other on-demand nodes are Ready, run pods, and are neither drained nor removed"
+        "--min-on-demand-nodes=2: the drain would leave 0 on-demand nodes in use "
+        "(Ready, with pods, neither drained nor removed)"
     )

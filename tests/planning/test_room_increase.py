@@ -32,20 +32,20 @@ LIMITS: dict[str, tuple[int, GroupSize, tuple[SpotOrder, ...], str]] = {
         4,
         GroupSize("spot", 7, 10),
         (),
-        "group spot has 7 of at most 10 nodes; 4 more are needed",
+        "group spot has 7 of at most 10 nodes; 4 more would be needed",
     ),
     "as many as an hour allows": (10, GroupSize("spot", 0, 99), (), ""),
     "more than an hour allows": (
         11,
         GroupSize("spot", 0, 99),
         (),
-        "11 spot nodes are needed, but only 10 more may be ordered now (--max-spot-nodes-per-hour=10)",
+        "an order needs 11 spot nodes, but only 10 more may be ordered now (--max-spot-nodes-per-hour=10)",
     ),
     "after orders within the hour": (
         3,
         GroupSize("spot", 0, 99),
         (ended(4, 59), ended(4, 1)),
-        "3 spot nodes are needed, but only 2 more may be ordered now (--max-spot-nodes-per-hour=10)",
+        "an order needs 3 spot nodes, but only 2 more may be ordered now (--max-spot-nodes-per-hour=10)",
     ),
     "after orders of an hour ago": (3, GroupSize("spot", 0, 99), (ended(9, 60), ended(4, 1)), ""),
 }

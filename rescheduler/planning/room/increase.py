@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import msgspec
 
 from rescheduler.planning.room.progress import OrderProgress, OrderState
+from rescheduler.planning.units import count
 from rescheduler.planning.waits import Moment
 
 #: The period of ``--max-spot-nodes-per-hour``.
@@ -100,13 +101,13 @@ class GroupSize:
     maximum: int
 
 
-def why_not_ordered(count: int, size: GroupSize, orders: SpotOrders, now: datetime, limit: int) -> str:
-    """Return why *count* nodes must not be ordered in the group, or "". *limit* is the maximum for an hour."""
-    if size.target + count > size.maximum:
-        return f"group {size.group} has {size.target} of at most {size.maximum} nodes; {count} more are needed"
-    if count > (allowed := orders.allowed(now, limit)):
+def why_not_ordered(number: int, size: GroupSize, orders: SpotOrders, now: datetime, limit: int) -> str:
+    """Return why *number* nodes must not be ordered in the group, or "". *limit* is the maximum for an hour."""
+    if size.target + number > size.maximum:
+        return f"group {size.group} has {size.target} of at most {size.maximum} nodes; {number} more would be needed"
+    if number > (allowed := orders.allowed(now, limit)):
         flag = f"--max-spot-nodes-per-hour={limit}"
-        return f"{count} spot nodes are needed, but only {allowed} more may be ordered now ({flag})"
+        return f"an order needs {count(number, 'spot node')}, but only {allowed} more may be ordered now ({flag})"
     return ""
 
 

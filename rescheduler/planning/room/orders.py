@@ -21,6 +21,7 @@ from rescheduler.planning.prices import PriceList, node_facts
 from rescheduler.planning.room.manifests import why_not_served
 from rescheduler.planning.room.templates import MOST_GROUPS, templates
 from rescheduler.planning.room.worth import Worth, worth
+from rescheduler.planning.units import count
 
 #: At most this many nodes are added for one on-demand node.
 MOST_ADDED: Final = 20
@@ -128,7 +129,7 @@ class RoomSearch:
     def _exact(self, node: str, offer: _SpotOffer) -> RoomOrder | NotOrdered:
         """Judge *node* with exactly the new nodes of *offer*. Other nodes that can then be drained count as well."""
         *_, template = offer.cost
-        new = f"{offer.count} new spot nodes like {template}"
+        new = f"{count(offer.count, 'new spot node')} like {template}"
         with self._added(node, template, offer.count) as added:
             verdict = self._planner.look_again(node, self._circumstances)
             if isinstance(verdict, Rejected):

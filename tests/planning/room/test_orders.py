@@ -64,7 +64,7 @@ CASES: dict[str, tuple[list[Manifest], Any]] = {
     ),
     "a larger node does not pay for one": (
         [OD, node("s", cpu="8"), pod("filler-1", on="s", cpu="8"), *pods("2")],
-        "1 new spot nodes like s would not pay off: an order frees 4 vCPU and adds 8",
+        "1 new spot node like s would not pay off: an order frees 4 vCPU and adds 8",
     ),
     "the smaller of two groups": (
         [OD, node("big", cpu="4"), node("small", cpu="2"), *pods("2", "2"),
@@ -88,7 +88,7 @@ CASES: dict[str, tuple[list[Manifest], Any]] = {
     ),
     "a node that would be filled again": (
         [OD, node("od-2", ON_DEMAND, cpu="64"), *FULL, *pods("1", "1", "1"), *[pod("x", on="od-2", cpu="1m")]],
-        ("1 new spot nodes like s would not help: at least 2 of 3 pods would return to nodes that are not spot; "
+        ("1 new spot node like s would not help: at least 2 of 3 pods would return to nodes that are not spot; "
         "a PreferNoSchedule taint on on-demand nodes (--manage-soft-taint) keeps them away"),
     ),
 }  # fmt: skip
@@ -108,7 +108,7 @@ def test_prices_decide_if_all_are_known() -> None:
     big = [OD, node("s", cpu="8"), pod("filler-1", on="s", cpu="8"), *pods("2")]
     assert ordered(*big, prices=SPOT_PRICES) == ("s", 1, ("od",), "frees 0.1600 and adds 0.0800 per hour")
     dear = PriceList(per_vcpu=Decimal("0.04"), spot_per_vcpu=Decimal("0.04"))
-    equal = "1 new spot nodes like s would not pay off: an order frees 0.1600 and adds 0.1600 per hour"
+    equal = "1 new spot node like s would not pay off: an order frees 0.1600 and adds 0.1600 per hour"
     assert ordered(OD, *FULL, *pods("2"), prices=dear) == equal
 
 
