@@ -39,7 +39,7 @@ class ActionResult:
 
 
 class RunState(Protocol):
-    """Whether this process may act. Read by many threads."""
+    """Whether this process may act. Thread-safe."""
 
     @property
     def leading(self) -> bool: ...
@@ -98,7 +98,7 @@ class ClusterApi(Protocol):
 
 
 class PlaceholderApi(Protocol):
-    """See :class:`rescheduler.kube.placeholder_pods.PlaceholderPods`."""
+    """The methods of :class:`rescheduler.kube.placeholder_pods.PlaceholderPods`, documented there."""
 
     def create(self, manifest: dict[str, Any]) -> None: ...
 
@@ -106,7 +106,7 @@ class PlaceholderApi(Protocol):
 
 
 class NoPlaceholders:
-    """For processes that have no placeholders."""
+    """The placeholder API of processes that have no placeholders."""
 
     def create(self, _: dict[str, Any]) -> None:
         raise Permanent("this process creates no placeholders")
@@ -116,7 +116,7 @@ class NoPlaceholders:
 
 
 class Controllers(Protocol):
-    """See :class:`rescheduler.kube.controllers.ControllerReader`."""
+    """Reads controllers; see :class:`rescheduler.kube.controllers.ControllerReader`."""
 
     def read(
         self,
@@ -124,11 +124,11 @@ class Controllers(Protocol):
         controllers: Collection[Controller] = (),
         siblings: Collection[tuple[str, OwnerReference]] = (),
         *,
-        words: bool = False,
+        read_refusals: bool = False,
     ) -> ControllerReading:
         """Return the states of *controllers* and of the topmost controllers of *owners*.
 
-        *siblings* are owners of other pods; ReplicaSets among them may belong to the same controllers. With *words*,
+        *siblings* are owners of other pods; ReplicaSets among them may belong to the same controllers. With *read_refusals*,
         also read why pods cannot be created. Raises ReschedulerError, and Forbidden if a permission is missing.
         """
         ...

@@ -101,10 +101,10 @@ class ControllerReader:
         references = {(namespace, reference.uid): reference for namespace, reference in owners}
         return {key: self.topmost(key[0], reference) for key, reference in references.items()}
 
-    def states(self, controllers: Iterable[Controller], *, words: bool = False) -> dict[Controller, ControllerState]:
+    def states(self, controllers: Iterable[Controller], *, read_refusals: bool = False) -> dict[Controller, ControllerState]:
         """Read the state of each of *controllers*.
 
-        `owner_uids` of a Deployment contains the UIDs of the ReplicaSets that :meth:`topmost` has seen. With *words*,
+        `owner_uids` of a Deployment contains the UIDs of the ReplicaSets that :meth:`topmost` has seen. With *read_refusals*,
         also find out why pods cannot be created if the controller's condition does not state it: from the conditions of
         its ReplicaSets, and from recent ``FailedCreate`` events if these may be listed.
         """
@@ -120,10 +120,10 @@ class ControllerReader:
             [controller for controller in states.values() if controller.controller.kind not in _KINDS]
         ):
             states[state.controller] = state
-        if words:
+        if read_refusals:
             for controller, state in states.items():
                 if state.exists and not state.refusal:
-                    states[controller] = replace(state, refusal=self._words(state, below.get(controller, [])))
+                    states[controller] = replace(state, refusal=self._refusal(state, below.get(controller, [])))
         return states
 
     def _forget(self, gone: set[Controller]) -> None:
@@ -199,7 +199,7 @@ class ControllerReader:
                 if state.controller.namespace == namespace:
                     yield replace(state, succeeded=sum(succeeded[uid] for uid in state.owner_uids))
 
-    def _words(self, state: ControllerState, below: Iterable[Controller]) -> str:
+    def _refusal(self, state: ControllerState, below: Iterable[Controller]) -> str:
         """Return why the controller cannot create pods, from its ReplicaSets or from events, or ""."""
         try:
             read = (self._get(lower, WorkloadObject) for lower in below)
