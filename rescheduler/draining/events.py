@@ -175,7 +175,7 @@ class Cause(enum.Enum):
 
     TERMINATED = enum.auto()  #: the process is terminating: the drain is rolled back
     LEADERSHIP_LOST = enum.auto()  #: another replica is the leader: nothing more is written
-    PAUSED = enum.auto()  #: a person paused drains: the drain is rolled back, unless its machine is being removed
+    PAUSED = enum.auto()  #: a user paused drains: the drain is rolled back, unless its machine is being removed
 
 
 @dataclass(frozen=True, slots=True)

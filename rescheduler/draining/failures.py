@@ -28,7 +28,7 @@ class Why(enum.StrEnum):
     PROVIDER = "provider"  #: the provider failed
     REFUSED = "refused"  #: the provider does not remove the machine: it is protected, or the group is at its minimum
     STOPPED = "stopped"
-    PAUSED = "paused"  #: a person paused drains
+    PAUSED = "paused"  #: a user paused drains
     LEADERSHIP_LOST = "leadership-lost"
     INTERNAL_ERROR = "internal-error"  #: a bug in this program
 

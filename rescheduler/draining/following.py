@@ -134,10 +134,10 @@ def _may_want_more(drain: Drain, debt: Debt, now: float) -> bool:
 
 
 def _owed_after_change(drain: Drain, controller: Controller, *, remain: bool) -> Debt | None:
-    """Return what is owed after a roll-out; None if the controller was deleted or suspended. *remain*: it has pods left.
+    """Return what is owed after a roll-out; None if the controller was deleted or suspended.
 
     Nothing is owed for pods that were evicted before the roll-out. For pods that may have been evicted after it began,
-    the debt is the pods that ran before their eviction; for the remaining pods, it is the pods that run now.
+    the debt is the pods that ran before their eviction; if pods *remain* to be evicted, it is the pods that run now.
     """
     state = drain.states[controller]
     if not state.exists or state.suspended:
@@ -151,7 +151,7 @@ def _owed_after_change(drain: Drain, controller: Controller, *, remain: bool) ->
 
 
 def _timers(drain: Drain, controller: Controller, now: float) -> Timers:
-    """Return the timers of a controller. Each starts once its replacement pod could exist, not while evicted pods remain."""
+    """Return the timers of a controller. A timer starts once the evicted pod has left, so that its replacement can run."""
     before = drain.timers.get(controller, Timers())
     missing, replicas = drain.shortfall(controller), drain.replicas.get(controller, Replicas())
     # The controller of a pod that an earlier process evicted is unknown, so the pod counts for every controller.

@@ -148,8 +148,8 @@ class Drain:
     #: Why a termination that an earlier process may have requested is checked later; nothing was evicted or requested.
     postponed: Failure | None = None
     released: bool = False  #: taint and annotation were removed, or the node is gone
-    #: Evidence that another tool is removing or has deleted the node after all pods were evicted. That tool also removes
-    #: the machine. Pods that are still owed are tracked after the drain.
+    #: Evidence that another tool is removing or has deleted the node after all pods were evicted. That tool also
+    #: removes the machine. Pods that are still owed are tracked after the drain.
     removed_by: str = ""
 
     @property

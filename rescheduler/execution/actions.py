@@ -58,7 +58,9 @@ class DrainActions:
         self._before = node.metadata.annotations.get(ANNOTATION)  # the annotation that the first mark may replace
         self._marked = False  # our mark was written; from then on only our own mark may be changed
         self._step: Step | None = None  # the last step that was written successfully
-        self._steps: frozenset[Step | None] = frozenset()  # steps that may be on the node: a failed write may still be applied
+        self._steps: frozenset[Step | None] = (
+            frozenset()
+        )  # steps that may be on the node: a failed write may still be applied
         self._since: dict[Step, datetime] = {}  # start of each step
 
     def perform(
@@ -146,7 +148,9 @@ class DrainActions:
         self, action: ReadControllers, siblings: Collection[tuple[str, OwnerReference]]
     ) -> ActionResult:
         try:
-            read = self._access.controllers.read(action.owners, action.controllers, siblings, read_refusals=action.read_refusals)
+            read = self._access.controllers.read(
+                action.owners, action.controllers, siblings, read_refusals=action.read_refusals
+            )
         except ReschedulerError as error:
             return ActionResult(ControllersUnread(str(error), retryable=isinstance(error, _TRANSIENT)))
         return ActionResult(read)

@@ -51,7 +51,7 @@ class RunState(Protocol):
 
     @property
     def paused(self) -> str:
-        """Why a person paused drains, or "". A drain in progress is then rolled back before its machine is removed."""
+        """Why a user paused drains, or "". A drain in progress is then rolled back before its machine is removed."""
         ...
 
     def beat(self) -> None:
@@ -128,8 +128,9 @@ class Controllers(Protocol):
     ) -> ControllerReading:
         """Return the states of *controllers* and of the topmost controllers of *owners*.
 
-        *siblings* are owners of other pods; ReplicaSets among them may belong to the same controllers. With *read_refusals*,
-        also read why pods cannot be created. Raises ReschedulerError, and Forbidden if a permission is missing.
+        *siblings* are owners of other pods; ReplicaSets among them may belong to the same controllers. With
+        *read_refusals*, also read why pods cannot be created. Raises ReschedulerError, and Forbidden if a permission is
+        missing.
         """
         ...
 

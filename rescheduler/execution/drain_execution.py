@@ -66,7 +66,7 @@ class DrainExecution:
         self._wake = threading.Event()
         self._evicting = False  # while False, queued evictions are skipped
         self._leadership_lost = False  # stays True even if this replica becomes the leader again
-        self._paused = ""  # why a person paused drains; it stays set even if the pause ends
+        self._paused = ""  # why a user paused drains; it stays set even if the pause ends
         self._stopped: Cause | None = None
         self._observation = Observation(view, node)
         self._planning = FreshPlanning(node, view, clock, self._dispatch)

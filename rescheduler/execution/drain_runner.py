@@ -87,7 +87,7 @@ class DrainRunner:
         return drain
 
     def run(self, node: Node, begun: Result, *, resumed: bool = False) -> Drain:
-        """Execute a drain. After an internal error, the drain fails and the node keeps its marks until the next sweep."""
+        """Execute a drain. An internal error ends the drain; the node then keeps its marks until the next sweep."""
         execution = self._execution(node, resumed=resumed)
         try:
             return execution.run(begun)

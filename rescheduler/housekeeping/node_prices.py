@@ -1,6 +1,6 @@
 """The cloud provider's prices of on-demand nodes, for the status page.
 
-They are queried in a separate thread: a provider may answer slowly, and neither rounds nor drains need the prices.
+They are queried in a separate thread, because a provider may respond slowly and neither rounds nor drains need them.
 """
 
 import logging
@@ -14,7 +14,7 @@ from rescheduler.clock import Clock
 from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.observe.events import Event, InvolvedNode, Planned, Surveyed
 
-#: Seconds until the price of a node is queried again: with a price, and without one.
+#: Seconds until the price of a node is queried again, if the provider returned a price, and if it did not.
 REFRESH: Final = 3600.0
 RETRY: Final = 300.0
 
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 
 class NodePrices:
-    """Listens to plans, and queries the prices of their nodes that the user's price file does not contain.
+    """Listens for plans, and queries the prices of planned nodes that the user's price file does not contain.
 
-    For the loop's thread. A result is passed on with the next plan.
+    Used by the loop's thread only. A result is passed on with the next plan.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class NodePrices:
         stopping: Callable[[], bool],
         show: Callable[[_Prices], None],
     ) -> None:
-        """*node* returns the node of a name, *show* receives all known prices when they change.
+        """*node* returns the Node with a name, and *show* receives all known prices when they change.
 
         A query ends early when *stopping* returns True.
         """
@@ -92,7 +92,7 @@ class NodePrices:
         listed = {facts.name for facts in planned.facts.values() if self._pricing.lists(facts)}
         due = [node for node in planned.nodes.values() if self._due.get(node, now) <= now and node.name not in listed]
         due.sort(key=lambda node: self._due.get(node, 0.0))
-        nodes = [node for node in (self._node(each.name) for each in due) if node is not None]
+        nodes = [node for node in (self._node(involved.name) for involved in due) if node is not None]
         if nodes:
             self._query = due, self._queries.submit(self._pricing.ask, self._until_stopped(nodes))
 

@@ -23,7 +23,7 @@ CANDIDATES: Final = 20
 
 
 class RoundPlans:
-    """Plans nodes and reports the plans. For the loop's thread."""
+    """Plans nodes and reports the plans. Used by the loop's thread only."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class RoundPlans:
         self._report = report
         self._passed: tuple[Plan, float] | None = None  # the last plan that passed the checks, and when
         self._judged_at: float | None = None  # when all nodes were last planned
-        self._last: tuple[int, Planned] | None = None  # and the revision of the nodes
+        self._last: tuple[int, Planned] | None = None  # the last report, and the revision of the nodes at that time
 
     def forget(self) -> None:
-        """Plan all nodes in the next survey, because another replica leads now."""
+        """Plan all nodes in the next survey, because the leader has changed."""
         self._judged_at = None
 
     def survey(self) -> None:
@@ -60,7 +60,7 @@ class RoundPlans:
             self._report_plan(self._planned(complete=True))
 
     def watch(self) -> None:
-        """Plan all nodes every SURVEY for the status page of a replica that does not lead. Nothing is written."""
+        """Plan all nodes every SURVEY for the status page of a replica that is not the leader. Nothing is written."""
         if self._survey_due() and not self._view.unfit() and not self._view.stale():
             self._view.vetoes = {}
             self._judged_at = self._clock.monotonic()
@@ -105,7 +105,7 @@ class RoundPlans:
     def _fails_checks(self, plan: Plan, *, repeat: bool) -> bool:
         """Return whether the checks reject *plan*.
 
-        Without *repeat*, checks that the same plan has passed less than SURVEY ago are not made again.
+        Without *repeat*, a plan that passed the checks less than SURVEY ago is not checked again.
         """
         now, passed = self._clock.monotonic(), self._passed
         if not repeat and passed is not None and passed[0] is plan and now - passed[1] < SURVEY.total_seconds():

@@ -23,7 +23,7 @@ def checking_before_send(check: Callable[[], object]) -> Iterator[None]:
 
 
 def enable_send_checks(pool: urllib3.PoolManager) -> urllib3.PoolManager:
-    """Make *pool* open connections that check before they send."""
+    """Make the connections of *pool* run the check before each request."""
     pool.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
     return pool
 

@@ -1,4 +1,4 @@
-"""The writes to a cluster: each is a PATCH, or carries the UID of the object that it is meant for."""
+"""The writes to a cluster: each is a PATCH, or contains the UID of its target object."""
 
 from collections.abc import Collection
 from functools import partial
@@ -32,9 +32,10 @@ class _PodMetadata(msgspec.Struct):
 
 
 class KubeCluster:
-    """The writes to the cluster, and the reads that must bypass the watch cache. Safe for use by many threads.
+    """The writes to the cluster, and the reads that must bypass the watch cache. Thread-safe.
 
-    With a guarded client every write may raise NotLeading: it was not performed, and the object may exist or not.
+    With a guarded client, every write may raise NotLeading. The write was then not performed, whether or not the object
+    exists.
     """
 
     def __init__(self, client: Client) -> None:

@@ -75,7 +75,7 @@ class Elector:
 
     @property
     def leading(self) -> bool:
-        """Whether this replica leads.
+        """Whether this replica is the leader.
 
         It becomes False RENEW_SECONDS after the last successful renewal was *sent*, even while the API server hangs:
         well before another replica may acquire the Lease.
@@ -120,7 +120,7 @@ class Elector:
             self._release()
 
     def _run(self) -> None:
-        was = False
+        was_leading = False
         while not self._stopping.is_set():
             try:
                 self._turn()
@@ -130,9 +130,9 @@ class Elector:
                 self._failed(str(error))
             except Exception as error:  # noqa: BLE001 - a bug must not end the election silently
                 self._failed(f"{type(error).__name__}: {error}")
-            if self.leading != was:
-                was = self.leading
-                log.info("%s lease %s/%s as %s", "leading by" if was else "lost", *self._named)
+            if self.leading != was_leading:
+                was_leading = self.leading
+                log.info("%s lease %s/%s as %s", "acquired" if was_leading else "lost", *self._named)
             self._clock.wait(RETRY_SECONDS, self._stopping)
 
     def _failed(self, why: str) -> None:

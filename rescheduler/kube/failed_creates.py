@@ -1,4 +1,4 @@
-"""Read Events about pods that a controller could not create. They are for messages only: they may be missing."""
+"""Read Events about pods that a controller could not create. Events may be missing, so they only serve for messages."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta

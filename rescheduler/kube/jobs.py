@@ -181,7 +181,7 @@ def facts(job: Job, restarted: int) -> JobFacts:
 def _disruption(policy: FailurePolicy | None) -> Disruption:
     """Return the effect of an eviction. The first matching rule decides; a rule about exit codes may or may not match.
 
-    So an eviction is ignored only if no earlier rule may count it, and it fails the Job if any rule may do so.
+    Therefore an eviction is ignored only if no earlier rule may count it, and it fails the Job if any rule may do so.
     """
     certain = True
     for rule in (policy.rules if policy else None) or ():

@@ -1,4 +1,4 @@
-"""Create and delete placeholders: pods in the namespace of placeholders, and nowhere else."""
+"""Create and delete placeholders, which are pods in a namespace of their own."""
 
 import contextlib
 from typing import Any, Final
@@ -13,7 +13,7 @@ _PODS: Final = f"/api/v1/namespaces/{ROOM_NAMESPACE}/pods"
 
 
 class PlaceholderPods:
-    """The writes to placeholders. Safe for use by many threads."""
+    """The writes to placeholders. Thread-safe."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -2,7 +2,7 @@
 
 The rules are those of ``client-go/tools/cache/reflector.go``: a watch continues where the last one ended. If that
 resourceVersion has expired (410), the kind is listed again. A list replaces all known objects of the kind, so that
-objects that were deleted meanwhile are removed as well.
+objects that were deleted in the meantime are removed as well.
 """
 
 import logging
@@ -92,7 +92,7 @@ class Reflector:
 
     @property
     def age(self) -> float | None:
-        """Seconds since the last event, bookmark or list; None if the kind was never listed. For any thread.
+        """Seconds since the last event, bookmark or list; None if the kind was never listed. Thread-safe.
 
         While watches break before their first event, a list no longer resets the age.
         """

@@ -88,20 +88,20 @@ class Logs:
                 )
 
     def _observed(self, event: Observed) -> None:
-        counts = ", ".join(f"{len(nodes)} Ready nodes {label}" for label, nodes in event.pods.items())
+        counts = ", ".join(f"{len(nodes)} Ready nodes with label {label}" for label, nodes in event.pods.items())
         write(DETAIL, f"the cluster has {counts}")
         for label in event.unmatched:
             if label not in self._unmatched:
                 text = f"no node matches the label {label}: see --on-demand-node-label, --spot-node-label"
-                more = f"; these flags match nodes: {event.suggestion}" if event.suggestion else ""
-                write(logging.WARNING, text + more)
+                suggestion = f"; these flags match nodes: {event.suggestion}" if event.suggestion else ""
+                write(logging.WARNING, text + suggestion)
         self._unmatched.update(event.unmatched)
         if event.overlapping and not self._overlapping:
             write(logging.WARNING, both_labels(event.overlapping))
         self._overlapping = self._overlapping or bool(event.overlapping)
 
     def _log_held(self, event: Held) -> None:
-        """Log at verbosity 2 only when the reason changes. Numbers in it, such as a remaining time, do not count."""
+        """Log at verbosity 2 only when the reason changes. Numbers in it, such as the remaining time, are ignored."""
         reason = event.waiting, _NUMBER.sub("", event.detail)
         level = logging.DEBUG if self._held == reason else logging.INFO
         self._held = reason

@@ -82,13 +82,13 @@ def _statusz(pages: PreparedPages) -> Page:
     turn = CapacityLimiter(1)
 
     async def statusz(request: Request) -> Response:
-        for_people = "text/html" in request.headers.get("accept", "") and request.query_params.get("format") != "json"
-        rendered = pages.html if for_people else pages.plain
+        as_html = "text/html" in request.headers.get("accept", "") and request.query_params.get("format") != "json"
+        rendered = pages.html if as_html else pages.plain
         cached = rendered.cached()
         content, tag = cached if cached is not None else await to_thread.run_sync(rendered.current, limiter=turn)
         headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
-        return Response(content, media_type="text/html" if for_people else "application/json", headers=headers)
+        return Response(content, media_type="text/html" if as_html else "application/json", headers=headers)
 
     return statusz

@@ -14,7 +14,7 @@ from rescheduler.observe.status import Board, Status
 from rescheduler.observe.status_json import StatusJson
 from rescheduler.observe.status_page import StatusPage
 
-#: How long a rendered page is served although the board has changed, in seconds.
+#: How long a rendered page is served after the board has changed, in seconds.
 _PAGE_SECONDS: Final = 1.0
 
 #: The same for prepared pages and metrics: longer than the default interval between rounds.
@@ -28,7 +28,7 @@ _DRAIN_SECONDS: Final = 1.0
 
 
 class Rendered:
-    """A page of the status board. Requests get the rendered page, at most :attr:`patience` seconds older."""
+    """A page of the status board. Requests get the last rendered page if it is at most :attr:`patience` seconds old."""
 
     def __init__(self, status: Status, render: Callable[[Board], bytes], clock: Clock | None = None) -> None:
         self.patience = _PAGE_SECONDS
@@ -55,8 +55,8 @@ class Rendered:
             return self._page
 
     def prepare(self) -> None:
-        """Render the current page if it was requested lately."""
-        if _lately(self._asked, self._clock):
+        """Render the current page if it was requested recently."""
+        if _recently(self._asked, self._clock):
             with self._lock:
                 self._update()
 
@@ -74,7 +74,7 @@ class RenderedMetrics:
     def __init__(self, registry: CollectorRegistry, clock: Clock | None = None, keep: float = PREPARED_SECONDS) -> None:
         """*keep* is how long rendered metrics are served, in seconds."""
         self._exposition, self._clock, self._keep = Exposition(registry), clock or SystemClock(), keep
-        self._texts: dict[str, tuple[bytes, float]] = {}  # and when they were rendered, by content type
+        self._texts: dict[str, tuple[bytes, float]] = {}  # the text and when it was rendered, by content type
         self._accepted: dict[str, str] = {}  # an Accept header for each content type
         self._asked: float | None = None
 
@@ -95,8 +95,8 @@ class RenderedMetrics:
         return text, content_type
 
     def prepare(self, least_age: float = 0.0) -> None:
-        """Render the metrics, if they were requested lately and are at least *least_age* seconds old."""
-        if not _lately(self._asked, self._clock):
+        """Render the metrics, if they were requested recently and are at least *least_age* seconds old."""
+        if not _recently(self._asked, self._clock):
             return
         for content_type, accept in list(self._accepted.items()):
             if self._clock.monotonic() - self._texts[content_type][1] >= least_age:
@@ -132,5 +132,5 @@ class PreparedPages:
             self.metrics.prepare(_DRAIN_SECONDS)
 
 
-def _lately(asked: float | None, clock: Clock) -> bool:
+def _recently(asked: float | None, clock: Clock) -> bool:
     return asked is not None and clock.monotonic() - asked < _ASKED_SECONDS

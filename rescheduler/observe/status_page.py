@@ -17,7 +17,7 @@ _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class StatusPage:
-    """Renders boards. The list of nodes is rendered again only for a new plan. For one thread at a time."""
+    """Renders boards. The list of nodes is rendered again only for a new plan. Not thread-safe."""
 
     def __init__(self) -> None:
         self._nodes = Markup("")

@@ -10,7 +10,7 @@ from rescheduler.planning.units import count, cpu, memory, money
 
 
 def headline(overview: Overview) -> str:
-    """Return the sum of the plan in one sentence."""
+    """Return a summary of the plan in one sentence."""
     freed = overview.freed
     start = f"{freed.nodes:,} of {overview.on_demand.nodes:,} on-demand nodes can be freed"
     return f"{start}: {', '.join(_amounts(freed, overview.prices))}." if freed.nodes else f"{start}."
@@ -26,7 +26,7 @@ def _amounts(totals: Totals, prices: PriceList) -> Iterator[str]:
 
 
 def by_type(overview: Overview) -> Markup:
-    """Return the table of the freed nodes by instance type, with the sum of all on-demand nodes."""
+    """Return the table of the freed nodes by instance type, with the totals of all on-demand nodes."""
     rows = [_sums(kind or "unknown", totals, overview.prices) for kind, totals in overview.freed_by_type.items()]
     rows += [
         _sums("All freed nodes", overview.freed, overview.prices),

@@ -140,8 +140,8 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         [
             (
-                "INFO created placeholders for 4 pods: expecting 2 new spot nodes like spot-1; it frees 4 vCPU and "
-                "adds 4; they are removed if they do not run by 2026-01-01T12:00:00Z node=od-1"
+                "INFO created placeholders for 4 pods: expecting 2 new spot nodes like spot-1; the order frees 4 "
+                "vCPU and adds 4; placeholders that are not running by 2026-01-01T12:00:00Z are removed node=od-1"
             )
         ],
     ),
@@ -150,8 +150,8 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         [
             (
-                "INFO asked the provider for 2 spot nodes like spot-1 in group pool for 4 pods; it frees 4 vCPU and "
-                "adds 4; they are removed if they are not Ready by 2026-01-01T12:00:00Z node=od-1"
+                "INFO asked the provider for 2 spot nodes like spot-1 in group pool for 4 pods; the order frees 4 "
+                "vCPU and adds 4; nodes that are not Ready by 2026-01-01T12:00:00Z are given back node=od-1"
             )
         ],
     ),
@@ -173,7 +173,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "a termination requested by an earlier drain": (
         MachineGone(OD),
         0,
-        ["INFO its machine is terminating or gone, the Node was deleted node=od-1"],
+        ["INFO the machine is terminating or gone, and the Node was deleted node=od-1"],
     ),
     "a postponed termination request": (
         RemovalPostponed(OD, Failure(Why.PLAN_CHANGED, "the plan no longer holds: no-controller: pod a/b")),
@@ -226,8 +226,8 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         observed("a"),
         3,
         [
-            ("INFO the cluster has 1 Ready nodes node-role.kubernetes.io/worker, "
-            "1 Ready nodes node-role.kubernetes.io/spot-worker")
+            ("INFO the cluster has 1 Ready nodes with label node-role.kubernetes.io/worker, "
+            "1 Ready nodes with label node-role.kubernetes.io/spot-worker")
         ],
     ),
     "a round": (RoundEnded(NOW, 0.25, succeeded=True), 4, ["DEBUG round ended after 0.250 s"]),
