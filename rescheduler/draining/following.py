@@ -151,7 +151,7 @@ def _owed_after_change(drain: Drain, controller: Controller, *, remain: bool) ->
 
 
 def _timers(drain: Drain, controller: Controller, now: float) -> Timers:
-    """Return the timers of a controller. A timer starts once the evicted pod has left, so that its replacement can run."""
+    """Return the timers of a controller. A timer starts once the evicted pod no longer prevents its replacement."""
     before = drain.timers.get(controller, Timers())
     missing, replicas = drain.shortfall(controller), drain.replicas.get(controller, Replicas())
     # The controller of a pod that an earlier process evicted is unknown, so the pod counts for every controller.

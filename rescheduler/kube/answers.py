@@ -58,7 +58,7 @@ class ApiResponse(msgspec.Struct, frozen=True):
         return http.HTTPStatus.OK <= self.code < http.HTTPStatus.MULTIPLE_CHOICES
 
     def status(self) -> ApiStatus:
-        """Decode the Status in the body. If there is none (as for a load balancer's error page), only the code is set."""
+        """Decode the Status in the body. If there is none (as in a load balancer's page), only the code is set."""
         if self.content_type.startswith(envelope.CONTENT_TYPE):
             return _from_message(self.body, self.code)
         try:

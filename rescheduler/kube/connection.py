@@ -62,8 +62,9 @@ class Source(Protocol):
 def source(kubeconfig: str | None = None, context: str | None = None, in_cluster: bool | None = None) -> Source:  # noqa: FBT001
     """Return the source of the credentials to use.
 
-    A given file or context takes precedence. Otherwise *in_cluster* decides. If that is None, the source is the ServiceAccount
-    in a pod, and elsewhere ``$KUBECONFIG`` (a list of files, merged as kubectl does) or ``~/.kube/config``.
+    A given file or context takes precedence. Otherwise *in_cluster* decides. If that is None, the source is the
+    ServiceAccount in a pod, and elsewhere ``$KUBECONFIG`` (a list of files, merged as kubectl does) or
+    ``~/.kube/config``.
     """
     if in_cluster is None:
         in_cluster = bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()

@@ -1,4 +1,4 @@
-"""The list of nodes with their verdicts, and a search field. A node is one line, which expands to its pods or reasons."""
+"""The list of nodes with their verdicts, and a search field. Each node is a line that expands to pods or reasons."""
 
 import zlib
 from collections.abc import Iterable, Iterator

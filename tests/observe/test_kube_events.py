@@ -40,7 +40,7 @@ def events_of(*events: Event, texts: EventTexts = EventTexts()) -> list[Recorded
     ) -> None:
         recorded.append((subject, reason, message, warning))
 
-    listener = KubeEvents(record, words)
+    listener = KubeEvents(record, texts)
     for event in events:
         listener(event)
     return recorded
