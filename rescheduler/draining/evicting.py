@@ -104,11 +104,11 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
 
 def _without_gone(drain: Drain, gone: frozenset[str]) -> Drain:
     """Drop the pods *gone*, and record the controllers whose pods left before any of their evictions was accepted."""
-    left = {victim.controller for uid, victim in drain.victims.items() if uid in gone and not victim.accepted}
+    controllers = {victim.controller for uid, victim in drain.victims.items() if uid in gone and not victim.accepted}
     drain = without(drain, gone)
     evicted_from = {drain.controllers.get(pod.uid) for pod in drain.evicted}
     requested = {victim.controller for victim in drain.victims.values()}
-    unproven = {controller for controller in left - evicted_from - requested if controller is not None}
+    unproven = {controller for controller in controllers - evicted_from - requested if controller is not None}
     return replace(drain, unproven=drain.unproven | unproven)
 
 

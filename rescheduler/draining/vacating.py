@@ -42,7 +42,7 @@ def observed(drain: Drain, event: Seen, now: float) -> Result:
 
 def deleted(drain: Drain, event: PlaceholderDeleted, _: float) -> Result:
     """Wait until the placeholder is gone."""
-    return _with(drain, event.uid, last_error="it is being deleted, but is not gone"), ()
+    return _with(drain, event.uid, last_error="it is still terminating"), ()
 
 
 def not_deleted(drain: Drain, event: PlaceholderNotDeleted, now: float) -> Result:

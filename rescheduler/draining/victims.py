@@ -34,12 +34,12 @@ class Victim:
 
     @property
     def accepted(self) -> bool:
-        """Return whether the eviction was accepted or the pod is being deleted anyway."""
+        """Whether the eviction was accepted or the pod is being deleted anyway."""
         return self.leaves_by is not None
 
     @property
     def unanswered(self) -> bool:
-        """Return whether an eviction request is in flight."""
+        """Whether an eviction request is in flight."""
         return not self.accepted and self.ask_at is None
 
     def is_due(self, now: float) -> bool:

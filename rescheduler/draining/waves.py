@@ -70,8 +70,8 @@ def _all_bound(drain: Drain) -> bool:
 def _first_eviction_pending(drain: Drain) -> bool:
     """Return whether the first eviction of a controller, which is part of a wave, has not been accepted yet."""
     evicted_from = {drain.controllers.get(pod.uid) for pod in drain.evicted}
-    asked = (victim for victim in drain.victims.values() if not victim.accepted and victim.controller is not None)
-    return any(victim.controller not in evicted_from for victim in asked)
+    requested = (victim for victim in drain.victims.values() if not victim.accepted and victim.controller is not None)
+    return any(victim.controller not in evicted_from for victim in requested)
 
 
 def _everything_runs(drain: Drain) -> bool:

@@ -75,7 +75,7 @@ class ClusterView(WatchedNodes):
         self._spent = 0.0  #: seconds of the next planning time-out that were used before the planning
 
     def unfit(self) -> str:
-        """See :func:`unfit`."""
+        """Return why the watched state cannot be used for decisions, or ""; see :func:`unfit`."""
         return unfit(self._state)
 
     def ages(self) -> Mapping[str, float]:
@@ -148,8 +148,8 @@ class ClusterView(WatchedNodes):
             return []
         stuck = self._planner.waiting(self._circumstances(), patience)
         now, known = self._clock.now(), {pod.key for pod in stuck}
-        young = now - min(patience, SETTLING)
-        settling = (pod for pod in self._state.snapshot().pods_on[""].values() if _is_settling(pod, young))
+        oldest = now - min(patience, SETTLING)
+        settling = (pod for pod in self._state.snapshot().pods_on[""].values() if _is_settling(pod, oldest))
         return stuck + sorted((pod for pod in settling if pod.key not in known), key=lambda pod: pod.key)
 
     def is_ours(self, node: str) -> bool:
@@ -242,7 +242,7 @@ class ClusterView(WatchedNodes):
         )
 
 
-def _is_settling(pod: Pod, young: datetime) -> bool:
-    """Return whether the scheduler has not processed *pod* yet, which was created after *young*."""
+def _is_settling(pod: Pod, oldest: datetime) -> bool:
+    """Return whether *pod* was created after *oldest* and the scheduler has not processed it yet."""
     waits = pod.unschedulable_since is None and pod.deletion_timestamp is None
-    return waits and not pod.cls.spec.scheduling_gates and (instant(pod.creation_timestamp) or young) > young
+    return waits and not pod.cls.spec.scheduling_gates and (instant(pod.creation_timestamp) or oldest) > oldest

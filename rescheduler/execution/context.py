@@ -112,7 +112,7 @@ class NoPlaceholders:
         raise Permanent("this process creates no placeholders")
 
     def delete(self, placeholder: PodRef) -> None:
-        raise Permanent(f"this process deletes no placeholders, such as {placeholder}")
+        raise Permanent(f"this process does not delete placeholders such as {placeholder}")
 
 
 class Controllers(Protocol):

@@ -140,5 +140,5 @@ class Drainer:
         return fresh if fresh is not None and ours else node
 
     def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, hurried: bool = False) -> bool:
-        """See :meth:`~rescheduler.execution.sweeping.Sweeper.sweep`."""
+        """Resume or roll back drains of other processes; see :meth:`~rescheduler.execution.sweeping.Sweeper.sweep`."""
         return self._sweeper.sweep(ended, hurried=hurried)

@@ -58,8 +58,8 @@ class Observation:
 
 def staying(drain: Drain) -> frozenset[str]:
     """Return the UIDs of the pods that still have to be evicted."""
-    asked = (victim for victim in drain.victims.values() if not victim.accepted)
-    return frozenset(victim.pod.uid for victim in (*drain.waiting, *asked))
+    requested = (victim for victim in drain.victims.values() if not victim.accepted)
+    return frozenset(victim.pod.uid for victim in (*drain.waiting, *requested))
 
 
 def evicted(drain: Drain) -> frozenset[str]:

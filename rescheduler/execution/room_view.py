@@ -73,5 +73,8 @@ class RoomView:
         return namespace.metadata.uid if isinstance(namespace, Namespace) else ""
 
     def volume_terms(self, pod: Pod) -> list[tuple[NodeSelectorTerm, ...]]:
-        """See :func:`~rescheduler.planning.room.volume_terms.volume_terms`."""
+        """Return the node affinity of the volumes of *pod*.
+
+        See :func:`~rescheduler.planning.room.volume_terms.volume_terms`.
+        """
         return volume_terms(self._state.snapshot(), pod)

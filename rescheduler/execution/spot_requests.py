@@ -67,12 +67,12 @@ class SpotRequests:
     def joined(self, order: SpotOrder) -> list[Node]:
         """Return the spot nodes of the group of *order* that have joined since the order, oldest first."""
         since = order.at.replace(microsecond=0)
-        young = [
+        created_since = [
             (created, node)
             for node in self._view.spot_nodes()
             if (created := instant(node.metadata.creation_timestamp)) is not None and created >= since
         ]
-        return [node for _, node in sorted(young, key=_by_age) if self._group_of(node) == order.group]
+        return [node for _, node in sorted(created_since, key=_by_age) if self._group_of(node) == order.group]
 
     def lower(self, order: SpotOrder) -> bool:
         """Lower the target size of the group by the machines of *order* that have not arrived.

@@ -103,8 +103,8 @@ def _why_gave_up(run_state: DaemonState, running: Running) -> str:
     if run_state.leading:
         return f"gave up: the cluster could not be read within {ONCE_PATIENCE}"
     rival = run_state.elector.rival if run_state.elector is not None else ""
-    why = f"another replica leads: {rival}" if rival else "it could not be acquired"
-    return f"gave up: lease {running.identity} was not ours within {ONCE_PATIENCE}: {why}"
+    why = f": another replica leads: {rival}" if rival else ""
+    return f"gave up: lease {running.identity} was not acquired within {ONCE_PATIENCE}{why}"
 
 
 def _assemble(

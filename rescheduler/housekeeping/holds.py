@@ -69,5 +69,5 @@ class Holds:
             )
         if pods := self._view.waiting(self._patience):
             named = ", ".join(pod.key for pod in pods[:_NAMED]) + (", …" if len(pods) > _NAMED else "")
-            return Held(Waiting.PENDING_PODS, f"{len(pods)} pods are pending that may fit on spot nodes: {named}")
+            return Held(Waiting.PENDING_PODS, f"{len(pods)} pending pods may fit on spot nodes: {named}")
         return None

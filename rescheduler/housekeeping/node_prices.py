@@ -36,9 +36,9 @@ class NodePrices:
         queries: Executor,
         clock: Clock,
         stopping: Callable[[], bool],
-        show: Callable[[_Prices], None],
+        on_change: Callable[[_Prices], None],
     ) -> None:
-        """*node* returns the Node with a name, and *show* receives all known prices when they change.
+        """*node* returns the Node with the given name; *on_change* receives all known prices when they change.
 
         A query ends early when *stopping* returns True.
         """
@@ -47,7 +47,7 @@ class NodePrices:
         self._queries = queries
         self._clock = clock
         self._stopping = stopping
-        self._show = show
+        self._on_change = on_change
         self._known: dict[InvolvedNode, Decimal] = {}
         self._due: dict[InvolvedNode, float] = {}  # the next query for each node; monotonic seconds
         self._query: tuple[Sequence[InvolvedNode], Future[_Prices]] | None = None
@@ -69,7 +69,7 @@ class NodePrices:
             return
         (asked, query), self._query = self._query, None
         if (error := query.exception()) is not None:
-            log.warning("the status page lacks prices of the cloud provider: %s: %s", type(error).__name__, error)
+            log.warning("cannot query prices for the status page: %s: %s", type(error).__name__, error)
         prices = query.result() if error is None else {}
         now, before = self._clock.monotonic(), dict(self._known)
         for node in asked:
@@ -77,7 +77,7 @@ class NodePrices:
             if node.name in prices:
                 self._known[node] = prices[node.name]
         if self._known != before:
-            self._show({node.name: price for node, price in self._known.items()})
+            self._on_change({node.name: price for node, price in self._known.items()})
 
     def _forget_all_but(self, nodes: Iterable[InvolvedNode]) -> None:
         current = set(nodes)

@@ -18,7 +18,7 @@ from rescheduler.settings import RoomSettings
 #: Seconds after a failed deletion until the next attempt.
 _RETRY_SECONDS: Final = 30.0
 
-_COMPONENT: Final = "deploy/components/make-room has the namespace, the PriorityClass and the permissions"
+_COMPONENT: Final = "deploy/components/make-room contains the namespace, the PriorityClass and the permissions"
 
 
 class PlaceholderWrites:

@@ -95,7 +95,7 @@ class ProviderRoomOrders(NoRoomOrders):
             return None
         except ReschedulerError as error:
             self._report(Trouble(ErrorKind.PROVIDER, f"{self._requests.provider}: {error}"))
-            return Held(Waiting.PROVIDER_SILENT, f"spot nodes are not ordered: {error}")
+            return Held(Waiting.PROVIDER_SILENT, f"spot nodes could not be ordered: {error}")
 
     def drained(self, drain: Drain) -> None:
         self._placeholders.drained(drain)
@@ -154,30 +154,34 @@ class ProviderRoomOrders(NoRoomOrders):
             why = why or held
         return why
 
-    def _order(self, wanted: RoomOrder) -> Held:
+    def _order(self, room_order: RoomOrder) -> Held:
         """Store the order, then ask the provider for its nodes."""
-        size, orders, now = self._requests.size_for(wanted.template), self._history.spot_orders, self._clock.now()
+        size, orders, now = self._requests.size_for(room_order.template), self._history.spot_orders, self._clock.now()
         if size is None:
-            return Held(Waiting.NO_SPOT_CAPACITY, _no_group(wanted))
-        if why := why_not_ordered(wanted.count, size, orders, now, self._settings.per_hour):
+            return Held(Waiting.NO_SPOT_CAPACITY, _no_group(room_order))
+        if why := why_not_ordered(room_order.count, size, orders, now, self._settings.per_hour):
             return Held(Waiting.NO_SPOT_CAPACITY, why)
-        node = self._involved(wanted.node)
-        order = SpotOrder(wanted.node, node.uid, size.group, wanted.count, size.target, now)
+        node = self._involved(room_order.node)
+        order = SpotOrder(room_order.node, node.uid, size.group, room_order.count, size.target, now)
         self._history.note_spot_orders(orders.begun(order))
         if not self._history.save():
             self._history.note_spot_orders(orders)
-            return Held(Waiting.MAKING_ROOM, "the order of spot nodes is not stored yet")
+            return Held(Waiting.MAKING_ROOM, "the order of spot nodes could not be stored yet")
         try:
-            self._requests.order(size.group, wanted.count)
+            self._requests.order(size.group, room_order.count)
         except Retryable as error:  # the provider may have accepted the request, so the order stays open
-            self._report(Trouble(ErrorKind.PROVIDER, f"{self._requests.provider}: {error}", wanted.node))
+            self._report(Trouble(ErrorKind.PROVIDER, f"{self._requests.provider}: {error}", room_order.node))
         except ReschedulerError as error:
             self._history.note_spot_orders(orders)
             return self._refused(node, str(error))
         until = now + self._settings.timeout
-        pods = len(wanted.plan.placements)
-        self._report(RoomOrdered(node, pods, wanted.count, wanted.template, str(wanted.worth), until, size.group))
-        return Held(Waiting.MAKING_ROOM, f"{wanted.count} spot nodes were ordered for the pods of node {wanted.node}")
+        pods = len(room_order.plan.placements)
+        self._report(
+            RoomOrdered(node, pods, room_order.count, room_order.template, str(room_order.worth), until, size.group)
+        )
+        return Held(
+            Waiting.MAKING_ROOM, f"{room_order.count} spot nodes were ordered for the pods of node {room_order.node}"
+        )
 
     def _refused(self, node: InvolvedNode, why: str) -> Held:
         self._finder.ended(node.name, RoomEnding.REFUSED)

@@ -89,17 +89,17 @@ class RoundPlans:
         """
         plan: Plan | None = None
         self._view.start_planning()
-        judged = self._planned(complete=complete)
+        planned = self._planned(complete=complete)
         for _ in range(CANDIDATES):
-            plan = next((plan for plan in judged.planning.plans if self._is_worth_draining(plan)), None)
+            plan = next((plan for plan in planned.planning.plans if self._is_worth_draining(plan)), None)
             if plan is None or not self._fails_checks(plan, repeat=not complete):
                 break
             self._run_state.beat()
             self._view.vetoes = self._candidates.vetoes()
-            plan, judged = None, self._planned(complete=complete)
-        self.verdicts = judged.planning.verdicts
+            plan, planned = None, self._planned(complete=complete)
+        self.verdicts = planned.planning.verdicts
         self._history.save()
-        self._report_plan(judged)
+        self._report_plan(planned)
         return plan
 
     def _fails_checks(self, plan: Plan, *, repeat: bool) -> bool:
@@ -146,14 +146,14 @@ class RoundPlans:
     def _with_nodes(self, planning: Planning, before: Mapping[str, Node], seconds: float) -> Planned:
         """Return the report of *planning*. Nodes may have been added or deleted since *before*."""
         nodes = {**before, **self._view.nodes()}
-        judged = {verdict.node: _ref(nodes[verdict.node]) for verdict in planning.verdicts}
-        facts = self._view.facts_of(judged)
-        return Planned(self._clock.now(), planning, judged, seconds, _all_judged(planning), facts)
+        involved = {verdict.node: _ref(nodes[verdict.node]) for verdict in planning.verdicts}
+        facts = self._view.facts_of(involved)
+        return Planned(self._clock.now(), planning, involved, seconds, _all_judged(planning), facts)
 
-    def _report_plan(self, judged: Planned) -> None:
-        if judged.complete:
+    def _report_plan(self, planned: Planned) -> None:
+        if planned.complete:
             self._judged_at = self._clock.monotonic()
-        self._report(judged)
+        self._report(planned)
 
 
 def _all_judged(planning: Planning) -> bool:

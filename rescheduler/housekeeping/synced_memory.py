@@ -141,7 +141,7 @@ class SyncedMemory:
         if stored.waived:
             for owed in self.memory.debts:
                 if str(owed.debt.controller) in stored.waived:
-                    log.warning("waived: the debt to %s of the drain of %s", owed.debt.controller, owed.node)
+                    log.warning("waived the debt to %s from the drain of %s", owed.debt.controller, owed.node)
             self.memory = self.memory.waived(stored.waived)
             self._due = True
 

@@ -14,7 +14,7 @@ _CHECK: Final[ContextVar[Callable[[], object] | None]] = ContextVar("asked", def
 
 @contextlib.contextmanager
 def checking_before_send(check: Callable[[], object]) -> Iterator[None]:
-    """Within the block, requests of pools with `enable_send_checks` are sent only if *check* does not raise."""
+    """Call *check* before each request of pools with `enable_send_checks`. If it raises, the request is not sent."""
     token = _CHECK.set(check)
     try:
         yield

@@ -51,12 +51,12 @@ class KubeCluster:
         retry_on_conflict(partial(self._edit_once, name, uid, edit), PATCH_ATTEMPTS)
 
     def _edit_once(self, name: str, uid: str, edit: NodeEdit) -> None:
-        seen = msgspec.json.decode(self._get_node(name))
-        if seen["metadata"]["uid"] != uid:
+        current = msgspec.json.decode(self._get_node(name))
+        if current["metadata"]["uid"] != uid:
             raise NotFound(f"patch node {name}: it was replaced by another node of the same name")
-        if why := refused(seen, edit):
+        if why := refused(current, edit):
             raise MarkLost(f"patch node {name}: {why}")
-        if (change := patch(seen, edit)) is not None:
+        if (change := patch(current, edit)) is not None:
             self._client.request(f"patch node {name}", "PATCH", _node(name), body=change, content_type=MERGE_PATCH)
 
     def delete_node(self, name: str, uid: str) -> None:
@@ -76,7 +76,7 @@ class KubeCluster:
         return fresh.read_node(self._client, name)
 
     def read_fresh(self, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh:
-        """See :func:`rescheduler.kube.fresh.read_fresh`."""
+        """Read the objects that a drain depends on consistently; see :func:`rescheduler.kube.fresh.read_fresh`."""
         return fresh.read_fresh(self._client, node, targets, namespaces)
 
     def evict(

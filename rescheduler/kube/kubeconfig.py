@@ -81,7 +81,7 @@ class Entries:
         entries = self._sections[section]
         if name not in entries:
             known = ", ".join(sorted(entries)) or "none"
-            raise UsageError(f"kubeconfig {self._paths}: no {item} {name!r}; it has: {known}")
+            raise UsageError(f"kubeconfig {self._paths}: no {item} {name!r}; expected one of: {known}")
         value = entries[name].value.get(item)
         return Entry(value if isinstance(value, Mapping) else {}, entries[name].folder)
 

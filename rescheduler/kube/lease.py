@@ -58,14 +58,14 @@ class WaitForHolder:
 Step: TypeAlias = AcquireLease | RenewLease | WaitForHolder
 
 
-def decide(seen: ObservedLease | None, identity: str, now: float) -> Step:
-    """Return what *identity* has to do. *seen* is None if the Lease does not exist. *now* is in monotonic seconds."""
-    if seen is None or not (holder := seen.record.holder_identity):
+def decide(observed: ObservedLease | None, identity: str, now: float) -> Step:
+    """Return the next step of *identity*. *observed* is None if the Lease does not exist; *now* is monotonic."""
+    if observed is None or not (holder := observed.record.holder_identity):
         return AcquireLease()
     if holder == identity:
         return RenewLease()
-    duration = seen.record.lease_duration_seconds
-    alive_until = seen.at + (LEASE_SECONDS if duration is None else duration)
+    duration = observed.record.lease_duration_seconds
+    alive_until = observed.at + (LEASE_SECONDS if duration is None else duration)
     return AcquireLease() if now >= alive_until else WaitForHolder(holder)
 
 

@@ -162,7 +162,7 @@ class Reflector:
             self._stream = None
             stream.close()
         if self._broken and self._clock.monotonic() - opened < _SHORT_SECONDS:
-            raise Retryable(f"watch {self._resource.plural}: the server ended it at once")
+            raise Retryable(f"watch {self._resource.plural}: the server ended the watch at once")
         self._failures = self._broken = 0
         if (self.age or 0.0) >= BOOKMARK_SECONDS:
             self._version = None

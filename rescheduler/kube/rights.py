@@ -87,7 +87,7 @@ _DRAINING: Final = (
 
 
 def rights_of_a_dry_run() -> tuple[AccessRight, ...]:
-    """Return the permissions of a dry run. It also reads the memory if that is permitted."""
+    """Return the permissions that a dry run needs. A dry run also reads the memory if that is permitted."""
     return _READING + _CONTROLLERS
 
 

@@ -31,7 +31,7 @@ def log_node_event(event: NodeEvent) -> None:
     match event:
         case DrainStarted(node, Plan(placements=placements)):
             moves = ", ".join(f"{placement.pod} to {placement.node}" for placement in placements)
-            write(NOTICE, f"draining, {len(placements)} pods move: {moves or 'none'}", node=node)
+            write(NOTICE, f"draining; {len(placements)} pods move: {moves or 'none'}", node=node)
         case DrainStarted(node):
             write(NOTICE, "resuming the drain", node=node)
         case Tainted(node):
@@ -103,6 +103,6 @@ def _drain_ended(event: DrainEnded) -> None:
         write(logging.WARNING, text, node=event.node)
     else:
         end = event.removed_by or (
-            "its machine is terminating or gone, the Node was deleted" if event.removed else "it accepts pods again"
+            "its machine is terminating or gone, and the Node was deleted" if event.removed else "it accepts pods again"
         )
         write(NOTICE, f"drained {after}, {len(event.evicted)} pods moved; {end}", node=event.node)

@@ -56,7 +56,7 @@ class EventTexts:
 
 
 class KubeEvents:
-    """The listener. Blockers of a node are reported when they change."""
+    """A listener that writes Kubernetes Events. Blockers of a node are reported when they change."""
 
     def __init__(self, record: RecordEvent, texts: EventTexts = EventTexts()) -> None:
         self._record, self._texts = record, texts
@@ -115,7 +115,7 @@ class KubeEvents:
     def _after(self, event: MachineGone | RemovalPostponed | CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
         match event:
             case MachineGone(node):
-                self._record(node, "MachineRemoved", "the machine is terminating or gone, the Node was deleted")
+                self._record(node, "MachineRemoved", "the machine is terminating or gone, and the Node was deleted")
             case RemovalPostponed(node, failure):
                 text = (
                     f"machine termination may have been requested before; not requested again for now: {failure.detail}"
@@ -161,7 +161,7 @@ class KubeEvents:
             state = (
                 "its pods are evicted, another tool is removing it" if event.removed_by else "its pods run elsewhere"
             )
-            self._record(event.node, RESCHEDULER, f"drained the node, {state}")
+            self._record(event.node, RESCHEDULER, f"drained the node: {state}")
             return
         self._record(event.node, "DrainFailed", f"{failure.why}: {failure.detail}", warning=True)
         self._record(event.node, RESCHEDULER_FAILED, f"failed to drain the node: {failure.why}", warning=True)

@@ -34,7 +34,7 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 class Logs:
-    """The listener. Verdicts are logged when they change; at verbosity 4, in every round."""
+    """A listener that writes log lines. Verdicts are logged when they change; at verbosity 4, in every round."""
 
     def __init__(self) -> None:
         self._reported: dict[str, object] = {}
@@ -126,8 +126,8 @@ class Logs:
             self._reported[verdict.node] = content = _significant_part(verdict)
             _verdict(verdict, logging.DEBUG if known == content else self._change_level)
         if complete:
-            judged = {verdict.node for verdict in planning.verdicts}
-            self._reported = {node: content for node, content in self._reported.items() if node in judged}
+            nodes = {verdict.node for verdict in planning.verdicts}
+            self._reported = {node: content for node, content in self._reported.items() if node in nodes}
 
 
 def _significant_part(verdict: Verdict) -> object:

@@ -125,7 +125,7 @@ def _nodes(board: Board, planned: Planned) -> Markup:
 def _drains(board: Board) -> Markup:
     head = ("When", "Node", "Result", "Pods evicted", "Seconds", "Replacement pods", "Reason")
     rows = [_drain(drain, board.landings.get((drain.node.name, drain.at))) for drain in board.drains]
-    return table("The last drains, the most recent first", head, rows, frozenset({3, 4}))
+    return table("Recent drains, the most recent first", head, rows, frozenset({3, 4}))
 
 
 def _drain(event: DrainEnded, landing: Compared | None) -> tuple[str | Markup, ...]:

@@ -69,7 +69,7 @@ def before_and_after(overview: Overview) -> Markup:
         element("b", "On-demand", class_="demand"),
         " nodes come first, then the ",
         element("b", "spot", class_="spot"),
-        " nodes that get pods. A dashed box is a freed node.",
+        " nodes that receive pods. A dashed box is a freed node.",
         class_="legend soft",
     )
     pictures = chain.from_iterable(_pictures(name, boxes) for name, boxes in (("Before", before), ("After", after)))

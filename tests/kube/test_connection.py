@@ -34,8 +34,8 @@ BAD = {
         None,
         "expected lists of named clusters, contexts and users",
     ),
-    "no such context": (GOOD, "nowhere", "no context 'nowhere'; it has: here, there"),
-    "no such cluster": (GOOD, "there", "no cluster 'far'; it has: bare, c"),
+    "no such context": (GOOD, "nowhere", "no context 'nowhere'; expected one of: here, there"),
+    "no such cluster": (GOOD, "there", "no cluster 'far'; expected one of: bare, c"),
     "no current context": (
         GOOD.replace("current-context: here", ""),
         None,
@@ -44,7 +44,7 @@ BAD = {
     "no such user": (
         GOOD.replace("users: [{name: u", "users: [{name: other"),
         None,
-        "no user 'u'; it has: other",
+        "no user 'u'; expected one of: other",
     ),
     "cluster without server": (
         GOOD.replace("{cluster: c, user: u}", "{cluster: bare, user: u}"),

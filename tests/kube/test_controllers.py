@@ -127,7 +127,7 @@ def test_the_controller_of_a_replica_set_is_read_once(edge: ScriptedApiServer, r
 def test_the_cache_of_replica_sets_is_limited(
     edge: ScriptedApiServer, reader: ControllerReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controllers, "REMEMBERED", 2)
+    monkeypatch.setattr(controllers, "CACHED_REPLICA_SETS", 2)
     for name in ("web-1", "web-2", "web-3"):
         edge.on("GET", f"{APPS}/replicasets/{name}", obj(name, reference("Deployment", "web")))
         assert reader.topmost("ns", reference("ReplicaSet", name)) == WEB

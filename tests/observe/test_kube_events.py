@@ -98,17 +98,17 @@ CASES: dict[str, tuple[Event, list[RecordedCall]]] = {
         replace(ended(), removed_by="another tool is removing it (a taint)"),
         [
             (OD, "NodeDrained", "drained in 12 s, 1 pods evicted; another tool is removing it (a taint)", False),
-            (OD, "Rescheduler", "drained the node, its pods are evicted, another tool is removing it", False),
+            (OD, "Rescheduler", "drained the node: its pods are evicted, another tool is removing it", False),
         ],
     ),
     "a termination requested by an earlier drain": (
-        MachineGone(OD), [(OD, "MachineRemoved", "the machine is terminating or gone, the Node was deleted", False)],
+        MachineGone(OD), [(OD, "MachineRemoved", "the machine is terminating or gone, and the Node was deleted", False)],
     ),
     "the end": (
         ended(),
         [
             (OD, "NodeDrained", "drained in 12 s, 1 pods evicted", False),
-            (OD, "Rescheduler", "drained the node, its pods run elsewhere", False),
+            (OD, "Rescheduler", "drained the node: its pods run elsewhere", False),
         ],
     ),
     "a failure": (

@@ -91,7 +91,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         ],
     ),
     "a node that can be drained": (planned(PLAN), 2, ["INFO can be drained: 1 pods fit on spot nodes node=od-1"]),
-    "a drain": (DrainStarted(OD, PLAN), 0, ["INFO draining, 1 pods move: default/web-1 to spot-1 node=od-1"]),
+    "a drain": (DrainStarted(OD, PLAN), 0, ["INFO draining; 1 pods move: default/web-1 to spot-1 node=od-1"]),
     "a resumed drain": (DrainStarted(OD, None), 0, ["INFO resuming the drain node=od-1"]),
     "the taint": (Tainted(OD), 2, ["INFO tainted: it accepts no more pods node=od-1"]),
     "an eviction": (
@@ -194,7 +194,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "a machine that is gone": (
         replace(ended(), removed=True),
         0,
-        ["INFO drained after 12.5 s, 1 pods moved; its machine is terminating or gone, the Node was deleted node=od-1"],
+        ["INFO drained after 12.5 s, 1 pods moved; its machine is terminating or gone, and the Node was deleted node=od-1"],
     ),
     "a node that another tool is removing": (
         replace(ended(), removed_by="another tool is removing it (a taint)"),
