@@ -125,7 +125,7 @@ def mark_lost(drain: Drain, now: float) -> Result:
 
 
 def node_gone(drain: Drain, why: str) -> Result:
-    """End the drain. If all pods were already evicted, the deletion of the Node completed it."""
+    """End the drain. If all pods were already evicted, the deletion of the Node completed the drain."""
     if drain.evicted_all:
         drain = replace(drain, debts=_owed(drain), removed_by=why)
     else:

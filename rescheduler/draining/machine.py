@@ -7,7 +7,7 @@ taint. Every exit performs :class:`Release`, with three exceptions: machine term
 by an earlier process; the node is gone; or the annotation now belongs to another process, which continues or rolls
 back.
 
-Another tool may start to remove the node during a drain. Then nothing more is evicted. If all pods were already
+Another tool may start to remove the node during a drain. Then no more pods are evicted. If all pods were already
 evicted, the drain is handed over: it did not fail, and pods that are still owed are tracked after it.
 
 :mod:`~rescheduler.draining.transitions` contains the table of phases, events and next phases.

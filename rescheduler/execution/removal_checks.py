@@ -24,7 +24,7 @@ class PendingCheck:
 class RemovalChecks:
     """The pending checks, by UID of the Node.
 
-    A check takes seconds, and no drain starts meanwhile. A sweep therefore contains at most one check, so that many
+    A check takes seconds, and no drain starts during it. A sweep therefore contains at most one check, so that many
     machines that do not terminate do not prevent the drains of other nodes.
     """
 

@@ -1,4 +1,4 @@
-"""The provider's own templates of spot nodes, for orders of spot room from groups that have no node."""
+"""Templates of spot nodes from the provider, for orders of spot room from node groups without nodes."""
 
 from collections.abc import Mapping
 

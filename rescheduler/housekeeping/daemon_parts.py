@@ -146,7 +146,7 @@ def new_health(state: ClusterState, rights: RightsReview, running: Running, cloc
 
 
 def lease_unread(run_state: DaemonState) -> str:
-    """Return why it is not known whether drains are paused, or "". A leader has read its Lease."""
+    """Return why it is unknown whether drains are paused, or "". With an elector, it is always known."""
     return run_state.lease_reader.unread if run_state.lease_reader is not None else ""
 
 

@@ -1,8 +1,8 @@
 """The housekeeping loop.
 
 A round: check that the watched state is complete and fresh → resume or roll back drains that were left behind → stop
-here while an earlier drain owes replacement pods, a delay or a pause is active, or pods are pending that spot nodes may
-take → plan → drain the first node whose pods all fit elsewhere. A node whose drain failed cools down. The drain delay
+here while an earlier drain owes replacement pods, a delay or a pause is active, or pending pods may fit on spot nodes →
+plan → drain the first node whose pods all fit elsewhere. A node whose drain failed cools down. The drain delay
 starts after every drain that evicted a pod or requested the termination of a machine.
 """
 

@@ -63,7 +63,7 @@ class PlaceholderWrites:
     def create(self, pods: Collection[Pod], node: str, until: datetime) -> None:
         """Create placeholders for *pods* of *node*.
 
-        Raises Permanent with advice if the API server refuses them, and the errors of requests.
+        Raises Permanent with advice if the API server rejects them, and the errors of requests.
         """
         known = self._view.node(node)
         assert known is not None

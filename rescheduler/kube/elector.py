@@ -84,7 +84,7 @@ class Elector:
 
     @property
     def deadline(self) -> float:
-        """The monotonic time by which a request that is sent now must have completed; -inf while not leading."""
+        """The monotonic time by which a request that is sent now must have completed; -inf if not the leader."""
         renewed_at = self._renewed_at
         if self._stopping.is_set() or self._clock.monotonic() >= renewed_at + RENEW_SECONDS:
             return _NEVER

@@ -1,8 +1,8 @@
 """Credentials from exec plugins and auth providers, and connections through a proxy, by the official client.
 
-Importing that client takes more time and memory than all of this program, so this module is imported only where it is
-needed. Exceptions of its loaders can contain a whole user entry of a kubeconfig with its token, so their text is used
-only if it is known to contain no secret.
+Importing that client takes more time and memory than the rest of this program, so this module is imported only where it
+is needed. Exceptions of its loaders can contain a whole user entry of a kubeconfig with its token, so their text is
+used only if it is known to contain no secret.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Parse the items of a ``kind: List`` in JSON one by one while the input is still being read.
 
-A printer starts all items of a list with the same text, so the first item shows how items are separated. Cutting at
+A serializer starts all items of a list with the same text, so the first item shows how items are separated. Cutting at
 the separator is a guess, because the same text may occur inside an item. Parsing confirms it: a piece that starts where
 an item starts and is valid JSON is that item. If a piece is not valid, the rest is parsed at once, as are lists in any
 other format.

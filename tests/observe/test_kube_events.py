@@ -102,7 +102,8 @@ CASES: dict[str, tuple[Event, list[RecordedCall]]] = {
         ],
     ),
     "a termination requested by an earlier drain": (
-        MachineGone(OD), [(OD, "MachineRemoved", "the machine is terminating or gone, and the Node was deleted", False)],
+        MachineGone(OD),
+        [(OD, "MachineRemoved", "the machine is terminating or gone, and the Node was deleted", False)],
     ),
     "the end": (
         ended(),

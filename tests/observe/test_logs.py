@@ -194,7 +194,12 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "a machine that is gone": (
         replace(ended(), removed=True),
         0,
-        ["INFO drained after 12.5 s, 1 pods moved; its machine is terminating or gone, and the Node was deleted node=od-1"],
+        [
+            (
+                "INFO drained after 12.5 s, 1 pods moved; its machine is terminating or gone, and the Node was deleted "
+                "node=od-1"
+            )
+        ],
     ),
     "a node that another tool is removing": (
         replace(ended(), removed_by="another tool is removing it (a taint)"),
