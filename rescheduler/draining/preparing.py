@@ -165,4 +165,5 @@ def _predecessors(drain: Drain, event: ControllersRead, controller: Controller) 
     pods = [victim for victim in (*drain.waiting, *drain.victims.values()) if victim.owner is not None]
     current = (victim for victim in pods if _with_controller(victim, event).controller == controller)
     previous = {victim.controller for victim in current if victim.controller is not None}
-    return {other for other in previous - {controller} if other in drain.debts and not event.states[other].exists}
+    candidates = previous - {controller}
+    return {candidate for candidate in candidates if candidate in drain.debts and not event.states[candidate].exists}

@@ -104,7 +104,7 @@ class DrainActions:
     def _mark(self, mark: Mark | Renew) -> ActionResult:
         clock, access = self._access.clock, self._access
         now = clock.now()
-        until = None if access.promise is None else now + access.promise
+        until = None if access.mark_validity is None else now + access.mark_validity
         since = mark.since or self._since.setdefault(mark.step, now)
         written = Intent(access.holder, mark.step, since, mark.pods, mark.group, until, access.identity, mark.debts)
         taint = intent.taint(access.holder)

@@ -146,7 +146,7 @@ class DrainContext:
     controllers: Controllers
     identity: str = ""  #: the installation, as namespace and Lease; "" for a proxy
     #: How long the node annotation is valid. The process renews it before it expires.
-    promise: timedelta | None = timedelta(minutes=3)
+    mark_validity: timedelta | None = timedelta(minutes=3)
     leads: Callable[[], bool] = lambda: True  #: whether this replica leads; called right before a machine is removed
     provider_seconds: float = PROVIDER_SECONDS  #: timeout for a request to the provider
     placeholders: PlaceholderApi = field(default_factory=NoPlaceholders)

@@ -62,7 +62,7 @@ def _heading(name: str, text: str) -> Markup:
 
 def _state(board: Board) -> Iterator[Markup]:
     if board.planned is not None:
-        yield element("p", _sum(board.planned), class_="first")
+        yield element("p", _summary(board.planned), class_="first")
     if board.draining:
         yield element("p", "Draining ", element("code", board.draining.node.name), ".")
     if board.held:
@@ -87,7 +87,7 @@ def _leadership(board: Board) -> str:
     return f"This replica is not the leader.{leader}"
 
 
-def _sum(planned: Planned) -> str:
+def _summary(planned: Planned) -> str:
     planning = planned.planning
     reasons = Counter(verdict.reason for verdict in planning.rejected).most_common()
     rejected = ", ".join(f"{number} {reason}" for reason, number in reasons) or "none"
