@@ -29,7 +29,7 @@ from rescheduler.planning.outcome import Plan
 
 
 def start(plan: Plan, limits: Limits) -> Result:
-    """Start to drain the plan's node."""
+    """Start draining the node of *plan*."""
     pods = tuple(placement.pod.uid for placement in plan.placements)
     return Drain(plan.node, limits, Phase.ASKING, intended=pods, targets=targets(plan)), (AskProvider(),)
 

@@ -111,12 +111,12 @@ def node_deletion_failed(drain: Drain, _: NodeDeletionFailed, now: float) -> Res
 
 
 def removal_tick(drain: Drain, _: Seen, now: float) -> Result:
-    """Ask again whether the machine is terminated."""
+    """Ask again whether the machine is terminated, when a retry is due."""
     return _tick(drain, order(drain, again=True), now)
 
 
 def deletion_tick(drain: Drain, _: Seen, now: float) -> Result:
-    """Delete the Node again."""
+    """Delete the Node again when a retry is due."""
     return _tick(drain, (DeleteNode(),), now)
 
 

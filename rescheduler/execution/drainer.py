@@ -24,7 +24,7 @@ from rescheduler.providers.base import Refusal
 
 
 class ProviderSilent(ReschedulerError):
-    """The provider does not respond. This says nothing about the nodes."""
+    """The provider does not respond. Nothing is known about the state of its machines."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class RoundPlans:
                 self._history.forget()
 
     def next(self, *, complete: bool) -> Plan | None:
-        """Return the plan to execute, or None: that of the node with an open order of spot room, or the first."""
+        """Return the plan to execute, or None. A node with an open order of spot room takes precedence."""
         order = self._room.order
         if order is not None and order.state is OrderState.READY:
             verdict = self._view.plan_alone(order.node)

@@ -60,7 +60,7 @@ class KubeCluster:
             self._client.request(f"patch node {name}", "PATCH", _node(name), body=change, content_type=MERGE_PATCH)
 
     def delete_node(self, name: str, uid: str) -> None:
-        """Delete the Node object with *uid*. It is not an error if it is gone or was replaced by another node."""
+        """Delete the Node object with *uid*, unless it is gone or was replaced by another node."""
         act = f"delete node {name}"
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:

@@ -77,8 +77,8 @@ class Elector:
     def leading(self) -> bool:
         """Whether this replica is the leader.
 
-        It becomes False RENEW_SECONDS after the last successful renewal was *sent*, even while the API server hangs:
-        well before another replica may acquire the Lease.
+        It becomes False RENEW_SECONDS after the last successful renewal was *sent*, even while the API server hangs.
+        That is well before another replica may acquire the Lease.
         """
         return self.deadline > _NEVER
 

@@ -51,7 +51,7 @@ class ApiServerEndpoint:
 
     @property
     def proxied(self) -> bool:
-        """Whether the kubeconfig or the environment sets a proxy for this server, apart from ``NO_PROXY``."""
+        """Whether the kubeconfig or the environment sets a proxy for this server, ignoring ``NO_PROXY``."""
         environment = getproxies_environment()
         return bool(self.proxy or environment.get(urllib.parse.urlsplit(self.host).scheme) or environment.get("all"))
 

@@ -1,4 +1,4 @@
-"""Read Events about pods that a controller could not create. Events may be missing, so they only serve for messages."""
+"""Read Events about pods that a controller could not create. Only for messages, because Events may be missing."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta

@@ -166,9 +166,10 @@ def restarts(pods: Iterable[JobPod], uid: str) -> int:
 
 
 def facts(job: Job, restarted: int) -> JobFacts:
-    """Return the facts that decide whether an eviction can fail *job*. *restarted* are restarts that count as failures.
+    """Return the facts that decide whether an eviction can fail *job*.
 
-    The Job controller compares failed pods and restarts with the limit separately. Using their sum is conservative.
+    *restarted* is the number of container restarts that count as failures. The Job controller compares failed pods and
+    restarts with the limit separately. Using their sum is conservative.
     """
     return JobFacts(
         backoff_limit=6 if job.spec.backoff_limit is None else job.spec.backoff_limit,

@@ -34,7 +34,7 @@ def document(title: str, body: Markup, *, live: bool = False) -> str:
 
 
 def policy(*, live: bool) -> str:
-    """Return the Content Security Policy: our style and script; with *live*, also requests to the page's server."""
+    """Return a policy that allows the page's style and script and, if *live*, requests to the page's server."""
     rules = ["default-src 'none'", f"style-src {_source(_STYLE)}", f"script-src {_source(_SCRIPT)}"]
     return "; ".join([*rules, "base-uri 'none'", "form-action 'none'", *(["connect-src 'self'"] if live else [])])
 

@@ -32,7 +32,7 @@ def element(tag: str, /, *children: Child, **attributes: Attribute) -> Markup:
 
 
 def joined(children: Iterable[Child]) -> Markup:
-    """Return *children* one after the other, without an element around them."""
+    """Return the concatenated *children* without an enclosing element."""
     return Markup("".join([_text(child) for child in children]))
 
 
