@@ -1,4 +1,4 @@
-"""The actions that a drain requests, as immutable values. → names the events that respond to an action."""
+"""The actions that a drain requests, as immutable values. An arrow (→) precedes the events that answer an action."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +29,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Write the same annotation with a later end of the lease. → :class:`MarkFailed`, or nothing"""
+    """Renew the lease in the annotation. → :class:`MarkFailed`, or nothing"""
 
     step: Step
     pods: tuple[str, ...] = ()
@@ -44,12 +44,12 @@ class ReadControllers:
 
     owners: frozenset[tuple[str, OwnerReference]] = frozenset()  #: namespaces and controllers of pods
     controllers: frozenset[Controller] = frozenset()
-    words: bool = False  #: also read events about pods that the controllers could not create
+    read_refusals: bool = False  #: also read events about pods that the controllers could not create
 
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """Plan the node again, on a state that is not older than this action. → :class:`Looked` or :class:`LookFailed`"""
+    """Plan the node again from a state that is not older than this action. → :class:`Looked` or :class:`LookFailed`"""
 
     targets: frozenset[str] = frozenset()  #: expected target nodes, which are read as well
 
@@ -79,7 +79,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class DeletePlaceholder:
-    """Delete the placeholder that keeps room for the pod *uid*.
+    """Delete the placeholder that reserves room for the pod *uid*.
 
     → :class:`PlaceholderDeleted` or :class:`PlaceholderNotDeleted`
     """
@@ -96,7 +96,7 @@ class OrderRemoval:
     """
 
     group: str
-    since: datetime | None = None  #: when an earlier process may have requested it
+    since: datetime | None = None  #: when an earlier process may have requested the termination
     again: bool = False  #: not the first request of this drain
 
 

@@ -32,7 +32,7 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class MarkFailed:
-    """The mark was not written, or it is unknown whether it was. Also the response of a removal whose mark is lost."""
+    """The mark was not written, or the outcome is unknown. Also the response to a removal whose mark was lost."""
 
     why: str
     node_gone: bool = False
@@ -53,7 +53,7 @@ class LookFailed:
 
     why: str
     node_gone: bool = False
-    retryable: bool = False  #: as of :class:`MarkFailed`
+    retryable: bool = False  #: as in :class:`MarkFailed`
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +85,16 @@ class PlannedAgain:
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderDeleted:
-    """The deletion of a placeholder was accepted. :class:`Seen` shows when it is gone."""
+    """The deletion of a placeholder was accepted. :class:`Seen` shows when the placeholder is gone."""
 
-    uid: str  #: of the pod that it keeps room for
+    uid: str  #: of the pod that the placeholder reserves room for
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderNotDeleted:
     """The deletion of a placeholder failed. If *retryable*, the same request may succeed later."""
 
-    uid: str  #: of the pod that it keeps room for
+    uid: str  #: of the pod that the placeholder reserves room for
     why: str
     retryable: bool
 
@@ -108,13 +108,13 @@ class Seen:
     tainted: bool = True  #: whether our taint and annotation are on the node
     lost: str = ""  #: which target node of the plan was lost, and why
     stale: bool = False  #: a watch has been silent for too long, so its state must not be used for decisions
-    joined: str = ""  #: the evidence that another tool is removing the node
-    placeholders: Mapping[str, PodRef] = field(default_factory=dict)  #: by the UID of the pod that they keep room for
+    removed_by: str = ""  #: the evidence that another tool is removing the node
+    placeholders: Mapping[str, PodRef] = field(default_factory=dict)  #: by the UID of the pod they reserve room for
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGone:
-    """The watched state does not contain the node any more. Observed instead of :class:`Seen`."""
+    """The watched state no longer contains the node. Observed instead of :class:`Seen`."""
 
     why: str
 
@@ -125,8 +125,8 @@ class Removed:
 
     #: The provider does not know the machine and did nothing. If the Node is Ready, the provider is asked again.
     unproven: bool = False
-    unseen: bool = False  #: only the Node is known to be gone; the termination of the machine was not confirmed
-    unshrunk: str = ""  #: why a new machine will replace it; "" if none will
+    unseen: bool = False  #: the Node is gone, but the termination of the machine was not confirmed
+    unshrunk: str = ""  #: why a new machine will replace this one; "" if none will
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Cause(enum.Enum):
 
     TERMINATED = enum.auto()  #: the process is terminating: the drain is rolled back
     LEADERSHIP_LOST = enum.auto()  #: another replica is the leader: nothing more is written
-    PAUSED = enum.auto()  #: a person paused drains: the drain is rolled back, unless its machine is being removed
+    PAUSED = enum.auto()  #: a user paused drains: the drain is rolled back, unless its machine is being removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Stop:
     """Stop the drain."""
 
     cause: Cause
-    detail: str = ""  #: a message for people
+    detail: str = ""  #: the message to report
 
 
 Event: TypeAlias = (

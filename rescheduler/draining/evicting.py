@@ -56,17 +56,17 @@ def eviction_failed(drain: Drain, event: EvictionFailed, now: float) -> Result:
 
 
 def pod_gone(drain: Drain, event: PodGone, now: float) -> Result:
-    """Wait until the watch shows that the pod has left; otherwise its eviction is requested again."""
+    """Request the eviction again later, unless the watch shows by then that the pod has left."""
     return again_later(drain, event.uid, "the pod is gone", None, now), ()
 
 
 def eviction_skipped(drain: Drain, event: EvictionSkipped, now: float) -> Result:
-    """Record that no request is in flight: a stop was requested before it was sent."""
+    """Record that the eviction request was not sent, because a stop was requested first."""
     return again_later(drain, event.uid, "a stop was requested", None, now), ()
 
 
 def controllers_read(drain: Drain, event: ControllersRead, now: float) -> Result:
-    """Store the controllers, or give up if pods must stay."""
+    """Store the states of the controllers, or give up if pods must not be evicted."""
     if event.blockers:
         return exits.plan_changed(drain, event.blockers, now)
     uncertain = {controller: before for controller, before in drain.before_step.items() if before.at >= drain.known_at}
@@ -85,7 +85,7 @@ def controllers_unread(drain: Drain, event: ControllersUnread, now: float) -> Re
 def seen(drain: Drain, event: Seen, now: float) -> Result:
     """Take the next step according to the watched state.
 
-    If another tool is removing the node, it evicts the remaining pods, and this drain evicts nothing more.
+    If another tool is removing the node, that tool evicts the remaining pods, and this drain stops evicting.
     """
     if not event.tainted:
         return exits.mark_lost(drain, now)
@@ -95,20 +95,20 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
     if _is_orphaned(drain):
         return _count_again(drain, now)
     drain = follow(replace(drain, replicas=event.replicas), now)
-    if event.joined and drain.evicted_all:
-        return exits.hand_over(drain, event.joined, now)
+    if event.removed_by and drain.evicted_all:
+        return exits.hand_over(drain, event.removed_by, now)
     if (failed := _overdue(drain, now) or failure(drain, now)) is not None:
         return exits.give_up(drain, failed, now)
     return _continued(drain, event, now)
 
 
 def _without_gone(drain: Drain, gone: frozenset[str]) -> Drain:
-    """Forget the pods *gone*, and note controllers whose pods left although no eviction of theirs was accepted."""
-    left = {victim.controller for uid, victim in drain.victims.items() if uid in gone and not victim.accepted}
+    """Drop the pods *gone*, and record the controllers whose pods left before any of their evictions was accepted."""
+    controllers = {victim.controller for uid, victim in drain.victims.items() if uid in gone and not victim.accepted}
     drain = without(drain, gone)
     evicted_from = {drain.controllers.get(pod.uid) for pod in drain.evicted}
     requested = {victim.controller for victim in drain.victims.values()}
-    unproven = {controller for controller in left - evicted_from - requested if controller is not None}
+    unproven = {controller for controller in controllers - evicted_from - requested if controller is not None}
     return replace(drain, unproven=drain.unproven | unproven)
 
 
@@ -118,7 +118,7 @@ def _continued(drain: Drain, event: Seen, now: float) -> Result:
         return drain, reading
     if not (drain.waiting or drain.victims or drain.debts):
         return _landed(drain, now)
-    if event.joined:
+    if event.removed_by:
         return drain, reading
     drain, deletions = observed(drain, event, now)
     drain, again = (drain, ()) if event.lost else _ask_again(drain, now)
@@ -127,7 +127,7 @@ def _continued(drain: Drain, event: Seen, now: float) -> Result:
 
 
 def _is_orphaned(drain: Drain) -> bool:
-    """Return whether a remaining pod's topmost controller was deleted. A lower controller may keep its pods."""
+    """Return whether a remaining pod's topmost controller was deleted. A controller below it may still own the pod."""
     return any(
         victim.controller is not None
         and victim.owner is not None
@@ -139,14 +139,14 @@ def _is_orphaned(drain: Drain) -> bool:
 
 
 def _count_again(drain: Drain, now: float) -> Result:
-    """Read the pods' current controllers again, after the responses to eviction requests in flight."""
+    """Read the pods' current controllers again, once no eviction request is in flight."""
     if drain.unanswered or drain.step or not drain.reads_again(now, READ_INTERVAL):
         return drain, ()
     return count(drain)
 
 
 def _landed(drain: Drain, now: float) -> Result:
-    """All owed pods run: plan the node again, once pods that were bound to it late must have been observed."""
+    """Plan the node again after all owed pods run, once any pod that was bound to it late must have been observed."""
     drain = drain if drain.landed_at is not None else replace(drain, landed_at=now)
     if now < drain.tainted_at + drain.limits.exposure:
         return drain, ()
@@ -156,8 +156,8 @@ def _landed(drain: Drain, now: float) -> Result:
 def _read(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
     if not drain.debts or not drain.reads_again(now, read_interval(drain)):
         return drain, ()
-    words = any(timers.uncreated is not None for timers in drain.timers.values())
-    return replace(drain, read_at=None, asked_at=now), (controllers_of(drain, words=words),)
+    read_refusals = any(timers.uncreated is not None for timers in drain.timers.values())
+    return replace(drain, read_at=None, asked_at=now), (controllers_of(drain, read_refusals=read_refusals),)
 
 
 def _ask_again(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
@@ -178,7 +178,7 @@ def _step(drain: Drain, *, lost: str) -> tuple[Drain, tuple[Action, ...]]:
 
 
 def _due_pods(drain: Drain) -> tuple[PodRef, ...]:
-    """Return an evicted pod for each unbound replacement pod: the last evicted ones of each controller."""
+    """Return one evicted pod for each unbound replacement pod: the most recently evicted pods of each controller."""
     pods: list[PodRef] = []
     for controller, missing in Counter(due(drain)).items():
         evicted = [pod for pod in drain.evicted if drain.controllers.get(pod.uid) == controller]
@@ -203,5 +203,5 @@ def _overdue(drain: Drain, now: float) -> Failure | None:
 
 def _pods(victims: Iterable[Victim]) -> str:
     names = [str(victim.pod) for victim in victims]
-    more = f" and {len(names) - _PODS_NAMED} more" if len(names) > _PODS_NAMED else ""
-    return f"pod{'s' if len(names) > 1 else ''} {', '.join(names[:_PODS_NAMED])}{more}"
+    rest = f" and {len(names) - _PODS_NAMED} more" if len(names) > _PODS_NAMED else ""
+    return f"pod{'s' if len(names) > 1 else ''} {', '.join(names[:_PODS_NAMED])}{rest}"

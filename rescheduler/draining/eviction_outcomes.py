@@ -10,7 +10,7 @@ class EvictionResult(enum.StrEnum):
 
     EVICTED = "evicted"
     GONE = "gone"
-    REFUSED = "refused"  #: rejected by a budget at present
+    REFUSED = "refused"  #: a PodDisruptionBudget does not allow the eviction at present
     FAILED = "failed"
 
 

@@ -54,13 +54,13 @@ def hand_over(drain: Drain, removed_by: str, now: float) -> Result:
 
 def plan_changed(drain: Drain, blockers: tuple[Blocker, ...], now: float) -> Result:
     """Give up because the remaining pods may not move any more."""
-    more = f" (and {len(blockers) - 1} more)" if len(blockers) > 1 else ""
-    why = f"the plan no longer holds: {blockers[0]}{more}"
+    rest = f" (and {len(blockers) - 1} more)" if len(blockers) > 1 else ""
+    why = f"the plan no longer holds: {blockers[0]}{rest}"
     return give_up(drain, Failure(Why.PLAN_CHANGED, why), now)
 
 
 def release(drain: Drain, now: float) -> Result:
-    """Start to remove the marks."""
+    """Start removing the marks."""
     deadline = now + drain.limits.release
     return replace(drain, phase=Phase.RELEASING, deadline=deadline, retry_at=None), (Release(),)
 
@@ -71,12 +71,12 @@ def released(drain: Drain, _: Released, __: float) -> Result:
 
 
 def _settled(drain: Drain) -> Result:
-    """End the drain once the marks are removed and no eviction is in flight: a late eviction could still succeed."""
+    """End the drain once the marks are removed and no eviction is in flight that could still succeed."""
     return (replace(drain, phase=Phase.DONE) if drain.released and not drain.unanswered else drain), ()
 
 
 def release_failed(drain: Drain, event: ReleaseFailed, now: float) -> Result:
-    """Retry until the deadline. After it the marks stay, and a later round or the next leader removes them."""
+    """Retry until the deadline. After that, the marks stay until a later round or the next leader removes them."""
     final = event.lost and not drain.unanswered
     if not final and now + RELEASE_INTERVAL < drain.deadline:
         return replace(drain, retry_at=now + RELEASE_INTERVAL), ()
@@ -97,13 +97,13 @@ def mark_failed_late(drain: Drain, event: MarkFailed, _: float) -> Result:
 
 
 def gone_while_released(drain: Drain, _: NodeGone, now: float) -> Result:
-    """End the drain, because there are no marks to remove; at the deadline even with an eviction in flight."""
+    """End the drain once no eviction is in flight, or at the deadline. There are no marks to remove."""
     drain = replace(drain, released=True)
     return _settled(drain) if now < drain.deadline else (replace(drain, phase=Phase.DONE), ())
 
 
 def accepted_late(drain: Drain, event: EvictionAccepted, now: float) -> Result:
-    """Record an eviction that was in flight when the drain failed and was accepted."""
+    """Record the acceptance of an eviction that was in flight when the drain failed."""
     victim = drain.victims.get(event.uid)
     if victim is None or victim.accepted:
         return drain, ()
@@ -114,7 +114,7 @@ def accepted_late(drain: Drain, event: EvictionAccepted, now: float) -> Result:
 def answered_late(
     drain: Drain, event: EvictionRefused | EvictionFailed | EvictionSkipped | PodGone, _: float
 ) -> Result:
-    """Forget a pod whose eviction was in flight when the drain failed and did not happen."""
+    """Drop a pod whose eviction was in flight when the drain failed and was not accepted."""
     return _settled(without(drain, frozenset({event.uid})))
 
 
@@ -125,7 +125,7 @@ def mark_lost(drain: Drain, now: float) -> Result:
 
 
 def node_gone(drain: Drain, why: str) -> Result:
-    """End the drain. If all pods were already evicted, the deletion of the Node completed it."""
+    """End the drain. If all pods were already evicted, the deletion of the Node completed the drain."""
     if drain.evicted_all:
         drain = replace(drain, debts=_owed(drain), removed_by=why)
     else:
@@ -134,19 +134,19 @@ def node_gone(drain: Drain, why: str) -> Result:
 
 
 def stop(drain: Drain, event: Stop, now: float) -> Result:
-    """Stop before machine termination is requested by this drain: roll back."""
+    """Roll back. This drain has not requested machine termination."""
     if is_leadership_lost(event):
         return leadership_lost(drain)
     if drain.ordered_at is not None:
         return replace(drain, phase=Phase.DONE), ()
-    left = tuple(victim.pod for victim in drain.victims.values() if not victim.accepted)
-    pods = (*left, *(victim.pod for victim in drain.waiting))
+    asking = tuple(victim.pod for victim in drain.victims.values() if not victim.accepted)
+    pods = (*asking, *(victim.pod for victim in drain.waiting))
     why = Why.PAUSED if event.cause is Cause.PAUSED else Why.STOPPED
     return give_up(drain, Failure(why, event.detail or "stop requested during the drain", pods), now)
 
 
 def stop_release(drain: Drain, event: Stop, _: float) -> Result:
-    """Complete the release, unless another replica leads."""
+    """Complete the release, unless another replica is the leader."""
     return leadership_lost(drain) if is_leadership_lost(event) else (drain, ())
 
 

@@ -15,7 +15,7 @@ class Why(enum.StrEnum):
     EVICTION_REFUSED = "eviction-refused"  #: a dry run was rejected; nothing was evicted
     EVICTION_TIMEOUT = "eviction-timeout"
     EVICTION_FAILED = "eviction-failed"
-    PLACEHOLDER_NOT_DELETED = "placeholder-not-deleted"  #: so that its room is not free for the pod
+    PLACEHOLDER_NOT_DELETED = "placeholder-not-deleted"  #: the room for its pod is therefore not free
     TERMINATION_TIMEOUT = "termination-timeout"
     REPLACEMENT_REFUSED = "replacement-refused"  #: no replacement pod is created
     REPLACEMENT_UNSCHEDULABLE = "replacement-unschedulable"
@@ -28,7 +28,7 @@ class Why(enum.StrEnum):
     PROVIDER = "provider"  #: the provider failed
     REFUSED = "refused"  #: the provider does not remove the machine: it is protected, or the group is at its minimum
     STOPPED = "stopped"
-    PAUSED = "paused"  #: a person paused drains
+    PAUSED = "paused"  #: a user paused drains
     LEADERSHIP_LOST = "leadership-lost"
     INTERNAL_ERROR = "internal-error"  #: a bug in this program
 

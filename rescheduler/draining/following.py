@@ -29,9 +29,9 @@ def follow(drain: Drain, now: float) -> Drain:
 
 
 def failure(drain: Drain, now: float) -> Failure | None:
-    """Return why the drain must stop, or None: a replacement pod fails, or does not become Ready in time.
+    """Return a failure if a replacement pod fails or does not become Ready in time, otherwise None.
 
-    A controller without evicted pods may lack pods, too; the drain only waits for it.
+    Controllers that lost no pod to this drain may also lack pods; the drain only waits for those.
     """
     for controller, timers in sorted(drain.timers.items()):
         if not drain.has_taken_from(controller):
@@ -68,7 +68,7 @@ def merged_states(drain: Drain, event: ControllersRead) -> dict[Controller, Cont
 
 
 def due(drain: Drain) -> tuple[Controller, ...]:
-    """Return one entry for each unbound replacement pod: its controller."""
+    """Return the controller of each unbound replacement pod: one entry per pod."""
     return tuple(
         controller for controller in sorted(drain.debts) for _ in range(max(0, drain.shortfall(controller).bound))
     )
@@ -108,13 +108,13 @@ def _still_owed(drain: Drain, controller: Controller, now: float) -> Debt | None
     """Return the current debt, or None if it has lapsed or all evicted pods of the controller are replaced."""
     state, replicas = drain.states[controller], drain.replicas.get(controller, Replicas())
     pending = (*drain.waiting, *(victim for victim in drain.victims.values() if not victim.accepted))
-    left = any(victim.controller == controller for victim in pending)
+    remain = any(victim.controller == controller for victim in pending)
     debt: Debt | None = drain.debts[controller]
     if lapsed(drain.debts[controller], state):
-        debt = _owed_after_change(drain, controller, left=left)
+        debt = _owed_after_change(drain, controller, remain=remain)
     if (
         debt is None
-        or left
+        or remain
         or _may_want_more(drain, debt, now)
         or not paid(shortfall(debt, state, replicas), ready=drain.limits.landing > 0)
     ):
@@ -123,9 +123,9 @@ def _still_owed(drain: Drain, controller: Controller, now: float) -> Debt | None
 
 
 def _may_want_more(drain: Drain, debt: Debt, now: float) -> bool:
-    """Return whether the controller was probably scaled up: before a step, it had more pods than it wanted.
+    """Return whether the controller was probably scaled up: before a step, it had more pods than its last known size.
 
-    The next read of its state shows the number. If it cannot be read, the result applies until the landing timeout.
+    The next read of its state shows the new size. If reads fail, this assumption holds until the landing timeout.
     """
     step, wanted = drain.before_step.get(debt.controller), drain.states[debt.controller].wanted
     if step is None or wanted is None or step.at < drain.known_at:
@@ -133,16 +133,16 @@ def _may_want_more(drain: Drain, debt: Debt, now: float) -> bool:
     return max(debt.ready, debt.bound) > wanted and now < step.at + (drain.limits.landing or drain.limits.eviction)
 
 
-def _owed_after_change(drain: Drain, controller: Controller, *, left: bool) -> Debt | None:
+def _owed_after_change(drain: Drain, controller: Controller, *, remain: bool) -> Debt | None:
     """Return what is owed after a roll-out; None if the controller was deleted or suspended.
 
     Nothing is owed for pods that were evicted before the roll-out. For pods that may have been evicted after it began,
-    the debt is the pods that ran before their eviction; for the remaining pods, it is the pods that run now.
+    the debt is the pods that ran before their eviction; if pods *remain* to be evicted, it is the pods that run now.
     """
     state = drain.states[controller]
     if not state.exists or state.suspended:
         return None
-    debt = incur(state, drain.replicas.get(controller, Replicas())) if left else None
+    debt = incur(state, drain.replicas.get(controller, Replicas())) if remain else None
     before = drain.before_step.get(controller)
     if before is None or state.least_available is None:
         return debt
@@ -151,10 +151,10 @@ def _owed_after_change(drain: Drain, controller: Controller, *, left: bool) -> D
 
 
 def _timers(drain: Drain, controller: Controller, now: float) -> Timers:
-    """Start a timer when its replacement pod could exist: before that, the evicted pod itself may prevent it."""
+    """Return the timers of a controller. A timer starts once the evicted pod no longer prevents its replacement."""
     before = drain.timers.get(controller, Timers())
     missing, replicas = drain.shortfall(controller), drain.replicas.get(controller, Replicas())
-    # The controller of a pod that an earlier process evicted is unknown, so it counts for every controller.
+    # The controller of a pod that an earlier process evicted is unknown, so the pod counts for every controller.
     leaving = sum(victim.controller in (controller, None) for victim in drain.victims.values() if victim.accepted)
     unschedulable = bool(replicas.unschedulable) and missing.bound > 0 and leaving == 0
     return Timers(

@@ -35,7 +35,7 @@ class Intent:
     since: datetime  #: start of the step; for REMOVING, before machine termination was requested
     pods: tuple[str, ...] = ()  #: UIDs of the pods to move
     group: str = ""  #: for REMOVING: the provider's node group of the machine
-    until: datetime | None = None  #: end of the lease: the holder finishes or renews it before; None if unknown
+    until: datetime | None = None  #: end of the lease; the holder finishes or renews it before then; None if unknown
     identity: str = ""  #: the installation: namespace and Lease; "" for 0.1.0 and for proxies
     debts: tuple[Debt, ...] = ()  #: pods that the drain owes; empty until they are counted
 
@@ -68,7 +68,7 @@ _SHAPES: Final = msgspec.json.Decoder(_Shape)
 
 
 def taint(holder: str) -> Taint:
-    """Return the taint of a node that *holder* drains. Its value shows the holder to people."""
+    """Return the taint of a node that *holder* drains. The value of the taint names the holder for people."""
     value = _NOT_IN_LABELS.sub("-", holder)[:_LONGEST_LABEL].strip("-._")
     return Taint(key=DRAIN_TAINT.key, effect=DRAIN_TAINT.effect, value=value)
 

@@ -1,4 +1,4 @@
-"""Transitions of a drain when its tainted node was planned again, on a consistent read."""
+"""Transitions of a drain after its tainted node was planned again from a consistent read."""
 
 from dataclasses import replace
 from typing import Final
@@ -12,7 +12,7 @@ from rescheduler.draining.state import Drain, Phase, Result
 from rescheduler.draining.victims import leaving, targets, victims
 from rescheduler.planning.outcome import Placement, Plan, PodRef, Rejected, is_removal
 
-#: How often pods that were scheduled to the node in spite of the taint are evicted before the drain fails.
+#: How many times pods that were scheduled to the node despite the taint are evicted before the drain fails.
 RETURNS: Final = 2
 
 
@@ -50,7 +50,7 @@ def _counting(drain: Drain, plan: Plan, now: float) -> Result:
 def _nothing_left(drain: Drain, now: float) -> Result:
     """Proceed with an empty node.
 
-    A machine is removed only after the node was planned again at a time when late pods must have been observed.
+    A machine is removed only after a plan that was made late enough to include any pod bound during the drain.
     """
     if drain.group is None or drain.landed_at is not None:
         return removing.emptied(drain, now)

@@ -1,13 +1,13 @@
 """The state machine of a drain: events and times in, actions out. No I/O, no clock.
 
 The order is fixed (docs/drain.md): ask the provider → write taint and annotation → read the cluster consistently and
-plan again → count what will be owed and write it down → try all evictions in a dry run → evict in steps and track the
+plan again → count what will be owed and record it → try all evictions in a dry run → evict in steps and track the
 replacement pods → all owed pods run → plan again → request machine termination and delete the Node, or remove the
 taint. Every exit performs :class:`Release`, with three exceptions: machine termination was requested, or may have been
 by an earlier process; the node is gone; or the annotation now belongs to another process, which continues or rolls
 back.
 
-Another tool may start to remove the node during a drain. Then nothing more is evicted. If all pods were already
+Another tool may start to remove the node during a drain. Then no more pods are evicted. If all pods were already
 evicted, the drain is handed over: it did not fail, and pods that are still owed are tracked after it.
 
 :mod:`~rescheduler.draining.transitions` contains the table of phases, events and next phases.
@@ -29,7 +29,7 @@ from rescheduler.planning.outcome import Plan
 
 
 def start(plan: Plan, limits: Limits) -> Result:
-    """Start to drain the plan's node."""
+    """Start draining the node of *plan*."""
     pods = tuple(placement.pod.uid for placement in plan.placements)
     return Drain(plan.node, limits, Phase.ASKING, intended=pods, targets=targets(plan)), (AskProvider(),)
 
@@ -46,7 +46,8 @@ def resume_removal(
     """Continue a removal that an earlier process or round may have requested.
 
     The node is planned again first, so that all rules apply to pods that were scheduled to it since. *debts* are
-    those written there by earlier attempts. *absent*: the provider did not know the machine at the last request.
+    those that earlier attempts recorded on the node. *absent*: the provider did not know the machine at the last
+    request.
     """
     drain = Drain(node, limits, Phase.MARKING, marked=True, resumed=True, debts=_by_controller(debts))
     drain = replace(drain, group=group, ordered_at=ordered_at, absent=absent)
@@ -54,13 +55,13 @@ def resume_removal(
 
 
 def await_end(drain: Drain, limits: Limits, now: float) -> Result:
-    """Continue *drain*, which was handed over, with *limits*: ask whether the terminated machine is gone."""
+    """Continue the handed-over *drain* with *limits*: ask whether the terminated machine is gone."""
     begun = replace(drain, limits=limits, phase=Phase.REMOVING, retry_at=None, deadline=now + limits.removal)
     return replace(begun, renew_at=now + RENEW_INTERVAL), removing.order(begun, again=True)
 
 
 def roll_back(node: str, limits: Limits, debts: tuple[Debt, ...], now: float) -> Result:
-    """Remove our marks from a node whose intent is unknown. *debts* are those written there."""
+    """Remove our marks from a node whose intent is unknown. *debts* are those recorded on the node."""
     drain = Drain(node, limits, Phase.RELEASING, marked=True, rolled_back=True, debts=_by_controller(debts))
     return exits.release(drain, now)
 

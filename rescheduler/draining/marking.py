@@ -1,7 +1,7 @@
 """The marks that a drain writes to its node, and the transitions that follow their success or failure.
 
 The mark of a removal that an earlier process may have requested keeps its step, group and time, even while pods that
-were scheduled since are moved: the next process must know that the machine may be terminating.
+were scheduled to the node since are moved: the next process must know that the machine may be terminating.
 """
 
 from dataclasses import replace

@@ -20,11 +20,11 @@ def count(drain: Drain) -> Result:
     return requesting(drain, Phase.COUNTING), (controllers_of(drain),)
 
 
-def controllers_of(drain: Drain, *, words: bool = False) -> ReadControllers:
+def controllers_of(drain: Drain, *, read_refusals: bool = False) -> ReadControllers:
     """Return the action that reads the controllers of all pods of *drain*."""
     pending = (*drain.waiting, *drain.victims.values())
     owners = frozenset((victim.pod.namespace, victim.owner) for victim in pending if victim.owner is not None)
-    return ReadControllers(owners, frozenset(drain.debts), words)
+    return ReadControllers(owners, frozenset(drain.debts), read_refusals)
 
 
 def counted(drain: Drain, event: ControllersRead, now: float) -> Result:
@@ -51,7 +51,7 @@ def counted(drain: Drain, event: ControllersRead, now: float) -> Result:
 
 
 def _unanswered(drain: Drain, event: ControllersRead) -> str:
-    """Return which requested controller is missing in the response, or ""."""
+    """Return the first requested controller that is missing from the response, or ""."""
     for victim in (*drain.waiting, *drain.victims.values()):
         if victim.owner is not None and (victim.pod.namespace, victim.owner.uid) not in event.topmost:
             return f"the controller of pod {victim.pod}"
@@ -165,4 +165,5 @@ def _predecessors(drain: Drain, event: ControllersRead, controller: Controller) 
     pods = [victim for victim in (*drain.waiting, *drain.victims.values()) if victim.owner is not None]
     current = (victim for victim in pods if _with_controller(victim, event).controller == controller)
     previous = {victim.controller for victim in current if victim.controller is not None}
-    return {other for other in previous - {controller} if other in drain.debts and not event.states[other].exists}
+    candidates = previous - {controller}
+    return {candidate for candidate in candidates if candidate in drain.debts and not event.states[candidate].exists}

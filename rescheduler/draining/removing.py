@@ -1,4 +1,4 @@
-"""Transitions of a drain after its node is empty: machine termination is requested, the Node is deleted."""
+"""Transitions of a drain after its node is empty: machine termination is requested and the Node is deleted."""
 
 from dataclasses import replace
 from typing import Final
@@ -56,7 +56,7 @@ def order_tick(drain: Drain, _: Seen, now: float) -> Result:
 def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
     """Handle a failed renewal of the mark, or a removal that was not requested because the mark is lost.
 
-    A lost mark is not written again: the removal continues without us.
+    A lost mark is not written again: the removal continues without this process.
     """
     if event.lost:
         return replace(drain, phase=Phase.DONE, failure=Failure(Why.MARK_LOST, event.why)), ()
@@ -64,9 +64,9 @@ def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
 
 
 def node_gone(drain: Drain, _: NodeGone, now: float) -> Result:
-    """End the drain if nothing is in flight: others may delete the Node now.
+    """End the drain if nothing is in flight: another client may have deleted the Node.
 
-    The response to a termination request in flight decides what happens to the machine.
+    Otherwise wait for the response to the termination request, which decides what happens to the machine.
     """
     if not drain.in_flight:
         return _ended(drain)
@@ -93,7 +93,7 @@ def removed(drain: Drain, event: Removed, now: float) -> Result:
 
 
 def removal_pending(drain: Drain, _: RemovalPending, now: float) -> Result:
-    """Ask again later."""
+    """Schedule the next check whether the machine is terminated."""
     return replace(drain, absent=False, retry_at=now + REMOVAL_INTERVAL), ()
 
 
@@ -106,24 +106,24 @@ def removal_failed(drain: Drain, event: RemovalFailed, now: float) -> Result:
 
 
 def node_deletion_failed(drain: Drain, _: NodeDeletionFailed, now: float) -> Result:
-    """Retry later."""
+    """Schedule the next attempt to delete the Node."""
     return replace(drain, retry_at=now + DELETION_INTERVAL), ()
 
 
 def removal_tick(drain: Drain, _: Seen, now: float) -> Result:
-    """Ask again whether the machine is terminated."""
+    """Ask again whether the machine is terminated, when a retry is due."""
     return _tick(drain, order(drain, again=True), now)
 
 
 def deletion_tick(drain: Drain, _: Seen, now: float) -> Result:
-    """Delete the Node again."""
+    """Delete the Node again when a retry is due."""
     return _tick(drain, (DeleteNode(),), now)
 
 
 def _tick(drain: Drain, request: tuple[Action, ...], now: float) -> Result:
     """Send *request* when it is due.
 
-    After the deadline the removal continues without us; the intent stays on the node for a later round.
+    After the deadline the drain ends; the intent stays on the node for a later round.
     """
     if now >= drain.deadline and (drain.stopping or not drain.in_flight):
         return replace(drain, phase=Phase.DONE), ()
@@ -140,7 +140,7 @@ def _ended(drain: Drain) -> Result:
 
 
 def stop(drain: Drain, event: Stop, now: float) -> Result:
-    """Wait only for a short time for the machine to terminate. A pause does not change a removal in progress."""
+    """Wait only briefly for the machine to terminate. A pause does not affect a removal in progress."""
     if exits.is_leadership_lost(event):
         return exits.leadership_lost(drain)
     if event.cause is Cause.PAUSED:

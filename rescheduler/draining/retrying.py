@@ -1,4 +1,4 @@
-"""Requests in flight, and the times at which failed ones are sent again, evictions included."""
+"""Requests in flight, and when failed requests, including evictions, are sent again."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -8,10 +8,10 @@ from rescheduler.backoff import Backoff
 from rescheduler.draining.state import Drain, Phase, with_victim
 from rescheduler.draining.victims import Victim
 
-#: Between eviction requests, unless the server sends Retry-After.
+#: Back-off between eviction requests, unless the server sends Retry-After.
 _BACKOFF: Final = Backoff(timedelta(seconds=1), timedelta(seconds=10))
 
-#: Seconds between two tries of any other request of a drain, and from its first failure to the last try. If the
+#: Seconds between attempts of any other request of a drain, and from its first failure to the last attempt. If the
 #: API server fails for longer, the Lease is lost anyway.
 REQUEST_INTERVAL: Final = 2.0
 REQUEST_SECONDS: Final = 10.0

@@ -38,7 +38,7 @@ class Limits:
 
     @property
     def longest(self) -> float:
-        """Return the maximum duration of a drain with a single step, in seconds."""
+        """The maximum duration of a drain with a single step, in seconds."""
         landing = max(self.landing, self.binding)
         return self.eviction + 2 * (self.grace + self.headroom) + landing + self.removal + self.release
 
@@ -148,18 +148,18 @@ class Drain:
     #: Why a termination that an earlier process may have requested is checked later; nothing was evicted or requested.
     postponed: Failure | None = None
     released: bool = False  #: taint and annotation were removed, or the node is gone
-    #: All pods were evicted, and another tool is removing or has deleted the node: the evidence for that. The tool also
+    #: Evidence that another tool is removing or has deleted the node after all pods were evicted. That tool also
     #: removes the machine. Pods that are still owed are tracked after the drain.
     removed_by: str = ""
 
     @property
     def done(self) -> bool:
-        """Return whether the drain has ended."""
+        """Whether the drain has ended."""
         return self.phase is Phase.DONE
 
     @property
     def succeeded(self) -> bool:
-        """Return whether the drain reached its goal.
+        """Whether the drain reached its goal.
 
         Either the node accepts pods again, or its machine is terminating or gone and the Node object was
         deleted.
@@ -170,7 +170,7 @@ class Drain:
 
     @property
     def handed_over(self) -> bool:
-        """Return whether machine termination was requested but not confirmed.
+        """Whether machine termination was requested but not confirmed.
 
         If the Node still exists, it keeps its mark, and later rounds ask again.
         """
@@ -178,18 +178,18 @@ class Drain:
 
     @property
     def evicted_all(self) -> bool:
-        """Return whether pods were evicted and no pod is left whose eviction was not accepted."""
+        """Whether pods were evicted and no pod is left whose eviction was not accepted."""
         asking = any(not victim.accepted for victim in self.victims.values())
         return bool(self.evicted) and not self.waiting and not asking
 
     @property
     def unanswered(self) -> bool:
-        """Return whether an eviction request is in flight."""
+        """Whether an eviction request is in flight."""
         return any(victim.unanswered for victim in self.victims.values())
 
     @property
     def landing_seconds(self) -> float | None:
-        """Return the seconds from the last eviction until all owed pods were running.
+        """The seconds from the last eviction until all owed pods were running.
 
         None if they are not running yet, or if nothing was evicted.
         """
@@ -199,7 +199,7 @@ class Drain:
 
     @property
     def in_flight(self) -> bool:
-        """Return whether the current phase's request is in flight."""
+        """Whether the current phase's request is in flight."""
         return self.retry_at is None
 
     def is_due(self, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""Transitions of a drain when its remaining pods were planned again: evict the next step."""
+"""Transitions of a drain after its remaining pods were planned again: evict the next step."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -18,7 +18,7 @@ from rescheduler.planning.outcome import Plan, Reason, Rejected, is_removal
 def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
     """Evict the next step if the remaining pods still fit. If its pods have placeholders, delete these first.
 
-    The next observation shows whether another tool is evicting them.
+    If the verdict is that another tool is removing the node, the next observation decides how the drain continues.
     """
     step, drain = drain.step, replace(drain, step=())
     if isinstance(event.verdict, Rejected) and is_removal(event.verdict.blockers):
@@ -26,12 +26,12 @@ def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
     if isinstance(event.verdict, Rejected):
         return exits.give_up(drain, _no_longer_fits(event.verdict), now)
     drain = _without_leaving(replace(drain, targets=targets(event.verdict)), event.verdict, now)
-    left = [victim for victim in step if victim in drain.waiting]
-    return vacate(drain, left, now) or _evict(drain, left, now)
+    remaining = [victim for victim in step if victim in drain.waiting]
+    return vacate(drain, remaining, now) or _evict(drain, remaining, now)
 
 
 def _without_leaving(drain: Drain, plan: Plan, now: float) -> Drain:
-    """Wait for pods that are deleted by others instead of evicting them."""
+    """Wait for pods that are already being deleted, instead of evicting them."""
     deleted = {pod.uid for pod in plan.leaving}
     leaves_by = now + drain.limits.grace + drain.limits.headroom
     leaving = {

@@ -2,7 +2,7 @@
 
 An event that a phase does not list is impossible and raises an error. The table relies on how requests are performed:
 
-- Requests other than evictions are performed one after another, and answered in this order.
+- Requests other than evictions are performed one after another, and answered in that order.
 - :class:`PlanAgain` is answered before the next :class:`Seen`.
 - Evictions are performed in parallel. The watched state may show that a pod has left before its eviction is answered.
   The drain then continues, so the response may arrive in any later phase.
@@ -80,7 +80,7 @@ def _ignored(*events: type) -> dict[type, Rule]:
     return dict.fromkeys(events, Rule())
 
 
-#: Answers of evictions that were in flight when the watched state showed that the pod has left.
+#: Responses to requests that were in flight when the watched state showed that the pod or placeholder was gone.
 _LATE_PLACEHOLDERS: Final = (PlaceholderDeleted, PlaceholderNotDeleted)
 _LATE_EVICTIONS: Final = (
     *(EvictionAccepted, EvictionRefused, EvictionFailed, EvictionSkipped, PodGone),
@@ -206,11 +206,11 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         **_ignored(ProviderAnswered, Marked, Looked, LookFailed, ControllersRead, ControllersUnread, PlannedAgain),
         **_ignored(*_LATE_PLACEHOLDERS),
     },
-    # A drain may end while requests are in flight, for example when this replica no longer leads.
+    # A drain may end while requests are in flight, for example when this replica is no longer the leader.
     DONE: _ignored(*get_args(Event)),
 }
 
-#: The functions of ``machine.py`` that start or continue a drain, and its first phase.
+#: The functions of ``machine.py`` that start or continue a drain, each with the first phase.
 STARTS: Final[Mapping[str, Phase]] = {
     "start": ASKING,
     "resume": ASKING,
@@ -219,7 +219,7 @@ STARTS: Final[Mapping[str, Phase]] = {
     "roll_back": RELEASING,
 }
 
-#: Phases that may last long. In all others the mark is about to be written or removed anyway.
+#: Phases that may last long, so the mark is renewed. In all others it is about to be written or removed anyway.
 RENEWED: Final = frozenset({TRYING, EVICTING, REMOVING, DELETING})
 
 #: Phases in which evictions are sent. In all others, evictions that are not sent yet are skipped.
@@ -233,7 +233,7 @@ DEBTS_STORED: Final = frozenset({ORDERING, RELEASING})
 
 
 def rule_for(phase: Phase, event: Event) -> Rule:
-    """Return what *event* does in *phase*. Raises UnexpectedEvent."""
+    """Return the rule for *event* in *phase*. Raises UnexpectedEvent if there is none."""
     rule = TABLE[phase].get(type(event))
     if rule is None:
         raise UnexpectedEvent(phase, event)
@@ -241,6 +241,6 @@ def rule_for(phase: Phase, event: Event) -> Rule:
 
 
 def check_change(phase: Phase, event: Event, after: Phase) -> None:
-    """Raise UnexpectedPhase if the table does not contain the change from *phase* to *after* by *event*."""
+    """Raise UnexpectedPhase if the table does not allow *event* to change *phase* to *after*."""
     if after is not phase and after not in TABLE[phase][type(event)].next:
         raise UnexpectedPhase(phase, event, after)

@@ -1,7 +1,7 @@
 """Transitions of a drain whose pods have placeholders: the placeholders of a step are deleted before its evictions.
 
-A kubelet counts a placeholder until it is gone, and would reject a replacement pod that needs its room before that.
-Once they are gone, the step is selected and planned again.
+A kubelet counts the requests of a placeholder until the placeholder is gone, and would reject a replacement pod that
+needs the room earlier. Once all placeholders of a step are gone, the step is selected and planned again.
 """
 
 from collections.abc import Iterable
@@ -22,19 +22,19 @@ _BACKOFF: Final = Backoff(timedelta(seconds=1), timedelta(seconds=10))
 
 def vacate(drain: Drain, step: Iterable[Victim], now: float) -> Result | None:
     """Delete the placeholders of the pods in *step*. Return None if there are none."""
-    kept = {victim.pod.uid for victim in step if victim.pod.uid in drain.placeholders}
-    if not kept:
+    reserved = {victim.pod.uid for victim in step if victim.pod.uid in drain.placeholders}
+    if not reserved:
         return None
     until = now + drain.limits.vacating
-    new = {uid: Deletion(drain.placeholders[uid], until) for uid in sorted(kept - drain.vacating.keys())}
+    new = {uid: Deletion(drain.placeholders[uid], until) for uid in sorted(reserved - drain.vacating.keys())}
     drain = replace(drain, vacating={**drain.vacating, **new})
     return drain, tuple(DeletePlaceholder(deletion.placeholder, uid) for uid, deletion in new.items())
 
 
 def observed(drain: Drain, event: Seen, now: float) -> Result:
-    """Forget the placeholders that are gone, and those of pods that are gone. Send again the deletions that are due."""
-    wanted = event.placeholders.keys() & {victim.pod.uid for victim in drain.waiting}
-    vacating = {uid: deletion for uid, deletion in drain.vacating.items() if uid in wanted}
+    """Drop deletions whose placeholder or pod is gone, and request again those that are due."""
+    present = event.placeholders.keys() & {victim.pod.uid for victim in drain.waiting}
+    vacating = {uid: deletion for uid, deletion in drain.vacating.items() if uid in present}
     due = {uid: replace(deletion, ask_at=None) for uid, deletion in vacating.items() if deletion.is_due(now)}
     drain = replace(drain, placeholders=event.placeholders, vacating={**vacating, **due})
     return drain, tuple(DeletePlaceholder(deletion.placeholder, uid) for uid, deletion in due.items())
@@ -42,7 +42,7 @@ def observed(drain: Drain, event: Seen, now: float) -> Result:
 
 def deleted(drain: Drain, event: PlaceholderDeleted, _: float) -> Result:
     """Wait until the placeholder is gone."""
-    return _with(drain, event.uid, last_error="it is being deleted, but is not gone"), ()
+    return _with(drain, event.uid, last_error="it is still terminating"), ()
 
 
 def not_deleted(drain: Drain, event: PlaceholderNotDeleted, now: float) -> Result:
@@ -58,7 +58,7 @@ def not_deleted(drain: Drain, event: PlaceholderNotDeleted, now: float) -> Resul
 
 
 def placeholder_overdue(drain: Drain, now: float) -> Failure | None:
-    """Return the failure of a placeholder that is not gone in time, or None."""
+    """Return a failure if a placeholder is not gone in time, otherwise None."""
     for _, deletion in sorted(drain.vacating.items()):
         if now >= deletion.until:
             why = f": {deletion.last_error}" if deletion.last_error else ""

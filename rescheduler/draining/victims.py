@@ -8,8 +8,8 @@ from predicates.objects import OwnerReference
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.outcome import Placement, Plan, PodRef
 
-#: A time that has not come, or has no limit. Compare times with it only by order; a state that code has to test for is
-#: a field or None.
+#: A time that has not come, or that has no limit. Use it only in comparisons (<, >); a state that code has to test for
+#: is a separate field or None.
 NEVER: Final = math.inf
 
 #: The API's default of ``terminationGracePeriodSeconds``.
@@ -22,7 +22,7 @@ class Victim:
 
     pod: PodRef
     grace: int | None  #: grace period of the eviction in seconds; None means the pod's own
-    patience: float  #: seconds that it may take to terminate after its eviction
+    patience: float  #: seconds that the pod may take to terminate after its eviction
     owner: OwnerReference | None = None  #: the controller in its owner references
     controller: Controller | None = None  #: the topmost controller; None if it was not read yet or does not exist
     #: Time of the next eviction request; None while one is in flight, and once one was accepted.
@@ -34,12 +34,12 @@ class Victim:
 
     @property
     def accepted(self) -> bool:
-        """Return whether the eviction was accepted or the pod is being deleted anyway."""
+        """Whether the eviction was accepted or the pod is being deleted anyway."""
         return self.leaves_by is not None
 
     @property
     def unanswered(self) -> bool:
-        """Return whether an eviction request is in flight."""
+        """Whether an eviction request is in flight."""
         return not self.accepted and self.ask_at is None
 
     def is_due(self, now: float) -> bool:

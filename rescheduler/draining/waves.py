@@ -30,7 +30,7 @@ def next_step(drain: Drain) -> tuple[Victim, ...]:
 
 
 def _first_victims(drain: Drain, controlled: Iterable[Victim]) -> list[Victim]:
-    """Return one pod of each controller that has lost none yet and can lose one now."""
+    """Return one pod of each controller from which no pod has been evicted yet, if one may be evicted now."""
     proven = _proven(drain)
     unbegun = (victim for victim in controlled if victim.controller not in proven and _may_evict(drain, victim))
     return _first_of_each(unbegun, lambda victim: victim.controller)
@@ -39,7 +39,7 @@ def _first_victims(drain: Drain, controlled: Iterable[Victim]) -> list[Victim]:
 def _proven(drain: Drain) -> frozenset[Controller]:
     """Return the controllers with an eviction that was accepted, or is still requested.
 
-    A pod that was deleted by others before its eviction shows nothing about replacement pods in its namespace.
+    A pod that another client deleted before its eviction proves nothing about replacement pods in its namespace.
     """
     return drain.begun - drain.unproven
 
@@ -68,10 +68,10 @@ def _all_bound(drain: Drain) -> bool:
 
 
 def _first_eviction_pending(drain: Drain) -> bool:
-    """Return whether a first eviction of a controller is not accepted yet: it belongs to a wave, and is retried."""
+    """Return whether the first eviction of a controller, which is part of a wave, has not been accepted yet."""
     evicted_from = {drain.controllers.get(pod.uid) for pod in drain.evicted}
-    asked = (victim for victim in drain.victims.values() if not victim.accepted and victim.controller is not None)
-    return any(victim.controller not in evicted_from for victim in asked)
+    requested = (victim for victim in drain.victims.values() if not victim.accepted and victim.controller is not None)
+    return any(victim.controller not in evicted_from for victim in requested)
 
 
 def _everything_runs(drain: Drain) -> bool:

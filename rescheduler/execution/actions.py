@@ -1,4 +1,4 @@
-"""Perform the actions of a drain on the cluster and at the provider. Safe for use by many threads."""
+"""Perform the actions of a drain on the cluster and at the provider. Thread-safe."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -58,7 +58,9 @@ class DrainActions:
         self._before = node.metadata.annotations.get(ANNOTATION)  # the annotation that the first mark may replace
         self._marked = False  # our mark was written; from then on only our own mark may be changed
         self._step: Step | None = None  # the last step that was written successfully
-        self._steps: frozenset[Step | None] = frozenset()  # steps the node may have: failed writes may succeed
+        self._steps: frozenset[Step | None] = (
+            frozenset()
+        )  # steps that may be on the node: a failed write may still be applied
         self._since: dict[Step, datetime] = {}  # start of each step
 
     def perform(
@@ -70,7 +72,7 @@ class DrainActions:
         """Perform *action* and return its result.
 
         *namespaces* are those of the pods to evict; their PodDisruptionBudgets are read. *siblings* are owners of
-        other pods. Raises NotLeading if this replica does not lead; other exceptions are bugs.
+        other pods. Raises NotLeading if this replica is not the leader; other exceptions are bugs.
         """
         match action:
             case ReadControllers():
@@ -102,7 +104,7 @@ class DrainActions:
     def _mark(self, mark: Mark | Renew) -> ActionResult:
         clock, access = self._access.clock, self._access
         now = clock.now()
-        until = None if access.promise is None else now + access.promise
+        until = None if access.mark_validity is None else now + access.mark_validity
         since = mark.since or self._since.setdefault(mark.step, now)
         written = Intent(access.holder, mark.step, since, mark.pods, mark.group, until, access.identity, mark.debts)
         taint = intent.taint(access.holder)
@@ -146,7 +148,9 @@ class DrainActions:
         self, action: ReadControllers, siblings: Collection[tuple[str, OwnerReference]]
     ) -> ActionResult:
         try:
-            read = self._access.controllers.read(action.owners, action.controllers, siblings, words=action.words)
+            read = self._access.controllers.read(
+                action.owners, action.controllers, siblings, read_refusals=action.read_refusals
+            )
         except ReschedulerError as error:
             return ActionResult(ControllersUnread(str(error), retryable=isinstance(error, _TRANSIENT)))
         return ActionResult(read)
@@ -191,7 +195,7 @@ class DrainActions:
         except MarkLost as error:
             return ActionResult(ReleaseFailed(str(error), lost=True))
         except ReschedulerError as error:
-            trouble = Trouble(ErrorKind.WRITE, f"the taint is still on: {error}", self._ref.name)
+            trouble = Trouble(ErrorKind.WRITE, f"the taint could not be removed: {error}", self._ref.name)
             return ActionResult(ReleaseFailed(str(error)), (trouble,))
         return ActionResult(Released())
 

@@ -36,14 +36,14 @@ def intents(nodes: Iterable[Node]) -> dict[str, Intent]:
 
 def vetoes_of_others(written: Mapping[str, Intent], identity: str, now: datetime) -> dict[str, tuple[Blocker, ...]]:
     """Return blockers for the nodes that another installation of this program drains. *identity* is ours."""
-    others = {name: intent for name, intent in written.items() if intent.identity not in ("", identity)}
-    return {name: (Blocker(Reason.OTHER_INSTALLATION, _drained_by(other, now)),) for name, other in others.items()}
+    foreign = {name: intent for name, intent in written.items() if intent.identity not in ("", identity)}
+    return {name: (Blocker(Reason.OTHER_INSTALLATION, _drained_by(intent, now)),) for name, intent in foreign.items()}
 
 
-def _drained_by(other: Intent, now: datetime) -> str:
-    """Describe who drains a node and, if the mark was not renewed, when it expired."""
-    activity = "removes its machine" if other.step is Step.REMOVING else "drains it"
-    text = f"installation {other.identity} {activity} (holder {other.holder})"
-    if other.until is None or not other.lapsed(now):
+def _drained_by(intent: Intent, now: datetime) -> str:
+    """Describe who drains a node and, if the mark was not renewed, when the mark expired."""
+    activity = "removes its machine" if intent.step is Step.REMOVING else "drains it"
+    text = f"installation {intent.identity} {activity} (holder {intent.holder})"
+    if intent.until is None or not intent.lapsed(now):
         return text
-    return f"{text}; it did not renew its mark, which was valid until {utc(other.until)}"
+    return f"{text}; it did not renew its mark, which was valid until {utc(intent.until)}"

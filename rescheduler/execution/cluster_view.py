@@ -1,6 +1,6 @@
 """The watched cluster with a planner that is reused from round to round.
 
-For one thread. Results are valid until the next call.
+Not thread-safe. Results are valid until the next call.
 """
 
 import math
@@ -33,7 +33,7 @@ from rescheduler.planning.timestamps import instant
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)
 
-#: The part of the planning time-out for which work is planned: it may take longer than expected.
+#: The share of the planning time-out that is used for planning. The rest is a reserve: a step may take longer.
 _PLANNED_SHARE: Final = 0.9
 
 #: The blockers of a node whose machine, and so its kubelet, is terminated.
@@ -75,11 +75,11 @@ class ClusterView(WatchedNodes):
         self._spent = 0.0  #: seconds of the next planning time-out that were used before the planning
 
     def unfit(self) -> str:
-        """See :func:`unfit`."""
+        """Return why the watched state cannot be used for decisions, or ""; see :func:`unfit`."""
         return unfit(self._state)
 
     def ages(self) -> Mapping[str, float]:
-        """Return, by kind, the seconds since the last event, bookmark or list."""
+        """Return the seconds since the last event, bookmark or list of each kind."""
         return self._state.ages()
 
     def stale(self) -> str:
@@ -87,18 +87,18 @@ class ClusterView(WatchedNodes):
         return stale(self.ages())
 
     def catch_up(self) -> None:
-        """Apply the watched changes. The time that it takes is part of the next planning time-out."""
+        """Apply the watched changes. The time this takes counts towards the next planning time-out."""
         start = self._clock.monotonic()
         self._state.snapshot()
         self._spent = self._clock.monotonic() - start
 
     def start_planning(self) -> None:
-        """Start the planning time-out, which covers all plannings until the next call."""
+        """Start the planning time-out, which covers all planning until the next call."""
         self._planning_end = self._clock.monotonic() + _PLANNED_SHARE * self._policy.planning_timeout - self._spent
         self._spent = 0.0
 
     def first_plan(self, *, take_empty: Callable[[str], bool]) -> Planning:
-        """Return verdicts up to the first node that can be drained. *take_empty* decides about empty nodes."""
+        """Return verdicts up to the first node that can be drained. *take_empty* accepts or skips empty nodes."""
         circumstances = self._circumstances()
         return self._planner.first_plan(circumstances, take_empty=take_empty, seconds_left=self._seconds_left)
 
@@ -148,8 +148,8 @@ class ClusterView(WatchedNodes):
             return []
         stuck = self._planner.waiting(self._circumstances(), patience)
         now, known = self._clock.now(), {pod.key for pod in stuck}
-        young = now - min(patience, SETTLING)
-        settling = (pod for pod in self._state.snapshot().pods_on[""].values() if _is_settling(pod, young))
+        oldest = now - min(patience, SETTLING)
+        settling = (pod for pod in self._state.snapshot().pods_on[""].values() if _is_settling(pod, oldest))
         return stuck + sorted((pod for pod in settling if pod.key not in known), key=lambda pod: pod.key)
 
     def is_ours(self, node: str) -> bool:
@@ -173,8 +173,8 @@ class ClusterView(WatchedNodes):
             if placeholder.for_node == node
         }
 
-    def joined(self, node: str) -> str:
-        """Return a message if another tool removes *node*, or ""."""
+    def removed_by(self, node: str) -> str:
+        """Return the evidence that another tool is removing *node*, or ""."""
         known = self.node(node)
         blocker = removal(known) if known is not None else None
         return blocker.detail if blocker is not None else ""
@@ -242,7 +242,7 @@ class ClusterView(WatchedNodes):
         )
 
 
-def _is_settling(pod: Pod, young: datetime) -> bool:
-    """Return whether the scheduler has not processed *pod* yet, which was created after *young*."""
+def _is_settling(pod: Pod, oldest: datetime) -> bool:
+    """Return whether *pod* was created after *oldest* and the scheduler has not processed it yet."""
     waits = pod.unschedulable_since is None and pod.deletion_timestamp is None
-    return waits and not pod.cls.spec.scheduling_gates and (instant(pod.creation_timestamp) or young) > young
+    return waits and not pod.cls.spec.scheduling_gates and (instant(pod.creation_timestamp) or oldest) > oldest

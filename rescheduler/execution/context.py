@@ -39,7 +39,7 @@ class ActionResult:
 
 
 class RunState(Protocol):
-    """Whether this process may act. Read by many threads."""
+    """Whether this process may act. Thread-safe."""
 
     @property
     def leading(self) -> bool: ...
@@ -51,7 +51,7 @@ class RunState(Protocol):
 
     @property
     def paused(self) -> str:
-        """Why a person paused drains, or "". A drain in progress is then rolled back before its machine is removed."""
+        """Why a user paused drains, or "". A drain in progress is then rolled back before its machine is removed."""
         ...
 
     def beat(self) -> None:
@@ -98,7 +98,7 @@ class ClusterApi(Protocol):
 
 
 class PlaceholderApi(Protocol):
-    """See :class:`rescheduler.kube.placeholder_pods.PlaceholderPods`."""
+    """The methods of :class:`rescheduler.kube.placeholder_pods.PlaceholderPods`, documented there."""
 
     def create(self, manifest: dict[str, Any]) -> None: ...
 
@@ -106,17 +106,17 @@ class PlaceholderApi(Protocol):
 
 
 class NoPlaceholders:
-    """For processes that have no placeholders."""
+    """The placeholder API of processes that have no placeholders."""
 
     def create(self, _: dict[str, Any]) -> None:
         raise Permanent("this process creates no placeholders")
 
     def delete(self, placeholder: PodRef) -> None:
-        raise Permanent(f"this process deletes no placeholders, such as {placeholder}")
+        raise Permanent(f"this process does not delete placeholders such as {placeholder}")
 
 
 class Controllers(Protocol):
-    """See :class:`rescheduler.kube.controllers.ControllerReader`."""
+    """Reads controllers; see :class:`rescheduler.kube.controllers.ControllerReader`."""
 
     def read(
         self,
@@ -124,12 +124,13 @@ class Controllers(Protocol):
         controllers: Collection[Controller] = (),
         siblings: Collection[tuple[str, OwnerReference]] = (),
         *,
-        words: bool = False,
+        read_refusals: bool = False,
     ) -> ControllerReading:
         """Return the states of *controllers* and of the topmost controllers of *owners*.
 
-        *siblings* are owners of other pods; ReplicaSets among them may belong to the same controllers. With *words*,
-        also read why pods cannot be created. Raises ReschedulerError, and Forbidden if a permission is missing.
+        *siblings* are owners of other pods; ReplicaSets among them may belong to the same controllers. With
+        *read_refusals*, also read why pods cannot be created. Raises ReschedulerError, and Forbidden if a permission is
+        missing.
         """
         ...
 
@@ -145,7 +146,7 @@ class DrainContext:
     controllers: Controllers
     identity: str = ""  #: the installation, as namespace and Lease; "" for a proxy
     #: How long the node annotation is valid. The process renews it before it expires.
-    promise: timedelta | None = timedelta(minutes=3)
+    mark_validity: timedelta | None = timedelta(minutes=3)
     leads: Callable[[], bool] = lambda: True  #: whether this replica leads; called right before a machine is removed
     provider_seconds: float = PROVIDER_SECONDS  #: timeout for a request to the provider
     placeholders: PlaceholderApi = field(default_factory=NoPlaceholders)

@@ -46,7 +46,7 @@ class DrainExecution:
     def __init__(
         self,
         node: Node,
-        acts: DrainActions,
+        drain_actions: DrainActions,
         clock: Clock,
         view: ClusterView,
         run_state: RunState,
@@ -55,7 +55,7 @@ class DrainExecution:
         debts: DebtRecorder,
     ) -> None:
         self._node = node
-        self._acts = acts
+        self._drain_actions = drain_actions
         self._clock = clock
         self._view = view
         self._run_state = run_state
@@ -66,7 +66,7 @@ class DrainExecution:
         self._wake = threading.Event()
         self._evicting = False  # while False, queued evictions are skipped
         self._leadership_lost = False  # stays True even if this replica becomes the leader again
-        self._paused = ""  # why a person paused drains; it stays set even if the pause ends
+        self._paused = ""  # why a user paused drains; it stays set even if the pause ends
         self._stopped: Cause | None = None
         self._observation = Observation(view, node)
         self._planning = FreshPlanning(node, view, clock, self._dispatch)
@@ -74,7 +74,7 @@ class DrainExecution:
         self._progress: DrainProgressed | None = None  # as last reported
 
     def run(self, initial: Result) -> Drain:
-        """Run the state machine until the drain is done. Unexpected exceptions of requests are raised again."""
+        """Run the state machine until the drain is done. Unexpected exceptions of requests are re-raised."""
         self._drain, actions = initial
         try:
             self._store_debts()
@@ -87,7 +87,7 @@ class DrainExecution:
                 self._drain, actions = machine.step(before, event, self._clock.monotonic())
                 if self._drain.phase is not before.phase:
                     self._store_debts()
-                if isinstance(event, Seen):  # after other events, the replacement pods of the drain may be outdated
+                if isinstance(event, Seen):  # after other events, the counted replacement pods may be outdated
                     self._report_progress()
         finally:
             self._evicting = False
@@ -99,10 +99,10 @@ class DrainExecution:
         return self._drain
 
     def _report_progress(self) -> None:
-        now = progress(self._drain, InvolvedNode(self._node.metadata.name, self._node.metadata.uid))
-        if now != self._progress:
-            self._progress = now
-            self._report(now)
+        current = progress(self._drain, InvolvedNode(self._node.metadata.name, self._node.metadata.uid))
+        if current != self._progress:
+            self._progress = current
+            self._report(current)
 
     def _store_debts(self) -> None:
         if self._drain.phase in DEBTS_STORED:
@@ -141,7 +141,7 @@ class DrainExecution:
             self._wake.set()
             return
         try:
-            self._results.put(self._acts.perform(action, namespaces, siblings))
+            self._results.put(self._drain_actions.perform(action, namespaces, siblings))
         except NotLeading:
             self._leadership_lost = True
         except Exception as error:  # noqa: BLE001 - raised again on the waiting thread
@@ -193,11 +193,11 @@ class DrainExecution:
             result = self._results.get()
             if isinstance(result, Exception):
                 raise result
-            for reports in result.reports:
-                self._report(reports)
+            for report in result.reports:
+                self._report(report)
             match result.event:
                 case Fresh() as fresh:
-                    self._planning.take(fresh)
+                    self._planning.store(fresh)
                 case ControllerReading() as reading:
                     return self._observation.controllers_read(self._drain, reading, self._planning.pods)
                 case None:

@@ -1,4 +1,4 @@
-"""Run a drain from any of its starts to its end, and report the end."""
+"""Run a new, resumed or rolled-back drain to its end, and report the end."""
 
 import logging
 from dataclasses import replace
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class DrainRunner:
-    """Runs drains, one at a time. For one thread."""
+    """Runs drains, one at a time. Not thread-safe."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class DrainRunner:
         self._checks = checks
 
     def run_and_report(self, node: Node, begun: Result, *, resumed: bool = False) -> Drain:
-        """Execute a drain and report its end. With *resumed*, the drain itself was already reported."""
+        """Execute a drain and report its end. With *resumed*, only a removal is continued: the drain was reported."""
         started = self._access.clock.monotonic()
         return self.report_end(node, self.run(node, begun, resumed=resumed), started, resumed=resumed)
 
@@ -87,7 +87,7 @@ class DrainRunner:
         return drain
 
     def run(self, node: Node, begun: Result, *, resumed: bool = False) -> Drain:
-        """Execute a drain. An internal error fails it; the node then keeps its marks until the next sweep."""
+        """Execute a drain. An internal error ends the drain; the node then keeps its marks until the next sweep."""
         execution = self._execution(node, resumed=resumed)
         try:
             return execution.run(begun)
@@ -99,9 +99,9 @@ class DrainRunner:
 
     def _execution(self, node: Node, *, resumed: bool = False) -> DrainExecution:
         access = replace(self._access, provider_seconds=CHECK_TIMEOUT_SECONDS) if resumed else self._access
-        acts = DrainActions(access, node, node_refs.rivals(node, self._view.nodes().values()))
+        actions = DrainActions(access, node, node_refs.rivals(node, self._view.nodes().values()))
         return DrainExecution(
-            node, acts, self._access.clock, self._view, self._run_state, self._threads, self._report, self._debts
+            node, actions, self._access.clock, self._view, self._run_state, self._threads, self._report, self._debts
         )
 
 
@@ -111,7 +111,7 @@ def involved(node: Node) -> InvolvedNode:
 
 
 def read_again(access: DrainContext, node: Node) -> Node | None:
-    """Read *node* from the API server. None if it is gone; *node* itself if the read fails."""
+    """Return the current *node* from the API server, None if it is gone, or *node* itself if the read fails."""
     try:
         fresh = access.cluster.node(node.name)
     except NotFound:

@@ -24,7 +24,7 @@ from rescheduler.providers.base import Refusal
 
 
 class ProviderSilent(ReschedulerError):
-    """The provider does not respond. This is not a verdict about any node."""
+    """The provider does not respond. Nothing is known about the state of its machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class PendingRemoval:
 
 
 class Drainer:
-    """Starts, resumes and rolls back drains. For one thread."""
+    """Starts, resumes and rolls back drains. Not thread-safe."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Drainer:
         return self._access.provider.name != "none"
 
     def notices(self, nodes: Sequence[Node]) -> Mapping[str, datetime]:
-        """Ask the provider which of *nodes* will be reclaimed soon, and when. Raises ProviderSilent."""
+        """Return which of *nodes* the provider will reclaim soon, and when. Raises ProviderSilent."""
         provider, deadline = self._access.provider, self._access.clock.monotonic() + PROVIDER_SECONDS
         with self._provider_errors():
             provider.refresh(deadline=deadline)
@@ -72,7 +72,7 @@ class Drainer:
     def refusal(self, name: str) -> Blocker | None:
         """Return why the provider would not remove the machine of node *name*.
 
-        None if it would, or if the machine is not its own. Raises ProviderSilent.
+        None if it would, or if the machine belongs to none of its groups. Raises ProviderSilent.
         """
         if not self.takes_machines or (node := self._view.node(name)) is None:
             return None
@@ -114,8 +114,8 @@ class Drainer:
     def order(self, plan: Plan) -> Drain | PendingRemoval | None:
         """Execute *plan*, but do not wait for the machine's termination once the provider has accepted it.
 
-        The caller waits for it with `finish`; the next drain can start meanwhile. The provider must respond as soon as
-        it has accepted the request.
+        The caller waits for the termination with `finish`; the next drain can start in the meantime. The provider must
+        respond as soon as it has accepted the request.
         """
         if (node := self._view.node(plan.node)) is None:
             return None
@@ -140,5 +140,5 @@ class Drainer:
         return fresh if fresh is not None and ours else node
 
     def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, hurried: bool = False) -> bool:
-        """See :meth:`~rescheduler.execution.sweeping.Sweeper.sweep`."""
+        """Resume or roll back drains of other processes; see :meth:`~rescheduler.execution.sweeping.Sweeper.sweep`."""
         return self._sweeper.sweep(ended, hurried=hurried)

@@ -1,6 +1,6 @@
-"""Plan a tainted node on a consistent read, once the watched state has caught up with it.
+"""Plan a tainted node from a consistent read, once the watched state has caught up with that read.
 
-The read is made after the node was tainted, so the plan contains every pod that was bound before.
+The read is made after the node was tainted, so the plan contains every pod that was bound before the taint.
 """
 
 from collections.abc import Callable
@@ -20,6 +20,8 @@ from rescheduler.planning.outcome import Plan
 
 #: Seconds within which the watched state must catch up with a consistent read; otherwise the read is repeated.
 AGREE_SECONDS: Final = 3.0
+
+#: Maximum number of consistent reads for one plan.
 READS: Final = 5
 
 
@@ -28,12 +30,12 @@ class _Reading:
     """A consistent read that the watched state has not caught up with yet."""
 
     fresh: Fresh
-    at: float
+    at: float  #: monotonic seconds
     again: bool = False  #: another read was requested
 
 
 class FreshPlanning:
-    """The second half of the action :class:`LookAgain`: from the consistent read to its event. For one thread."""
+    """The second half of the action :class:`LookAgain`: from the consistent read to its event. Not thread-safe."""
 
     def __init__(self, node: Node, view: ClusterView, clock: Clock, read: Callable[[LookAgain], None]) -> None:
         """*read* requests another read."""
@@ -46,11 +48,11 @@ class FreshPlanning:
         self._reads = 0  # since the state machine requested the action
 
     def begin(self) -> None:
-        """Start to count reads, unless a read is repeated."""
+        """Reset the number of reads, unless a read is being repeated."""
         if self._reading is None:
             self._reads = 0
 
-    def take(self, fresh: Fresh) -> None:
+    def store(self, fresh: Fresh) -> None:
         """Store a read."""
         self._reads += 1
         self._reading = _Reading(fresh, self._clock.monotonic())
@@ -73,7 +75,7 @@ class FreshPlanning:
         return None
 
     def _planned(self, reading: _Reading, drain: Drain) -> Looked | LookFailed | None:
-        """Plan the node. Target nodes of the plan that were not read are read as well."""
+        """Plan the node. If target nodes of the plan were not read, read again and return None."""
         verdict = self._view.plan_node(self._node.name, leaving(drain))
         if isinstance(verdict, Plan):
             unread = targets(verdict) - reading.fresh.asked

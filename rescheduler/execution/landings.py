@@ -1,4 +1,4 @@
-"""Replacement pods that earlier drains still owe. No new drain starts until a debt is paid, expires or is waived."""
+"""Replacement pods that earlier drains still owe. No new drain starts until every debt is paid, expired or waived."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -30,13 +30,13 @@ class Debts(Protocol):
 
 
 class Landings:
-    """Checks whether the debts of earlier drains are paid. For one thread."""
+    """Checks whether the debts of earlier drains are paid. Not thread-safe."""
 
     def __init__(
         self,
         view: ClusterView,
         controllers: Controllers,
-        kept: Debts,
+        store: Debts,
         report: Report,
         *,
         ready: bool = True,
@@ -45,14 +45,14 @@ class Landings:
         """Without *ready*, replacement pods only have to be bound. *waive* is the advice on waiving a debt."""
         self._view = view
         self._controllers = controllers
-        self._kept = kept
+        self._store = store
         self._report = report
         self._ready = ready
         self._waive = waive
         self._evicted: frozenset[str] = frozenset()  # UIDs of evicted pods that are still in the watched state
 
     def evicted(self, pods: Iterable[PodRef]) -> None:
-        """Note *pods* as evicted, so that they count as gone before the watch reports their deletion."""
+        """Record *pods* as evicted, so that they count as gone before the watch reports their deletion."""
         watched = frozenset(pod.uid for pod in self._view.pods().values())
         self._evicted = watched & (self._evicted | {pod.uid for pod in pods})
 
@@ -61,16 +61,16 @@ class Landings:
 
         Raises ReschedulerError if a controller cannot be read.
         """
-        debts = self._kept.debts
+        debts = self._store.debts
         if not debts:
             self._report(OwedChanged(0))
             return None
         states = self._states(debts)
         replicas = self._view.replicas(states.values(), evicted=self._evicted)
-        missing = {owed: self._missing(owed, states, replicas) for owed in debts}
-        open_debts = {owed: lacks for owed, lacks in missing.items() if lacks is not None}
+        shortfalls = {owed: self._missing(owed, states, replicas) for owed in debts}
+        open_debts = {owed: missing for owed, missing in shortfalls.items() if missing is not None}
         for node in {owed.node for owed in debts}:
-            self._kept.owe(node, [owed.debt for owed in open_debts if owed.node == node])
+            self._store.owe(node, [owed.debt for owed in open_debts if owed.node == node])
         self._report(OwedChanged(sum(map(self._pods, open_debts.values()))))
         return self._held(open_debts) if open_debts else None
 
@@ -88,17 +88,17 @@ class Landings:
     ) -> Shortfall | None:
         """Return how many pods are still missing, or None if the debt is paid or expired."""
         state = states[owed.debt.controller]
-        lacks = shortfall(owed.debt, state, replicas.get(state.controller, Replicas()))
-        return None if lapsed(owed.debt, state) or paid(lacks, ready=self._ready) else lacks
+        missing = shortfall(owed.debt, state, replicas.get(state.controller, Replicas()))
+        return None if lapsed(owed.debt, state) or paid(missing, ready=self._ready) else missing
 
-    def _pods(self, lacks: Shortfall) -> int:
-        return max(lacks.ready, lacks.bound) if self._ready else lacks.bound
+    def _pods(self, missing: Shortfall) -> int:
+        return max(missing.ready, missing.bound) if self._ready else missing.bound
 
     def _held(self, open_debts: Mapping[OpenDebt, Shortfall]) -> Held:
         named = [
-            f"{owed.debt.controller} lacks {self._pods(lacks)} since the drain of {owed.node}"
-            for owed, lacks in list(open_debts.items())[:_NAMED]
+            f"{owed.debt.controller} lacks {self._pods(missing)} since the drain of {owed.node}"
+            for owed, missing in list(open_debts.items())[:_NAMED]
         ]
-        more = f" and {len(open_debts) - _NAMED} more controllers" if len(open_debts) > _NAMED else ""
-        why = f"replacement pods do not run yet: {'; '.join(named)}{more}; {self._waive}"
+        rest = f" and {len(open_debts) - _NAMED} more controllers" if len(open_debts) > _NAMED else ""
+        why = f"replacement pods are not running yet: {'; '.join(named)}{rest}; {self._waive}"
         return Held(Waiting.LANDING_PENDING, why)

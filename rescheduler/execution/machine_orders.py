@@ -49,7 +49,7 @@ class MachineOrders:
         ]
         if duplicates:
             names = ", ".join(duplicates)
-            why = f"{names} has the same provider ID: it is unclear which machine would be removed"
+            why = f"the provider ID is the same as that of {names}: it is unclear which machine would be removed"
             return group.id, base.Refused(base.Refusal.AMBIGUOUS, why)
         return group.id, provider.refusals(group.id, [node], deadline=self._deadline()).get(node.name)
 
@@ -96,7 +96,7 @@ class MachineOrders:
         return (Trouble(ErrorKind.PROVIDER, text, self._ref.name),)
 
     def _forbidden(self, action: OrderRemoval, not_ours: Callable[[Mapping[str, str]], str]) -> ActionResult | None:
-        """Return the result if the machine must not be removed: the Node does not carry our mark at present."""
+        """Return the result if the machine must not be removed now, for example if the mark is lost; otherwise None."""
         try:
             node = self._access.cluster.node(self._ref.name)
         except NotFound as error:

@@ -29,14 +29,14 @@ def ref(
 def rivals(node: Node, nodes: Iterable[Node]) -> tuple[NodeRef, ...]:
     """Return those of *nodes* that may represent the same machine as *node*.
 
-    A kubelet that registers again under another name may leave an old Node behind. The provider decides whether it is
-    the same machine, so the result may contain too many.
+    A kubelet that registers again under another name may leave an old Node behind. The provider decides whether both
+    are the same machine, so the result may contain Nodes of other machines.
     """
-    signs = _signs(node)
-    return tuple(ref(other) for other in nodes if other.name != node.name and not signs.isdisjoint(_signs(other)))
+    ids = _identifiers(node)
+    return tuple(ref(rival) for rival in nodes if rival.name != node.name and not ids.isdisjoint(_identifiers(rival)))
 
 
-def _signs(node: Node) -> set[tuple[str, str]]:
+def _identifiers(node: Node) -> set[tuple[str, str]]:
     """Return the values by which a provider may identify a machine.
 
     Only the last part of the provider ID is used, because the rest has several forms.

@@ -20,7 +20,7 @@ class Observation:
 
     @property
     def node_exists(self) -> bool:
-        """Whether the watched state contains the node, and not another one of its name."""
+        """Whether the watched state contains this node, and not another one with the same name."""
         node = self._view.node(self._node.name)
         return node is not None and node.metadata.uid == self._node.metadata.uid
 
@@ -35,12 +35,12 @@ class Observation:
             tainted=self._view.is_ours(name),
             lost=self._view.lost(drain.targets),
             stale=bool(self._view.stale()),
-            joined=self._view.joined(name),
+            removed_by=self._view.removed_by(name),
             placeholders=self._view.placeholders_for(name),
         )
 
     def controllers_read(self, drain: Drain, reading: ControllerReading, pods: Mapping[str, Pod]) -> ControllersRead:
-        """Return the event for a read of controllers. Jobs are checked again: pods may have been bound meanwhile.
+        """Return the event for a read of controllers. Jobs are checked again, because more pods may have been bound.
 
         *pods* are the pods of the drain's plans, by UID.
         """
@@ -58,8 +58,8 @@ class Observation:
 
 def staying(drain: Drain) -> frozenset[str]:
     """Return the UIDs of the pods that still have to be evicted."""
-    asked = (victim for victim in drain.victims.values() if not victim.accepted)
-    return frozenset(victim.pod.uid for victim in (*drain.waiting, *asked))
+    requested = (victim for victim in drain.victims.values() if not victim.accepted)
+    return frozenset(victim.pod.uid for victim in (*drain.waiting, *requested))
 
 
 def evicted(drain: Drain) -> frozenset[str]:

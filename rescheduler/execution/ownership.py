@@ -14,12 +14,12 @@ class Reader(Protocol):
     def topmost_of(self, owners: Collection[tuple[str, OwnerReference]]) -> dict[tuple[str, str], Controller]: ...
 
     def states(
-        self, controllers: Collection[Controller], *, words: bool = False
+        self, controllers: Collection[Controller], *, read_refusals: bool = False
     ) -> dict[Controller, ControllerState]: ...
 
 
 class Ownership:
-    """The implementation of :class:`rescheduler.execution.context.Controllers`."""
+    """Implements :class:`rescheduler.execution.context.Controllers`."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -30,13 +30,13 @@ class Ownership:
         controllers: Collection[Controller] = (),
         siblings: Collection[tuple[str, OwnerReference]] = (),
         *,
-        words: bool = False,
+        read_refusals: bool = False,
     ) -> ControllerReading:
         topmost = self._reader.topmost_of(owners)
-        wanted = frozenset((*controllers, *topmost.values()))
+        all_controllers = frozenset((*controllers, *topmost.values()))
         # The name of a ReplicaSet starts with the name of its Deployment, and custom controllers do the same. The
         # owner references decide; the name only limits how many ReplicaSets of the namespace are read.
-        names = {(controller.namespace, controller.name) for controller in wanted}
+        names = {(controller.namespace, controller.name) for controller in all_controllers}
         self._reader.topmost_of(
             [
                 (namespace, sibling)
@@ -44,4 +44,4 @@ class Ownership:
                 if (namespace, sibling.name.rpartition("-")[0]) in names
             ]
         )
-        return ControllerReading(self._reader.states(wanted, words=words), topmost)
+        return ControllerReading(self._reader.states(all_controllers, read_refusals=read_refusals), topmost)

@@ -10,13 +10,13 @@ from rescheduler.planning.outcome import PodRef
 
 
 def progress(drain: Drain, node: InvolvedNode) -> DrainProgressed:
-    """Return how far *drain* is with each pod. Its replicas must be counted after its last eviction.
+    """Return the progress of *drain* for each pod. The replicas must have been counted after the last eviction.
 
     Which pod replaces which is not known. The replacement pods of a controller are assigned to its evicted pods in the
     order of the evictions. If nothing is owed, they count as Ready.
     """
     replaced = _replaced(drain)
-    pods = tuple((item.pod, _of_pod(drain, item.pod, replaced)) for item in drain.placements)
+    pods = tuple((placement.pod, _of_pod(drain, placement.pod, replaced)) for placement in drain.placements)
     return DrainProgressed(node, drain.phase.name.lower(), pods)
 
 
@@ -42,11 +42,11 @@ def _replaced(drain: Drain) -> dict[str, PodProgress]:
     }
 
 
-def _of_evicted(drain: Drain, controller: Controller | None, left: int) -> PodProgress:
-    """Return the progress of an evicted pod; *left* counts it and those that were evicted after it."""
+def _of_evicted(drain: Drain, controller: Controller | None, position: int) -> PodProgress:
+    """Return the progress of an evicted pod. *position* counts from the controller's last evicted pod, which is 1."""
     if controller is None:
         return PodProgress.EVICTED
     missing = drain.shortfall(controller)
-    if max(missing.created, missing.bound) >= left:
+    if max(missing.created, missing.bound) >= position:
         return PodProgress.EVICTED
-    return PodProgress.BOUND if missing.ready >= left else PodProgress.READY
+    return PodProgress.BOUND if missing.ready >= position else PodProgress.READY

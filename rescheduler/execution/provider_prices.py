@@ -1,4 +1,4 @@
-"""Prices of nodes that the cloud provider knows."""
+"""Prices of nodes from the cloud provider."""
 
 import math
 from collections.abc import Iterable
@@ -18,13 +18,13 @@ PRICE_SECONDS: Final = 10.0
 _HOUR: Final = timedelta(hours=1)
 
 #: Prices of at least this amount are implausible and are ignored.
-_MOST: Final = 1e9
+_MAX_PRICE: Final = 1e9
 
 
 def provider_prices(provider: CloudProvider, nodes: Iterable[Node], clock: Clock) -> dict[str, Decimal]:
-    """Ask *provider* for the prices per hour of *nodes*. Nodes whose price it does not know are left out.
+    """Return the hourly prices of *nodes* from *provider*, by node name. Nodes without a known price are left out.
 
-    After PRICE_SECONDS, the rest is left out as well.
+    Nodes that are not queried within PRICE_SECONDS are left out as well.
     """
     deadline, prices = clock.monotonic() + PRICE_SECONDS, {}
     for node in nodes:
@@ -37,6 +37,6 @@ def provider_prices(provider: CloudProvider, nodes: Iterable[Node], clock: Clock
             if clock.monotonic() >= deadline:
                 break
             continue
-        if math.isfinite(price) and 0 <= price < _MOST:
+        if math.isfinite(price) and 0 <= price < _MAX_PRICE:
             prices[node.name] = Decimal(repr(float(price)))
     return prices

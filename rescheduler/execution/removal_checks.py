@@ -1,4 +1,4 @@
-"""When machines whose termination was requested, but not confirmed, are checked again."""
+"""The schedule of checks for machines whose termination was requested but not confirmed."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Final
 from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
 
-#: Between two checks of a machine that is not confirmed as terminated.
+#: The interval between checks of a machine whose termination is not confirmed.
 CHECKS: Final = Backoff(timedelta(seconds=10), timedelta(minutes=5))
 
 
@@ -24,7 +24,7 @@ class PendingCheck:
 class RemovalChecks:
     """The pending checks, by UID of the Node.
 
-    A check takes seconds, and no drain starts meanwhile. A sweep therefore contains at most one check, so that many
+    A check takes seconds, and no drain starts during it. A sweep therefore contains at most one check, so that many
     machines that do not terminate do not prevent the drains of other nodes.
     """
 
@@ -34,7 +34,7 @@ class RemovalChecks:
         self._checked = False  #: in this sweep
 
     def begin_sweep(self, uids: Collection[str]) -> None:
-        """Start a sweep of the nodes *uids*. Forget all other nodes."""
+        """Start a sweep of the nodes *uids*. Drop all other nodes."""
         now = self._clock.monotonic()
         unknown = PendingCheck(now, checks=0, absent=False)
         self._pending = {uid: self._pending.get(uid, unknown) for uid in uids}
@@ -49,7 +49,7 @@ class RemovalChecks:
         self._schedule(uid, checks=0, absent=absent)
 
     def due(self, uid: str, *, hurried: bool) -> PendingCheck | None:
-        """Return the check of a machine if it is due, or *hurried*.
+        """Return the check of a machine if it is due or *hurried*, otherwise None.
 
         If the provider did not know the machine, the interval is always respected.
         """

@@ -1,4 +1,4 @@
-"""The watched cluster as orders of spot room query it. For one thread."""
+"""The watched cluster as orders of spot room query it. Not thread-safe."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -15,7 +15,7 @@ from rescheduler.planning.room.volume_terms import volume_terms
 
 
 class RoomView:
-    """The observations of orders, and the state on which they are decided."""
+    """The cluster state that orders of spot room depend on."""
 
     def __init__(self, state: State, policy: Policy, view: ClusterView) -> None:
         self._state = state
@@ -28,7 +28,7 @@ class RoomView:
 
     def placeholders(self, node: str = "") -> list[Placeholder]:
         """Return the placeholders of this installation, for the pods of *node* or of all nodes, by name."""
-        return [each for each in self._view.placeholders() if node in ("", each.for_node)]
+        return [placeholder for placeholder in self._view.placeholders() if node in ("", placeholder.for_node)]
 
     def node(self, name: str) -> Node | None:
         return self._view.node(name)
@@ -49,11 +49,11 @@ class RoomView:
         on_demand = {info.node.name: info.node for info in infos.on_demand.values()}
         facts = self._view.facts_of(on_demand)
         spot = [node for name in templates(self._state.snapshot(), self._policy) if (node := self._view.node(name))]
-        known = [(node, found) for node in spot if (found := self._view.facts(node.name)) is not None]
-        return [*((node, facts[name]) for name, node in on_demand.items()), *known]
+        spot_facts = [(node, known) for node in spot if (known := self._view.facts(node.name)) is not None]
+        return [*((node, facts[name]) for name, node in on_demand.items()), *spot_facts]
 
     def spot_nodes(self) -> list[Node]:
-        """Return all spot nodes, also those that accept no pods at present."""
+        """Return all spot nodes, including those that accept no pods at present."""
         return [node for node in self._view.nodes().values() if self._view.is_spot(node.name)]
 
     def is_spot(self, node: str) -> bool:
@@ -73,5 +73,8 @@ class RoomView:
         return namespace.metadata.uid if isinstance(namespace, Namespace) else ""
 
     def volume_terms(self, pod: Pod) -> list[tuple[NodeSelectorTerm, ...]]:
-        """See :func:`~rescheduler.planning.room.volume_terms.volume_terms`."""
+        """Return the node affinity of the volumes of *pod*.
+
+        See :func:`~rescheduler.planning.room.volume_terms.volume_terms`.
+        """
         return volume_terms(self._state.snapshot(), pod)

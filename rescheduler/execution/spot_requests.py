@@ -1,4 +1,4 @@
-"""The requests to the provider about spot nodes that are ordered for the pods of an on-demand node."""
+"""The requests to the provider that add spot nodes for the pods of an on-demand node and give them back."""
 
 import contextlib
 import enum
@@ -18,7 +18,7 @@ from rescheduler.planning.room.increase import GroupSize, SpotOrder, surplus
 from rescheduler.planning.timestamps import instant
 from rescheduler.providers.base import Accepted, AlreadyGone, BelowMinimum, Deleted, Failed
 
-#: On new spot nodes that are cordoned because nothing uses them; the value is the installation.
+#: Annotation of new spot nodes that are cordoned because they are unused; the value is the installation.
 GIVING_BACK: Final = "spot-rescheduler/giving-back"
 
 
@@ -27,17 +27,17 @@ class GivenBack(enum.Enum):
 
     GONE = enum.auto()
     PENDING = enum.auto()  #: the next round asks again
-    KEPT = enum.auto()  #: it is used, or the provider does not delete it
+    KEPT = enum.auto()  #: the node is used, or the provider does not delete it
 
 
 class SpotRequests:
-    """The requests of one installation. For one thread. All methods raise the errors of the provider."""
+    """The requests of one installation. Not thread-safe. All methods raise the errors of the provider."""
 
     def __init__(self, access: DrainContext, view: RoomView, templates: SpotTemplates) -> None:
         self._access = access
         self._view = view
         self._templates = templates
-        self._groups: dict[str, str] = {}  # by UID of a new spot node, as far as it is known
+        self._groups: dict[str, str] = {}  # known groups by UID of a new spot node
 
     @property
     def provider(self) -> str:
@@ -65,19 +65,19 @@ class SpotRequests:
         self._access.provider.increase_size(group, count, deadline=self._deadline())
 
     def joined(self, order: SpotOrder) -> list[Node]:
-        """Return the spot nodes of the group of *order* that have joined since, the oldest first."""
+        """Return the spot nodes of the group of *order* that have joined since the order, oldest first."""
         since = order.at.replace(microsecond=0)
-        young = [
+        created_since = [
             (created, node)
             for node in self._view.spot_nodes()
             if (created := instant(node.metadata.creation_timestamp)) is not None and created >= since
         ]
-        return [node for _, node in sorted(young, key=_by_age) if self._group_of(node) == order.group]
+        return [node for _, node in sorted(created_since, key=_by_age) if self._group_of(node) == order.group]
 
     def lower(self, order: SpotOrder) -> bool:
-        """Give up the machines of *order* that have not arrived and do not run.
+        """Lower the target size of the group by the machines of *order* that have not arrived.
 
-        Return whether no further machine arrives.
+        Return False if machines that are already running may still join the cluster.
         """
         provider = self._access.provider
         provider.refresh(deadline=self._deadline())
@@ -87,12 +87,12 @@ class SpotRequests:
         self._check_leading()
         try:
             provider.decrease_target_size(order.group, -delta, deadline=self._deadline())
-        except BelowMinimum:  # machines run that have not joined the cluster yet
+        except BelowMinimum:  # some machines are running but have not joined the cluster yet
             return False
         return True
 
     def give_back(self, order: SpotOrder, node: Node) -> GivenBack:
-        """Remove the machine of *node* and its Node, unless pods run there that would have to move."""
+        """Remove the machine and the Node of *node*, unless it runs pods that would have to move."""
         if (node.spec.unschedulable and not self._is_ours(node)) or is_marked(node):
             return GivenBack.KEPT
         name, uid = node.name, node.metadata.uid
@@ -117,7 +117,7 @@ class SpotRequests:
                 return GivenBack.KEPT
 
     def keep(self, node: Node) -> None:
-        """Let *node* take pods again if it was cordoned to be given back, also by an earlier leader."""
+        """Uncordon *node* if this installation, perhaps under an earlier leader, cordoned it to give it back."""
         if self._is_ours(node):
             with contextlib.suppress(NotFound):
                 self._keep(node)

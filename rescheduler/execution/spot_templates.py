@@ -1,4 +1,4 @@
-"""The provider's own templates of spot nodes, for orders of spot room from groups that have no node."""
+"""Templates of spot nodes from the provider, for orders of spot room from node groups without nodes."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from rescheduler.providers.node_ref import TEMPLATE_PREFIX
 
 
 class SpotTemplates:
-    """The templates. For one thread."""
+    """The templates that have the labels of spot nodes. Not thread-safe."""
 
     def __init__(self, access: DrainContext, view: RoomView) -> None:
         self._access = access
@@ -28,7 +28,7 @@ class SpotTemplates:
         """
         has_spot = bool(self._view.spot_nodes())
         provider, deadline = self._access.provider, self._access.clock.monotonic() + self._access.provider_seconds
-        found = {}
+        nodes = {}
         try:
             provider.refresh(deadline=deadline)
             for group in provider.groups(deadline=deadline):
@@ -37,10 +37,10 @@ class SpotTemplates:
                 node = self._template(group, deadline)
                 if node is not None and self._view.spot_label.matches(node.metadata.labels):
                     self._groups[node.name] = group
-                    found[node.name] = node
+                    nodes[node.name] = node
         except ReschedulerError:
             return {}
-        return found
+        return nodes
 
     def group_of(self, template: str) -> NodeGroup | None:
         """Return the group of a template that :meth:`nodes` returned, or None if there is none with this name."""
@@ -54,13 +54,13 @@ class SpotTemplates:
 
 
 def _node(group: str, template: NodeTemplate) -> Node:
-    """Return *template* as a Node, with a name as Cluster Autoscaler generates it.
+    """Return *template* as a Node, named as Cluster Autoscaler would name it.
 
     Raises QuantityError if an amount is not a quantity.
     """
     allocatable(template.allocatable)
     return Node(
         metadata=ObjectMeta(name=f"{TEMPLATE_PREFIX}{group}-1", labels=dict(template.labels)),
-        spec=NodeSpec(taints=tuple(Taint(each.key, each.effect, each.value) for each in template.taints)),
+        spec=NodeSpec(taints=tuple(Taint(taint.key, taint.effect, taint.value) for taint in template.taints)),
         status=NodeStatus(allocatable=dict(template.allocatable)),
     )

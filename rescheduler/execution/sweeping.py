@@ -22,7 +22,7 @@ ABANDONED: Final = timedelta(hours=1)
 
 
 class Sweeper:
-    """Finds marked nodes that no drain of this process works on. For one thread."""
+    """Finishes or rolls back the drains of marked nodes that this process is not draining. Not thread-safe."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class Sweeper:
     def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, hurried: bool = False) -> bool:
         """Resume or roll back the drains that other processes left behind. Return whether this changed any node.
 
-        *ended* is called with each drain that ended. With *hurried*, machines are checked now and not only when they
-        are due.
+        *ended* is called with each drain that ended. With *hurried*, machines are checked even if their checks are not
+        due.
 
         A cloudpool proxy has no Lease that shows whether it runs, and it resumes its own drains after a restart. Its
         marks are therefore kept until they expire.

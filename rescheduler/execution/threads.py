@@ -22,7 +22,7 @@ class Threads:
 def running() -> Iterator[Threads]:
     """Run the threads within the block. At its end, queued requests are dropped.
 
-    Requests in progress are completed: the Lease must not be released while a write may still be on its way.
+    Requests in progress are completed: the Lease must not be released while a write may still be in flight.
     """
     evictions, others = ThreadPoolExecutor(EVICTIONS, "evict"), ThreadPoolExecutor(1, "write")
     try:

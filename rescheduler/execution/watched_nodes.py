@@ -1,7 +1,7 @@
 """The nodes of the watched cluster. Values that depend on all nodes are computed once per change.
 
-Edits of pods (annotations and status) do not count, because nothing here depends on them. The only annotation that is
-read here, that of mirror pods, cannot be changed.
+Changes of pod annotations and pod status do not count, because nothing here depends on them. The only annotation that
+is read here, that of mirror pods, cannot be changed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -23,7 +23,7 @@ PodCounts: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
 class OncePerChange(Generic[_T]):
-    """A value that is computed from a snapshot, again only after a change of nodes or of the pods placed on them."""
+    """A value that is computed from a snapshot, and recomputed only after a change of nodes or of the pods on them."""
 
     def __init__(self, compute: Callable[[Snapshot], _T]) -> None:
         self._compute = compute
@@ -38,7 +38,7 @@ class OncePerChange(Generic[_T]):
 
 
 class WatchedNodes:
-    """The nodes as planning and draining query them. For one thread. Results are valid until the next call."""
+    """The nodes as planning and draining query them. Not thread-safe. Results are valid until the next call."""
 
     def __init__(self, state: State, policy: Policy) -> None:
         self._state = state
@@ -87,7 +87,7 @@ class WatchedNodes:
         return self._state.snapshot().pods_on[node].values()
 
     def owned_by(self, uids: Collection[str]) -> dict[str, list[Pod]]:
-        """Return the pods of the controllers with these UIDs, by UID."""
+        """Return the pods of the controllers with these UIDs, by controller UID."""
         owned: dict[str, list[Pod]] = {uid: [] for uid in uids}
         for pod in self._state.snapshot().pods.values():
             if pod.owner is not None and pod.owner.uid in owned:
@@ -95,15 +95,15 @@ class WatchedNodes:
         return owned
 
     def siblings(self, namespaces: Collection[str]) -> frozenset[tuple[str, OwnerReference]]:
-        """Return namespace and ReplicaSet of all pods in *namespaces* that have one.
+        """Return the ReplicaSets that own pods in *namespaces*, each with its namespace.
 
-        They may be other ReplicaSets of the same Deployment.
+        They may include other ReplicaSets of the same Deployment.
         """
         known = self._siblings.of(self._state.snapshot())
         return frozenset().union(*(known.get(namespace, ()) for namespace in namespaces))
 
     def facts(self, name: str) -> NodeFacts | None:
-        """Return what the price of the node *name* depends on, or None if it does not exist."""
+        """Return what the price of the node *name* depends on, or None if the node does not exist."""
         if self.node(name) is None:
             return None
         return node_facts(self._state.snapshot(), name, spot=self.is_spot(name))
@@ -146,12 +146,12 @@ class WatchedNodes:
         }
 
     def label_findings(self) -> LabelFindings:
-        """Return what is unusual about the labels of the flags."""
+        """Return possible mistakes in the node labels of the flags."""
         return self._findings.of(self._state.snapshot())
 
 
 def _replica_sets(snapshot: Snapshot) -> dict[str, set[tuple[str, OwnerReference]]]:
-    """Return namespace and ReplicaSet of all pods that have one, by namespace."""
+    """Return the ReplicaSets that own pods, each with its namespace, by namespace."""
     known: dict[str, set[tuple[str, OwnerReference]]] = {}
     for pod in snapshot.pods.values():
         if pod.owner is not None and pod.owner.kind == "ReplicaSet":

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 from predicates.snapshot import Snapshot
 from rescheduler.errors import Forbidden, ReschedulerError
 
-#: A watch without an event or a bookmark for so many seconds may have lost its connection.
+#: A watch without an event or a bookmark for this many seconds may have lost its connection.
 STALE_SECONDS: Final = 150.0
 
 #: Maximum number of errors and of kinds in a message.
@@ -35,12 +35,12 @@ def stale(ages: Mapping[str, float]) -> str:
     """Return the watches that are too old for decisions, as a message, or "". *ages* are in seconds, by kind."""
     silent = sorted((-age, kind) for kind, age in ages.items() if age > STALE_SECONDS)
     shown = [f"{kind}: no event or bookmark for {-age:.0f} s" for age, kind in silent[:_MAX_KINDS]]
-    more = [f"and {len(silent) - _MAX_KINDS} more"] if len(silent) > _MAX_KINDS else []
-    return ", ".join(shown + more)
+    rest = [f"and {len(silent) - _MAX_KINDS} more"] if len(silent) > _MAX_KINDS else []
+    return ", ".join(shown + rest)
 
 
 def unfit(state: State) -> str:
-    """Return why the watched state cannot be used for decisions, or "". For any thread."""
+    """Return why the watched state cannot be used for decisions, or "". Thread-safe."""
     errors = state.errors
     if not state.synced:
         return "; ".join((f"not read yet: {', '.join(state.missing)}", *_messages(errors.values())))
@@ -50,6 +50,6 @@ def unfit(state: State) -> str:
 
 
 def _messages(errors: Collection[ReschedulerError]) -> list[str]:
-    """Return the first messages of *errors*. Missing permissions come first: they do not resolve themselves."""
+    """Return the first messages of *errors*. Missing permissions come first: they need to be granted."""
     by_weight = sorted(errors, key=lambda error: not isinstance(error, Forbidden))
     return list(dict.fromkeys(map(str, by_weight)))[:_MAX_ERRORS]

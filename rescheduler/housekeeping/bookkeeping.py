@@ -1,6 +1,7 @@
 """The ledger of savings of a process, and its copy in a ConfigMap.
 
-Drains never wait for the ledger: without it, or without the right to its ConfigMap, only the savings are not known.
+Drains never wait for the ledger: without it, or without permission to access its ConfigMap, only the savings are
+unknown.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,15 +35,15 @@ RETRY_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """The prices of the user, and a query to the cloud provider for nodes without one."""
+    """The user's prices, and a query to the cloud provider for nodes that the user's prices do not cover."""
 
     prices: PriceList
     ask: Callable[[Iterable[Node]], Mapping[str, Decimal]] = lambda _: {}  #: returns prices per hour by node name
 
     def of(self, nodes: Iterable[tuple[Node, NodeFacts]]) -> PriceList:
-        """Return the prices with those of the provider, for those of *nodes* that the user's price file lacks."""
-        lacking = [node for node, facts in nodes if not self.lists(facts)]
-        return replace(self.prices, by_node=self.ask(lacking)) if lacking else self.prices
+        """Return the user's prices, and the provider's prices of those *nodes* that the user's price file lacks."""
+        unlisted = [node for node, facts in nodes if not self.lists(facts)]
+        return replace(self.prices, by_node=self.ask(unlisted)) if unlisted else self.prices
 
     def lists(self, facts: NodeFacts) -> bool:
         """Return whether the user's price file contains a node with these *facts*."""
@@ -69,7 +70,7 @@ class NoBookkeeping:
 
 
 class Bookkeeping(NoBookkeeping):
-    """The ledger. For the loop's thread."""
+    """The ledger. Used by the loop's thread only."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class Bookkeeping(NoBookkeeping):
         self._version = ""  # resourceVersion of the ConfigMap; "" if it does not exist
         self._readable = False
         self._retry_at = clock.monotonic()  # the ConfigMap is neither read nor written before this time
-        self._trouble = ""  # the last error; each is reported once
+        self._trouble = ""  # the last error, so that the same error is not reported twice in a row
         self._drained: dict[str, Receipt] = {}  # by node name: nodes whose drain may end in this round
 
     def look(self) -> None:
@@ -139,18 +140,19 @@ class Bookkeeping(NoBookkeeping):
             self._attempt(self._write, ErrorKind.WRITE)
 
     def forget(self) -> None:
-        """Discard the ledger because another replica leads."""
+        """Discard the ledger, because another replica is the leader."""
         self.ledger = self._base = SavingsLedger()
         self._version, self._readable, self._drained = "", False, {}
 
-    def _attempt(self, act: Callable[[], None], kind: ErrorKind) -> None:
+    def _attempt(self, request: Callable[[], None], kind: ErrorKind) -> None:
         try:
-            act()
+            request()
         except ReschedulerError as error:
             self._retry_at = self._clock.monotonic() + RETRY_SECONDS
             if str(error) != self._trouble and self._leading():
                 self._trouble = str(error)
-                self._report(Trouble(kind, f"the ledger of savings is not {_done(kind)}: {error}; drains continue"))
+                verb = "read" if kind is ErrorKind.READ else "stored"
+                self._report(Trouble(kind, f"the ledger of savings could not be {verb}: {error}; drains continue"))
         else:
             self._trouble = ""
 
@@ -158,11 +160,11 @@ class Bookkeeping(NoBookkeeping):
         match self._store.read():
             case Stored(content, version):
                 try:
-                    theirs = load_ledger(content)
+                    stored = load_ledger(content)
                 except InputError as error:
                     raise InputError(f"{self._store}: {error}; to start with an empty ledger, delete it") from error
-                self.ledger = merged(self.ledger, theirs, self._base)
-                self._base, self._version = theirs, version
+                self.ledger = merged(self.ledger, stored, self._base)
+                self._base, self._version = stored, version
             case Absent():
                 self._base, self._version = SavingsLedger(), ""
             case UnreadableMemory(why):
@@ -178,7 +180,7 @@ class Bookkeeping(NoBookkeeping):
         self._version = self._store.write(dump_ledger(self.ledger), text, self._version)
 
     def _live_nodes(self) -> LiveNodes:
-        """Return the nodes, or nothing if no entry of the ledger depends on them."""
+        """Return the nodes as the ledger needs them; empty if none of its entries depends on nodes."""
         if all(receipt.ended_at is not None for receipt in self.ledger.receipts):
             return LiveNodes(frozenset(), frozenset(), ())
         nodes = self._view.nodes()
@@ -196,7 +198,7 @@ class Bookkeeping(NoBookkeeping):
         return any(not belongs_to_node(pod) and pod.deletion_timestamp is None for pod in pods)
 
     def _receipt(self, node: Node, plan: Plan | None) -> Receipt | None:
-        """Return the receipt of a drain. Without a plan, another process began it, and its pods are not known."""
+        """Return the receipt of a drain. *plan* is None if another process started the drain; its pods are unknown."""
         facts = self._view.facts(node.name)
         if facts is None:
             return None
@@ -221,7 +223,7 @@ class Bookkeeping(NoBookkeeping):
         )
 
     def _spot_cost(self, plan: Plan, spot: Mapping[str, NodeFacts], prices: PriceList) -> Decimal | None:
-        """Return the cost per hour of the moved pods on their forecast nodes. None if a price is not known."""
+        """Return the cost per hour of the moved pods on their forecast nodes; None if a price is unknown."""
         pods, total = self._view.pods(), Decimal(0)
         for placement in plan.placements:
             pod, target = pods.get(str(placement.pod)), spot.get(placement.node)
@@ -234,7 +236,3 @@ class Bookkeeping(NoBookkeeping):
 
     def _now(self) -> datetime:
         return self._clock.now().replace(microsecond=0)
-
-
-def _done(kind: ErrorKind) -> str:
-    return "read" if kind is ErrorKind.READ else "stored"

@@ -20,12 +20,12 @@ from rescheduler.planning.jobs import job_blockers
 from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.planning.policy import Policy
 
-#: How long a veto lasts without another read. It doubles each time the check fails again.
+#: How long a veto lasts before the node is checked again. It doubles each time the check fails again.
 VETOES: Final = Backoff(timedelta(minutes=1), timedelta(minutes=10))
 
 
 class Candidates:
-    """Checks of candidates, and the vetoes that result from them. For the loop's thread."""
+    """Checks of candidates, and the vetoes that result from them. Used by the loop's thread only."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The observation of the cluster at the start of a round: nodes, lost spot nodes, and what is reported about them."""
+"""Observe the cluster at the start of a round: record and report its nodes and the loss of spot nodes."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ COMPARISON: Final = timedelta(seconds=1)
 
 
 class ClusterObservation:
-    """Observes the cluster and reports it. For the loop's thread."""
+    """Observes the cluster and reports it. Used by the loop's thread only."""
 
     def __init__(self, view: ClusterView, knowledge: Knowledge, offers: Offers, clock: Clock, report: Report) -> None:
         self._view = view
@@ -44,7 +44,7 @@ class ClusterObservation:
         return settled_at
 
     def _compare_once(self) -> None:
-        """Report the nodes that k8s-spot-rescheduler would drain and this program does not. Only the first time."""
+        """Report, on the first call only, the nodes that k8s-spot-rescheduler would drain and this program does not."""
         if not self._compared:
             self._compared = True
             kept = self._view.kept_by_guards(COMPARISON)

@@ -1,4 +1,4 @@
-"""What a command reads once: the cluster, and the prices of a cloud provider."""
+"""One-time reads for commands: the cluster, and the prices of a cloud provider."""
 
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
@@ -21,7 +21,7 @@ def read_cluster(connection: ApiServerConnection, warn: Callable[[str], None]) -
 
 
 def read_prices(settings: Provider, nodes: Iterable[Node]) -> Mapping[str, Decimal]:
-    """Return the prices of *nodes* per hour that the cloud provider knows, by node name."""
+    """Return the hourly prices of those *nodes* whose price the cloud provider knows, by node name."""
     clock = SteadyClock(SystemClock())
     provider = load_provider(settings, clock)
     try:

@@ -103,8 +103,8 @@ def _why_gave_up(run_state: DaemonState, running: Running) -> str:
     if run_state.leading:
         return f"gave up: the cluster could not be read within {ONCE_PATIENCE}"
     rival = run_state.elector.rival if run_state.elector is not None else ""
-    why = f"another replica leads: {rival}" if rival else "it could not be acquired"
-    return f"gave up: lease {running.identity} was not ours within {ONCE_PATIENCE}: {why}"
+    why = f": another replica leads: {rival}" if rival else ""
+    return f"gave up: lease {running.identity} was not acquired within {ONCE_PATIENCE}{why}"
 
 
 def _assemble(
@@ -165,7 +165,7 @@ def _serve(
     running: Running,
     clock: Clock,
 ) -> tuple[Metrics, Status, PreparedPages, str]:
-    """Serve metrics, status page and health. Return what the pages are made from, and the address."""
+    """Serve metrics, status page and health checks. Return the listeners that feed the pages, and the address."""
     registry, status = CollectorRegistry(), Status(prices)
     metrics = Metrics(registry, provider.name, prices.currency)  # before the first scrape
     pages = PreparedPages(registry, status, clock)
@@ -217,7 +217,7 @@ def _mode(policy: Policy, running: Running) -> Mode:
 
 
 def _start(parts: contextlib.ExitStack, state: ClusterState, lease: Elector | LeaseReader) -> None:
-    """Start to read the cluster, and to acquire or read the Lease."""
+    """Start reading the cluster, and acquiring or reading the Lease."""
     state.start()
     parts.callback(state.stop)
     lease.start()

@@ -79,7 +79,7 @@ def new_known_prices(pricing: Pricing, running: Running, clock: Clock) -> KnownP
 
 
 def new_price_refresh(policy: Policy, view: ClusterView, prices: KnownPrices) -> Callable[[], None]:
-    """Return the refresher of the prices for the drain order."""
+    """Return a function that refreshes the prices for the drain order."""
     if policy.drain_order is not DrainOrder.COST:
         return lambda: None
     return OrderPrices(view, prices).refresh
@@ -94,7 +94,7 @@ def new_room(
     prices: KnownPrices,
     report: Report,
 ) -> NoRoomOrders:
-    """Return the orders of spot room. If none are wanted, it only removes the remains of earlier orders."""
+    """Return the orders of spot room. If orders are disabled, they only clean up after earlier orders."""
     if running.dry_run:
         return NoRoomOrders()
     settings, clock = running.room, access.clock
@@ -130,7 +130,7 @@ def new_node_prices(
 
 
 def new_lease_reader(client: Client, run_state: DaemonState, running: Running, clock: Clock) -> LeaseReader:
-    """Return the reader of the Lease for a daemon without an elector: a person may have paused drains there."""
+    """Return the reader of the Lease for a daemon without an elector: the Lease may contain a pause of drains."""
     run_state.lease_reader = LeaseReader(client, clock, running.namespace, running.lease_name)
     return run_state.lease_reader
 
@@ -146,7 +146,7 @@ def new_health(state: ClusterState, rights: RightsReview, running: Running, cloc
 
 
 def lease_unread(run_state: DaemonState) -> str:
-    """Return why it is not known whether drains are paused, or "". A leader has read its Lease."""
+    """Return why it is unknown whether drains are paused, or "". With an elector, it is always known."""
     return run_state.lease_reader.unread if run_state.lease_reader is not None else ""
 
 
@@ -181,7 +181,7 @@ def new_writer(client: Client, elector: Elector | None, running: Running) -> Cli
 
 
 def drain_limits(running: Running) -> Limits:
-    """Return the timeouts of a drain. With ``--once`` it waits longer for the machine: there is no later round."""
+    """Return the timeouts of a drain. With ``--once``, a drain waits longer for the machine: no later round follows."""
     timing = running.timing
     return Limits(
         removal=ONCE_REMOVAL_SECONDS if running.once else REMOVAL_SECONDS,
@@ -192,9 +192,9 @@ def drain_limits(running: Running) -> Limits:
 
 
 def exclude_from_collection() -> None:
-    """Exclude all present objects from garbage collections, which would stop all threads for hundreds of milliseconds.
+    """Exclude all existing objects from garbage collection, which would pause all threads for hundreds of milliseconds.
 
-    Call it once the cluster has been read: most of these objects live long, and hardly any are in cycles.
+    Call it once the cluster has been read: most of these objects are long-lived, and hardly any are in cycles.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""The state of the daemon's process: whether it leads, is paused by a person, or stops."""
+"""The state of the daemon's process: whether it is the leader, paused by a user, or stopping."""
 
 import logging
 import threading
@@ -15,11 +15,11 @@ log = logging.getLogger(__name__)
 
 
 class DaemonState:
-    """Whether the daemon may act: it leads (if leader election is on) and was not asked to stop."""
+    """Whether the daemon may act: it is the leader (if leader election is on) and was not asked to stop."""
 
     def __init__(self, clock: Clock, running: Running) -> None:
         self.elector: Elector | None = None
-        self.lease_reader: LeaseReader | None = None  #: instead of an elector
+        self.lease_reader: LeaseReader | None = None  #: used if there is no elector
         self._clock = clock
         self._running = running
         self._stop = threading.Event()
@@ -35,7 +35,7 @@ class DaemonState:
 
     @property
     def paused(self) -> str:
-        """Why a person paused drains, or ""."""
+        """Why a user paused drains, or ""."""
         pause = manual_pause(self._notes.annotations, self._clock.now())
         return pause.text if pause is not None else ""
 

@@ -1,4 +1,4 @@
-"""The history of earlier drains, also of earlier processes and leaders, as the loop reads and extends it."""
+"""The history of earlier drains, including those of earlier processes and leaders."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -33,7 +33,7 @@ def waits(timing: Timing) -> Waits:
 
 
 class DrainHistory:
-    """The history of earlier drains. For the loop's thread. Changes are stored by the next :meth:`save`."""
+    """The history of earlier drains. Used by the loop's thread only. Changes are stored by the next :meth:`save`."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class DrainHistory:
         self._synced.peek()
 
     def forget(self) -> None:
-        """Discard the memory because another replica leads."""
+        """Discard the memory, because another replica is the leader."""
         self._synced.forget()
 
     # Queries
@@ -80,8 +80,8 @@ class DrainHistory:
         if self._synced.trouble and not self._dry_run:
             return Held(Waiting.MEMORY_UNREADABLE, f"the memory cannot be read or stored: {self._synced.trouble}")
         drained_at = self.memory.drained_at
-        if drained_at is not None and (left := drained_at + self._delay - now) > timedelta():
-            return Held(Waiting.DRAIN_DELAY, f"the drain delay runs for {left.total_seconds():.0f} s more")
+        if drained_at is not None and (remaining := drained_at + self._delay - now) > timedelta():
+            return Held(Waiting.DRAIN_DELAY, f"the drain delay runs for {remaining.total_seconds():.0f} s more")
         if (until := self.memory.failure.active(now)) is not None:
             detail = "replacement pods of the last drains did not run in time; drains wait until"
             return Held(Waiting.FAILURE_PAUSE, f"{detail} {utc(until)}")
@@ -96,7 +96,7 @@ class DrainHistory:
         return self.memory.cooldowns.active(self._clock.now())
 
     def vetoes(self, node: str, pods: Mapping[ControllerState, Sequence[Pod]]) -> tuple[Blocker, ...]:
-        """Return why *node* must not be drained at present. Pods that returned to it are noted.
+        """Return why *node* must not be drained at present, and record the pods that returned to it.
 
         *pods* are all pods, on any node, of the controllers whose pods would be evicted from *node*.
         """

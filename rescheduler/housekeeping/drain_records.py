@@ -20,7 +20,7 @@ _REASONS: Final = {Why.EVICTION_REFUSED: Reason.EVICTION_REFUSED, Why.REFUSED: R
 
 
 class DrainRecords:
-    """Records the results of drains. For the loop's thread."""
+    """Records the results of drains. Used by the loop's thread only."""
 
     def __init__(
         self, history: DrainHistory, view: ClusterView, clock: Clock, report: Report, *, returns_pause: bool = True
@@ -33,12 +33,12 @@ class DrainRecords:
         self._report = report
 
     def store_before_end(self, drain: Drain) -> None:
-        """Store the debts of a drain and start the drain delay. This process may be killed at any moment."""
+        """Store the debts of a drain and start the drain delay, because this process may be killed at any moment."""
         self._owe(drain)
         self._history.save()
 
     def store_expected(self, drain: Drain) -> bool:
-        """Store the expected debts of a drain before its first eviction: the Node and its mark may be deleted.
+        """Store the expected debts of a drain before its first eviction, because the Node and its mark may be deleted.
 
         Return whether they are stored.
         """

@@ -16,7 +16,7 @@ _NAMED: Final = 3
 
 
 class Holds:
-    """Determines whether a drain may start. For the loop's thread."""
+    """Determines whether a drain may start. Used by the loop's thread only."""
 
     def __init__(
         self, view: ClusterView, history: DrainHistory, run_state: LoopState, mode: Mode, clock: Clock, report: Report
@@ -28,7 +28,7 @@ class Holds:
         self._windows = mode.windows
         self._clock = clock
         self._report = report
-        self._paused = ""  # why a person paused drains, as it was last reported
+        self._paused = ""  # why a user paused drains, as it was last reported
 
     def not_ready(self, missing_rights: str, *, leading: bool) -> Held | None:
         """Return why no decision can be made at present, or None. *missing_rights* is a message or ""."""
@@ -46,7 +46,7 @@ class Holds:
         return None
 
     def paused(self) -> Held | None:
-        """Report a change of the pause by a person. Return the pause as the reason why no drain may start, or None."""
+        """Report a change of a user's pause. Return the pause as the reason why no drain may start, or None."""
         paused = self._run_state.paused
         if paused != self._paused:
             self._paused = paused
@@ -69,5 +69,5 @@ class Holds:
             )
         if pods := self._view.waiting(self._patience):
             named = ", ".join(pod.key for pod in pods[:_NAMED]) + (", …" if len(pods) > _NAMED else "")
-            return Held(Waiting.PENDING_PODS, f"{len(pods)} pods are pending that may fit on spot nodes: {named}")
+            return Held(Waiting.PENDING_PODS, f"{len(pods)} pending pods may fit on spot nodes: {named}")
         return None

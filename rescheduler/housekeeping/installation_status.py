@@ -1,4 +1,4 @@
-"""The state of an installation as the cluster stores it: its Lease, its memory and its marks on nodes."""
+"""The state of an installation as stored in the cluster: its Lease, its memory and its marks on nodes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """The housekeeping loop.
 
 A round: check that the watched state is complete and fresh → resume or roll back drains that were left behind → stop
-here while an earlier drain owes replacement pods, a delay or a pause is active, or pods are pending that spot nodes may
-take → plan → drain the first node whose pods all fit elsewhere. A node whose drain failed cools down. The drain delay
+here while an earlier drain owes replacement pods, a delay or a pause is active, or pending pods may fit on spot nodes →
+plan → drain the first node whose pods all fit elsewhere. A node whose drain failed cools down. The drain delay
 starts after every drain that evicted a pod or requested the termination of a machine.
 """
 
@@ -52,7 +52,7 @@ class RoundOutcome(enum.Enum):
     """The outcome of a round."""
 
     HELD = enum.auto()  #: no drain may start at present
-    UNFIT = enum.auto()  #: the cluster could not be read, or this replica does not lead
+    UNFIT = enum.auto()  #: the cluster could not be read, or this replica is not the leader
     IDLE = enum.auto()  #: no node can be drained
     DRAINED = enum.auto()
     FAILED = enum.auto()  #: the drain failed; other nodes may be drained
@@ -60,7 +60,7 @@ class RoundOutcome(enum.Enum):
 
 
 class Loop:
-    """The housekeeping loop. For one thread."""
+    """The housekeeping loop. Not thread-safe."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Loop:
             self._knowledge.savings.save()
 
     def _lead(self) -> RoundOutcome:
-        """Run the round of the leader, after the memory was read."""
+        """Run the leader's part of a round, after the memory was read."""
         settled_at = self._observation.update()
         paused = self._holds.paused()
         self._knowledge.savings.look()
@@ -187,8 +187,8 @@ class Loop:
     def _act(self) -> RoundOutcome:
         """Drain the first node whose pods all fit elsewhere. A dry run only plans.
 
-        The provider is asked before. If it does not respond, the round ends, and no plan uses a node that the cloud is
-        about to reclaim.
+        The provider is asked first which nodes it is about to reclaim, and no plan uses them. If it does not respond,
+        the round ends.
         """
         self._view.ending = frozenset()
         try:

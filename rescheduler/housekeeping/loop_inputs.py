@@ -30,7 +30,7 @@ class LoopState(Protocol):
 
     @property
     def paused(self) -> str:
-        """Why a person paused drains, or ""."""
+        """Why a user paused drains, or ""."""
         ...
 
     @property
@@ -38,7 +38,7 @@ class LoopState(Protocol):
 
     @property
     def rival(self) -> str:
-        """The replica that leads, if it is another one and known; otherwise ""."""
+        """The leader, if it is known to be another replica; otherwise ""."""
         ...
 
     def beat(self) -> None: ...

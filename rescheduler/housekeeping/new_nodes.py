@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class NewNodes:
-    """Cordons and uncordons new nodes. For the loop's thread of the leader."""
+    """Cordons and uncordons new nodes. Used by the leader's loop thread only."""
 
     def __init__(self, access: DrainContext, report: Report) -> None:
         self._access = access
@@ -34,9 +34,9 @@ class NewNodes:
         self._joined = _JoinTimes({})
 
     def keep(self, nodes: Mapping[str, Node]) -> bool:
-        """Cordon nodes whose machine is being built and uncordon those that are ready. Return whether there were any.
+        """Cordon nodes whose machine is being built and uncordon those that are ready. Return whether any changed.
 
-        Nothing is changed while the provider does not respond. The next round retries what failed.
+        Nothing is changed while the provider does not respond. The next round retries failed changes.
         """
         now, identity = self._access.clock.now(), self._access.identity
         if nodes is not self._joined.nodes:
@@ -64,7 +64,7 @@ class NewNodes:
         deadline = self._access.clock.monotonic() + PROVIDER_SECONDS
         return self._access.provider.building([node_refs.ref(node) for node in nodes], deadline=deadline)
 
-    def _write(self, node: Node, edit: NodeEdit, done: str) -> None:
+    def _write(self, node: Node, edit: NodeEdit, outcome: str) -> None:
         try:
             self._access.cluster.edit_node(node.name, node.metadata.uid, edit)
         except (NotFound, MarkLost, NotLeading) as error:  # nothing left to do for this replica
@@ -72,7 +72,7 @@ class NewNodes:
         except ReschedulerError as error:
             self._report(Trouble(ErrorKind.WRITE, str(error), node.name))
         else:
-            log.info("node %s %s", node.name, done)
+            log.info("node %s %s", node.name, outcome)
 
     def _not_ours(self, annotations: Mapping[str, str]) -> str:
         return "" if annotations.get(UNFINISHED) == self._access.identity else "the cordon is no longer ours"
@@ -93,10 +93,10 @@ class _JoinTimes:
 
 
 def _is_fit(node: Node, now: datetime) -> bool:
-    return node.condition("Ready") == "True" or _joined(node, now) >= LONGEST
+    return node.condition("Ready") == "True" or _age(node, now) >= LONGEST
 
 
-def _joined(node: Node, now: datetime) -> timedelta:
+def _age(node: Node, now: datetime) -> timedelta:
     """Return the time since *node* was created; timedelta.max without a creation timestamp."""
     created = instant(node.metadata.creation_timestamp)
     return now - created if created is not None else timedelta.max

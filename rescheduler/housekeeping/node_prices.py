@@ -1,6 +1,6 @@
 """The cloud provider's prices of on-demand nodes, for the status page.
 
-They are queried in a separate thread: a provider may answer slowly, and neither rounds nor drains need the prices.
+They are queried in a separate thread, because a provider may respond slowly and neither rounds nor drains need them.
 """
 
 import logging
@@ -14,7 +14,7 @@ from rescheduler.clock import Clock
 from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.observe.events import Event, InvolvedNode, Planned, Surveyed
 
-#: Seconds until the price of a node is queried again: with a price, and without one.
+#: Seconds until the price of a node is queried again, if the provider returned a price, and if it did not.
 REFRESH: Final = 3600.0
 RETRY: Final = 300.0
 
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 
 class NodePrices:
-    """Listens to plans, and queries the prices of their nodes that the user's price file does not contain.
+    """Listens for plans, and queries the prices of planned nodes that the user's price file does not contain.
 
-    For the loop's thread. A result is passed on with the next plan.
+    Used by the loop's thread only. A result is passed on with the next plan.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class NodePrices:
         queries: Executor,
         clock: Clock,
         stopping: Callable[[], bool],
-        show: Callable[[_Prices], None],
+        on_change: Callable[[_Prices], None],
     ) -> None:
-        """*node* returns the node of a name, *show* receives all known prices when they change.
+        """*node* returns the Node with the given name; *on_change* receives all known prices when they change.
 
         A query ends early when *stopping* returns True.
         """
@@ -47,7 +47,7 @@ class NodePrices:
         self._queries = queries
         self._clock = clock
         self._stopping = stopping
-        self._show = show
+        self._on_change = on_change
         self._known: dict[InvolvedNode, Decimal] = {}
         self._due: dict[InvolvedNode, float] = {}  # the next query for each node; monotonic seconds
         self._query: tuple[Sequence[InvolvedNode], Future[_Prices]] | None = None
@@ -69,7 +69,7 @@ class NodePrices:
             return
         (asked, query), self._query = self._query, None
         if (error := query.exception()) is not None:
-            log.warning("the status page lacks prices of the cloud provider: %s: %s", type(error).__name__, error)
+            log.warning("cannot query prices for the status page: %s: %s", type(error).__name__, error)
         prices = query.result() if error is None else {}
         now, before = self._clock.monotonic(), dict(self._known)
         for node in asked:
@@ -77,7 +77,7 @@ class NodePrices:
             if node.name in prices:
                 self._known[node] = prices[node.name]
         if self._known != before:
-            self._show({node.name: price for node, price in self._known.items()})
+            self._on_change({node.name: price for node, price in self._known.items()})
 
     def _forget_all_but(self, nodes: Iterable[InvolvedNode]) -> None:
         current = set(nodes)
@@ -92,7 +92,7 @@ class NodePrices:
         listed = {facts.name for facts in planned.facts.values() if self._pricing.lists(facts)}
         due = [node for node in planned.nodes.values() if self._due.get(node, now) <= now and node.name not in listed]
         due.sort(key=lambda node: self._due.get(node, 0.0))
-        nodes = [node for node in (self._node(each.name) for each in due) if node is not None]
+        nodes = [node for node in (self._node(involved.name) for involved in due) if node is not None]
         if nodes:
             self._query = due, self._queries.submit(self._pricing.ask, self._until_stopped(nodes))
 

@@ -1,4 +1,4 @@
-"""Find orders of spot room, and remember why there is none: the part that orders of all kinds share."""
+"""Find orders of spot room, and record why there is none. Shared by all kinds of orders."""
 
 from collections.abc import Collection, Iterator
 from datetime import timedelta
@@ -20,19 +20,19 @@ from rescheduler.planning.room.progress import OrderState
 #: Pause between two searches for an order. A search copies the snapshot.
 SEARCH: Final = timedelta(minutes=1)
 
-#: No further node is considered in a search that has lasted for so long.
+#: A search that has lasted this long considers no further nodes.
 LONGEST: Final = timedelta(seconds=2)
 
 _ENDINGS: Final = {OrderState.TIMED_OUT: RoomEnding.TIMED_OUT, OrderState.UNUSED: RoomEnding.UNUSED}
 
 
 def ending_of(state: OrderState, *, wanted: bool) -> RoomEnding:
-    """Return how an order in this state ends; *wanted*: room is still to be made."""
+    """Return the ending of an order in *state*. *wanted* is whether room is still to be made."""
     return _ENDINGS.get(state, RoomEnding.WITHDRAWN) if wanted else RoomEnding.WITHDRAWN
 
 
 class OrderFinder:
-    """Finds orders at intervals. For the loop's thread."""
+    """Finds orders at intervals. Used by the loop's thread only."""
 
     def __init__(
         self,
@@ -63,7 +63,8 @@ class OrderFinder:
             return
         self._search_at = now + SEARCH.total_seconds()
         offered = self._templates.nodes()
-        prices = self._prices.of([*self._view.priced(), *((each, template_facts(each)) for each in offered.values())])
+        offered_facts = ((template, template_facts(template)) for template in offered.values())
+        prices = self._prices.of([*self._view.priced(), *offered_facts])
         search, began = self._view.search(prices, most_pods, offered), self._clock.monotonic()
         for node in self._next(nodes):
             order = search.order(node)
@@ -75,19 +76,19 @@ class OrderFinder:
                 break
 
     def reject(self, node: str, why: str) -> None:
-        """Note why there is no order for *node*."""
+        """Record why there is no order for *node*."""
         self._not_ordered[node] = why
 
     def soon(self) -> None:
-        """Let the next search be due."""
+        """Make the next search due now."""
         self._search_at = self._clock.monotonic()
 
     def begun(self) -> None:
-        """Note that an order began."""
+        """Record that an order began."""
         self._unmet = None
 
     def ended(self, node: str, ending: RoomEnding) -> None:
-        """Note the end of the order for *node*. After a failure, the next order waits."""
+        """Record the end of the order for *node*. After a failure, the next order is delayed."""
         if ending is RoomEnding.FILLED:
             self._history.room_succeeded()
         elif ending is not RoomEnding.WITHDRAWN:
@@ -101,8 +102,8 @@ class OrderFinder:
         return self._explanations.of(planning, self._unmet, self._not_ordered)
 
     def _next(self, nodes: Collection[str]) -> list[str]:
-        """Return those of *nodes* that were not considered since all were."""
-        left = [node for node in nodes if node not in self._not_ordered]
-        if not left:
+        """Return the *nodes* that are still to be considered, or all *nodes* if each was considered once."""
+        remaining = [node for node in nodes if node not in self._not_ordered]
+        if not remaining:
             self._not_ordered = {}
-        return left or list(nodes)
+        return remaining or list(nodes)

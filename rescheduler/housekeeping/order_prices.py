@@ -1,4 +1,4 @@
-"""The prices for the drain order ``cost`` and for orders of spot room: the user's, and those of the cloud provider."""
+"""The prices for the drain order ``cost`` and for orders of spot room, from the user and from the cloud provider."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,12 +12,12 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.planning.prices import NodeFacts, PriceList
 
-#: How long the prices of the provider are used before it is asked again. New nodes are asked for at once.
+#: How long the prices of the provider are used before it is asked again. The prices of new nodes are asked for at once.
 LIFETIME: Final = timedelta(hours=1)
 
 
 class KnownPrices:
-    """The prices of the user, and those that the provider was asked for within the last hour. For the loop's thread."""
+    """The user's prices, and the provider's prices from the last hour. Used by the loop's thread only."""
 
     def __init__(self, pricing: Pricing, clock: Clock) -> None:
         self._pricing = pricing
@@ -26,20 +26,20 @@ class KnownPrices:
         self._known: dict[str, Decimal | None] = {}  # by node UID; None if the provider does not know the price
 
     def of(self, nodes: Iterable[tuple[Node, NodeFacts]]) -> PriceList:
-        """Return the prices of *nodes*. The provider is asked for those that it has not been asked for."""
+        """Return the prices of *nodes*. The provider is asked only for prices that it was not asked for before."""
         now = self._clock.monotonic()
         if self._asked_at is None or now - self._asked_at >= LIFETIME.total_seconds():
             self._asked_at, self._known = now, {}
-        wanted = list(nodes)
-        unasked = [(node, facts) for node, facts in wanted if _key(node) not in self._known]
+        requested = list(nodes)
+        unasked = [(node, facts) for node, facts in requested if _key(node) not in self._known]
         answers = self._pricing.of(unasked).by_node
         self._known |= {_key(node): answers.get(node.name) for node, _ in unasked}
-        known = {node.name: price for node, _ in wanted if (price := self._known[_key(node)]) is not None}
+        known = {node.name: price for node, _ in requested if (price := self._known[_key(node)]) is not None}
         return replace(self._pricing.prices, by_node=known)
 
 
 class OrderPrices:
-    """Keeps the prices of *view* up to date. For the loop's thread."""
+    """Keeps the prices of *view* up to date. Used by the loop's thread only."""
 
     def __init__(self, view: ClusterView, prices: KnownPrices) -> None:
         self._view = view

@@ -18,11 +18,11 @@ from rescheduler.settings import RoomSettings
 #: Seconds after a failed deletion until the next attempt.
 _RETRY_SECONDS: Final = 30.0
 
-_COMPONENT: Final = "deploy/components/make-room has the namespace, the PriorityClass and the permissions"
+_COMPONENT: Final = "deploy/components/make-room contains the namespace, the PriorityClass and the permissions"
 
 
 class PlaceholderWrites:
-    """The writes to placeholders of one installation. For the loop's thread."""
+    """The writes to placeholders of one installation. Used by the loop's thread only."""
 
     def __init__(
         self,
@@ -42,9 +42,13 @@ class PlaceholderWrites:
         self._deleted: frozenset[str] = frozenset()  # UIDs of placeholders that the watch may still report
         self._retry_at = clock.monotonic()
 
-    def left(self, placeholders: Iterable[Placeholder]) -> list[Placeholder]:
+    def remaining(self, placeholders: Iterable[Placeholder]) -> list[Placeholder]:
         """Return those of *placeholders* that are not being deleted."""
-        return [each for each in placeholders if not each.leaving and each.ref.uid not in self._deleted]
+        return [
+            placeholder
+            for placeholder in placeholders
+            if not placeholder.leaving and placeholder.ref.uid not in self._deleted
+        ]
 
     def why_not(self) -> str:
         """Return why placeholders cannot be created, or ""."""
@@ -53,13 +57,13 @@ class PlaceholderWrites:
         return f"namespace {ROOM_NAMESPACE} does not exist; {_COMPONENT}"
 
     def serves(self, pods: Collection[Pod], total: int) -> bool:
-        """Return whether placeholders can represent *pods*; the order then has *total* placeholders."""
+        """Return whether placeholders can represent *pods*, and an order may have *total* placeholders."""
         return total <= self._settings.most and not any(why_not_served(pod.cls) for pod in pods)
 
     def create(self, pods: Collection[Pod], node: str, until: datetime) -> None:
         """Create placeholders for *pods* of *node*.
 
-        Raises Permanent with advice if the API server refuses them, and the errors of requests.
+        Raises Permanent with advice if the API server rejects them, and the errors of requests.
         """
         known = self._view.node(node)
         assert known is not None
@@ -86,15 +90,15 @@ class PlaceholderWrites:
         """
         if self._clock.monotonic() < self._retry_at:
             return []
-        new = self.left(placeholders)
-        for each in new:
-            self._api.delete(each.ref)
-            self._deleted |= {each.ref.uid}
-        present = {each.ref.uid for each in self._view.placeholders()}
+        new = self.remaining(placeholders)
+        for placeholder in new:
+            self._api.delete(placeholder.ref)
+            self._deleted |= {placeholder.ref.uid}
+        present = {placeholder.ref.uid for placeholder in self._view.placeholders()}
         self._deleted &= present
         return new
 
     def failed(self, error: ReschedulerError, node: str) -> None:
         """Report that placeholders could not be deleted. The next attempt is made later."""
         self._retry_at = self._clock.monotonic() + _RETRY_SECONDS
-        self._report(Trouble(ErrorKind.WRITE, f"placeholders are left: {error}; {_COMPONENT}", node))
+        self._report(Trouble(ErrorKind.WRITE, f"placeholders could not be deleted: {error}; {_COMPONENT}", node))

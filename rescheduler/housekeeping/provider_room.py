@@ -1,7 +1,7 @@
 """Orders of spot room from the cloud provider: it adds spot nodes for one on-demand node at a time.
 
-The open order is in the memory, so that a restart or another leader continues it, or gives the nodes back. While an
-order is open, no other node is drained: its room is for the pods of its node.
+The open order is stored in the memory, so that after a restart or a change of the leader it is continued, or its nodes
+are given back. While an order is open, no other node is drained: the room is for the pods of the order's node.
 """
 
 from collections.abc import Collection, Iterable
@@ -34,14 +34,14 @@ from rescheduler.planning.room.increase import IncreaseProgress, SpotOrder, incr
 from rescheduler.planning.room.orders import RoomOrder, candidates
 from rescheduler.settings import MakeRoom, RoomSettings
 
-#: For how long after an order machines that arrive are given back, if --room-timeout is not longer.
+#: For how long after the end of an order machines that arrive are given back, unless --room-timeout is longer.
 LATEST: Final = timedelta(hours=1)
 
 
 class ProviderRoomOrders(NoRoomOrders):
-    """Orders by the provider, in addition to *placeholders*. For the loop's thread.
+    """Orders of spot nodes from the provider, in addition to *placeholders*. Used by the loop's thread only.
 
-    If the provider is not to make room, only nodes of an order that is left are given back.
+    If the provider is not used to make room, only nodes of an earlier order are given back.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ProviderRoomOrders(NoRoomOrders):
             return None
         except ReschedulerError as error:
             self._report(Trouble(ErrorKind.PROVIDER, f"{self._requests.provider}: {error}"))
-            return Held(Waiting.PROVIDER_SILENT, f"spot nodes are not ordered: {error}")
+            return Held(Waiting.PROVIDER_SILENT, f"spot nodes could not be ordered: {error}")
 
     def drained(self, drain: Drain) -> None:
         self._placeholders.drained(drain)
@@ -116,11 +116,11 @@ class ProviderRoomOrders(NoRoomOrders):
     def _why_not(self) -> Held | None:
         """Return why no order may begin, or None."""
         if (order := self._history.spot_orders.open) is not None:
-            what = "spot nodes that are not used are given back" if order.closing else "the provider does not respond"
-            return Held(Waiting.MAKING_ROOM, f"{what}, of the order for node {order.node}")
+            state = "unused spot nodes are being given back" if order.closing else "the provider does not respond"
+            return Held(Waiting.MAKING_ROOM, f"order for node {order.node}: {state}")
         if (until := self._history.room_paused_until()) is None:
             return None
-        detail = "spot nodes did not come for the last order, or were not used"
+        detail = "no spot nodes arrived for the last order, or they were not used"
         return Held(Waiting.NO_SPOT_CAPACITY, f"{detail}; no new order before {until:%Y-%m-%dT%H:%M:%SZ}")
 
     def _follow(self, order: SpotOrder, *, wanted: bool) -> None:
@@ -133,7 +133,7 @@ class ProviderRoomOrders(NoRoomOrders):
 
     def _progress(self, order: SpotOrder) -> IncreaseProgress:
         node = self._view.node(order.node)
-        arrived = [joined.name for joined in self._joined(order) if self._view.is_target(joined.name)]
+        arrived = [spot.name for spot in self._joined(order) if self._view.is_target(spot.name)]
         return increase_progress(
             order,
             arrived,
@@ -144,7 +144,7 @@ class ProviderRoomOrders(NoRoomOrders):
         )
 
     def _begin(self, nodes: Collection[str]) -> Held | None:
-        """Order the nodes for the first of *nodes*, which are in drain order, that an order can serve."""
+        """Order spot nodes for the first of *nodes*, in drain order, for which an order is possible."""
         why: Held | None = None
         for order in self._finder.find(nodes, None):
             held = self._order(order)
@@ -154,30 +154,34 @@ class ProviderRoomOrders(NoRoomOrders):
             why = why or held
         return why
 
-    def _order(self, wanted: RoomOrder) -> Held:
-        """Ask the provider for the nodes of an order, after it was stored."""
-        size, orders, now = self._requests.size_for(wanted.template), self._history.spot_orders, self._clock.now()
+    def _order(self, room_order: RoomOrder) -> Held:
+        """Store the order, then ask the provider for its nodes."""
+        size, orders, now = self._requests.size_for(room_order.template), self._history.spot_orders, self._clock.now()
         if size is None:
-            return Held(Waiting.NO_SPOT_CAPACITY, _no_group(wanted))
-        if why := why_not_ordered(wanted.count, size, orders, now, self._settings.per_hour):
+            return Held(Waiting.NO_SPOT_CAPACITY, _no_group(room_order))
+        if why := why_not_ordered(room_order.count, size, orders, now, self._settings.per_hour):
             return Held(Waiting.NO_SPOT_CAPACITY, why)
-        node = self._involved(wanted.node)
-        order = SpotOrder(wanted.node, node.uid, size.group, wanted.count, size.target, now)
+        node = self._involved(room_order.node)
+        order = SpotOrder(room_order.node, node.uid, size.group, room_order.count, size.target, now)
         self._history.note_spot_orders(orders.begun(order))
         if not self._history.save():
             self._history.note_spot_orders(orders)
-            return Held(Waiting.MAKING_ROOM, "the order of spot nodes is not stored yet")
+            return Held(Waiting.MAKING_ROOM, "the order of spot nodes could not be stored yet")
         try:
-            self._requests.order(size.group, wanted.count)
-        except Retryable as error:  # the provider may have accepted it: the order is followed
-            self._report(Trouble(ErrorKind.PROVIDER, f"{self._requests.provider}: {error}", wanted.node))
+            self._requests.order(size.group, room_order.count)
+        except Retryable as error:  # the provider may have accepted the request, so the order stays open
+            self._report(Trouble(ErrorKind.PROVIDER, f"{self._requests.provider}: {error}", room_order.node))
         except ReschedulerError as error:
             self._history.note_spot_orders(orders)
             return self._refused(node, str(error))
         until = now + self._settings.timeout
-        pods = len(wanted.plan.placements)
-        self._report(RoomOrdered(node, pods, wanted.count, wanted.template, str(wanted.worth), until, size.group))
-        return Held(Waiting.MAKING_ROOM, f"{wanted.count} spot nodes were ordered for the pods of node {wanted.node}")
+        pods = len(room_order.plan.placements)
+        self._report(
+            RoomOrdered(node, pods, room_order.count, room_order.template, str(room_order.worth), until, size.group)
+        )
+        return Held(
+            Waiting.MAKING_ROOM, f"{room_order.count} spot nodes were ordered for the pods of node {room_order.node}"
+        )
 
     def _refused(self, node: InvolvedNode, why: str) -> Held:
         self._finder.ended(node.name, RoomEnding.REFUSED)
@@ -185,14 +189,14 @@ class ProviderRoomOrders(NoRoomOrders):
         return Held(Waiting.NO_SPOT_CAPACITY, f"{self._requests.provider} adds no spot nodes: {why}")
 
     def _end(self, order: SpotOrder, ending: RoomEnding, detail: str) -> None:
-        """End an order: its nodes that are not used are given back from now on."""
+        """End an order: from now on, its unused nodes are given back."""
         self._history.note_spot_orders(self._history.spot_orders.closing(self._clock.now()))
         self._finder.ended(order.node, ending)
         self._history.save()
         self._report(RoomEnded(self._involved(order.node), ending, detail))
 
     def _give_back(self, order: SpotOrder) -> None:
-        """Give back what has not arrived, and the nodes without pods that would have to move."""
+        """Cancel machines that have not arrived, and give back nodes without pods that would have to move."""
         assert order.closing_since is not None
         nodes = self._joined(order)
         if self._clock.now() >= order.closing_since + max(self._settings.timeout, LATEST):
@@ -201,7 +205,7 @@ class ProviderRoomOrders(NoRoomOrders):
             self._report(Trouble(ErrorKind.PROVIDER, detail, order.node))
             return
         if not self._history.save() or (stored := self._history.spot_orders.open) is None:
-            return  # what is given back must be known to another leader
+            return  # another leader must know which nodes are given back
         complete = self._requests.lower(stored)
         unused = [node for node in nodes if not self._view.must_move(node.name)][-order.count :]
         results = [self._requests.give_back(order, node) for node in unused]
@@ -215,7 +219,7 @@ class ProviderRoomOrders(NoRoomOrders):
         self._history.note_spot_orders(self._history.spot_orders.ended())
 
     def _joined(self, order: SpotOrder) -> list[Node]:
-        """Return the nodes that have joined since the open *order*, the oldest first. They are noted."""
+        """Record and return the nodes that have joined since the open *order*, oldest first."""
         nodes = self._requests.joined(order)
         self._history.note_spot_orders(self._history.spot_orders.arrived(node.metadata.uid for node in nodes))
         return nodes

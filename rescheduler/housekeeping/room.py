@@ -1,7 +1,7 @@
 """Orders of spot room: placeholders that make the cluster's autoscaler add spot nodes for one on-demand node at a time.
 
-The placeholders in the cluster are the only state of an order, so that a restart or another leader continues it, or
-removes it. While an order is open, no other node is drained: its room is for the pods of its node.
+The placeholders in the cluster are the only state of an order, so that after a restart or a change of the leader it is
+continued or removed. While an order is open, no other node is drained: the room is for the pods of the order's node.
 """
 
 import contextlib
@@ -34,22 +34,22 @@ from rescheduler.settings import RoomSettings
 
 
 class NoRoomOrders:
-    """No orders."""
+    """Makes no orders; the base class of all kinds of orders."""
 
     order: OrderProgress | None = None  #: the open order
 
     def keep(self, *, paused: bool) -> None:
-        """Continue the open order, or remove placeholders that belong to none. Call it in each round of the leader."""
+        """Continue the open order, or remove placeholders without an order. Called in each round of the leader."""
 
     def make(self, verdicts: Iterable[Verdict]) -> Held | None:  # noqa: ARG002
-        """Begin an order if no node can be drained. Return why the round ends with nothing to drain, or None.
+        """Begin an order if no node can be drained. Return why the round ends without a drain, or None.
 
         *verdicts* are those of the round.
         """
         return None
 
     def drained(self, drain: Drain) -> None:
-        """Remove the placeholders that are left after the drain of their node."""
+        """Remove the placeholders that remain after the drain of their node."""
 
     def explained(self, planning: Planning) -> Planning:
         """Return *planning* with the reasons why no room is made for nodes; the same object if there is none."""
@@ -57,7 +57,7 @@ class NoRoomOrders:
 
 
 class RoomOrders(NoRoomOrders):
-    """Orders by placeholders. For the loop's thread."""
+    """Orders by placeholders. Used by the loop's thread only."""
 
     def __init__(
         self,
@@ -80,11 +80,11 @@ class RoomOrders(NoRoomOrders):
 
     def keep(self, *, paused: bool) -> None:
         self.order = None
-        placeholders = self._writes.left(self._view.placeholders())
+        placeholders = self._writes.remaining(self._view.placeholders())
         self._observe(placeholders)
         by_node: defaultdict[tuple[str, str], list[Placeholder]] = defaultdict(list)
-        for each in placeholders:
-            by_node[each.for_node, each.for_node_uid].append(each)
+        for placeholder in placeholders:
+            by_node[placeholder.for_node, placeholder.for_node_uid].append(placeholder)
         for _, group in sorted(by_node.items()):
             current = self._progress(group)
             wanted = self._settings.wanted and not paused and self.order is None
@@ -99,7 +99,7 @@ class RoomOrders(NoRoomOrders):
         if self.order is not None:
             return Held(Waiting.MAKING_ROOM, f"{self.order}; {_until(self.order)}")
         nodes = candidates(verdicts)
-        if not nodes or self._writes.left(self._view.placeholders()):
+        if not nodes or self._writes.remaining(self._view.placeholders()):
             return None
         if why := self._why_not():
             return Held(Waiting.NO_SPOT_CAPACITY, why)
@@ -107,16 +107,16 @@ class RoomOrders(NoRoomOrders):
         return self._order(order) if order is not None else None
 
     def drained(self, drain: Drain) -> None:
-        left = self._writes.left(self._view.placeholders(drain.node))
+        placeholders = self._writes.remaining(self._view.placeholders(drain.node))
         ordered = self.order is not None and self.order.node == drain.node
-        if drain.rolled_back or not (left or ordered):
+        if drain.rolled_back or not (placeholders or ordered):
             return
         failure, self.order = drain.failure, None
         if failure is not None and failure.why is Why.LEADERSHIP_LOST:
             return
         self._finder.soon()
         ending = RoomEnding.FILLED if failure is None else RoomEnding.DRAIN_FAILED
-        self._end(drain.node, left, ending, failure.detail if failure is not None else "")
+        self._end(drain.node, placeholders, ending, failure.detail if failure is not None else "")
 
     def explained(self, planning: Planning) -> Planning:
         return self._finder.explained(planning)
@@ -130,11 +130,11 @@ class RoomOrders(NoRoomOrders):
         )
 
     def _observe(self, placeholders: Collection[Placeholder]) -> None:
-        running = sum(each.running for each in placeholders)
-        seen = running, len(placeholders) - running
-        if placeholders or seen != self._observed:
-            self._observed = seen
-            self._report(PlaceholdersObserved(*seen))
+        running = sum(placeholder.running for placeholder in placeholders)
+        counts = running, len(placeholders) - running
+        if placeholders or counts != self._observed:
+            self._observed = counts
+            self._report(PlaceholdersObserved(*counts))
 
     def _adjust(self, order: OrderProgress) -> bool:
         """Create missing placeholders and delete surplus ones. Return whether the order continues."""
@@ -143,17 +143,17 @@ class RoomOrders(NoRoomOrders):
             if order.missing and self._writes.serves(order.missing, order.total):
                 self._writes.create(order.missing, order.node, order.until)
         except (Retryable, Conflict, NotLeading):
-            pass  # the next round tries again
+            pass  # retried in the next round
         except ReschedulerError as error:
-            left = self._view.placeholders(order.node)
-            self._end(order.node, self._writes.left(left), RoomEnding.REFUSED, str(error))
+            placeholders = self._writes.remaining(self._view.placeholders(order.node))
+            self._end(order.node, placeholders, RoomEnding.REFUSED, str(error))
             return False
         return True
 
     def _why_not(self) -> str:
         """Return why no order may begin, or ""."""
         if (until := self._history.room_paused_until()) is not None:
-            return f"spot nodes did not come for the last order; no new order before {until:%Y-%m-%dT%H:%M:%SZ}"
+            return f"no spot nodes arrived for the last order; no new order before {until:%Y-%m-%dT%H:%M:%SZ}"
         return self._writes.why_not()
 
     def _order(self, order: RoomOrder) -> Held:
@@ -163,21 +163,21 @@ class RoomOrders(NoRoomOrders):
         try:
             self._writes.create(pods[:1], order.node, until)
         except (Retryable, Conflict, NotLeading) as error:
-            return Held(Waiting.MAKING_ROOM, f"placeholders for the pods of node {order.node} are not created: {error}")
+            return Held(Waiting.MAKING_ROOM, f"placeholders for node {order.node} could not be created: {error}")
         except ReschedulerError as error:
             self._report(RoomEnded(involved, RoomEnding.REFUSED, str(error)))
             self._finder.ended(order.node, RoomEnding.REFUSED)
-            return Held(Waiting.NO_SPOT_CAPACITY, f"placeholders for node {order.node} are refused: {error}")
+            return Held(Waiting.NO_SPOT_CAPACITY, f"placeholders for node {order.node} were rejected: {error}")
         with contextlib.suppress(ReschedulerError):  # the next round creates those that are missing
             self._writes.create(pods[1:], order.node, until)
         self._finder.begun()
         self._report(RoomOrdered(involved, len(pods), order.count, order.template, str(order.worth), until))
         return Held(Waiting.MAKING_ROOM, f"placeholders for the {len(pods)} pods of node {order.node} were created")
 
-    def _end(self, node: str, left: Collection[Placeholder], ending: RoomEnding, detail: str) -> None:
-        """Remove the placeholders *left*, and report the end of the order unless it was reported before."""
+    def _end(self, node: str, placeholders: Collection[Placeholder], ending: RoomEnding, detail: str) -> None:
+        """Remove *placeholders*, and report the end of the order unless it was reported before."""
         try:
-            new = self._writes.delete(left)
+            new = self._writes.delete(placeholders)
         except NotLeading:
             return
         except ReschedulerError as error:
@@ -194,4 +194,4 @@ class RoomOrders(NoRoomOrders):
 
 
 def _until(order: OrderProgress) -> str:
-    return f"placeholders that do not run by {order.until:%Y-%m-%dT%H:%M:%SZ} are removed"
+    return f"placeholders that are not running by {order.until:%Y-%m-%dT%H:%M:%SZ} are removed"

@@ -23,7 +23,7 @@ CANDIDATES: Final = 20
 
 
 class RoundPlans:
-    """Plans nodes and reports the plans. For the loop's thread."""
+    """Plans nodes and reports the plans. Used by the loop's thread only."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class RoundPlans:
         self._report = report
         self._passed: tuple[Plan, float] | None = None  # the last plan that passed the checks, and when
         self._judged_at: float | None = None  # when all nodes were last planned
-        self._last: tuple[int, Planned] | None = None  # and the revision of the nodes
+        self._last: tuple[int, Planned] | None = None  # the last report, and the revision of the nodes at that time
 
     def forget(self) -> None:
-        """Plan all nodes in the next survey, because another replica leads now."""
+        """Plan all nodes in the next survey, because the leader has changed."""
         self._judged_at = None
 
     def survey(self) -> None:
@@ -60,7 +60,7 @@ class RoundPlans:
             self._report_plan(self._planned(complete=True))
 
     def watch(self) -> None:
-        """Plan all nodes every SURVEY for the status page of a replica that does not lead. Nothing is written."""
+        """Plan all nodes every SURVEY for the status page of a replica that is not the leader. Nothing is written."""
         if self._survey_due() and not self._view.unfit() and not self._view.stale():
             self._view.vetoes = {}
             self._judged_at = self._clock.monotonic()
@@ -72,7 +72,7 @@ class RoundPlans:
                 self._history.forget()
 
     def next(self, *, complete: bool) -> Plan | None:
-        """Return the plan to execute, or None: that of the node with an open order of spot room, or the first."""
+        """Return the plan to execute, or None. A node with an open order of spot room takes precedence."""
         order = self._room.order
         if order is not None and order.state is OrderState.READY:
             verdict = self._view.plan_alone(order.node)
@@ -89,23 +89,23 @@ class RoundPlans:
         """
         plan: Plan | None = None
         self._view.start_planning()
-        judged = self._planned(complete=complete)
+        planned = self._planned(complete=complete)
         for _ in range(CANDIDATES):
-            plan = next((plan for plan in judged.planning.plans if self._is_worth_draining(plan)), None)
+            plan = next((plan for plan in planned.planning.plans if self._is_worth_draining(plan)), None)
             if plan is None or not self._fails_checks(plan, repeat=not complete):
                 break
             self._run_state.beat()
             self._view.vetoes = self._candidates.vetoes()
-            plan, judged = None, self._planned(complete=complete)
-        self.verdicts = judged.planning.verdicts
+            plan, planned = None, self._planned(complete=complete)
+        self.verdicts = planned.planning.verdicts
         self._history.save()
-        self._report_plan(judged)
+        self._report_plan(planned)
         return plan
 
     def _fails_checks(self, plan: Plan, *, repeat: bool) -> bool:
         """Return whether the checks reject *plan*.
 
-        Without *repeat*, checks that the same plan has passed less than SURVEY ago are not made again.
+        Without *repeat*, a plan that passed the checks less than SURVEY ago is not checked again.
         """
         now, passed = self._clock.monotonic(), self._passed
         if not repeat and passed is not None and passed[0] is plan and now - passed[1] < SURVEY.total_seconds():
@@ -146,14 +146,14 @@ class RoundPlans:
     def _with_nodes(self, planning: Planning, before: Mapping[str, Node], seconds: float) -> Planned:
         """Return the report of *planning*. Nodes may have been added or deleted since *before*."""
         nodes = {**before, **self._view.nodes()}
-        judged = {verdict.node: _ref(nodes[verdict.node]) for verdict in planning.verdicts}
-        facts = self._view.facts_of(judged)
-        return Planned(self._clock.now(), planning, judged, seconds, _all_judged(planning), facts)
+        involved = {verdict.node: _ref(nodes[verdict.node]) for verdict in planning.verdicts}
+        facts = self._view.facts_of(involved)
+        return Planned(self._clock.now(), planning, involved, seconds, _all_judged(planning), facts)
 
-    def _report_plan(self, judged: Planned) -> None:
-        if judged.complete:
+    def _report_plan(self, planned: Planned) -> None:
+        if planned.complete:
             self._judged_at = self._clock.monotonic()
-        self._report(judged)
+        self._report(planned)
 
 
 def _all_judged(planning: Planning) -> bool:

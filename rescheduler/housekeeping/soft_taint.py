@@ -1,6 +1,6 @@
 """The taint on on-demand nodes that makes the scheduler prefer spot nodes.
 
-Without it, a pod that is evicted from one on-demand node may be scheduled on another one. Its effect is
+Without it, a pod that is evicted from one on-demand node may be scheduled on another one. The effect of the taint is
 ``PreferNoSchedule``: if the spot nodes are full, pods are still scheduled on on-demand nodes.
 """
 
@@ -35,9 +35,9 @@ class SoftTaint:
         self._settled: Mapping[str, Node] | None = None  # nodes that need no change
 
     def keep(self, nodes: Mapping[str, Node]) -> None:
-        """Add or remove the taint where necessary. The next round retries what failed.
+        """Add or remove the taint where necessary. The next round retries failed changes.
 
-        If *nodes* needed no change, the same object is not checked again.
+        The same *nodes* object is not checked again if its nodes needed no change.
         """
         if nodes is self._settled:
             return

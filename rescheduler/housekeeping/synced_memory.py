@@ -43,7 +43,7 @@ def loaded(store: object, content: bytes) -> Memory:
 
 
 class SyncedMemory:
-    """The memory and its stored copy. For the loop's thread. :meth:`save` stores changes of :attr:`memory`."""
+    """The memory and its stored copy. Used by the loop's thread only. :meth:`save` stores changes of :attr:`memory`."""
 
     def __init__(
         self,
@@ -57,24 +57,24 @@ class SyncedMemory:
     ) -> None:
         """*leading* returns whether this replica may write at present. A dry run writes nothing."""
         self.memory = Memory()
-        self.trouble = ""  #: why it cannot be read or stored, or ""
+        self.trouble = ""  #: why the memory cannot be read or stored, or ""
         self._store = store
         self._waits = waits
         self._clock = clock
         self._report = report
         self._leading = leading
         self._dry_run = dry_run
-        self._base = Memory()  # as it was when it was last read or written
+        self._base = Memory()  # the memory as last read or written
         self._version = ""  # resourceVersion of the ConfigMap; "" if it does not exist
-        self._due = False  # it must be written even if nothing has changed
+        self._due = False  # the ConfigMap must be written even if nothing has changed
         self._readable = False
         self._known = False  # this process has seen the ConfigMap
         self._noted = False  # the Lease records that the ConfigMap was created
 
     def refresh(self) -> None:
-        """Read the ConfigMap at the start of a round, apply waivers, and write it if necessary.
+        """Read the ConfigMap at the start of a round, apply waivers, and write the ConfigMap if necessary.
 
-        For the leader. Raises ReschedulerError if the API server does not respond.
+        Only for the leader. Raises ReschedulerError if the API server does not respond.
         """
         before, self.trouble, self._readable = self.trouble, "", False
         try:
@@ -82,7 +82,7 @@ class SyncedMemory:
         except (InputError, Unauthorized) as error:
             self.trouble = str(error)
             if self._dry_run and self.trouble != before:
-                self._report(Trouble(ErrorKind.READ, f"this dry run does not know the memory: {error}"))
+                self._report(Trouble(ErrorKind.READ, f"this dry run could not read the memory: {error}"))
             return
         self.memory = self.memory.bounded(self._clock.now(), self._waits)
         self.save()
@@ -100,31 +100,31 @@ class SyncedMemory:
             self._write()
         except ReschedulerError as error:
             if not self._leading():
-                return False  # not an error: another replica writes it now
+                return False  # not an error: another replica writes the memory now
             self.trouble = str(error)
-            self._report(Trouble(ErrorKind.WRITE, f"the memory is not stored: {error}"))
+            self._report(Trouble(ErrorKind.WRITE, f"the memory could not be stored: {error}"))
             return False
         self.trouble = ""
         return True
 
     def peek(self) -> None:
-        """Read the stored memory without writing anything, for a replica that does not lead; then :meth:`forget` it.
+        """Read the stored memory without writing, for a replica that is not the leader. Call :meth:`forget` afterwards.
 
-        If it cannot be read, the memory stays empty.
+        If the stored memory cannot be read, :attr:`memory` stays empty.
         """
         with contextlib.suppress(ReschedulerError):
             if isinstance(stored := self._store.read(), Stored):
                 self.memory = loaded(self._store, stored.content).bounded(self._clock.now(), self._waits)
 
     def forget(self) -> None:
-        """Discard the memory, with unsaved changes, because another replica leads."""
+        """Discard the memory, including unsaved changes, because another replica is the leader."""
         self.memory = self._base = Memory()
         self.trouble = self._version = ""
 
     def _look(self) -> None:
         match self._store.read():
             case Stored() as stored:
-                self._take(stored)
+                self._apply(stored)
                 self._note_created()
             case Absent():
                 self._start_again()
@@ -132,24 +132,24 @@ class SyncedMemory:
                 raise InputError(why)
         self._readable = True
 
-    def _take(self, stored: Stored) -> None:
-        """Replace the memory with what is stored, merge unsaved changes into it, and apply waivers."""
+    def _apply(self, stored: Stored) -> None:
+        """Replace the memory with the stored memory, merge unsaved changes into it, and apply waivers."""
         if stored.version != self._version:
-            theirs = loaded(self._store, stored.content)
-            self.memory = theirs if self.memory == self._base else self.memory.merged(theirs, self._base)
-            self._base, self._version, self._due = theirs, stored.version, False
+            memory = loaded(self._store, stored.content)
+            self.memory = memory if self.memory == self._base else self.memory.merged(memory, self._base)
+            self._base, self._version, self._due = memory, stored.version, False
         if stored.waived:
             for owed in self.memory.debts:
                 if str(owed.debt.controller) in stored.waived:
-                    log.warning("waived: the debt to %s of the drain of %s", owed.debt.controller, owed.node)
+                    log.warning("waived the debt to %s from the drain of %s", owed.debt.controller, owed.node)
             self.memory = self.memory.waived(stored.waived)
             self._due = True
 
     def _start_again(self) -> None:
         """Start with an empty memory, because the ConfigMap does not exist.
 
-        If it existed before, its content may have forbidden a drain, so the drain delay starts. Debts that this process
-        knows are kept.
+        If the ConfigMap existed before, its content may have forbidden a drain, so the drain delay starts. Debts that
+        this process knows are kept.
         """
         if self._known or self._store.was_created():
             log.warning("%s was deleted: the drain delay starts again", self._store)

@@ -10,10 +10,10 @@ from rescheduler.kube.memory import Absent, MemoryStore, Stored, UnreadableMemor
 
 
 def waive(store: MemoryStore, controllers: Sequence[str]) -> None:
-    """Waive all debts to *controllers* (``namespace/Kind/name``). The daemon applies it in its next round.
+    """Waive all debts to *controllers* (``namespace/Kind/name``). The daemon applies the waivers in its next round.
 
-    Raises InputError, and waives nothing, if one of them is owed nothing or if the memory is missing or unreadable.
-    Other errors as in :meth:`~rescheduler.kube.memory.MemoryStore.waive`.
+    Raises InputError, and waives nothing, if nothing is owed to one of them, or if the memory is missing or unreadable.
+    Also raises the errors of :meth:`~rescheduler.kube.memory.MemoryStore.waive`.
     """
     retry_on_conflict(partial(_waive_once, store, controllers), ATTEMPTS)
 

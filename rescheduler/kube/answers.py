@@ -58,7 +58,7 @@ class ApiResponse(msgspec.Struct, frozen=True):
         return http.HTTPStatus.OK <= self.code < http.HTTPStatus.MULTIPLE_CHOICES
 
     def status(self) -> ApiStatus:
-        """Decode the Status in the body. If there is none (a load balancer's page), only the code is set."""
+        """Decode the Status in the body. If there is none (as in a load balancer's page), only the code is set."""
         if self.content_type.startswith(envelope.CONTENT_TYPE):
             return _from_message(self.body, self.code)
         try:
@@ -98,14 +98,14 @@ def refusal(act: str, answer: ApiResponse) -> ReschedulerError:
     status = answer.status()
     message = one_line(status.message) or http_phrase(answer.code)
     if answer.code == http.HTTPStatus.UNAUTHORIZED:
-        message = "the credentials were refused; the token may have expired"
+        message = "the credentials were rejected; the token may have expired"
     text = f"{act}: {message} ({answer.code})"
     if answer.code in _RETRYABLE:
-        return Retryable(text, retry_after=wanted_wait(answer, status))
+        return Retryable(text, retry_after=retry_after_seconds(answer, status))
     return _BY_CODE.get(answer.code, Permanent)(text)
 
 
-def wanted_wait(answer: ApiResponse, status: ApiStatus) -> float | None:
+def retry_after_seconds(answer: ApiResponse, status: ApiStatus) -> float | None:
     """Return the seconds until a retry, from the body or from the ``Retry-After`` header; None if not given."""
     return float(status.details.retry_after_seconds) or answer.retry_after
 

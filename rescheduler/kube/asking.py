@@ -14,7 +14,7 @@ _CHECK: Final[ContextVar[Callable[[], object] | None]] = ContextVar("asked", def
 
 @contextlib.contextmanager
 def checking_before_send(check: Callable[[], object]) -> Iterator[None]:
-    """Within the block, requests of pools with `enable_send_checks` are sent only if *check* does not raise."""
+    """Call *check* before each request of pools with `enable_send_checks`. If it raises, the request is not sent."""
     token = _CHECK.set(check)
     try:
         yield
@@ -23,7 +23,7 @@ def checking_before_send(check: Callable[[], object]) -> Iterator[None]:
 
 
 def enable_send_checks(pool: urllib3.PoolManager) -> urllib3.PoolManager:
-    """Make *pool* open connections that check before they send."""
+    """Make the connections of *pool* run the check before each request."""
     pool.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
     return pool
 

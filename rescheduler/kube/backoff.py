@@ -10,5 +10,5 @@ _LONGEST_RETRY_AFTER: Final = 300.0  #: seconds
 
 
 def delay(failures: int, retry_after: float | None = None) -> float:
-    """Return the seconds to wait after *failures* in a row, or *retry_after* of the server if that is longer."""
+    """Return the seconds to wait after *failures* in a row, or the server's *retry_after* if that is longer."""
     return max(_BACKOFF.seconds_after(failures), min(retry_after or 0.0, _LONGEST_RETRY_AFTER))

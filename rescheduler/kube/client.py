@@ -47,9 +47,9 @@ _ERROR_BODY: Final = 64 * 1024
 log = logging.getLogger(__name__)
 
 
-def connect(named: ApiServerConnection, clock: Clock) -> "Client":
-    """Return a client for the API server that *named* describes. Raises the same errors as :class:`Client`."""
-    return Client(source(named.kubeconfig, named.context, named.in_cluster), clock)
+def connect(connection: ApiServerConnection, clock: Clock) -> "Client":
+    """Return a client for the API server of *connection*. Raises the same errors as :class:`Client`."""
+    return Client(source(connection.kubeconfig, connection.context, connection.in_cluster), clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _Request:
 
 
 class Client:
-    """A client for the API server of one cluster. Safe for use by many threads.
+    """A client for the API server of one cluster. Thread-safe.
 
     *read_seconds* is the default read timeout of a response or of its next part.
     """
@@ -91,12 +91,12 @@ class Client:
     def guarded(self, guard: Guard) -> "Client":
         """Return a client with the same connections and credentials whose writes must be permitted by *guard*.
 
-        The guard is called before each write (any method but GET) once the connection is open, also before a retry with
-        new credentials. Its result limits the write: by the timeout of the client, and by the query parameter
-        ``timeout`` on the API server.
+        The guard is called before each write (any method but GET) once the connection is open, and again before a retry
+        with new credentials. Its result limits the duration of the write: by the timeout of the client, and by the
+        query parameter ``timeout`` on the API server.
         """
         client = copy.copy(self)
-        client._guard = guard  # noqa: SLF001 - of our own class
+        client._guard = guard  # noqa: SLF001 - an object of this class
         return client
 
     @property

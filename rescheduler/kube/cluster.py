@@ -1,4 +1,4 @@
-"""The writes to a cluster: each is a PATCH, or carries the UID of the object that it is meant for."""
+"""The writes to a cluster: each is a PATCH, or contains the UID of its target object."""
 
 from collections.abc import Collection
 from functools import partial
@@ -32,9 +32,10 @@ class _PodMetadata(msgspec.Struct):
 
 
 class KubeCluster:
-    """The writes to the cluster, and the reads that must bypass the watch cache. Safe for use by many threads.
+    """The writes to the cluster, and the reads that must bypass the watch cache. Thread-safe.
 
-    With a guarded client every write may raise NotLeading: it was not performed, and the object may exist or not.
+    With a guarded client, every write may raise NotLeading. The write was then not performed, whether or not the object
+    exists.
     """
 
     def __init__(self, client: Client) -> None:
@@ -50,16 +51,16 @@ class KubeCluster:
         retry_on_conflict(partial(self._edit_once, name, uid, edit), PATCH_ATTEMPTS)
 
     def _edit_once(self, name: str, uid: str, edit: NodeEdit) -> None:
-        seen = msgspec.json.decode(self._get_node(name))
-        if seen["metadata"]["uid"] != uid:
+        current = msgspec.json.decode(self._get_node(name))
+        if current["metadata"]["uid"] != uid:
             raise NotFound(f"patch node {name}: it was replaced by another node of the same name")
-        if why := refused(seen, edit):
+        if why := refused(current, edit):
             raise MarkLost(f"patch node {name}: {why}")
-        if (change := patch(seen, edit)) is not None:
+        if (change := patch(current, edit)) is not None:
             self._client.request(f"patch node {name}", "PATCH", _node(name), body=change, content_type=MERGE_PATCH)
 
     def delete_node(self, name: str, uid: str) -> None:
-        """Delete the Node object with *uid*. It is not an error if it is gone or was replaced by another node."""
+        """Delete the Node object with *uid*, unless it is gone or was replaced by another node."""
         act = f"delete node {name}"
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:
@@ -75,7 +76,7 @@ class KubeCluster:
         return fresh.read_node(self._client, name)
 
     def read_fresh(self, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh:
-        """See :func:`rescheduler.kube.fresh.read_fresh`."""
+        """Read the objects that a drain depends on consistently; see :func:`rescheduler.kube.fresh.read_fresh`."""
         return fresh.read_fresh(self._client, node, targets, namespaces)
 
     def evict(

@@ -12,8 +12,8 @@ T = TypeVar("T")
 def retry_on_conflict(write: Callable[[], T], attempts: int, read: Callable[[], object] = lambda: None) -> T:
     """Return the result of *write*. After a Conflict, call *read* and write again, up to *attempts* times.
 
-    A *write* that also reads the object needs no *read*. Raises the last Conflict, and all other errors. As client-go's
-    ``RetryOnConflict``, but without pauses.
+    A *write* that also reads the object needs no *read*. Raises the last Conflict, and all other errors. This is
+    client-go's ``RetryOnConflict`` without pauses.
     """
     last = Conflict("")
     for _ in range(attempts):
@@ -27,7 +27,7 @@ def retry_on_conflict(write: Callable[[], T], attempts: int, read: Callable[[], 
 
 @contextmanager
 def deletion_conflicts() -> Iterator[None]:
-    """Raise Conflict for NotFound: an object that was read before has been deleted since."""
+    """Convert NotFound to Conflict: an object that was read before has since been deleted."""
     try:
         yield
     except NotFound as error:

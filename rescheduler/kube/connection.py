@@ -33,7 +33,7 @@ TOKEN_FILE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The credentials as they were when last read. ``repr`` shows no secret."""
+    """The credentials as last read. ``repr`` shows no secret."""
 
     host: str
     headers: Mapping[str, str]
@@ -62,8 +62,9 @@ class Source(Protocol):
 def source(kubeconfig: str | None = None, context: str | None = None, in_cluster: bool | None = None) -> Source:  # noqa: FBT001
     """Return the source of the credentials to use.
 
-    A given file or context takes precedence. Otherwise *in_cluster* decides. If that is None, it is the ServiceAccount
-    in a pod, and elsewhere ``$KUBECONFIG`` (a list of files, merged as kubectl does) or ``~/.kube/config``.
+    A given file or context takes precedence. Otherwise *in_cluster* decides. If that is None, the source is the
+    ServiceAccount in a pod, and elsewhere ``$KUBECONFIG`` (a list of files, merged as kubectl does) or
+    ``~/.kube/config``.
     """
     if in_cluster is None:
         in_cluster = bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
@@ -186,16 +187,16 @@ def _file(entry: Entry, key: str) -> str | None:
         return entry.path(key)
     content = base64.standard_b64decode(data)
     path = _inline_folder() / hashlib.sha256(content).hexdigest()
-    if not path.exists():  # at first, and if temporary files were deleted since then
+    if not path.exists():  # not written yet, or deleted together with other temporary files
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as written:
             written.write(content)
-        Path(written.name).replace(path)  # another thread never reads a part of it
+        Path(written.name).replace(path)  # so that other threads never read a partial file
     return str(path)
 
 
 @functools.cache
 def _inline_folder() -> Path:
-    """Return a folder that only this user can read and that is deleted at the end of the process."""
+    """Return a directory that only this user can read and that is deleted at the end of the process."""
     folder = tempfile.TemporaryDirectory(prefix="rescheduler-")
     atexit.register(folder.cleanup)
     return Path(folder.name)

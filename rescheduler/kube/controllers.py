@@ -23,8 +23,9 @@ from rescheduler.kube.structs import read_structs
 from rescheduler.kube.workloads import WorkloadObject, controller_of, digest
 from rescheduler.planning.controllers import Controller, ControllerState
 
-#: Maximum number of ReplicaSets whose controller is cached. It changes only if one is orphaned and adopted.
-REMEMBERED: Final = 20_000
+#: Maximum number of ReplicaSets whose controller is cached. A controller changes only if its ReplicaSet is orphaned and
+#: adopted.
+CACHED_REPLICA_SETS: Final = 20_000
 
 S = TypeVar("S", WorkloadObject, Job)
 
@@ -56,7 +57,7 @@ _FORMER_GROUP: Final = "extensions"
 
 
 class ControllerReader:
-    """A reader of controllers. Safe for use by many threads.
+    """A reader of controllers. Thread-safe.
 
     Only the built-in kinds are read. For other controllers, `wanted` is unknown or derived from their ReplicaSets.
     Methods raise Forbidden (with the verb and the resource), Unauthorized, Retryable, and InputError for an object
@@ -88,7 +89,7 @@ class ControllerReader:
             return own
         topmost = _controller(namespace, above)
         with self._lock:
-            if len(self._above) >= REMEMBERED:
+            if len(self._above) >= CACHED_REPLICA_SETS:
                 del self._above[next(iter(self._above))]
             self._above[own.uid] = own, topmost
         return topmost
@@ -101,12 +102,14 @@ class ControllerReader:
         references = {(namespace, reference.uid): reference for namespace, reference in owners}
         return {key: self.topmost(key[0], reference) for key, reference in references.items()}
 
-    def states(self, controllers: Iterable[Controller], *, words: bool = False) -> dict[Controller, ControllerState]:
+    def states(
+        self, controllers: Iterable[Controller], *, read_refusals: bool = False
+    ) -> dict[Controller, ControllerState]:
         """Read the state of each of *controllers*.
 
-        `owner_uids` of a Deployment contains the UIDs of the ReplicaSets that :meth:`topmost` has seen. With *words*,
-        also find out why pods cannot be created if the controller's condition does not state it: from the conditions of
-        its ReplicaSets, and from recent ``FailedCreate`` events if these may be listed.
+        `owner_uids` of a Deployment contains the UIDs of the ReplicaSets that :meth:`topmost` has seen. With
+        *read_refusals*, if the controller's condition does not state why pods cannot be created, the reason is read
+        from the conditions of its ReplicaSets, and from recent ``FailedCreate`` events if these may be listed.
         """
         below: defaultdict[Controller, list[Controller]] = defaultdict(list)
         with self._lock:
@@ -120,10 +123,10 @@ class ControllerReader:
             [controller for controller in states.values() if controller.controller.kind not in _KINDS]
         ):
             states[state.controller] = state
-        if words:
+        if read_refusals:
             for controller, state in states.items():
                 if state.exists and not state.refusal:
-                    states[controller] = replace(state, refusal=self._words(state, below.get(controller, [])))
+                    states[controller] = replace(state, refusal=self._refusal(state, below.get(controller, [])))
         return states
 
     def _forget(self, gone: set[Controller]) -> None:
@@ -159,7 +162,7 @@ class ControllerReader:
     def _foreign(self, controller: Controller, below: Iterable[Controller]) -> ControllerState:
         """Return the state of a custom controller, derived from its ReplicaSets."""
         replica_sets = list(below)
-        uids = frozenset({controller.uid, *(each.uid for each in replica_sets)})
+        uids = frozenset({controller.uid, *(replica_set.uid for replica_set in replica_sets)})
         if not replica_sets:
             return ControllerState(controller, uids)
         read = (self._get(replica_set, WorkloadObject) for replica_set in replica_sets)
@@ -199,7 +202,7 @@ class ControllerReader:
                 if state.controller.namespace == namespace:
                     yield replace(state, succeeded=sum(succeeded[uid] for uid in state.owner_uids))
 
-    def _words(self, state: ControllerState, below: Iterable[Controller]) -> str:
+    def _refusal(self, state: ControllerState, below: Iterable[Controller]) -> str:
         """Return why the controller cannot create pods, from its ReplicaSets or from events, or ""."""
         try:
             read = (self._get(lower, WorkloadObject) for lower in below)
@@ -217,7 +220,7 @@ class ControllerReader:
         return one_line(refusal)
 
     def _get(self, controller: Controller, shape: type[S]) -> S | None:
-        """Read the object. Return None if it is gone or was replaced by another object of the same name."""
+        """Read the object. Return None if it is gone or was replaced by another object with the same name."""
         kind = _KINDS[controller.kind]
         act = f"get {kind.plural} {controller.namespace}/{controller.name}"
         namespace, name = quote(controller.namespace, safe=""), quote(controller.name, safe="")
@@ -232,7 +235,7 @@ class ControllerReader:
 
 
 def _controller(namespace: str, reference: OwnerReference) -> Controller:
-    """Convert *reference*. The kind includes the API group if a custom kind has the name of a built-in one."""
+    """Return the controller in *reference*. Its kind includes the API group if a custom kind has a built-in name."""
     group = reference.api_version.rpartition("/")[0]
     kind = _KINDS.get(reference.kind)
     foreign = kind is not None and group not in ("", kind.group, _FORMER_GROUP)

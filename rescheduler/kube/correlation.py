@@ -94,7 +94,7 @@ class Correlator:
             series.name = name
 
     def lost(self, occurrence: Occurrence) -> None:
-        """Record that the Event for *occurrence* does not exist, so that the next one is created again."""
+        """Record that the Event for *occurrence* does not exist, so that the next occurrence creates a new one."""
         known = self._series.get(_key(occurrence), [])
         series = _of(known, occurrence) or (known[-1] if known else None)
         if series is not None:

@@ -66,7 +66,7 @@ class Elector:
         self.notes = LeaseNotes()  #: as of the last read or renewal
         self._renewed_at = _NEVER  #: monotonic time at which the last successful renewal was sent
         self._acquired_at = _NEVER
-        self._seen: ObservedLease | None = None
+        self._observed: ObservedLease | None = None
         self._version = ""
         self.forbidden = False  #: the last request was rejected because of a missing permission
         self._complained: float | None = None
@@ -75,16 +75,16 @@ class Elector:
 
     @property
     def leading(self) -> bool:
-        """Whether this replica leads.
+        """Whether this replica is the leader.
 
-        It becomes False RENEW_SECONDS after the last successful renewal was *sent*, even while the API server hangs:
-        well before another replica may acquire the Lease.
+        It becomes False RENEW_SECONDS after the last successful renewal was *sent*, even while the API server hangs.
+        That is well before another replica may acquire the Lease.
         """
         return self.deadline > _NEVER
 
     @property
     def deadline(self) -> float:
-        """The monotonic time by which a request that is sent now must have completed; -inf while not leading."""
+        """The monotonic time by which a request that is sent now must have completed; -inf if not the leader."""
         renewed_at = self._renewed_at
         if self._stopping.is_set() or self._clock.monotonic() >= renewed_at + RENEW_SECONDS:
             return _NEVER
@@ -120,7 +120,7 @@ class Elector:
             self._release()
 
     def _run(self) -> None:
-        was = False
+        was_leading = False
         while not self._stopping.is_set():
             try:
                 self._turn()
@@ -130,9 +130,9 @@ class Elector:
                 self._failed(str(error))
             except Exception as error:  # noqa: BLE001 - a bug must not end the election silently
                 self._failed(f"{type(error).__name__}: {error}")
-            if self.leading != was:
-                was = self.leading
-                log.info("%s lease %s/%s as %s", "leading by" if was else "lost", *self._named)
+            if self.leading != was_leading:
+                was_leading = self.leading
+                log.info("%s lease %s/%s as %s", "acquired" if was_leading else "lost", *self._named)
             self._clock.wait(RETRY_SECONDS, self._stopping)
 
     def _failed(self, why: str) -> None:
@@ -149,10 +149,10 @@ class Elector:
 
     def _turn(self) -> None:
         """Read the Lease, unless the last write returned it; then acquire it, renew it or wait."""
-        if not self._version or self._seen is None or self._seen.record.holder_identity != self.identity:
+        if not self._version or self._observed is None or self._observed.record.holder_identity != self.identity:
             self._look()
         sent = self._clock.monotonic()
-        match decide(self._seen, self.identity, sent):
+        match decide(self._observed, self.identity, sent):
             case AcquireLease() | RenewLease():
                 self._hold(sent)
             case WaitForHolder(holder):
@@ -164,12 +164,12 @@ class Elector:
         try:
             self._note(self._send("get", "GET", self._path))
         except NotFound:
-            self._seen, self._version, self.notes = None, "", LeaseNotes()
-        if self._seen is None or self._seen.record.holder_identity != self.identity:
+            self._observed, self._version, self.notes = None, "", LeaseNotes()
+        if self._observed is None or self._observed.record.holder_identity != self.identity:
             self._renewed_at = _NEVER  # another replica acquired it, or it was deleted
 
     def _hold(self, sent: float) -> None:
-        old = self._seen.record if self._seen is not None else None
+        old = self._observed.record if self._observed is not None else None
         spec = _spec(held(old, self.identity, self._clock.now()))
         try:
             if old is None:
@@ -198,9 +198,9 @@ class Elector:
     def _give_back(self) -> None:
         if not self._version:
             self._look()
-        if self._seen is None or self._seen.record.holder_identity != self.identity:
+        if self._observed is None or self._observed.record.holder_identity != self.identity:
             return  # another replica holds it
-        self._patch(_spec(released(self._seen.record, self._clock.now())))
+        self._patch(_spec(released(self._observed.record, self._clock.now())))
 
     def _patch(self, spec: dict[str, Any]) -> bytes:
         change = {"metadata": {"resourceVersion": self._version}, "spec": spec}
@@ -224,7 +224,9 @@ class Elector:
         lease, now = lease_of(body), self._clock.monotonic()
         self._version = lease.metadata.resource_version
         self.notes = LeaseNotes(lease.metadata.uid, lease.annotations)
-        self._seen = ObservedLease(lease.spec, now) if self._seen is None else self._seen.again(lease.spec, now)
+        self._observed = (
+            ObservedLease(lease.spec, now) if self._observed is None else self._observed.again(lease.spec, now)
+        )
 
 
 def _spec(record: LeaseRecord) -> dict[str, Any]:

@@ -21,7 +21,7 @@ TLS_KEYS: Final = ("certificate-authority", "client-certificate", "client-key")
 
 @dataclass(frozen=True, slots=True)
 class ApiServerEndpoint:
-    """The URL of an API server without a slash at its end, and how to connect to it."""
+    """The URL of an API server without a trailing slash, and how to connect to it."""
 
     host: str
     authority: str | None = None  #: file of CA certificates; None: those of the system
@@ -51,7 +51,7 @@ class ApiServerEndpoint:
 
     @property
     def proxied(self) -> bool:
-        """Whether the kubeconfig or the environment sets a proxy for this server, apart from ``NO_PROXY``."""
+        """Whether the kubeconfig or the environment sets a proxy for this server, ignoring ``NO_PROXY``."""
         environment = getproxies_environment()
         return bool(self.proxy or environment.get(urllib.parse.urlsplit(self.host).scheme) or environment.get("all"))
 

@@ -17,7 +17,7 @@ from rescheduler.draining.eviction_outcomes import (
     PodGone,
 )
 from rescheduler.errors import Retryable
-from rescheduler.kube.answers import ApiResponse, ApiStatus, one_line, refusal, wanted_wait
+from rescheduler.kube.answers import ApiResponse, ApiStatus, one_line, refusal, retry_after_seconds
 
 #: The cause of a rejection by a PodDisruptionBudget. Any other 429 is API server rate limiting.
 _BUDGET: Final = "DisruptionBudget"
@@ -69,7 +69,7 @@ def outcome(act: str, uid: str, answer: ApiResponse) -> EvictionOutcome | Replac
         case http.HTTPStatus.TOO_MANY_REQUESTS if _has_budgets(status):
             return _refused(act, uid, answer, status)
         case http.HTTPStatus.UNAUTHORIZED:
-            # The credentials are renewed.
+            # The credentials are renewed before the retry.
             return EvictionFailed(uid, str(refusal(act, answer)), retryable=True, code=code)
         case _ if answer.ok and status.status != "Failure":
             return EvictionAccepted(uid)
@@ -78,7 +78,7 @@ def outcome(act: str, uid: str, answer: ApiResponse) -> EvictionOutcome | Replac
 
 
 def _refused(act: str, uid: str, answer: ApiResponse, status: ApiStatus) -> EvictionRefused | EvictionFailed:
-    why, wait = _why(status), wanted_wait(answer, status)
+    why, wait = _why(status), retry_after_seconds(answer, status)
     if _UNDECIDED in why:
         code = http.HTTPStatus.TOO_MANY_REQUESTS
         return EvictionFailed(uid, f"{act}: {why} (429)", retryable=True, retry_after=wait, code=code)

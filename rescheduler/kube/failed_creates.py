@@ -1,4 +1,4 @@
-"""Read Events about pods that a controller could not create. They are for messages only: they may be missing."""
+"""Read Events about pods that a controller could not create. Only for messages, because Events may be missing."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta

@@ -96,14 +96,14 @@ def _node_or_none(client: Client, name: str) -> Node | None:
 
 
 def _nodes(client: Client, asked: frozenset[str]) -> list[Node]:
-    everyone = Resource("Node", "/api/v1/nodes")
-    return cast("list[Node]", read_all(client, everyone, JsonCodec("Node", Interner()), asked.__contains__))
+    resource = Resource("Node", "/api/v1/nodes")
+    return cast("list[Node]", read_all(client, resource, JsonCodec("Node", Interner()), asked.__contains__))
 
 
 def _pods(client: Client, selectors: Iterable[str]) -> dict[str, FreshPod]:
     """Return the pods that match any of the field *selectors*, by UID. For a pod in several lists, the last counts.
 
-    Unscheduled pods are listed first, so that a pod that is bound meanwhile is in a later list.
+    Unscheduled pods are listed first, so that a pod that is bound in the meantime is in a later list.
     """
     lists = (read_structs(client, Resource("Pod", "/api/v1/pods", fields=fields), PodHead) for fields in selectors)
     return {head.metadata.uid: _fresh(head) for heads in lists for head in heads}

@@ -18,7 +18,7 @@ _DENIALS: Final = frozenset({http.HTTPStatus.FORBIDDEN, http.HTTPStatus.UNPROCES
 
 
 class Guard(Protocol):
-    """Permits or rejects writes. Used by many threads."""
+    """Permits or rejects writes. Thread-safe."""
 
     def seconds_left(self) -> float:
         """Return the seconds within which a write must complete. Raises NotLeading if it must not be sent."""
@@ -26,7 +26,7 @@ class Guard(Protocol):
 
     @property
     def fence_may_lag(self) -> bool:
-        """Whether the API server's fencing policy may not know yet that this replica leads."""
+        """Whether the API server's fencing policy may not know yet that this replica is the leader."""
         ...
 
 
@@ -40,5 +40,5 @@ class ReadOnly:
 
 
 def denied_by_fencing(answer: ApiResponse) -> bool:
-    """Return whether the fencing policy denied a write because, for the API server, another pod leads."""
+    """Return whether the fencing policy denied a write because it considers another pod the leader."""
     return answer.code in _DENIALS and _FENCED.search(answer.status().message) is not None

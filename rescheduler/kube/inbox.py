@@ -1,4 +1,4 @@
-"""The queue of changes between the threads of the reflectors and the thread of the loop."""
+"""The queue of changes from the reflectors' threads to the loop's thread."""
 
 import logging
 import threading
@@ -37,7 +37,7 @@ class Taken:
 
 
 class Inbox:
-    """Collects changes; :meth:`take` returns and clears them. Safe for use by many threads."""
+    """Collects changes; :meth:`take` returns and clears them. Thread-safe."""
 
     def __init__(self, required: frozenset[str], clock: Clock) -> None:
         """*required* are the kinds that must be listed, or known as not served, before decisions are made."""

@@ -166,9 +166,10 @@ def restarts(pods: Iterable[JobPod], uid: str) -> int:
 
 
 def facts(job: Job, restarted: int) -> JobFacts:
-    """Return the facts that decide whether an eviction can fail *job*. *restarted* are restarts that count as failures.
+    """Return the facts that decide whether an eviction can fail *job*.
 
-    The Job controller compares failed pods and restarts with the limit separately. Using their sum is conservative.
+    *restarted* is the number of container restarts that count as failures. The Job controller compares failed pods and
+    restarts with the limit separately. Using their sum is conservative.
     """
     return JobFacts(
         backoff_limit=6 if job.spec.backoff_limit is None else job.spec.backoff_limit,
@@ -181,7 +182,7 @@ def facts(job: Job, restarted: int) -> JobFacts:
 def _disruption(policy: FailurePolicy | None) -> Disruption:
     """Return the effect of an eviction. The first matching rule decides; a rule about exit codes may or may not match.
 
-    So an eviction is ignored only if no earlier rule may count it, and it fails the Job if any rule may do so.
+    Therefore an eviction is ignored only if no earlier rule may count it, and it fails the Job if any rule may do so.
     """
     certain = True
     for rule in (policy.rules if policy else None) or ():

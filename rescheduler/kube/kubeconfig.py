@@ -38,8 +38,9 @@ class Entry:
 
 
 class Entries:
-    """The context, cluster and user of one or more kubeconfig files, merged as kubectl does: the first entry of a name
-    counts. Errors contain only names.
+    """The context, cluster and user of one or more kubeconfig files.
+
+    The files are merged as kubectl does: the first entry with a name takes precedence. Errors contain only names.
     """
 
     def __init__(self, paths: str, context: str | None) -> None:
@@ -80,7 +81,7 @@ class Entries:
         entries = self._sections[section]
         if name not in entries:
             known = ", ".join(sorted(entries)) or "none"
-            raise UsageError(f"kubeconfig {self._paths}: no {item} {name!r}; it has: {known}")
+            raise UsageError(f"kubeconfig {self._paths}: no {item} {name!r}; expected one of: {known}")
         value = entries[name].value.get(item)
         return Entry(value if isinstance(value, Mapping) else {}, entries[name].folder)
 
@@ -90,7 +91,7 @@ def _present(paths: str) -> tuple[Path, ...]:
     try:
         named = [Path(part).expanduser() for part in paths.split(os.pathsep) if part]
     except RuntimeError as error:
-        raise UsageError(f"kubeconfig {paths}: there is no home directory; name the file") from error
+        raise UsageError(f"kubeconfig {paths}: there is no home directory; specify the full path") from error
     present = tuple(path for path in named if _exists(path))
     if not present:
         raise UsageError(f"kubeconfig {files.printable(paths)}: no such file")

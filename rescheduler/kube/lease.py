@@ -1,4 +1,4 @@
-"""Leader election rules: decide from a Lease and the local clock who leads. Pure.
+"""Leader election rules: decide from a Lease and the local clock which replica leads. Pure.
 
 Source: ``client-go/tools/leaderelection``. The times in a Lease are informational. A holder is considered dead when
 *this process* has observed no change of the record for the record's lease duration, so clocks may differ.
@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-LEASE_SECONDS: Final = 15.0  #: others wait this long after the last renewal that they observed
+LEASE_SECONDS: Final = 15.0  #: other replicas wait this long after the last renewal that they observed
 RENEW_SECONDS: Final = 10.0  #: a holder that could not renew for this long stops leading
 WRITE_SECONDS: Final = LEASE_SECONDS - 2.0  #: requests of a holder complete within this time after its last renewal
 RETRY_SECONDS: Final = 2.0  #: between two reads or renewals
@@ -58,14 +58,14 @@ class WaitForHolder:
 Step: TypeAlias = AcquireLease | RenewLease | WaitForHolder
 
 
-def decide(seen: ObservedLease | None, identity: str, now: float) -> Step:
-    """Return what *identity* has to do. *seen* is None if the Lease does not exist. *now* is in monotonic seconds."""
-    if seen is None or not (holder := seen.record.holder_identity):
+def decide(observed: ObservedLease | None, identity: str, now: float) -> Step:
+    """Return the next step of *identity*. *observed* is None if the Lease does not exist; *now* is monotonic."""
+    if observed is None or not (holder := observed.record.holder_identity):
         return AcquireLease()
     if holder == identity:
         return RenewLease()
-    promised = seen.record.lease_duration_seconds
-    alive_until = seen.at + (LEASE_SECONDS if promised is None else promised)
+    duration = observed.record.lease_duration_seconds
+    alive_until = observed.at + (LEASE_SECONDS if duration is None else duration)
     return AcquireLease() if now >= alive_until else WaitForHolder(holder)
 
 

@@ -96,7 +96,7 @@ class LeaseReader:
             self.notes, self.unread = LeaseNotes(), ""
         except Forbidden as error:
             if not self._warned:
-                log.warning("a pause of drains cannot be noticed: %s", error)
+                log.warning("cannot read whether drains are paused: %s", error)
             self._warned, self.unread = True, ""
         except ReschedulerError as error:
             if self.unread:

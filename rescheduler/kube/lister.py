@@ -72,8 +72,8 @@ class Lister:
     The next page is requested before the objects of a page are decoded, so that the API server and this process work at
     the same time. At most one page is requested ahead, which bounds the memory.
 
-    It does not retry requests: that is the caller's loop. After a Retryable error, the next call of :meth:`list`
-    continues with the page that failed.
+    Requests are not retried; the caller may retry. After a Retryable error, the next call of :meth:`list` continues
+    with the page that failed.
     """
 
     def __init__(
@@ -150,12 +150,12 @@ class _PageRequest:
     def _run(self) -> None:
         try:
             self._answer = self._send()
-        except Exception as error:  # noqa: BLE001 - it is raised again in the thread that waits for the response
+        except Exception as error:  # noqa: BLE001 - re-raised in the thread that waits for the response
             self._error = error
 
 
 def list_patiently(lister: Lister, clock: Clock, progress: Callable[[int], None] | None = None) -> Listing:
-    """Return the complete list, with retries: for commands that read once.
+    """Return the complete list, with retries. For commands that read the cluster once.
 
     Raises Retryable if a page fails PAGE_ATTEMPTS times, Expired if LIST_ATTEMPTS lists expire, and all other errors of
     requests.

@@ -1,8 +1,8 @@
 """Credentials from exec plugins and auth providers, and connections through a proxy, by the official client.
 
-Importing that client takes more time and memory than all of this program, so this module is imported only where it is
-needed. Exceptions of its loaders can contain a whole user entry of a kubeconfig with its token, so their text is used
-only if it is known to contain no secret.
+Importing that client takes more time and memory than the rest of this program, so this module is imported only where it
+is needed. Exceptions of its loaders can contain a whole user entry of a kubeconfig with its token, so their text is
+used only if it is known to contain no secret.
 """
 
 import contextlib
@@ -48,8 +48,8 @@ def load(name: str, files: Sequence[Path], context: str, plugin: str | None) -> 
         except Exception as error:  # noqa: BLE001 - the loaders let through whatever their parsers raise
             raise UsageError(f"{name}: {_reason(error)}") from None
     if plugin and not (settings.api_key or settings.cert_file):
-        why = "; ".join(logged) or "it printed none"
-        raise Unauthorized(f"{name}: exec plugin {plugin} gave no credentials: {why}")
+        why = "; ".join(logged) or "its output contains none"
+        raise Unauthorized(f"{name}: exec plugin {plugin} returned no credentials: {why}")
     endpoint = ApiServerEndpoint(
         settings.host.rstrip("/"),
         settings.ssl_ca_cert,

@@ -10,17 +10,17 @@ from rescheduler.clock import Clock
 from rescheduler.errors import ReschedulerError
 from rescheduler.kube.connection import Login, Source
 
-#: Minimum interval between reads after rejections: an exec plugin may be slow or ask a person.
+#: Minimum interval between reads after rejections: an exec plugin may be slow or ask a user.
 RELOGIN_SECONDS: Final = 10.0
 
-#: Credentials with an expiry are renewed this much earlier.
+#: Credentials with an expiry are renewed this long before they expire.
 _EARLY: Final = dt.timedelta(seconds=60)
 
 log = logging.getLogger(__name__)
 
 
 class Logins:
-    """The current credentials of one source. Safe for use by many threads."""
+    """The current credentials of one source. Thread-safe."""
 
     def __init__(self, source: Source, clock: Clock) -> None:
         """Read the credentials; raises UsageError or Unauthorized."""

@@ -1,6 +1,6 @@
 """A ConfigMap that stores a value, such as the memory, across restarts and changes of the leader.
 
-This module does not interpret the value: it stores bytes, a summary for people, and the waived controllers.
+This module does not interpret the value: it stores bytes, a human-readable summary, and the waived controllers.
 """
 
 import base64
@@ -69,7 +69,7 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 
 
 class MemoryStore:
-    """The ConfigMap, and the annotation of the Lease about it. For one thread."""
+    """The ConfigMap, and the annotation of the Lease that records its creation. Not thread-safe."""
 
     def __init__(self, client: Client, namespace: str, name: str, lease: str = "", *, key: str = MEMORY_KEY) -> None:
         """*lease* is the name of the Lease that records that the ConfigMap was created; "" for none.

@@ -29,12 +29,12 @@ def patch(node: Mapping[str, Any], edit: NodeEdit) -> dict[str, Any] | None:
     """Return the merge patch that applies *edit* to *node* (as JSON), or None if nothing has to change.
 
     The patch contains the node's UID and resourceVersion, so the API server rejects it with 409 if the node has
-    changed. The list of taints is replaced as a whole; taints that others add concurrently are therefore not lost.
+    changed. The list of taints is replaced as a whole, but no taint that another client adds concurrently is lost.
     """
     spec: dict[str, Any] = {}
     taints = list(node.get("spec", {}).get("taints") or ())
-    if (wanted := _taints(taints, edit)) != taints:
-        spec["taints"] = wanted or None
+    if (desired := _taints(taints, edit)) != taints:
+        spec["taints"] = desired or None
     if edit.cordon is not None and edit.cordon != node.get("spec", {}).get("unschedulable", False):
         spec["unschedulable"] = edit.cordon or None
     present = node["metadata"].get("annotations") or {}
@@ -63,5 +63,5 @@ def _merged(taint: dict[str, Any], ours: Taint | None) -> dict[str, Any]:
 
 
 def _as_json(taint: Taint) -> dict[str, Any]:
-    shown = {"key": taint.key, "value": taint.value, "effect": taint.effect, "timeAdded": taint.time_added}
-    return {name: text for name, text in shown.items() if text}
+    fields = {"key": taint.key, "value": taint.value, "effect": taint.effect, "timeAdded": taint.time_added}
+    return {name: text for name, text in fields.items() if text}

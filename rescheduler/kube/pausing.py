@@ -1,4 +1,4 @@
-"""Pause and resume drains: annotations of the Lease that people set."""
+"""Pause and resume drains with annotations of the Lease."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

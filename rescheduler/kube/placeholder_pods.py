@@ -1,4 +1,4 @@
-"""Create and delete placeholders: pods in the namespace of placeholders, and nowhere else."""
+"""Create and delete placeholders, which are pods in a namespace of their own."""
 
 import contextlib
 from typing import Any, Final
@@ -13,13 +13,13 @@ _PODS: Final = f"/api/v1/namespaces/{ROOM_NAMESPACE}/pods"
 
 
 class PlaceholderPods:
-    """The writes to placeholders. Safe for use by many threads."""
+    """The writes to placeholders. Thread-safe."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def create(self, manifest: dict[str, Any]) -> None:
-        """Create a placeholder. It is not an error if it exists.
+        """Create a placeholder, unless it exists already.
 
         Raises NotFound if the namespace does not exist, Forbidden, Permanent if the API server rejects the manifest,
         Retryable, NotLeading.
@@ -28,7 +28,7 @@ class PlaceholderPods:
             self._client.request(f"create placeholder {manifest['metadata']['name']}", "POST", _PODS, body=manifest)
 
     def delete(self, placeholder: PodRef) -> None:
-        """Delete *placeholder*. It is not an error if it is gone, or if another pod has its name.
+        """Delete *placeholder*, unless it is gone or another pod has its name.
 
         Raises Forbidden, Retryable, NotLeading.
         """

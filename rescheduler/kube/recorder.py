@@ -1,8 +1,8 @@
 """Write Kubernetes Events on a separate thread, so that the caller never blocks.
 
-They are core/v1 Events, as in k8s-spot-rescheduler. The API server stores both versions as one resource, but only in
-core/v1 the count of a repeated Event can be updated with a PATCH that ``kubectl get events`` and ``describe`` show,
-and only core/v1 has the component name ``rescheduler``, which users filter by.
+They are core/v1 Events, as in k8s-spot-rescheduler. The API server stores both versions as one resource, but only
+core/v1 allows a PATCH of the count that ``kubectl get events`` and ``kubectl describe`` show for a repeated Event, and
+only core/v1 has the component name ``rescheduler``, which users filter by.
 """
 
 import logging

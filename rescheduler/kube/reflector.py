@@ -2,7 +2,7 @@
 
 The rules are those of ``client-go/tools/cache/reflector.go``: a watch continues where the last one ended. If that
 resourceVersion has expired (410), the kind is listed again. A list replaces all known objects of the kind, so that
-objects that were deleted meanwhile are removed as well.
+objects that were deleted in the meantime are removed as well.
 """
 
 import logging
@@ -92,7 +92,7 @@ class Reflector:
 
     @property
     def age(self) -> float | None:
-        """Seconds since the last event, bookmark or list; None if the kind was never listed. For any thread.
+        """Seconds since the last event, bookmark or list; None if the kind was never listed. Thread-safe.
 
         While watches break before their first event, a list no longer resets the age.
         """
@@ -162,7 +162,7 @@ class Reflector:
             self._stream = None
             stream.close()
         if self._broken and self._clock.monotonic() - opened < _SHORT_SECONDS:
-            raise Retryable(f"watch {self._resource.plural}: the server ended it at once")
+            raise Retryable(f"watch {self._resource.plural}: the server ended the watch at once")
         self._failures = self._broken = 0
         if (self.age or 0.0) >= BOOKMARK_SECONDS:
             self._version = None

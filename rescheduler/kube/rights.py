@@ -57,7 +57,7 @@ class AccessRight:
         return {key: value for key, value in attributes.items() if value}
 
 
-#: To watch the cluster. Optional kinds are left out: if they are not served, no permission is needed.
+#: The rights to watch the cluster. Optional kinds are left out: if they are not served, no permission is needed.
 _READING: Final = tuple(
     AccessRight(verb, resource.plural, resource.path.split("/")[2] if resource.path.startswith("/apis/") else "")
     for resource in RESOURCES
@@ -65,7 +65,7 @@ _READING: Final = tuple(
     for verb in ("list", "watch")
 )
 
-#: To read a candidate's controllers.
+#: The rights to read a candidate's controllers.
 _CONTROLLERS: Final = (
     AccessRight("get", "replicasets", "apps"),
     AccessRight("get", "deployments", "apps"),
@@ -74,7 +74,7 @@ _CONTROLLERS: Final = (
     AccessRight("get", "jobs", "batch"),
 )
 
-#: To drain.
+#: The rights to drain a node.
 _DRAINING: Final = (
     AccessRight("get", "nodes"),
     AccessRight("patch", "nodes"),
@@ -87,7 +87,7 @@ _DRAINING: Final = (
 
 
 def rights_of_a_dry_run() -> tuple[AccessRight, ...]:
-    """Return the permissions of a dry run. It also reads the memory if that is permitted."""
+    """Return the permissions that a dry run needs. A dry run also reads the memory if that is permitted."""
     return _READING + _CONTROLLERS
 
 
@@ -124,7 +124,7 @@ class _Review(msgspec.Struct):
 
 
 class RightsReview:
-    """Reviews *rights* while a request is forbidden or a right is missing. :attr:`missing` is for any thread."""
+    """Reviews *rights* while a request is forbidden or a right is missing. :attr:`missing` is thread-safe."""
 
     def __init__(
         self, client: Client, clock: Clock, rights: Iterable[AccessRight], refused: Callable[[], bool] = lambda: True
@@ -140,8 +140,8 @@ class RightsReview:
     def why(self) -> str:
         """Return a message with the missing rights, or "". May send requests.
 
-        Rights to ConfigMaps are left out: a memory that cannot be read or stored has its own reason, and without the
-        ledger of savings the daemon works.
+        Rights to ConfigMaps are left out: a memory that cannot be read or stored is reported with its own reason, and
+        the daemon works without the ledger of savings.
         """
         if self._clock.monotonic() >= self._ask_at and (self.missing or self._refused()):
             self._review()

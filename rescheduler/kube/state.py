@@ -24,7 +24,7 @@ _CLASSES: Final = 64
 
 
 class ClusterState:
-    """The reflectors and the snapshot. :meth:`snapshot` is for one thread, all other methods are for any thread."""
+    """The reflectors and the snapshot. Only one thread may call :meth:`snapshot`; all other methods are thread-safe."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ClusterState:
         ]
 
     def start(self) -> None:
-        """Start to watch the cluster, with one thread per kind."""
+        """Start watching the cluster, with one thread per kind."""
         for reflector in self._reflectors:
             reflector.start()
 
@@ -76,7 +76,7 @@ class ClusterState:
         return self._inbox.missing
 
     def ages(self) -> Mapping[str, float]:
-        """Return, by kind, the seconds since the last event, bookmark or list.
+        """Return the seconds since the last event, bookmark or list of each kind.
 
         Kinds that are not served or were not listed yet are left out.
         """
@@ -132,10 +132,11 @@ class ClusterState:
 
 
 class _Classes:
-    """The interner of pod classes, without unused classes, so that it does not grow with every Job.
+    """The interner of pod classes. Unused classes are dropped, so that it does not grow with every Job.
 
     The loop's thread knows which classes are in use, but only the pods' reflector may change the interner. If a class
-    is dropped while a pod of it is being added, it is created again; then two equal classes exist for a while.
+    is dropped while a pod of that class is being added, the class is created again, and two equal classes exist for a
+    while.
     """
 
     def __init__(self) -> None:
@@ -144,14 +145,14 @@ class _Classes:
         self._used: set[PodClass] | None = None
 
     def watch(self, snapshot: Snapshot) -> None:
-        """Called by the loop's thread."""
+        """Find the classes in use if there are too many. Called by the loop's thread."""
         if len(self.interner) > self._crowded and self._used is None:
             used = snapshot.compact()
             self._crowded = max(_CLASSES, 2 * len(used))
             self._used = used
 
     def tidy(self) -> None:
-        """Called by the thread of the pods' reflector."""
+        """Drop the unused classes that :meth:`watch` has found. Called by the thread of the pods' reflector."""
         if (used := self._used) is not None:
             self.interner.forget(used)
             self._used = None
@@ -169,8 +170,8 @@ def read_cluster(
     """Read the cluster once, for commands that do not watch it.
 
     *progress* receives a resource name and the number of objects so far. Optional kinds that are not served are left
-    out. Optional kinds that are forbidden are left out if *warn* is given; it receives a message. Raises the errors of
-    requests, also Forbidden for all other kinds.
+    out. Optional kinds that are forbidden are left out if *warn* is given, which receives a message. Raises the errors
+    of requests, including Forbidden for all other kinds.
     """
     snapshot, interner = Snapshot(), Interner()
     for resource in resources:

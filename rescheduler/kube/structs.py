@@ -34,7 +34,7 @@ class StructCodec(JsonCodec, Generic[T]):
 
 
 def structs(kind: str, shape: type[msgspec.Struct]) -> Codecs:
-    """Return codecs for *kind* as *shape*. They use JSON, which every kind supports."""
+    """Return codecs that decode *kind* as *shape*. They use JSON, which every kind supports."""
     codec = StructCodec(kind, shape)
     return Codecs(JSON, codec, codec)
 

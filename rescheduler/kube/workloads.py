@@ -94,7 +94,7 @@ def scaled(value: int | str, total: int, *, up: bool = False) -> int:
 
 
 def controller_of(owners: Iterable[OwnerReference]) -> OwnerReference | None:
-    """Return the owner with ``controller: true``."""
+    """Return the owner with ``controller: true``, or None."""
     return next((owner for owner in owners if owner.controller), None)
 
 

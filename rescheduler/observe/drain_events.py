@@ -20,7 +20,7 @@ class DrainStarted:
 
 
 class PodProgress(enum.StrEnum):
-    """How far a drain is with one of the pods that it moves."""
+    """The progress of a drain for one of the pods that it moves."""
 
     WAITING = "waiting"  #: its eviction is not requested yet
     EVICTING = "evicting"  #: its eviction is requested, but not accepted yet
@@ -120,7 +120,7 @@ class CoolingDown:
 
 
 class Sweep(enum.StrEnum):
-    """What was done with a node that had marks of an earlier drain."""
+    """How the marks of an earlier drain on a node were handled."""
 
     RESUMED = "resumed"
     ROLLED_BACK = "rolled-back"

@@ -31,7 +31,7 @@ def log_node_event(event: NodeEvent) -> None:
     match event:
         case DrainStarted(node, Plan(placements=placements)):
             moves = ", ".join(f"{placement.pod} to {placement.node}" for placement in placements)
-            write(NOTICE, f"draining, {len(placements)} pods move: {moves or 'none'}", node=node)
+            write(NOTICE, f"draining; {len(placements)} pods move: {moves or 'none'}", node=node)
         case DrainStarted(node):
             write(NOTICE, "resuming the drain", node=node)
         case Tainted(node):
@@ -62,8 +62,9 @@ def _after(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
             text = f"created placeholders for {pods} pods: expecting {nodes} new spot nodes like {template}"
             if group:
                 text = f"asked the provider for {nodes} spot nodes like {template} in group {group} for {pods} pods"
-            end = "are not Ready" if group else "do not run"
-            write(NOTICE, f"{text}; it {worth}; they are removed if they {end} by {utc(until)}", node=node)
+            end = "nodes that are not Ready" if group else "placeholders that are not running"
+            action = "given back" if group else "removed"
+            write(NOTICE, f"{text}; the order {worth}; {end} by {utc(until)} are {action}", node=node)
         case RoomEnded(node, ending, detail):
             level = NOTICE if ending in (RoomEnding.FILLED, RoomEnding.WITHDRAWN) else logging.WARNING
             write(level, f"the order of spot room has ended{detail and f': {detail}'}", node=node, reason=ending)
@@ -75,7 +76,7 @@ def _machine(event: MachineOrdered | MachineAnswered | MachineGone | RemovalPost
             text = f"machine termination may have been requested before; not requested again for now: {failure.detail}"
             write(logging.WARNING, text, node=node, reason=failure.why)
         case MachineGone(node):
-            write(NOTICE, "its machine is terminating or gone, the Node was deleted", node=node)
+            write(NOTICE, "the machine is terminating or gone, and the Node was deleted", node=node)
         case MachineOrdered(node, provider, group):
             write(NOTICE, f"empty: requested termination of the machine in group {group} from {provider}", node=node)
         case MachineAnswered(node, provider, outcome, detail):
@@ -102,6 +103,6 @@ def _drain_ended(event: DrainEnded) -> None:
         write(logging.WARNING, text, node=event.node)
     else:
         end = event.removed_by or (
-            "its machine is terminating or gone, the Node was deleted" if event.removed else "it accepts pods again"
+            "its machine is terminating or gone, and the Node was deleted" if event.removed else "it accepts pods again"
         )
         write(NOTICE, f"drained {after}, {len(event.evicted)} pods moved; {end}", node=event.node)

@@ -1,6 +1,6 @@
-"""The text of metrics, in the formats of Prometheus. The text of metrics that are the same objects is reused.
+"""Render metrics in the formats of Prometheus. The text of a metric object that was rendered before is reused.
 
-A collector can have a series for each node, and most scrapes find the nodes as the last one did.
+A collector can have a series for each node, and nodes rarely change between two scrapes.
 """
 
 import threading
@@ -51,7 +51,7 @@ class Exposition:
 
 
 class _CollectedMetrics:
-    """These metrics, in place of a registry."""
+    """Metrics to encode, with the interface of a registry."""
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
         self._metrics = metrics

@@ -39,5 +39,5 @@ class Health:
 
     @property
     def unready(self) -> str:
-        """Return why the daemon is not ready, or "" if it is."""
+        """Why the daemon is not ready, or "" if it is."""
         return "" if self._ready() else self._missing()

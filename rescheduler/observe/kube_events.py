@@ -1,8 +1,8 @@
 """Kubernetes Events on nodes and pods, shown by ``kubectl describe``.
 
-The reasons of k8s-spot-rescheduler, ``Rescheduler`` and ``ReschedulerFailed``, are used where it used them: on a node
-that is marked or could not be drained, and on a pod that is evicted or could not be. All other events have their own
-reasons.
+The reasons of k8s-spot-rescheduler, ``Rescheduler`` and ``ReschedulerFailed``, are used as in k8s-spot-rescheduler: on
+a node that is marked or could not be drained, and on a pod that is evicted or could not be evicted. All other events
+have their own reasons.
 """
 
 from collections.abc import Iterable, Mapping
@@ -48,7 +48,7 @@ class RecordEvent(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class EventTexts:
     """Texts that differ between the daemon and the proxy; `{node}` is the node's name."""
 
     planned: str = "move to spot nodes"
@@ -56,10 +56,10 @@ class Words:
 
 
 class KubeEvents:
-    """The listener. Blockers of a node are reported when they change."""
+    """A listener that writes Kubernetes Events. Blockers of a node are reported when they change."""
 
-    def __init__(self, record: RecordEvent, words: Words = Words()) -> None:
-        self._record, self._words = record, words
+    def __init__(self, record: RecordEvent, texts: EventTexts = EventTexts()) -> None:
+        self._record, self._texts = record, texts
         self._reported: dict[InvolvedNode, object] = {}
         self._last: tuple[Planning, Mapping[str, InvolvedNode]] | None = None  #: reported planning, with its nodes
 
@@ -71,7 +71,7 @@ class KubeEvents:
                 self._report_blocked(event.rejected, event.nodes, complete=False)
             case DrainStarted(node, plan) if plan is not None:
                 where = ", ".join(f"{placement.pod} → {placement.node}" for placement in plan.placements)
-                self._record(node, "DrainPlanned", f"{len(plan.placements)} pods {self._words.planned}: {where}")
+                self._record(node, "DrainPlanned", f"{len(plan.placements)} pods {self._texts.planned}: {where}")
             case Tainted(node):
                 self._record(node, RESCHEDULER, "marked the node as draining: it accepts no more pods")
             case EvictionAnswered():
@@ -115,7 +115,7 @@ class KubeEvents:
     def _after(self, event: MachineGone | RemovalPostponed | CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
         match event:
             case MachineGone(node):
-                self._record(node, "MachineRemoved", "the machine is terminating or gone, the Node was deleted")
+                self._record(node, "MachineRemoved", "the machine is terminating or gone, and the Node was deleted")
             case RemovalPostponed(node, failure):
                 text = (
                     f"machine termination may have been requested before; not requested again for now: {failure.detail}"
@@ -145,7 +145,7 @@ class KubeEvents:
     def _eviction(self, event: EvictionAnswered) -> None:
         match event.result:
             case EvictionResult.EVICTED:
-                self._record(event.pod, RESCHEDULER, self._words.evicted.format(node=event.node))
+                self._record(event.pod, RESCHEDULER, self._texts.evicted.format(node=event.node))
             case EvictionResult.FAILED:
                 self._record(event.pod, RESCHEDULER_FAILED, f"not evicted: {event.detail}", warning=True)
             case EvictionResult.REFUSED | EvictionResult.GONE:
@@ -158,8 +158,10 @@ class KubeEvents:
             gone = f"a new machine will replace it: {event.unshrunk}" if event.unshrunk else gone
             text = f"drained in {event.seconds:.0f} s, {len(event.evicted)} pods evicted{gone and f'; {gone}'}"
             self._record(event.node, "NodeDrained", text)
-            how = "its pods are evicted, another tool is removing it" if event.removed_by else "its pods run elsewhere"
-            self._record(event.node, RESCHEDULER, f"drained the node, {how}")
+            state = (
+                "its pods are evicted, another tool is removing it" if event.removed_by else "its pods run elsewhere"
+            )
+            self._record(event.node, RESCHEDULER, f"drained the node: {state}")
             return
         self._record(event.node, "DrainFailed", f"{failure.why}: {failure.detail}", warning=True)
         self._record(event.node, RESCHEDULER_FAILED, f"failed to drain the node: {failure.why}", warning=True)
@@ -169,5 +171,5 @@ class KubeEvents:
 
 def _blocked(verdict: Rejected) -> str:
     reasons = [str(blocker) for blocker in verdict.blockers]
-    more = f"; and {len(reasons) - _MAX_REASONS} more" if len(reasons) > _MAX_REASONS else ""
-    return "the node is not drained: " + "; ".join(reasons[:_MAX_REASONS]) + more
+    rest = f"; and {len(reasons) - _MAX_REASONS} more" if len(reasons) > _MAX_REASONS else ""
+    return "the node is not drained: " + "; ".join(reasons[:_MAX_REASONS]) + rest

@@ -1,4 +1,4 @@
-"""The label values of counters that can occur. A counter starts at 0 for each of them.
+"""The possible label values of counters. A counter starts at 0 for each of them.
 
 Prometheus computes an increase from two samples. A series that first appears with the value 1 has no increase, so an
 alert would miss the first occurrence.
@@ -32,7 +32,7 @@ def eviction_labels(event: EvictionAnswered) -> tuple[str, str]:
 
 
 def all_eviction_labels() -> Iterator[tuple[str, str]]:
-    """Yield the pairs of ``result`` and ``code`` that the API server is known to cause."""
+    """Yield the pairs of ``result`` and ``code`` that are known to occur."""
     yield from _CODES.items()
     for code in FAILURE_CODES:
         yield EvictionResult.FAILED, code

@@ -34,7 +34,7 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 class Logs:
-    """The listener. Verdicts are logged when they change; at verbosity 4, in every round."""
+    """A listener that writes log lines. Verdicts are logged when they change; at verbosity 4, in every round."""
 
     def __init__(self) -> None:
         self._reported: dict[str, object] = {}
@@ -88,20 +88,20 @@ class Logs:
                 )
 
     def _observed(self, event: Observed) -> None:
-        counts = ", ".join(f"{len(nodes)} Ready nodes {label}" for label, nodes in event.pods.items())
+        counts = ", ".join(f"{len(nodes)} Ready nodes with label {label}" for label, nodes in event.pods.items())
         write(DETAIL, f"the cluster has {counts}")
         for label in event.unmatched:
             if label not in self._unmatched:
                 text = f"no node matches the label {label}: see --on-demand-node-label, --spot-node-label"
-                more = f"; these flags match nodes: {event.suggestion}" if event.suggestion else ""
-                write(logging.WARNING, text + more)
+                suggestion = f"; these flags match nodes: {event.suggestion}" if event.suggestion else ""
+                write(logging.WARNING, text + suggestion)
         self._unmatched.update(event.unmatched)
         if event.overlapping and not self._overlapping:
             write(logging.WARNING, both_labels(event.overlapping))
         self._overlapping = self._overlapping or bool(event.overlapping)
 
     def _log_held(self, event: Held) -> None:
-        """Log at verbosity 2 only when the reason changes. Numbers in it, such as a remaining time, do not count."""
+        """Log at verbosity 2 only when the reason changes. Numbers in it, such as the remaining time, are ignored."""
         reason = event.waiting, _NUMBER.sub("", event.detail)
         level = logging.DEBUG if self._held == reason else logging.INFO
         self._held = reason
@@ -126,8 +126,8 @@ class Logs:
             self._reported[verdict.node] = content = _significant_part(verdict)
             _verdict(verdict, logging.DEBUG if known == content else self._change_level)
         if complete:
-            judged = {verdict.node for verdict in planning.verdicts}
-            self._reported = {node: content for node, content in self._reported.items() if node in judged}
+            nodes = {verdict.node for verdict in planning.verdicts}
+            self._reported = {node: content for node, content in self._reported.items() if node in nodes}
 
 
 def _significant_part(verdict: Verdict) -> object:

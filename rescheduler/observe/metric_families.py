@@ -56,7 +56,7 @@ class MetricFamilies:
         )
         self._cooling = self._gauge(
             "cooldown_active",
-            "Nodes in cooldown after a failed drain (kind=node), and why no drain starts (1).",
+            "Nodes in cooldown after a failed drain (kind=node), and the reason why no drain starts (1).",
             "kind",
         )
         self._draining = self._gauge("drains_in_progress", "Drains in progress.")

@@ -15,7 +15,7 @@ GONE_NODE: Final = timedelta(minutes=15)
 class NodeCounts(Collector):
     """Collects the metrics at each scrape, so that deleted nodes leave no series.
 
-    While :attr:`pods` is the same object, so are the metrics.
+    The same metric objects are returned until :attr:`pods` is replaced.
     """
 
     def __init__(self, prefix: str) -> None:

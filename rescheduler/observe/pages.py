@@ -38,13 +38,13 @@ def application(
 
 
 def _metrics(exposition: RenderedMetrics) -> Page:
-    turns = CapacityLimiter(_METRICS_THREADS)
+    limiter = CapacityLimiter(_METRICS_THREADS)
 
     async def metrics(request: Request) -> Response:
         accept = request.headers.get("accept", "")
         ready = exposition.cached(accept)
         if ready is None:
-            ready = await to_thread.run_sync(exposition.current, accept, limiter=turns)
+            ready = await to_thread.run_sync(exposition.current, accept, limiter=limiter)
         return Response(ready[0], media_type=ready[1])
 
     return metrics
@@ -79,16 +79,16 @@ def _index(paths: Sequence[str]) -> Page:
 
 
 def _statusz(pages: PreparedPages) -> Page:
-    turn = CapacityLimiter(1)
+    limiter = CapacityLimiter(1)
 
     async def statusz(request: Request) -> Response:
-        for_people = "text/html" in request.headers.get("accept", "") and request.query_params.get("format") != "json"
-        rendered = pages.html if for_people else pages.plain
+        as_html = "text/html" in request.headers.get("accept", "") and request.query_params.get("format") != "json"
+        rendered = pages.html if as_html else pages.plain
         cached = rendered.cached()
-        content, tag = cached if cached is not None else await to_thread.run_sync(rendered.current, limiter=turn)
+        content, tag = cached if cached is not None else await to_thread.run_sync(rendered.current, limiter=limiter)
         headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
-        return Response(content, media_type="text/html" if for_people else "application/json", headers=headers)
+        return Response(content, media_type="text/html" if as_html else "application/json", headers=headers)
 
     return statusz

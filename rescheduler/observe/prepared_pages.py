@@ -14,7 +14,7 @@ from rescheduler.observe.status import Board, Status
 from rescheduler.observe.status_json import StatusJson
 from rescheduler.observe.status_page import StatusPage
 
-#: How long a rendered page is served although the board has changed, in seconds.
+#: How long a rendered page is served after the board has changed, in seconds.
 _PAGE_SECONDS: Final = 1.0
 
 #: The same for prepared pages and metrics: longer than the default interval between rounds.
@@ -28,7 +28,7 @@ _DRAIN_SECONDS: Final = 1.0
 
 
 class Rendered:
-    """A page of the status board. Requests get the rendered page, at most :attr:`patience` seconds older."""
+    """A page of the status board. Requests get the last rendered page if it is at most :attr:`patience` seconds old."""
 
     def __init__(self, status: Status, render: Callable[[Board], bytes], clock: Clock | None = None) -> None:
         self.patience = _PAGE_SECONDS
@@ -37,14 +37,14 @@ class Rendered:
         self._board: Board | None = None
         self._page = b"", ""
         self._rendered_at = 0.0
-        self._asked: float | None = None
+        self._requested_at: float | None = None
 
     def cached(self) -> tuple[bytes, str] | None:
         """Return the rendered page if it may still be served, or while a new one is rendered; otherwise None."""
-        self._asked = self._clock.monotonic()
+        self._requested_at = self._clock.monotonic()
         if self._board is None:
             return None
-        current = self._board is self._status.board or self._asked < self._rendered_at + self.patience
+        current = self._board is self._status.board or self._requested_at < self._rendered_at + self.patience
         return self._page if current or self._lock.locked() else None
 
     def current(self) -> tuple[bytes, str]:
@@ -55,8 +55,8 @@ class Rendered:
             return self._page
 
     def prepare(self) -> None:
-        """Render the current page if it was requested lately."""
-        if _lately(self._asked, self._clock):
+        """Render the current page if it was requested recently."""
+        if _recently(self._requested_at, self._clock):
             with self._lock:
                 self._update()
 
@@ -74,16 +74,16 @@ class RenderedMetrics:
     def __init__(self, registry: CollectorRegistry, clock: Clock | None = None, keep: float = PREPARED_SECONDS) -> None:
         """*keep* is how long rendered metrics are served, in seconds."""
         self._exposition, self._clock, self._keep = Exposition(registry), clock or SystemClock(), keep
-        self._texts: dict[str, tuple[bytes, float]] = {}  # and when they were rendered, by content type
+        self._texts: dict[str, tuple[bytes, float]] = {}  # the text and when it was rendered, by content type
         self._accepted: dict[str, str] = {}  # an Accept header for each content type
-        self._asked: float | None = None
+        self._requested_at: float | None = None
 
     def cached(self, accept: str) -> tuple[bytes, str] | None:
         """Return the rendered metrics and their content type, or None if they are too old."""
-        self._asked = self._clock.monotonic()
+        self._requested_at = self._clock.monotonic()
         content_type = content_type_of(accept)
         text, at = self._texts.get(content_type, (b"", 0.0))
-        return (text, content_type) if text and self._asked < at + self._keep else None
+        return (text, content_type) if text and self._requested_at < at + self._keep else None
 
     def current(self, accept: str) -> tuple[bytes, str]:
         """Render the metrics now. Return them with their content type."""
@@ -95,8 +95,8 @@ class RenderedMetrics:
         return text, content_type
 
     def prepare(self, least_age: float = 0.0) -> None:
-        """Render the metrics, if they were requested lately and are at least *least_age* seconds old."""
-        if not _lately(self._asked, self._clock):
+        """Render the metrics, if they were requested recently and are at least *least_age* seconds old."""
+        if not _recently(self._requested_at, self._clock):
             return
         for content_type, accept in list(self._accepted.items()):
             if self._clock.monotonic() - self._texts[content_type][1] >= least_age:
@@ -132,5 +132,5 @@ class PreparedPages:
             self.metrics.prepare(_DRAIN_SECONDS)
 
 
-def _lately(asked: float | None, clock: Clock) -> bool:
-    return asked is not None and clock.monotonic() - asked < _ASKED_SECONDS
+def _recently(requested_at: float | None, clock: Clock) -> bool:
+    return requested_at is not None and clock.monotonic() - requested_at < _ASKED_SECONDS

@@ -13,9 +13,9 @@ class RoomEnding(enum.StrEnum):
     FILLED = "filled"  #: the node was drained
     DRAIN_FAILED = "drain-failed"
     TIMED_OUT = "timed-out"  #: placeholders did not run on spot nodes in time
-    UNUSED = "unused"  #: they ran, but the node could not be drained in time
-    WITHDRAWN = "withdrawn"  #: drains are paused, or the node has no pods to move any more
-    REFUSED = "refused"  #: the API server refuses placeholders
+    UNUSED = "unused"  #: placeholders ran, but the node could not be drained in time
+    WITHDRAWN = "withdrawn"  #: drains are paused, or the node no longer has pods to move
+    REFUSED = "refused"  #: the API server rejects placeholders
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,14 +54,14 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class LeadershipChanged:
-    """The replica became the leader or stopped being it."""
+    """The replica became the leader, or is no longer the leader."""
 
     leading: bool
 
 
 @dataclass(frozen=True, slots=True)
 class PauseChanged:
-    """A person started, changed or ended a pause of drains (an annotation of the Lease), or the pause has expired."""
+    """A user started, changed or ended a pause of drains (an annotation of the Lease), or the pause has expired."""
 
     lease: InvolvedLease
     paused: str  #: a message; "" if drains are no longer paused
@@ -101,7 +101,7 @@ class Held:
 
     waiting: Waiting
     detail: str
-    leader: str = ""  #: the replica that leads, if it is another one and known
+    leader: str = ""  #: the leader, if it is known to be another replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """A replica that does not lead has planned all nodes, for its status page only."""
+    """A replica that is not the leader has planned all nodes, for its status page only."""
 
     planned: Planned
 

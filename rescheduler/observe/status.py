@@ -46,7 +46,7 @@ class Board:
 
 
 class Status:
-    """The listener. :attr:`board` may be read by any thread."""
+    """A listener that updates :attr:`board`, which may be read by any thread."""
 
     def __init__(self, prices: PriceList | None = None) -> None:
         self.board = Board(prices=prices or PriceList())

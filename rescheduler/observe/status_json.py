@@ -18,7 +18,7 @@ def as_json(board: Board) -> dict[str, Any]:
 
 
 class StatusJson:
-    """Renders boards as JSON. The nodes are rendered again only for a new plan. For one thread at a time."""
+    """Renders boards as JSON. The nodes are rendered again only for a new plan. Not thread-safe."""
 
     def __init__(self) -> None:
         self._nodes = b"[]"

@@ -17,7 +17,7 @@ _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class StatusPage:
-    """Renders boards. The list of nodes is rendered again only for a new plan. For one thread at a time."""
+    """Renders boards. The list of nodes is rendered again only for a new plan. Not thread-safe."""
 
     def __init__(self) -> None:
         self._nodes = Markup("")
@@ -62,7 +62,7 @@ def _heading(name: str, text: str) -> Markup:
 
 def _state(board: Board) -> Iterator[Markup]:
     if board.planned is not None:
-        yield element("p", _sum(board.planned), class_="first")
+        yield element("p", _summary(board.planned), class_="first")
     if board.draining:
         yield element("p", "Draining ", element("code", board.draining.node.name), ".")
     if board.held:
@@ -87,7 +87,7 @@ def _leadership(board: Board) -> str:
     return f"This replica is not the leader.{leader}"
 
 
-def _sum(planned: Planned) -> str:
+def _summary(planned: Planned) -> str:
     planning = planned.planning
     reasons = Counter(verdict.reason for verdict in planning.rejected).most_common()
     rejected = ", ".join(f"{number} {reason}" for reason, number in reasons) or "none"
@@ -125,7 +125,7 @@ def _nodes(board: Board, planned: Planned) -> Markup:
 def _drains(board: Board) -> Markup:
     head = ("When", "Node", "Result", "Pods evicted", "Seconds", "Replacement pods", "Reason")
     rows = [_drain(drain, board.landings.get((drain.node.name, drain.at))) for drain in board.drains]
-    return table("The last drains, the most recent first", head, rows, frozenset({3, 4}))
+    return table("Recent drains, the most recent first", head, rows, frozenset({3, 4}))
 
 
 def _drain(event: DrainEnded, landing: Compared | None) -> tuple[str | Markup, ...]:

@@ -1,1 +1,1 @@
-"""HTML pages: values in, text out. The report and the status page are built from the same parts."""
+"""Render HTML pages from values. The report and the status page are built from the same parts."""

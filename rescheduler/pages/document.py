@@ -10,12 +10,12 @@ from rescheduler.pages.element import Markup, element, joined
 _STYLE: Final = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
 _SCRIPT: Final = resources.files(__package__).joinpath("page.js").read_text(encoding="utf-8")
 
-#: Seconds after which a browser without JavaScript loads a live page again.
+#: Seconds after which a browser without JavaScript reloads a live page.
 _REFRESH_SECONDS: Final = 10
 
 
 def document(title: str, body: Markup, *, live: bool = False) -> str:
-    """Return the document. A *live* page reads its own address again and updates itself."""
+    """Return the document. A *live* page polls its own URL and updates itself."""
     refresh = element("meta", http_equiv="refresh", content=_REFRESH_SECONDS)
     head = element(
         "head",
@@ -34,7 +34,7 @@ def document(title: str, body: Markup, *, live: bool = False) -> str:
 
 
 def policy(*, live: bool) -> str:
-    """Return the Content Security Policy: our style and script; with *live*, also requests to the page's server."""
+    """Return a policy that allows the page's style and script and, if *live*, requests to the page's server."""
     rules = ["default-src 'none'", f"style-src {_source(_STYLE)}", f"script-src {_source(_SCRIPT)}"]
     return "; ".join([*rules, "base-uri 'none'", "form-action 'none'", *(["connect-src 'self'"] if live else [])])
 

@@ -20,10 +20,10 @@ Attribute: TypeAlias = str | int | bool | None
 
 
 def element(tag: str, /, *children: Child, **attributes: Attribute) -> Markup:
-    """Return the element *tag* with *children*: text, elements, or iterables of them; None is nothing.
+    """Return the element *tag* with *children*: text, elements, or iterables of them; None is ignored.
 
-    In the names of attributes, ``_`` stands for ``-``, and a final ``_`` is dropped (``class_``). The value True is an
-    attribute without a value; False and None are no attribute.
+    In the names of attributes, ``_`` stands for ``-``, and a final ``_`` is dropped (``class_``). The value True adds
+    an attribute without a value; False and None add no attribute.
     """
     names = "".join([_attribute(name, value) for name, value in attributes.items()]) if attributes else ""
     if tag in _VOID:
@@ -32,7 +32,7 @@ def element(tag: str, /, *children: Child, **attributes: Attribute) -> Markup:
 
 
 def joined(children: Iterable[Child]) -> Markup:
-    """Return *children* one after the other, without an element around them."""
+    """Return the concatenated *children* without an enclosing element."""
     return Markup("".join([_text(child) for child in children]))
 
 

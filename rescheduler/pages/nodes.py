@@ -1,4 +1,4 @@
-"""The list of nodes with their verdicts: one line each, which opens to its pods or its reasons, and a search field."""
+"""The list of nodes with their verdicts, and a search field. Each node is a line that expands to pods or reasons."""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from rescheduler.planning.outcome import Blocker, Plan, Rejected, Verdict
 from rescheduler.planning.prices import NodeFacts, PriceList
 from rescheduler.planning.units import age, count, cpu, memory, per_hour, percent
 
-#: From this number of nodes on, browsers lay out only the visible ones.
+#: In a list of more nodes than this, browsers lay out only the visible ones.
 _MANY: Final = 100
 
 
@@ -66,19 +66,20 @@ def _line(entry: NodeEntry, prices: PriceList, now: datetime | None) -> Iterator
     yield _verdict(entry.verdict)
     if (facts := entry.facts) is None:
         return
-    old = age(facts.created, now) if now else ""
-    words = [facts.instance_type, facts.zone, f"age {old}" if old else ""]
+    node_age = age(facts.created, now) if now else ""
+    details = [facts.instance_type, facts.zone, f"age {node_age}" if node_age else ""]
     if (price := prices.per_hour(facts)) is not None:
-        words.append(per_hour(price, prices.currency))
-    yield element("span", ", ".join(filter(None, words)), class_="soft")
+        details.append(per_hour(price, prices.currency))
+    yield element("span", ", ".join(filter(None, details)), class_="soft")
     yield fill(percent(facts.requested_cpu, facts.cpu), f"{cpu(facts.cpu)} vCPU")
     yield fill(percent(facts.requested_memory, facts.memory), memory(facts.memory))
 
 
 def _verdict(verdict: Verdict) -> Markup:
     if isinstance(verdict, Rejected):
-        more = len({blocker.reason for blocker in verdict.blockers}) - 1
-        return element("span", f"not drained: {verdict.reason}", f" and {more} more" if more else None, class_="no")
+        further = len({blocker.reason for blocker in verdict.blockers}) - 1
+        rest = f" and {further} more" if further else None
+        return element("span", f"not drained: {verdict.reason}", rest, class_="no")
     pods = len(verdict.placements)
     text = f"can be drained: {count(pods, 'pod')} to move" if pods else "empty: no pods to move"
     return element("span", text, class_="yes")
@@ -88,7 +89,8 @@ def _moves(plan: Plan) -> Markup:
     if not plan.placements:
         return element("p", "No pod has to be moved.")
     rows = [
-        element("tr", element("td", str(item.pod)), element("td", item.node), class_="pod") for item in plan.placements
+        element("tr", element("td", str(placement.pod)), element("td", placement.node), class_="pod")
+        for placement in plan.placements
     ]
     head = element("tr", element("th", "Pod", scope="col"), element("th", "Moves to", scope="col"))
     table = element("table", element("thead", head), element("tbody", rows))

@@ -56,7 +56,7 @@
     for (const node of closed) node.open = false;
   });
 
-  // Live update: read the page again, and replace what changed. Open nodes stay open, and the search stays.
+  // Live update: read the page again and replace the parts that changed. Open nodes and the search are kept.
   const INTERVAL = 2000, LONGEST = 60000;
   let tag = null, failures = 0, timer = 0;
 

@@ -27,7 +27,7 @@ class NodeBox:
 
 def picture(boxes: Sequence[NodeBox], label: str) -> Markup:
     """Return the picture as SVG. *label* is its text for screen readers."""
-    width = next(width for most, width in _WIDTHS if most is None or len(boxes) <= most)
+    width = next(width for limit, width in _WIDTHS if limit is None or len(boxes) <= limit)
     height = width * 3 // 2
     columns = _WIDTH // (width + _GAP)
     rows = -(-len(boxes) // columns)
@@ -66,11 +66,11 @@ def _bar(x: float, bottom: float, width: float, height: float) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def fill(share: int, what: str) -> Markup:
-    """Return a bar that shows *share*, in percent, of the resource that *what* describes."""
+def fill(share: int, label: str) -> Markup:
+    """Return a bar that shows *share*, in percent, of the resource named by *label*."""
     bar = element("rect", width=share, height=10, class_="part")
     whole = element("rect", width=100, height=10, class_="whole")
     svg = element(
         "svg", whole, bar, viewBox="0 0 100 10", class_="fill", aria_hidden="true", preserveAspectRatio="none"
     )
-    return element("span", f"{what} ", svg, f" {share} %", class_="share")
+    return element("span", f"{label} ", svg, f" {share} %", class_="share")

@@ -1,4 +1,4 @@
-"""The report: a plan as one HTML file that needs no network."""
+"""The report: a plan as one self-contained HTML file."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -27,7 +27,7 @@ def as_html(overview: Overview, at: datetime | None = None) -> str:
     entries = [NodeEntry(verdict, overview.nodes.get(verdict.node)) for verdict in overview.planning.verdicts]
     main = element(
         "main",
-        _section("sums", "Sums", sums.by_type(overview), _notes(overview)),
+        _section("sums", "Summary", sums.by_type(overview), _notes(overview)),
         _section("picture", "Nodes before and after", before_and_after(overview)),
         _section("levers", "Levers", sums.levers(overview)) if overview.levers else None,
         _section("nodes", "On-demand nodes", search_tools(), node_list(entries, overview.prices, at)),
@@ -49,7 +49,7 @@ def _notes(overview: Overview) -> Markup:
 def _texts(overview: Overview) -> Iterator[str]:
     planning = overview.planning
     if not planning.spot_nodes:
-        yield "The cluster has no spot node that could take pods."
+        yield "The cluster has no spot node that accepts pods."
     if planning.timed_out:
         yield f"The search timed out. At most {count(planning.upper_bound or 0, 'node')} can be freed."
     if overview.unpriced:
@@ -69,7 +69,7 @@ def before_and_after(overview: Overview) -> Markup:
         element("b", "On-demand", class_="demand"),
         " nodes come first, then the ",
         element("b", "spot", class_="spot"),
-        " nodes that get pods. A dashed box is a freed node.",
+        " nodes that receive pods. A dashed box is a freed node.",
         class_="legend soft",
     )
     pictures = chain.from_iterable(_pictures(name, boxes) for name, boxes in (("Before", before), ("After", after)))

@@ -10,7 +10,7 @@ from rescheduler.planning.units import count, cpu, memory, money
 
 
 def headline(overview: Overview) -> str:
-    """Return the sum of the plan in one sentence."""
+    """Return a summary of the plan in one sentence."""
     freed = overview.freed
     start = f"{freed.nodes:,} of {overview.on_demand.nodes:,} on-demand nodes can be freed"
     return f"{start}: {', '.join(_amounts(freed, overview.prices))}." if freed.nodes else f"{start}."
@@ -26,11 +26,11 @@ def _amounts(totals: Totals, prices: PriceList) -> Iterator[str]:
 
 
 def by_type(overview: Overview) -> Markup:
-    """Return the table of the freed nodes by instance type, with the sum of all on-demand nodes."""
-    rows = [_sums(kind or "unknown", totals, overview.prices) for kind, totals in overview.freed_by_type.items()]
+    """Return the table of the freed nodes by instance type, with the totals of all on-demand nodes."""
+    rows = [_row(kind or "unknown", totals, overview.prices) for kind, totals in overview.freed_by_type.items()]
     rows += [
-        _sums("All freed nodes", overview.freed, overview.prices),
-        _sums("All on-demand nodes", overview.on_demand, overview.prices),
+        _row("All freed nodes", overview.freed, overview.prices),
+        _row("All on-demand nodes", overview.on_demand, overview.prices),
     ]
     head = ("Instance type", "Nodes", "CPU", "Memory", "Price per month")
     shown = 4 if overview.prices.empty else 5
@@ -38,7 +38,7 @@ def by_type(overview: Overview) -> Markup:
     return table("Freed nodes by instance type", head[:shown], cells, frozenset(range(1, shown)))
 
 
-def _sums(name: str, totals: Totals, prices: PriceList) -> tuple[str, ...]:
+def _row(name: str, totals: Totals, prices: PriceList) -> tuple[str, ...]:
     price = "unknown" if totals.per_month is None else money(totals.per_month, prices.currency)
     return name, f"{totals.nodes:,}", f"{cpu(totals.cpu)} vCPU", memory(totals.memory), price
 

@@ -6,7 +6,7 @@ from rescheduler.pages.element import Child, Markup, element
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Child]], numbers: frozenset[int]) -> Markup:
-    """Return a table, or a sentence if it has no rows. *numbers* are the columns that are aligned to the right."""
+    """Return a table, or a sentence if it has no rows. *numbers* are the indexes of right-aligned columns."""
     kinds = ["number" if column in numbers else None for column in range(len(head))]
     body = [
         element("tr", [element("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)]) for row in rows

@@ -78,7 +78,12 @@ class ClusterNodes:
         *owed* returns the pods that failed drains still owe.
         """
         self._view, self._state, self._cluster = view, state, access.cluster
-        self._clock, self._holder, self._promise, self._report = access.clock, access.holder, access.promise, report
+        self._clock, self._holder, self._mark_validity, self._report = (
+            access.clock,
+            access.holder,
+            access.mark_validity,
+            report,
+        )
         self._stop, self._owed = stop, owed
 
     def unfit(self) -> str:
@@ -118,7 +123,9 @@ class ClusterNodes:
 
     def taint(self, nodes: Sequence[str]) -> None:
         now = self._clock.now()
-        written = Intent(self._holder, Step.DRAINING, now, until=now + self._promise if self._promise else None)
+        written = Intent(
+            self._holder, Step.DRAINING, now, until=now + self._mark_validity if self._mark_validity else None
+        )
         taint = intent.taint(self._holder)
         edit = NodeEdit(taint=(taint,), annotate={ANNOTATION: written.dump()}, only_if=self._not_ours)
         for name in nodes:

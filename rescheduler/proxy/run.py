@@ -20,7 +20,7 @@ from rescheduler.net.credentials import Credentials, keys_as
 from rescheduler.net.server import serving as serving_pages
 from rescheduler.net.stopping import on_signals
 from rescheduler.observe.events import Started, tee
-from rescheduler.observe.kube_events import KubeEvents, Words
+from rescheduler.observe.kube_events import EventTexts, KubeEvents
 from rescheduler.observe.log_lines import NOTICE
 from rescheduler.observe.logs import Logs
 from rescheduler.observe.metrics import Metrics
@@ -51,7 +51,7 @@ _BACKEND_KEYS: Final = {
 
 #: The component name and the wording of Kubernetes Events.
 NAME: Final = "cloudpool-proxy"
-WORDS: Final = Words(
+WORDS: Final = EventTexts(
     planned="move to the nodes that remain",
     evicted="evicted from node {node}, whose machine leaves the pool",
 )

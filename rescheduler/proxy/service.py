@@ -130,7 +130,7 @@ class ProxyService:
         self.holder = f"{PROXIES}{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
         limits = _limits(file)
         # Victims stay marked while earlier ones are drained; no drain starts after the update's deadline.
-        self._promise = timedelta(seconds=file.server.update_timeout + limits.longest)
+        self._mark_validity = timedelta(seconds=file.server.update_timeout + limits.longest)
         views = self._views(state, own_node)
         self._view = views[Ending.SHRINK]
         self._failed = FailedDrains(self._view, self._controllers, self._clock, report, ready=limits.landing > 0)
@@ -219,7 +219,9 @@ class ProxyService:
         return Drainer(self._access(provider), view, self._standing, self._threads, limits, self._report)
 
     def _access(self, provider: CloudProvider) -> DrainContext:
-        return DrainContext(self._cluster, provider, self._clock, self.holder, self._controllers, promise=self._promise)
+        return DrainContext(
+            self._cluster, provider, self._clock, self.holder, self._controllers, mark_validity=self._mark_validity
+        )
 
     def _is_ours(self, ending: Ending, written: Intent) -> bool:
         """Return whether a drainer with this *ending* handles the drain that *written* describes.

@@ -1,4 +1,4 @@
-"""What is assumed about the kinds that a file with a cluster does not contain."""
+"""The assumptions about kinds that a snapshot file does not contain."""
 
 from typing import Final
 
@@ -7,9 +7,9 @@ from predicates.snapshot import Snapshot
 
 #: By kind: the sentence for a file without objects of this kind, regardless of its pods.
 _ALWAYS: Final = {
-    "Pod": "no Pod in the file: assumed that all nodes are empty",
+    "Pod": "no Pod in the file: assuming that all nodes are empty",
     "PodDisruptionBudget": (
-        "no PodDisruptionBudget in the file: assumed that there are none; "
+        "no PodDisruptionBudget in the file: assuming that there are none; "
         "evictions that a budget forbids would not be shown"
     ),
 }
@@ -25,27 +25,27 @@ _WITH_CLAIMS: Final = {
     "StorageClass": (
         "no StorageClass in the file: pods with an unbound PersistentVolumeClaim are assumed not to fit on any node"
     ),
-    "CSINode": "no CSINode in the file: assumed that nodes have no limits for the number of volumes",
+    "CSINode": "no CSINode in the file: assuming that nodes have no volume limits",
 }
 
 #: The same, for files with pods whose pod affinity or anti-affinity selects namespaces by label.
 _WITH_NAMESPACE_SELECTORS: Final = {
-    "Namespace": "no Namespace in the file: assumed that namespaces have no labels; pod affinity may select by them",
+    "Namespace": "no Namespace in the file: assuming that namespaces have no labels; pod affinity may select by them",
 }
 
 
 #: The same, if pods are selected by the labels of their namespaces.
 _WITH_NAMESPACE_LABELS: Final = {
-    "Namespace": "no Namespace in the file: assumed that namespaces have no labels but their name; "
+    "Namespace": "no Namespace in the file: assuming that namespaces have no labels but their name; "
     "--namespace-selector may select by them",
 }
 
 
 def assumptions(snapshot: Snapshot, *, by_namespace_labels: bool) -> tuple[str, ...]:
-    """Return a sentence for each kind that is missing in *snapshot* and may matter to a plan.
+    """Return a sentence for each kind that is missing from *snapshot* and may matter to a plan.
 
-    *by_namespace_labels* is whether the user selects namespaces by their labels.
-    It is not known whether the cluster has none of the objects, or whether they were not written to the file.
+    Either the cluster has no objects of the kind, or they were not written to the file. *by_namespace_labels* is
+    whether the user selects namespaces by their labels.
     """
     texts = dict(_ALWAYS)
     classes = snapshot.classes()

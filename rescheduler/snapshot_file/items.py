@@ -1,7 +1,7 @@
 """Parse the items of a ``kind: List`` in JSON one by one while the input is still being read.
 
-A printer starts all items of a list with the same text, so the first item shows how items are separated. Cutting at
-the separator is a guess, because the same text may occur inside an item. Parsing proves it: a piece that starts where
+A serializer starts all items of a list with the same text, so the first item shows how items are separated. Cutting at
+the separator is a guess, because the same text may occur inside an item. Parsing confirms it: a piece that starts where
 an item starts and is valid JSON is that item. If a piece is not valid, the rest is parsed at once, as are lists in any
 other format.
 """
@@ -15,10 +15,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 #: Receives the kind and the text of an item. Raises ValueError if the item cannot be decoded.
-Take: TypeAlias = Callable[[str, bytes], None]
+OnItem: TypeAlias = Callable[[str, bytes], None]
 
-#: Receives the error of *take* for an item that is valid JSON.
-Refuse: TypeAlias = Callable[[ValueError], None]
+#: Receives the error that *on_item* raised for an item that is valid JSON.
+OnError: TypeAlias = Callable[[ValueError], None]
 
 #: The start of the first item up to its first key, and the whitespace before it.
 _FIRST: Final = re.compile(rb'"items"\s*:\s*\[(\s*)(\{\s*"[^"\\]*"\s*:)')
@@ -45,40 +45,40 @@ class _ItemKind(msgspec.Struct):
     kind: str = ""
 
 
-def each(chunks: Iterable[bytes], kinds: Container[str], take: Take, refuse: Refuse) -> None:
-    """Pass every item of one of *kinds* to *take*. *chunks* are the text of the list, split anywhere.
+def each(chunks: Iterable[bytes], kinds: Container[str], on_item: OnItem, on_error: OnError) -> None:
+    """Pass every item of one of *kinds* to *on_item*. *chunks* are the text of the list, split at any position.
 
-    An error that *take* raises for an item is passed to *refuse*, and the next item follows. In a list as the API
-    returns it (``PodList``), the kind of the list gives the kind of its items. Raises :class:`ListError`, and whatever
-    *refuse* raises.
+    An error that *on_item* raises is passed to *on_error*, and parsing continues with the next item. In a list as
+    returned by the API (``PodList``), the kind of the items is derived from the kind of the list. Raises
+    :class:`ListError`, and whatever *on_error* raises.
     """
     stream = iter(chunks)
     text = next(stream, b"")
-    reader = _ListParser(kinds, take, refuse)
+    parser = _ListParser(kinds, on_item, on_error)
     begun = b""
-    if (first := _FIRST.search(text)) is not None and reader.begins(text[: first.start(2)]):
+    if (first := _FIRST.search(text)) is not None and parser.begins(text[: first.start(2)]):
         begun, text = text[: first.start(2)], text[first.start(2) :]
-        text = reader.cut(text, stream, b"}," + first[1], first[2])
+        text = parser.cut(text, stream, b"}," + first[1], first[2])
     whole = bytearray(begun + text)
     for chunk in stream:
         whole += chunk
-    reader.finish(whole, len(begun))
+    parser.finish(whole, len(begun))
 
 
 class _ListParser:
     """A parser for one list."""
 
-    def __init__(self, kinds: Container[str], take: Take, refuse: Refuse) -> None:
+    def __init__(self, kinds: Container[str], on_item: OnItem, on_error: OnError) -> None:
         self._kinds = kinds
-        self._take = take
-        self._refuse = refuse
+        self._on_item = on_item
+        self._on_error = on_error
         self._inherited: str | None = None  #: the kind of all items; "" if each item has its own, None while unknown
         self._head = (b"{", "")  #: the start of the last item that was cut out, and its kind
         self._number = 0  #: items cut out
         self._passed = 0  #: their length in bytes
 
     def begins(self, text: bytes) -> bool:
-        """Return whether *text* is the complete head of a list; note the kind of its items."""
+        """Return whether *text* is the complete head of a list, and record the kind of its items."""
         try:
             begun = msgspec.json.decode(text + b"]}", type=_ListObject)
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -93,7 +93,7 @@ class _ListParser:
         searched = 0
         while True:
             at = 0
-            while (end := text.find(separator, searched)) >= 0 and self._taken(text[at : end + 1]):
+            while (end := text.find(separator, searched)) >= 0 and self._is_item(text[at : end + 1]):
                 at = searched = end + len(gap)
                 self._number += 1
             self._passed += at
@@ -103,19 +103,19 @@ class _ListParser:
                 return text
             text += chunk
 
-    def _taken(self, item: bytes) -> bool:
-        """Return whether *item* was valid JSON of a known kind, and so was taken, rejected or skipped."""
+    def _is_item(self, item: bytes) -> bool:
+        """Pass on or skip *item*, and return True; return False if *item* is not valid JSON or has no kind."""
         kind = self._inherited or self._kind(item)
         if not kind and self._inherited is None:
             return False
         if kind not in self._kinds:
             return is_json(item)
         try:
-            self._take(kind, item)
+            self._on_item(kind, item)
         except ValueError as error:
             if not is_json(item):
                 return False
-            self._refuse(error)
+            self._on_error(error)
         return True
 
     def _kind(self, item: bytes) -> str:
@@ -130,7 +130,7 @@ class _ListParser:
         return ""
 
     def finish(self, text: bytearray, start: int) -> None:
-        """Take the items of *text*: the list without the items that were cut out at *start*."""
+        """Pass on the items of *text*, which is the list without the items that were cut out at *start*."""
         try:
             whole = msgspec.json.decode(text, type=_ListObject)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -141,7 +141,7 @@ class _ListParser:
             raise ListError(f"expected kind List, as kubectl get -o json prints, got {kind or 'no kind'!r}")
         items = whole.items or []
         if self._number and not (items and text.startswith(bytes(items[0]), start)):
-            raise ListError("expected a JSON object of kind List with items once, got them twice")
+            raise ListError("expected a JSON object of kind List with one items field, got two")
         self._inherited = kind.removesuffix("List")
         for number, raw in enumerate(items, self._number):
             item = bytes(raw)
@@ -149,9 +149,9 @@ class _ListParser:
                 raise ListError(f"item {number} of the List is not an object")
             if (item_kind := self._inherited or self._kind(item)) in self._kinds:
                 try:
-                    self._take(item_kind, item)
+                    self._on_item(item_kind, item)
                 except ValueError as error:
-                    self._refuse(error)
+                    self._on_error(error)
 
 
 def is_json(text: bytes) -> bool:

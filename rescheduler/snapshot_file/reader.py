@@ -11,7 +11,7 @@ from rescheduler.snapshot_file import items, reduction, text
 
 
 def read(path: str) -> Snapshot:
-    """Read the snapshot in the file *path*; ``-`` is standard input. It lists the objects that cannot be decoded.
+    """Read the file *path*, or standard input for ``-``. The snapshot lists the objects that cannot be decoded.
 
     Raises :class:`~rescheduler.errors.UsageError` if the file cannot be opened, and
     :class:`~rescheduler.errors.InputError`, with the file name, if the content is not a valid List.
@@ -22,7 +22,7 @@ def read(path: str) -> Snapshot:
     name = text.name_of(path)
     objects = _Objects(name)
     try:
-        items.each(text.chunks(path), KINDS, objects.take, objects.refuse)
+        items.each(text.chunks(path), KINDS, objects.add, objects.add_error)
     except ValueError as error:
         raise InputError(f"{name}: {error}") from error
     return objects.snapshot()
@@ -32,14 +32,14 @@ def _read_reduced(path: str) -> Snapshot:
     objects = _Objects(text.name_of(path))
     for kind, item in reduction.each(path):
         try:
-            objects.take(kind, item)
+            objects.add(kind, item)
         except ValueError as error:
-            objects.refuse(error)
+            objects.add_error(error)
     return objects.snapshot()
 
 
 class _Objects:
-    """The objects of a file, as they are read."""
+    """Collects the objects of a file."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -47,7 +47,7 @@ class _Objects:
         self._by_kind: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
         self._unreadable: dict[Unreadable, None] = {}
 
-    def take(self, kind: str, item: bytes) -> None:
+    def add(self, kind: str, item: bytes) -> None:
         decoded = self._decoder.decode(kind, item)
         if not (decoded.name if isinstance(decoded, Pod) else decoded.metadata.name):
             raise WireError(unreadable(kind, item, "expected metadata.name"))
@@ -55,7 +55,7 @@ class _Objects:
         if existing is not decoded and existing != decoded:
             raise InputError(f"{self._file}: {kind} {key_of(decoded)} occurs twice, with different content")
 
-    def refuse(self, error: ValueError) -> None:
+    def add_error(self, error: ValueError) -> None:
         if not isinstance(error, WireError):
             raise error
         self._unreadable[error.unreadable] = None

@@ -1,7 +1,7 @@
 """Read a large snapshot file in a second process, which passes on only the fields that are read.
 
-The second process finds the items of the list and reduces the pods; this process decodes them at the same time. If
-anything is wrong, the file is read again without a second process, which finds the exact error.
+The second process finds the items of the list and reduces the pods; this process decodes them at the same time. After
+any error, this process reads the whole file again by itself and reports the exact error.
 """
 
 import gc
@@ -18,7 +18,7 @@ from predicates.pod_keys import reduced
 from predicates.wire import KINDS
 from rescheduler.snapshot_file import items, text
 
-#: Minimum size of a file in bytes. A smaller file is read before a second process has started.
+#: Minimum size of a file in bytes. Reading a smaller file takes less time than starting a second process.
 LARGE: Final = 16 << 20
 
 #: Length of a batch in bytes, before the last item.
@@ -41,7 +41,7 @@ class ReductionError(Exception):
 
 
 def is_worthwhile(path: str) -> bool:
-    """Return whether the second process saves time: *path* is a large file, and there is a processor for it."""
+    """Return whether the second process saves time: *path* is a large file, and there is more than one processor."""
     if path == "-" or not sys.executable or os.cpu_count() in (None, 1):
         return False
     try:
@@ -53,7 +53,7 @@ def is_worthwhile(path: str) -> bool:
 def each(path: str) -> Generator[tuple[str, bytes], None, None]:
     """Yield the kind and the JSON of each item in the file *path*. Pods contain only the fields that are read.
 
-    Raises :class:`ReductionError`, maybe after some items.
+    Raises :class:`ReductionError`, possibly after some items.
     """
     command = [sys.executable, "-P", "-m", __name__, path]  # -P: do not import from the working directory
     try:
@@ -72,7 +72,7 @@ def each(path: str) -> Generator[tuple[str, bytes], None, None]:
 
 
 def _received(stream: IO[bytes]) -> _Items:
-    """Return the next batch. It is empty if all items were received."""
+    """Return the next batch; an empty batch follows the last item."""
     header = stream.read(_LENGTH_BYTES)
     length = int.from_bytes(header, "little")
     batch = stream.read(length) if length <= _MOST else b""
@@ -85,14 +85,14 @@ def _received(stream: IO[bytes]) -> _Items:
 
 
 class _Batches:
-    """The items that are written to *stream* in batches."""
+    """Writes items to *stream* in batches."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._items: _Items = []
         self._size = 0
 
-    def take(self, kind: str, item: bytes) -> None:
+    def add(self, kind: str, item: bytes) -> None:
         """Add an item. Raises ValueError if it is not valid JSON."""
         smaller = _smaller(kind, item)
         self._items.append((kind, smaller))
@@ -119,13 +119,13 @@ def _smaller(kind: str, item: bytes) -> bytes:
         try:
             return reduced(item)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            pass  # The first process reports what is wrong with it.
+            pass  # The first process reports the error.
     if not items.is_json(item):
         raise ValueError("expected JSON")
     return item
 
 
-def _refuse(error: ValueError) -> None:
+def _raise(error: ValueError) -> None:
     raise error
 
 
@@ -133,7 +133,7 @@ def main() -> None:
     """Write the items of the file in the first argument to standard output; an empty batch follows the last one."""
     gc.disable()
     batches = _Batches(sys.stdout.buffer)
-    items.each(text.chunks(sys.argv[1]), KINDS, batches.take, _refuse)
+    items.each(text.chunks(sys.argv[1]), KINDS, batches.add, _raise)
     batches.finish()
 
 

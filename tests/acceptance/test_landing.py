@@ -85,7 +85,7 @@ def test_rejected_replacements_cost_one_pod_per_namespace_despite_retries(
         lost = evicted(site)
         assert set(lost.values()) == {1}
         status, why = terminated(site, proxy)
-        assert (status, "replacement pods do not run yet" in why, NODE in why) == (503, True, True)
+        assert (status, "replacement pods are not running yet" in why, NODE in why) == (503, True, True)
         assert (is_as_before(site), evicted(site)) == (True, lost)
         for item in quotas:
             cluster.api.delete(cluster.api.path(item))

@@ -11,10 +11,10 @@ from rescheduler.cli import main
 from tests.planning.builders import ON_DEMAND, Manifest, node, pod
 
 NO_BUDGETS = (
-    b"rescheduler: warning: no PodDisruptionBudget in the file: assumed that there are none; "
+    b"rescheduler: warning: no PodDisruptionBudget in the file: assuming that there are none; "
     b"evictions that a budget forbids would not be shown\n"
 )
-NO_PODS = b"rescheduler: warning: no Pod in the file: assumed that all nodes are empty\n" + NO_BUDGETS
+NO_PODS = b"rescheduler: warning: no Pod in the file: assuming that all nodes are empty\n" + NO_BUDGETS
 DOMAIN = ".eu-west-1.compute.internal"
 TAINT = {"key": "spot", "value": "true", "effect": "NoSchedule"}
 TOLERATES = {"tolerations": [{"key": "spot", "operator": "Exists"}]}

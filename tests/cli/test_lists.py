@@ -152,8 +152,8 @@ def test_a_truncated_list_is_rejected(text: bytes) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b'{"kind":"List","items":[{"a":1},{"a":2}],"items":[]}', "got them twice"),
-        (b'{"kind":"List","items":[{"a":1},{"a":2}],"items":[{"a":3}]}', "got them twice"),
+        (b'{"kind":"List","items":[{"a":1},{"a":2}],"items":[]}', "got two"),
+        (b'{"kind":"List","items":[{"a":1},{"a":2}],"items":[{"a":3}]}', "got two"),
         (b'{"kind":"List","items":[{"kind":"Pod"},5]}', "item 1 of the List is not an object"),
         (b'{"kind":"List","items":[{"kind":"X"},{"kind":"X"},null]}', "item 2 of the List is not an object"),
         (b'{"kind":"Pod"}', "expected kind List, as kubectl get -o json prints, got 'Pod'"),

@@ -69,7 +69,7 @@ def test_nodes_with_both_labels_are_reported(ended: Any) -> None:
 
 WARNING = "rescheduler: warning: "
 BUDGETS = (
-    f"{WARNING}no PodDisruptionBudget in the file: assumed that there are none; "
+    f"{WARNING}no PodDisruptionBudget in the file: assuming that there are none; "
     "evictions that a budget forbids would not be shown\n"
 )
 VOLUMES = (
@@ -78,10 +78,10 @@ VOLUMES = (
     "pods with a bound PersistentVolumeClaim are assumed not to fit on any node\n"
     f"{WARNING}no StorageClass in the file: "
     "pods with an unbound PersistentVolumeClaim are assumed not to fit on any node\n"
-    f"{WARNING}no CSINode in the file: assumed that nodes have no limits for the number of volumes\n"
+    f"{WARNING}no CSINode in the file: assuming that nodes have no volume limits\n"
 )
 NAMESPACES = (
-    f"{WARNING}no Namespace in the file: assumed that namespaces have no labels; pod affinity may select by them\n"
+    f"{WARNING}no Namespace in the file: assuming that namespaces have no labels; pod affinity may select by them\n"
 )
 CLAIM: dict[str, Any] = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
 TERM = {"topologyKey": "zone", "namespaceSelector": {"matchLabels": {"team": "a"}}}
@@ -91,7 +91,7 @@ FILES: dict[str, tuple[list[Any], str]] = {
     "nodes and pods only": ([pod("a", "od")], BUDGETS),
     "no pods": (
         [budget("b", "w", allowed=1)],
-        f"{WARNING}no Pod in the file: assumed that all nodes are empty\n",
+        f"{WARNING}no Pod in the file: assuming that all nodes are empty\n",
     ),
     "with budgets": ([pod("a", "od"), budget("b", "w", allowed=1)], ""),
     "a pod with a claim": ([pod("a", "od", **CLAIM), budget("b", "w", allowed=1)], VOLUMES),
@@ -109,7 +109,7 @@ def test_a_selector_of_namespaces_without_namespaces(ended: Any) -> None:
     objects = [node("od", ON_DEMAND), node("s"), pod("a", "od"), budget("b", "w", allowed=1)]
     code, out, err = ended(objects, "plan", "--namespace-selector=team=web", "-o", "json")
     text = (
-        "no Namespace in the file: assumed that namespaces have no labels but their name; "
+        "no Namespace in the file: assuming that namespaces have no labels but their name; "
         "--namespace-selector may select by them"
     )
     assert (code, err, json.loads(out)["summary"]["assumptions"]) == (0, f"{WARNING}{text}\n", [text])

@@ -59,8 +59,8 @@ def topmost(reader: ControllerReader, pods: Iterable[Json]) -> Controller:
     return controller
 
 
-def only_state(reader: ControllerReader, controller: Controller, *, words: bool = False) -> ControllerState:
-    return reader.states([controller], words=words)[controller]
+def only_state(reader: ControllerReader, controller: Controller, *, read_refusals: bool = False) -> ControllerState:
+    return reader.states([controller], read_refusals=read_refusals)[controller]
 
 
 def uids(pods: Iterable[Json]) -> frozenset[str]:
@@ -104,7 +104,7 @@ def test_the_failure_of_a_paused_deployment_is_read_from_its_replica_set(
     cluster.api.patch("/apis/apps/v1/namespaces/default/deployments/web", {"spec": {"paused": True}})
     use_up_quota(cluster)
     delete(cluster, running[0])
-    eventually(lambda: "exceeded quota: full" in only_state(reader, web, words=True).refusal)
+    eventually(lambda: "exceeded quota: full" in only_state(reader, web, read_refusals=True).refusal)
     assert not only_state(reader, web).suspended
 
 
@@ -112,7 +112,7 @@ def test_the_failure_of_a_stateful_set_is_read_from_events(cluster: ControlPlane
     cluster.apply([statefulset("db", 2)])
     running = pods(cluster, "db", 2)
     db = topmost(reader, running)
-    before = only_state(reader, db, words=True)
+    before = only_state(reader, db, read_refusals=True)
     assert (str(db), before.wanted, before.owner_uids, before.refusal) == (
         "default/StatefulSet/db",
         2,
@@ -122,7 +122,7 @@ def test_the_failure_of_a_stateful_set_is_read_from_events(cluster: ControlPlane
     assert before.ordered
     use_up_quota(cluster)
     delete(cluster, running[0])
-    eventually(lambda: "exceeded quota: full" in only_state(reader, db, words=True).refusal)
+    eventually(lambda: "exceeded quota: full" in only_state(reader, db, read_refusals=True).refusal)
     assert only_state(reader, db).refusal == ""
 
 

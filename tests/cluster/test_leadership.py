@@ -93,7 +93,7 @@ def test_a_single_round_does_nothing_while_another_replica_leads(cluster: Contro
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
     cluster.api.post(LEASES, lease)
     ended = once(cluster.kubeconfig, patience=3)
-    waited = "lease default/k8s-spot-rescheduler was not ours within 0:00:03"
+    waited = "lease default/k8s-spot-rescheduler was not acquired within 0:00:03"
     message = f"rescheduler: gave up: {waited}: another replica leads: another_1"
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, message)
     assert observer.audit.writes("nodes", "pods/eviction", "events", "leases", agent="spot-rescheduler/") == []

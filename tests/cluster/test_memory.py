@@ -192,7 +192,7 @@ class TestRights:
         with Daemon(cluster, here, "--dry-run", "--once", kubeconfig=own) as dry:
             assert dry.end() == 0
             assert dry.logged("can be drained: 2 pods", node="on-demand-1")
-            assert bool(dry.logged("this dry run does not know the memory")) is (verb == "get")
+            assert bool(dry.logged("this dry run could not read the memory")) is (verb == "get")
         with Daemon(cluster, here, kubeconfig=own) as daemon:
             waits_for(look, daemon, "memory-unreadable")
             assert f'cannot {verb} resource "configmaps"' in status(daemon)["waiting"]["detail"]

@@ -108,7 +108,7 @@ def test_without_permission(cluster: ControlPlane, run: PauseCommands) -> None:
 
 def test_an_invalid_token(cluster: ControlPlane, run: PauseCommands) -> None:
     code, out, error = run("pause", kubeconfig=cluster.token_kubeconfig(NAME, "invalid"))
-    refused = "the credentials were refused; the token may have expired (401)"
+    refused = "the credentials were rejected; the token may have expired (401)"
     assert (code, out, error) == (1, "", f"rescheduler: get lease {NAMESPACE}/{NAME}: {refused}\n")
 
 

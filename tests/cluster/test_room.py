@@ -227,6 +227,6 @@ def test_the_reason_says_what_is_missing(
             lambda: daemon.logged("nothing is drained", reason="no-spot-capacity"), "the reason", seconds=30
         )
     assert missing in lines[0]["message"]
-    assert "deploy/components/make-room has the namespace, the PriorityClass" in lines[0]["message"]
+    assert "deploy/components/make-room contains the namespace, the PriorityClass" in lines[0]["message"]
     assert observer.uids("web") == scene.before.keys()
     assert scene.created() == []

@@ -118,10 +118,10 @@ def read(*workloads: Workload, **states: ControllerState) -> ControllersRead:
     )
 
 
-def reading(*workloads: Workload, of: tuple[Workload, ...] = (), words: bool = False) -> ReadControllers:
+def reading(*workloads: Workload, of: tuple[Workload, ...] = (), read_refusals: bool = False) -> ReadControllers:
     """Return the read request if *workloads* are owed pods and pods *of* these workloads are left."""
     owners = frozenset((each.controller.namespace, each.owner) for each in of)
-    return ReadControllers(owners, frozenset(each.controller for each in workloads), words)
+    return ReadControllers(owners, frozenset(each.controller for each in workloads), read_refusals)
 
 
 def seen(pods: str = "", replicas: Mapping[Workload, Replicas] | None = None, **more: Any) -> Seen:

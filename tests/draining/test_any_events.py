@@ -232,7 +232,7 @@ def once_told_to_stop_nothing_more_is_evicted(trace: Trace) -> None:
 
 def nothing_is_evicted_while_another_tool_removes_the_node(trace: Trace) -> None:
     for _, event, _, actions in trace:
-        joined = isinstance(event, Seen) and event.joined
+        joined = isinstance(event, Seen) and event.removed_by
         assert not joined or not any(isinstance(action, Evict | PlanAgain) for action in actions)
 
 

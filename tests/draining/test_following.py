@@ -217,9 +217,9 @@ class TestReading:
         story: Story = [
             (5.5, read(ONE), ()),
             (6, seen("", {ONE: running(0)}), ()),
-            (7.5, seen("", {ONE: running(0)}), (reading(ONE, words=True),)),
+            (7.5, seen("", {ONE: running(0)}), (reading(ONE, read_refusals=True),)),
             (8, read(ONE, web=ONE.state(refusal=words)), ()),
-            (10, seen("", {ONE: running(0)}), (reading(ONE, words=True),)),
+            (10, seen("", {ONE: running(0)}), (reading(ONE, read_refusals=True),)),
             (21, seen("", {ONE: running(0)}), (Release(),)),
         ]
         drain = play(evicted(), story)
@@ -237,13 +237,13 @@ class TestReading:
             (16, seen("a b", all_run), (reading(WEB, of=(WEB,)),)),
             (17, ControllersUnread("timeout", retryable=True), ()),
             (26.9, seen("a b", all_run), ()),
-            (27, seen("a b", one_misses), (reading(WEB, of=(WEB,), words=True),)),
+            (27, seen("a b", one_misses), (reading(WEB, of=(WEB,), read_refusals=True),)),
             (28, read(WEB), ()),
             (29.9, seen("a b", one_misses), ()),
-            (30, seen("a b", one_misses), (reading(WEB, of=(WEB,), words=True),)),
+            (30, seen("a b", one_misses), (reading(WEB, of=(WEB,), read_refusals=True),)),
             (31, read(WEB), ()),
             (32, seen("a b", all_run), ()),
-            (36, seen("a b", one_misses), (reading(WEB, of=(WEB,), words=True),)),
+            (36, seen("a b", one_misses), (reading(WEB, of=(WEB,), read_refusals=True),)),
         ]
         play(begun(PLAN, WEB), story)
 

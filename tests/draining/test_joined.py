@@ -45,19 +45,19 @@ EVICTED: Story = [*OPENING, *MOVED[:-1]]
 HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
     "all pods are evicted, a replacement pod is not Ready": (
         PLAN,
-        [*EVICTED, (9, seen("", MISSING, joined=AUTOSCALER), (Release(),)), (10, Released(), ())],
+        [*EVICTED, (9, seen("", MISSING, removed_by=AUTOSCALER), (Release(),)), (10, Released(), ())],
         (WEB.debt,),
         AUTOSCALER,
     ),
     "an evicted pod still exists": (
         PLAN,
-        [*EVICTED, (9, seen("b", MISSING, joined=AUTOSCALER), (Release(),)), (10, Released(), ())],
+        [*EVICTED, (9, seen("b", MISSING, removed_by=AUTOSCALER), (Release(),)), (10, Released(), ())],
         (WEB.debt,),
         AUTOSCALER,
     ),
     "all replacement pods are Ready": (
         PLAN,
-        [*EVICTED, (9, seen("", RUNS, joined=AUTOSCALER), (Release(),)), (10, Released(), ())],
+        [*EVICTED, (9, seen("", RUNS, removed_by=AUTOSCALER), (Release(),)), (10, Released(), ())],
         (),
         AUTOSCALER,
     ),
@@ -71,7 +71,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         PLAN,
         [
             *EVICTED,
-            (9, seen("", MISSING, joined=AUTOSCALER), (Release(),)),
+            (9, seen("", MISSING, removed_by=AUTOSCALER), (Release(),)),
             (10, ReleaseFailed("500"), ()),
             (11, MarkFailed("no node od", node_gone=True), ()),
         ],
@@ -101,9 +101,9 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         [
             *ASKED,
             (5, EvictionAccepted("a"), ()),
-            (6, seen("a b", {WEB: running(1)}, joined=AUTOSCALER), ()),
-            (7, seen("b", RUNS, joined=AUTOSCALER), ()),
-            (8, seen("", {WEB: running(1)}, joined=AUTOSCALER), (Release(),)),
+            (6, seen("a b", {WEB: running(1)}, removed_by=AUTOSCALER), ()),
+            (7, seen("b", RUNS, removed_by=AUTOSCALER), ()),
+            (8, seen("", {WEB: running(1)}, removed_by=AUTOSCALER), (Release(),)),
             (9, Released(), ()),
         ],
         (WEB.debt,),
@@ -115,8 +115,8 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
             *OPENING,
             *MOVED[:5],
             (7, PlannedAgain(JOINED), ()),
-            (7.2, seen("b", RUNS, joined=AUTOSCALER), ()),
-            (8, seen("", {WEB: running(1)}, joined=AUTOSCALER), (Release(),)),
+            (7.2, seen("b", RUNS, removed_by=AUTOSCALER), ()),
+            (8, seen("", {WEB: running(1)}, removed_by=AUTOSCALER), (Release(),)),
             (9, Released(), ()),
         ],
         (WEB.debt,),
@@ -140,7 +140,7 @@ def test_controllers_that_lost_no_pod_to_this_drain_are_owed_nothing() -> None:
         *opening(drain_plan, other, WEB),
         (5, seen("a b c", {WEB: running(2), other: running(1)}), (planning(),)),
         *step(5, "a", drain_plan),
-        (6, seen("", {WEB: running(1), other: running(0)}, joined=AUTOSCALER), (Release(),)),
+        (6, seen("", {WEB: running(1), other: running(0)}, removed_by=AUTOSCALER), (Release(),)),
         (7, Released(), ()),
     ]
     assert tuple(play(machine.start(drain_plan, LIMITS), story).debts.values()) == (WEB.debt,)
@@ -150,7 +150,7 @@ def test_the_drain_continues_if_the_other_tool_gives_up() -> None:
     story: Story = [
         *ASKED,
         (5, EvictionAccepted("a"), ()),
-        (6, seen("b", RUNS, joined=AUTOSCALER), ()),
+        (6, seen("b", RUNS, removed_by=AUTOSCALER), ()),
         (7, seen("b", RUNS), (planning(),)),
         (7, PlannedAgain(PLAN), (Evict(B),)),
     ]
@@ -160,7 +160,7 @@ def test_the_drain_continues_if_the_other_tool_gives_up() -> None:
 def test_waiting_for_evictions_by_the_other_tool_times_out() -> None:
     drain = play(machine.start(PLAN, LIMITS), [*ASKED, (5, EvictionAccepted("a"), ())])
     drain = replace(drain, renew_at=1e9, read_at=1e9)
-    end, actions = machine.step(drain, seen("b", RUNS, joined=AUTOSCALER), 605)
+    end, actions = machine.step(drain, seen("b", RUNS, removed_by=AUTOSCALER), 605)
     assert actions == (Release(),)
     assert end.failure == Failure(
         Why.EVICTION_TIMEOUT,

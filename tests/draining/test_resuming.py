@@ -90,7 +90,7 @@ class TestResumedDrains:
             (2, Looked(EMPTY), (reading(WEB),)),
             (3, read(WEB), (Mark(Step.DRAINING, ("a",), debts=(noted,)),)),
             (4, Marked(), ()),
-            (5, seen("", {WEB: running(1)}), (reading(WEB, words=True),)),
+            (5, seen("", {WEB: running(1)}), (reading(WEB, read_refusals=True),)),
             (7, seen("", {WEB: running(1, bound=2)}), ()),
             (8, seen("", {WEB: running(2)}), (LookAgain(),)),
             (9, Looked(EMPTY), (Release(),)),
@@ -267,7 +267,7 @@ class TestResumedRemovals:
         """It may be the only node that accepts them."""
         story: Story = [
             *self.CAME,
-            (7, seen("b", {WEB: running(1)}), (reading(WEB, of=(WEB,), words=True),)),
+            (7, seen("b", {WEB: running(1)}), (reading(WEB, of=(WEB,), read_refusals=True),)),
             (22, seen("b", {WEB: running(1)}), (Release(),)),
             *OFF,
         ]

@@ -93,7 +93,7 @@ ENDS: dict[str, tuple[Story, str]] = {
     ),
     "it is not gone in time": (
         [*ASKED, (6, PlaceholderDeleted("a"), ()), (65, kept(BOTH), (Release(),))],
-        "placeholder room/room-a is not gone after 60 s: it is being deleted, but is not gone",
+        "placeholder room/room-a is not gone after 60 s: it is still terminating",
     ),
     "its deletion fails for too long": (
         [*ASKED, (63, PlaceholderNotDeleted("a", "timeout", retryable=True), ()), (65, kept(BOTH), (Release(),))],

@@ -295,7 +295,9 @@ class TestTrouble:
             for _ in range(5):
                 here.pass_time(61)
                 loop.round()
-            assert troubles(here) == [(ErrorKind.READ, f"the ledger of savings is not read: {why}; drains continue")]
+            assert troubles(here) == [
+                (ErrorKind.READ, f"the ledger of savings could not be read: {why}; drains continue")
+            ]
             here.savings_map.unreadable = ""
             here.pass_time(61)
             loop.round()
@@ -321,7 +323,7 @@ class TestTrouble:
                 here.pass_time(10)
                 loop.round()
             assert here.savings_map.attempts == 3
-            text = "the ledger of savings is not stored: patch configmap: not allowed (403); drains continue"
+            text = "the ledger of savings could not be stored: patch configmap: not allowed (403); drains continue"
             assert troubles(here) == [(ErrorKind.WRITE, text)]
             assert [receipt.node for receipt in receipts(here)] == ["od-1"]
 
@@ -330,7 +332,7 @@ class TestTrouble:
             here.savings_map.refusals = [Conflict("patch configmap: modified (409)")] * 3
             assert here.loop(prices=PRICES).round() is RoundOutcome.DRAINED
             text = "patch configmap: modified (409) (tried 3 times); drains continue"
-            assert troubles(here) == [(ErrorKind.WRITE, f"the ledger of savings is not stored: {text}")]
+            assert troubles(here) == [(ErrorKind.WRITE, f"the ledger of savings could not be stored: {text}")]
 
     def test_a_replica_that_lost_the_lease_writes_nothing(self) -> None:
         with world(*CLUSTER) as here:

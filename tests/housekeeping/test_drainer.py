@@ -185,7 +185,7 @@ def test_our_own_leftover_drain_is_rolled_back_and_not_resumed() -> None:
         loop = here.loop()
         loop.round()
         assert (why(here), ended(here).tainted) == (Why.TERMINATION_TIMEOUT, True)
-        assert here.of(Trouble)[0].detail == "the taint is still on: patch node: no answer"
+        assert here.of(Trouble)[0].detail == "the taint could not be removed: patch node: no answer"
         here.edit_errors = []
         loop.round()
         assert [(event.done, event.holder) for event in here.of(Swept)] == [(Sweep.ROLLED_BACK, "me")]
@@ -394,7 +394,7 @@ class TestProvider:
             pool = ScriptedProvider([Deleted()])
             here.loop(provider=pool).round()
             assert (here.writes, pool.orders, here.of(DrainStarted)) == ([], [], [])
-            detail = "od-1 has the same provider ID: it is unclear which machine would be removed"
+            detail = "the provider ID is the same as that of od-1: it is unclear which machine would be removed"
             expected = Blocker(Reason.PROVIDER_REFUSED, f"pool: ambiguous: {detail}")
             assert blockers(here, "od-2") == [expected]
 

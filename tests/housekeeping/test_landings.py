@@ -39,7 +39,7 @@ CLUSTER = (
 WEB = Controller("default", "ReplicaSet", "web", "uid-of-web")
 OWED = Debt(WEB, ready=1, bound=1, owner_uids=("uid-of-web",))
 LACKS = (
-    "replacement pods do not run yet: default/ReplicaSet/web lacks 1 since the drain of od-1; "
+    "replacement pods are not running yet: default/ReplicaSet/web lacks 1 since the drain of od-1; "
     "rescheduler resume --waive NAMESPACE/KIND/NAME waives a debt"
 )
 FORBIDDEN = EvictionFailed("", "evict pod default/web-1: webhook says no (403)", retryable=False)
@@ -135,7 +135,7 @@ def test_a_message_names_only_the_first_debts() -> None:
         here.loop().round()
         [held] = here.of(Held)
         each = "; ".join(f"default/ReplicaSet/{name} lacks 2 since the drain of od-9" for name in names[:3])
-        assert held.detail.startswith(f"replacement pods do not run yet: {each} and 1 more controllers; ")
+        assert held.detail.startswith(f"replacement pods are not running yet: {each} and 1 more controllers; ")
         assert here.of(OwedChanged) == [OwedChanged(8)]
 
 

@@ -178,5 +178,5 @@ def test_an_unexpected_error_is_logged_and_the_query_is_repeated(caplog: pytest.
         assert prices.round("rented", at=at) == {"rented": 4.0}
     assert prices.asked == [["rented"], ["rented"]]
     assert [record.message for record in caplog.records] == [
-        "the status page lacks prices of the cloud provider: ValueError: broken"
+        "cannot query prices for the status page: ValueError: broken"
     ]

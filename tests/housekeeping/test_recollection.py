@@ -243,7 +243,7 @@ class TestRefusedWrites:
             assert not ours.save()
             [trouble] = here.of(Trouble)
             assert trouble == Trouble(
-                ErrorKind.WRITE, "the memory is not stored: patch configmap: modified (409) (tried 3 times)"
+                ErrorKind.WRITE, "the memory could not be stored: patch configmap: modified (409) (tried 3 times)"
             )
             assert ours.held() == Held(
                 Waiting.MEMORY_UNREADABLE,
@@ -380,7 +380,7 @@ class TestDryRun:
             here.config_map.unreadable = "get configmap: not allowed (403)"
             here.stop_at(60)
             here.loop(dry_run=True).run()
-            detail = "this dry run does not know the memory: get configmap: not allowed (403)"
+            detail = "this dry run could not read the memory: get configmap: not allowed (403)"
             assert here.of(Trouble) == [Trouble(ErrorKind.READ, detail)]
             assert here.of(Held) == []
 

@@ -211,7 +211,7 @@ class LoopWorld:
         controllers: Collection[Controller] = (),
         siblings: Collection[tuple[str, OwnerReference]] = (),
         *,
-        words: bool = False,
+        read_refusals: bool = False,
     ) -> ControllerReading:
         """Implement :class:`rescheduler.execution.context.Controllers`: each pod's owner is the topmost controller."""
         self.siblings.append(frozenset(owner.name for _, owner in siblings))

@@ -26,7 +26,7 @@ REFUSALS: dict[str, tuple[Step, type[ReschedulerError], str]] = {
     "401": (
         status(401, "Unauthorized"),
         Unauthorized,
-        "list pods: the credentials were refused; the token may have expired (401)",
+        "list pods: the credentials were rejected; the token may have expired (401)",
     ),
     "403": (
         status(403, 'pods is forbidden: User "eve" cannot list resource "pods"'),

@@ -87,7 +87,7 @@ ANSWERS: dict[str, tuple[Step, EvictionOutcome]] = {
         status(401, "Unauthorized"),
         EvictionFailed(
             UID,
-            "evict pod ns/web-0: the credentials were refused; the token may have expired (401)",
+            "evict pod ns/web-0: the credentials were rejected; the token may have expired (401)",
             retryable=True,
             code=401,
         ),

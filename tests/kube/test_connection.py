@@ -34,8 +34,8 @@ BAD = {
         None,
         "expected lists of named clusters, contexts and users",
     ),
-    "no such context": (GOOD, "nowhere", "no context 'nowhere'; it has: here, there"),
-    "no such cluster": (GOOD, "there", "no cluster 'far'; it has: bare, c"),
+    "no such context": (GOOD, "nowhere", "no context 'nowhere'; expected one of: here, there"),
+    "no such cluster": (GOOD, "there", "no cluster 'far'; expected one of: bare, c"),
     "no current context": (
         GOOD.replace("current-context: here", ""),
         None,
@@ -44,7 +44,7 @@ BAD = {
     "no such user": (
         GOOD.replace("users: [{name: u", "users: [{name: other"),
         None,
-        "no user 'u'; it has: other",
+        "no user 'u'; expected one of: other",
     ),
     "cluster without server": (
         GOOD.replace("{cluster: c, user: u}", "{cluster: bare, user: u}"),
@@ -166,7 +166,7 @@ def test_the_error_of_a_failing_exec_plugin_is_reported_and_not_printed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = kubeconfig(tmp_path, "https://example.test", _plugin(tmp_path, "no credential", code=3))
-    with pytest.raises(Unauthorized, match=r"gave no credentials: exec: process returned 3\. it is raining"):
+    with pytest.raises(Unauthorized, match=r"returned no credentials: exec: process returned 3\. it is raining"):
         Kubeconfig(str(path)).login()
     assert capfd.readouterr() == ("", "")
 
@@ -270,7 +270,7 @@ def test_an_expired_token_is_an_error_that_names_the_request(tmp_path: Path, edg
     clock.time = 11.0
     with pytest.raises(Unauthorized) as caught:
         client.request("list pods", "GET", "/x")
-    assert str(caught.value) == "list pods: the credentials were refused; the token may have expired (401)"
+    assert str(caught.value) == "list pods: the credentials were rejected; the token may have expired (401)"
     assert not isinstance(caught.value, Forbidden)
     assert len(edge.requests) == 2
     with pytest.raises(Unauthorized):

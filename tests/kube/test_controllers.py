@@ -127,7 +127,7 @@ def test_the_controller_of_a_replica_set_is_read_once(edge: ScriptedApiServer, r
 def test_the_cache_of_replica_sets_is_limited(
     edge: ScriptedApiServer, reader: ControllerReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controllers, "REMEMBERED", 2)
+    monkeypatch.setattr(controllers, "CACHED_REPLICA_SETS", 2)
     for name in ("web-1", "web-2", "web-3"):
         edge.on("GET", f"{APPS}/replicasets/{name}", obj(name, reference("Deployment", "web")))
         assert reader.topmost("ns", reference("ReplicaSet", name)) == WEB
@@ -325,7 +325,7 @@ def test_the_message_why_pods_cannot_be_created(
     clock.fixed_time = NOW
     reader.topmost("ns", reference("ReplicaSet", "web-1"))
     assert reader.states([WEB])[WEB].refusal == ""
-    assert reader.states([WEB], words=True)[WEB].refusal == expected
+    assert reader.states([WEB], read_refusals=True)[WEB].refusal == expected
 
 
 def test_events_are_those_of_the_replica_sets(edge: ScriptedApiServer, reader: ControllerReader) -> None:
@@ -333,14 +333,14 @@ def test_events_are_those_of_the_replica_sets(edge: ScriptedApiServer, reader: C
     edge.on("GET", PATHS[WEB], obj("web"))
     edge.on("GET", EVENTS, listed())
     reader.topmost("ns", reference("ReplicaSet", "web-1"))
-    reader.states([WEB], words=True)
+    reader.states([WEB], read_refusals=True)
     selector = "involvedObject.uid=uid-web-1,reason=FailedCreate"
     assert [request.query["fieldSelector"] for request in edge.seen(path=EVENTS)] == [selector]
 
 
 def test_events_are_not_read_if_a_condition_has_the_message(edge: ScriptedApiServer, reader: ControllerReader) -> None:
     edge.on("GET", PATHS[RC], obj("rc", status=failing("exceeded quota")))
-    assert reader.states([RC], words=True)[RC].refusal == "exceeded quota"
+    assert reader.states([RC], read_refusals=True)[RC].refusal == "exceeded quota"
     assert len(edge.requests) == 1
 
 

@@ -144,7 +144,7 @@ def test_the_first_file_that_has_an_entry_or_the_current_context_counts(folder: 
     )
     assert Kubeconfig(f"{first}{os.pathsep}{second}").login().headers == {"authorization": "Bearer first"}
     assert Kubeconfig(f"{second}{os.pathsep}{first}", "here").login().headers == {"authorization": "Bearer second"}
-    with pytest.raises(UsageError, match="no context 'there'; it has: here"):
+    with pytest.raises(UsageError, match="no context 'there'; expected one of: here"):
         Kubeconfig(f"{second}{os.pathsep}{first}").login()
 
 

@@ -155,4 +155,4 @@ def test_a_reader_without_permission_warns_once_and_knows_no_annotations(
     reader.stop()
     assert (reader.notes, reader.unread) == (LeaseNotes(), "")
     [record] = caplog.records
-    assert record.getMessage() == "a pause of drains cannot be noticed: get lease ns/l: leases is forbidden (403)"
+    assert record.getMessage() == "cannot read whether drains are paused: get lease ns/l: leases is forbidden (403)"

@@ -309,7 +309,7 @@ def test_an_expired_token_is_logged_in_one_line_and_retried(
         becomes(state, {"a"})
         eventually(lambda: not state.errors)
     messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    refused = "the credentials were refused; the token may have expired (401)"
+    refused = "the credentials were rejected; the token may have expired (401)"
     assert messages == [f"cannot read Namespace, retrying: list namespaces: {refused}"]
 
 
@@ -531,7 +531,7 @@ def test_an_internal_error_is_reported_and_does_not_end_the_thread(
 
 
 READ_ONCE: dict[str, tuple[tuple[Step, ...], type[Exception], str]] = {
-    "expired token": ((status(401),), Unauthorized, "credentials were refused"),
+    "expired token": ((status(401),), Unauthorized, "credentials were rejected"),
     "forbidden": ((status(403, "no"),), Unauthorized, "list namespaces: no"),
     "lists that always expire": ((page("a", following="n"), status(410, "gone")) * 3, Expired, "gone"),
 }

@@ -25,14 +25,14 @@ from rescheduler.observe.events import (
     Swept,
     Tainted,
 )
-from rescheduler.observe.kube_events import KubeEvents, Words
+from rescheduler.observe.kube_events import EventTexts, KubeEvents
 from rescheduler.planning.outcome import PodRef
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, planned
 
 RecordedCall = tuple[InvolvedNode | InvolvedLease | PodRef, str, str, bool]
 
 
-def events_of(*events: Event, words: Words = Words()) -> list[RecordedCall]:  # noqa: B008 - a value
+def events_of(*events: Event, texts: EventTexts = EventTexts()) -> list[RecordedCall]:  # noqa: B008 - a value
     recorded: list[RecordedCall] = []
 
     def record(
@@ -40,7 +40,7 @@ def events_of(*events: Event, words: Words = Words()) -> list[RecordedCall]:  # 
     ) -> None:
         recorded.append((subject, reason, message, warning))
 
-    listener = KubeEvents(record, words)
+    listener = KubeEvents(record, texts)
     for event in events:
         listener(event)
     return recorded
@@ -98,17 +98,18 @@ CASES: dict[str, tuple[Event, list[RecordedCall]]] = {
         replace(ended(), removed_by="another tool is removing it (a taint)"),
         [
             (OD, "NodeDrained", "drained in 12 s, 1 pods evicted; another tool is removing it (a taint)", False),
-            (OD, "Rescheduler", "drained the node, its pods are evicted, another tool is removing it", False),
+            (OD, "Rescheduler", "drained the node: its pods are evicted, another tool is removing it", False),
         ],
     ),
     "a termination requested by an earlier drain": (
-        MachineGone(OD), [(OD, "MachineRemoved", "the machine is terminating or gone, the Node was deleted", False)],
+        MachineGone(OD),
+        [(OD, "MachineRemoved", "the machine is terminating or gone, and the Node was deleted", False)],
     ),
     "the end": (
         ended(),
         [
             (OD, "NodeDrained", "drained in 12 s, 1 pods evicted", False),
-            (OD, "Rescheduler", "drained the node, its pods run elsewhere", False),
+            (OD, "Rescheduler", "drained the node: its pods run elsewhere", False),
         ],
     ),
     "a failure": (
@@ -183,6 +184,6 @@ def test_a_proxy_reports_rejected_nodes_once() -> None:
 
 
 def test_texts_of_the_daemon_and_the_proxy_differ() -> None:
-    words = Words(planned="go", evicted="evicted from {node}")
-    recorded = events_of(DrainStarted(OD, PLAN), EvictionAnswered(OD, WEB, EvictionResult.EVICTED), words=words)
+    texts = EventTexts(planned="go", evicted="evicted from {node}")
+    recorded = events_of(DrainStarted(OD, PLAN), EvictionAnswered(OD, WEB, EvictionResult.EVICTED), texts=texts)
     assert [message for _, _, message, _ in recorded] == ["1 pods go: default/web-1 → spot-1", "evicted from od-1"]

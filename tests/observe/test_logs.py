@@ -91,7 +91,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         ],
     ),
     "a node that can be drained": (planned(PLAN), 2, ["INFO can be drained: 1 pods fit on spot nodes node=od-1"]),
-    "a drain": (DrainStarted(OD, PLAN), 0, ["INFO draining, 1 pods move: default/web-1 to spot-1 node=od-1"]),
+    "a drain": (DrainStarted(OD, PLAN), 0, ["INFO draining; 1 pods move: default/web-1 to spot-1 node=od-1"]),
     "a resumed drain": (DrainStarted(OD, None), 0, ["INFO resuming the drain node=od-1"]),
     "the taint": (Tainted(OD), 2, ["INFO tainted: it accepts no more pods node=od-1"]),
     "an eviction": (
@@ -140,8 +140,8 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         [
             (
-                "INFO created placeholders for 4 pods: expecting 2 new spot nodes like spot-1; it frees 4 vCPU and "
-                "adds 4; they are removed if they do not run by 2026-01-01T12:00:00Z node=od-1"
+                "INFO created placeholders for 4 pods: expecting 2 new spot nodes like spot-1; the order frees 4 "
+                "vCPU and adds 4; placeholders that are not running by 2026-01-01T12:00:00Z are removed node=od-1"
             )
         ],
     ),
@@ -150,8 +150,8 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         [
             (
-                "INFO asked the provider for 2 spot nodes like spot-1 in group pool for 4 pods; it frees 4 vCPU and "
-                "adds 4; they are removed if they are not Ready by 2026-01-01T12:00:00Z node=od-1"
+                "INFO asked the provider for 2 spot nodes like spot-1 in group pool for 4 pods; the order frees 4 "
+                "vCPU and adds 4; nodes that are not Ready by 2026-01-01T12:00:00Z are given back node=od-1"
             )
         ],
     ),
@@ -173,7 +173,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "a termination requested by an earlier drain": (
         MachineGone(OD),
         0,
-        ["INFO its machine is terminating or gone, the Node was deleted node=od-1"],
+        ["INFO the machine is terminating or gone, and the Node was deleted node=od-1"],
     ),
     "a postponed termination request": (
         RemovalPostponed(OD, Failure(Why.PLAN_CHANGED, "the plan no longer holds: no-controller: pod a/b")),
@@ -194,7 +194,12 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "a machine that is gone": (
         replace(ended(), removed=True),
         0,
-        ["INFO drained after 12.5 s, 1 pods moved; its machine is terminating or gone, the Node was deleted node=od-1"],
+        [
+            (
+                "INFO drained after 12.5 s, 1 pods moved; its machine is terminating or gone, and the Node was deleted "
+                "node=od-1"
+            )
+        ],
     ),
     "a node that another tool is removing": (
         replace(ended(), removed_by="another tool is removing it (a taint)"),
@@ -226,8 +231,8 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         observed("a"),
         3,
         [
-            ("INFO the cluster has 1 Ready nodes node-role.kubernetes.io/worker, "
-            "1 Ready nodes node-role.kubernetes.io/spot-worker")
+            ("INFO the cluster has 1 Ready nodes with label node-role.kubernetes.io/worker, "
+            "1 Ready nodes with label node-role.kubernetes.io/spot-worker")
         ],
     ),
     "a round": (RoundEnded(NOW, 0.25, succeeded=True), 4, ["DEBUG round ended after 0.250 s"]),

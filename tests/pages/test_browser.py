@@ -78,7 +78,7 @@ class TestReport:
     def test_headings_landmarks_and_table_headers(self, page: Page, report: str) -> None:
         page.goto(report)
         headings = page.get_by_role("heading").all_inner_texts()
-        assert headings[:2] == ["On-demand nodes that spot nodes can replace", "Sums"]
+        assert headings[:2] == ["On-demand nodes that spot nodes can replace", "Summary"]
         assert [name for name in ("Nodes before and after", "On-demand nodes") if name not in headings] == []
         assert [page.get_by_role(role).count() for role in ("banner", "main", "search", "contentinfo")] == [1] * 4
         assert page.get_by_role("columnheader", name="Instance type").count() == 1

@@ -17,7 +17,7 @@ from tests.planning.builders import node, pod
 WEB = Controller("default", "ReplicaSet", "web", "uid-of-web")
 OWED = {WEB: Debt(WEB, ready=1, bound=1, owner_uids=("uid-of-web",))}
 LACKS = (
-    "replacement pods do not run yet: default/ReplicaSet/web lacks 1 since the drain of od-1; "
+    "replacement pods are not running yet: default/ReplicaSet/web lacks 1 since the drain of od-1; "
     "a restart of the proxy waives the debts"
 )
 FAILED = Failure(Why.REPLACEMENT_REFUSED, "exceeded quota")

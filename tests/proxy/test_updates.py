@@ -319,7 +319,7 @@ def test_another_node_replaces_one_that_cannot_be_drained(why: Why) -> None:
             assert (env.drained, env.tainted, env.desired) == ([], [], 3)
 
 
-OWED = "replacement pods do not run yet: default/Deployment/web lacks 1 since the drain of pool-1"
+OWED = "replacement pods are not running yet: default/Deployment/web lacks 1 since the drain of pool-1"
 
 
 def test_no_drain_starts_while_an_earlier_drain_has_debts() -> None:
