@@ -24,6 +24,7 @@ from rescheduler.observe.events import (
 from rescheduler.observe.log_lines import DETAIL, NOTICE, write
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.timestamps import utc
+from rescheduler.planning.units import count
 
 
 def log_node_event(event: NodeEvent) -> None:
@@ -31,7 +32,7 @@ def log_node_event(event: NodeEvent) -> None:
     match event:
         case DrainStarted(node, Plan(placements=placements)):
             moves = ", ".join(f"{placement.pod} to {placement.node}" for placement in placements)
-            write(NOTICE, f"draining; {len(placements)} pods move: {moves or 'none'}", node=node)
+            write(NOTICE, f"draining; moving {count(len(placements), 'pod')}: {moves or 'none'}", node=node)
         case DrainStarted(node):
             write(NOTICE, "resuming the drain", node=node)
         case Tainted(node):
@@ -59,9 +60,10 @@ def _after(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
         case Swept(node, holder, done):
             write(NOTICE, f"found marks of a drain by {holder or 'an unknown holder'}: {done}", node=node, reason=done)
         case RoomOrdered(node, pods, nodes, template, worth, until, group):
-            text = f"created placeholders for {pods} pods: expecting {nodes} new spot nodes like {template}"
+            added = f"{count(nodes, 'new spot node')} like {template}"
+            text = f"created placeholders for {count(pods, 'pod')}: expecting {added}"
             if group:
-                text = f"asked the provider for {nodes} spot nodes like {template} in group {group} for {pods} pods"
+                text = f"asked the provider for {added} in group {group} for {count(pods, 'pod')}"
             end = "nodes that are not Ready" if group else "placeholders that are not running"
             action = "given back" if group else "removed"
             write(NOTICE, f"{text}; the order {worth}; {end} by {utc(until)} are {action}", node=node)
@@ -90,7 +92,7 @@ def _eviction(event: EvictionAnswered) -> None:
 
 
 def _drain_ended(event: DrainEnded) -> None:
-    after = f"after {event.seconds:.1f} s"
+    after, moved = f"after {event.seconds:.1f} s", f"moved {count(len(event.evicted), 'pod')}"
     if event.failure is not None:
         taint = "the taint is still set" if event.tainted else "the taint was removed"
         text = f"drain failed {after}, {taint}: {event.failure.detail}"
@@ -99,10 +101,10 @@ def _drain_ended(event: DrainEnded) -> None:
     elif event.handed_over:
         write(NOTICE, f"drained {after}; machine termination requested, not yet confirmed", node=event.node)
     elif event.unshrunk:
-        text = f"drained {after}, {len(event.evicted)} pods moved; a new machine will replace it: {event.unshrunk}"
+        text = f"drained {after}, {moved}; a new machine will replace it: {event.unshrunk}"
         write(logging.WARNING, text, node=event.node)
     else:
         end = event.removed_by or (
             "its machine is terminating or gone, and the Node was deleted" if event.removed else "it accepts pods again"
         )
-        write(NOTICE, f"drained {after}, {len(event.evicted)} pods moved; {end}", node=event.node)
+        write(NOTICE, f"drained {after}, {moved}; {end}", node=event.node)

@@ -32,6 +32,7 @@ from rescheduler.observe.events import (
 )
 from rescheduler.planning.outcome import Planning, PodRef, Rejected
 from rescheduler.planning.timestamps import utc
+from rescheduler.planning.units import count
 
 RESCHEDULER: Final = "Rescheduler"
 RESCHEDULER_FAILED: Final = "ReschedulerFailed"
@@ -51,7 +52,7 @@ class RecordEvent(Protocol):
 class EventTexts:
     """Texts that differ between the daemon and the proxy; `{node}` is the node's name."""
 
-    planned: str = "move to spot nodes"
+    targets: str = "to spot nodes"
     evicted: str = "evicted from on-demand node {node} to move to a spot node"
 
 
@@ -71,7 +72,9 @@ class KubeEvents:
                 self._report_blocked(event.rejected, event.nodes, complete=False)
             case DrainStarted(node, plan) if plan is not None:
                 where = ", ".join(f"{placement.pod} → {placement.node}" for placement in plan.placements)
-                self._record(node, "DrainPlanned", f"{len(plan.placements)} pods {self._texts.planned}: {where}")
+                self._record(
+                    node, "DrainPlanned", f"moving {count(len(plan.placements), 'pod')} {self._texts.targets}: {where}"
+                )
             case Tainted(node):
                 self._record(node, RESCHEDULER, "marked the node as draining: it accepts no more pods")
             case EvictionAnswered():
@@ -102,9 +105,13 @@ class KubeEvents:
     def _room(self, event: RoomOrdered | RoomEnded) -> None:
         match event:
             case RoomOrdered(node, pods, nodes, template, until=until, group=group):
-                text = f"created {pods} placeholders: expecting {nodes} new spot nodes like {template}"
+                text = (
+                    f"created {count(pods, 'placeholder')}: expecting {count(nodes, 'new spot node')} like {template}"
+                )
                 if group:
-                    text = f"asked the provider for {nodes} spot nodes in group {group} for {pods} pods"
+                    text = (
+                        f"asked the provider for {count(nodes, 'spot node')} in group {group} for {count(pods, 'pod')}"
+                    )
                 self._record(node, "SpotRoomOrdered", f"{text} by {utc(until)}")
             case RoomEnded(node, RoomEnding.TIMED_OUT, detail):
                 self._record(node, "NoSpotCapacity", f"no room was made in time: {detail}", warning=True)
@@ -156,7 +163,7 @@ class KubeEvents:
         if failure is None:
             gone = "its machine is terminated" if event.removed or event.handed_over else event.removed_by
             gone = f"a new machine will replace it: {event.unshrunk}" if event.unshrunk else gone
-            text = f"drained in {event.seconds:.0f} s, {len(event.evicted)} pods evicted{gone and f'; {gone}'}"
+            text = f"drained in {event.seconds:.0f} s, {count(len(event.evicted), 'pod')} evicted{gone and f'; {gone}'}"
             self._record(event.node, "NodeDrained", text)
             state = (
                 "its pods are evicted, another tool is removing it" if event.removed_by else "its pods run elsewhere"

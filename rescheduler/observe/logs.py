@@ -29,6 +29,7 @@ from rescheduler.observe.events import (
 from rescheduler.observe.log_lines import DETAIL, NOTICE, log, write
 from rescheduler.planning.node_info import both_labels
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
+from rescheduler.planning.units import count
 
 _NUMBER: Final = re.compile(r"\d+")
 
@@ -79,16 +80,17 @@ class Logs:
             case WatchAges() | SavingsCounted():
                 pass  # metrics show it; a stale watch is also a reason to wait
             case KeptByGuards(nodes, complete):
-                why = ", ".join(f"{count} {reason}" for reason, count in sorted(nodes.items()))
-                count = f"{'' if complete else 'at least '}{sum(nodes.values())}"
+                reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(nodes.items()))
+                number = f"{'' if complete else 'at least '}{count(sum(nodes.values()), 'more on-demand node')}"
                 write(
                     NOTICE,
-                    f"k8s-spot-rescheduler would drain {count} more on-demand nodes ({why}); "
-                    "--compat=k8s-spot-rescheduler allows that",
+                    f"k8s-spot-rescheduler would drain {number} ({reasons}); --compat=k8s-spot-rescheduler allows that",
                 )
 
     def _observed(self, event: Observed) -> None:
-        counts = ", ".join(f"{len(nodes)} Ready nodes with label {label}" for label, nodes in event.pods.items())
+        counts = ", ".join(
+            f"{count(len(nodes), 'Ready node')} with label {label}" for label, nodes in event.pods.items()
+        )
         write(DETAIL, f"the cluster has {counts}")
         for label in event.unmatched:
             if label not in self._unmatched:

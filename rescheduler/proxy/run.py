@@ -52,7 +52,7 @@ _BACKEND_KEYS: Final = {
 #: The component name and the wording of Kubernetes Events.
 NAME: Final = "cloudpool-proxy"
 WORDS: Final = EventTexts(
-    planned="move to the nodes that remain",
+    targets="to the nodes that remain",
     evicted="evicted from node {node}, whose machine leaves the pool",
 )
 

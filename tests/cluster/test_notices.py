@@ -60,7 +60,7 @@ def test_pods_are_planned_on_the_server_without_a_notice(
                 )
                 assert daemon.logged("spot nodes that are about to be reclaimed: a-goes at ")
                 look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the deletion of its Node")
-                (drain,) = daemon.logged("draining; 1 pods move")
+                (drain,) = daemon.logged("draining; moving 1 pod")
                 assert drain["message"].endswith(" to b-stays")
         finally:
             nodes.close()

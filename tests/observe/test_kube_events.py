@@ -57,7 +57,7 @@ CASES: dict[str, tuple[Event, list[RecordedCall]]] = {
     "a node that is not drained": (planned(BLOCKED), [(OD_2, "DrainBlocked", REASONS, False)]),
     "a node that can be drained": (planned(PLAN), []),
     "a drain begins": (
-        DrainStarted(OD, PLAN), [(OD, "DrainPlanned", "1 pods move to spot nodes: default/web-1 → spot-1", False)],
+        DrainStarted(OD, PLAN), [(OD, "DrainPlanned", "moving 1 pod to spot nodes: default/web-1 → spot-1", False)],
     ),
     "a resumed drain": (DrainStarted(OD, None), []),
     "a pause": (
@@ -97,7 +97,7 @@ CASES: dict[str, tuple[Event, list[RecordedCall]]] = {
     "a drain completed by another tool": (
         replace(ended(), removed_by="another tool is removing it (a taint)"),
         [
-            (OD, "NodeDrained", "drained in 12 s, 1 pods evicted; another tool is removing it (a taint)", False),
+            (OD, "NodeDrained", "drained in 12 s, 1 pod evicted; another tool is removing it (a taint)", False),
             (OD, "Rescheduler", "drained the node: its pods are evicted, another tool is removing it", False),
         ],
     ),
@@ -108,7 +108,7 @@ CASES: dict[str, tuple[Event, list[RecordedCall]]] = {
     "the end": (
         ended(),
         [
-            (OD, "NodeDrained", "drained in 12 s, 1 pods evicted", False),
+            (OD, "NodeDrained", "drained in 12 s, 1 pod evicted", False),
             (OD, "Rescheduler", "drained the node: its pods run elsewhere", False),
         ],
     ),
@@ -184,6 +184,9 @@ def test_a_proxy_reports_rejected_nodes_once() -> None:
 
 
 def test_texts_of_the_daemon_and_the_proxy_differ() -> None:
-    texts = EventTexts(planned="go", evicted="evicted from {node}")
+    texts = EventTexts(targets="to others", evicted="evicted from {node}")
     recorded = events_of(DrainStarted(OD, PLAN), EvictionAnswered(OD, WEB, EvictionResult.EVICTED), texts=texts)
-    assert [message for _, _, message, _ in recorded] == ["1 pods go: default/web-1 → spot-1", "evicted from od-1"]
+    assert [message for _, _, message, _ in recorded] == [
+        "moving 1 pod to others: default/web-1 → spot-1",
+        "evicted from od-1",
+    ]

@@ -91,7 +91,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         ],
     ),
     "a node that can be drained": (planned(PLAN), 2, ["INFO can be drained: 1 pods fit on spot nodes node=od-1"]),
-    "a drain": (DrainStarted(OD, PLAN), 0, ["INFO draining; 1 pods move: default/web-1 to spot-1 node=od-1"]),
+    "a drain": (DrainStarted(OD, PLAN), 0, ["INFO draining; moving 1 pod: default/web-1 to spot-1 node=od-1"]),
     "a resumed drain": (DrainStarted(OD, None), 0, ["INFO resuming the drain node=od-1"]),
     "the taint": (Tainted(OD), 2, ["INFO tainted: it accepts no more pods node=od-1"]),
     "an eviction": (
@@ -104,11 +104,11 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         ["WARNING eviction failed: forbidden node=od-1 pod=default/web-1 reason=failed"],
     ),
-    "the end": (ended(), 0, ["INFO drained after 12.5 s, 1 pods moved; it accepts pods again node=od-1"]),
+    "the end": (ended(), 0, ["INFO drained after 12.5 s, moved 1 pod; it accepts pods again node=od-1"]),
     "a removed machine that will be replaced": (
         replace(ended(), removed=True, unshrunk="502: no"),
         0,
-        ["WARNING drained after 12.5 s, 1 pods moved; a new machine will replace it: 502: no node=od-1"],
+        ["WARNING drained after 12.5 s, moved 1 pod; a new machine will replace it: 502: no node=od-1"],
     ),
     "a failure": (
         ended(Why.EVICTION_TIMEOUT),
@@ -150,7 +150,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         [
             (
-                "INFO asked the provider for 2 spot nodes like spot-1 in group pool for 4 pods; the order frees 4 "
+                "INFO asked the provider for 2 new spot nodes like spot-1 in group pool for 4 pods; the order frees 4 "
                 "vCPU and adds 4; nodes that are not Ready by 2026-01-01T12:00:00Z are given back node=od-1"
             )
         ],
@@ -196,7 +196,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         [
             (
-                "INFO drained after 12.5 s, 1 pods moved; its machine is terminating or gone, and the Node was deleted "
+                "INFO drained after 12.5 s, moved 1 pod; its machine is terminating or gone, and the Node was deleted "
                 "node=od-1"
             )
         ],
@@ -204,7 +204,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "a node that another tool is removing": (
         replace(ended(), removed_by="another tool is removing it (a taint)"),
         0,
-        ["INFO drained after 12.5 s, 1 pods moved; another tool is removing it (a taint) node=od-1"],
+        ["INFO drained after 12.5 s, moved 1 pod; another tool is removing it (a taint) node=od-1"],
     ),
     "a node that stays tainted": (
         replace(ended(Why.INTERNAL_ERROR), tainted=True),
@@ -231,8 +231,8 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         observed("a"),
         3,
         [
-            ("INFO the cluster has 1 Ready nodes with label node-role.kubernetes.io/worker, "
-            "1 Ready nodes with label node-role.kubernetes.io/spot-worker")
+            ("INFO the cluster has 1 Ready node with label node-role.kubernetes.io/worker, "
+            "1 Ready node with label node-role.kubernetes.io/spot-worker")
         ],
     ),
     "a round": (RoundEnded(NOW, 0.25, succeeded=True), 4, ["DEBUG round ended after 0.250 s"]),
