@@ -86,7 +86,7 @@ def proxy(*arguments: str) -> subprocess.CompletedProcess[str]:
     return forking.run("proxy", *arguments)
 
 
-def test_invalid_configurations(tmp_path: Path) -> None:
+def test_invalid_configurations_are_rejected(tmp_path: Path) -> None:
     """The error is one line, and the exit code is 2; it was 1 in the original."""
     (tmp_path / "here").touch()
     for kind, document in KUBECONFIGS.items():
@@ -113,7 +113,7 @@ def test_arguments_are_parsed_as_by_the_original(tmp_path: Path) -> None:
     assert (glog.returncode, "cannot be read" in glog.stderr) == (2, True)
 
 
-def test_a_port_in_use(tmp_path: Path) -> None:
+def test_a_port_in_use_is_an_error(tmp_path: Path) -> None:
     """The exit code is 1, and the error is one line without a traceback."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         kind, port = "without-users", taken.getsockname()[1]
@@ -129,7 +129,7 @@ def test_a_port_in_use(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [True, False])
-def test_a_status_port_in_use(given: bool, tmp_path: Path) -> None:
+def test_an_occupied_status_port_is_an_error_only_if_it_is_explicit(given: bool, tmp_path: Path) -> None:
     """A second proxy on the same host starts, because the original had no such port. An explicit port must be free."""
     kind = "without-users"
     users = [{"name": "u", "user": {}}]
@@ -151,7 +151,7 @@ def test_a_status_port_in_use(given: bool, tmp_path: Path) -> None:
         assert line["level"] == "INFO"
 
 
-def test_valid_configurations(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_valid_configurations_are_accepted(cluster: ControlPlane, tmp_path: Path) -> None:
     """All three authentication methods, and both names of the pool's URL."""
     pki.make(tmp_path)
     token = tmp_path / "token"

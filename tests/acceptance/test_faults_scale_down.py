@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cluster
 DONE: Final = 200
 
 
-def test_the_second_of_two_victims_fails(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_a_failure_of_the_second_victim_keeps_the_removal_of_the_first(cluster: ControlPlane, tmp_path: Path) -> None:
     with pool_of_four(cluster, tmp_path) as site, Proxy(site) as proxy:
         site.edge.inject(Fault("removing od-4", 500, acted=True, times=100))
         answer = proxy.post("/pool/size", {"desiredSize": 2})

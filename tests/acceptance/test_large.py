@@ -38,7 +38,7 @@ class Counting(Edge):
         await super().__call__(scope, receive, send)
 
 
-def test_a_decision_over_a_hundred_nodes(
+def test_a_decision_about_a_hundred_nodes_makes_few_api_calls(
     cluster: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(edge, "Edge", Counting)

@@ -62,7 +62,7 @@ def taking_pods(cluster: ControlPlane) -> set[str]:
     }
 
 
-def test_ids_of_all_kinds(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_ids_of_all_kinds_are_matched_to_their_nodes(cluster: ControlPlane, tmp_path: Path) -> None:
     """Each machine is drained by its id: only the pod on its Node is evicted."""
     nodes: dict[str, str] = {}
 

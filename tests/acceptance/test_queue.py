@@ -21,7 +21,7 @@ SIZE = [("GET", "/pool"), ("GET", "/pool/size"), ("POST", "/pool/size")]
 TERMINATION = [("GET", "/pool")]
 
 
-def test_updates_take_turns(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_updates_do_not_overlap(cluster: ControlPlane, tmp_path: Path) -> None:
     config = {
         "server": {"queueTimeout": f"{PATIENCE}s"},
         "drain": {"evictionTimeout": "300s", "maxGracefulTermination": "300s"},

@@ -70,7 +70,7 @@ def test_the_shell_completes_paths(words: list[str]) -> None:
     ("shell", "beginning"),
     [("zsh", "#compdef rescheduler\n"), ("fish", "function _rescheduler_completion;\n")],
 )
-def test_the_scripts_of_the_shells(shell: str, beginning: str) -> None:
+def test_each_shell_gets_its_completion_script(shell: str, beginning: str) -> None:
     assert program(_RESCHEDULER_COMPLETE=f"{shell}_source").startswith(beginning)
 
 

@@ -35,7 +35,7 @@ def test_lines_are_wrapped(line: Line, width: int, pieces: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("columns", "width"), [("120", 120), ("20", 40), ("0", 80), ("wide", 80), (None, 80)])
-def test_the_width_of_a_page_in_a_pipe(monkeypatch: pytest.MonkeyPatch, columns: str | None, width: int) -> None:
+def test_the_page_width_in_a_pipe_depends_on_columns(monkeypatch: pytest.MonkeyPatch, columns: str | None, width: int) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     if columns is not None:
         monkeypatch.setenv("COLUMNS", columns)
@@ -69,7 +69,7 @@ def test_colours_depend_on_the_terminal_and_the_environment(
     assert (rendered(lines, 80, colours=coloured) == "a node") is not coloured
 
 
-def test_an_encoding_without_arrows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrows_are_ascii_if_the_encoding_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO()
     output = io.TextIOWrapper(raw, encoding="ascii")
     monkeypatch.setattr(sys, "stdout", output)
@@ -92,14 +92,14 @@ def test_an_encoding_without_arrows(monkeypatch: pytest.MonkeyPatch) -> None:
         ([], ""),
     ],
 )
-def test_the_common_suffix_of_node_names(names: list[str], suffix: str) -> None:
+def test_the_common_suffix_of_node_names_is_found(names: list[str], suffix: str) -> None:
     shortened = NodeNames.of(names)
     assert shortened == NodeNames(suffix)
     assert [shortened.short(name) + suffix for name in names] == names
     assert bool(shortened.note) is bool(suffix)
 
 
-def test_characters_that_the_encoding_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_that_the_encoding_lacks_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
     show([Line("280 €/month for é → node")])
@@ -114,7 +114,7 @@ def test_characters_that_the_encoding_lacks(monkeypatch: pytest.MonkeyPatch) -> 
         ("| true", 0, ""),
     ],
 )
-def test_an_output_that_cannot_be_written(redirection: str, code: int, message: str) -> None:
+def test_an_output_that_cannot_be_written_is_an_error_of_one_line(redirection: str, code: int, message: str) -> None:
     command = f"{sys.executable} -m rescheduler version {redirection}"
     done = subprocess.run(["sh", "-c", command], check=False, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (code, message)

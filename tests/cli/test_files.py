@@ -10,7 +10,7 @@ import pytest
 from rescheduler.net import files
 
 
-def test_a_file_and_a_link_to_it(tmp_path: Path) -> None:
+def test_files_and_symbolic_links_are_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes("käse\r\n".encode())
     (tmp_path / "link").symlink_to("file")
     assert [files.read_text(tmp_path / name) for name in ("file", "link")] == ["käse\n"] * 2

@@ -242,7 +242,7 @@ def test_flags_take_precedence_over_the_environment(given: list[Given], monkeypa
     assert policy.on_demand_label == NodeLabels.parse("od=yes")
 
 
-def test_windows_and_namespaces_in_the_environment(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_and_namespaces_are_read_from_the_environment(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESCHEDULER_DRAIN_WINDOW", "Mon-Fri 09:00-17:00 Europe/Stockholm; Sat 10:00-12:00")
     monkeypatch.setenv("RESCHEDULER_EXCLUDE_NAMESPACES", "web,shop ci")
     assert status("run") == 0
@@ -327,7 +327,7 @@ def test_usage_errors_are_one_line_and_exit_code_2(
     assert error.count("\n") == 1
 
 
-def test_an_unreadable_kubeconfig(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_kubeconfig_is_a_usage_error_without_secrets(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     broken = tmp_path / "config"
     broken.write_text("users: [{name: me, user: {token: very-secret")
     assert status("run", f"--kubeconfig={broken}") == 2
@@ -388,7 +388,7 @@ def test_compat_changes_defaults(given: list[Given]) -> None:
     assert given == [COMPATIBLE]
 
 
-def test_compat_from_the_environment(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compat_is_read_from_the_environment(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESCHEDULER_COMPAT", "k8s-spot-rescheduler")
     assert status("run") == 0
     assert given == [COMPATIBLE]
@@ -433,7 +433,7 @@ def test_any_verbosity_is_accepted(given: list[Given], text: str, level: int) ->
     assert given[0][3] == Logging(level)
 
 
-def test_an_unknown_command(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_is_a_usage_error(capfd: pytest.CaptureFixture[str]) -> None:
     assert status("drain") == 2
     assert "No such command 'drain'" in capfd.readouterr().err
 

@@ -120,14 +120,14 @@ def test_the_output_fits_the_width_of_the_terminal(
     assert (code, [line for line in out.splitlines() if len(line) > columns]) == (0, [])
 
 
-def test_a_single_machine_and_a_name_with_control_characters(edge: ScriptedApiServer, savings: Any) -> None:
+def test_counts_are_singular_and_control_characters_are_replaced(edge: ScriptedApiServer, savings: Any) -> None:
     edge.on("GET", PATH, stored(dump_ledger(SavingsLedger(receipts=(receipt("\x1b[31mred", 12),), level=3))))
     code, out, error = savings()
     assert (code, out.splitlines()[2], error) == (0, "  1 machine removed in this period", "")
     assert "  ?[31mred (m5.xlarge, eu-central-1a)" in out.splitlines()
 
 
-def test_json_and_yaml(edge: ScriptedApiServer, savings: Any) -> None:
+def test_json_and_yaml_have_the_same_content(edge: ScriptedApiServer, savings: Any) -> None:
     edge.on("GET", PATH, stored(dump_ledger(LEDGER)))
     code, out, _ = savings("-o=json", "--since=6h")
     known = json.loads(out)
@@ -166,7 +166,7 @@ def test_an_empty_ledger_prints_that_nothing_was_saved(edge: ScriptedApiServer, 
     assert (code, out.splitlines()[0]) == (0, "Nothing was saved since 2025-12-31 (UTC).")
 
 
-def test_another_namespace_and_name(edge: ScriptedApiServer, savings: Any) -> None:
+def test_namespace_and_name_of_the_ledger_can_be_set(edge: ScriptedApiServer, savings: Any) -> None:
     edge.on("GET", "/api/v1/namespaces/ops/configmaps/mine", stored(dump_ledger(SavingsLedger())))
     assert savings("--namespace=ops", "--savings-name=mine")[0] == 0
 

@@ -258,7 +258,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_it_scales_up_and_down(name: str, program: Path, cluster: ControlPlane, folder: Path) -> None:
+def test_cluster_autoscaler_scales_up_and_down(name: str, program: Path, cluster: ControlPlane, folder: Path) -> None:
     """Each pod fills a machine: four pods need two more machines, one pod needs three fewer."""
     look = Look(cluster)
     cluster.apply([node("elsewhere")])

@@ -25,7 +25,7 @@ KEPT: Final[dict[str, tuple[Json, str]]] = {
 
 
 @pytest.mark.parametrize(("workload", "expected"), KEPT.values(), ids=KEPT)
-def test_nodes_that_only_additional_guards_block(
+def test_nodes_that_only_additional_guards_block_are_logged_and_drained_with_compat(
     cluster: ControlPlane, observer: Observer, workload: Json, expected: str
 ) -> None:
     """They are logged once, in one line, and drained with --compat."""

@@ -246,7 +246,7 @@ def test_no_process_outlives_a_killed_owner(tmp_path: Path) -> None:
     assert eventually(lambda: not any(alive(pid) for pid in [*guards, *started]))
 
 
-def test_up_and_down_next_to_another_plane(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_a_plane_in_the_background_runs_beside_another_plane(cluster: ControlPlane, tmp_path: Path) -> None:
     """A plane in the background has its own cluster and ports, and `down` removes it completely."""
     folder = tmp_path / "second"
     first = command("up", "--dir", str(folder), "--on-demand", "1", "--spot", "2")
@@ -269,7 +269,7 @@ def test_up_and_down_next_to_another_plane(cluster: ControlPlane, tmp_path: Path
     assert not folder.exists()
 
 
-def test_down_where_nothing_runs(tmp_path: Path) -> None:
+def test_down_without_a_plane_succeeds(tmp_path: Path) -> None:
     done = command("down", "--dir", str(tmp_path / "none"))
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"no control plane runs in {tmp_path / 'none'}\n"

@@ -35,7 +35,7 @@ def test_the_daemon_waits_for_the_api_server_at_start(plane: ControlPlane) -> No
     look.running(1)
 
 
-def test_the_api_server_stops_during_a_drain(plane: ControlPlane) -> None:
+def test_a_stopped_api_server_does_not_end_the_daemon(plane: ControlPlane) -> None:
     look = Look(plane)
     create_stuck_pod(plane, look)
     with Daemon(plane) as daemon:

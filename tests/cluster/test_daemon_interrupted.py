@@ -86,7 +86,7 @@ def test_only_one_of_two_replicas_acts_and_the_other_takes_over(cluster: Control
 
 
 @pytest.mark.usefixtures("stuck")
-def test_a_lost_lease_stops_evictions_and_leaves_the_marks_to_the_next(cluster: ControlPlane, look: Look) -> None:
+def test_a_lost_lease_stops_evictions_and_leaves_the_marks_to_the_next_leader(cluster: ControlPlane, look: Look) -> None:
     with Daemon(cluster) as daemon:
         look.eventually(lambda: terminating(cluster), "the drain under way")
         # Another holder takes the Lease for a long time; the daemon detects it at its next renewal.
@@ -100,7 +100,7 @@ def test_a_lost_lease_stops_evictions_and_leaves_the_marks_to_the_next(cluster: 
     delete_stuck_pods(cluster)
 
 
-def test_sigterm_while_idle(cluster: ControlPlane, look: Look) -> None:
+def test_an_idle_daemon_releases_the_lease_on_sigterm(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 1)
     with Daemon(cluster, "--housekeeping-interval=1h") as daemon:
         look.eventually(lambda: daemon.logged("planned "), "the first round")

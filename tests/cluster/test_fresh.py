@@ -47,7 +47,7 @@ def agreed(
 
 
 @pytest.mark.parametrize("targets", [MANY[1:3], MANY[1:]], ids=["few", "many"])
-def test_the_watched_state_catches_up(
+def test_consistent_reads_agree_with_the_watched_state(
     cluster: ControlPlane, kube: KubeCluster, state: ClusterState, targets: tuple[str, ...]
 ) -> None:
     cluster.apply([node(name) for name in MANY])

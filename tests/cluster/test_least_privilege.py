@@ -107,7 +107,7 @@ class TestWithout:
     """Tests with each right removed."""
 
     @pytest.mark.parametrize("verb", READS)
-    def test_what_the_daemon_reads(self, verb: str, cluster: ControlPlane, daemon_rights: Granted) -> None:
+    def test_a_missing_right_to_read_is_named_by_the_daemon(self, verb: str, cluster: ControlPlane, daemon_rights: Granted) -> None:
         observer = Observer(cluster)
         observer.nodes(1, 1)
         taken = read(OF_THE_DAEMON, verb)
@@ -122,7 +122,7 @@ class TestWithout:
         assert observer.evictions() == []
 
     @pytest.mark.parametrize("right", acts(OF_THE_DAEMON), ids=str)
-    def test_what_the_daemon_does(
+    def test_a_missing_right_to_write_is_named_by_the_daemon(
         self, right: Right, cluster: ControlPlane, daemon_rights: Granted, tmp_path: Path
     ) -> None:
         daemon_rights.take(right)
@@ -136,7 +136,7 @@ class TestWithout:
             assert clear(running.lines, [right])
 
     @pytest.mark.parametrize("verb", READS)
-    def test_what_the_proxy_reads(
+    def test_a_missing_right_to_read_is_named_by_the_proxy(
         self, verb: str, cluster: ControlPlane, proxy_rights: Granted, tmp_path: Path
     ) -> None:
         taken = read(OF_THE_PROXY, verb)
@@ -152,7 +152,7 @@ class TestWithout:
             assert proxy_world.orders() == []
 
     @pytest.mark.parametrize("right", acts(OF_THE_PROXY), ids=str)
-    def test_what_the_proxy_does(
+    def test_a_missing_right_to_write_is_named_by_the_proxy(
         self, right: Right, cluster: ControlPlane, proxy_rights: Granted, tmp_path: Path
     ) -> None:
         proxy_rights.take(right)
@@ -320,7 +320,7 @@ class TestAllIsUsed:
     """The audit log of full runs contains every granted right."""
 
     @pytest.mark.usefixtures("nothing_kept")
-    def test_by_the_daemon(self, cluster: ControlPlane, tmp_path: Path) -> None:
+    def test_the_daemon_uses_every_right(self, cluster: ControlPlane, tmp_path: Path) -> None:
         """With a provider and fencing: a successful drain, then drains whose replacement pods are rejected."""
         (tmp_path / "kustomize").mkdir()
         objects = composed(tmp_path / "kustomize", ours=FENCED)
@@ -346,7 +346,7 @@ class TestAllIsUsed:
             assert unused(cluster, audit, installation.user, objects) == set()
 
     @pytest.mark.usefixtures("proxy_rights")
-    def test_by_the_proxy(self, cluster: ControlPlane, tmp_path: Path) -> None:
+    def test_the_proxy_uses_every_right(self, cluster: ControlPlane, tmp_path: Path) -> None:
         user, audit = f"system:serviceaccount:{NAMESPACE}:{PROXY}", AuditLog(cluster.layout.audit_log)
         own = cluster.service_account_kubeconfig(NAMESPACE, PROXY)
 

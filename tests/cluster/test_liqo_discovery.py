@@ -126,7 +126,7 @@ def test_the_api_server_accepts_every_manifest(cluster: ControlPlane) -> None:
     assert {each["kind"] for each in applied} >= {"Namespace", "Deployment", "Service", "Role", "RoleBinding"}
 
 
-def test_one_replica_with_a_separate_probe_port() -> None:
+def test_the_deployment_has_one_replica_and_a_separate_probe_port() -> None:
     """The other port requires client certificates, which kubelets do not have."""
     result = shipped("Deployment")["spec"]
     [container] = result["template"]["spec"]["containers"]
@@ -152,7 +152,7 @@ RIGHTS = {
 }
 
 
-def test_it_may_read_secrets_of_one_namespace_and_nothing_else(installed: ControlPlane) -> None:
+def test_discovery_may_only_read_secrets_of_one_namespace(installed: ControlPlane) -> None:
     def allowed(verb: str, resource: str, namespace: str) -> bool:
         attributes = {"verb": verb, "resource": resource, "namespace": namespace, "version": "v1"}
         return is_allowed(installed.api, user(PARTS, ACCOUNT), attributes)

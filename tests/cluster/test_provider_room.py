@@ -144,7 +144,7 @@ def test_after_a_kill_a_daemon_that_makes_no_room_gives_the_node_back(
     assert scene.observer.evictions() == []
 
 
-def test_an_order_that_the_provider_never_got_ends_without_a_trace(scene: OrderScene) -> None:
+def test_an_order_that_never_reached_the_provider_is_forgotten(scene: OrderScene) -> None:
     scene.pool.hang(SIZE, acted=False)
     kill_at(scene, lambda _: scene.pool.requests(SIZE))
     with Daemon(scene.cluster, *ROOM, *scene.pool.flags, "--room-timeout=5s"):
@@ -176,7 +176,7 @@ def kill_while_giving_back(scene: OrderScene) -> None:
 
 
 @pytest.mark.parametrize("acted", [False, True], ids=["the request is lost", "the answer is lost"])
-def test_a_kill_while_the_node_is_given_back(scene: OrderScene, *, acted: bool) -> None:
+def test_a_node_is_given_back_once_despite_a_kill(scene: OrderScene, *, acted: bool) -> None:
     """The node is cordoned, and its termination is requested."""
     scene.pool.hang(TERMINATE, acted=acted)
     kill_while_giving_back(scene)
@@ -199,7 +199,7 @@ def test_a_node_that_got_pods_is_not_given_back_after_a_kill(scene: OrderScene) 
         scene.observer.stays(lambda: (scene.pool.machines, scene.pool.ended), ([FULL, NEW], []))
 
 
-def test_what_was_given_back_before_a_kill_is_not_given_back_again(
+def test_a_node_given_back_before_a_kill_is_not_given_back_again(
     cluster: ControlPlane, observer: Observer, tmp_path: Path
 ) -> None:
     """One of two new nodes is used. The daemon is killed when the other has gone; another client orders a machine."""

@@ -172,7 +172,7 @@ def test_failures_name_the_first_pods_and_count_the_rest() -> None:
 class TestPodsDeletedByOthers:
     """A scale-down during a drain."""
 
-    def test_the_drain_waits_for_them_and_does_not_evict_them(self) -> None:
+    def test_the_drain_waits_for_deleted_pods_and_does_not_evict_them(self) -> None:
         b_leaves = plan(WEB, leaving="b")
         story: Story = [
             *OPENING,
@@ -185,7 +185,7 @@ class TestPodsDeletedByOthers:
         ]
         assert [pod.name for pod in play(machine.start(PLAN, LIMITS), story).evicted] == ["a"]
 
-    def test_the_wait_times_out(self) -> None:
+    def test_waiting_for_deleted_pods_times_out(self) -> None:
         story: Story = [
             *OPENING,
             (5, seen("a b", RUNS), (planning(),)),

@@ -71,7 +71,7 @@ def test_a_drain_ends_if_the_node_is_deleted_during_the_release() -> None:
     assert drain.failure.why is Why.STOPPED
 
 
-def test_a_pause_rolls_a_drain_back_and_is_its_cause() -> None:
+def test_a_pause_rolls_a_drain_back_and_is_the_cause_of_its_failure() -> None:
     story: Story = [*ASKED, (6, Stop(Cause.PAUSED, "drains are paused: a release"), (Release(),)), (7, Released(), ())]
     drain = play(machine.start(PLAN, LIMITS), story)
     assert drain.failure is not None

@@ -196,7 +196,7 @@ class TestJobs:
         assert watch(drain, job, (7, "", PENDING), every=1) == 7 + 60 + delay
         assert watch(drain, job, (7, "", UNSCHEDULABLE)) == 7 + 15
 
-    def test_a_pod_that_succeeded_counts(self) -> None:
+    def test_a_succeeded_pod_counts_as_a_replacement(self) -> None:
         job = workload("sum", "a", kind="Job", total=2)
         story: Story = [
             (6, read(job, sum=job.state(succeeded=1)), ()),
@@ -323,7 +323,7 @@ class TestRollOutDuringDrain:
 class TestEvictionAfterRollOutBegan:
     """The controllers are read every few seconds, so a pod may be evicted in a roll-out that the drain has not seen."""
 
-    def test_its_replacement_is_awaited(self) -> None:
+    def test_the_drain_waits_for_the_replacement_pod(self) -> None:
         many = workload("web", "a", total=5, replicas=running(4, bound=5))
         story: Story = [
             (5, seen("a", {many: running(4, bound=6)}), (planning(),)),
@@ -427,7 +427,7 @@ class TestWithoutLanding:
 
     LIMITS = replace(LIMITS, landing=0)
 
-    def test_bound_pods_are_enough_at_the_end(self) -> None:
+    def test_bound_pods_are_sufficient_at_the_end(self) -> None:
         drain = evicted(ONE, self.LIMITS)
         play(drain, [(6, seen("", {ONE: PENDING}), ()), (7, seen("", {ONE: running(0, bound=1)}), (LookAgain(),))])
 
@@ -440,7 +440,7 @@ class TestWithoutLanding:
         ]
         play(begun(PLAN, WEB, limits=self.LIMITS), story)
 
-    def test_a_step_times_out(self) -> None:
+    def test_a_step_without_ready_replacements_times_out(self) -> None:
         drain = begun(PLAN, WEB, limits=self.LIMITS)
         story: Story = [
             (5, seen("a b", {WEB: running(2)}), (planning(),)),
@@ -463,7 +463,7 @@ class TestWithoutLanding:
 class TestExposure:
     """Termination is requested at least five seconds after the taint, when pods that were being bound are visible."""
 
-    def test_the_last_plan_waits(self) -> None:
+    def test_the_last_plan_waits_until_five_seconds_after_the_taint(self) -> None:
         quick = begun(plan(ONE), ONE)
         quick = replace(quick, tainted_at=4.0)
         story: Story = [
@@ -481,7 +481,7 @@ class TestControllerWithMissingPods:
 
     SICK, WEB = workload("a-sick", "a", total=2), workload("b-web", "b")
 
-    def test_the_drain_waits_for_it(self) -> None:
+    def test_the_drain_waits_for_the_missing_pods(self) -> None:
         ill, well = running(1), running(2)
         story: Story = [
             (5, seen("a b", {self.SICK: ill, self.WEB: running(1)}), ()),
@@ -490,7 +490,7 @@ class TestControllerWithMissingPods:
         ]
         play(replace(begun(plan(self.SICK, self.WEB), self.SICK, self.WEB), renew_at=1e9), story)
 
-    def test_the_wait_for_it_times_out(self) -> None:
+    def test_waiting_for_the_missing_pods_times_out(self) -> None:
         ill = {self.SICK: running(1), self.WEB: running(1)}
         story: Story = [(603.9, seen("a b", ill), ()), (604, seen("a b", ill), (Release(),))]
         drain = replace(begun(plan(self.SICK, self.WEB), self.SICK, self.WEB), renew_at=1e9)
@@ -506,7 +506,7 @@ class TestAPodThatBecomesReadyAfterTheMark:
     STARTING = workload("web", "a", total=2, replicas=running(1, bound=2, unready=("a",)))
 
     @pytest.mark.parametrize(("replicas", "ready"), [(running(2), 2), (running(1, bound=2, unready=("a",)), 1)])
-    def test_what_is_owed(self, replicas: Replicas, ready: int) -> None:
+    def test_ready_pods_at_the_eviction_are_owed(self, replicas: Replicas, ready: int) -> None:
         story: Story = [(5, seen("a", {self.STARTING: replicas}), (planning(),)), *step(5, "a")]
         drain = play(begun(plan(self.STARTING), self.STARTING), story)
         debt = self.STARTING.debt

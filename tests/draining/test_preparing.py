@@ -71,7 +71,7 @@ REQUESTS: dict[str, tuple[Story, Action, Event]] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_failed_request_is_sent_again(name: str) -> None:
+def test_a_failed_request_is_retried(name: str) -> None:
     story, request, failed = REQUESTS[name]
     drain = play(machine.start(PLAN, LIMITS), story)
     for now in range(100, 110, 2):

@@ -100,7 +100,7 @@ class TestResumedDrains:
         assert drain.succeeded
         assert drain.states[WEB.controller].owner_uids == {"uid-web", "replica-set"}
 
-    def test_a_mark_of_a_version_without_debts(self) -> None:
+    def test_a_mark_without_debts_is_resumed(self) -> None:
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",)),)),
             (1, Marked(), (LookAgain(),)),

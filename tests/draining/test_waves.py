@@ -99,7 +99,7 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
 
 
 @pytest.mark.parametrize(("workloads", "bare", "expected"), TABLE.values(), ids=TABLE)
-def test_the_order_of_steps(workloads: tuple[Workload, ...], bare: str, expected: list[str]) -> None:
+def test_pods_are_evicted_in_these_steps(workloads: tuple[Workload, ...], bare: str, expected: list[str]) -> None:
     assert steps(plan(*workloads, bare=bare), *workloads) == expected
 
 
@@ -164,7 +164,7 @@ class TestLaterStepsWaitForTheWaves:
 
 
 class TestLaterStepsWaitForReadyReplacements:
-    def test_of_the_same_controller(self) -> None:
+    def test_the_next_step_of_a_controller_waits_for_its_ready_replacements(self) -> None:
         story: Story = [
             (5, seen("a b", {WEB: running(2)}), (planning(),)),
             *step(5, "a"),
@@ -325,7 +325,7 @@ def test_pods_that_have_left_are_not_evicted() -> None:
     assert play(begun(PLAN, WEB), story).evicted == (B,)
 
 
-def test_a_pod_that_was_deleted_by_others_does_not_count_as_a_first_eviction() -> None:
+def test_a_pod_deleted_by_others_does_not_count_as_a_first_eviction() -> None:
     """Its wave is repeated with another pod: only an eviction shows whether replacement pods are created."""
     web, api, job = workload("web", "a"), workload("api", "b"), workload("job", "c")
     every = {each: running(1) for each in (web, api, job)}

@@ -70,7 +70,7 @@ def why(here: LoopWorld) -> Why | None:
     return failure.why if failure else None
 
 
-def test_the_order_of_a_drain() -> None:
+def test_a_drain_taints_then_evicts_then_removes_the_taint() -> None:
     with world(*CLUSTER) as here:
         here.loop().round()
         assert here.writes == [*MARKED, *EVICTIONS, ("untaint", "od-1")]
@@ -113,7 +113,7 @@ def test_a_watch_that_never_agrees_fails_the_drain_before_any_eviction() -> None
         assert why(here) is Why.API_ERROR
 
 
-def test_a_pod_that_does_not_terminate() -> None:
+def test_a_pod_that_does_not_terminate_fails_the_drain() -> None:
     with world(*CLUSTER) as here:
         here.endless = {"default/web-1"}
         here.loop().round()
@@ -122,7 +122,7 @@ def test_a_pod_that_does_not_terminate() -> None:
         assert here.marked == []
 
 
-def test_a_budget_that_rejects_the_eviction_for_too_long() -> None:
+def test_a_budget_that_rejects_an_eviction_for_too_long_fails_the_drain() -> None:
     with world(*CLUSTER) as here:
         here.answers["default/web-1"] = [EvictionRefused("", "would violate web")]
         here.loop().round()
@@ -131,7 +131,7 @@ def test_a_budget_that_rejects_the_eviction_for_too_long() -> None:
         assert [event.failures for event in here.of(CoolingDown)] == [1]
 
 
-def test_stopped_during_a_drain() -> None:
+def test_a_stop_during_a_drain_rolls_it_back_without_a_cooldown() -> None:
     with world(*CLUSTER) as here:
         here.endless = {"default/web-1"}
         here.stop_at(5)
@@ -202,7 +202,7 @@ def test_our_own_leftover_drain_is_rolled_back_and_not_resumed() -> None:
         pytest.param(Permanent("no answer"), Why.API_ERROR, [("untaint", "od-1")], id="it may have been written"),
     ],
 )
-def test_the_taint_cannot_be_added(error: Any, expected: Why, writes: list[Any]) -> None:
+def test_a_taint_that_cannot_be_added_fails_the_drain(error: Any, expected: Why, writes: list[Any]) -> None:
     with world(*CLUSTER) as here:
         here.edit_errors = [error]
         here.loop().round()
@@ -221,7 +221,7 @@ def test_adding_the_taint_is_retried(error: ReschedulerError, times: int, succee
         assert (ended(here).failure is None) is succeeded
 
 
-def test_the_node_is_deleted_during_the_drain() -> None:
+def test_a_node_deleted_during_its_drain_ends_the_drain() -> None:
     with world(*CLUSTER) as here:
         here.endless = {"default/web-1"}
 
@@ -234,7 +234,7 @@ def test_the_node_is_deleted_during_the_drain() -> None:
         assert why(here) is Why.NODE_GONE
 
 
-def test_the_node_is_deleted_before_it_is_read_again() -> None:
+def test_a_node_deleted_before_the_second_read_ends_the_drain() -> None:
     """The API server reports it before the watch does."""
     with world(*CLUSTER) as here:
 
@@ -314,7 +314,7 @@ class TestSweep:
             pytest.param(Step.REMOVING, "False", False, id="its machine is gone"),
         ],
     )
-    def test_the_marks_of_a_dead_cloudpool_proxy(self, step: Step, ready: str, undone: bool) -> None:
+    def test_expired_marks_of_a_cloudpool_proxy_are_rolled_back_without_a_machine_request(self, step: Step, ready: str, undone: bool) -> None:
         """Its mark has expired without renewal."""
         with world(node("od-1", ON_DEMAND, ready=ready), *CLUSTER[1:]) as here:
             until = START + timedelta(hours=1)
@@ -494,7 +494,7 @@ class TestProvider:
             assert all(0 <= seconds < 40 for seconds in late), late  # the round, and the turns of others
             assert (here.marked, here.of(CoolingDown)) == (["od-1", "od-2"], [])
 
-    def test_stopped_during_a_pending_removal(self) -> None:
+    def test_a_stop_during_a_pending_removal_hands_it_over(self) -> None:
         with world(*CLUSTER) as here:
             here.stop_at(8)
             here.loop(provider=ScriptedProvider([Accepted("booked")])).run()

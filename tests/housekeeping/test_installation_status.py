@@ -90,12 +90,12 @@ Cooling down  none
 Owed          none"""
 
 
-def test_everything_as_json() -> None:
+def test_the_json_output_has_the_whole_state() -> None:
     assert BUSY.as_json() == AS_JSON
 
 
 @pytest.mark.parametrize(("state", "text"), [(BUSY, TEXT), (status(), EMPTY_TEXT)], ids=["busy", "not installed"])
-def test_the_status_as_text(state: InstallationStatus, text: str) -> None:
+def test_the_text_output_has_the_whole_state(state: InstallationStatus, text: str) -> None:
     assert "\n".join(lines(state.as_json())) == text
 
 
@@ -132,11 +132,11 @@ WAITS: dict[str, tuple[InstallationStatus, tuple[str, str] | None]] = {
 
 
 @pytest.mark.parametrize(("state", "waits"), WAITS.values(), ids=WAITS)
-def test_why_drains_wait(state: InstallationStatus, waits: tuple[str, str] | None) -> None:
+def test_the_reason_why_drains_wait_is_derived_from_the_state(state: InstallationStatus, waits: tuple[str, str] | None) -> None:
     assert state.waiting() == waits
 
 
-def test_one_failure_and_one_pod() -> None:
+def test_counts_of_one_are_singular() -> None:
     load = status().as_json()
     load["coolingDown"] = [{"node": "od-2", "until": "later", "failures": 1, "detail": ""}]
     load["owed"] = [{"controller": "default/Deployment/web", "pods": 1, "ready": 0, "since": "now"}]

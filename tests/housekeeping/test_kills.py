@@ -69,7 +69,7 @@ def lives(here: LoopWorld, provider: ScriptedProvider | None) -> None:
 @pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
 @pytest.mark.parametrize("write", range(1, WRITES + 1))
 @pytest.mark.parametrize("provided", [False, True], ids=["no provider", "a provider"])
-def test_killed_at_a_write(provided: bool, write: int, after: bool) -> None:
+def test_after_a_kill_at_any_write_the_next_process_finishes_the_drain(provided: bool, write: int, after: bool) -> None:
     with world(*CLUSTER) as here:
         evicted_at: dict[str, float] = {}
         evict = here.evict

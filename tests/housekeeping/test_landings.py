@@ -178,7 +178,7 @@ class TestRecords:
             here.loop().round()
             assert [memory.debts for memory in known] == [(OpenDebt("od-1", known[0].debts[0].since, OWED),)]
 
-    def test_stopped_during_a_drain(self) -> None:
+    def test_a_stop_during_a_drain_stores_the_debts_of_evicted_pods(self) -> None:
         """There is no debt, because none of its pods was evicted."""
         with world(*CLUSTER[:4], pod("db-1", "od-1")) as here:
             here.replacements["db"] = Replacement.UNBOUND

@@ -63,7 +63,7 @@ def test_the_emptiest_node_is_drained_first_and_the_next_after_the_delay() -> No
         assert here.cluster.pods_on["od-1"] == here.cluster.pods_on["od-2"] == {}
 
 
-def test_a_node_is_deleted_while_it_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_deleted_during_planning_is_not_drained(monkeypatch: pytest.MonkeyPatch) -> None:
     with world(*TWO_NODES) as here:
         loop = here.loop()
         judge = ClusterView.first_plan
@@ -414,40 +414,40 @@ def test_an_internal_error_ends_the_round_and_not_the_daemon(monkeypatch: pytest
 
 
 class TestOnce:
-    def test_one_node_is_drained(self) -> None:
+    def test_once_drains_one_node(self) -> None:
         with world(*TWO_NODES) as here:
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.DRAINED
             assert len(drains(here)) == 1
 
-    def test_it_waits_for_the_cluster_to_be_read(self) -> None:
+    def test_once_waits_until_the_cluster_is_read(self) -> None:
         with world(*TWO_NODES) as here:
             here.synced = False
             here.at(MINUTE, lambda: setattr(here, "synced", True))
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.DRAINED
 
-    def test_it_gives_up_after_its_patience(self) -> None:
+    def test_once_times_out_if_the_cluster_is_not_read(self) -> None:
         with world(*TWO_NODES) as here:
             here.synced = False
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.UNFIT
             assert here.now == pytest.approx(120, abs=2)
 
-    def test_after_a_failed_drain_other_nodes_are_drained(self) -> None:
+    def test_once_drains_another_node_after_a_failed_drain(self) -> None:
         with world(*TWO_NODES) as here:
             here.answers["default/web-1"] = [FORBIDDEN]
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.DRAINED
 
-    def test_all_drains_failed(self) -> None:
+    def test_once_fails_if_all_drains_fail(self) -> None:
         with world(*TWO_NODES[:1], *TWO_NODES[2:4]) as here:
             here.answers["default/web-1"] = [FORBIDDEN]
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.FAILED
 
-    def test_stopped_in_the_middle_of_the_drain(self) -> None:
+    def test_once_fails_if_its_drain_is_stopped(self) -> None:
         with world(*TWO_NODES) as here:
             here.endless = {"default/web-1"}
             here.stop_at(5)
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.FAILED
 
-    def test_nothing_to_do(self) -> None:
+    def test_once_succeeds_without_a_drainable_node(self) -> None:
         with world(node("od-1", ON_DEMAND), node("spot-1")) as here:
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.IDLE
 

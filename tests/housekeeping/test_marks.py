@@ -73,7 +73,7 @@ def why(here: LoopWorld) -> list[Why | None]:
 
 class TestAnotherInstallation:
     @pytest.mark.parametrize(("step", "does"), [(Step.DRAINING, "drains it"), (Step.REMOVING, "removes its machine")])
-    def test_its_marks_are_kept_and_block_the_node(self, step: Step, does: str) -> None:
+    def test_marks_of_another_installation_are_kept_and_block_the_node(self, step: Step, does: str) -> None:
         with world(*CLUSTER) as here:
             theirs = replace(THEIRS, step=step, group="workers")
             mark(here, theirs)
@@ -83,7 +83,7 @@ class TestAnotherInstallation:
             assert {name for _, name in here.writes} == {"od-2", "db-1", "db-2"}
             assert (written_on(here), here.of(Swept)) == (theirs, [])
 
-    def test_its_drain_is_rolled_back_an_hour_after_its_mark_expired(self) -> None:
+    def test_a_drain_of_another_installation_is_rolled_back_an_hour_after_its_mark_expired(self) -> None:
         with world(*EMPTY) as here:
             mark(here, THEIRS)
             loop = here.loop()
@@ -98,7 +98,7 @@ class TestAnotherInstallation:
             assert here.of(Swept) == [Swept(OD, "them", Sweep.ROLLED_BACK)]
             assert (here.memory.debts, here.memory.drained_at) == ((), None)
 
-    def test_its_removal_is_only_reported(self) -> None:
+    def test_a_removal_by_another_installation_is_only_reported(self) -> None:
         with world(*EMPTY) as here:
             mark(here, replace(THEIRS, step=Step.REMOVING, group="workers"))
             here.pass_time(24 * HOUR)
@@ -106,7 +106,7 @@ class TestAnotherInstallation:
             assert (here.writes, here.of(Swept)) == ([], [])
             assert "it did not renew its mark" in blockers(here)[-1].detail
 
-    def test_its_mark_in_place_of_ours_is_kept(self) -> None:
+    def test_a_mark_of_another_installation_in_place_of_ours_is_kept(self) -> None:
         with world(*ALONE) as here:
             here.replacements["web"] = Replacement.UNREADY
             over = NodeEdit(annotate={ANNOTATION: THEIRS.dump()})
@@ -149,7 +149,7 @@ class TestOurs:
             left = written_on(here)
             assert (why(here), left and left.step) == ([Why.MARK_LOST], Step.REMOVING)
 
-    def test_they_are_renewed_each_minute(self) -> None:
+    def test_our_marks_are_renewed_each_minute(self) -> None:
         with world(*ALONE) as here:
             here.replacements["web"] = Replacement.UNREADY
             here.at(200, lambda: here.recover("web"))
@@ -247,7 +247,7 @@ class TestRemoval:
             assert here.writes[:2] == [("taint", "od-1"), ("orders", "0")]
             assert here.now >= 5  # pods that were being bound are visible by then
 
-    def test_its_debts_are_kept_and_hold_drains(self) -> None:
+    def test_debts_of_a_removal_are_kept_and_hold_drains(self) -> None:
         with world(*EMPTY, CLUSTER[1], pod("db-1", "od-2")) as here:
             mark(here, replace(ORDERED, debts=(OWED,)))
             pool = ScriptedProvider([Deleted()])
@@ -268,7 +268,7 @@ class TestRemoval:
             pytest.param("Unknown", 1, id="a kubelet that is gone"),
         ],
     )
-    def test_a_machine_that_the_provider_does_not_know(self, ready: str, orders: int) -> None:
+    def test_a_machine_unknown_to_the_provider_is_gone_after_one_or_two_checks(self, ready: str, orders: int) -> None:
         with world(node("od-1", ON_DEMAND, ready=ready), EMPTY[1]) as here:
             mark(here, ORDERED)
             pool = ScriptedProvider([AlreadyGone()])

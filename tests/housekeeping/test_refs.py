@@ -41,6 +41,6 @@ def test_other_nodes_do_not_conflict(other: Node) -> None:
     assert node_refs.rivals(MINE, [MINE, other]) == ()
 
 
-def test_the_fields_of_a_reference() -> None:
+def test_a_reference_has_the_identifiers_of_its_node() -> None:
     labels = {"kubernetes.io/hostname": "n1.local"}
     assert node_refs.ref(MINE) == NodeRef("n1", "aws:///zone-a/i-1", labels, internal_ips=("10.0.0.1", "fd00::1"))

@@ -102,7 +102,7 @@ ANSWERS: dict[str, tuple[Step, EvictionOutcome]] = {
 
 
 @pytest.mark.parametrize(("step", "expected"), ANSWERS.values(), ids=ANSWERS)
-def test_outcomes_of_evictions(edge: ScriptedApiServer, client: Client, step: Step, expected: EvictionOutcome) -> None:
+def test_each_response_to_an_eviction_has_an_outcome(edge: ScriptedApiServer, client: Client, step: Step, expected: EvictionOutcome) -> None:
     edge.on("POST", EVICTION, step)
     assert KubeCluster(client).evict("ns", "web-0", "u1", 30) == expected
 

@@ -54,7 +54,7 @@ READY: dict[str, tuple[str, tuple[bool, str | None]]] = {
 
 
 @pytest.mark.parametrize(("sample", "expected"), READY.values(), ids=READY)
-def test_the_time_of_the_ready_condition(sample: str, expected: tuple[bool, str | None]) -> None:
+def test_the_time_of_the_ready_condition_is_decoded(sample: str, expected: tuple[bool, str | None]) -> None:
     kind, value = SAMPLES[sample]
     [pod] = decode_page(ProtoCodec(kind, Interner()), proto_samples.page(kind, [value])).objects
     assert isinstance(pod, Pod)

@@ -104,12 +104,12 @@ def test_an_invalid_kubeconfig_gives_a_one_line_error_without_secrets(
     assert SECRET not in text
 
 
-def test_a_missing_kubeconfig(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         Kubeconfig(str(tmp_path / "absent")).login()
 
 
-def test_a_kubeconfig_that_cannot_be_read(tmp_path: Path) -> None:
+def test_an_unreadable_kubeconfig_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: Is a directory"):
         Kubeconfig(str(tmp_path)).login()
 
@@ -129,7 +129,7 @@ USERS = {
 
 
 @pytest.mark.parametrize(("user", "expected"), USERS.values(), ids=USERS)
-def test_the_authorization_header_of_a_user(tmp_path: Path, user: str, expected: str | None) -> None:
+def test_each_kind_of_user_has_its_authorization_header(tmp_path: Path, user: str, expected: str | None) -> None:
     login = Kubeconfig(str(kubeconfig(tmp_path, "https://example.test", user))).login()
     assert login.headers.get("authorization") == expected
     assert "sesame" not in repr(login)
@@ -178,13 +178,13 @@ def _service_account(folder: Path, token: str) -> ServiceAccount:
     return ServiceAccount(folder)
 
 
-def test_outside_of_a_cluster_the_service_account_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_of_a_cluster_the_service_account_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(UsageError, match="not in a cluster: the address of the API server is not set"):
         _service_account(tmp_path, "t").login()
 
 
-def test_the_service_account_s_token_and_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_service_account_has_a_token_and_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     login = _service_account(tmp_path, "sesame").login()
@@ -210,7 +210,7 @@ CHOICES = {
 
 
 @pytest.mark.parametrize(("given", "environment", "expected"), CHOICES.values(), ids=CHOICES)
-def test_which_credentials_are_used(
+def test_credentials_are_selected_by_flags_and_environment(
     given: dict[str, Any], environment: dict[str, str], expected: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):

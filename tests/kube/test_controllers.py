@@ -106,7 +106,7 @@ OWNERS: dict[str, tuple[OwnerReference, dict[str, Step], str]] = {
 
 
 @pytest.mark.parametrize(("owner", "served", "expected"), OWNERS.values(), ids=OWNERS)
-def test_the_topmost_controller(
+def test_the_topmost_controller_of_an_owner_is_found(
     edge: ScriptedApiServer, reader: ControllerReader, owner: OwnerReference, served: dict[str, Step], expected: str
 ) -> None:
     for path, step in served.items():
@@ -208,7 +208,7 @@ def test_a_deployment_is_the_owner_of_all_replica_sets_that_were_looked_up(
     assert reader.states([WEB]) == {WEB: replace(expected, owner_uids=frozenset({"uid-web-1", "uid-web-2"}))}
 
 
-def test_a_replica_set_that_another_deployment_has_adopted(edge: ScriptedApiServer, reader: ControllerReader) -> None:
+def test_a_replica_set_adopted_by_another_deployment_has_a_new_controller(edge: ScriptedApiServer, reader: ControllerReader) -> None:
     adopted = Controller("ns", "Deployment", "web", "uid-of-another")
     replica_set, before = reference("ReplicaSet", "web-1"), reference("Deployment", "web")
     after = reference("Deployment", "web", uid=adopted.uid)
@@ -315,7 +315,7 @@ WORDS: dict[str, tuple[dict[str, Step], str]] = {
 
 
 @pytest.mark.parametrize(("served", "expected"), WORDS.values(), ids=WORDS)
-def test_the_message_why_pods_cannot_be_created(
+def test_the_reason_why_pods_cannot_be_created_is_found(
     edge: ScriptedApiServer, clock: HastyClock, reader: ControllerReader, served: dict[str, Step], expected: str
 ) -> None:
     replica_set = obj("web-1", reference("Deployment", "web"))

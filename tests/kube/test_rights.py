@@ -38,7 +38,7 @@ def answer(*, allowed: bool) -> Reply:
 
 
 @pytest.mark.parametrize(("right", "words", "attributes"), RIGHTS.values(), ids=RIGHTS)
-def test_text_and_review_of_a_right(
+def test_a_right_has_a_text_and_an_access_review(
     right: AccessRight, words: str, attributes: dict[str, str], edge: ScriptedApiServer, client: Client
 ) -> None:
     edge.on("POST", rights.PATH, answer(allowed=False))

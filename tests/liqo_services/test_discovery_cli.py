@@ -46,7 +46,7 @@ def listed(client: httpx2.Client) -> list[str]:
     return [cluster["name"] for cluster in client.get("/list").json()]
 
 
-def test_it_lists_secrets_and_updates_and_survives_a_kill(pems: Path) -> None:
+def test_secrets_and_updates_are_listed_and_survive_a_kill(pems: Path) -> None:
     with serving() as edge:
         server_config(pems, edge.url)
         edge.on("GET", SECRETS.path, page(secret("milan")))

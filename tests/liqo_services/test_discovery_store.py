@@ -134,7 +134,7 @@ def test_entries_survive_a_kill(path: str, tmp_path: Path) -> None:
     again.close()
 
 
-def test_other_users_cannot_read_it(store: ClusterStore, path: str, tmp_path: Path) -> None:
+def test_other_users_cannot_read_the_database(store: ClusterStore, path: str, tmp_path: Path) -> None:
     store.change(SECRET, {"one": DatedDescription(DESCRIBED)}, (), NOW)
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
     store.close()
@@ -152,7 +152,7 @@ def test_a_file_that_remains_readable_by_others_is_rejected(path: str, monkeypat
         ClusterStore(path)
 
 
-def test_two_processes_do_not_share_it(store: ClusterStore, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_do_not_share_a_database(store: ClusterStore, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rescheduler.liqo_services.database._BUSY_SECONDS", 0.01)
     with pytest.raises(InputError, match=f"--database {path}: no usable database: database is locked"):
         ClusterStore(path)

@@ -40,7 +40,7 @@ def cluster(parts: foreign.Parts, api_server: str = "Established", name: str = "
 
 
 @pytest.mark.parametrize(("parts", "lends"), SITUATIONS.values(), ids=SITUATIONS)
-def test_which_clusters_are_providers(parts: foreign.Parts, lends: bool) -> None:
+def test_providers_are_derived_from_the_status_of_foreign_clusters(parts: foreign.Parts, lends: bool) -> None:
     expected = {"rome": Tenancy("of-rome")} if lends else {}
     assert tenancies({"rome": "of-rome"}, [cluster(parts)], {}) == expected
 

@@ -66,7 +66,7 @@ def test_without_a_file_the_groups_are_those_of_the_original(tmp_path: Path) -> 
     assert configuration(tmp_path / "f.yaml").groups == DEFAULT_GROUPS
 
 
-def test_requested_resources_of_a_group() -> None:
+def test_a_group_requests_up_to_its_maximum() -> None:
     gpu = DEFAULT_GROUPS[1]
     shared = cluster("x", 50).shared
     assert gpu.asked({**shared, GPU: shared["cpu"]}) == {"cpu": "3500m", "memory": "8Gi", "pods": "110", GPU: "4"}
@@ -162,7 +162,7 @@ def test_usage_errors_are_one_line_with_exit_code_2(flags: tuple[str, ...], word
     assert "caFile" not in line
 
 
-def test_the_start_fails_without_liqo(tmp_path: Path) -> None:
+def test_startup_fails_without_liqo(tmp_path: Path) -> None:
     with serving() as edge:
         edge.on(
             "GET",

@@ -53,7 +53,7 @@ def error(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]
 
 
-def test_the_complete_sequence_of_old_routes(client: httpx2.Client, here: Bench) -> None:
+def test_the_old_routes_create_and_delete_a_machine(client: httpx2.Client, here: Bench) -> None:
     """All requests are GET, as from the gRPC server of Liqo's cluster autoscaler."""
     assert get(client, "/nodegroup") == [
         {"id": "STANDARD", "maxSize": 3, "minSize": 0},
@@ -79,7 +79,7 @@ def test_the_complete_sequence_of_old_routes(client: httpx2.Client, here: Bench)
     assert len(get(client, "/nodegroup/nodes", id="STANDARD")) == 1
 
 
-def test_the_old_template_and_gpus(client: httpx2.Client) -> None:
+def test_the_old_routes_return_template_and_gpus(client: httpx2.Client) -> None:
     assert get(client, "/nodegroup/template", id="GPU") == {
         "nodegroupId": "GPU",
         "resources": {
@@ -127,7 +127,7 @@ def test_a_deletion_without_an_effect_is_an_error(client: httpx2.Client, here: B
     assert here.liqo.remaining() == ["gpu-1"]
 
 
-def test_the_prices_of_nodes_and_pods(client: httpx2.Client, here: Bench) -> None:
+def test_the_old_routes_return_prices_of_nodes_and_pods(client: httpx2.Client, here: Bench) -> None:
     here.liqo.add("gpu-1", "GPU", "gpu")
     window = {"start": "2024-05-01T12:00:00Z", "end": "2024-05-01T12:30:00+00:00"}
     for name in ("gpu-1", "liqo://gpu-1", "GPU", "template-node-for-GPU-123", "template-node-for-GPU-1-upcoming-0"):
@@ -144,7 +144,7 @@ def test_the_prices_of_nodes_and_pods(client: httpx2.Client, here: Bench) -> Non
         assert client.get("/nodegroup/podprice", params=params).status_code == 400
 
 
-def test_creation_and_deletion_of_groups(client: httpx2.Client, here: Bench) -> None:
+def test_groups_are_created_and_deleted(client: httpx2.Client, here: Bench) -> None:
     body = {"id": "NEW", "currentSize": 0, "maxSize": 2, "minSize": 0, "nodes": []}
     assert client.post("/nodegroup/create", json=body).json() is True
     assert error(client.post("/nodegroup/create", json=body)) == (409, "group NEW: it already exists")
@@ -193,7 +193,7 @@ def test_with_post_only_a_get_request_changes_nothing(here: Bench) -> None:
         assert client.post("/nodegroup/scaleup", params=up).json() is True
 
 
-def test_our_own_routes(client: httpx2.Client, here: Bench) -> None:
+def test_our_own_routes_create_list_and_delete_machines(client: httpx2.Client, here: Bench) -> None:
     version = get(client, "/version")
     assert (version["server"], version["routes"]) == ("spot-rescheduler", ["v1"])
     ordered = client.post("/v1/groups/STANDARD/machines", json={"count": 2})
@@ -242,7 +242,7 @@ def test_errors_of_machines_are_reported(client: httpx2.Client, here: Bench) -> 
     }
 
 
-def test_our_template_and_prices(client: httpx2.Client, here: Bench) -> None:
+def test_our_own_routes_return_template_and_prices(client: httpx2.Client, here: Bench) -> None:
     amounts = {"cpu": "2", "memory": "2Gi", "pods": "110", "ephemeral-storage": "20Gi"}
     assert get(client, "/v1/groups/STANDARD/template") == {
         "labels": {**LABELS, "provider": "liqo", "spot-rescheduler/node-group": "STANDARD"},

@@ -216,11 +216,11 @@ def test_a_stalled_body_times_out() -> None:
     assert (head["status"], body["body"]) == (408, b'{"error":"the body did not arrive within 0.01 s"}')
 
 
-def test_a_disconnected_client_gets_no_answer() -> None:
+def test_a_disconnected_client_gets_no_response() -> None:
     assert _through(Bounded(application(ROUTES)), [PART, {"type": "http.disconnect"}]) == []
 
 
-def test_an_answer_that_is_not_read_is_aborted() -> None:
+def test_a_response_that_is_not_read_is_aborted() -> None:
     assert _through(Bounded(application(ROUTES), taking_seconds=0.01), [WHOLE], stalled=True) == []
 
 
@@ -276,7 +276,7 @@ def test_an_address_in_use_is_reported() -> None:
                 pass
 
 
-def test_names_of_a_certificate() -> None:
+def test_all_names_of_a_certificate_are_read() -> None:
     certificate = {
         "subject": ((("organizationName", "o"),), (("commonName", "agent"),)),
         "subjectAltName": (("DNS", "a.b"), ("URI", "spiffe://x/y"), ("IP Address", "10.0.0.1")),

@@ -128,7 +128,7 @@ def test_a_server_finds_no_trouble_before_it_begins(alert: str, server: QuerySer
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_the_texts_of_an_alert(alert: str) -> None:
+def test_the_texts_of_an_alert_use_only_its_labels(alert: str) -> None:
     rule = ALERTS[alert]
     assert rule["labels"].keys() == {"severity"}
     assert rule["labels"]["severity"] in {"info", "warning", "critical"}

@@ -75,7 +75,7 @@ KEPT = next(verdict for verdict in VERDICTS if isinstance(verdict, Rejected))
 
 
 class TestReport:
-    def test_headings_landmarks_and_table_headers(self, page: Page, report: str) -> None:
+    def test_the_report_has_headings_landmarks_and_table_headers(self, page: Page, report: str) -> None:
         page.goto(report)
         headings = page.get_by_role("heading").all_inner_texts()
         assert headings[:2] == ["On-demand nodes that spot nodes can replace", "Sums"]
@@ -142,7 +142,7 @@ class TestReport:
         assert page.pdf().startswith(b"%PDF")
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_the_contrast_of_all_texts(self, page: Page, report: str, scheme: str) -> None:
+    def test_all_texts_have_sufficient_contrast(self, page: Page, report: str, scheme: str) -> None:
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         page.goto(report)
         page.get_by_role("button", name="Open all").click()
@@ -160,7 +160,7 @@ class TestReport:
         expect(plain.locator("#search")).to_be_hidden()
         context.close()
 
-    def test_a_thousand_nodes(self, page: Page, tmp_path: Path) -> None:
+    def test_a_report_of_a_thousand_nodes_can_be_searched(self, page: Page, tmp_path: Path) -> None:
         file = tmp_path / "large.html"
         file.write_text(as_html(overview_of(1000, 1000), NOW), encoding="utf-8")
         page.goto(file.as_uri())

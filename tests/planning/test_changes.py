@@ -246,7 +246,7 @@ def test_untainted_spot_nodes_keep_their_other_taints() -> None:
     assert planned(before, policy) != planned(after, policy)
 
 
-def test_a_taint_that_no_spot_node_has() -> None:
+def test_removing_a_taint_that_no_spot_node_has_is_a_usage_error() -> None:
     objects = [node("od", ON_DEMAND, taints=[{"key": "a", "effect": "NoSchedule"}]), NODES[1]]
     with pytest.raises(UsageError, match=r"^untaint: no spot node has the taint a; taints of the spot nodes: spot$"):
         planned(objects, Policy(), Untaint("a"))

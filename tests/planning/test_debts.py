@@ -48,7 +48,7 @@ INCURRED: dict[str, tuple[ControllerState, Replicas, Debt]] = {
 
 
 @pytest.mark.parametrize(("known", "replicas", "owed"), INCURRED.values(), ids=INCURRED)
-def test_a_debt_is_incurred(known: ControllerState, replicas: Replicas, owed: Debt) -> None:
+def test_a_debt_is_the_running_pods_up_to_the_desired_number(known: ControllerState, replicas: Replicas, owed: Debt) -> None:
     expected = Debt(WEB, owed.ready, owed.bound, owed.template, owed.succeeded, ("rs-1", "rs-2"))
     assert incur(known, replicas) == expected
 
@@ -65,7 +65,7 @@ LAPSED: dict[str, tuple[Debt, ControllerState, str]] = {
 
 
 @pytest.mark.parametrize(("owed", "known", "why"), LAPSED.values(), ids=LAPSED)
-def test_a_debt_lapses(owed: Debt, known: ControllerState, why: str) -> None:
+def test_a_debt_lapses_when_fewer_pods_are_wanted(owed: Debt, known: ControllerState, why: str) -> None:
     assert lapsed(owed, known) == why
 
 
@@ -114,7 +114,7 @@ def test_the_shortfall_counts_missing_pods(
         (Shortfall(1, 1, 1), False, False),
     ],
 )
-def test_a_debt_is_paid(missing: Shortfall, when_ready: bool, when_bound: bool) -> None:
+def test_a_debt_is_paid_when_enough_pods_run(missing: Shortfall, when_ready: bool, when_bound: bool) -> None:
     assert (paid(missing), paid(missing, ready=False)) == (when_ready, when_bound)
 
 
@@ -171,7 +171,7 @@ COUNTED: dict[str, tuple[list[dict[str, Any]], Replicas | None]] = {
 
 
 @pytest.mark.parametrize(("manifests", "expected"), COUNTED.values(), ids=COUNTED)
-def test_pods_are_counted(manifests: list[dict[str, Any]], expected: Replicas | None) -> None:
+def test_pods_of_a_controller_are_counted_by_state(manifests: list[dict[str, Any]], expected: Replicas | None) -> None:
     counted = count_replicas(pods(*manifests), [state()], "od", {"uid-staying"}, {"uid-gone"})
     assert counted == ({} if expected is None else {WEB: expected})
 

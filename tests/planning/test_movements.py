@@ -162,7 +162,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_when_pods_may_not_be_moved(case: Case) -> None:
+def test_pods_are_not_moved_while_their_controller_waits(case: Case) -> None:
     after, blockers = case.before.judge("od", case.pods, NOW, case.waits)
     assert blockers == case.blockers
     assert after == (case.before if case.after is None else case.after)

@@ -51,7 +51,7 @@ TEXTS = {"a==b": "a=b", " a = b , !c": "a=b,!c", "a!=b,a!=b": "a!=b", "a/b=": "a
 
 
 @pytest.mark.parametrize(("text", "shown"), TEXTS.items())
-def test_text_of_a_selector(text: str, shown: str) -> None:
+def test_a_selector_has_a_normalized_text(text: str, shown: str) -> None:
     assert str(NodeLabels.parse(text)) == shown
 
 

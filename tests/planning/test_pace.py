@@ -103,7 +103,7 @@ def test_forecasts_without_a_time_limit_are_limited_by_effort_alone() -> None:
     assert (allowance.takes(1), allowance.pace.seconds(1)) == (False, 0)
 
 
-def test_a_round_ends_when_its_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each plan would return its pod to the other on-demand nodes, so each round continues with the next node."""
     nodes = [node(f"od{number}", ON_DEMAND, cpu="64") for number in range(4)]
     cluster = snapshot([*nodes, node("s"), *(pod(f"p{number}", f"od{number}") for number in range(4))])
@@ -164,7 +164,7 @@ def test_a_round_ends_in_time_if_each_plan_needs_a_forecast(monkeypatch: pytest.
     assert rejected[-1] == 50
 
 
-def test_a_fast_machine_comes_to_the_result_of_the_assumed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fast_machine_gets_the_same_result_as_the_assumed_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = stuck_cluster()
     expected = Planner(cluster, Policy()).plan_each(CIRCUMSTANCES)
     machine = Machine(monkeypatch, question=0.2 / QUESTIONS_PER_SECOND)

@@ -37,7 +37,7 @@ VALUES: dict[str, tuple[str, ManualPause | None]] = {
 
 
 @pytest.mark.parametrize(("value", "expected"), VALUES.values(), ids=VALUES)
-def test_the_value_of_the_annotation(value: str, expected: ManualPause | None) -> None:
+def test_the_annotation_is_parsed_as_a_pause(value: str, expected: ManualPause | None) -> None:
     assert manual_pause({PAUSED: value}, NOW) == expected
 
 

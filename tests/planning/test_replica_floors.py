@@ -35,7 +35,7 @@ FLOORS: dict[str, tuple[str, int, int | None]] = {
 
 
 @pytest.mark.parametrize(("value", "total", "floor"), FLOORS.values(), ids=FLOORS)
-def test_how_many_replicas_stay(value: str, total: int, floor: int | None) -> None:
+def test_the_annotation_determines_how_many_replicas_stay(value: str, total: int, floor: int | None) -> None:
     assert floor_of(value, total) == floor
 
 
@@ -63,14 +63,14 @@ ALONE: dict[str, tuple[dict[str, int], str | None, bool]] = {
 
 
 @pytest.mark.parametrize(("on", "value", "drainable"), ALONE.values(), ids=ALONE)
-def test_a_node_by_itself(on: dict[str, int], value: str | None, drainable: bool) -> None:
+def test_a_single_node_is_drained_only_if_enough_replicas_stay(on: dict[str, int], value: str | None, drainable: bool) -> None:
     verdict = Planner(snapshot([*NODES, *web(on, value)]), Policy()).plan_node("od-1", CIRCUMSTANCES)
     assert isinstance(verdict, Plan) is drainable
     if isinstance(verdict, Rejected):
         assert {str(blocker.reason) for blocker in verdict.blockers} == {KEPT}
 
 
-def test_the_plan_of_all_nodes_counts_what_its_earlier_drains_take() -> None:
+def test_a_plan_counts_the_replicas_that_its_earlier_drains_move() -> None:
     """Either node could be drained, but not both."""
     pods = [*web({"od-1": 1, "od-2": 2}, "1"), pod("other", "od-2")]
     planner = Planner(snapshot([*NODES, *pods]), Policy())
@@ -97,7 +97,7 @@ def test_other_controllers_and_pods_that_are_being_deleted_do_not_count() -> Non
     assert short(Planner(snapshot([*NODES, *pods]), Policy()).plan_node("od-1", CIRCUMSTANCES)) == [KEPT]
 
 
-def test_before_each_step_the_rest_is_judged_again() -> None:
+def test_the_remaining_replicas_are_judged_again_before_each_step() -> None:
     """A drain has evicted web-0; a replica elsewhere was deleted in the meantime, so web-1 must stay."""
     pods = web({"od-1": 2, "od-2": 1}, "1")
     cluster = snapshot([*NODES, *pods])
@@ -131,7 +131,7 @@ SINGLE: dict[str, tuple[list[Manifest], Any]] = {
 
 
 @pytest.mark.parametrize(("pods", "expected"), SINGLE.values(), ids=SINGLE)
-def test_single_replicas_stay(pods: list[Manifest], expected: Any) -> None:
+def test_the_only_replica_of_a_controller_stays(pods: list[Manifest], expected: Any) -> None:
     planner = Planner(snapshot([*NODES, *pods]), Policy(skip_single_replicas=True))
     assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == expected
 

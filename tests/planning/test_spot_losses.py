@@ -38,7 +38,7 @@ STATES: dict[str, tuple[dict[str, Any], SpotState]] = {
 
 
 @pytest.mark.parametrize(("given", "expected"), STATES.values(), ids=STATES)
-def test_a_spot_node(given: dict[str, Any], expected: SpotState) -> None:
+def test_the_state_of_a_spot_node_is_derived_from_taints_and_conditions(given: dict[str, Any], expected: SpotState) -> None:
     [spot_node] = spot(1, {0: given})
     assert state_of(spot_node) is expected
 
@@ -138,7 +138,7 @@ STORIES: dict[str, tuple[list[Look], list[float | None]]] = {
 
 
 @pytest.mark.parametrize(("looks", "expected"), STORIES.values(), ids=STORIES)
-def test_how_long_drains_wait_after_losses(looks: list[Look], expected: list[float | None]) -> None:
+def test_drains_wait_after_a_burst_of_losses(looks: list[Look], expected: list[float | None]) -> None:
     assert waits_until(looks) == expected
 
 

@@ -93,5 +93,5 @@ NODES: dict[str, tuple[bytes, str | None]] = {
 
 
 @pytest.mark.parametrize(("raw", "expected"), NODES.values(), ids=NODES)
-def test_the_node_of_a_pod_that_cannot_be_decoded(raw: bytes, expected: str | None) -> None:
+def test_the_node_of_an_undecodable_pod_is_read_from_its_json(raw: bytes, expected: str | None) -> None:
     assert pod_node_name(raw) == expected

@@ -67,7 +67,7 @@ REQUESTS: dict[str, tuple[PodSpec, dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("spec", "expected"), REQUESTS.values(), ids=REQUESTS)
-def test_requests_of_an_unbound_pod(spec: PodSpec, expected: dict[str, int]) -> None:
+def test_the_requests_of_an_unbound_pod_are_computed_like_the_scheduler(spec: PodSpec, expected: dict[str, int]) -> None:
     assert dict(requests(spec)) == expected
 
 
@@ -132,7 +132,7 @@ LOADS: dict[str, tuple[PodObject, dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("pod", "expected"), LOADS.values(), ids=LOADS)
-def test_load_of_a_bound_pod(pod: PodObject, expected: dict[str, int]) -> None:
+def test_the_load_of_a_bound_pod_is_computed_like_the_scheduler(pod: PodObject, expected: dict[str, int]) -> None:
     assert dict(load(pod)) == expected
 
 
@@ -151,7 +151,7 @@ NONZERO: dict[str, tuple[PodSpec, tuple[int, int]]] = {
 
 
 @pytest.mark.parametrize(("spec", "expected"), NONZERO.values(), ids=NONZERO)
-def test_scoring_defaults_for_containers_without_requests(spec: PodSpec, expected: tuple[int, int]) -> None:
+def test_containers_without_requests_have_scoring_defaults(spec: PodSpec, expected: tuple[int, int]) -> None:
     assert nonzero(spec) == expected
 
 

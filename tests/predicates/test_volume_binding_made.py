@@ -36,7 +36,7 @@ TOPOLOGIES: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize(("of", "expected"), TOPOLOGIES.values(), ids=TOPOLOGIES)
-def test_provisioning_by_topology(of: Json, expected: str) -> None:
+def test_allowed_topologies_restrict_provisioning(of: Json, expected: str) -> None:
     assert on(load(zoned("n", "a"), of, claim("c", "made"), mounting("c"))) == {"n": expected}
 
 

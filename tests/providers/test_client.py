@@ -47,7 +47,7 @@ def first(server: CloudpoolServer, clock: StepClock) -> str:
 
 
 @pytest.mark.parametrize("api", API)
-def test_the_pool_and_its_size(api: str, clock: StepClock) -> None:
+def test_the_pool_and_its_size_are_read(api: str, clock: StepClock) -> None:
     with serving(settings(api=api), clock) as server, client(server, clock) as pool:
         seen = pool.pool(deadline=SOON)
         size = pool.size(deadline=SOON)
@@ -102,7 +102,7 @@ def test_states_are_set(api: str, clock: StepClock) -> None:
 
 
 @pytest.mark.parametrize("api", API)
-def test_configuration_start_and_stop(api: str, clock: StepClock) -> None:
+def test_the_configuration_is_set_and_the_pool_is_started_and_stopped(api: str, clock: StepClock) -> None:
     with serving(settings(api=api, pool=None, desired_size=None), clock) as server, client(server, clock) as pool:
         assert pool.status(deadline=SOON) == PoolStatus(started=False, configured=False)
         with pytest.raises(Missing, match="no configuration has been set"):
@@ -135,7 +135,7 @@ ON_MACHINE = ["terminate", "detach", "attach", "service state", "membership"]
 
 @pytest.mark.parametrize("call", ON_POOL)
 @pytest.mark.parametrize(("api", "error", "status"), [("v5", ServerFault, 500), ("multipool", RequestRejected, 400)])
-def test_calls_before_the_start_of_the_pool(
+def test_calls_before_the_start_of_the_pool_are_errors(
     call: str, api: str, error: type[errors.ReschedulerError], status: int, clock: StepClock
 ) -> None:
     raised = pytest.raises(error, match=rf": {status} .*: attempt to use the cloud pool before it was started$")
@@ -145,7 +145,7 @@ def test_calls_before_the_start_of_the_pool(
 
 @pytest.mark.parametrize("call", ON_MACHINE)
 @pytest.mark.parametrize("api", API)
-def test_calls_for_an_unknown_machine(call: str, api: str, clock: StepClock) -> None:
+def test_calls_for_an_unknown_machine_are_errors(call: str, api: str, clock: StepClock) -> None:
     with serving(settings(api=api), clock) as server, client(server, clock) as pool:
         with pytest.raises(Missing, match=r": 404 Not Found: .*i-nobody"):
             ON_POOL[call](pool, "i-nobody")
@@ -153,7 +153,7 @@ def test_calls_for_an_unknown_machine(call: str, api: str, clock: StepClock) -> 
 
 
 @pytest.mark.parametrize("call", ["terminate", "detach"])
-def test_calls_for_a_protected_machine(call: str, clock: StepClock) -> None:
+def test_calls_for_a_protected_machine_are_errors(call: str, clock: StepClock) -> None:
     with serving(settings(refresh_interval=0), clock) as server, client(server, clock) as pool:
         machine = first(server, clock)
         pool.set_membership(machine, Membership(active=True, evictable=False), deadline=SOON)
@@ -163,7 +163,7 @@ def test_calls_for_a_protected_machine(call: str, clock: StepClock) -> None:
 
 
 @pytest.mark.parametrize("call", [*ON_MACHINE, "GET pool", "GET size"])
-def test_a_long_outage_of_the_cloud(call: str, clock: StepClock) -> None:
+def test_calls_during_a_long_outage_of_the_cloud_are_errors(call: str, clock: StepClock) -> None:
     with serving(settings(pool_update=9999), clock) as server, client(server, clock) as pool:
         machine = first(server, clock)
         server.pool.cloud_down = True
@@ -173,7 +173,7 @@ def test_a_long_outage_of_the_cloud(call: str, clock: StepClock) -> None:
 
 
 @pytest.mark.parametrize("keys", [[], {}, {"name": 1}, {"name": "p", "launchDelay": 5}, {"name": "p", "unknown": True}])
-def test_an_invalid_configuration(keys: Any, clock: StepClock) -> None:
+def test_an_invalid_configuration_is_rejected(keys: Any, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as pool:
         with pytest.raises(RequestRejected, match=": 400 Bad Request: the configuration is not"):
             pool.set_config(keys, deadline=SOON)
@@ -191,7 +191,7 @@ def test_a_pool_without_a_configuration_cannot_start(clock: StepClock) -> None:
         pool.start(deadline=SOON)
 
 
-def test_requests_on_the_wire(clock: StepClock) -> None:
+def test_requests_have_the_documented_form(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as pool:
         machine = first(server, clock)
         pool.terminate(machine, decrement=True, deadline=SOON)
@@ -299,7 +299,7 @@ STATES = {
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("active", [True, False])
-def test_sets_of_states(state: str, active: bool) -> None:
+def test_the_state_determines_whether_a_machine_is_allocated_or_gone(state: str, active: bool) -> None:
     machine = Machine(id="a", machine_state=state, membership_status={"active": active})
     allocated, gone = STATES[state]
     assert (machine.allocated, machine.gone, machine.active) == (allocated, gone, allocated and active)
@@ -337,7 +337,7 @@ AGES = {
 
 
 @pytest.mark.parametrize("fact", AGES)
-def test_the_age_of_a_view_by_our_clock(fact: str, clock: StepClock) -> None:
+def test_the_age_of_a_view_is_corrected_for_the_clock_of_the_pool(fact: str, clock: StepClock) -> None:
     ahead, stamped, asked, seen = AGES[fact]
     date = (START + dt.timedelta(seconds=ahead)).strftime("%a, %d %b %Y %H:%M:%S GMT")
     timestamp = (START + dt.timedelta(seconds=stamped)).isoformat()
@@ -379,7 +379,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("body", WORDS)
-def test_messages_of_error_bodies(body: str) -> None:
+def test_messages_of_error_bodies_are_read(body: str) -> None:
     assert error_words(body.encode()) == WORDS[body]
 
 

@@ -45,7 +45,7 @@ def test_the_paths_of_a_multipool_are_used() -> None:
 # -- sizes, instances, templates
 
 
-def test_states_of_instances() -> None:
+def test_instances_have_the_states_of_their_machines() -> None:
     slow = document(requestDelay="1h", terminationDelay="1h")
     with pool(settings(pool=slow, desired_size=2, refresh_interval=0)) as world:
         world.clock.advance(3600)

@@ -79,7 +79,7 @@ def test_the_file_of_the_cloudpool_page_works(tmp_path: Path) -> None:
         provider.close()
 
 
-def test_the_proxy_of_a_cloudpool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_file_of_the_proxy_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's file, with a pool at another address, sends the page's password."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "password").write_text("secret")
@@ -126,7 +126,7 @@ def test_the_stackpoint_page_has_the_defaults(tmp_path: Path) -> None:
     assert settings == StackpointFile(node_pools_file="pools/nodepools")
 
 
-def test_beside_cluster_autoscaler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_commands_beside_cluster_autoscaler_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both programs get the arguments of the page, and both use the service's file."""
     taken: list[object] = []
 

@@ -204,7 +204,7 @@ def _node(node: NodeRef) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("scene", "generation", "mutual"), CASES, indirect=["scene"])
-def test_a_run_of_cluster_autoscaler(generation: str, mutual: bool, caller: Path, scene: Scene) -> None:
+def test_cluster_autoscaler_can_use_every_response(generation: str, mutual: bool, caller: Path, scene: Scene) -> None:
     before = set(scene.system.machines())
     played = life(caller, scene, generation, mutual=mutual)
     assert played.problem == ""

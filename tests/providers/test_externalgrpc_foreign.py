@@ -218,7 +218,7 @@ def test_after_an_invalid_answer_the_result_of_the_order_is_unknown(caplog: pyte
     assert not caplog.records
 
 
-def test_no_order_for_a_machine_that_terminated_after_the_intent() -> None:
+def test_a_machine_that_terminated_after_the_intent_is_not_ordered() -> None:
     service = Foreign(instances={"x://2": 1})
     gone = NodeRef("node-1", "x://1", ordered_at=CLOCK_START - dt.timedelta(minutes=1))
     assert (delete(service, gone), service.deletions) == ([AlreadyGone("no longer listed")], 0)

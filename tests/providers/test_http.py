@@ -109,7 +109,7 @@ def test_temporary_failures_are_retried(clock: StepClock) -> None:
         assert (status, answer.status, count(server)) == (STATUS, 200, 3)
 
 
-def test_no_retries_in_a_loop_that_repeats_the_requests(clock: StepClock) -> None:
+def test_one_attempt_disables_retries(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.face.inject(Fault(path="/status", method="GET"))
         with one_attempt(), pytest.raises(ServerFault):
@@ -174,7 +174,7 @@ def test_a_wait_beyond_the_deadline_is_an_error(clock: StepClock) -> None:
         assert (caught.value.retry_after, clock.monotonic(), count(server)) == (61.0, 0.0, 1)
 
 
-def test_no_request_before_the_wait_is_over(clock: StepClock) -> None:
+def test_no_request_is_sent_before_the_wait_is_over(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.face.inject(Fault(path="/status", method="GET", status=429, headers={"retry-after": "90"}))
         for asked, left in ((0.0, 90.0), (50.0, 40.0)):
@@ -209,7 +209,7 @@ def test_an_invalid_wait_is_replaced_by_the_default(header: str, clock: StepCloc
         assert caught.value.retry_after is None
 
 
-def test_no_request_after_the_deadline(clock: StepClock) -> None:
+def test_no_request_is_sent_after_the_deadline(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         with pytest.raises(DeadlineExceeded) as caught:
             http.get("/status", dict[str, bool], deadline=0.0)
@@ -236,21 +236,21 @@ DEEP = '{"started": true, "configured": true, "more": ' + "[" * 10_000 + "]" * 1
 
 
 @pytest.mark.parametrize("body", ["", "null", "[]", '{"started": 1}', "<html>", '{"started"', "\udcff", DEEP])
-def test_an_answer_of_the_wrong_form(body: str, clock: StepClock) -> None:
+def test_a_response_that_does_not_match_the_api_is_an_error(body: str, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.face.inject(Fault(path="/status", method="GET", status=200, body=body))
         with pytest.raises(BadAnswer, match="system: GET /status: the response does not match the API: "):
             http.get("/status", PoolStatus, deadline=SOON)
 
 
-def test_a_too_large_answer(clock: StepClock) -> None:
+def test_a_response_that_is_too_large_is_an_error(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock, max_answer_bytes=10) as http:
         with pytest.raises(BadAnswer, match="system: GET /pool: the response is larger than 10 bytes"):
             http.get("/pool", Any, deadline=SOON)
         assert count(server) == 1
 
 
-def test_a_small_answer_that_decompresses_to_a_large_one(clock: StepClock) -> None:
+def test_a_response_that_decompresses_to_a_large_one_is_an_error(clock: StepClock) -> None:
     packed = gzip.compress(b"[" + b" " * 100_000 + b"]")
     with serving(settings(), clock) as server, client(server, clock, max_answer_bytes=50_000) as http:
         fault = Fault(
@@ -276,7 +276,7 @@ def test_errors_do_not_contain_parameters(clock: StepClock) -> None:
         assert str(caught.value) == "system: GET /nowhere: 404 Not Found: Not Found"
 
 
-def test_a_base_path_with_and_without_a_slash(clock: StepClock) -> None:
+def test_a_base_path_may_end_with_a_slash(clock: StepClock) -> None:
     with serving(settings(api="multipool"), clock) as server, client(server, clock, url=f"{server.url}/") as http:
         assert http.get("/status", dict[str, bool], deadline=SOON)[0] == STATUS
 

@@ -90,7 +90,7 @@ def deadline(two: ServerAndClient) -> float:
     return two.provider._fleet.clock.monotonic() + SOON
 
 
-def test_requests_to_the_first_node_manager(first: ServerAndClient) -> None:
+def test_requests_to_the_first_node_manager_use_its_routes(first: ServerAndClient) -> None:
     groups = first.provider.groups(deadline=SOON)
     assert groups == [NodeGroup("STANDARD", 1, 10), NodeGroup("GPU", 0, 1)]
     assert first.provider.target_size("STANDARD", deadline=SOON) == 2
@@ -146,12 +146,12 @@ def test_prices_of_the_first_node_manager_are_per_hour(first: ServerAndClient) -
         first.provider.pod_price({"cpu": Decimal(1)}, START, WEEK, deadline=SOON)
 
 
-def test_gpus_of_the_first_node_manager(first: ServerAndClient) -> None:
+def test_gpus_of_the_first_node_manager_are_read(first: ServerAndClient) -> None:
     assert first.provider.gpu_label() == "nvidia.com/gpu"
     assert first.provider.gpu_types() == {"nvidia.com/gpu", "second type"}
 
 
-def test_states_and_errors_of_the_first_node_manager(first: ServerAndClient) -> None:
+def test_states_and_errors_of_the_first_node_manager_are_read(first: ServerAndClient) -> None:
     states = '{"InstanceState":2,"InstanceErrorInfo":"denied"}', '{"InstanceState":9}'
     body = f'[{{"id":"a","--":{states[0]}}},{{"id":"b"}},{{"id":"c","--":{states[1]}}}]'
     first.server.face.inject(Fault(method="GET", path="/nodegroup/nodes", status=200, body=body))
@@ -162,7 +162,7 @@ def test_states_and_errors_of_the_first_node_manager(first: ServerAndClient) -> 
     ]
 
 
-def test_requests_to_our_node_manager(current: ServerAndClient, bench: Bench) -> None:
+def test_requests_to_our_node_manager_use_its_routes(current: ServerAndClient, bench: Bench) -> None:
     assert current.provider.groups(deadline=deadline(current)) == [
         NodeGroup("STANDARD", 1, 10, "Liqo group STANDARD: clusters with hasGPU=false; 2 per node and hour"),
         NodeGroup("GPU", 0, 1, "Liqo group GPU: clusters with hasGPU=false; 1 per node and hour"),
@@ -184,7 +184,7 @@ def test_requests_to_our_node_manager(current: ServerAndClient, bench: Bench) ->
     assert bench.liqo.remaining() == ["rome-1"]
 
 
-def test_templates_of_our_node_manager(current: ServerAndClient) -> None:
+def test_templates_of_our_node_manager_are_read(current: ServerAndClient) -> None:
     template = current.provider.template("STANDARD", deadline=deadline(current))
     assert (template.taints, template.capacity) == ((TAINT,), template.allocatable)
     assert template.labels == VIRTUAL | {"tier": "spot", "spot-rescheduler/node-group": "STANDARD"}
@@ -204,7 +204,7 @@ def test_prices_of_our_node_manager_are_per_window(current: ServerAndClient) -> 
         current.provider.node_price(NodeRef("worker"), START, WEEK, deadline=deadline(current))
 
 
-def test_gpus_of_our_node_manager(current: ServerAndClient) -> None:
+def test_gpus_of_our_node_manager_are_read(current: ServerAndClient) -> None:
     assert current.provider.gpu_label() == "nvidia.com/gpu"
     assert current.provider.gpu_types() == {"nvidia.com/gpu"}
 
@@ -255,7 +255,7 @@ def test_an_invalid_answer_is_an_error(current: ServerAndClient) -> None:
         current.provider.groups(deadline=deadline(current))
 
 
-def test_mutual_tls_with_our_node_manager(tmp_path: Path, bench: Bench) -> None:
+def test_our_node_manager_requires_a_client_certificate(tmp_path: Path, bench: Bench) -> None:
     pki.make(tmp_path)
     face = HttpsListener(
         ListenAddress("127.0.0.1", 0), tmp_path / "server.crt", tmp_path / "server.key", tmp_path / "ca.pem"
@@ -293,7 +293,7 @@ def test_the_token_is_sent_and_kept_out_of_errors(tmp_path: Path, current: Serve
     assert current.server.face.requests[-1].all("authorization") == ["Bearer sesame"]
 
 
-def test_the_defaults_of_the_file(tmp_path: Path) -> None:
+def test_missing_keys_of_the_file_have_defaults(tmp_path: Path) -> None:
     file = tmp_path / "liqo.json"
     file.write_text('{"nodeManager": {"url": "https://node-manager:9009", "timeout": "4m"}, "settleTime": "2m"}')
     settings = read_file(file)

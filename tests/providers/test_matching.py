@@ -254,6 +254,6 @@ PROVIDER_IDS: dict[str, tuple[Machine, str]] = {
 
 
 @pytest.mark.parametrize("fact", PROVIDER_IDS)
-def test_the_future_provider_id_of_a_node(fact: str) -> None:
+def test_the_future_provider_id_of_a_node_is_derived_from_its_machine(fact: str) -> None:
     machine_, expected = PROVIDER_IDS[fact]
     assert identity.provider_id(machine_) == expected

@@ -45,7 +45,7 @@ def ids(cloudpool: ReferencePool) -> list[str]:
     return [machine["id"] for machine in cloudpool.pool()["machines"]]
 
 
-def test_the_life_of_a_machine(clock: StepClock) -> None:
+def test_a_machine_passes_through_all_states(clock: StepClock) -> None:
     with pool(clock, pool=document(**SLOW), desired_size=1) as cloudpool:
         seen = []
         for seconds in (0, 9, 1, 19, 1):
@@ -128,7 +128,7 @@ def test_the_view_is_as_old_as_the_interval_and_has_its_timestamp(clock: StepClo
 
 
 @pytest.mark.parametrize(("second", "answer"), [("error", CloudError), ("ok", None)])
-def test_a_second_termination_within_the_cached_view(
+def test_a_second_termination_within_the_cached_view_fails_or_decrements_again(
     second: str, answer: type[Exception] | None, clock: StepClock
 ) -> None:
     with pool(clock, refresh_interval=30, second_termination=second) as cloudpool:
@@ -298,7 +298,7 @@ WIRE: dict[str, tuple[str, str, str, str, int, bool]] = {
 
 
 @pytest.mark.parametrize("fact", WIRE)
-def test_errors_on_the_wire(fact: str, clock: StepClock) -> None:
+def test_errors_have_the_format_of_the_api(fact: str, clock: StepClock) -> None:
     method, path, kind, body, status, formed = WIRE[fact]
     headers = {"content-type": kind} if kind else {}
     with serving(settings(), clock) as server:
@@ -307,7 +307,7 @@ def test_errors_on_the_wire(fact: str, clock: StepClock) -> None:
         assert (list(answer.json()) == ["message", "detail"]) if formed else ("message" not in answer.text)
 
 
-def test_successes_on_the_wire(clock: StepClock) -> None:
+def test_successful_responses_have_the_format_of_the_api(clock: StepClock) -> None:
     with serving(settings(), clock) as server:
         posted = httpx2.post(f"{server.url}/pool/size", json={"desiredSize": 4}, timeout=60)
         assert (posted.status_code, posted.content) == (200, b"")

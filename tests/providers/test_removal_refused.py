@@ -12,7 +12,7 @@ from tests.providers.pools import LATER, pool
 # -- refusals
 
 
-def test_a_protected_machine_is_refused_and_forecast() -> None:
+def test_a_protected_machine_is_rejected_as_forecast() -> None:
     with pool(settings(refresh_interval=0)) as world:
         world.server.pool.set_membership(world.machines[0].id(world.clock.now()), active=True, evictable=False)
         refused = Refused(Refusal.PROTECTED, "its membership status says that it is not evictable")
@@ -62,7 +62,7 @@ def test_an_ambiguous_machine_that_may_be_terminating_keeps_its_node() -> None:
         assert (isinstance(outcome, Refused), world.orders()) == (True, [])
 
 
-def test_all_refusals_are_forecast() -> None:
+def test_all_rejections_are_forecast() -> None:
     with pool(minSize=2) as world:
         nodes = [
             world.node(0),
@@ -133,7 +133,7 @@ def test_an_unreadable_pool_fails_closed(fault: dict[str, Any], message: str) ->
         assert (world.orders(), world.states()) == ([], ["RUNNING"] * 3)
 
 
-def test_no_order_with_an_unreadable_size() -> None:
+def test_no_order_is_sent_if_the_size_cannot_be_read() -> None:
     with pool() as world:
         world.inject(path="/pool/size", method="GET", times=999)
         (outcome,) = world.delete(world.node(), within=60)

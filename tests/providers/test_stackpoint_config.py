@@ -15,7 +15,7 @@ from tests.providers.stackpoints import TOKEN, environment
 GOOD = environment("https://api.stackpoint.io/")
 
 
-def test_both_names_of_the_url_variable() -> None:
+def test_both_names_of_the_url_variable_are_accepted() -> None:
     other = {key: value for key, value in GOOD.items() if key != "SPC_API_BASE_URL"} | {"SPC_BASE_API_URL": "http://x"}
     urls = [config.settings(None, GroupFlags(), environ).endpoint.url for environ in (GOOD, other)]
     assert urls == ["https://api.stackpoint.io/", "http://x"]
@@ -30,7 +30,7 @@ def test_the_provider_has_aliases(name: str, monkeypatch: pytest.MonkeyPatch) ->
     provider.close()
 
 
-def test_group_specs_of_the_first_generation() -> None:
+def test_group_specs_of_the_first_generation_are_parsed() -> None:
     specs = config.settings(None, GroupFlags(("0:3:t2.medium", "1:1:n1-standard-1:b")), GOOD).specs
     assert specs == (
         Spec(NodeGroup("autoscaling-default", 0, 3, "StackPointCloud nodes of the size t2.medium"), "t2.medium"),
@@ -96,7 +96,7 @@ def test_a_wrong_file_is_reported_with_its_place(text: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("text", [None, "", "# pollInterval: 15s\n", "{}"])
-def test_defaults_without_a_file_or_key(text: str | None, tmp_path: Path) -> None:
+def test_missing_files_and_keys_have_defaults(text: str | None, tmp_path: Path) -> None:
     file = None if text is None else tmp_path / "spc.yaml"
     if file:
         file.write_text(text or "")
@@ -127,5 +127,5 @@ SIZES = {
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_sizes_missing_in_the_api(size: str) -> None:
+def test_sizes_missing_in_the_api_are_derived_from_their_name(size: str) -> None:
     assert sizes.of(size) == SIZES[size]

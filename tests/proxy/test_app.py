@@ -185,7 +185,7 @@ def test_invalid_input_is_rejected_and_not_forwarded(request_: tuple[str, bytes]
     assert (asked.calls, backend.seen) == ([], [])
 
 
-def test_an_incomplete_body(backend: Backend) -> None:
+def test_an_incomplete_body_is_rejected(backend: Backend) -> None:
     with proxying(backend.url, patience=ClientTimeouts(0.3, 60.0)) as url:
         answer = raw(url, line("POST", "/pool/size", "Content-Length: 20"))
     assert answer.startswith(b"HTTP/1.1 400")

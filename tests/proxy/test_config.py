@@ -241,7 +241,7 @@ def test_credentials_with_a_server_need_no_url(auth: dict[str, Any], tmp_path: P
     assert read(written(tmp_path, {"apiServer": {"auth": auth}, "backend": BACKEND})).api_server.url == ""
 
 
-def test_the_backend_section_of_the_provider(tmp_path: Path) -> None:
+def test_the_backend_section_becomes_a_pool_of_the_provider(tmp_path: Path) -> None:
     auth = {"caCertPath": "/ca", "clientCertPath": "/c", "clientKeyPath": "/k", "username": "me", "passwordPath": "/p"}
     backend = {**BACKEND, "timeout": "10s", "auth": auth, "api": "multipool", "settleTime": "5s"}
     pool = read(written(tmp_path, {"apiServer": API, "backend": backend, "minSize": 2})).pool()

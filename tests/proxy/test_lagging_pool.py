@@ -41,7 +41,7 @@ def ends(env: World) -> tuple[int, int, list[str]]:
 
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("later", [0, 10, 61, 100, 200])
-def test_a_size_set_while_a_machine_is_replaced(later: float, start: str) -> None:
+def test_a_size_set_during_a_replacement_terminates_no_other_machine(later: float, start: str) -> None:
     with lagging_world(**STARTS[start]) as env:
         assert env.updates.terminate(machine(env, 1), decrement=False) == ""
         env.wait(later)
@@ -50,7 +50,7 @@ def test_a_size_set_while_a_machine_is_replaced(later: float, start: str) -> Non
 
 
 @pytest.mark.parametrize("desired", [2, 3, 4])
-def test_a_size_set_while_the_pool_grows(desired: int) -> None:
+def test_a_size_set_while_the_pool_grows_terminates_no_other_machine(desired: int) -> None:
     with lagging_world(startBlocks="120s") as env:
         env.updates.set_size(5)
         env.wait(1)
@@ -78,7 +78,7 @@ def test_a_reactivation_terminates_no_other_machine_despite_an_old_view() -> Non
         assert ends(env) == (4, 4, [])
 
 
-def test_a_reactivation_right_after_a_change_of_status() -> None:
+def test_a_machine_is_inactive_immediately_after_a_change_of_status() -> None:
     with lagging_world() as env:
         env.wait(1)
         env.server.pool.set_membership(machine(env, 1), active=False, evictable=False)
@@ -135,7 +135,7 @@ def test_a_size_set_by_another_client_terminates_no_machines() -> None:
 
 
 @pytest.mark.parametrize(("desired", "drained"), [(1, ["pool-1"]), (0, ["pool-1"])])
-def test_no_drain_in_a_pool_at_its_minimum(desired: int, drained: list[str]) -> None:
+def test_no_node_of_a_pool_at_its_minimum_is_drained(desired: int, drained: list[str]) -> None:
     with world(lagging(), minSize=2) as env:
         assert env.updates.set_size(desired) == f"1 of {3 - desired} machines were removed: the pool must keep 2"
         assert (env.drained, env.desired) == (drained, 2)

@@ -43,7 +43,7 @@ ENDS: dict[str, tuple[Drain, str]] = {
 
 
 @pytest.mark.parametrize(("drain", "owed"), ENDS.values(), ids=ENDS)
-def test_which_drains_leave_debts(drain: Drain, owed: str) -> None:
+def test_only_failed_drains_with_evictions_leave_debts(drain: Drain, owed: str) -> None:
     with world(node("od-1"), node("od-2")) as here:
         here.controllers["web"] = {"wanted": 1}
         failed = drains(here)
@@ -60,7 +60,7 @@ REPLACED = {
 
 
 @pytest.mark.parametrize(("on", "ready", "owed"), REPLACED.values(), ids=REPLACED)
-def test_when_a_debt_is_paid(on: str, owed: str, *, ready: bool) -> None:
+def test_a_bound_or_ready_replacement_pays_a_debt(on: str, owed: str, *, ready: bool) -> None:
     unready = {"conditions": [{"type": "Ready", "status": "False"}]}
     with world(node("od-1"), node("od-2"), pod("web-2", on, status=unready)) as here:
         here.controllers["web"] = {"wanted": 1}

@@ -38,7 +38,7 @@ def node_terms(given: Manifest, *others: Manifest) -> Any:
     return affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
 
 
-def test_a_plain_pod() -> None:
+def test_a_plain_pod_gets_this_placeholder() -> None:
     built, volumes = pod_of(pod("web-1", on="od", cpu="1500m"))
     assert manifest(built, TERMS, volumes, frozenset()) == {
         "apiVersion": "v1",
@@ -231,7 +231,7 @@ NODE_TERMS: dict[str, tuple[Manifest, tuple[Manifest, ...], list[list[dict[str, 
 
 
 @pytest.mark.parametrize(("given", "others", "expected"), NODE_TERMS.values(), ids=NODE_TERMS)
-def test_node_terms(given: Manifest, others: tuple[Manifest, ...], expected: list[list[dict[str, Any]]]) -> None:
+def test_node_terms_require_a_spot_node(given: Manifest, others: tuple[Manifest, ...], expected: list[list[dict[str, Any]]]) -> None:
     assert node_terms(given, *others) == [{"matchExpressions": rules, "matchFields": []} for rules in expected]
 
 
@@ -273,12 +273,12 @@ UNSERVED: dict[str, tuple[Manifest, str]] = {
 
 
 @pytest.mark.parametrize(("given", "why"), UNSERVED.values(), ids=UNSERVED)
-def test_why_not_served(given: Manifest, why: str) -> None:
+def test_pods_without_a_placeholder_have_a_reason(given: Manifest, why: str) -> None:
     built, _ = pod_of(given)
     assert why_not_served(built.cls) == why
 
 
-def test_a_placeholder_is_read_as_it_was_written() -> None:
+def test_a_written_placeholder_is_read_unchanged() -> None:
     built, volumes = pod_of(pod("web-1", on="od"))
     written = manifest(built, TERMS, volumes, frozenset())
     written["metadata"]["uid"] = "uid-placeholder"
