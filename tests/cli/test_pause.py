@@ -5,7 +5,7 @@ import pytest
 from rescheduler import cli
 
 WRONG = {
-    "no duration": (("pause", "--for=soon"), "'soon': expected a duration such as 10s, 2m30s, 1h or 500ms"),
+    "not a duration": (("pause", "--for=soon"), "'soon': expected a duration such as 10s, 2m30s, 1h or 500ms"),
     "too short": (("pause", "--for=0"), "'0': expected at least 1s"),
     "a negative duration": (("pause", "--for=-1h"), "'-1h': expected a duration"),
     "a reason that is too long": (("pause", f"--reason={'x' * 257}"), "expected at most 256 characters"),
@@ -14,12 +14,12 @@ WRONG = {
         ("pause", "--reason=a\x1b[31mb"),
         "'a\\x1b[31mb': expected text without control characters",
     ),
-    "a reason that is no text": (("pause", "--reason=a\udcff"), "'a\\udcff': expected text without control characters"),
+    "a reason that is not text": (("pause", "--reason=a\udcff"), "'a\\udcff': expected text without control characters"),
     "an empty namespace": (("pause", "--namespace="), "name '': expected lower-case letters, digits, '-' and '.'"),
-    "no valid namespace": (("status", "--namespace=a b"), "name 'a b': expected lower-case letters"),
-    "no valid name of a memory": (("status", "--memory-name=a/b"), "name 'a/b': expected lower-case letters"),
+    "an invalid namespace": (("status", "--namespace=a b"), "name 'a b': expected lower-case letters"),
+    "an invalid name of a memory": (("status", "--memory-name=a/b"), "name 'a/b': expected lower-case letters"),
     "an argument": (("pause", "2h"), "unexpected extra argument"),
-    "no valid name of a Lease": (("pause", "--lease-name=A"), "name 'A': expected lower-case letters"),
+    "an invalid name of a Lease": (("pause", "--lease-name=A"), "name 'A': expected lower-case letters"),
     "no cluster": (("pause", "--kubeconfig=/no/such/file"), "kubeconfig /no/such/file: no such file"),
     "an unknown format": (("status", "-o", "wide"), "'wide' is not one of 'table', 'json', 'yaml'"),
     "status, no cluster": (("status", "--kubeconfig=/no/such/file"), "kubeconfig /no/such/file: no such file"),
@@ -32,7 +32,7 @@ WRONG = {
         "namespace 'b': expected in --namespaces or in --exclude-namespaces, not in both",
     ),
     "no name of a namespace": (("plan", "--exclude-namespaces=a,,b"), "namespace '': expected at most 63"),
-    "no selector": (("plan", "--namespace-selector=a b"), "label selector 'a b': 'a b': expected requirements such as"),
+    "an invalid selector": (("plan", "--namespace-selector=a b"), "label selector 'a b': 'a b': expected requirements such as"),
 }
 
 

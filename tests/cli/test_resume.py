@@ -17,7 +17,7 @@ WRONG = {
     "an argument": (("default/Deployment/web",), "unexpected extra argument"),
     "no cluster": (("--waive=a/b/c", "--kubeconfig=/no/such/file"), "kubeconfig /no/such/file: no such file"),
     "a pause, and no cluster": (("--kubeconfig=/no/such/file",), "kubeconfig /no/such/file: no such file"),
-    "no valid name of a Lease": (("--lease-name=A",), "name 'A': expected lower-case letters, digits, '-' and '.'"),
+    "an invalid name of a Lease": (("--lease-name=A",), "name 'A': expected lower-case letters, digits, '-' and '.'"),
 }
 
 

@@ -191,7 +191,7 @@ def test_failures_are_one_line_with_their_exit_code(
 
 
 WRONG = {
-    "no duration": ("--since=x", "'x': expected at most 400 days, such as 30d or 12h"),
+    "not a duration": ("--since=x", "'x': expected at most 400 days, such as 30d or 12h"),
     "too long": ("--since=401d", "'401d': expected at most 400 days"),
     "negative": ("--since=-1d", "'-1d': expected at most 400 days"),
     "a format": ("--output=html", "'html' is not one of 'table', 'json', 'yaml'"),

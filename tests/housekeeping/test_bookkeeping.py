@@ -165,7 +165,7 @@ class Priced(NoProvider):
 ANSWERS: dict[str, tuple[Mapping[str, Any], tuple[str | None, str | None]]] = {
     "both": ({"od-1": 0.5, "spot-1": 0.32}, ("0.5", "0.02")),
     "an error": ({"od-1": Retryable("x"), "spot-1": 0.32}, (None, "0.02")),
-    "no numbers": ({"od-1": float("nan"), "spot-1": -1.0}, (None, None)),
+    "not numbers": ({"od-1": float("nan"), "spot-1": -1.0}, (None, None)),
     "not supported": ({"od-1": NotSupported("x"), "spot-1": 0.32}, (None, None)),
 }
 

@@ -314,7 +314,7 @@ class TestSweep:
             pytest.param(Step.REMOVING, "False", False, id="its machine is gone"),
         ],
     )
-    def test_expired_marks_of_a_cloudpool_proxy_are_rolled_back_without_a_machine_request(self, step: Step, ready: str, undone: bool) -> None:
+    def test_expired_marks_of_a_cloudpool_proxy_are_rolled_back_unless_the_machine_is_gone(self, step: Step, ready: str, undone: bool) -> None:
         """Its mark has expired without renewal."""
         with world(node("od-1", ON_DEMAND, ready=ready), *CLUSTER[1:]) as here:
             until = START + timedelta(hours=1)

@@ -65,7 +65,7 @@ LAPSED: dict[str, tuple[Debt, ControllerState, str]] = {
 
 
 @pytest.mark.parametrize(("owed", "known", "why"), LAPSED.values(), ids=LAPSED)
-def test_a_debt_lapses_when_fewer_pods_are_wanted(owed: Debt, known: ControllerState, why: str) -> None:
+def test_a_debt_lapses_after_these_changes_of_its_controller(owed: Debt, known: ControllerState, why: str) -> None:
     assert lapsed(owed, known) == why
 
 
@@ -88,7 +88,7 @@ SHORT: dict[str, tuple[Debt, ControllerState, Replicas, Shortfall]] = {
         Replicas(2, 2, 2),
         Shortfall(1, 1, 1),
     ),
-    "a count of successes that falls is no new debt": (
+    "a decreasing count of successes is not a new debt": (
         debt(succeeded=4),
         state(succeeded=0),
         Replicas(3, 3, 3),

@@ -332,11 +332,11 @@ TRIALS: dict[str, tuple[list[Manifest], list[tuple[str, tuple[str, ...], tuple[s
         ],
         [("ReplicaSet default/a", ("od-1", "od-2"), ("od-1",))],
     ),
-    "a pod that is too large for every spot node is no lever": (
+    "a pod that is too large for every spot node is not a lever": (
         [node("od", ON_DEMAND, cpu="16"), node("s"), pod("a", "od", cpu="8", nodeSelector={ON_DEMAND: ""})],
         [],
     ),
-    "a pod of a DaemonSet is no obstacle": (
+    "a pod of a DaemonSet is not an obstacle": (
         [
             node("od", ON_DEMAND, ready="False"),
             node("s"),

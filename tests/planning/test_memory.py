@@ -121,13 +121,13 @@ def written(change: Callable[[dict[str, Any]], object]) -> bytes:
 
 BROKEN: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "expected one whole gzip member"),
-    "no gzip": (b"{}", "expected gzip"),
+    "not gzip": (b"{}", "expected gzip"),
     "truncated": (dump(FULL)[:-9], "expected one whole gzip member"),
     "a changed byte": (dump(FULL)[:40] + b"\xff" + dump(FULL)[41:], "expected"),
     "trailing data": (dump(FULL) + b"x", "expected one whole gzip member"),
     "too much": (packed(bytes(65 << 20)), "expected one whole gzip member of at most 64 MiB"),
-    "no JSON": (packed("{"), "expected the memory as JSON"),
-    "no UTF-8": (packed(b'{"version": 1, "memory": {"debts": "\xff"}}'), "expected the memory as JSON"),
+    "not JSON": (packed("{"), "expected the memory as JSON"),
+    "not UTF-8": (packed(b'{"version": 1, "memory": {"debts": "\xff"}}'), "expected the memory as JSON"),
     "deep": (packed("[" * 100_000), "expected the memory as JSON"),
     "something else": (packed("{}"), "expected the memory as JSON"),
     "no version": (packed('{"memory": {}}'), "missing required field `version`"),
@@ -135,7 +135,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "a time without a zone": (written(lambda doc: doc["memory"].update(drained_at="2026-01-01T12:00:00")), "timezone"),
     "an invalid time": (written(lambda doc: doc["memory"].update(drained_at="soon")), "$.memory.drained_at"),
     "a number that is too large": (written(lambda doc: doc["memory"]["failure"].update(times=10**30)), "<="),
-    "no move": (
+    "an empty list of moves": (
         packed('{"version": 1, "memory": {"movements": {"by_uid": {"u": {"moves": []}}}}}'),
         "$.memory.movements.by_uid[...].moves",
     ),

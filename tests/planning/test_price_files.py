@@ -58,10 +58,10 @@ WRONG = {
         "line 4: m5 in zone a (spot) already has another price, 1",
     ),
     "an open quote": (HEADER + 'm5,a,spot,"1\n', "line 2: expected CSV: unexpected end of data"),
-    "no JSON": ("[{]", "line 1: expected JSON: Expecting property name enclosed in double quotes in column 3"),
+    "not JSON": ("[{]", "line 1: expected JSON: Expecting property name enclosed in double quotes in column 3"),
     "deep JSON": ("[" * 100_000, "expected JSON: it is nested too deeply"),
     "an object": ('{"m5": 1}', "expected a JSON array of objects with the keys instance_type, zone"),
-    "no objects": ("[1]", "entry 1: expected an object with the keys instance_type, zone"),
+    "not objects": ("[1]", "entry 1: expected an object with the keys instance_type, zone"),
     "an unknown key": ('[{"type": "m5"}]', "entry 1: unknown column 'type'"),
     "a missing key": ('[{"instance_type": "m5", "price": 1}]', "entry 1: no column capacity_type"),
     "a key twice": (

@@ -23,7 +23,7 @@ FLOORS: dict[str, tuple[str, int, int | None]] = {
     "half of an even number": ("50%", 4, 2),
     "half of an odd number": ("50%", 5, 3),
     "one percent": ("1%", 5, 1),
-    "no percent": ("0%", 5, 0),
+    "zero percent": ("0%", 5, 0),
     "all": ("100%", 5, 5),
     "spaces around it": (" 2 ", 5, 2),
     "more than all": ("101%", 5, None),
@@ -57,7 +57,7 @@ ALONE: dict[str, tuple[dict[str, int], str | None, bool]] = {
     "a percentage counts all replicas": ({"od-1": 1, "od-2": 1, "s": 2}, "25%", True),
     "a percentage that is too high": ({"od-1": 1, "od-2": 1, "s": 2}, "50%", False),
     "fewer than that are there already": ({"od-1": 1, "s": 3}, "2", False),
-    "pending replicas are no replicas on on-demand nodes": ({"od-1": 1, "": 1}, "1", False),
+    "pending replicas do not count as on on-demand nodes": ({"od-1": 1, "": 1}, "1", False),
     "unreadable": ({"od-1": 1, "od-2": 5}, "some", False),
 }
 

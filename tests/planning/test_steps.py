@@ -75,7 +75,7 @@ CASES: dict[str, tuple[list[Manifest], Policy, Any]] = {
         policy(100),
         MOVED,
     ),
-    "pods that are not Ready are no data": ([*here(5), taking("x", None), taking("y", None)], policy(35), MOVED),
+    "pods that are not Ready do not count": ([*here(5), taking("x", None), taking("y", None)], policy(35), MOVED),
     "Ready more than an hour later: no data": ([*here(5), taking("x", 3601), taking("y", 3601)], policy(40), MOVED),
     "Ready an hour later: data": ([*here(5), taking("x", 3600), taking("y", 3600)], policy(40), SLOW),
     "Ready before its creation: no data": ([*here(5), taking("x", -9), taking("y", -9)], policy(35), MOVED),

@@ -85,8 +85,8 @@ NODES: dict[str, tuple[bytes, str | None]] = {
     "a number for a node": (b'{"spec":{"nodeName":7}}', None),
     "a number for its spec": (b'{"spec":7}', None),
     "no spec": (b'{"metadata":{}}', None),
-    "no object": (b"[]", None),
-    "no JSON": (b'{"spec":{"nodeName":"n"', None),
+    "not an object": (b"[]", None),
+    "not JSON": (b'{"spec":{"nodeName":"n"', None),
     "not UTF-8": (b'{"spec":{"nodeName":"n","containers":"\xff"}}', "n"),
     "too deep": (b'{"spec":' + b"[" * 100_000, None),
 }

@@ -145,7 +145,7 @@ RESOURCES: dict[str, tuple[list[Json], Json, Json, list[str]]] = {
 
 
 @pytest.mark.parametrize(("objects", "offer", "requested", "expected"), RESOURCES.values(), ids=RESOURCES)
-def test_extended_resources_that_devices_provide_are_rejected_unless_provably_available(
+def test_extended_resources_provided_by_a_device_class_are_rejected(
     objects: list[Json], offer: Json, requested: Json, expected: list[str]
 ) -> None:
     table = load(node("n", allocatable=offer), *objects, pod("p", requests=requested))

@@ -128,7 +128,7 @@ def test_the_view_is_as_old_as_the_interval_and_has_its_timestamp(clock: StepClo
 
 
 @pytest.mark.parametrize(("second", "answer"), [("error", CloudError), ("ok", None)])
-def test_a_second_termination_within_the_cached_view_fails_or_decrements_again(
+def test_the_cloud_determines_whether_a_second_termination_fails(
     second: str, answer: type[Exception] | None, clock: StepClock
 ) -> None:
     with pool(clock, refresh_interval=30, second_termination=second) as cloudpool:
@@ -281,7 +281,7 @@ WIRE: dict[str, tuple[str, str, str, str, int, bool]] = {
     "a method that a path does not support": ("DELETE", "/pool", "", "", 405, False),
     "a body of another type": ("POST", "/pool/size", "text/plain", "{}", 415, False),
     "a body without a type": ("POST", "/pool/size", "", "{}", 415, False),
-    "no JSON": ("POST", "/pool/size", "application/json", "{", 400, True),
+    "not JSON": ("POST", "/pool/size", "application/json", "{", 400, True),
     "a size below zero": ("POST", "/pool/size", "application/json", '{"desiredSize": -1}', 400, True),
     "a size that is not a number": ("POST", "/pool/size", "application/json", '{"desiredSize": "1"}', 400, True),
     "no machine": ("POST", "/pool/terminate", "application/json", "{}", 400, True),

@@ -43,7 +43,7 @@ ENDS: dict[str, tuple[Drain, str]] = {
 
 
 @pytest.mark.parametrize(("drain", "owed"), ENDS.values(), ids=ENDS)
-def test_only_failed_drains_with_evictions_leave_debts(drain: Drain, owed: str) -> None:
+def test_only_failed_drains_that_may_have_evicted_pods_leave_debts(drain: Drain, owed: str) -> None:
     with world(node("od-1"), node("od-2")) as here:
         here.controllers["web"] = {"wanted": 1}
         failed = drains(here)

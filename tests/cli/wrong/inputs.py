@@ -160,10 +160,10 @@ def _of_cloud_configurations() -> Iterator[tuple[str, Wrong]]:
 def _of_pems() -> Iterator[tuple[str, Wrong]]:
     """Yield flags with an invalid PEM file; the error names only that flag."""
     for flag in ("--cert", "--key-cert", "--ca-cert"):
-        yield f"{flag} no PEM", wrong(f"provider serve {_SERVER_PEMS} {flag}=no.pem", f" {flag} no.pem: no usable PEM")
+        yield f"{flag} is not PEM", wrong(f"provider serve {_SERVER_PEMS} {flag}=no.pem", f" {flag} no.pem: no usable PEM")
     for flag in ("--tls-cert", "--tls-key", "--tls-client-ca"):
         command = f"{DISCOVERY} {PEMS} --database=:memory: {flag}=no.pem"
-        yield f"{flag} no PEM", wrong(command, f" {flag} no.pem: no usable PEM")
+        yield f"{flag} is not PEM", wrong(command, f" {flag} no.pem: no usable PEM")
 
 
 _EMPTY: Final = {"nothing": "", "a comment": "# groups\n", "null": "null", "braces": "{}", "a document": "---\n"}

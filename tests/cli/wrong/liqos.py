@@ -14,11 +14,11 @@ LIQO: dict[str, Wrong] = {
             start.replace("127.0.0.1:0", "0.0.0.0:0") + " --insecure-plaintext", "--insecure-plaintext", "loopback"
         ),
         "certificate missing": wrong(f"{start} {PEMS.replace('server.crt', 'absent')}", "--tls-cert absent"),
-        "certificate no PEM": wrong(f"{start} {PEMS.replace('server.crt', 'secret')}", "--tls-cert secret"),
+        "certificate is not PEM": wrong(f"{start} {PEMS.replace('server.crt', 'secret')}", "--tls-cert secret"),
         "key of another certificate": wrong(
             f"{start} {PEMS.replace('server.key', 'client.key')}", "--tls-key client.key"
         ),
-        "authority no PEM": wrong(f"{start} {PEMS.replace('ca.pem', 'secret')}", "--tls-client-ca secret"),
+        "authority is not PEM": wrong(f"{start} {PEMS.replace('ca.pem', 'secret')}", "--tls-client-ca secret"),
         "database a directory": wrong(f"{start} {PEMS} --database=folder", "--database folder"),
         "database in no folder": wrong(f"{start} {PEMS} --database=absent/db", "--database absent/db"),
         "database no database": wrong(f"{start} {PEMS} --database=ca.pem", "--database ca.pem"),
