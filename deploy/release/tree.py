@@ -20,7 +20,7 @@ class Tree:
 
     folder: Path
     commit: str
-    epoch: int  #: of the commit, in seconds
+    epoch: int  #: time of the commit, in Unix seconds
     version: str
 
 

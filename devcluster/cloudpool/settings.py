@@ -42,8 +42,8 @@ class PoolDocument(Section, frozen=True, kw_only=True):
     network: str = "10.77"  #: first two octets of the machines' private addresses
     labels: dict[str, str] = msgspec.field(default_factory=dict)  #: of the Nodes
     taints: list[dict[str, str]] = msgspec.field(default_factory=list)
-    allocatable: dict[str, str] = msgspec.field(default_factory=dict)  #: of the Nodes, over 4 CPUs, 16Gi, 110 pods
-    provider_ids: ProviderIds = "usual"  #: of the Nodes
+    allocatable: dict[str, str] = msgspec.field(default_factory=dict)  #: of the Nodes; default: 4 CPUs, 16Gi, 110 pods
+    provider_ids: ProviderIds = "usual"  #: format of the Nodes' provider IDs
 
 
 class CloudpoolSettings(Section, frozen=True, kw_only=True):

@@ -58,7 +58,7 @@ def test_the_alert_about_a_pause_fires_after_a_day(prometheus: Prometheus, tmp_p
 TEXTS: dict[tuple[str, str], tuple[dict[str, str], str, str]] = {
     ("rounds stop", "Stalled"): (
         {},
-        "spot-rescheduler has completed no round for half an hour",
+        "spot-rescheduler has not completed a round for half an hour",
         (
             "The last round without errors ended 1h 7m 0s ago. The log has the cause. /readyz reports whether the "
             "cluster can be read, and errors_total counts errors by type."
