@@ -46,7 +46,7 @@ class Fleet:
         return self._taken
 
     def wait_for_state(self, *, gone: bool, replaced: bool = False) -> None:
-        """Wait until the taken node is *gone* and optionally *replaced*, or until everything is as before."""
+        """Wait until the node from `take` is *gone* and optionally *replaced*, or the initial state is restored."""
         left = [name for name in self._before if not (gone and name == self._taken)]
         new = [self._newest] if replaced else []
         self.site.wait_for_state(*left, *new, pods=self._pods)

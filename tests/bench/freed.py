@@ -63,7 +63,7 @@ def _freed(objects: list[builders.Manifest], seconds: float) -> int:
 def cluster(
     rng: random.Random, nodes: int, spot: int | None = None, pods: int | None = None
 ) -> list[builders.Manifest]:
-    """Return on-demand nodes with a few pods each, and spot nodes three quarters full; some pods have constraints."""
+    """Return on-demand nodes with a few pods each, and spot nodes with three quarters in use; some pods have constraints."""
     spot = rng.randint(1, nodes + 2) if spot is None else spot
     pods = rng.randint(nodes, 5 * nodes) if pods is None else pods
     on_demand = [f"od{n}" for n in range(nodes)]

@@ -125,7 +125,7 @@ def _avoid_spot(cluster: Snapshot) -> None:
 
 
 def _all_again(daemon: Daemon) -> float:
-    """Return the CPU seconds of a round in which all verdicts are judged again."""
+    """Return the CPU seconds of a round in which all verdicts are computed again."""
     daemon.cluster.invalidate()
     return daemon.round()
 

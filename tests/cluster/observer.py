@@ -31,7 +31,7 @@ class Marking:
 
     node: str
     since: datetime
-    until: datetime | None  #: None: it still has
+    until: datetime | None  #: None if the node still has a mark
 
     @property
     def seconds(self) -> float:

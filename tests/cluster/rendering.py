@@ -40,7 +40,7 @@ def chart(values: Json | None = None, release: str = "spot-rescheduler", namespa
 
 
 def notes(folder: Path, values: Json, release: str, namespace: str) -> str:
-    """Return what Helm prints after an installation. *folder* is for a copy of the chart."""
+    """Return the notes that Helm prints after an installation. *folder* is for a copy of the chart."""
     copy = Path(shutil.copytree(CHART, folder / CHART.name))
     text = textwrap.indent((copy / "templates" / "NOTES.txt").read_text(), "  ")
     (copy / "templates" / "notes.yaml").write_text(f"kind: Notes\ntext: |\n{text}")

@@ -1,4 +1,4 @@
-"""The manifests for placeholders: the daemon's rights in their namespace, and what the API server rejects there."""
+"""The manifests for placeholders: the daemon's rights in their namespace, and the pods that are rejected there."""
 
 from collections.abc import Iterator
 from functools import partial

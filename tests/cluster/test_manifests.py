@@ -129,7 +129,7 @@ def _has_event(look: Look, name: str, reason: str) -> bool:
 
 @pytest.mark.parametrize("folder", ["base", "proxy"])
 def test_daemon_and_proxy_know_their_node(folder: str) -> None:
-    """They must never drain their own node."""
+    """Daemon and proxy must never drain their own node."""
     assert variables(folder)["RESCHEDULER_NODE_NAME"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
 
 

@@ -1,4 +1,4 @@
-"""A person pauses drains with the commands, on a real API server, judged by its objects and its audit log."""
+"""Drains are paused with the commands on a real API server, and judged by its objects and its audit log."""
 
 import json
 from datetime import timedelta
@@ -123,7 +123,7 @@ def test_an_unreadable_pause_holds_drains_also_without_leader_election(
 def test_the_commands_work_in_the_pod_of_a_replica_and_with_the_fencing_policy(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
-    """The shipped permissions of the daemon are enough for them, also while another replica leads."""
+    """The shipped permissions of the daemon are sufficient for the commands, even while another replica leads."""
     with installed(Installation(cluster), composed(tmp_path, ours=FENCED)) as installation:
         for own in ({}, {"kubeconfig": installation.kubeconfig("a")}):
             message = f"Lease {SHIPPED}/{LEASE}: drains are paused"

@@ -22,7 +22,7 @@ LEASE = f"Lease {NAMESPACE}/{NAME}"
 
 @pytest.fixture
 def cluster_without_lease(cluster: ControlPlane) -> Iterator[ControlPlane]:
-    """The control plane. The Lease of these tests does not exist before and after."""
+    """The control plane, without the Lease of these tests before and after the test."""
     cluster.api.delete(PATH)
     yield cluster
     cluster.api.delete(PATH)

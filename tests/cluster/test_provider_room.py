@@ -1,4 +1,4 @@
-"""Room is made by the cloud provider, and the daemon is killed at each step: nothing that was ordered is left over."""
+"""The cloud provider makes room, and the daemon is killed at each step: no ordered node is left over."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class OrderScene:
         return set(self.observer.places("web"))
 
     def given_back(self) -> bool:
-        """Return whether the pool is as before the order, and no Node is left."""
+        """Return whether the pool is as before the order, and the Node of the order is gone."""
         return (self.pool.size, self.pool.machines) == (1, [FULL]) and not self.node(NEW)
 
     def moved(self) -> bool:
@@ -101,9 +101,9 @@ STEPS: Final[Mapping[str, tuple[Callable[[OrderScene], None], Callable[[OrderSce
 
 
 def kill_at(scene: OrderScene, reached: Callable[[OrderScene], object], *, blocked: bool = False) -> None:
-    """Run a daemon until *reached*, and kill it. No answer is withheld from the next one.
+    """Run a daemon until *reached*, and kill it. The pool responds to the next daemon again.
 
-    If *blocked* is true, the on-demand node cannot be drained any more as soon as the order is placed.
+    If *blocked* is true, the on-demand node can no longer be drained once the order is placed.
     """
     with Daemon(scene.cluster, *ROOM, *scene.pool.flags) as killed:
         if blocked:

@@ -36,7 +36,7 @@ from tests.draining.stories import (
 )
 
 
-class TestEvictionsThatAreRefused:
+class TestRejectedEvictions:
     def test_retries_back_off(self) -> None:
         drain, asked, now = play(machine.start(PLAN, replace(LIMITS, eviction=1000)), ASKED), [5.0], 5.0
         while len(asked) < 8:

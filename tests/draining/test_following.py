@@ -59,7 +59,7 @@ def watch(drain: Drain, each: Workload, *phases: tuple[float, str, Replicas], ev
         if Release() in actions:
             return now
         now += every
-    raise AssertionError("it did not give up")
+    raise AssertionError("the drain did not fail")
 
 
 UNSCHEDULABLE = running(0, live=1, unschedulable=("ns/a2",))
@@ -336,7 +336,7 @@ class TestEvictionAfterRollOutBegan:
         assert play(replace(begun(plan(many), many), read_at=4), story).phase is Phase.LOOKING
 
     def test_no_more_is_owed_than_the_roll_out_leaves_available(self) -> None:
-        """Its new pods may never become Ready, and more pods may have been Ready before the eviction."""
+        """New pods of the roll-out may never become Ready, and more pods may have been Ready before the eviction."""
         many = workload("web", "a", total=5)
         story: Story = [
             (5, seen("a", {many: running(5)}), (planning(),)),
@@ -477,7 +477,7 @@ class TestExposure:
 
 
 class TestControllerWithMissingPods:
-    """None of its pods were evicted, so the drain does not fail, but it does not evict any of them either."""
+    """The drain did not evict the missing pods, so it does not fail. It evicts no pod of the controller meanwhile."""
 
     SICK, WEB = workload("a-sick", "a", total=2), workload("b-web", "b")
 
@@ -501,7 +501,7 @@ class TestControllerWithMissingPods:
 
 
 class TestAPodThatBecomesReadyAfterTheMark:
-    """It is owed once it is evicted. A pod that is not Ready by then owes a bound replacement only."""
+    """A pod that is Ready when it is evicted is owed a Ready replacement, any other pod only a bound one."""
 
     STARTING = workload("web", "a", total=2, replicas=running(1, bound=2, unready=("a",)))
 

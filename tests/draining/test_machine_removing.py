@@ -38,7 +38,7 @@ from tests.draining.stories import (
 
 
 class TestTerminationInProgress:
-    """After the termination request, nothing is rolled back unless the provider says that the machine stays."""
+    """After the termination request, nothing is rolled back unless the provider reports that the machine stays."""
 
     BEGUN: ClassVar[Story] = [*TAKEN, *MOVED, *ORDERED]
 
@@ -134,7 +134,7 @@ class TestTerminationInProgress:
     @pytest.mark.parametrize(
         ("answer", "confirmed"),
         [(RemovalPending("booked"), False), (Removed(), True)],
-        ids=["its order is at work", "its end is confirmed"],
+        ids=["the termination is in progress", "the termination is confirmed"],
     )
     def test_a_node_deleted_by_others_ends_the_drain(self, answer: Event, *, confirmed: bool) -> None:
         """A cloud controller deletes Nodes of deleted machines. The termination counts as not confirmed."""

@@ -229,7 +229,7 @@ class TestStatefulSets:
         ],
         ids=[
             "all are Ready",
-            "it is the one that is not Ready",
+            "the pod itself is not Ready",
             "the one that is not Ready goes first",
             "another one is not Ready",
             "two are not Ready",

@@ -39,7 +39,7 @@ class Target(Protocol):
     headers: Sequence[bytes]  #: credentials of a client
 
     def restore(self) -> list[str]:
-        """Restore the world, after all updates in progress; return the problems."""
+        """Restore the world after all updates in progress; return the problems."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The memory after restarts, changes of the leader and external changes of the ConfigMap."""
+"""The memory after restarts, changes of leader and external changes to the ConfigMap."""
 
 from dataclasses import replace
 from datetime import timedelta

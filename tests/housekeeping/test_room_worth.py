@@ -1,4 +1,4 @@
-"""What an order of spot room is judged by: prices of the file, the provider and flags, and the provider's templates."""
+"""How orders of spot nodes are judged: prices from file, provider and flags, and the provider's templates."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta

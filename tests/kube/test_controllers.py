@@ -1,4 +1,4 @@
-"""Reading the controllers of pods, also from a faulty API server."""
+"""Reading the controllers of pods, including from a faulty API server."""
 
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor

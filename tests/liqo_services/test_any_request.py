@@ -1,4 +1,4 @@
-"""Every request to the node manager gets a valid answer, never an unhandled exception."""
+"""Every request to the node manager gets a valid response, never an unhandled exception."""
 
 import asyncio
 import json

@@ -26,7 +26,7 @@ def unlike_expected(
     recording: Recording,
     expected: Mapping[int, set[tuple[str, str]]],
 ) -> str:
-    """Return promtool's report if other alerts fire than *expected*: by minute, (cluster, alert); "" if none does."""
+    """Return promtool's report if the alerts differ from *expected*, (cluster, alert) by minute; otherwise ""."""
     checks = [
         {
             "expr": 'group by (cluster, alertname) (ALERTS{alertstate="firing"})',

@@ -1,4 +1,4 @@
-"""Tests of the price of a node: which source counts, and amounts by resources."""
+"""Tests of the price of a node: the precedence of sources, and prices by resources."""
 
 from decimal import Decimal
 

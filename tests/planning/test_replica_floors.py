@@ -40,7 +40,7 @@ def test_the_annotation_determines_how_many_replicas_stay(value: str, total: int
 
 
 def web(on: dict[str, int], value: str | None, **more: Any) -> list[Manifest]:
-    """Return pods of one controller, as many on each node as *on* says."""
+    """Return pods of one controller; *on* is the number of pods by node."""
     annotations = {} if value is None else {MIN_ON_DEMAND_REPLICAS: value}
     places = [name for name, pods in on.items() for _ in range(pods)]
     return [pod(f"web-{n}", place, annotations=annotations, **more) for n, place in enumerate(places)]

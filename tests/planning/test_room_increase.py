@@ -1,4 +1,4 @@
-"""Tests of orders of spot nodes from the provider: limits, progress, what is given back, and the stored form."""
+"""Tests of orders of spot nodes from the provider: limits, progress, nodes that are given back, and the stored form."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of amounts as people write them."""
+"""Tests of the formatting of amounts for people."""
 
 import datetime as dt
 from decimal import Decimal

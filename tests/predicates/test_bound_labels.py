@@ -1,4 +1,4 @@
-"""Labels that the API server adds to bound pods: who selects them, before and after a pod is placed elsewhere."""
+"""Labels that the API server adds to bound pods: which selectors match them before and after a pod is moved."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The limits that the figures must keep, and the table that shows whether they do."""
+"""The limits of the figures, and the table that shows which limits are met."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -21,7 +21,7 @@ PLANNING_TIMEOUT: Final = 2.0
 
 _PAGES: Final = ("/metrics", "/statusz")
 _WAIT_FOR_PLANS: Final = 30  #: seconds in which rounds compute forecasts
-_QUIET_ROUND: Final = 0.2  #: a round of at most these seconds has computed nothing
+_QUIET_ROUND: Final = 0.2  #: seconds; a shorter round has computed nothing
 _PATIENCE: Final = 240.0
 
 
@@ -72,7 +72,7 @@ def avoid_spot(server: StandIn) -> None:
 
 
 def _limited_rounds(server: StandIn, folder: Path, size: str) -> Iterator[Limit]:
-    """Compute forecasts in each round, as many as there is time for, and request pages meanwhile."""
+    """Compute forecasts in each round, as many as the time allows, and request pages meanwhile."""
     flags = ("--housekeeping-interval=1s", *ACTING)
     with daemon(server.kubeconfig, folder, JSON, *flags) as subject, watched(subject) as rounds:
         eventually(subject.ready, subject.process)

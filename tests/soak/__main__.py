@@ -52,7 +52,7 @@ class Tally:
     "--seed", default=1, show_default=True, help="Seed of the first cluster; later clusters use the following seeds."
 )
 def main(clusters: int, seed: int) -> None:
-    """Check that all pods run again, none is Pending, and no drain failed for lack of room."""
+    """Check that all pods run again, none is Pending, and no drain failed because of missing room."""
     exit_on_sigterm()
     tallies: list[Tally] = []
     with ControlPlane() as plane:

@@ -1,4 +1,4 @@
-"""Changing nodes: on-demand nodes are machines of a reference cloudpool, spot nodes can be interrupted anytime.
+"""Changing nodes: on-demand nodes are machines of a reference cloudpool, spot nodes can be interrupted at any time.
 
 A simple autoscaler adds a node for unschedulable pods and removes idle nodes.
 """

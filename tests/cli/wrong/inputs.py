@@ -220,7 +220,7 @@ def _of_ranges() -> Iterator[tuple[str, Wrong]]:
 
 
 def _of_empty_files() -> Iterator[tuple[str, Wrong]]:
-    """Yield empty files where groups are expected: defaults would hide the mistake."""
+    """Yield empty files where groups are expected: using defaults would hide the mistake."""
     for what, text in _EMPTY.items():
         command = f"{MANAGER} {PEMS} --database=:memory: --config=g.yaml"
         yield f"groups: {what}", wrong(command, "configuration g.yaml", "empty", g_yaml=text)

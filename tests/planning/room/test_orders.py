@@ -1,4 +1,4 @@
-"""Tests of orders of spot room: for which nodes, how many new nodes, and whether that pays."""
+"""Tests of orders of spot room: for which nodes, how many new nodes, and whether the order pays off."""
 
 from decimal import Decimal
 from typing import Any
