@@ -66,7 +66,7 @@ def test_a_drain_does_not_wait_for_pods_of_a_job_that_is_suspended_meanwhile(clu
 
 
 def test_replacements_of_an_orphaned_deployment_are_owed_to_its_replica_set(cluster: ControlPlane, observer: Observer) -> None:
-    """The orphaned ReplicaSet continues, and the replacement pods of the Deployment are owed to it."""
+    """The orphaned ReplicaSet remains, and the debt to the Deployment becomes a debt to the ReplicaSet."""
     start(observer, deployment("web", 12, annotations=SLOW), pods=12)
     with Daemon(cluster, *FLAGS):
         observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")

@@ -172,7 +172,7 @@ def clear(lines: Sequence[Json], taken: Sequence[Right]) -> bool:
 
 
 def _names(line: str, taken: Sequence[Right]) -> bool:
-    """Return whether *line* names a right in *taken*, or lists only such rights."""
+    """Return whether *line* names a right in *taken*, or lists only rights in *taken*."""
     _, is_list, rights = line.partition("missing rights: ")
     if is_list:
         return all(any(f"{words} ".startswith(f"{right} ") for right in taken) for words in rights.split("; "))

@@ -117,7 +117,7 @@ class Moves:
         self.to: dict[str, str] = {}
 
     def perform(self, live: LiveSnapshot, trial: Trial) -> None:
-        """Make the moves in *trial*."""
+        """Perform the moves in *trial*."""
         table = live.table
         for name in self._movable:
             pod = table.pods[name]

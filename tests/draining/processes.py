@@ -65,7 +65,7 @@ END: Final = 3000.0
 
 @dataclass(frozen=True)
 class Moment:
-    """One event, and the drain after it."""
+    """An event, and the state of the drain after the event."""
 
     at: float
     process: int

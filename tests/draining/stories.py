@@ -119,7 +119,7 @@ def read(*workloads: Workload, **states: ControllerState) -> ControllersRead:
 
 
 def reading(*workloads: Workload, of: tuple[Workload, ...] = (), words: bool = False) -> ReadControllers:
-    """Return the read request if *workloads* are owed pods and pods *of* these workloads are left."""
+    """Return the request to read *workloads*, which have debts, and the workloads *of* the remaining pods."""
     owners = frozenset((each.controller.namespace, each.owner) for each in of)
     return ReadControllers(owners, frozenset(each.controller for each in workloads), words)
 

@@ -93,7 +93,7 @@ class TestRejectedEvictions:
 
 
 def test_nothing_is_evicted_while_a_node_of_the_plan_is_lost() -> None:
-    """Not even an eviction that a budget rejected is retried before the pods fit on other nodes."""
+    """Even an eviction that a budget rejected is not retried before the pods fit on other nodes."""
     story: Story = [
         *ASKED,
         (6, EvictionRefused("a", "budget", 1), ()),
@@ -108,7 +108,7 @@ def test_nothing_is_evicted_while_a_node_of_the_plan_is_lost() -> None:
 
 
 def test_nothing_is_evicted_or_terminated_while_a_watch_is_silent() -> None:
-    """Its state may be outdated. Controllers are still read."""
+    """The watched state may be outdated. Controllers are still read."""
     story: Story = [
         *ASKED,
         (6, EvictionRefused("a", "budget", 1), ()),

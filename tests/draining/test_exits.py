@@ -210,7 +210,7 @@ def test_a_failed_drain_owes_only_controllers_that_lost_pods() -> None:
 
 
 def test_a_taint_that_cannot_be_removed_is_reported() -> None:
-    """A later round removes it. The drain has failed, although its pods run."""
+    """A later round removes the taint. The drain has failed, although the moved pods run."""
     story: Story = [
         *OPENING,
         *MOVED,

@@ -212,7 +212,7 @@ class TestJobs:
 
 class TestReading:
     def test_events_of_a_controller_that_cannot_create_pods_are_reported(self) -> None:
-        """They are read as soon as a replacement pod is missing."""
+        """Events are read as soon as a replacement pod is missing."""
         words = 'pods "web-2" is forbidden: exceeded quota: none'
         story: Story = [
             (5.5, read(ONE), ()),

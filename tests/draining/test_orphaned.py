@@ -74,7 +74,7 @@ def test_the_replica_set_inherits_the_debt_of_the_deployment() -> None:
 
 
 def test_the_drain_waits_for_pods_that_are_deleted_with_the_deployment() -> None:
-    """Their ReplicaSet exists for a short time longer, and still refers to the Deployment."""
+    """The ReplicaSet of the pods exists for a short time longer, and still refers to the Deployment."""
     story: Story = [
         *ORPHANED,
         (5, EvictionAccepted("a"), ()),

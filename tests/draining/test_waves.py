@@ -195,7 +195,7 @@ class TestLaterStepsWaitForReadyReplacements:
         play(begun(plan(slow, fast), slow, fast), story)
 
     def test_the_drain_does_not_wait_for_a_pod_that_was_never_ready(self) -> None:
-        """A bound replacement is owed for it, which need not be Ready."""
+        """The replacement of such a pod must be bound, but need not be Ready."""
         broken = workload("web", "a", "b", replicas=running(0, bound=2))
         drain = begun(plan(broken), broken)
         assert drain.debts[broken.controller] == Debt(broken.controller, 0, 2, "1", owner_uids=("uid-web",))
@@ -326,7 +326,7 @@ def test_pods_that_have_left_are_not_evicted() -> None:
 
 
 def test_a_pod_deleted_by_others_does_not_count_as_a_first_eviction() -> None:
-    """Its wave is repeated with another pod: only an eviction shows whether replacement pods are created."""
+    """The wave is repeated with another pod: only an eviction shows whether replacement pods are created."""
     web, api, job = workload("web", "a"), workload("api", "b"), workload("job", "c")
     every = {each: running(1) for each in (web, api, job)}
     rest = {api: running(1), job: running(1)}

@@ -244,7 +244,7 @@ class Proxy:
         return problems
 
     def _removed_in_use(self) -> list[str]:
-        """Report machines that left the pool while pods ran on them, so without a drain."""
+        """Report machines that left the pool without a drain: pods still ran on their nodes."""
         now = self._clock.now()
         problems = []
         for machine in self._server.pool.machines():

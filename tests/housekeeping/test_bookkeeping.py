@@ -209,7 +209,7 @@ def test_a_provider_that_does_not_respond_is_asked_once_per_drain() -> None:
 
 class TestResumed:
     def test_the_money_saved_by_another_process_is_unknown(self) -> None:
-        """Its pods are not known."""
+        """The pods that the other process moved are not known."""
         with world(CLUSTER[0], CLUSTER[2]) as here:
             ordered = Intent("another", Step.REMOVING, START, group="workers", identity=IDENTITY)
             here.mark("od-1", ordered.dump(), DRAIN_TAINT)

@@ -315,7 +315,7 @@ class TestSweep:
         ],
     )
     def test_expired_marks_of_a_cloudpool_proxy_are_rolled_back_unless_the_machine_is_gone(self, step: Step, ready: str, undone: bool) -> None:
-        """Its mark has expired without renewal."""
+        """The mark expires if no proxy renews it."""
         with world(node("od-1", ON_DEMAND, ready=ready), *CLUSTER[1:]) as here:
             until = START + timedelta(hours=1)
             written = Intent(f"{PROXIES}0a1b2c3d", step, START, group="pool", until=until)
@@ -478,7 +478,7 @@ class TestProvider:
             assert (here.of(MachineGone), here.writes[-1]) == ([MachineGone(OD)], ("delete", "od-1"))
 
     def test_machines_that_do_not_terminate_do_not_delay_other_drains(self) -> None:
-        """They are checked at growing intervals, and other nodes are drained meanwhile."""
+        """The machines are checked at growing intervals, and other nodes are drained meanwhile."""
         ordered = {name: Intent("before", Step.REMOVING, START, group="workers") for name in ("od-1", "od-2")}
         others = [*map(node, ("od-1", "od-2", "od-3", "od-4"), [ON_DEMAND] * 4), node("spot-1")]
         with world(*others, pod("web-1", "od-3"), pod("db-1", "od-4")) as here:
@@ -520,7 +520,7 @@ class TestProvider:
         ids=["no pods", "a pod without a kubelet to terminate it", "a pod that was added since"],
     )
     def test_a_machine_that_is_gone_is_confirmed(self, left: tuple[Manifest, ...], gone: bool) -> None:
-        """Its Node is NotReady then; the drain is still resumed."""
+        """The Node of such a machine is NotReady; the drain is still resumed."""
         with world(node("od-1", ON_DEMAND, ready="Unknown"), node("spot-1"), *left) as here:
             here.mark("od-1", Intent("before", Step.REMOVING, START, group="workers").dump(), intent.taint("before"))
             pool = ScriptedProvider([AlreadyGone()])

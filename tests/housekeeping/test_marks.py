@@ -162,7 +162,7 @@ class TestOurs:
             assert ahead == {START + timedelta(minutes=3)}
 
     def test_renewals_keep_the_time_of_the_first_removal_request(self) -> None:
-        """After a restart, the provider receives this time."""
+        """After a restart, the provider receives the time of the first request."""
         with world(*EMPTY) as here:
             here.loop(provider=ScriptedProvider([Accepted("booked")]), limits=replace(LIMITS, removal=150)).round()
             removals = [written for _, written in here.intents if written.step is Step.REMOVING]

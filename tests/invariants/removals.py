@@ -12,7 +12,7 @@ from tests.invariants.rules import Violation
 
 
 class MovedBeforeRemoval:
-    """The check of the termination itself, which has no revision, and of the mark before it, which has one."""
+    """Checks the termination, which has no revision, and the mark before the termination, which has one."""
 
     def check(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
         match moment:
@@ -50,7 +50,7 @@ def _moved(drain: SeenDrain, what: str, at: datetime, scene: JudgedMoment) -> It
 
 
 def _stays(pod: SeenPod, at: datetime, scene: JudgedMoment) -> bool:
-    """Return whether *pod* was already on the node at the daemon's last check of it."""
+    """Return whether *pod* was already on the node at the daemon's last check of the node."""
     if not pod.keeps_node:
         return False
     states = scene.now.states[pod.metadata.uid]

@@ -147,7 +147,7 @@ def test_granted_resources_take_precedence_over_requested_ones() -> None:
 
 
 def test_a_replica_of_a_consumers_slice_is_not_a_machine() -> None:
-    """It has all labels of its original, including those of the consumer's node manager."""
+    """The replica has all labels of the original slice, including those of the consumer's node manager."""
     labels = {GROUP_LABEL: "G", "liqo.io/remote-cluster-id": "oslo", "liqo.io/replicated": "true"}
     slices = [
         ResourceSlice(metadata=ResourceMeta(name=name, labels={**labels, "liqo.io/replication": replication}))

@@ -252,7 +252,7 @@ def test_conflicting_flags_are_a_usage_error(wrong: HttpsListener, message: str)
 
 
 def test_an_idle_client_does_not_delay_the_shutdown(pems: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not read, so it does not answer the TLS shutdown either."""
+    """The client does not read, so it does not answer the TLS shutdown either."""
     monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", 3600)
     monkeypatch.setattr("rescheduler.liqo_services.serving._GRACE_SECONDS", 3600)
     with contextlib.ExitStack() as served, contextlib.ExitStack() as asking:

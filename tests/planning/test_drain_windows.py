@@ -99,7 +99,7 @@ ZONES = st.sampled_from(["UTC", "Europe/Stockholm", "America/New_York", "Austral
 
 @given(MOMENTS, TIMES, TIMES, ZONES)
 def test_no_window_opens_before_the_next_opening(moment: datetime, start: str, end: str, zone: str) -> None:
-    """The window is closed at every quarter of an hour until its opening, and a minute before it."""
+    """The window is closed at every quarter of an hour before the opening, and a minute before the opening."""
     window, now = parse_window(f"{start}-{end if end != start else '24:00'} {zone}"), moment.replace(tzinfo=UTC)
     if window.is_open(now):
         return

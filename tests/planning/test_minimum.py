@@ -122,7 +122,7 @@ def test_drains_in_sequence_keep_the_minimum(least: int, emptied: int) -> None:
 
 
 def test_drains_of_many_nodes_keep_the_minimum() -> None:
-    """There are too many candidates to try every subset of them."""
+    """There are too many candidates to try every subset."""
     nodes = [od(f"od{n:02}") for n in range(30)] + [od(f"empty{n}") for n in range(5)]
     objects = [*nodes, *(pod(f"p{n}", f"od{n:02}", cpu="100m") for n in range(30)), node("s", cpu="32")]
     planning = Planner(snapshot(objects), Policy(min_on_demand_nodes=20, planning_timeout=0.2)).plan_all(CIRCUMSTANCES)

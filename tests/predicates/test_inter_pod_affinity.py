@@ -217,7 +217,7 @@ def test_errors_in_preferred_terms_reject_the_pod() -> None:
 
 
 def test_dropped_classes_are_not_kept() -> None:
-    """Every roll-out creates classes, so a long-lived process must not keep the parsed terms of all of them."""
+    """Every roll-out creates classes, so a long-lived process must not keep the parsed terms of unused classes."""
     labels = [{"app": "kept", "pod-template-hash": "1"}, {"app": "old", "pod-template-hash": "2"}]
     pods = [pod(each["app"], "b", labels=each, **_far(_term())) for each in labels]
     table = load(*NODES, *pods)

@@ -1,4 +1,4 @@
-"""A StackPointCloud stand-in over HTTP for tests, with a controllable clock; both generations."""
+"""A StackPointCloud stand-in over HTTP for tests, with a controllable clock, for both API generations."""
 
 import contextlib
 from collections.abc import Iterator

@@ -106,7 +106,7 @@ def test_the_size_is_not_lowered_while_machines_may_be_launching() -> None:
 
 @pytest.mark.parametrize("later", [0, 31])
 def test_machines_missing_in_an_old_view_do_not_cost_other_machines(later: float) -> None:
-    """They already run when the call arrives, so nothing is given up and the pool's size is not changed."""
+    """The machines already run when the call arrives, so nothing is given up and the pool's size is not changed."""
     keys = document(victimSelectionPolicy="OLDEST", startBlocks="60s")
     with pool(settings(pool=keys, list_delay=2)) as world:
         world.provider.refresh(deadline=LATER)

@@ -183,7 +183,7 @@ def test_a_completed_or_pending_deletion_is_ok_so_that_taints_are_kept(call: Cal
 
 
 def test_options_of_an_unknown_group_are_not_found(call: Caller) -> None:
-    """Also for releases up to 1.28, which use the defaults for an answer without options."""
+    """This also applies to releases up to 1.28, which use the defaults if a response has no options."""
     old = wire.NodeGroupAutoscalingOptions(scaleDownUnneededTime=wire.LegacyDuration(duration=1))
     for defaults in (None, old):
         request = wire.NodeGroupAutoscalingOptionsRequest(id="x", defaults=defaults)

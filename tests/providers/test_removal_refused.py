@@ -48,7 +48,7 @@ def test_ambiguous_machines_are_not_deleted() -> None:
 
 
 def test_an_ambiguous_machine_that_may_be_terminating_keeps_its_node() -> None:
-    """Its address may already belong to another machine."""
+    """The address of such a machine may already belong to another machine."""
     with pool() as world:
         shared = world.machines[0].private_ip
         rival = NodeRef("b", internal_ips=(shared,))

@@ -403,7 +403,7 @@ def test_a_node_added_to_another_group_is_logged(clock: StepClock, caplog: pytes
 
 @pytest.mark.parametrize("text", [None, "cordonUntilRunning: false"])
 def test_nodes_whose_machine_is_being_built_are_reported(text: str | None, tmp_path: Path, clock: StepClock) -> None:
-    """But not nodes whose build failed, nor nodes of other systems."""
+    """Nodes whose build failed and nodes of other systems are not reported."""
     file = None
     if text is not None:
         file = tmp_path / "spc.yaml"

@@ -21,7 +21,7 @@ from tests.providers.shelf import Caller
 
 @dataclass(frozen=True)
 class Scene:
-    """One old machine runs; of two requested ones, one runs and one does not."""
+    """One old machine runs. Of two requested machines, one runs and one does not."""
 
     provider: CloudProvider
     clock: StepClock

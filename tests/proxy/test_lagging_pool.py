@@ -69,7 +69,7 @@ def test_the_smaller_size_is_set_when_the_pool_could_not_grow_for_long() -> None
 
 
 def test_a_reactivation_terminates_no_other_machine_despite_an_old_view() -> None:
-    """Its replacement was just launched, and the pool's answers do not show it yet."""
+    """The replacement was just launched, and the pool's responses do not show it yet."""
     with lagging_world() as env:
         env.server.pool.set_membership(machine(env, 1), active=False, evictable=False)
         env.wait(19)

@@ -492,7 +492,7 @@ def test_a_protected_machine_without_a_node_is_disposed_of_only_during_its_launc
 
 @pytest.mark.parametrize("decrement", [True, False])
 def test_a_machine_that_the_pool_will_terminate_is_drained_first(decrement: bool) -> None:
-    """Another client made it disposable: it no longer counts, so the size is not lowered for it."""
+    """Another client made the machine disposable: it no longer counts, so its removal does not lower the size."""
     with world(settings(refresh_interval=1, pool_update=3600)) as env:
         machine = env.server.pool.machines()[0].id(env.clock.now())
         env.server.pool.set_membership(machine, active=False, evictable=True)
