@@ -133,8 +133,8 @@ def _print_summary(whole: Census, small: Census, large: Census, problems: list[s
     if problems:
         console.print("; ".join(problems), style="bold red", markup=False)
         return
-    left, new = sorted(whole.nodes.keys() - small.nodes.keys()), sorted(large.nodes.keys() - small.nodes.keys())
-    print_bold(f"Drained and removed: {', '.join(left)}. New: {', '.join(new)}. No pod was lost.")
+    removed, new = sorted(whole.nodes.keys() - small.nodes.keys()), sorted(large.nodes.keys() - small.nodes.keys())
+    print_bold(f"Drained and removed: {', '.join(removed)}. New: {', '.join(new)}. No pod was lost.")
 
 
 def _uid_of_debug(plane: ControlPlane) -> str:

@@ -153,9 +153,9 @@ class LiqoController:
         if self._pauses.active(node, self._clock.monotonic()):
             return False
         pods = self._api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
-        left = [each for each in pods if not _of_daemon_set(each)]
+        remaining = [each for each in pods if not _of_daemon_set(each)]
         try:
-            for pod in left:
+            for pod in remaining:
                 self._evict(pod)
         except ApiError as error:
             if error.status != http.HTTPStatus.TOO_MANY_REQUESTS:
@@ -163,7 +163,7 @@ class LiqoController:
             self._pauses.failed(node, self._clock.monotonic())
             return False
         self._pauses.succeeded(node)
-        return not left
+        return not remaining
 
     def _evict(self, pod: Json) -> None:
         metadata = {key: pod["metadata"][key] for key in ("name", "namespace")}

@@ -68,8 +68,8 @@ class Fleet:
 
     def wait_for_state(self, *, gone: bool) -> None:
         """Wait until the node from `take` is *gone*, or until the initial state is restored."""
-        left = [name for name in self._before if not (gone and name == self._taken)]
-        self.site.wait_for_state(*left, pods=self._pods)
+        remaining = [name for name in self._before if not (gone and name == self._taken)]
+        self.site.wait_for_state(*remaining, pods=self._pods)
         self.site.assert_no_repeated_eviction()
 
 

@@ -47,9 +47,9 @@ class Fleet:
 
     def wait_for_state(self, *, gone: bool, replaced: bool = False) -> None:
         """Wait until the node from `take` is *gone* and optionally *replaced*, or the initial state is restored."""
-        left = [name for name in self._before if not (gone and name == self._taken)]
+        remaining = [name for name in self._before if not (gone and name == self._taken)]
         new = [self._newest] if replaced else []
-        self.site.wait_for_state(*left, *new, pods=self._pods)
+        self.site.wait_for_state(*remaining, *new, pods=self._pods)
         self.site.assert_no_repeated_eviction()
 
 

@@ -115,8 +115,8 @@ def test_arguments_are_parsed_as_by_the_original(tmp_path: Path) -> None:
 
 def test_a_port_in_use_is_an_error(tmp_path: Path) -> None:
     """The exit code is 1, and the error is one line without a traceback."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        kind, port = "without-users", taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        kind, port = "without-users", occupied.getsockname()[1]
         users = [{"name": "u", "user": {}}]
         (tmp_path / kind).write_text(json.dumps({**KUBECONFIGS[kind], "users": users}))
         file, log = tmp_path / "config.json", tmp_path / "log"

@@ -59,9 +59,9 @@ def proxy(fleet: Fleet) -> Iterator[Proxy]:
         yield prepared
 
 
-@pytest.mark.parametrize("what", FAULTS)
-def test_a_failed_write_fails_the_request(what: str, fleet: Fleet, proxy: Proxy) -> None:
-    fault, status = FAULTS[what]
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_failed_write_fails_the_request(case: str, fleet: Fleet, proxy: Proxy) -> None:
+    fault, status = FAULTS[case]
     node = fleet.take()
     body = {"machineId": fleet.site.machine(node), "decrementDesiredSize": True}
     fleet.edge.inject(fault.on(node))

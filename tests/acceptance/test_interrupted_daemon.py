@@ -113,7 +113,9 @@ def test_a_delayed_termination_of_a_killed_daemon_decrements_the_size_once(fleet
 
 
 @pytest.mark.parametrize(("position", "moment"), [(0, "before"), (1, "after")], ids=["created", "renewed"])
-def test_after_a_kill_during_a_lease_write_another_daemon_takes_over(position: int, moment: Moment, fleet: Fleet) -> None:
+def test_after_a_kill_during_a_lease_write_another_daemon_takes_over(
+    position: int, moment: Moment, fleet: Fleet
+) -> None:
     fleet.site.plane.api.delete(LEASE_PATH)
     fleet.take()
     fleet.edge.hold(position, moment, lambda name: name == LEASE)

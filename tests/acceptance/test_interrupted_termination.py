@@ -65,7 +65,9 @@ def test_after_a_kill_before_any_step_of_a_termination_a_repeated_request_finish
 
 
 @pytest.mark.parametrize("step", DOOMED, ids=lambda step: f"{step + 1}-{DISPOSAL[step]}")
-def test_after_a_kill_while_a_protected_machine_is_made_disposable_the_next_proxy_finishes(step: int, fleet: Fleet) -> None:
+def test_after_a_kill_while_a_protected_machine_is_made_disposable_the_next_proxy_finishes(
+    step: int, fleet: Fleet
+) -> None:
     """The annotation on the Node records that the next proxy has to remove the protection."""
     site, node = fleet.site, fleet.take()
     machine = site.machine(node)

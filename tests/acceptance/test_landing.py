@@ -139,9 +139,9 @@ UNREADY: Final[dict[str, tuple[int, Json]]] = {
 }
 
 
-@pytest.mark.parametrize("what", UNREADY)
-def test_replacements_that_never_become_ready_cost_one_pod(what: str, cluster: ControlPlane, tmp_path: Path) -> None:
-    pods, drain = UNREADY[what]
+@pytest.mark.parametrize("case", UNREADY)
+def test_replacements_that_never_become_ready_cost_one_pod(case: str, cluster: ControlPlane, tmp_path: Path) -> None:
+    pods, drain = UNREADY[case]
     with (
         two_machines(cluster, tmp_path, workload("web", pods, annotations={READY_ON: NODE}), pods=pods) as site,
         Proxy(site, drain=drain) as proxy,

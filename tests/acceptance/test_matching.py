@@ -75,14 +75,14 @@ def test_ids_of_all_kinds_are_matched_to_their_nodes(cluster: ControlPlane, tmp_
         env.cordon(*nodes.values())  # od-1 has room for the pods of all others
 
     with scene(cluster, tmp_path, 1, before=of_all_kinds) as env:
-        left = env.pods()
-        assert set(left.values()) == set(nodes.values())
+        remaining = env.pods()
+        assert set(remaining.values()) == set(nodes.values())
         cluster.wait_for(lambda: set(nodes.values()) <= listed(env), "the pool to list its machines")
         for name, node in nodes.items():
             # Detach most machines, because that does not wait for a termination.
             assert attempt(env, "terminate" if name == "spot" else "detach", node) == (200, ""), name
-            left = {pod: there for pod, there in left.items() if there != node}
-            assert {pod: there for pod, there in env.pods().items() if there != "od-1"} == left
+            remaining = {pod: there for pod, there in remaining.items() if there != node}
+            assert {pod: there for pod, there in env.pods().items() if there != "od-1"} == remaining
         assert (env.desired, env.tainted(), [machine["machineId"] for machine in env.orders()]) == (
             1,
             [],

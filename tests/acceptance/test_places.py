@@ -63,7 +63,7 @@ MENDED: dict[tuple[str, str], Json] = {
 
 
 def prepare(env: World) -> None:
-    """Put all pods on od-1. The labels and taints of the other nodes fit no pod, and no node has room for the largest pod."""
+    """Put all pods on od-1. Labels and taints of the other nodes fit no pod, and none has room for the largest pod."""
     api = env.plane.api
     api.patch("/api/v1/nodes/od-1", {"metadata": {"labels": FITTING}})
     env.cordon("od-2", "od-3")

@@ -22,7 +22,7 @@ _REPEATS: Final = 50
 def run() -> list[Row]:
     """Run all measurements; takes about ten seconds."""
     costs = [dict(_measured(pods)) for pods in PODS]
-    return [Row(what, tuple(row[what] for row in costs)) for what in costs[0]]
+    return [Row(label, tuple(row[label] for row in costs)) for label in costs[0]]
 
 
 def _measured(pods: int) -> Iterator[tuple[str, float]]:

@@ -34,9 +34,9 @@ class Result:
         return self.figure >= bound if self.unit in ("×", "%") else self.figure <= bound
 
 
-def faster(what: str, ours: float, peer: float, at_least: float, aim: float) -> Result:
+def faster(label: str, ours: float, peer: float, at_least: float, aim: float) -> Result:
     """Return how many times faster we are than the peer; arguments in seconds."""
-    return Result(what, f"{ours:.2f} s", f"{peer:.2f} s", peer / ours, "×", at_least, aim)
+    return Result(label, f"{ours:.2f} s", f"{peer:.2f} s", peer / ours, "×", at_least, aim)
 
 
 def markdown(results: Iterable[Result]) -> str:

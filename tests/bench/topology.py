@@ -53,7 +53,7 @@ def run() -> list[Row]:
             costs.append(dict(_measured(cluster)))
         finally:
             gc.enable()
-    return [Row(what, tuple(row[what] for row in costs)) for what in costs[0]]
+    return [Row(label, tuple(row[label] for row in costs)) for label in costs[0]]
 
 
 def table(rows: list[Row]) -> str:

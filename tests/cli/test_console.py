@@ -35,7 +35,9 @@ def test_lines_are_wrapped(line: Line, width: int, pieces: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("columns", "width"), [("120", 120), ("20", 40), ("0", 80), ("wide", 80), (None, 80)])
-def test_the_page_width_in_a_pipe_depends_on_columns(monkeypatch: pytest.MonkeyPatch, columns: str | None, width: int) -> None:
+def test_the_page_width_in_a_pipe_depends_on_columns(
+    monkeypatch: pytest.MonkeyPatch, columns: str | None, width: int
+) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     if columns is not None:
         monkeypatch.setenv("COLUMNS", columns)

@@ -70,15 +70,15 @@ def test_duplicate_objects_are_merged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "words"),
+    ("items", "message"),
     [
         ((PODS[0], pod("a", "elsewhere")), "Pod default/a occurs twice, with different content"),
         ((node("n"), node("n", labels={"other": "label"})), "Node n occurs twice, with different content"),
     ],
 )
-def test_impossible_objects_are_rejected(tmp_path: Path, items: tuple[Any, ...], words: str) -> None:
+def test_impossible_objects_are_rejected(tmp_path: Path, items: tuple[Any, ...], message: str) -> None:
     path = _write(tmp_path / "list", *items)
-    with pytest.raises(InputError, match=f"^{path}: {words}"):
+    with pytest.raises(InputError, match=f"^{path}: {message}"):
         reader.read(path)
 
 

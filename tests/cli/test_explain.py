@@ -116,7 +116,9 @@ def test_yaml_is_the_same_as_json(capfdbinary: pytest.CaptureFixture[bytes], tmp
     assert list(yaml.safe_load_all(explained(capfdbinary, tmp_path, "-o", "yaml"))) == objects
 
 
-def test_a_cluster_without_pods_has_nothing_to_explain(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+def test_a_cluster_without_pods_has_nothing_to_explain(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
     text = explained(capfdbinary, tmp_path, cluster=[node("od", ON_DEMAND), node("spot")])
     assert text == "No pod of an on-demand node has to move, and no pod is pending.\n"
 

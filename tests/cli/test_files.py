@@ -42,12 +42,12 @@ OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_kinds_of_files_are_reported(name: str, tmp_path: Path) -> None:
-    make, words = OTHERS[name]
+    make, message = OTHERS[name]
     path = tmp_path / "here"
     make(path)
-    with pytest.raises(OSError, match=words) as caught:
+    with pytest.raises(OSError, match=message) as caught:
         files.read_bytes(path)
-    assert words in (caught.value.strerror or "")
+    assert message in (caught.value.strerror or "")
 
 
 def test_paths_with_nul_are_rejected() -> None:

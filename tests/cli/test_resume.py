@@ -38,10 +38,10 @@ def test_the_help_explains_waivers(capfd: pytest.CaptureFixture[str]) -> None:
         cli.main(["resume", "--help"])
     page = " ".join(capfd.readouterr().out.split())
     assert ended.value.code == 0
-    for words in (
+    for expected in (
         "--waive NS/KIND/NAME",
         "landing-pending",
         "env var: RESCHEDULER_MEMORY_NAME",
         "default: kube-system",
     ):
-        assert words in page
+        assert expected in page

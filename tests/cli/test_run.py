@@ -242,7 +242,9 @@ def test_flags_take_precedence_over_the_environment(given: list[Given], monkeypa
     assert policy.on_demand_label == NodeLabels.parse("od=yes")
 
 
-def test_windows_and_namespaces_are_read_from_the_environment(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_and_namespaces_are_read_from_the_environment(
+    given: list[Given], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RESCHEDULER_DRAIN_WINDOW", "Mon-Fri 09:00-17:00 Europe/Stockholm; Sat 10:00-12:00")
     monkeypatch.setenv("RESCHEDULER_EXCLUDE_NAMESPACES", "web,shop ci")
     assert status("run") == 0
@@ -327,7 +329,9 @@ def test_usage_errors_are_one_line_and_exit_code_2(
     assert error.count("\n") == 1
 
 
-def test_an_unreadable_kubeconfig_is_a_usage_error_without_secrets(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_kubeconfig_is_a_usage_error_without_secrets(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     broken = tmp_path / "config"
     broken.write_text("users: [{name: me, user: {token: very-secret")
     assert status("run", f"--kubeconfig={broken}") == 2

@@ -278,7 +278,7 @@ def test_the_json_output_has_the_levers(capfdbinary: pytest.CaptureFixture[bytes
     _, out, _ = run(capfdbinary, dump, "-o", "json")
     result = json.loads(out)["summary"]
     budgets = "PodDisruptionBudget default/store"
-    obstacle, what = "it allows 0 evictions now", "emptyDir cache"
+    obstacle, volume = "it allows 0 evictions now", "emptyDir cache"
     assert result["levers_complete"] is True
     assert result["levers"] == [
         {
@@ -297,14 +297,14 @@ def test_the_json_output_has_the_levers(capfdbinary: pytest.CaptureFixture[bytes
             "obstacle": obstacle,
             "nodes": ["od-1"],
             "frees": [],
-            "together_with": [f"ReplicaSet default/store: {what}"],
+            "together_with": [f"ReplicaSet default/store: {volume}"],
             "frees_together": ["od-1"],
             "tried": True,
         },
         {
             "controller": "ReplicaSet default/store",
             "reason": "local-storage",
-            "obstacle": what,
+            "obstacle": volume,
             "nodes": ["od-1"],
             "frees": [],
             "together_with": [f"{budgets}: {obstacle}"],

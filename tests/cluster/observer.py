@@ -116,16 +116,16 @@ class Observer(Look):
     # -- assertions
 
     def eventually(
-        self, predicate: Any, what: str, seconds: float = PATIENCE, *, never: Callable[[], object] = lambda: None
+        self, predicate: Any, description: str, seconds: float = PATIENCE, *, never: Callable[[], object] = lambda: None
     ) -> Any:
         """Wait until *predicate* is true; fail the test as soon as *never* returns a true value."""
 
         def seen() -> Any:
             if harm := never():
-                pytest.fail(f"while waiting for {what}: {harm!r}")
+                pytest.fail(f"while waiting for {description}: {harm!r}")
             return predicate()
 
-        return super().eventually(seen, what, seconds)
+        return super().eventually(seen, description, seconds)
 
     def stays(self, value: Callable[[], object], expected: object, seconds: float = 5) -> None:
         """Assert that *value* returns *expected* now and for *seconds*."""

@@ -119,8 +119,8 @@ class Story:
     def created(self) -> list[str]:
         """Return the names of all placeholders that were created."""
         events = self.observer.audit.events()
-        made = [each for each in events if each.accepted and (each.kind, each.verb) == ("pods", "create")]
-        return [each.name for each in made if each.namespace == ROOM]
+        created_events = [each for each in events if each.accepted and (each.kind, each.verb) == ("pods", "create")]
+        return [each.name for each in created_events if each.namespace == ROOM]
 
     def gave_up(self) -> bool:
         """Return whether an Event states that no spot nodes came."""

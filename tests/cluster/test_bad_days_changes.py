@@ -46,7 +46,9 @@ def start(observer: Observer, workload: Json, pods: int) -> None:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_drain_does_not_wait_for_pods_that_a_changed_deployment_no_longer_wants(cluster: ControlPlane, observer: Observer, change: str) -> None:
+def test_a_drain_does_not_wait_for_pods_that_a_changed_deployment_no_longer_wants(
+    cluster: ControlPlane, observer: Observer, change: str
+) -> None:
     """Pods terminate slowly, so pods that the change deletes still exist when the next step is planned."""
     start(observer, deployment("web", 8, annotations={**SLOW, TERMINATE_AFTER: "5s"}), pods=8)
     with Daemon(cluster, *FLAGS):
@@ -56,7 +58,9 @@ def test_a_drain_does_not_wait_for_pods_that_a_changed_deployment_no_longer_want
     assert observer.first_burst() <= 2, "the drain did not go in steps"
 
 
-def test_a_drain_does_not_wait_for_pods_of_a_job_that_is_suspended_meanwhile(cluster: ControlPlane, observer: Observer) -> None:
+def test_a_drain_does_not_wait_for_pods_of_a_job_that_is_suspended_meanwhile(
+    cluster: ControlPlane, observer: Observer
+) -> None:
     start(observer, job("work", 4, annotations={**SLOW, COMPLETE_AFTER: NEVER}), pods=4)
     with Daemon(cluster, *FLAGS, "--move-jobs=always"):
         observer.eventually(observer.evictions, "an eviction")
@@ -65,7 +69,9 @@ def test_a_drain_does_not_wait_for_pods_of_a_job_that_is_suspended_meanwhile(clu
     assert observer.first_burst() <= 2, "the drain did not go in steps"
 
 
-def test_replacements_of_an_orphaned_deployment_are_owed_to_its_replica_set(cluster: ControlPlane, observer: Observer) -> None:
+def test_replacements_of_an_orphaned_deployment_are_owed_to_its_replica_set(
+    cluster: ControlPlane, observer: Observer
+) -> None:
     """The orphaned ReplicaSet remains, and the debt to the Deployment becomes a debt to the ReplicaSet."""
     start(observer, deployment("web", 12, annotations=SLOW), pods=12)
     with Daemon(cluster, *FLAGS):

@@ -24,7 +24,9 @@ def test_a_pod_that_was_never_ready_needs_only_a_bound_replacement(cluster: Cont
     assert observer.kinds("broken") == {"spot": 1}
 
 
-def test_a_pod_whose_anti_affinity_counts_its_terminating_predecessor_is_moved(cluster: ControlPlane, observer: Observer) -> None:
+def test_a_pod_whose_anti_affinity_counts_its_terminating_predecessor_is_moved(
+    cluster: ControlPlane, observer: Observer
+) -> None:
     """All nodes are in one topology domain, so the replacement pod is unschedulable until the old pod is gone."""
     observer.nodes(2, 2)
     term = {"topologyKey": "kubernetes.io/os", "labelSelector": {"matchLabels": {"app": "single"}}}
@@ -40,9 +42,7 @@ def test_a_pod_whose_anti_affinity_counts_its_terminating_predecessor_is_moved(c
     assert observer.kinds("single") == {"spot": 1}
 
 
-def test_an_ordered_stateful_set_lacks_at_most_one_pod(
-    cluster: ControlPlane, observer: Observer
-) -> None:
+def test_an_ordered_stateful_set_lacks_at_most_one_pod(cluster: ControlPlane, observer: Observer) -> None:
     """At most one of its pods is unavailable at a time, although each takes some time to terminate and start."""
     observer.nodes(2, 2)
     cluster.apply(volume(number) for number in range(3))

@@ -78,7 +78,9 @@ def use_up_quota(cluster: ControlPlane) -> None:
     eventually(lambda: cluster.api.get(quota)["status"].get("hard") == {"pods": "0"})
 
 
-def test_a_deployment_reports_that_a_quota_rejects_its_replacement_pods(cluster: ControlPlane, reader: ControllerReader) -> None:
+def test_a_deployment_reports_that_a_quota_rejects_its_replacement_pods(
+    cluster: ControlPlane, reader: ControllerReader
+) -> None:
     cluster.apply([deployment("web", 2)])
     running = pods(cluster, "web", 2)
     web = topmost(reader, running)

@@ -259,8 +259,8 @@ def test_pending_pods_hold_drains_only_if_a_spot_node_could_run_them(
     look.running(1, "filler")
     look.open_spot()
     with Daemon(cluster) as daemon:
-        words = "nothing is drained" if held else "drained after"
-        look.eventually(lambda: daemon.logged(words), words)
+        message = "nothing is drained" if held else "drained after"
+        look.eventually(lambda: daemon.logged(message), message)
         assert bool(daemon.logged("draining")) is not held
     assert look.kinds("web") == ({"on-demand": 2} if held else {"spot": 2})
 

@@ -86,7 +86,9 @@ def test_only_one_of_two_replicas_acts_and_the_other_takes_over(cluster: Control
 
 
 @pytest.mark.usefixtures("stuck")
-def test_a_lost_lease_stops_evictions_and_leaves_the_marks_to_the_next_leader(cluster: ControlPlane, look: Look) -> None:
+def test_a_lost_lease_stops_evictions_and_leaves_the_marks_to_the_next_leader(
+    cluster: ControlPlane, look: Look
+) -> None:
     with Daemon(cluster) as daemon:
         look.eventually(lambda: terminating(cluster), "the drain under way")
         # Another holder takes the Lease for a long time; the daemon detects it at its next renewal.

@@ -107,18 +107,20 @@ class TestWithout:
     """Tests with each right removed."""
 
     @pytest.mark.parametrize("verb", READS)
-    def test_a_missing_right_to_read_is_named_by_the_daemon(self, verb: str, cluster: ControlPlane, daemon_rights: Granted) -> None:
+    def test_a_missing_right_to_read_is_named_by_the_daemon(
+        self, verb: str, cluster: ControlPlane, daemon_rights: Granted
+    ) -> None:
         observer = Observer(cluster)
         observer.nodes(1, 1)
-        taken = read(OF_THE_DAEMON, verb)
-        daemon_rights.take(*taken)
+        removed = read(OF_THE_DAEMON, verb)
+        daemon_rights.take(*removed)
         with daemon(cluster) as running:
 
             def messages() -> str:
                 return "\n".join([*(line["message"] for line in running.lines), waits_for(running)])
 
-            each_is_named(cluster, daemon_rights, taken, messages)
-            assert clear(running.lines, taken)
+            each_is_named(cluster, daemon_rights, removed, messages)
+            assert clear(running.lines, removed)
         assert observer.evictions() == []
 
     @pytest.mark.parametrize("right", acts(OF_THE_DAEMON), ids=str)
@@ -139,8 +141,8 @@ class TestWithout:
     def test_a_missing_right_to_read_is_named_by_the_proxy(
         self, verb: str, cluster: ControlPlane, proxy_rights: Granted, tmp_path: Path
     ) -> None:
-        taken = read(OF_THE_PROXY, verb)
-        proxy_rights.take(*taken)
+        removed = read(OF_THE_PROXY, verb)
+        proxy_rights.take(*removed)
         own = cluster.service_account_kubeconfig(NAMESPACE, PROXY)
         with world(cluster, tmp_path, 1, kubeconfig=own) as proxy_world:
             readyz = f"{next(line for line in proxy_world.lines if 'serving on ' in line).split()[-1]}/readyz"
@@ -148,7 +150,7 @@ class TestWithout:
             def messages() -> str:
                 return "\n".join([*proxy_world.lines, httpx2.get(readyz, timeout=60, trust_env=False).text])
 
-            each_is_named(cluster, proxy_rights, taken, messages)
+            each_is_named(cluster, proxy_rights, removed, messages)
             assert proxy_world.orders() == []
 
     @pytest.mark.parametrize("right", acts(OF_THE_PROXY), ids=str)
@@ -165,31 +167,33 @@ class TestWithout:
             cluster.wait_for(partial(terminated_without, proxy_world, right), str(right), seconds=100)
 
 
-def clear(lines: Sequence[Json], taken: Sequence[Right]) -> bool:
-    """Return whether each message about missing rights is a single line that names a right in *taken*."""
+def clear(lines: Sequence[Json], removed: Sequence[Right]) -> bool:
+    """Return whether each message about missing rights is a single line that names a right in *removed*."""
     about = [line["message"] for line in list(lines) if re.search("forbidden|missing right", line["message"])]
-    return bool(about) and all("\n" not in line and _names(line, taken) for line in about)
+    return bool(about) and all("\n" not in line and _names(line, removed) for line in about)
 
 
-def _names(line: str, taken: Sequence[Right]) -> bool:
-    """Return whether *line* names a right in *taken*, or lists only rights in *taken*."""
+def _names(line: str, removed: Sequence[Right]) -> bool:
+    """Return whether *line* names a right in *removed*, or lists only rights in *removed*."""
     _, is_list, rights = line.partition("missing rights: ")
     if is_list:
-        return all(any(f"{words} ".startswith(f"{right} ") for right in taken) for words in rights.split("; "))
-    return any(right.named_in(line) for right in taken)
+        return all(any(f"{listed} ".startswith(f"{right} ") for right in removed) for listed in rights.split("; "))
+    return any(right.named_in(line) for right in removed)
 
 
-def each_is_named(cluster: ControlPlane, granted: Granted, taken: Sequence[Right], messages: Callable[[], str]) -> None:
-    """Wait until each right in *taken* is named; grant named rights again, so that the others are reported."""
-    left = set(taken)
+def each_is_named(
+    cluster: ControlPlane, granted: Granted, removed: Sequence[Right], messages: Callable[[], str]
+) -> None:
+    """Wait until each right in *removed* is named; grant named rights again, so that the others are reported."""
+    unnamed = set(removed)
 
     def named() -> set[Right]:
         text = messages()
-        return {right for right in left if right.named_in(text)}
+        return {right for right in unnamed if right.named_in(text)}
 
-    while left:
-        left -= cluster.wait_for(named, f"one of {sorted(map(str, left))} to be named", seconds=100)
-        granted.take(*left)
+    while unnamed:
+        unnamed -= cluster.wait_for(named, f"one of {sorted(map(str, unnamed))} to be named", seconds=100)
+        granted.take(*unnamed)
 
 
 def waits_for(running: Daemon) -> str:

@@ -96,7 +96,9 @@ class TestWithout:
             here.eventually(partial(named, here, right), str(right))
 
     @pytest.mark.parametrize("right", OF_DISCOVERY, ids=str)
-    def test_a_missing_right_is_named_by_discovery(self, right: Right, cluster: ControlPlane, granted: Granted, tmp_path: Path) -> None:
+    def test_a_missing_right_is_named_by_discovery(
+        self, right: Right, cluster: ControlPlane, granted: Granted, tmp_path: Path
+    ) -> None:
         granted.take(right)
         with discovery(cluster, tmp_path) as program:
             if right.verb == "list":

@@ -67,12 +67,12 @@ def running(installed: ControlPlane, tmp_path: Path) -> Iterator[Installed]:
     for file, key in {"server.crt": "tls.crt", "server.key": "tls.key", "ca.pem": "ca.crt"}.items():
         (tmp_path / key).write_bytes((tmp_path / file).read_bytes())
     own = installed.service_account_kubeconfig(PARTS, ACCOUNT)
-    words = "serving the list of clusters on "
+    message = "serving the list of clusters on "
     with contextlib.ExitStack() as stack:
         program = stack.enter_context(Program(tmp_path / "log", *arguments(tmp_path, own)))
-        installed.wait_for(lambda: program.logged(words) or not program.running, words, seconds=WAIT_SECONDS)
+        installed.wait_for(lambda: program.logged(message) or not program.running, message, seconds=WAIT_SECONDS)
         assert program.running, program.lines
-        where = str(program.logged(words)[0]["message"]).removeprefix(words).partition(",")[0]
+        where = str(program.logged(message)[0]["message"]).removeprefix(message).partition(",")[0]
         yield Installed(tmp_path, f"https://{where}", stack)
         assert not program.logged("orbidden")
 
@@ -159,4 +159,4 @@ def test_discovery_may_only_read_secrets_of_one_namespace(installed: ControlPlan
 
     # RBAC changes take effect with a delay.
     installed.wait_for(lambda: allowed("list", "secrets", CLUSTERS), "the Role to take effect", seconds=WAIT_SECONDS)
-    assert {what: allowed(*what) for what in RIGHTS} == RIGHTS
+    assert {right: allowed(*right) for right in RIGHTS} == RIGHTS

@@ -42,7 +42,9 @@ def installed(cluster: ControlPlane) -> Iterator[ControlPlane]:
             cluster.api.delete(cluster.api.path(each))
 
 
-def test_the_shipped_token_and_rights_are_sufficient_for_the_allowed_client(installed: ControlPlane, tmp_path: Path) -> None:
+def test_the_shipped_token_and_rights_are_sufficient_for_the_allowed_client(
+    installed: ControlPlane, tmp_path: Path
+) -> None:
     own = installed.service_account_kubeconfig(PARTS, ACCOUNT)
     allowed = [each for each in arguments() if each.startswith("--client=")]
     assert allowed == ["--client=rescheduler"]

@@ -163,8 +163,8 @@ FORBIDDEN = (
     [item for item in FORBIDDEN if (item["verb"], item["resource"]) != ("delete", "nodes")],
     ids=lambda item: f"{item['verb']} {item['resource']}",
 )
-def test_the_proxy_has_no_further_rights(installed_proxy: ControlPlane, what: Json) -> None:
-    assert not allowed(installed_proxy.api, what, PROXY)
+def test_the_proxy_has_no_further_rights(installed_proxy: ControlPlane, attributes: Json) -> None:
+    assert not allowed(installed_proxy.api, attributes, PROXY)
 
 
 def test_the_proxy_may_delete_the_node_of_a_machine_that_is_gone(installed_proxy: ControlPlane) -> None:
@@ -173,8 +173,8 @@ def test_the_proxy_may_delete_the_node_of_a_machine_that_is_gone(installed_proxy
 
 
 @pytest.mark.parametrize("what", FORBIDDEN, ids=lambda item: f"{item['verb']} {item['resource']}")
-def test_the_daemon_has_no_further_rights(installed: ControlPlane, what: Json) -> None:
-    assert not allowed(installed.api, what)
+def test_the_daemon_has_no_further_rights(installed: ControlPlane, attributes: Json) -> None:
+    assert not allowed(installed.api, attributes)
 
 
 def test_the_daemon_may_evict_pods_and_patch_nodes(installed: ControlPlane) -> None:
@@ -199,5 +199,5 @@ def test_both_may_read_controllers_and_events(installed: ControlPlane, installed
             cluster.wait_for(partial(allowed, cluster.api, item, account), f"{account}: {item}")
 
 
-def allowed(api: Api, what: Json, account: str = ACCOUNT) -> bool:
-    return is_allowed(api, user(NAMESPACE, account), {"namespace": NAMESPACE, "version": "v1", **what})
+def allowed(api: Api, attributes: Json, account: str = ACCOUNT) -> bool:
+    return is_allowed(api, user(NAMESPACE, account), {"namespace": NAMESPACE, "version": "v1", **attributes})

@@ -73,11 +73,11 @@ class TestStore:
         assert actual["data"] == {"summary": "another\n"}
 
     def test_only_one_of_two_writers_wins(self, cluster: ControlPlane) -> None:
-        ours, theirs = store(cluster), store(cluster)
+        ours, other = store(cluster), store(cluster)
         first = ours.write(b"one", "", "")
         with pytest.raises(Conflict):
-            theirs.write(b"created too", "", "")
-        second = theirs.write(b"two", "", first)
+            other.write(b"created too", "", "")
+        second = other.write(b"two", "", first)
         with pytest.raises(Conflict):
             ours.write(b"three", "", first)
         assert ours.read() == Stored(b"two", second)
@@ -147,8 +147,8 @@ def rights(cluster: ControlPlane) -> Any:
     cluster.apply(applied)
     [role] = [item for item in applied if item["kind"] == "Role"]
 
-    def without(taken: Callable[[Json], bool]) -> None:
-        kept = [rule for rule in role["rules"] if not taken(rule)]
+    def without(removed: Callable[[Json], bool]) -> None:
+        kept = [rule for rule in role["rules"] if not removed(rule)]
         cluster.api.patch(cluster.api.path(role), {"rules": kept})
 
     yield without
@@ -340,7 +340,9 @@ class TestResume:
         ],
         ids=["missing", "broken", "empty"],
     )
-    def test_waiving_without_debts_is_an_error(self, content: bytes | None, message: str, cluster: ControlPlane) -> None:
+    def test_waiving_without_debts_is_an_error(
+        self, content: bytes | None, message: str, cluster: ControlPlane
+    ) -> None:
         if content is not None:
             store(cluster).write(content, "", "")
         code, out, error = resume(cluster, f"--waive={WEB}")

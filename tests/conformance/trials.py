@@ -55,7 +55,7 @@ class LiveSnapshot:
         because the planner never uses such a node as a target.
         """
         in_trial = bool(self.table.touched)
-        theirs = of_oracle(oracle.explain(given))
+        expected = of_oracle(oracle.explain(given))
         draining = {self.table.nodes.names[row] for row in self.table.draining_rows}
         rows = np.array(
             [row for row in np.flatnonzero(self.table.nodes.alive) if row not in self.table.draining_rows], np.intp
@@ -66,7 +66,7 @@ class LiveSnapshot:
         in_order = {pod.key: self._in_order(pod, Targets(rows)) for pod in pods}
         single = {pod.key: self._single_rows(pod, rows.tolist()) for pod in pods}
         mine = {pod.key: of_explanation(explain(pod, self.table, self.filters, rows, ())) for pod in pods}
-        yield from map(str, differences(theirs, mine, claiming(given)))
+        yield from map(str, differences(expected, mine, claiming(given)))
         for name, nodes in mine.items():
             fitting = {node for node, rejections in nodes.items() if not rejections}
             required = set() if in_trial else fitting - {self.table.pods[name].node_name}
@@ -79,7 +79,7 @@ class LiveSnapshot:
                     f"{name}: explain {sorted(fitting)}, mask {sorted(masks[name])}, "
                     f"in order {sorted(in_order[name])}, single rows {sorted(single[name])}"
                 )
-            if not all(theirs[name][node] for node in draining - masks[name]):
+            if not all(expected[name][node] for node in draining - masks[name]):
                 yield f"{name}: rejected on the drained node, which the scheduler accepts"
 
     def mask(self, pod: Pod) -> set[str]:

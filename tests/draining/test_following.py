@@ -125,14 +125,14 @@ FAILURES: dict[str, tuple[list[tuple[float, str, Replicas]], float, Why, str]] =
 }
 
 
-@pytest.mark.parametrize(("phases", "when", "why", "words"), FAILURES.values(), ids=FAILURES)
-def test_a_replacement_fails(phases: list[tuple[float, str, Replicas]], when: float, why: Why, words: str) -> None:
+@pytest.mark.parametrize(("phases", "when", "why", "message"), FAILURES.values(), ids=FAILURES)
+def test_a_replacement_fails(phases: list[tuple[float, str, Replicas]], when: float, why: Why, message: str) -> None:
     drain = evicted()
     assert watch(drain, ONE, *phases) == when
     for since, pods, replicas in [*phases, (when, *phases[-1][1:])]:
         drain, actions = machine.step(drain, seen(pods, {ONE: replicas}), since)
     assert actions == (Release(),)
-    assert drain.failure == Failure(why, f"replacement pod of Deployment ns/web: {words}")
+    assert drain.failure == Failure(why, f"replacement pod of Deployment ns/web: {message}")
     assert drain.debts == {ONE.controller: ONE.debt}
 
 
@@ -213,17 +213,17 @@ class TestJobs:
 class TestReading:
     def test_events_of_a_controller_that_cannot_create_pods_are_reported(self) -> None:
         """Events are read as soon as a replacement pod is missing."""
-        words = 'pods "web-2" is forbidden: exceeded quota: none'
+        message = 'pods "web-2" is forbidden: exceeded quota: none'
         story: Story = [
             (5.5, read(ONE), ()),
             (6, seen("", {ONE: running(0)}), ()),
             (7.5, seen("", {ONE: running(0)}), (reading(ONE, words=True),)),
-            (8, read(ONE, web=ONE.state(refusal=words)), ()),
+            (8, read(ONE, web=ONE.state(refusal=message)), ()),
             (10, seen("", {ONE: running(0)}), (reading(ONE, words=True),)),
             (21, seen("", {ONE: running(0)}), (Release(),)),
         ]
         drain = play(evicted(), story)
-        assert drain.failure == Failure(Why.REPLACEMENT_REFUSED, f"replacement pod of Deployment ns/web: {words}")
+        assert drain.failure == Failure(Why.REPLACEMENT_REFUSED, f"replacement pod of Deployment ns/web: {message}")
 
     def test_controllers_are_read_more_often_while_pods_are_missing(self) -> None:
         """Otherwise a controller that was scaled down would look like one that cannot create pods."""

@@ -190,12 +190,12 @@ def grpc_attack(world: World, channel: grpc.Channel, tally: Tally, examples: int
     }
 
     def verdict(example: Any) -> Iterable[str]:
-        status, words = send[type(example)](example)
+        status, response = send[type(example)](example)
         tally.examples += 1
         tally.answers[status] += 1
         if status in _UNSOUND:
-            yield f"{status}: {words!r}"
-        yield from leaks_in(words, world.process)
+            yield f"{status}: {response!r}"
+        yield from leaks_in(response, world.process)
         yield from world.restore(channel)
         yield from world.process.problems()
         yield from growth.excess()

@@ -303,8 +303,8 @@ def _asks_for_many(body: bytes) -> bool:
 @contextlib.contextmanager
 def proxy(folder: Path, *, tls: bool = False) -> Iterator[Proxy]:
     """Start the proxy with bearer tokens, or with client certificates and a password for the backend."""
-    theirs, ours, cluster = (f"secret-{secrets.token_hex(8)}" for _ in range(3))
-    (folder / "theirs").write_text(theirs + "\n")
+    backend_token, ours, cluster = (f"secret-{secrets.token_hex(8)}" for _ in range(3))
+    (folder / "theirs").write_text(backend_token + "\n")
     (folder / "ours").write_text(ours + "\n")
     listening: dict[str, Any] = {"timeout": "3s", "queueTimeout": "120s"}
     context = None
@@ -318,7 +318,7 @@ def proxy(folder: Path, *, tls: bool = False) -> Iterator[Proxy]:
         listening["bearerTokenPath"] = str(folder / "theirs")
         login = {"tokenPath": str(folder / "ours")}
         settings = {"token_file": "ours"}
-    headers = () if tls else (f"Authorization: Bearer {theirs}".encode(),)
+    headers = () if tls else (f"Authorization: Bearer {backend_token}".encode(),)
     name = "proxy-tls" if tls else "proxy"
     values: dict[str, Any] = {"desired_size": _MACHINES, "refresh_interval": 0, "pool_update": 1, **settings}
     of = CloudpoolSettings(pool=document(name="od"), **values)
@@ -334,7 +334,7 @@ def proxy(folder: Path, *, tls: bool = False) -> Iterator[Proxy]:
         }
         (folder / "proxy.json").write_text(json.dumps(config))
         flags = ("proxy", f"--config-file={folder / 'proxy.json'}", "--port=0", "--host=127.0.0.1")
-        known = [theirs, ours, cluster]
+        known = [backend_token, ours, cluster]
         process = parts.enter_context(watched((*flags, "-v=4", "--listen-address=127.0.0.1:0"), {}, known))
         target = Proxy(name, api, server, process, headers, context)
         target.furnish()

@@ -171,7 +171,9 @@ ANSWERS: dict[str, tuple[Mapping[str, Any], tuple[str | None, str | None]]] = {
 
 
 @pytest.mark.parametrize(("answers", "expected"), ANSWERS.values(), ids=ANSWERS)
-def test_prices_of_the_provider_are_recorded(answers: Mapping[str, Any], expected: tuple[str | None, str | None]) -> None:
+def test_prices_of_the_provider_are_recorded(
+    answers: Mapping[str, Any], expected: tuple[str | None, str | None]
+) -> None:
     with world(*CLUSTER) as here:
         here.loop(prices=PriceList(), provider=Priced(answers)).round()
         actual = [(receipt.price, receipt.spot_cost) for receipt in receipts(here)]

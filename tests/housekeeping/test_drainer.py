@@ -160,15 +160,15 @@ def test_a_lost_lease_stops_the_drain_at_once_and_the_next_leader_resumes_it() -
         assert here.marked == []
 
 
-@pytest.mark.parametrize("left", ["the Node", "nothing"])
-def test_removed_marks_in_a_stale_watch_are_not_resumed(left: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("remaining", ["the Node", "nothing"])
+def test_removed_marks_in_a_stale_watch_are_not_resumed(remaining: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A drain that has just ended is not resumed, and a deleted Node is not a failure."""
     without_spot = [manifest for manifest in CLUSTER if manifest["metadata"]["name"] != "spot-1"]
     with world(*without_spot) as here:
         here.mark("od-1", Intent("me", Step.REMOVING, START, group="workers", identity=IDENTITY).dump())
         marked = here.node("od-1")
         loop = here.loop(provider=ScriptedProvider([Deleted()]))
-        if left == "nothing":
+        if remaining == "nothing":
             monkeypatch.setattr(LoopWorld, "node", lambda *_: (_ for _ in ()).throw(NotFound("node od-1 is not there")))
         else:
             bare = msgspec.structs.replace(marked, metadata=msgspec.structs.replace(marked.metadata, annotations={}))
@@ -314,7 +314,9 @@ class TestSweep:
             pytest.param(Step.REMOVING, "False", False, id="its machine is gone"),
         ],
     )
-    def test_expired_marks_of_a_cloudpool_proxy_are_rolled_back_unless_the_machine_is_gone(self, step: Step, ready: str, undone: bool) -> None:
+    def test_expired_marks_of_a_cloudpool_proxy_are_rolled_back_unless_the_machine_is_gone(
+        self, step: Step, ready: str, undone: bool
+    ) -> None:
         """The mark expires if no proxy renews it."""
         with world(node("od-1", ON_DEMAND, ready=ready), *CLUSTER[1:]) as here:
             until = START + timedelta(hours=1)
@@ -511,7 +513,7 @@ class TestProvider:
             assert here.of(MachineGone) == [MachineGone(OD)]
 
     @pytest.mark.parametrize(
-        ("left", "gone"),
+        ("pods", "gone"),
         [
             ((), True),
             ((pod("ended-1", "od-1", deleted="2026-01-01T11:00:00Z"),), True),
@@ -519,9 +521,9 @@ class TestProvider:
         ],
         ids=["no pods", "a pod without a kubelet to terminate it", "a pod that was added since"],
     )
-    def test_a_machine_that_is_gone_is_confirmed(self, left: tuple[Manifest, ...], gone: bool) -> None:
+    def test_a_machine_that_is_gone_is_confirmed(self, pods: tuple[Manifest, ...], gone: bool) -> None:
         """The Node of such a machine is NotReady; the drain is still resumed."""
-        with world(node("od-1", ON_DEMAND, ready="Unknown"), node("spot-1"), *left) as here:
+        with world(node("od-1", ON_DEMAND, ready="Unknown"), node("spot-1"), *pods) as here:
             here.mark("od-1", Intent("before", Step.REMOVING, START, group="workers").dump(), intent.taint("before"))
             pool = ScriptedProvider([AlreadyGone()])
             here.loop(provider=pool).round()

@@ -132,7 +132,9 @@ WAITS: dict[str, tuple[InstallationStatus, tuple[str, str] | None]] = {
 
 
 @pytest.mark.parametrize(("state", "waits"), WAITS.values(), ids=WAITS)
-def test_the_reason_why_drains_wait_is_derived_from_the_state(state: InstallationStatus, waits: tuple[str, str] | None) -> None:
+def test_the_reason_why_drains_wait_is_derived_from_the_state(
+    state: InstallationStatus, waits: tuple[str, str] | None
+) -> None:
     assert state.waiting() == waits
 
 

@@ -146,8 +146,8 @@ class TestOurs:
 
             here.at(30, move_on)
             here.loop().round()
-            left = written_on(here)
-            assert (why(here), left and left.step) == ([Why.MARK_LOST], Step.REMOVING)
+            remaining = written_on(here)
+            assert (why(here), remaining and remaining.step) == ([Why.MARK_LOST], Step.REMOVING)
 
     def test_our_marks_are_renewed_each_minute(self) -> None:
         with world(*ALONE) as here:

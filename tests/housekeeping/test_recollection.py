@@ -281,10 +281,10 @@ class TestOthers:
             ours.owe("od-1", [Debt(WEB, 1, 1)])
             ours.save()
             ours.owe("od-1", [])
-            theirs = (*stored(here).debts, OpenDebt("od-2", START, Debt(DB, 1, 1)))
-            here.config_map.put(dump(Memory(debts=theirs)))
+            foreign = (*stored(here).debts, OpenDebt("od-2", START, Debt(DB, 1, 1)))
+            here.config_map.put(dump(Memory(debts=foreign)))
             assert ours.save()
-            assert stored(here) == Memory(debts=theirs[1:])
+            assert stored(here) == Memory(debts=foreign[1:])
 
     def test_the_memory_of_another_leader_is_used_without_own_changes(self) -> None:
         with world() as here:

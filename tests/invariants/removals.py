@@ -39,14 +39,14 @@ def _ordered(termination: Termination, scene: JudgedMoment) -> Iterator[Violatio
         yield from _moved(drain, "was terminated", termination.at, scene)
 
 
-def _moved(drain: SeenDrain, what: str, at: datetime, scene: JudgedMoment) -> Iterator[Violation]:
+def _moved(drain: SeenDrain, action: str, at: datetime, scene: JudgedMoment) -> Iterator[Violation]:
     for owner, shortage in scene.ready.shortages.items():
         if shortage.drain is drain and shortage.missing:
             missing = f"{shortage.missing} evicted pods of {named(owner)} had no Ready successor"
-            yield Violation(6, at, f"node {drain.node} {what} while {missing}")
+            yield Violation(6, at, f"node {drain.node} {action} while {missing}")
     staying = [pod.key for pod in scene.now.pods_on(drain.node) if _stays(pod, at, scene)]
     if staying:
-        yield Violation(6, at, f"node {drain.node} {what} with pods on it: {', '.join(sorted(staying)[:3])}")
+        yield Violation(6, at, f"node {drain.node} {action} with pods on it: {', '.join(sorted(staying)[:3])}")
 
 
 def _stays(pod: SeenPod, at: datetime, scene: JudgedMoment) -> bool:

@@ -192,14 +192,14 @@ def written_just_after_the_takeover(script: HistoryScript) -> None:
     script.mark()
     script.lease("b_1")
     script.after(0.5)
-    script.write("patch", "nodes", "od", by="a")
+    script.write("patch", "nodes", "od", replica="a")
 
 
 def written_long_after_the_takeover(script: HistoryScript) -> None:
     script.mark()
     script.lease("b_1")
     script.after(2)
-    script.write("patch", "nodes", "od", by="a")
+    script.write("patch", "nodes", "od", replica="a")
 
 
 def incomplete_mark(script: HistoryScript) -> None:

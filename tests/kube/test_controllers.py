@@ -208,7 +208,9 @@ def test_a_deployment_is_the_owner_of_all_replica_sets_that_were_looked_up(
     assert reader.states([WEB]) == {WEB: replace(expected, owner_uids=frozenset({"uid-web-1", "uid-web-2"}))}
 
 
-def test_a_replica_set_adopted_by_another_deployment_has_a_new_controller(edge: ScriptedApiServer, reader: ControllerReader) -> None:
+def test_a_replica_set_adopted_by_another_deployment_has_a_new_controller(
+    edge: ScriptedApiServer, reader: ControllerReader
+) -> None:
     adopted = Controller("ns", "Deployment", "web", "uid-of-another")
     replica_set, before = reference("ReplicaSet", "web-1"), reference("Deployment", "web")
     after = reference("Deployment", "web", uid=adopted.uid)

@@ -128,7 +128,9 @@ POLICIES: dict[str, tuple[list[Fields] | None, Disruption]] = {
 
 
 @pytest.mark.parametrize(("rules", "disruption"), POLICIES.values(), ids=POLICIES)
-def test_the_failure_policy_determines_the_effect_of_an_eviction(rules: list[Fields] | None, disruption: Disruption) -> None:
+def test_the_failure_policy_determines_the_effect_of_an_eviction(
+    rules: list[Fields] | None, disruption: Disruption
+) -> None:
     assert facts(job({"podFailurePolicy": {"rules": rules}}), 0).disruption is disruption
 
 

@@ -467,7 +467,7 @@ def test_reading_once_returns_a_complete_snapshot_and_reports_progress(
         client,
         clock,
         resources=(DRIVERS, NAMESPACES),
-        progress=lambda what, count: progress.append((what, count)),
+        progress=lambda kind, count: progress.append((kind, count)),
         warn=warned.append,
     )
     assert set(snapshot.of("Namespace")) == {"a", "b", "c"}

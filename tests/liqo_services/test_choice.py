@@ -96,7 +96,7 @@ def test_a_list_entry_becomes_a_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "words"),
+    ("entry", "message"),
     [
         (DiscoveredCluster(name="../etc"), "expected a cluster ID"),
         (DiscoveredCluster(name="rome", resources={"cpu": "much"}), "cluster rome: resources"),
@@ -104,6 +104,6 @@ def test_a_list_entry_becomes_a_cluster() -> None:
         (DiscoveredCluster(name="rome", price=float("nan")), "price: expected 0 to"),
     ],
 )
-def test_invalid_list_entries_are_errors(entry: DiscoveredCluster, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_invalid_list_entries_are_errors(entry: DiscoveredCluster, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         remote_cluster(entry)

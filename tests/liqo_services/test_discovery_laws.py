@@ -73,8 +73,8 @@ def test_plain_yaml_is_maps_lists_and_strings_or_rejected(text: str) -> None:
         parsed = plain_yaml.parse(text)
     except ValueError:
         return
-    left = [parsed]
-    while left:
-        part = left.pop()
+    pending = [parsed]
+    while pending:
+        part = pending.pop()
         assert part is None or isinstance(part, dict | list | str)
-        left += [*part, *part.values()] if isinstance(part, dict) else part if isinstance(part, list) else []
+        pending += [*part, *part.values()] if isinstance(part, dict) else part if isinstance(part, list) else []

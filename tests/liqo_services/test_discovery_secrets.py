@@ -129,10 +129,10 @@ def test_events_that_could_not_be_stored_are_requested_again(
 ) -> None:
     failures = [InputError("the disk is full")]
 
-    def change(source: str, words: Any, *more: Any) -> int:
-        if words and failures:
+    def change(source: str, clusters: Any, *more: Any) -> int:
+        if clusters and failures:
             raise failures.pop()
-        return ClusterStore.change(store, source, words, *more)
+        return ClusterStore.change(store, source, clusters, *more)
 
     monkeypatch.setattr(store, "change", change)
     edge.on("GET", SECRETS.path, page())

@@ -202,8 +202,8 @@ def test_databases_of_other_programs_are_unchanged(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_reported_at_the_start(store: ClusterStore, path: str) -> None:
-    words = {f"cluster-{number}": DatedDescription(Description(labels={"a": "b" * 200})) for number in range(100)}
-    store.change(SECRET, words, (), NOW)
+    clusters = {f"cluster-{number}": DatedDescription(Description(labels={"a": "b" * 200})) for number in range(100)}
+    store.change(SECRET, clusters, (), NOW)
     store.close()
     with Path(path).open("r+b") as file:
         file.seek(3 * 4096)

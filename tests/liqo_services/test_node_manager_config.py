@@ -82,7 +82,10 @@ WRONG = {
     "twice": (f"groups:\n{2 * SMALL}", "groups[1].id: 'small' occurs twice"),
     "max below min": (FULL.replace("maxSize: 5", "maxSize: 0"), "groups[0].maxSize: expected minSize or more"),
     "negative size": (FULL.replace("minSize: 1", "minSize: -1"), "Expected `int` >= 0 - at `$.groups[0].minSize`"),
-    "an invalid quantity": (FULL.replace("500m", "half"), "groups[0].resources.min.cpu: quantity 'half': expected a number"),
+    "an invalid quantity": (
+        FULL.replace("500m", "half"),
+        "groups[0].resources.min.cpu: quantity 'half': expected a number",
+    ),
     "an invalid resource name": (
         FULL.replace("cpu: 500m", "cpu: 500m, a b: 1"),
         "groups[0].resources.min: 'a b': expected the name",
@@ -106,14 +109,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "words"), WRONG.values(), ids=WRONG)
-def test_configuration_errors_are_one_line(text: str, words: str, tmp_path: Path) -> None:
+def test_configuration_errors_are_one_line(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "groups.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as failure:
         configuration(file)
     line = str(failure.value)
     assert line.startswith(f"configuration {file}: ")
-    assert words in line
+    assert message in line
     assert "\n" not in line
 
 
@@ -154,11 +157,11 @@ def run(folder: Path, *flags: str) -> tuple[int, str]:
         ((*PLAIN, "--kubeconfig=k", "--config=unpeer.yaml"), "unpeerAfter: expected together with --liqoctl"),
     ],
 )
-def test_usage_errors_are_one_line_with_exit_code_2(flags: tuple[str, ...], words: str, tmp_path: Path) -> None:
+def test_usage_errors_are_one_line_with_exit_code_2(flags: tuple[str, ...], message: str, tmp_path: Path) -> None:
     kubeconfig(tmp_path, "http://127.0.0.1:1").rename(tmp_path / "k")
     (tmp_path / "unpeer.yaml").write_text("unpeerAfter: 1h")
     code, line = run(tmp_path, *flags)
-    assert (code, words in line) == (2, True), line
+    assert (code, message in line) == (2, True), line
     assert "caFile" not in line
 
 

@@ -160,7 +160,7 @@ def test_groups_are_created_and_deleted(client: httpx2.Client, here: Bench) -> N
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"currentSize": 1}, "currentSize and nodes: expected 0 and none"),
         ({"minSize": 2}, "body.maxSize: expected minSize or more"),
@@ -174,10 +174,10 @@ def test_groups_are_created_and_deleted(client: httpx2.Client, here: Bench) -> N
         ({"resources": {"min": {"cpu": 1, "memory": "1Gi"}}}, "body.resources.min.pods: expected more than 0"),
     ],
 )
-def test_invalid_groups_are_rejected(client: httpx2.Client, change: dict[str, Any], words: str) -> None:
+def test_invalid_groups_are_rejected(client: httpx2.Client, change: dict[str, Any], message: str) -> None:
     status, line = error(client.post("/nodegroup/create", json={"id": "NEW", "maxSize": 1, **change}))
     assert status == 400
-    assert words in line
+    assert message in line
 
 
 def test_with_post_only_a_get_request_changes_nothing(here: Bench) -> None:

@@ -186,7 +186,9 @@ def test_invalid_http_gets_a_400_response(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_invalid_data_after_the_start_of_a_response_closes_the_connection(address: ListenAddress, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_data_after_the_start_of_a_response_closes_the_connection(
+    address: ListenAddress, caplog: pytest.LogCaptureFixture
+) -> None:
     head = b"POST /parted HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     with socket.create_connection((address.host, address.port), timeout=60) as client:
         client.sendall(head)

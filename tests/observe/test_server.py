@@ -266,10 +266,10 @@ def test_other_paths_are_not_found(pages: Pages) -> None:
 
 
 def test_an_address_in_use_is_reported_in_one_line() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        occupied.listen()
+        port = occupied.getsockname()[1]
         with pytest.raises(ReschedulerError) as caught, serving(Pages().application, ListenAddress("127.0.0.1", port)):
             pass
     assert str(caught.value) == f"--listen-address 127.0.0.1:{port}: cannot listen there: Address already in use"

@@ -106,7 +106,7 @@ class TestReport:
         expect(pod).to_be_visible()
 
     @pytest.mark.parametrize(
-        ("words", "nodes"),
+        ("query", "nodes"),
         [
             (FREED.node, [FREED.node]),
             (f"{FREED.node.upper()} drained", [FREED.node]),
@@ -114,9 +114,9 @@ class TestReport:
             ("no such node", []),
         ],
     )
-    def test_the_search_shows_only_matching_nodes(self, page: Page, report: str, words: str, nodes: list[str]) -> None:
+    def test_the_search_shows_only_matching_nodes(self, page: Page, report: str, query: str, nodes: list[str]) -> None:
         page.goto(report)
-        page.get_by_label("Search").fill(words)
+        page.get_by_label("Search").fill(query)
         expect(page.locator("#count")).to_have_text(f"{len(nodes)} of {len(VERDICTS)} nodes match")
         assert page.locator("details.node:visible .name").all_inner_texts() == nodes
         page.get_by_label("Search").fill("")

@@ -114,7 +114,9 @@ def test_the_command_writes_to_a_file_or_to_standard_output(
         assert "1 of 3 on-demand nodes can be freed: 4 vCPU, 16 GiB." in page
 
 
-def test_an_output_file_that_cannot_be_written_is_a_usage_error(dump: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_an_output_file_that_cannot_be_written_is_a_usage_error(
+    dump: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     file = tmp_path / "missing" / "report.html"
     assert status("--snapshot", str(dump), "--output-file", str(file)) == 2
     expected = f"rescheduler report: --output-file {file}: cannot write there: No such file or directory\n"

@@ -48,7 +48,9 @@ INCURRED: dict[str, tuple[ControllerState, Replicas, Debt]] = {
 
 
 @pytest.mark.parametrize(("known", "replicas", "owed"), INCURRED.values(), ids=INCURRED)
-def test_a_debt_is_the_running_pods_up_to_the_desired_number(known: ControllerState, replicas: Replicas, owed: Debt) -> None:
+def test_a_debt_is_the_running_pods_up_to_the_desired_number(
+    known: ControllerState, replicas: Replicas, owed: Debt
+) -> None:
     expected = Debt(WEB, owed.ready, owed.bound, owed.template, owed.succeeded, ("rs-1", "rs-2"))
     assert incur(known, replicas) == expected
 

@@ -107,6 +107,8 @@ NODES: dict[str, tuple[dict[str, Any], list[str], str | None]] = {
 
 
 @pytest.mark.parametrize(("given", "signals", "why"), NODES.values(), ids=NODES)
-def test_signals_determine_whether_a_spot_node_is_a_target(given: dict[str, Any], signals: list[str], why: str | None) -> None:
+def test_signals_determine_whether_a_spot_node_is_a_target(
+    given: dict[str, Any], signals: list[str], why: str | None
+) -> None:
     spot_node = spot(**given)
     assert ([str(signal) for signal in signals_on(spot_node)], why_not_target(spot_node)) == (signals, why)

@@ -271,8 +271,8 @@ SINGLE: dict[str, tuple[list[Manifest], Policy, tuple[str, Reason, str]]] = {
 
 @pytest.mark.parametrize("case", SINGLE)
 def test_an_obstacle_is_lifted(case: str) -> None:
-    objects, policy, (owner, reason, what) = SINGLE[case]
-    expected = Lever(owner, reason, what, nodes=("od",), frees=("od",))
+    objects, policy, (owner, reason, obstacle) = SINGLE[case]
+    expected = Lever(owner, reason, obstacle, nodes=("od",), frees=("od",))
     assert ranked([node("od", ON_DEMAND), node("s"), *objects], policy) == RankedLevers((expected,), complete=True)
 
 

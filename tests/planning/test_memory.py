@@ -188,9 +188,9 @@ def test_at_5000_nodes_the_oldest_entries_are_dropped_but_no_debts() -> None:
     ages = {("node", node): cooldown.until for node, cooldown in memory.cooldowns.by_node.items()} | {
         ("uid", uid): moves.last for uid, moves in memory.movements.by_uid.items()
     }
-    left = {("node", node) for node in kept.cooldowns.by_node} | {("uid", uid) for uid in kept.movements.by_uid}
-    assert len(left) > 1_000
-    assert max(age for key, age in ages.items() if key not in left) <= min(ages[key] for key in left)
+    remaining = {("node", node) for node in kept.cooldowns.by_node} | {("uid", uid) for uid in kept.movements.by_uid}
+    assert len(remaining) > 1_000
+    assert max(age for key, age in ages.items() if key not in remaining) <= min(ages[key] for key in remaining)
 
 
 def noise(n: int) -> str:
@@ -245,8 +245,8 @@ def test_debts_added_by_others_are_merged_but_old_ones_are_not() -> None:
     """The debt to *db* was paid here; another leader added the debt to *api* and finished a later drain."""
     base = Memory(drained_at=NOW - HOUR, debts=(owed("web"), owed("db")))
     ours = Memory(drained_at=NOW - HOUR, failure=Pause(1, NOW), debts=(owed("web"),))
-    theirs = Memory(drained_at=NOW, debts=(owed("web"), owed("db"), owed("api")))
-    assert ours.merged(theirs, base) == Memory(drained_at=NOW, failure=Pause(1, NOW), debts=(owed("web"), owed("api")))
+    stored = Memory(drained_at=NOW, debts=(owed("web"), owed("db"), owed("api")))
+    assert ours.merged(stored, base) == Memory(drained_at=NOW, failure=Pause(1, NOW), debts=(owed("web"), owed("api")))
     assert ours.merged(Memory(), base) == ours
     assert Memory().merged(Memory(), base) == Memory()
 

@@ -69,7 +69,9 @@ OTHERS: dict[str, tuple[list[Manifest], Circumstances, bool]] = {
 
 
 @pytest.mark.parametrize(("others", "circumstances", "counts"), OTHERS.values(), ids=OTHERS)
-def test_only_usable_nodes_with_pods_count_towards_the_minimum(others: list[Manifest], circumstances: Circumstances, counts: bool) -> None:
+def test_only_usable_nodes_with_pods_count_towards_the_minimum(
+    others: list[Manifest], circumstances: Circumstances, counts: bool
+) -> None:
     cluster = snapshot([od("od1"), pod("a", "od1"), node("s", cpu="32"), *others])
     planner = Planner(cluster, Policy(min_on_demand_nodes=1))
     expected = {"a": "s"} if counts else FEW

@@ -41,9 +41,9 @@ def test_a_selector_matches_the_same_nodes_in_plans_and_for_single_nodes(text: s
     cluster = snapshot([node(name, "role", labels=labels) for name, labels in NODES.items()])
     cluster.delete("Node", "a")  # leaves an unused row
     policy = Policy(on_demand_label=NodeLabels.parse(text), spot_label=NodeLabels.parse("none"))
-    left = expected.replace("a", "")
-    assert sorted(Planner(cluster, policy).on_demand(CIRCUMSTANCES)) == list(left)
-    assert list(node_infos(cluster, policy).on_demand) == list(left)
+    remaining = expected.replace("a", "")
+    assert sorted(Planner(cluster, policy).on_demand(CIRCUMSTANCES)) == list(remaining)
+    assert list(node_infos(cluster, policy).on_demand) == list(remaining)
     assert [name for name, labels in NODES.items() if NodeLabels.parse(text).matches(labels)] == list(expected)
 
 

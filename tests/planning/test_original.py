@@ -29,8 +29,8 @@ def test_a_node_kept_by_a_guard_is_counted_by_reason(fields: dict[str, Any], gua
     cluster = snapshot([node("od", ON_DEMAND, cpu="16"), node("s"), pod(on="od", **fields)])
     expected = {} if guard is None else {Reason(guard): 1}
     assert kept_by_guards(cluster, Policy(), CIRCUMSTANCES, lambda: False) == Kept(expected, complete=True)
-    theirs = original_policy(Policy())
-    assert kept_by_guards(cluster, theirs, CIRCUMSTANCES, lambda: False) == Kept({}, complete=True)
+    original = original_policy(Policy())
+    assert kept_by_guards(cluster, original, CIRCUMSTANCES, lambda: False) == Kept({}, complete=True)
 
 
 def test_a_plan_whose_pods_would_return_to_on_demand_nodes_is_counted() -> None:
@@ -53,5 +53,5 @@ def test_a_timeout_gives_a_partial_result() -> None:
 
 def after(steps: int) -> Callable[[], bool]:
     """Return a function that returns False for the first *steps* calls, and then True."""
-    left = itertools.chain(itertools.repeat(False, steps), itertools.repeat(True))
-    return lambda: next(left)
+    answers = itertools.chain(itertools.repeat(False, steps), itertools.repeat(True))
+    return lambda: next(answers)

@@ -72,6 +72,6 @@ def test_the_message_names_the_end_and_the_reason(text: str, annotations: dict[s
 @pytest.mark.parametrize("reason", ["", "a release"])
 def test_a_pause_that_was_written_is_read_again(until: dt.datetime | None, reason: str) -> None:
     annotations = pause_annotations(until, reason)
-    left = {key: text for key, text in annotations.items() if text is not None}
+    remaining = {key: text for key, text in annotations.items() if text is not None}
     assert set(annotations) == {PAUSED, PAUSE_REASON}
-    assert manual_pause(left, NOW) == ManualPause(until, reason)
+    assert manual_pause(remaining, NOW) == ManualPause(until, reason)

@@ -63,7 +63,9 @@ ALONE: dict[str, tuple[dict[str, int], str | None, bool]] = {
 
 
 @pytest.mark.parametrize(("on", "value", "drainable"), ALONE.values(), ids=ALONE)
-def test_a_single_node_is_drained_only_if_enough_replicas_stay(on: dict[str, int], value: str | None, drainable: bool) -> None:
+def test_a_single_node_is_drained_only_if_enough_replicas_stay(
+    on: dict[str, int], value: str | None, drainable: bool
+) -> None:
     verdict = Planner(snapshot([*NODES, *web(on, value)]), Policy()).plan_node("od-1", CIRCUMSTANCES)
     assert isinstance(verdict, Plan) is drainable
     if isinstance(verdict, Rejected):

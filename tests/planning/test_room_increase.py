@@ -52,7 +52,9 @@ LIMITS: dict[str, tuple[int, GroupSize, tuple[SpotOrder, ...], str]] = {
 
 
 @pytest.mark.parametrize(("count", "size", "orders", "expected"), LIMITS.values(), ids=LIMITS)
-def test_an_order_is_rejected_above_its_limits(count: int, size: GroupSize, orders: tuple[SpotOrder, ...], expected: str) -> None:
+def test_an_order_is_rejected_above_its_limits(
+    count: int, size: GroupSize, orders: tuple[SpotOrder, ...], expected: str
+) -> None:
     assert why_not_ordered(count, size, SpotOrders(orders), NOW, 10) == expected
 
 
@@ -72,7 +74,9 @@ STATES: dict[str, tuple[float, int, dict[str, Any], OrderState]] = {
 
 
 @pytest.mark.parametrize(("seconds", "running", "node", "expected"), STATES.values(), ids=STATES)
-def test_progress_is_derived_from_the_ready_nodes(seconds: float, running: int, node: dict[str, Any], expected: OrderState) -> None:
+def test_progress_is_derived_from_the_ready_nodes(
+    seconds: float, running: int, node: dict[str, Any], expected: OrderState
+) -> None:
     now, arrived = NOW + timedelta(seconds=seconds), [f"spot-{number}" for number in range(running)]
     fields: dict[str, Any] = {"node_uid": "uid-od-1", "has_pods": True} | node
     progress = increase_progress(ORDER, arrived, fields["node_uid"], now, TIMEOUT, has_pods=fields["has_pods"])

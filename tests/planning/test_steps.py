@@ -85,7 +85,9 @@ CASES: dict[str, tuple[list[Manifest], Policy, Any]] = {
 
 
 @pytest.mark.parametrize(("objects", "given", "expected"), CASES.values(), ids=CASES)
-def test_a_budget_that_allows_one_eviction_is_used_in_steps(objects: list[Manifest], given: Policy, expected: Any) -> None:
+def test_a_budget_that_allows_one_eviction_is_used_in_steps(
+    objects: list[Manifest], given: Policy, expected: Any
+) -> None:
     cluster = snapshot([node("od", ON_DEMAND), node("s"), *objects, budget("b", "w", allowed=1)])
     assert short(Planner(cluster, given).plan_node("od", CIRCUMSTANCES)) == expected
 

@@ -118,7 +118,9 @@ def _reasons_by_node(objects: list[Json], obj: Json) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(("requested", "objects", "expected"), CASES.values(), ids=CASES)
-def test_resource_claims_reject_nodes_with_the_schedulers_reasons(requested: Json, objects: list[Json], expected: tuple[str, str]) -> None:
+def test_resource_claims_reject_nodes_with_the_schedulers_reasons(
+    requested: Json, objects: list[Json], expected: tuple[str, str]
+) -> None:
     obj = pod("p", resourceClaims=[requested])
     assert _reasons_by_node(objects, obj) == {
         name: [why] if why else [] for name, why in zip("ab", expected, strict=True)

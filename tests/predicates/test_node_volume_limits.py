@@ -130,9 +130,9 @@ SAME_DISK: dict[str, tuple[Json, Json, str]] = {
 }
 
 
-@pytest.mark.parametrize(("mine", "theirs", "driver"), SAME_DISK.values(), ids=SAME_DISK)
-def test_one_disk_counts_once_with_different_identifiers(mine: Json, theirs: Json, driver: str) -> None:
-    objects = (with_volumes(theirs, name="q", on="n"), with_volumes(mine))
+@pytest.mark.parametrize(("mine", "other", "driver"), SAME_DISK.values(), ids=SAME_DISK)
+def test_one_disk_counts_once_with_different_identifiers(mine: Json, other: Json, driver: str) -> None:
+    objects = (with_volumes(other, name="q", on="n"), with_volumes(mine))
     assert _judged(*objects, limited("n", {driver: 1})) == ""
 
 

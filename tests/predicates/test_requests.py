@@ -67,7 +67,9 @@ REQUESTS: dict[str, tuple[PodSpec, dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("spec", "expected"), REQUESTS.values(), ids=REQUESTS)
-def test_the_requests_of_an_unbound_pod_are_computed_like_the_scheduler(spec: PodSpec, expected: dict[str, int]) -> None:
+def test_the_requests_of_an_unbound_pod_are_computed_like_the_scheduler(
+    spec: PodSpec, expected: dict[str, int]
+) -> None:
     assert dict(requests(spec)) == expected
 
 

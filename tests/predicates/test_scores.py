@@ -274,17 +274,17 @@ def test_sums_are_correct_after_trials(
     table = snapshot([A, B, C, *running])
     everyone = list(table.pods.values())
     sums = {item.key: _sums(table.index(AffinityWeights), item) for item in everyone}
-    taken = _requested(table, table.index(NonZero))
+    requested = _requested(table, table.index(NonZero))
     with table.trial() as trial:
         placed, savepoint = {item.key: item for item in everyone}, trial.savepoint()
-        for what, which, where in steps:
+        for action, which, where in steps:
             item = everyone[which % len(everyone)]
-            if what == "place":
+            if action == "place":
                 trial.place(item.cls, table.nodes.row["abc"[where]])
-            elif what == "evict" and item.key in placed:
+            elif action == "evict" and item.key in placed:
                 del placed[item.key]
                 trial.evict(item)
-            elif what == "back":
+            elif action == "back":
                 trial.revert(savepoint)
                 placed = {item.key: item for item in everyone}
         fresh, fresh_nonzero = AffinityWeights(table), NonZero(table)
@@ -294,7 +294,7 @@ def test_sums_are_correct_after_trials(
             assert _sums(table.index(AffinityWeights), item) == _sums(fresh, item)
         assert np.array_equal(_requested(table, table.index(NonZero)), _requested(table, fresh_nonzero))
     assert {item.key: _sums(table.index(AffinityWeights), item) for item in everyone} == sums
-    assert np.array_equal(_requested(table, table.index(NonZero)), taken)
+    assert np.array_equal(_requested(table, table.index(NonZero)), requested)
 
 
 @pytest.mark.parametrize("scorer", scores.DEFAULT, ids=lambda scorer: scorer.name)
@@ -310,8 +310,8 @@ def test_scores_follow_changes_of_nodes(scorer: Scorer) -> None:
         fresh = snapshot([asking()])
         for each in table.nodes:
             fresh.upsert("Node", each)
-        ours, theirs = (scores.totals(_request(some, new), (scorer,)) for some in (table, fresh))
-        assert _by_name(table, ours) == _by_name(fresh, theirs)
+        ours, expected = (scores.totals(_request(some, new), (scorer,)) for some in (table, fresh))
+        assert _by_name(table, ours) == _by_name(fresh, expected)
 
 
 def test_dropped_classes_do_not_count() -> None:

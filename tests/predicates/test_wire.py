@@ -274,10 +274,10 @@ BROKEN: dict[str, tuple[Json, str]] = {
 }
 
 
-@pytest.mark.parametrize(("obj", "words"), BROKEN.values(), ids=BROKEN)
-def test_errors_name_the_field_and_what_was_expected(obj: Json, words: str) -> None:
+@pytest.mark.parametrize(("obj", "message"), BROKEN.values(), ids=BROKEN)
+def test_errors_name_the_field_and_what_was_expected(obj: Json, message: str) -> None:
     name = "Pod default/web-1" if obj["kind"] == "Pod" else "Node n1"
-    with pytest.raises(WireError, match=rf"^{name if 'name' not in words else 'Pod'}.*: .*{words}"):
+    with pytest.raises(WireError, match=rf"^{name if 'name' not in message else 'Pod'}.*: .*{message}"):
         _decode(obj)
 
 

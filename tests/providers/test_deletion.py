@@ -254,7 +254,9 @@ def test_an_order_lowers_the_size_unless_it_was_lowered_before(fact: str) -> Non
     now=st.floats(0, 109),
     ours=st.booleans(),
 )
-def test_no_order_is_sent_while_another_may_take_effect(answer: OrderResult, seen: float, now: float, ours: bool) -> None:
+def test_no_order_is_sent_while_another_may_take_effect(
+    answer: OrderResult, seen: float, now: float, ours: bool
+) -> None:
     verdict = judge(
         machine(),
         order(answer, ours=ours),

@@ -55,12 +55,12 @@ def test_valid_files_are_read(fact: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fact", BAD)
 def test_invalid_files_are_reported_in_one_line(fact: str, tmp_path: Path) -> None:
-    text, words = BAD[fact]
+    text, message = BAD[fact]
     path = tmp_path / "file"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
         rescheduler.providers.load("externalgrpc", path, SystemClock())
-    assert str(caught.value) == f"cloud configuration {path}: {words}"
+    assert str(caught.value) == f"cloud configuration {path}: {message}"
 
 
 def test_a_missing_file_is_a_usage_error() -> None:

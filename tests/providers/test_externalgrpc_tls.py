@@ -71,7 +71,7 @@ def test_failed_handshakes_are_not_logged(pems: Path) -> None:
         address = service.address
     ours = [f"serving the cloud provider none on {address}", "SIGTERM: stopping after the calls in progress"]
     assert len(service.lines) == len(ours), service.lines
-    assert all(words in line for words, line in zip(ours, service.lines, strict=True)), service.lines
+    assert all(text in line for text, line in zip(ours, service.lines, strict=True)), service.lines
 
 
 def test_a_new_ca_at_both_ends_is_used_without_a_restart(address: str, pems: Path, tmp_path: Path) -> None:

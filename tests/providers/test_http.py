@@ -177,13 +177,13 @@ def test_a_wait_beyond_the_deadline_is_an_error(clock: StepClock) -> None:
 def test_no_request_is_sent_before_the_wait_is_over(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.face.inject(Fault(path="/status", method="GET", status=429, headers={"retry-after": "90"}))
-        for asked, left in ((0.0, 90.0), (50.0, 40.0)):
+        for asked, remaining in ((0.0, 90.0), (50.0, 40.0)):
             clock.advance(asked)
             with pytest.raises(RateLimited) as caught:
                 http.send("POST", "/stop", deadline=clock.monotonic() + 10) if asked else http.get(
                     "/status", dict[str, bool], deadline=clock.monotonic() + 10
                 )
-            assert (caught.value.retry_after, count(server)) == (left, 1)
+            assert (caught.value.retry_after, count(server)) == (remaining, 1)
         assert http.get("/status", dict[str, bool], deadline=clock.monotonic() + SOON)[0] == STATUS
         assert (clock.monotonic(), count(server)) == (90.0, 2)
 
@@ -434,6 +434,6 @@ def test_bodies_are_json_with_a_content_type(clock: StepClock) -> None:
         assert server.pool.size()["desiredSize"] == 4
 
 
-@pytest.mark.parametrize("words", [cherry_words, stackpoint_words, liqo_words, cloudpool_words])
-def test_a_deeply_nested_error_has_a_message(words: Callable[[bytes], str]) -> None:
-    assert isinstance(words(DEEP.encode()), str)
+@pytest.mark.parametrize("message_of", [cherry_words, stackpoint_words, liqo_words, cloudpool_words])
+def test_a_deeply_nested_error_has_a_message(message_of: Callable[[bytes], str]) -> None:
+    assert isinstance(message_of(DEEP.encode()), str)

@@ -178,12 +178,12 @@ FORGETTING: dict[str, Callable[[ReferencePool], None]] = {
 }
 
 
-@pytest.mark.parametrize("by", FORGETTING)
-def test_a_lost_desired_size_is_derived_from_the_active_machines(by: str, clock: StepClock) -> None:
+@pytest.mark.parametrize("event", FORGETTING)
+def test_a_lost_desired_size_is_derived_from_the_active_machines(event: str, clock: StepClock) -> None:
     with pool(clock, pool=document(quota=3), refresh_interval=30) as cloudpool:
         cloudpool.set_size(9)
         assert cloudpool.size()["desiredSize"] == 9
-        FORGETTING[by](cloudpool)
+        FORGETTING[event](cloudpool)
         assert cloudpool.size()["desiredSize"] == 3
 
 
@@ -218,14 +218,14 @@ def test_a_timestamp_is_taken_after_the_listing(clock: StepClock) -> None:
         assert (cloudpool.pool()["timestamp"], listed(cloudpool)[0]) == ("2024-05-01T12:00:35.000Z", "RUNNING")
 
 
-@pytest.mark.parametrize(("policy", "left"), [("NEWEST", [0, 1]), ("OLDEST", [2, 3])])
-def test_a_resize_selects_victims_by_the_policy(policy: str, left: list[int], clock: StepClock) -> None:
+@pytest.mark.parametrize(("policy", "remaining"), [("NEWEST", [0, 1]), ("OLDEST", [2, 3])])
+def test_a_resize_selects_victims_by_the_policy(policy: str, remaining: list[int], clock: StepClock) -> None:
     with pool(clock, pool=document(victimSelectionPolicy=policy), desired_size=2) as cloudpool:
         clock.advance(60)
         cloudpool.set_size(4)
         clock.advance(60)
         cloudpool.set_size(2)
-        assert [listed(cloudpool)[index] for index in left] == ["RUNNING", "RUNNING"]
+        assert [listed(cloudpool)[index] for index in remaining] == ["RUNNING", "RUNNING"]
         assert [ended.by_resize for ended in cloudpool.terminations] == [True, True]
 
 

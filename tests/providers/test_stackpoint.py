@@ -276,9 +276,9 @@ MEMBERS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("fact", MEMBERS)
 def test_the_group_is_derived_from_the_fields_of_the_api(fact: str) -> None:
-    words, group = MEMBERS[fact]
+    fields, group = MEMBERS[fact]
     groups = {"autoscaling-p1": StackpointGroup(NodeGroup("autoscaling-p1", 0, 1), "t2.medium", 1)}
-    assert group_of(ClusterNode(41, **words), groups) == group
+    assert group_of(ClusterNode(41, **fields), groups) == group
 
 
 def test_a_template_is_derived_from_the_pool_or_the_size(clock: StepClock) -> None:

@@ -98,18 +98,18 @@ def test_after_a_lost_decrement_the_replacement_is_removed(moment: float) -> Non
         assert ends(env) == (2, 2, [])
 
 
-@pytest.mark.parametrize("by", ["size", "machine"])
-def test_a_lost_decrement_without_a_replacement_is_reported(by: str) -> None:
+@pytest.mark.parametrize("operation", ["size", "machine"])
+def test_a_lost_decrement_without_a_replacement_is_reported(operation: str) -> None:
     """The pool updates itself once a day; until then its desired size is one too high."""
     slow = settings(pool=document(victimSelectionPolicy="OLDEST"), pool_update=86400, second_termination="ok")
     with world(slow, settleTime="300s") as env:
         env.server.pool.failing_terminations = 1
         first = machine(env, 1)
-        answer = env.updates.set_size(2) if by == "size" else env.updates.terminate(first, decrement=True)
+        answer = env.updates.set_size(2) if operation == "size" else env.updates.terminate(first, decrement=True)
         assert answer.startswith("1 of 1 machines were removed: the pool's desired size is still 3, not 2: machine i-")
         assert WORDS in answer
         assert (env.desired, env.sizes(), env.undrained()) == (3, [], [])
-        if by == "machine":
+        if operation == "machine":
             assert WORDS in env.updates.terminate(first, decrement=True)
 
 

@@ -88,7 +88,9 @@ RESULTS = [(lambda: "", "done"), (lambda: "1 of 2 machines were removed: why", "
 
 
 @pytest.mark.parametrize(("does", "result"), RESULTS, ids=[result for _, result in RESULTS])
-def test_updates_are_counted_by_result(does: Callable[[], str], result: str, backend: Backend, registry: CollectorRegistry) -> None:
+def test_updates_are_counted_by_result(
+    does: Callable[[], str], result: str, backend: Backend, registry: CollectorRegistry
+) -> None:
     with proxying(backend.url, RecordedUpdates(does), metrics=ProxyMetrics(registry)) as url:
         httpx2.post(f"{url}/pool/size", content=SIZE, timeout=60)
         httpx2.post(f"{url}/pool/terminate", content=b'{"machineId": "i-1"}', timeout=60)

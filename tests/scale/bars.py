@@ -54,8 +54,8 @@ def _limits(runs: Sequence[ScaleFigures], size: str, limited: _Limited) -> Itera
             yield Limit(f"{size}, dry run: {_NAMES[name]}", max(values), unit, at_most, aim)
     if ours and peers:
         more = max(run.per_status_event for run in ours) - min(peers)
-        what = f"{size}, {RATE} edits of pods a second: CPU above that of the informers"
-        yield Limit(what, more * RATE / 10, "points", 2.0, 1.0)  # from ms per event to % of a core
+        label = f"{size}, {RATE} edits of pods a second: CPU above that of the informers"
+        yield Limit(label, more * RATE / 10, "points", 2.0, 1.0)  # from ms per event to % of a core
 
 
 def table(limits: Iterable[Limit]) -> str:

@@ -73,9 +73,9 @@ def measure(name: str, server: ApiServer, folder: Path, nodes: int, pods: int, p
 def wait(subject: Subject, seconds: float) -> None:
     """Wait for *seconds* while the subject runs."""
     end = time.monotonic() + seconds  # noqa: TID251 - measured time
-    while (left := end - time.monotonic()) > 0:  # noqa: TID251
+    while (remaining := end - time.monotonic()) > 0:  # noqa: TID251
         subject.process.check()
-        time.sleep(min(left, 1.0))  # noqa: TID251
+        time.sleep(min(remaining, 1.0))  # noqa: TID251
 
 
 def cpu_of(subject: Subject, act: Callable[[], object]) -> float:

@@ -125,7 +125,7 @@ DESCHEDULER: Final = "descheduler, dry run"
 
 def durations_in(metrics: str) -> Durations:
     """Return the durations in the text of metrics. Only four lines are read, because this is called often."""
-    found = {name: float(value) for name, value in _TOTALS.findall(metrics)}
-    counts = [int(found.get(f"{name}_count", 0)) for name in (_ROUND, _PLANNING)]
-    seconds = [found.get(f"{name}_sum", 0.0) for name in (_ROUND, _PLANNING)]
+    totals = {name: float(value) for name, value in _TOTALS.findall(metrics)}
+    counts = [int(totals.get(f"{name}_count", 0)) for name in (_ROUND, _PLANNING)]
+    seconds = [totals.get(f"{name}_sum", 0.0) for name in (_ROUND, _PLANNING)]
     return Durations(counts[0], seconds[0], counts[1], seconds[1])

@@ -63,9 +63,9 @@ COMMANDS: dict[str, Wrong] = {
 }
 
 CLUSTERS: dict[str, Wrong] = {
-    f"{what}, {command}": case
+    f"{name}, {command}": case
     for command in ("run", "plan", "explain")
-    for what, case in {
+    for name, case in {
         "kubeconfig missing": wrong(f"{command} --kubeconfig=absent", "kubeconfig absent"),
         "kubeconfig a directory": wrong(f"{command} --kubeconfig=folder", "kubeconfig folder"),
         "kubeconfig below a file": wrong(f"{command} --kubeconfig=kubeconfig/x", "kubeconfig kubeconfig/x"),
@@ -121,9 +121,9 @@ CLUSTERS: dict[str, Wrong] = {
 }
 
 SNAPSHOTS: dict[str, Wrong] = {
-    f"{what}, {command}": case
+    f"{name}, {command}": case
     for command in ("plan", "explain")
-    for what, case in {
+    for name, case in {
         "snapshot missing": wrong(f"{command} --snapshot=absent", "absent"),
         "snapshot a directory": wrong(f"{command} --snapshot=folder", "folder"),
         "snapshot not UTF-8": wrong(f"{command} --snapshot=latin", "latin", status=1),

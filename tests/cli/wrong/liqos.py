@@ -5,9 +5,9 @@ from tests.cli.wrong.facts import DISCOVERY, MANAGER, PEMS, SECRET, Wrong, wrong
 GROUP = "{id: A, maxSize: 1, resources: {min: {cpu: 1, memory: 1Gi, pods: 10}}}"
 
 LIQO: dict[str, Wrong] = {
-    f"{what}, {start.split()[1]}": case
+    f"{name}, {start.split()[1]}": case
     for start in (MANAGER, DISCOVERY)
-    for what, case in {
+    for name, case in {
         "no certificates": wrong(start, "--tls-cert, --tls-key and --tls-client-ca"),
         "two of three": wrong(f"{start} --tls-cert=server.crt --tls-key=server.key", "--tls-client-ca"),
         "plain text on another address": wrong(

@@ -26,7 +26,9 @@ CASES: dict[str, tuple[Verdict, UnmetOrder | None, str, Verdict]] = {
 
 
 @pytest.mark.parametrize(("verdict", "unmet", "why", "expected"), CASES.values(), ids=CASES)
-def test_the_verdict_explains_an_unmet_order(verdict: Verdict, unmet: UnmetOrder | None, why: str, expected: Verdict) -> None:
+def test_the_verdict_explains_an_unmet_order(
+    verdict: Verdict, unmet: UnmetOrder | None, why: str, expected: Verdict
+) -> None:
     assert explained(verdict, unmet, why) == expected
 
 

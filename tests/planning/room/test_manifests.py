@@ -231,7 +231,9 @@ NODE_TERMS: dict[str, tuple[Manifest, tuple[Manifest, ...], list[list[dict[str, 
 
 
 @pytest.mark.parametrize(("given", "others", "expected"), NODE_TERMS.values(), ids=NODE_TERMS)
-def test_node_terms_require_a_spot_node(given: Manifest, others: tuple[Manifest, ...], expected: list[list[dict[str, Any]]]) -> None:
+def test_node_terms_require_a_spot_node(
+    given: Manifest, others: tuple[Manifest, ...], expected: list[list[dict[str, Any]]]
+) -> None:
     assert node_terms(given, *others) == [{"matchExpressions": rules, "matchFields": []} for rules in expected]
 
 
