@@ -63,9 +63,9 @@ def fleet(plane: ControlPlane, folder: Path, takes: int) -> Iterator[Fleet]:
         yield Fleet(site, machines)
 
 
-def _filled(site: Site, pods: Mapping[str, int], **rest: Any) -> None:
+def _filled(site: Site, pods: Mapping[str, int], **fields: Any) -> None:
     site.join(len(pods))
-    site.plane.apply(deployment(f"of-{name}", count, affinity=prefers(name), **rest) for name, count in pods.items())
+    site.plane.apply(deployment(f"of-{name}", count, affinity=prefers(name), **fields) for name, count in pods.items())
     site.look.running(sum(pods.values()))
     assert site.look.places() == pods
 

@@ -128,8 +128,8 @@ def test_a_port_in_use_is_an_error(tmp_path: Path) -> None:
         assert "Traceback" not in log.read_text()
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_an_occupied_status_port_is_an_error_only_if_it_is_explicit(given: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("explicit", [True, False])
+def test_an_occupied_status_port_is_an_error_only_if_it_is_explicit(explicit: bool, tmp_path: Path) -> None:
     """A second proxy on the same host starts, because the original had no such port. An explicit port must be free."""
     kind = "without-users"
     users = [{"name": "u", "user": {}}]
@@ -137,12 +137,12 @@ def test_an_occupied_status_port_is_an_error_only_if_it_is_explicit(given: bool,
     file, log = tmp_path / "config.json", tmp_path / "log"
     file.write_text(json.dumps(kubeconfig("", kind)).replace("{folder}", str(tmp_path)))
     options = [f"--config-file={file}", "--port=0", "--host=127.0.0.1"]
-    options += ["--listen-address=localhost:9235"] if given else []
+    options += ["--listen-address=localhost:9235"] if explicit else []
     with contextlib.ExitStack() as until:
         with contextlib.suppress(OSError):  # the port is already in use
             until.enter_context(socket.create_server(("127.0.0.1", 9235)))
         program = until.enter_context(Program(log, "proxy", *options))
-        if given:
+        if explicit:
             assert program.end() == 1
             return
         eventually(lambda: program.logged("forwarding port "))

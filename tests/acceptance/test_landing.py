@@ -38,8 +38,8 @@ def two_machines(plane: ControlPlane, folder: Path, *workloads: Json, pods: int)
         yield site
 
 
-def workload(name: str, pods: int, **more: Any) -> Json:
-    return deployment(name, pods, affinity=prefers(NODE), **more)
+def workload(name: str, pods: int, **fields: Any) -> Json:
+    return deployment(name, pods, affinity=prefers(NODE), **fields)
 
 
 def terminated(site: Site, proxy: Proxy) -> tuple[int, str]:

@@ -30,12 +30,12 @@ class Setting:
         owner = env.plane.apply([OWNER])[0]
         self._owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
 
-    def system_pod(self, name: str, node: str, **more: Any) -> None:
-        self._plane.apply([manifests.pod(name, namespace="kube-system", nodeName=node, **more)])
+    def system_pod(self, name: str, node: str, **fields: Any) -> None:
+        self._plane.apply([manifests.pod(name, namespace="kube-system", nodeName=node, **fields)])
 
-    def pod(self, name: str, node: str, *, controller: bool | None = True, **more: Any) -> None:
+    def pod(self, name: str, node: str, *, controller: bool | None = True, **fields: Any) -> None:
         """Create a pod on *node*; *controller* is the owner reference's flag, `None` for a pod without an owner."""
-        manifest = manifests.pod(name, nodeName=node, **more)
+        manifest = manifests.pod(name, nodeName=node, **fields)
         if controller is not None:
             flag = {"controller": True} if controller else {}
             manifest["metadata"]["ownerReferences"] = [{**self._owner, **flag}]

@@ -14,7 +14,7 @@ SCALE_HEADING: Final = "## Large clusters, live"
 class Result:
     """A figure with its required value (*at_least*) and its goal (*aim*), in the same unit."""
 
-    what: str
+    label: str
     ours: str
     peer: str
     figure: float
@@ -45,7 +45,7 @@ def markdown(results: Iterable[Result]) -> str:
     for row in results:
         verdict = "aim reached" if row.aimed else "held" if row.held else "**missed**"
         figures = (f"{number:g} {row.unit}" for number in (row.at_least, row.aim))
-        cells = (row.what, row.ours, row.peer, f"{row.figure:.3g} {row.unit}", *figures, verdict)
+        cells = (row.label, row.ours, row.peer, f"{row.figure:.3g} {row.unit}", *figures, verdict)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

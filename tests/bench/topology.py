@@ -33,7 +33,7 @@ _HOST: Final = "kubernetes.io/hostname"
 class Row(NamedTuple):
     """Microseconds for each of :data:`PODS`, and the growth of the cost from the fewest pods to the most."""
 
-    what: str
+    label: str
     microseconds: tuple[float, ...]
 
     @property
@@ -60,7 +60,8 @@ def table(rows: list[Row]) -> str:
     """Return *rows* as text."""
     head = f"{'µs':48}" + "".join(f"{pods:>10,}" for pods in PODS) + f"{'ratio':>8}"
     lines = [
-        f"{row.what:48}" + "".join(f"{cost:>10.2f}" for cost in row.microseconds) + f"{row.ratio:>8.2f}" for row in rows
+        f"{row.label:48}" + "".join(f"{cost:>10.2f}" for cost in row.microseconds) + f"{row.ratio:>8.2f}"
+        for row in rows
     ]
     return "\n".join([head, *lines])
 

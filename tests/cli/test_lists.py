@@ -37,8 +37,8 @@ def _read(text: bytes, size: int = 1 << 20) -> list[tuple[str, Json]]:
     return items
 
 
-def _item(kind: str, name: str, **more: Any) -> Json:
-    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **more}
+def _item(kind: str, name: str, **fields: Any) -> Json:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **fields}
 
 
 #: Items whose text contains the separator of two items.

@@ -38,8 +38,8 @@ def placement(name: str, target: str) -> Placement:
     return Placement(PodRef(namespace, short, f"uid-{short}"), target)
 
 
-def planning(*verdicts: Verdict, **more: bool | int) -> Planning:
-    return Planning(verdicts, len(verdicts), 2, **more)  # type: ignore[arg-type]
+def planning(*verdicts: Verdict, **fields: bool | int) -> Planning:
+    return Planning(verdicts, len(verdicts), 2, **fields)  # type: ignore[arg-type]
 
 
 def lines(result: Overview, objects: Sequence[Manifest], *, wide: bool = False, width: int = 80) -> list[str]:

@@ -23,13 +23,13 @@ PATH = "/api/v1/namespaces/kube-system/configmaps/spot-rescheduler-savings"
 LONG = "ip-10-0-123-45.eu-central-1.compute.internal.example.com"
 
 
-def receipt(node: str, gone: int | None, **more: Any) -> Receipt:
+def receipt(node: str, gone: int | None, **options: Any) -> Receipt:
     """Return the receipt of a node that was gone at this hour of 2026-01-01."""
     day = datetime(2026, 1, 1, tzinfo=UTC)
     fields: dict[str, Any] = {"instance_type": "m5.xlarge", "zone": "eu-central-1a", "cpu": 4000, "memory": 16 << 30}
     fields |= {"price": Decimal("0.23"), "spot_cost": Decimal("0.05"), "currency": "USD", "drained_at": day}
     fields |= {"gone_at": None if gone is None else day.replace(hour=gone)}
-    return Receipt(node=node, uid=f"uid-{node}", nodes_before=3, **(fields | more))
+    return Receipt(node=node, uid=f"uid-{node}", nodes_before=3, **(fields | options))
 
 
 LEDGER = SavingsLedger(

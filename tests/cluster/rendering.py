@@ -52,8 +52,8 @@ def only_of_kind(objects: list[Json], kind: str) -> Json:
     return item
 
 
-def _objects(arguments: list[str], given: str = "") -> list[Json]:
-    done = subprocess.run([str(build.render()), *arguments], input=given, capture_output=True, text=True, check=False)
+def _objects(arguments: list[str], stdin: str = "") -> list[Json]:
+    done = subprocess.run([str(build.render()), *arguments], input=stdin, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Refused(done.stderr)
     return [each for each in yaml.safe_load_all(done.stdout) if each]

@@ -159,7 +159,7 @@ FORBIDDEN = (
 
 
 @pytest.mark.parametrize(
-    "what",
+    "attributes",
     [item for item in FORBIDDEN if (item["verb"], item["resource"]) != ("delete", "nodes")],
     ids=lambda item: f"{item['verb']} {item['resource']}",
 )
@@ -172,7 +172,7 @@ def test_the_proxy_may_delete_the_node_of_a_machine_that_is_gone(installed_proxy
     assert allowed(installed_proxy.api, {"verb": "delete", "resource": "nodes"}, PROXY)
 
 
-@pytest.mark.parametrize("what", FORBIDDEN, ids=lambda item: f"{item['verb']} {item['resource']}")
+@pytest.mark.parametrize("attributes", FORBIDDEN, ids=lambda item: f"{item['verb']} {item['resource']}")
 def test_the_daemon_has_no_further_rights(installed: ControlPlane, attributes: Json) -> None:
     assert not allowed(installed.api, attributes)
 

@@ -86,10 +86,10 @@ def workload(
     return Workload(Controller(namespace, kind, name, f"uid-{name}"), refs, total, replicas or running(total))
 
 
-def running(ready: int, bound: int = 0, live: int = 0, **more: Any) -> Replicas:
+def running(ready: int, bound: int = 0, live: int = 0, **fields: Any) -> Replicas:
     """Return *ready* Ready pods; *bound* and *live* give larger totals."""
     bound = max(ready, bound)
-    return Replicas(max(live, bound), bound, ready, **more)
+    return Replicas(max(live, bound), bound, ready, **fields)
 
 
 def plan(*workloads: Workload, bare: str = "", leaving: str = "") -> Plan:
@@ -124,12 +124,12 @@ def reading(*workloads: Workload, of: tuple[Workload, ...] = (), words: bool = F
     return ReadControllers(owners, frozenset(each.controller for each in workloads), words)
 
 
-def seen(pods: str = "", replicas: Mapping[Workload, Replicas] | None = None, **more: Any) -> Seen:
+def seen(pods: str = "", replicas: Mapping[Workload, Replicas] | None = None, **fields: Any) -> Seen:
     """Return an observation of *pods*, a string of pod names separated by spaces."""
     return Seen(
         present=frozenset(pods.split()),
         replicas={each.controller: counted for each, counted in (replicas or {}).items()},
-        **more,
+        **fields,
     )
 
 

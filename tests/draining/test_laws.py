@@ -22,9 +22,9 @@ from tests.draining.processes import Moment, Processes
 from tests.draining.simulation import LIMITS, Owner, Scenario
 
 
-def mostly(usual: object, *others: object) -> st.SearchStrategy[Any]:
+def mostly(usual: object, *alternatives: object) -> st.SearchStrategy[Any]:
     """Return the usual value in nine of ten cases."""
-    return st.sampled_from([usual] * 9 * len(others) + list(others))
+    return st.sampled_from([usual] * 9 * len(alternatives) + list(alternatives))
 
 
 owners = st.builds(

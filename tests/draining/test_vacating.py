@@ -27,9 +27,9 @@ ROOM_A, ROOM_B = PodRef("room", "room-a", "x"), PodRef("room", "room-b", "y")
 BOTH = {"a": ROOM_A, "b": ROOM_B}
 
 
-def kept(placeholders: dict[str, PodRef], pods: str = "a b", **more: object) -> Seen:
+def kept(placeholders: dict[str, PodRef], pods: str = "a b", **fields: object) -> Seen:
     """Return an observation of *placeholders*, while all owed pods run."""
-    return seen(pods, RUNS, placeholders=placeholders, **more)
+    return seen(pods, RUNS, placeholders=placeholders, **fields)
 
 
 #: The first pod's placeholder is being deleted.

@@ -204,10 +204,10 @@ def grpc_attack(world: World, channel: grpc.Channel, tally: Tally, examples: int
     attack(calls(world.group, ids), verdict, examples, seed)
 
 
-def _ask(channel: grpc.Channel, asked: UnaryCall) -> tuple[str, bytes]:
+def _ask(channel: grpc.Channel, unary: UnaryCall) -> tuple[str, bytes]:
     """Return the status, and the answer or the error message."""
-    call = channel.unary_unary(asked.path).future(asked.request, timeout=asked.timeout, metadata=asked.metadata)
-    if asked.cancel:
+    call = channel.unary_unary(unary.path).future(unary.request, timeout=unary.timeout, metadata=unary.metadata)
+    if unary.cancel:
         call.cancel()
         return "cancelled", b""
     try:

@@ -31,9 +31,9 @@ class Builder(ScriptedProvider):
         return frozenset(node.name for node in nodes) - self.built
 
 
-def joined(name: str, role: str = ON_DEMAND, **more: Any) -> Manifest:
+def joined(name: str, role: str = ON_DEMAND, **fields: Any) -> Manifest:
     """A node that has just joined."""
-    new_node = node(name, role, **more)
+    new_node = node(name, role, **fields)
     new_node["metadata"]["creationTimestamp"] = START.isoformat()
     return new_node
 

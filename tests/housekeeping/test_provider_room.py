@@ -86,9 +86,9 @@ class SpotGroup(NoProvider):
         return {each.name: self.outcome or Deleted() for each in nodes}
 
 
-def join(here: LoopWorld, pool: SpotGroup, *names: str, **more: Any) -> None:
+def join(here: LoopWorld, pool: SpotGroup, *names: str, **fields: Any) -> None:
     pool.running += len(names)
-    here.add(*(node(name, created=here.time(), **more) for name in names))
+    here.add(*(node(name, created=here.time(), **fields) for name in names))
 
 
 def orders(here: LoopWorld) -> tuple[SpotOrder, ...]:
@@ -99,9 +99,9 @@ def endings(here: LoopWorld) -> list[RoomEnding]:
     return [event.ending for event in here.of(RoomEnded)]
 
 
-def started(here: LoopWorld, pool: SpotGroup, **more: Any) -> Loop:
+def started(here: LoopWorld, pool: SpotGroup, **fields: Any) -> Loop:
     """Return a loop after the round that ordered a node."""
-    loop = here.loop(TIMING, provider=pool, room=ROOM, **more)
+    loop = here.loop(TIMING, provider=pool, room=ROOM, **fields)
     assert loop.round() is RoundOutcome.HELD
     assert pool.calls == [("increase", 1)]
     return loop

@@ -61,8 +61,8 @@ class Priced(SpotGroup):
         return self.prices[node.name]
 
 
-def template(cpu: str = "4", label: str = SPOT, taints: tuple[NodeTaint, ...] = (), **more: str) -> NodeTemplate:
-    amounts = {"cpu": cpu, "memory": "16Gi", "pods": "110", **more}
+def template(cpu: str = "4", label: str = SPOT, taints: tuple[NodeTaint, ...] = (), **fields: str) -> NodeTemplate:
+    amounts = {"cpu": cpu, "memory": "16Gi", "pods": "110", **fields}
     return NodeTemplate({label: "true", TYPE: "m"}, taints, amounts, amounts)
 
 

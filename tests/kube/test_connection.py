@@ -209,15 +209,15 @@ CHOICES = {
 }
 
 
-@pytest.mark.parametrize(("given", "environment", "expected"), CHOICES.values(), ids=CHOICES)
+@pytest.mark.parametrize(("arguments", "environment", "expected"), CHOICES.values(), ids=CHOICES)
 def test_credentials_are_selected_by_flags_and_environment(
-    given: dict[str, Any], environment: dict[str, str], expected: object, monkeypatch: pytest.MonkeyPatch
+    arguments: dict[str, Any], environment: dict[str, str], expected: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert connection.source(**given) == expected
+    assert connection.source(**arguments) == expected
 
 
 class TurningClock(HastyClock):

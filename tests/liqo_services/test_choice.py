@@ -11,9 +11,9 @@ from rescheduler.liqo_services.node_manager.clusters import DiscoveredCluster, R
 from tests.liqo_services.builders import NODE, cluster, group
 
 
-def offer(name: str, nodes: int = 4, **more: object) -> Offer:
-    own = {key: more.pop(key) for key in ("failures", "obstacle") if key in more}
-    offered = cluster(name, nodes, **more)  # type: ignore[arg-type]
+def offer(name: str, nodes: int = 4, **fields: object) -> Offer:
+    own = {key: fields.pop(key) for key in ("failures", "obstacle") if key in fields}
+    offered = cluster(name, nodes, **fields)  # type: ignore[arg-type]
     return Offer(offered, offered.shared, **own)  # type: ignore[arg-type]
 
 

@@ -25,8 +25,8 @@ NOW = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 GONE = "2024-05-01T11:59:00Z"
 
 
-def meta(**more: object) -> ResourceMeta:
-    return ResourceMeta(name="m", creation_timestamp="2024-05-01T11:00:00Z", **more)  # type: ignore[arg-type]
+def meta(**fields: object) -> ResourceMeta:
+    return ResourceMeta(name="m", creation_timestamp="2024-05-01T11:00:00Z", **fields)  # type: ignore[arg-type]
 
 
 def piece(*conditions: ResourceCondition, deleted: str | None = None, group: str = "G") -> ResourceSlice:

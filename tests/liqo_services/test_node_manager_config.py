@@ -108,7 +108,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("text", "words"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
 def test_configuration_errors_are_one_line(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "groups.yaml"
     file.write_text(text)
@@ -140,7 +140,7 @@ def run(folder: Path, *flags: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "message"),
     [
         ((), "--tls-cert, --tls-key and --tls-client-ca: expected all three, for mutual TLS, or --insecure-plaintext"),
         ((*PLAIN, "--client=me"), "--client: expected with mutual TLS"),

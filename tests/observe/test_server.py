@@ -152,14 +152,14 @@ def test_the_json_status_has_the_whole_state(pages: Pages) -> None:
     }
 
 
-def drain(**more: object) -> dict[str, object]:
+def drain(**fields: object) -> dict[str, object]:
     return {
         "at": "2026-01-01T12:00:00Z",
         "node": "od-1",
         "seconds": 12.5,
         "evicted": ["default/web-1"],
         "removed": False,
-        **more,
+        **fields,
     }
 
 

@@ -124,8 +124,8 @@ def pods(*manifests: dict[str, Any]) -> list[Pod]:
     return list(snapshot(manifests).pods.values())
 
 
-def mine(name: str, on: str = "s1", **more: Any) -> dict[str, Any]:
-    manifest = pod(name, on, **more)
+def mine(name: str, on: str = "s1", **fields: Any) -> dict[str, Any]:
+    manifest = pod(name, on, **fields)
     manifest["metadata"]["ownerReferences"] = [
         {"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}
     ]

@@ -38,9 +38,9 @@ def ranked(
     return rank_levers(planning, cluster, planner.filters, policy, CIRCUMSTANCES, prices or PriceList(), over)
 
 
-def deployed(name: str, on: str, **more: Any) -> Manifest:
+def deployed(name: str, on: str, **fields: Any) -> Manifest:
     """Return a pod of the Deployment *name* (``namespace/name``) on node *on*, with the fields of real ones."""
-    manifest = pod(f"{name}-6d4cf56db6-{on}", on, **more)
+    manifest = pod(f"{name}-6d4cf56db6-{on}", on, **fields)
     manifest["metadata"]["labels"]["pod-template-hash"] = "6d4cf56db6"
     [owner] = manifest["metadata"]["ownerReferences"]
     owner["name"] = f"{name.partition('/')[2]}-6d4cf56db6"

@@ -15,8 +15,8 @@ MARK = {"key": DRAIN_TAINT.key, "value": "somebody", "effect": DRAIN_TAINT.effec
 ORDERED = Circumstances(NOW, ordered=frozenset({"od2"}))
 
 
-def od(name: str, **more: Any) -> Manifest:
-    return node(name, ON_DEMAND, **more)
+def od(name: str, **fields: Any) -> Manifest:
+    return node(name, ON_DEMAND, **fields)
 
 
 #: With a minimum of 1: other objects than node "od1" and its pod → whether od1 may be drained because of them.
@@ -68,11 +68,11 @@ OTHERS: dict[str, tuple[list[Manifest], Circumstances, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("others", "circumstances", "counts"), OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize(("objects", "circumstances", "counts"), OTHERS.values(), ids=OTHERS)
 def test_only_usable_nodes_with_pods_count_towards_the_minimum(
-    others: list[Manifest], circumstances: Circumstances, counts: bool
+    objects: list[Manifest], circumstances: Circumstances, counts: bool
 ) -> None:
-    cluster = snapshot([od("od1"), pod("a", "od1"), node("s", cpu="32"), *others])
+    cluster = snapshot([od("od1"), pod("a", "od1"), node("s", cpu="32"), *objects])
     planner = Planner(cluster, Policy(min_on_demand_nodes=1))
     expected = {"a": "s"} if counts else FEW
     verdicts = {

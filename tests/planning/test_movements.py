@@ -33,10 +33,10 @@ def created_pod(name: str, on: str, at: dt.datetime = NOW) -> Pod:
     return msgspec.structs.replace(web_pod, creation_timestamp=f"{at:%Y-%m-%dT%H:%M:%SZ}")
 
 
-def moves(*at: dt.datetime, **more: object) -> Movements:
+def moves(*at: dt.datetime, **fields: object) -> Movements:
     """Return moves of one pod of WEB each."""
     record = ControllerMoves(tuple(Move(moment, 1) for moment in at))
-    return Movements({WEB.uid: msgspec.structs.replace(record, **more)})
+    return Movements({WEB.uid: msgspec.structs.replace(record, **fields)})
 
 
 def blocked(detail: str, by: str = "default/w-1") -> tuple[Blocker, ...]:

@@ -50,9 +50,9 @@ def test_a_selector_matches_the_same_nodes_in_plans_and_for_single_nodes(text: s
 TEXTS = {"a==b": "a=b", " a = b , !c": "a=b,!c", "a!=b,a!=b": "a!=b", "a/b=": "a/b="}
 
 
-@pytest.mark.parametrize(("text", "shown"), TEXTS.items())
-def test_a_selector_has_a_normalized_text(text: str, shown: str) -> None:
-    assert str(NodeLabels.parse(text)) == shown
+@pytest.mark.parametrize(("text", "normalized"), TEXTS.items())
+def test_a_selector_has_a_normalized_text(text: str, normalized: str) -> None:
+    assert str(NodeLabels.parse(text)) == normalized
 
 
 @pytest.mark.parametrize("text", ["", ",", "a,", "a=b=c", "=x", "!", "!a=b", "a!b", "a in (b)", "a b", "a=!b", "a\n"])

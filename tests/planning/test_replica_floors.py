@@ -39,11 +39,11 @@ def test_the_annotation_determines_how_many_replicas_stay(value: str, total: int
     assert floor_of(value, total) == floor
 
 
-def web(on: dict[str, int], value: str | None, **more: Any) -> list[Manifest]:
+def web(on: dict[str, int], value: str | None, **fields: Any) -> list[Manifest]:
     """Return pods of one controller; *on* is the number of pods by node."""
     annotations = {} if value is None else {MIN_ON_DEMAND_REPLICAS: value}
     places = [name for name, pods in on.items() for _ in range(pods)]
-    return [pod(f"web-{n}", place, annotations=annotations, **more) for n, place in enumerate(places)]
+    return [pod(f"web-{n}", place, annotations=annotations, **fields) for n, place in enumerate(places)]
 
 
 NODES = [node("od-1", ON_DEMAND), node("od-2", ON_DEMAND, cpu="8"), node("s", cpu="16")]

@@ -15,9 +15,9 @@ START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-def receipt(node: str, *, hours: float = 0, before: int = 3, **more: object) -> Receipt:
+def receipt(node: str, *, hours: float = 0, before: int = 3, **options: object) -> Receipt:
     """Return the receipt of a drain *hours* after START."""
-    fields = {"instance_type": "m5", "cpu": 4000, "memory": 16 << 30, "currency": "USD", **more}
+    fields = {"instance_type": "m5", "cpu": 4000, "memory": 16 << 30, "currency": "USD", **options}
     fields = {"price": Decimal("0.20"), "spot_cost": Decimal("0.05"), **fields}
     drained_at = START + hours * HOUR
     return Receipt(node=node, uid=f"uid-{node}", drained_at=drained_at, nodes_before=before, **fields)  # type: ignore[arg-type]
@@ -46,8 +46,8 @@ class Story:
         self.ledger = observed(self.ledger, live, self.now)
         return self
 
-    def drained(self, node: str, **more: object) -> "Story":
-        self.ledger = self.ledger.recorded(receipt(node, hours=self.hours, before=len(self.nodes), **more))
+    def drained(self, node: str, **fields: object) -> "Story":
+        self.ledger = self.ledger.recorded(receipt(node, hours=self.hours, before=len(self.nodes), **fields))
         return self
 
     def gone(self, *names: str) -> "Story":

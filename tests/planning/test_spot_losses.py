@@ -37,11 +37,11 @@ STATES: dict[str, tuple[dict[str, Any], SpotState]] = {
 }
 
 
-@pytest.mark.parametrize(("given", "expected"), STATES.values(), ids=STATES)
+@pytest.mark.parametrize(("fields", "expected"), STATES.values(), ids=STATES)
 def test_the_state_of_a_spot_node_is_derived_from_taints_and_conditions(
-    given: dict[str, Any], expected: SpotState
+    fields: dict[str, Any], expected: SpotState
 ) -> None:
-    [spot_node] = spot(1, {0: given})
+    [spot_node] = spot(1, {0: fields})
     assert state_of(spot_node) is expected
 
 

@@ -25,9 +25,9 @@ NOWHERE = node("n")
 NODES = [A1, A2, B]
 
 
-def _term(labels: Json | None = DB, key: str = ZONE, **rest: Any) -> Json:
+def _term(labels: Json | None = DB, key: str = ZONE, **fields: Any) -> Json:
     selector = {"labelSelector": {"matchLabels": labels}} if labels is not None else {}
-    return {"topologyKey": key, **selector, **rest}
+    return {"topologyKey": key, **selector, **fields}
 
 
 def _near(*terms: Json) -> Json:
@@ -61,8 +61,8 @@ RED = {"matchLabels": {"team": "red"}}
 NOT_RED = {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["red"]}]}
 
 
-def _verdicts(a1: str = "", a2: str = "", b: str = "", **rest: str) -> dict[str, str]:
-    return {"a1": a1, "a2": a2, "b": b, **rest}
+def _verdicts(a1: str = "", a2: str = "", b: str = "", **fields: str) -> dict[str, str]:
+    return {"a1": a1, "a2": a2, "b": b, **fields}
 
 
 FITS = _verdicts()

@@ -17,8 +17,8 @@ State = tuple[list[str], list[str], list[str], int]
 KEY = f"{ROOM_NAMESPACE}/room-1"
 
 
-def placeholder(on: str = "s", **more: Any) -> Manifest:
-    return pod(KEY, on=on, cpu="2", labels={PLACEHOLDER: "true"}, **more)
+def placeholder(on: str = "s", **fields: Any) -> Manifest:
+    return pod(KEY, on=on, cpu="2", labels={PLACEHOLDER: "true"}, **fields)
 
 
 def decoded(manifest: Manifest) -> Pod:

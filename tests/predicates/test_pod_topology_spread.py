@@ -17,9 +17,9 @@ UNLABELLED = "node(s) didn't match pod topology spread constraints (missing requ
 WEB = {"app": "web"}
 
 
-def _constraint(key: str = ZONE, labels: Json | None = WEB, skew: int = 1, **rest: Any) -> Json:
+def _constraint(key: str = ZONE, labels: Json | None = WEB, skew: int = 1, **fields: Any) -> Json:
     selector = {"labelSelector": {"matchLabels": labels}} if labels is not None else {}
-    return {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", **selector, **rest}
+    return {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", **selector, **fields}
 
 
 def _asking(*constraints: Json, **spec: Any) -> Json:

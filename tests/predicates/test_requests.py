@@ -24,8 +24,8 @@ def _sidecar(*amounts: str) -> Json:
     return _c(*amounts, name="side", policy="Always")
 
 
-def _spec(*containers: Json, init: tuple[Json, ...] = (), **rest: Any) -> PodSpec:
-    return msgspec.convert({"containers": containers, "initContainers": init, **rest}, PodSpec)
+def _spec(*containers: Json, init: tuple[Json, ...] = (), **fields: Any) -> PodSpec:
+    return msgspec.convert({"containers": containers, "initContainers": init, **fields}, PodSpec)
 
 
 REQUESTS: dict[str, tuple[PodSpec, dict[str, int]]] = {
@@ -73,7 +73,7 @@ def test_the_requests_of_an_unbound_pod_are_computed_like_the_scheduler(
     assert dict(requests(spec)) == expected
 
 
-def _status(spec: Json, actual: Json | None, allocated: Json | None = None, **rest: Any) -> PodObject:
+def _status(spec: Json, actual: Json | None, allocated: Json | None = None, **fields: Any) -> PodObject:
     status: Json = {"name": "c"}
     if actual is not None:
         status["resources"] = {"requests": actual}
@@ -82,7 +82,7 @@ def _status(spec: Json, actual: Json | None, allocated: Json | None = None, **re
     pod = {
         "metadata": {"name": "p"},
         "spec": {"containers": [_c(**spec)]},
-        "status": {"containerStatuses": [status], **rest},
+        "status": {"containerStatuses": [status], **fields},
     }
     return msgspec.convert(pod, PodObject)
 

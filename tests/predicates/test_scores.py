@@ -27,12 +27,12 @@ def box(cpu: str | None = None, memory: str | None = None, image: str = "app:1")
     return [{"name": "main", "image": image, "resources": {"requests": requests}}]
 
 
-def asking(name: str = "new-1", cpu: str | None = None, memory: str | None = None, **more: Any) -> Manifest:
-    return pod(name, containers=box(cpu, memory), **more)
+def asking(name: str = "new-1", cpu: str | None = None, memory: str | None = None, **fields: Any) -> Manifest:
+    return pod(name, containers=box(cpu, memory), **fields)
 
 
-def using(name: str, on: str, cpu: str | None = None, memory: str | None = None, **more: Any) -> Manifest:
-    return pod(name, on, containers=box(cpu, memory), **more)
+def using(name: str, on: str, cpu: str | None = None, memory: str | None = None, **fields: Any) -> Manifest:
+    return pod(name, on, containers=box(cpu, memory), **fields)
 
 
 def images(name: str, **sizes: int) -> Manifest:
@@ -67,13 +67,13 @@ def likes_zones(**weights: int) -> Manifest:
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
-def spread(app: str, *, when: str = "ScheduleAnyway", **more: Any) -> Manifest:
+def spread(app: str, *, when: str = "ScheduleAnyway", **fields: Any) -> Manifest:
     return {
         "maxSkew": 1,
         "topologyKey": ZONE,
         "whenUnsatisfiable": when,
         "labelSelector": {"matchLabels": {"app": app}},
-        **more,
+        **fields,
     }
 
 

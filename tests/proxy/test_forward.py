@@ -367,14 +367,14 @@ def test_methods_that_reflect_credentials_are_not_forwarded(method: str, backend
 RIGHT = ("Bearer right", "Bearer right ", "bearer  right")
 
 
-@pytest.mark.parametrize("shown", [None, "", "Bearer", "Bearer wrong", "right", "Basic right", *RIGHT])
-def test_requests_without_the_token_are_rejected(shown: str | None, backend: Backend) -> None:
-    headers = [] if shown is None else [f"Authorization: {shown}"]
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer wrong", "right", "Basic right", *RIGHT])
+def test_requests_without_the_token_are_rejected(header: str | None, backend: Backend) -> None:
+    headers = [] if header is None else [f"Authorization: {header}"]
     with proxying(backend.url, token=lambda: "right") as url:
         answer = raw(url, line("GET", "/pool", *headers))
-    expected = b"HTTP/1.1 200" if shown in RIGHT else b"HTTP/1.1 401"
+    expected = b"HTTP/1.1 200" if header in RIGHT else b"HTTP/1.1 401"
     assert answer.startswith(expected)
-    assert (b"\r\nwww-authenticate: Bearer\r\n" in answer) is (shown not in RIGHT)
+    assert (b"\r\nwww-authenticate: Bearer\r\n" in answer) is (header not in RIGHT)
 
 
 def test_the_clients_token_is_not_forwarded(backend: Backend) -> None:

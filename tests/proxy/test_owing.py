@@ -25,8 +25,8 @@ EVICTED = (PodRef("default", "web-1", "uid-web-1"),)
 BEGUN = frozenset({WEB})
 
 
-def ended(**more: object) -> Drain:
-    return Drain("od-1", Limits(eviction=1, grace=1), Phase.DONE, debts=OWED, **more)  # type: ignore[arg-type]
+def ended(**fields: object) -> Drain:
+    return Drain("od-1", Limits(eviction=1, grace=1), Phase.DONE, debts=OWED, **fields)  # type: ignore[arg-type]
 
 
 def drains(here: LoopWorld, *, ready: bool = False) -> FailedDrains:

@@ -24,8 +24,8 @@ UNDERUSED: dict[str, Any] = {
 DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
-def node(name: str, **more: Any) -> Manifest:
-    return build_node(name, WORKER, **more)
+def node(name: str, **fields: Any) -> Manifest:
+    return build_node(name, WORKER, **fields)
 
 
 def test_the_node_of_the_proxy_itself_is_not_a_victim() -> None:

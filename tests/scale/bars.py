@@ -26,7 +26,7 @@ _Limited: TypeAlias = Sequence[tuple[str, str, float, float]]
 class Limit:
     """A figure, and the value that it must not exceed."""
 
-    what: str
+    label: str
     figure: float
     unit: str
     at_most: float
@@ -64,5 +64,5 @@ def table(limits: Iterable[Limit]) -> str:
     for limit in limits:
         verdict = "**missed**" if not limit.held else "aim reached" if limit.figure <= limit.aim else "held"
         figures = (f"{number:.3g} {limit.unit}" for number in (limit.figure, limit.at_most, limit.aim))
-        lines.append(f"| {' | '.join((limit.what, *figures, verdict))} |")
+        lines.append(f"| {' | '.join((limit.label, *figures, verdict))} |")
     return "\n".join(lines)

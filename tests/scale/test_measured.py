@@ -115,7 +115,7 @@ def test_limits_apply_to_the_worse_encoding_at_two_sizes() -> None:
         for nodes in (500, 1000, 5000)
         for subject, idle, round_idle in (("JSON", 0.3, 0.1), ("protobuf", 1.3, 0.1), ("informers", 9.0, None))
     ]
-    held = {each.what: each.held for each in limits_of(runs, 1000, 5000)}
+    held = {each.label: each.held for each in limits_of(runs, 1000, 5000)}
     assert held == {
         "1,000 nodes, dry run: CPU when nothing changes": False,
         "1,000 nodes, 100 edits of pods a second: CPU above that of the informers": True,

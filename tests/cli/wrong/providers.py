@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from tests.cli.wrong.facts import CHERRY, FILE, GLOBAL, NODES, POOL, SECRET, SERVE, SPC, Wrong, wrong
 
 
-def _of_files(provider: str, environ: Mapping[str, str], more: str = "") -> dict[str, Wrong]:
+def _of_files(provider: str, environ: Mapping[str, str], files: str = "") -> dict[str, Wrong]:
     """Yield errors that the file of any provider can have."""
-    start = f"{SERVE}={provider}{more} --cloud-config"
+    start = f"{SERVE}={provider}{files} --cloud-config"
     return {
         f"{provider}: file missing": wrong(f"{start}=absent", "cloud configuration absent", environ=environ),
         f"{provider}: file a directory": wrong(f"{start}=folder", "cloud configuration folder", environ=environ),

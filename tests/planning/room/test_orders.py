@@ -32,8 +32,8 @@ FULL = [node("s", cpu="4"), pod("filler-1", on="s", cpu="4")]
 OD = node("od", ON_DEMAND)
 
 
-def pods(*cpus: str, on: str = "od", **more: Any) -> list[Manifest]:
-    return [pod(f"web-{number}", on=on, cpu=cpu, **more) for number, cpu in enumerate(cpus)]
+def pods(*cpus: str, on: str = "od", **fields: Any) -> list[Manifest]:
+    return [pod(f"web-{number}", on=on, cpu=cpu, **fields) for number, cpu in enumerate(cpus)]
 
 
 def ordered(*objects: Manifest, name: str = "od", prices: PriceList | None = None, most: int = 50) -> Any:
