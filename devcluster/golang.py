@@ -14,7 +14,7 @@ from devcluster.errors import LocalError, SetupError
 OLDEST = (1, 26)  #: the version that Kubernetes 1.36 requires
 STEPS_PER_LINE = 50  #: modules or packages per line of progress
 _PACKAGE_LINE = re.compile(r"[\w.~/\-]+")
-_MAX_ERROR_LINES = 30  #: of go's output in an error message
+_MAX_ERROR_LINES = 30  #: maximum number of lines of go's output in an error message
 
 
 def command() -> Path:

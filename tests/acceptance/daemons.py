@@ -13,7 +13,7 @@ from tests.acceptance.program import Program
 from tests.acceptance.site import Site, building
 from tests.cluster.daemon import LEASE_PATH, prefers
 
-PODS: Final = 2  #: on each on-demand node; all of them fit on the spot nodes
+PODS: Final = 2  #: pods on each on-demand node; all of them fit on the spot nodes
 
 FLAGS: Final = (
     "--housekeeping-interval=200ms",

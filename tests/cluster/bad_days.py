@@ -12,7 +12,7 @@ from tests.cluster.observer import Observer
 
 ONE: Final = "on-demand-1"
 TWO: Final = "on-demand-2"
-NAMESPACE: Final = "default"  #: of the daemon's Lease and memory
+NAMESPACE: Final = "default"  #: namespace of the daemon's Lease and memory
 
 #: Short retry delays, so that a wrong action of the daemon becomes visible within seconds.
 FLAGS: Final = (

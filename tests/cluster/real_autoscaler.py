@@ -97,7 +97,7 @@ class System:
     """A cloud stand-in with two initial machines, minimum size one, maximum size five."""
 
     flags: tuple[str, ...]
-    labels: dict[str, str]  #: of the Nodes and of the template
+    labels: dict[str, str]  #: labels of the Nodes and of the template
     machines: Callable[[], int]  #: returns the number of machines that run or will run
     environ: dict[str, str] = field(default_factory=dict)
     inject: Callable[..., None] | None = None  #: injects API faults

@@ -62,7 +62,7 @@ class Takeover:
     soon: tuple[AuditEvent, ...]  #: successful, within TOLERANCE
     late: tuple[AuditEvent, ...]  #: successful, later
     denied: tuple[AuditEvent, ...]  #: denied by the API server
-    violations: tuple[Violation, ...]  #: of the invariants, by any replica
+    violations: tuple[Violation, ...]  #: violations of the invariants by any replica
 
 
 def rendered(*, fenced: bool) -> list[Json]:

@@ -5,7 +5,7 @@ import sys
 
 from tests.forking import ROOT, environment
 
-CELLS = 4  #: in a row of the cloudpool's table: node, machine, before, after
+CELLS = 4  #: cells in a row of the cloudpool's table: node, machine, before, after
 
 
 def shown(module: str) -> str:

@@ -83,7 +83,7 @@ class Processes:
         self.cluster = Cluster(scenario, self.random)
         self.scenario = scenario
         self.moments: list[Moment] = []
-        self.begun: list[tuple[float, Result]] = []  #: of each process
+        self.begun: list[tuple[float, Result]] = []  #: start time and result of each process
         self._due: list[tuple[float, int, Action]] = []  # requests by time of the response
         self._numbers: Iterator[int] = count()
         self._busy_until = 0.0  # the thread that sends all requests except evictions

@@ -51,11 +51,21 @@ CLUSTER = (
     pod("web-1", "od-1"),
     pod("web-2", "od-1"),
 )
-MARKED = [("taint", "od-1")] * 2  # the second time with the debts
+MARKED = [("taint", "od-1")] * 2  # the second write adds the debts
 OD = InvolvedNode("od-1", "uid-od-1")
 EVICTIONS = [("evict", "web-1"), ("evict", "web-2")]
 WEB = Controller("default", "ReplicaSet", "web", "uid-of-web")
-QUESTIONS = (10, 20, 40, 80, 160, 300, 300, 300, 300)  # seconds between two checks of a machine, within half an hour
+QUESTIONS = (
+    10,
+    20,
+    40,
+    80,
+    160,
+    300,
+    300,
+    300,
+    300,
+)  # intervals in seconds between checks of a machine, within half an hour
 OWED = Debt(WEB, ready=2, bound=2, owner_uids=("uid-of-web",))
 
 

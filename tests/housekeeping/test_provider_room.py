@@ -47,9 +47,9 @@ class SpotGroup(NoProvider):
 
     def __init__(self, target: int = 1, most: int = 5) -> None:
         self.target, self.most = target, most
-        self.running = target  # machines that run, also those that have not joined yet
-        self.trouble: ReschedulerError | None = None  # error of an increase
-        self.outcome: DeleteOutcome | None = None  # of deletions; by default they succeed
+        self.running = target  # running machines, including those that have not joined yet
+        self.trouble: ReschedulerError | None = None  # error raised by an increase
+        self.outcome: DeleteOutcome | None = None  # outcome of deletions; by default, they succeed
         self.calls: list[tuple[str, Any]] = []
 
     def groups(self, *, deadline: float) -> Sequence[NodeGroup]:  # noqa: ARG002

@@ -35,7 +35,7 @@ class Priced(SpotGroup):
     def __init__(self, prices: Mapping[str, float], templates: Mapping[str, NodeTemplate] | None = None) -> None:
         super().__init__()
         self.prices, self.templates, self.asked = prices, templates or {}, list[str]()
-        self.sizes: dict[str, int] = {}  # of groups that differ from the others
+        self.sizes: dict[str, int] = {}  # target sizes of the groups that differ from the default
         self.silent = False
 
     def target_size(self, group: str, *, deadline: float) -> int:

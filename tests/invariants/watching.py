@@ -77,9 +77,9 @@ class Watches:
         self._lock = threading.Lock()
         self._progress = threading.Condition(self._lock)
         self._revisions: list[Revision] = []
-        self._last: dict[str, Revision] = {}  # by UID: the last revisions of existing objects
+        self._last: dict[str, Revision] = {}  # last revisions of existing objects by UID
         self._synced: set[str] = set()
-        self._versions: dict[str, str] = {}  # by kind: the version from which its watch continues
+        self._versions: dict[str, str] = {}  # version from which the watch of a kind continues
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="watches", daemon=True)
 

@@ -126,7 +126,7 @@ def test_new_certificates_are_used_for_new_connections(url: str, pems: Path, tmp
     (pems / "ca.pem").write_bytes((newer / "ca.pem").read_bytes())
     shutil.copytree(newer, tmp_path / "mixed")
     for name in ("client.pem", "client.key"):
-        shutil.copy(pems / name, tmp_path / "mixed" / name)  # of the CA that is no longer trusted
+        shutil.copy(pems / name, tmp_path / "mixed" / name)  # issued by the CA that is no longer trusted
     with client(url, tmp_path / "mixed") as caller, pytest.raises(httpx2.TransportError):
         caller.get("/echo")
 

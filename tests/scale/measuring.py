@@ -28,7 +28,7 @@ ACTING: Final = (
 class Phases:
     """The durations of the phases in seconds, and the rate of the events per second."""
 
-    settle: int = 20  #: after ready, until the first rounds are over
+    settle: int = 20  #: from ready to the end of the first rounds
     idle: int = 30
     events: int = 25
     rate: int = 100

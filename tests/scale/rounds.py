@@ -12,8 +12,8 @@ import httpx2
 from tests.scale.measured import percentile
 from tests.scale.subjects import Durations, Subject
 
-_SECONDS: Final = 0.2  #: between two readings of the metrics; shorter than any interval between rounds
-_PAGE_SECONDS: Final = 0.02  #: between two requests of pages
+_SECONDS: Final = 0.2  #: interval between two readings of the metrics; shorter than between rounds
+_PAGE_SECONDS: Final = 0.02  #: interval between two requests for pages
 
 
 @dataclass(slots=True)

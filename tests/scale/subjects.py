@@ -38,9 +38,9 @@ class Durations:
     """The durations of rounds and of planning since the start, from the daemon's own metrics: only it knows them."""
 
     rounds: int = 0
-    seconds: float = 0.0  #: of all rounds together
+    seconds: float = 0.0  #: total duration of all rounds
     plannings: int = 0
-    planning_seconds: float = 0.0  #: of all plannings together
+    planning_seconds: float = 0.0  #: total duration of all plannings
 
 
 @contextlib.contextmanager

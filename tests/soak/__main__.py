@@ -40,9 +40,7 @@ class Tally:
     pods: int = 0
     drained: int = 0
     failed: Counter[str] = field(default_factory=Counter)
-    outcomes: Counter[str] = field(
-        default_factory=Counter
-    )  #: of placements: where pods landed compared to the forecast
+    outcomes: Counter[str] = field(default_factory=Counter)  #: placements of pods compared with the forecast
     trouble: list[str] = field(default_factory=list)
 
 

@@ -72,8 +72,8 @@ RULES: Final = Rules(
 )
 
 STEP_SECONDS: Final = 0.5
-PAUSE_SECONDS: Final = 1.5  #: between two actions, on average
-CALM_SECONDS: Final = 25.0  #: at the end, without actions
+PAUSE_SECONDS: Final = 1.5  #: average time between two actions
+CALM_SECONDS: Final = 25.0  #: time without actions at the end
 ON_DEMAND_NODES: Final = 4
 SPOT_NODES: Final = 5
 WORKLOADS: Final = 10

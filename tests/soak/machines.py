@@ -35,8 +35,8 @@ class ChangingNodes:
     rng: Random
     pool: ReferencePool
     spot_count: int = 0
-    pending_since: dict[str, float] = field(default_factory=dict)  #: by UID of the pod
-    idle_since: dict[str, float] = field(default_factory=dict)  #: by name of the node
+    pending_since: dict[str, float] = field(default_factory=dict)  #: start time by pod UID
+    idle_since: dict[str, float] = field(default_factory=dict)  #: start time by node name
 
     def add_spot(self) -> str:
         if len(self.spot()) >= MOST_SPOT:
