@@ -103,7 +103,7 @@ def kwok() -> Path:
     module = f"sigs.k8s.io/kwok@{KWOK}"
 
     def make(into: Path) -> None:
-        cache.print_progress(f"kwok: building {KWOK}, takes one or two minutes the first time")
+        cache.print_progress(f"kwok: building {KWOK}; the first build takes one or two minutes")
         install = ["install", *_FLAGS, "-ldflags", _KWOK_LDFLAGS, "sigs.k8s.io/kwok/cmd/kwok@" + KWOK]
         golang.build("kwok", install, into, GOBIN=str(into))
         downloaded = json.loads(golang.output(["mod", "download", "-json", module]))
@@ -121,7 +121,7 @@ def descheduler() -> Path:
     module = f"sigs.k8s.io/descheduler@{DESCHEDULER}"
 
     def make(into: Path) -> None:
-        cache.print_progress(f"descheduler: building {DESCHEDULER}, takes some minutes the first time")
+        cache.print_progress(f"descheduler: building {DESCHEDULER}; the first build takes some minutes")
         downloaded = json.loads(golang.output(["mod", "download", "-json", module]))
         # Its go.mod has replace directives, so `go install` rejects it.
         sources = into / "sources"

@@ -51,7 +51,7 @@ def cluster_autoscaler() -> Path:
 
 
 def _build(into: Path) -> None:
-    cache.print_progress(f"autoscaler: building Cluster Autoscaler {VERSION}, takes some minutes the first time")
+    cache.print_progress(f"autoscaler: building Cluster Autoscaler {VERSION}; the first build takes some minutes")
     downloaded = json.loads(golang.output(["mod", "download", "-json", _APIS]))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -40,7 +40,7 @@ class PoolDocument(Section, frozen=True, kw_only=True):
         "NEWEST"  #: order in which a resize terminates machines, after requested ones
     )
     network: str = "10.77"  #: first two octets of the machines' private addresses
-    labels: dict[str, str] = msgspec.field(default_factory=dict)  #: of the Nodes
+    labels: dict[str, str] = msgspec.field(default_factory=dict)  #: labels of the Nodes
     taints: list[dict[str, str]] = msgspec.field(default_factory=list)
     allocatable: dict[str, str] = msgspec.field(default_factory=dict)  #: overrides 4 CPUs, 16Gi, 110 pods
     provider_ids: ProviderIds = "usual"  #: format of the Nodes' provider IDs

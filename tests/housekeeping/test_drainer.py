@@ -65,7 +65,7 @@ QUESTIONS = (
     300,
     300,
     300,
-)  # intervals in seconds between checks of a machine, within half an hour
+)  # seconds between checks of a machine in half an hour
 OWED = Debt(WEB, ready=2, bound=2, owner_uids=("uid-of-web",))
 
 

@@ -101,7 +101,7 @@ class Soak:
             if now >= self.seconds - CALM_SECONDS and not calm:
                 calm = True
                 self.trouble.calm()
-                self.journal.note("calm: all troubles are ended")
+                self.journal.note("calm: all disturbances have ended")
             if not calm and now >= self.next_action:
                 self.next_action = now + self.rng.expovariate(1 / PAUSE_SECONDS)
                 self.trouble.act()
