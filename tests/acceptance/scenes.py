@@ -17,7 +17,7 @@ from tests.proxy.world import World, world
 def scene(
     plane: ControlPlane, folder: Path, machines: int, *, config: Mapping[str, Json] | None = None, **fields: Any
 ) -> Iterator[World]:
-    """Run a `world` whose proxy polls the pool frequently; *fields* as for `world`."""
+    """Run a `world` whose proxy polls the pool frequently. *fields* are arguments of `world`."""
     sections = dict(config or {})
     sections["backend"] = {"pollInterval": "300ms", **sections.get("backend", {})}
     with world(plane, folder, machines, config=sections, **fields) as env:

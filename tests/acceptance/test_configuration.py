@@ -181,7 +181,7 @@ def restarted(env: World, **config: Any) -> None:
 
 
 def a_cluster_that_cannot_be_read(env: World) -> None:
-    """The API server rejects the certificate: scale-up needs no cluster, other requests return the missing right."""
+    """Check that scale-up works although the API server rejects the certificate, and other requests report it."""
     assert httpx2.post(f"{env.url}/pool/size", json={"desiredSize": 2}, timeout=60).status_code == 200
     env.plane.wait_for(lambda: "(403)" in post_json(env, "/pool/size", desiredSize=1).text, "the error")
     for path, message, body in (

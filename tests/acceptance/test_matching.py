@@ -93,7 +93,7 @@ def test_ids_of_all_kinds_are_matched_to_their_nodes(cluster: ControlPlane, tmp_
 
 
 def ambiguous_machines(env: World, cluster: ControlPlane) -> None:
-    """Requested machines are cancelled without a drain; pods are not Nodes; ambiguous provider IDs match no machine."""
+    """Check machines without a Node: requests, pods, and machines whose provider IDs are ambiguous."""
     requested = add_machine(env, "requested", cloudProvider="AWS-AUTO-SCALING-GROUP", requestDelay="1h")
     assert env.id(requested).startswith("i-requested")
     cluster.wait_for(lambda: requested in listed(env), "the pool to list the request")

@@ -69,7 +69,7 @@ def test_a_node_is_marked_drained_terminated_and_deleted_in_this_order(cluster: 
 
 
 def make_a_machine_disposable(env: World, border: Edge) -> None:
-    """The pool would terminate and replace a disposable machine; the proxy does the same after a drain."""
+    """Make a machine disposable, which the pool would terminate and replace: the proxy drains its node first."""
     border.writes.clear()
     machine = env.id("od-1")
     status = {"machineId": machine, "membershipStatus": {"active": False, "evictable": True}}

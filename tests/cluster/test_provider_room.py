@@ -188,7 +188,7 @@ def test_a_node_is_given_back_once_despite_a_kill(scene: OrderScene, *, acted: b
 
 
 def test_a_node_that_got_pods_is_not_given_back_after_a_kill(scene: OrderScene) -> None:
-    """A pod is bound to it after it was cordoned, while no daemon runs."""
+    """A pod is bound to the cordoned node while no daemon runs."""
     scene.pool.hang(TERMINATE, acted=False)
     kill_while_giving_back(scene)
     scene.cluster.apply([deployment("late", 1, nodeName=NEW)])

@@ -111,7 +111,7 @@ class TestTheFirstWavesWaitForBoundReplacements:
     RUN: ClassVar[Counts] = {each: each.running for each in ALL}
 
     def test_the_first_waves_do_not_wait_for_ready(self) -> None:
-        """A bound replacement shows that no quota, webhook or lack of room prevents it."""
+        """A bound replacement shows that no quota, webhook or missing room prevents replacements."""
         bound = {each: running(each.total - 1, bound=each.total) for each in (self.WEB_1, OTHER)}
         story: Story = [
             (5, seen("a b c x y", self.RUN), (planning(),)),

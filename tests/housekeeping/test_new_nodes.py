@@ -32,7 +32,7 @@ class Builder(ScriptedProvider):
 
 
 def joined(name: str, role: str = ON_DEMAND, **fields: Any) -> Manifest:
-    """A node that has just joined."""
+    """Return a node that has just joined."""
     new_node = node(name, role, **fields)
     new_node["metadata"]["creationTimestamp"] = START.isoformat()
     return new_node

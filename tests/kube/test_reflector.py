@@ -500,7 +500,7 @@ def test_reading_once_reports_undecodable_objects(edge: ScriptedApiServer, clien
 
 
 class BuggySink:
-    """A sink with a bug."""
+    """A sink whose methods raise unexpected exceptions."""
 
     def __init__(self) -> None:
         self.errors: list[ReschedulerError | None] = []

@@ -22,7 +22,7 @@ ORDER = SpotOrder("od-1", "uid-od-1", "spot", 2, before=5, at=NOW)
 
 
 def ended(count: int, minutes: float) -> SpotOrder:
-    """Return an order of *minutes* ago that has ended."""
+    """Return an order that was placed *minutes* ago and has ended."""
     return SpotOrder("od-0", "uid-od-0", "spot", count, before=0, at=NOW - timedelta(minutes=minutes), ended=True)
 
 

@@ -38,7 +38,7 @@ _STEPS: Final = st.lists(
 
 @given(_STEPS)
 def test_no_earlier_target_accepts_the_pod(steps: list[tuple[str, str]]) -> None:
-    """Nodes that the open trial has touched may be missed: the planner evaluates them again after it keeps them."""
+    """Nodes that the open trial has touched may be missed; the planner evaluates these nodes again later."""
     names = [f"n{number}" for number in range(NODES)]
     placed = [pod(name, names[number], cpu="1") for number, name in enumerate(PLACED)]
     table = snapshot([*(node(name, cpu="4") for name in names), *placed, *KINDS.values()])

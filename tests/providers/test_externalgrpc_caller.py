@@ -44,7 +44,7 @@ class System:
 
 @contextlib.contextmanager
 def cloudpool(folder: Path) -> Iterator[System]:
-    """The first machines start at once; machines requested later, with another configuration, never do."""
+    """Run a cloudpool whose first machines start immediately; machines requested later never start."""
     settings = cloudpools.settings(pool=cloudpools.document(), desired_size=NODES, refresh_interval=0)
     with CloudpoolServer(settings, folder, CLOCK).running() as server:
         server.pool.set_config({"name": "pool", "requestDelay": f"{FOREVER}s"})

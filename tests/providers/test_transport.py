@@ -79,7 +79,7 @@ BEGINNINGS: dict[str, tuple[bytes, bytes]] = {
 
 @contextlib.contextmanager
 def dripping(beginning: bytes, piece: bytes) -> Iterator[str]:
-    """A server that sends a piece ten times per second until the client disconnects."""
+    """Run a server that sends a piece ten times per second until the client disconnects."""
     over = threading.Event()
 
     def serve(listener: socket.socket) -> None:

@@ -39,7 +39,7 @@ LIMITS = Limits(eviction=1.0, grace=1.0)
 
 
 def _finished(ordered: PendingRemoval) -> Drain:
-    """Fail: drains in these tests end when the machine is terminated, so none is pending."""
+    """Fail, because drains in these tests end when the machine is terminated."""
     raise AssertionError(ordered)
 
 

@@ -79,7 +79,7 @@ class UnreadData:
     """
 
     def __init__(self, process: MeasuredProcess, port: int) -> None:
-        """*port* is that of the server."""
+        """*port* is the server's port."""
         self._process = process
         self._port = port
         self._ended = threading.Event()

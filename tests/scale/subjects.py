@@ -45,7 +45,7 @@ class Durations:
 
 @contextlib.contextmanager
 def daemon(kubeconfig: Path, folder: Path, content_type: str, *flags: str) -> Iterator[Subject]:
-    """Run the daemon. Without *flags*, in a dry run."""
+    """Run the daemon with *flags*, or in a dry run if there are none."""
     with contextlib.ExitStack() as parts:
         pages = f"127.0.0.1:{ports.reserve(parts)}"
         client = parts.enter_context(httpx2.Client(base_url=f"http://{pages}", trust_env=False, timeout=60.0))

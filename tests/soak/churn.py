@@ -114,7 +114,7 @@ class Soak:
 
 @contextlib.contextmanager
 def pool(plane: ControlPlane, folder: Path) -> Iterator[tuple[CloudpoolServer, FaultProxy]]:
-    """The cloudpool of the on-demand nodes, and the proxy through which the daemons use it."""
+    """Run the cloudpool of the on-demand nodes, and the proxy through which the daemons use the pool."""
     clock = SystemClock()
     taint = {"key": ON_DEMAND, "value": "true", "effect": SOFT}
     settings = CloudpoolSettings(
