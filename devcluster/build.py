@@ -126,7 +126,7 @@ def descheduler() -> Path:
         # Its go.mod has replace directives, so `go install` rejects it.
         sources = into / "sources"
         shutil.copytree(downloaded["Dir"], sources, copy_function=shutil.copyfile)
-        for path in (sources, *sources.rglob("*/")):  # those of Go are read-only
+        for path in (sources, *sources.rglob("*/")):  # files in Go's module cache are read-only
             path.chmod(0o755)
         build = ["build", *_FLAGS, "-mod=mod", "-o", str(into / "descheduler"), "./cmd/descheduler"]
         golang.build("descheduler", build, sources)

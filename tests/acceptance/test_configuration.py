@@ -27,8 +27,8 @@ pytestmark = pytest.mark.cluster
 
 API = {"url": "https://127.0.0.1:1", "auth": {"kubeConfigPath": "{folder}/none"}}
 POOL = {"url": "http://127.0.0.1:1"}
-HERE = "{folder}/here"  #: an existing file
-CERTIFICATES = {"clientCertPath": HERE, "clientKeyPath": HERE, "caCertPath": HERE}
+EXISTING_FILE = "{folder}/here"  #: an existing file
+CERTIFICATES = {"clientCertPath": EXISTING_FILE, "clientKeyPath": EXISTING_FILE, "caCertPath": EXISTING_FILE}
 
 
 def certificates(**changes: str) -> Json:
@@ -51,7 +51,7 @@ KUBECONFIGS: dict[str, Json] = {
 }
 
 #: By mistake: the file, `None` for a missing file, and the error message.
-BAD: dict[str, tuple[Any, str]] = {
+INVALID: dict[str, tuple[Any, str]] = {
     "a missing file": (None, "cannot be read: No such file or directory"),
     "not JSON": ("{", "not JSON: Expecting property name"),
     "a trailing comma": ('{"backend": {},}', "not JSON: Expecting property name"),
@@ -91,7 +91,7 @@ def test_invalid_configurations_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "here").touch()
     for kind, document in KUBECONFIGS.items():
         (tmp_path / kind).write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **document}))
-    for number, (fact, (document, expected)) in enumerate(BAD.items()):
+    for number, (fact, (document, expected)) in enumerate(INVALID.items()):
         file, log = tmp_path / f"{number}.json", tmp_path / f"{number}.log"
         if document is not None:
             text = document if isinstance(document, str) else json.dumps(document)

@@ -31,7 +31,7 @@ def _measured(pods: int) -> Iterator[tuple[str, float]]:
     for plugin in DEFAULT:
         if (part := plugin.pre_filter(asked)) is None:
             continue
-        plugin.filter(part, snapshot, rows)  # fills the caches by class
+        plugin.filter(part, snapshot, rows)  # fill the caches of each class
         start = time.perf_counter()
         for _ in range(_REPEATS):
             plugin.filter(part, snapshot, rows)

@@ -24,7 +24,7 @@ from predicates.wire import Decoder, Interner
 PODS: Final = (1_000, 10_000, 100_000)
 NODES: Final = 2_000
 _REPLICAS: Final = 10
-_ASKED: Final = 96  #: apps
+_QUERIED_APPS: Final = 96  #: apps
 _ROUNDS: Final = 7
 _ZONE: Final = "topology.kubernetes.io/zone"
 _HOST: Final = "kubernetes.io/hostname"
@@ -98,7 +98,7 @@ class _Cluster:
         for number in range(pods // _REPLICAS):
             kind = tuple(_KINDS)[number % len(_KINDS)]
             cls = _class(decoder, kind, number)
-            if number < _ASKED:
+            if number < _QUERIED_APPS:
                 self.asked[kind].append(cls)
             for replica in range(_REPLICAS):
                 name, row = f"{number}-{replica}", (number * 7 + replica * 191) % NODES

@@ -9,7 +9,7 @@ import pytest
 from rescheduler.cli.console import BAD, Line, page_width, rendered, show, styled
 from rescheduler.cli.node_names import NodeNames
 
-LONG = "n" * 60
+LONG_WORD = "n" * 60
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ LONG = "n" * 60
         (Line("wraps at blanks", 1), 12, ["  wraps at", "    blanks"]),
         (Line("requests 12.3 GiB"), 14, ["requests", "  12.3 GiB"]),
         (Line("a-name-with-dashes stays whole"), 26, ["a-name-with-dashes stays", "  whole"]),
-        (Line(f"node {LONG}"), 40, ["node " + LONG[:35], "  " + LONG[35:]]),
+        (Line(f"node {LONG_WORD}"), 40, ["node " + LONG_WORD[:35], "  " + LONG_WORD[35:]]),
         (Line(f"Pod {'a' * 20}/{'b' * 24}: x", 1), 40, [f"  Pod {'a' * 20}/", f"    {'b' * 24}: x"]),
         (Line(f"{'a' * 20}/{'b' * 5}/{'c' * 24} x"), 40, [f"{'a' * 20}/{'b' * 5}/", f"  {'c' * 24} x"]),
         (Line(f"{'a' * 24}={'b' * 20}"), 40, [f"{'a' * 24}=", f"  {'b' * 20}"]),

@@ -20,7 +20,7 @@ from tests.kube.edge import Reply, ScriptedApiServer, serving, status
 
 NOW = "2026-01-02T06:00:00Z"
 PATH = "/api/v1/namespaces/kube-system/configmaps/spot-rescheduler-savings"
-LONG = "ip-10-0-123-45.eu-central-1.compute.internal.example.com"
+NODE = "ip-10-0-123-45.eu-central-1.compute.internal.example.com"
 
 
 def receipt(node: str, gone: int | None, **options: Any) -> Receipt:
@@ -34,7 +34,7 @@ def receipt(node: str, gone: int | None, **options: Any) -> Receipt:
 
 LEDGER = SavingsLedger(
     receipts=(
-        receipt(LONG, 12),
+        receipt(NODE, 12),
         receipt("od-2", 18, price=None, zone="", ended_at=datetime(2026, 1, 1, 20, tzinfo=UTC), ending="replaced"),
         receipt("od-3", None),
     ),
@@ -145,7 +145,7 @@ def test_json_and_yaml_have_the_same_content(edge: ScriptedApiServer, savings: A
                     "node_hours": 6, "vcpu_hours": 24, "gib_hours": 96, "money": {"USD": 1.08},
                     "receipts": [
                         {
-                            "node": LONG, "uid": f"uid-{LONG}", "instance_type": "m5.xlarge", "zone": "eu-central-1a",
+                            "node": NODE, "uid": f"uid-{NODE}", "instance_type": "m5.xlarge", "zone": "eu-central-1a",
                             "drained_at": "2026-01-01T00:00:00Z", "gone_at": "2026-01-01T12:00:00Z", "ended_at": None,
                             "ending": None, "price": 0.23, "spot_cost": 0.05, "currency": "USD",
                             "node_hours": 6, "vcpu_hours": 24, "gib_hours": 96, "money": {"USD": 1.08},

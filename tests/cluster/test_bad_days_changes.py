@@ -9,7 +9,7 @@ from devcluster.api import Json
 from devcluster.manifests import deployment, job
 from devcluster.plane import ControlPlane
 from devcluster.stages import COMPLETE_AFTER, NEVER, TERMINATE_AFTER
-from tests.cluster.bad_days import FLAGS, ONE, SLOW, assert_both_drained, next_node, others_touched
+from tests.cluster.bad_days import FLAGS, NODE_1, SLOW, assert_both_drained, next_node, others_touched
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
 
@@ -39,7 +39,7 @@ MOST_BEFORE_THE_QUOTA: Final = 4
 
 def start(observer: Observer, workload: Json, pods: int) -> None:
     observer.nodes(2, 2)
-    observer.start_on(ONE, workload, pods=pods)
+    observer.start_on(NODE_1, workload, pods=pods)
     next_node(observer)
     observer.running(pods + 2)
     observer.open_all()
@@ -78,7 +78,7 @@ def test_replacements_of_an_orphaned_deployment_are_owed_to_its_replica_set(
         observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")
         cluster.apply([NO_PODS])
         cluster.api.delete(WEB, propagationPolicy="Orphan")
-        observer.eventually(lambda: observer.events(ONE) & {"DrainFailed"}, "the end of the drain")
+        observer.eventually(lambda: observer.events(NODE_1) & {"DrainFailed"}, "the end of the drain")
         observer.wait_unmarked()
-        observer.stays(lambda: others_touched(observer) - {"default/web", ONE}, set())
+        observer.stays(lambda: others_touched(observer) - {"default/web", NODE_1}, set())
     assert len(observer.evictions()) <= MOST_BEFORE_THE_QUOTA

@@ -6,7 +6,7 @@ from devcluster.api import Json
 from devcluster.manifests import deployment, statefulset
 from devcluster.plane import ControlPlane
 from devcluster.stages import NEVER, START_AFTER, TERMINATE_AFTER
-from tests.cluster.bad_days import FLAGS, ONE, SLOW, assert_both_drained, next_node
+from tests.cluster.bad_days import FLAGS, NODE_1, SLOW, assert_both_drained, next_node
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
 
@@ -14,7 +14,7 @@ from tests.cluster.observer import Observer
 def test_a_pod_that_was_never_ready_needs_only_a_bound_replacement(cluster: ControlPlane, observer: Observer) -> None:
     observer.nodes(2, 2)
     broken = deployment("broken", 1, annotations={START_AFTER: NEVER})
-    observer.start_on(ONE, broken, deployment("web", 4, annotations=SLOW), pods=5)
+    observer.start_on(NODE_1, broken, deployment("web", 4, annotations=SLOW), pods=5)
     next_node(observer)
     observer.running(4, "web")
     observer.open_all()
@@ -32,7 +32,7 @@ def test_a_pod_whose_anti_affinity_counts_its_terminating_predecessor_is_moved(
     term = {"topologyKey": "kubernetes.io/os", "labelSelector": {"matchLabels": {"app": "single"}}}
     alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     single = deployment("single", 1, affinity=alone, annotations={TERMINATE_AFTER: "5s"})
-    observer.start_on(ONE, single, deployment("web", 4, annotations=SLOW), pods=5)
+    observer.start_on(NODE_1, single, deployment("web", 4, annotations=SLOW), pods=5)
     next_node(observer)
     observer.running(7)
     observer.open_all()
@@ -46,7 +46,7 @@ def test_an_ordered_stateful_set_lacks_at_most_one_pod(cluster: ControlPlane, ob
     """At most one of its pods is unavailable at a time, although each takes some time to terminate and start."""
     observer.nodes(2, 2)
     cluster.apply(volume(number) for number in range(3))
-    observer.start_on(ONE, ordered_database(3), pods=3)
+    observer.start_on(NODE_1, ordered_database(3), pods=3)
     next_node(observer)
     observer.running(5)
     observer.open_all()

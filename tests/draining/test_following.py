@@ -34,11 +34,11 @@ from tests.draining.stories import (
     workload,
 )
 
-ONE = workload("web", "a")
-LONG = replace(LIMITS, removal=1000, eviction=1000)
+ONE_POD = workload("web", "a")
+LONG_LIMITS = replace(LIMITS, removal=1000, eviction=1000)
 
 
-def evicted(each: Workload = ONE, limits: Limits = LONG) -> Drain:
+def evicted(each: Workload = ONE_POD, limits: Limits = LONG_LIMITS) -> Drain:
     """Return a story in which the only pod of *each* on the node is evicted at second 5.
 
     Controllers are not read again. The next read was requested after the eviction.
@@ -128,19 +128,19 @@ FAILURES: dict[str, tuple[list[tuple[float, str, Replicas]], float, Why, str]] =
 @pytest.mark.parametrize(("phases", "when", "why", "message"), FAILURES.values(), ids=FAILURES)
 def test_a_replacement_fails(phases: list[tuple[float, str, Replicas]], when: float, why: Why, message: str) -> None:
     drain = evicted()
-    assert watch(drain, ONE, *phases) == when
+    assert watch(drain, ONE_POD, *phases) == when
     for since, pods, replicas in [*phases, (when, *phases[-1][1:])]:
-        drain, actions = machine.step(drain, seen(pods, {ONE: replicas}), since)
+        drain, actions = machine.step(drain, seen(pods, {ONE_POD: replicas}), since)
     assert actions == (Release(),)
     assert drain.failure == Failure(why, f"replacement pod of Deployment ns/web: {message}")
-    assert drain.debts == {ONE.controller: ONE.debt}
+    assert drain.debts == {ONE_POD.controller: ONE_POD.debt}
 
 
 def test_replacements_that_do_not_become_ready_time_out() -> None:
     """The time starts at the last eviction."""
     story: Story = [
-        (604.9, seen("", {ONE: running(0, bound=1)}), ()),
-        (605, seen("", {ONE: running(0, bound=1)}), (Release(),)),
+        (604.9, seen("", {ONE_POD: running(0, bound=1)}), ()),
+        (605, seen("", {ONE_POD: running(0, bound=1)}), (Release(),)),
     ]
     drain = play(evicted(), story)
     why = "replacement pods are not Ready 600 s after the last eviction: ns/Deployment/web (1 missing)"
@@ -149,7 +149,7 @@ def test_replacements_that_do_not_become_ready_time_out() -> None:
 
 def test_a_landing_timeout_lists_the_first_controllers() -> None:
     each = [workload(name, name, total=3) for name in "abcde"]
-    drain = replace(begun(plan(*each), *each, limits=LONG), renew_at=1e9)
+    drain = replace(begun(plan(*each), *each, limits=LONG_LIMITS), renew_at=1e9)
     well = {known: running(3) for known in each}
     story: Story = [
         (5, seen("a b c d e", well), (planning(),)),
@@ -186,7 +186,7 @@ class TestJobs:
     def test_the_drain_waits_for_the_back_off(self, failures: int, delay: float) -> None:
         job = workload("sum", "a", kind="Job")
         drain = play(
-            evicted(job, replace(LONG, landing=2000)),
+            evicted(job, replace(LONG_LIMITS, landing=2000)),
             [
                 (6, read(job, sum=job.state(job=JobFacts(failures=failures))), ()),
             ],
@@ -215,12 +215,12 @@ class TestReading:
         """Events are read as soon as a replacement pod is missing."""
         message = 'pods "web-2" is forbidden: exceeded quota: none'
         story: Story = [
-            (5.5, read(ONE), ()),
-            (6, seen("", {ONE: running(0)}), ()),
-            (7.5, seen("", {ONE: running(0)}), (reading(ONE, words=True),)),
-            (8, read(ONE, web=ONE.state(refusal=message)), ()),
-            (10, seen("", {ONE: running(0)}), (reading(ONE, words=True),)),
-            (21, seen("", {ONE: running(0)}), (Release(),)),
+            (5.5, read(ONE_POD), ()),
+            (6, seen("", {ONE_POD: running(0)}), ()),
+            (7.5, seen("", {ONE_POD: running(0)}), (reading(ONE_POD, words=True),)),
+            (8, read(ONE_POD, web=ONE_POD.state(refusal=message)), ()),
+            (10, seen("", {ONE_POD: running(0)}), (reading(ONE_POD, words=True),)),
+            (21, seen("", {ONE_POD: running(0)}), (Release(),)),
         ]
         drain = play(evicted(), story)
         assert drain.failure == Failure(Why.REPLACEMENT_REFUSED, f"replacement pod of Deployment ns/web: {message}")
@@ -252,8 +252,8 @@ class TestReading:
         assert play(evicted(), story).failure == Failure(Why.API_ERROR, "deployments: forbidden")
 
     def test_pods_of_deleted_replica_sets_are_still_counted(self) -> None:
-        drain = play(evicted(), [(6, read(ONE, web=ONE.state(owner_uids=frozenset({"new"}))), ())])
-        assert drain.states[ONE.controller].owner_uids == {"uid-web", "new"}
+        drain = play(evicted(), [(6, read(ONE_POD, web=ONE_POD.state(owner_uids=frozenset({"new"}))), ())])
+        assert drain.states[ONE_POD.controller].owner_uids == {"uid-web", "new"}
 
 
 #: After the only pod was evicted: state of the controller, its pods → whether the drain ends.
@@ -428,8 +428,11 @@ class TestWithoutLanding:
     LIMITS = replace(LIMITS, landing=0)
 
     def test_bound_pods_are_sufficient_at_the_end(self) -> None:
-        drain = evicted(ONE, self.LIMITS)
-        play(drain, [(6, seen("", {ONE: PENDING}), ()), (7, seen("", {ONE: running(0, bound=1)}), (LookAgain(),))])
+        drain = evicted(ONE_POD, self.LIMITS)
+        play(
+            drain,
+            [(6, seen("", {ONE_POD: PENDING}), ()), (7, seen("", {ONE_POD: running(0, bound=1)}), (LookAgain(),))],
+        )
 
     def test_steps_still_wait_for_ready_pods(self) -> None:
         story: Story = [
@@ -464,12 +467,12 @@ class TestExposure:
     """Termination is requested at least five seconds after the taint, when pods that were being bound are visible."""
 
     def test_the_last_plan_waits_until_five_seconds_after_the_taint(self) -> None:
-        quick = begun(plan(ONE), ONE)
+        quick = begun(plan(ONE_POD), ONE_POD)
         quick = replace(quick, tainted_at=4.0)
         story: Story = [
-            (5, seen("a", {ONE: running(1)}), (planning(),)),
+            (5, seen("a", {ONE_POD: running(1)}), (planning(),)),
             *step(5, "a"),
-            (6, seen("", {ONE: running(1)}), ()),
+            (6, seen("", {ONE_POD: running(1)}), ()),
             (8.9, seen(""), ()),
             (9, seen(""), (LookAgain(),)),
         ]

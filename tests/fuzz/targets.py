@@ -23,7 +23,7 @@ from tests.providers import pki
 from tests.providers.cloudpools import document
 
 _MACHINES: Final = 3
-_PATIENCE: Final = 150.0  #: seconds for the answer to a valid request
+_TIMEOUT: Final = 150.0  #: seconds for the answer to a valid request
 _MOST: Final = 20  #: limit of the pool size
 
 
@@ -351,9 +351,9 @@ def _certified(folder: Path) -> ssl.SSLContext:
 
 def ask(target: Target, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
     """Send a valid request."""
-    connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=_PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=_TIMEOUT)
     if target.tls is not None:
-        connection = http.client.HTTPSConnection("127.0.0.1", target.port, timeout=_PATIENCE, context=target.tls)
+        connection = http.client.HTTPSConnection("127.0.0.1", target.port, timeout=_TIMEOUT, context=target.tls)
     shown = dict(line.decode().split(": ", 1) for line in target.headers)
     with contextlib.closing(connection):
         connection.request(method, path, None if body is None else json.dumps(body), shown)

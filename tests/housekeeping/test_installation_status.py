@@ -17,8 +17,8 @@ from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
 from rescheduler.planning.waits import Pause
 from tests.planning.builders import NOW
 
-WHERE = Installation("kube-system", "k8s-spot-rescheduler", "spot-rescheduler-memory")
-SOON = NOW + timedelta(minutes=5)
+INSTALLATION = Installation("kube-system", "k8s-spot-rescheduler", "spot-rescheduler-memory")
+IN_FIVE_MINUTES = NOW + timedelta(minutes=5)
 WEB = Debt(Controller("default", "Deployment", "web", "uid-web"), 2, 3)
 EARLIER = NOW - timedelta(minutes=4)
 
@@ -30,7 +30,7 @@ def lease(holder: str = "", **annotations: str) -> Any:
 
 
 def status(**fields: Any) -> InstallationStatus:
-    return InstallationStatus(NOW, WHERE, **fields)
+    return InstallationStatus(NOW, INSTALLATION, **fields)
 
 
 BUSY = status(
@@ -38,7 +38,7 @@ BUSY = status(
     memory=Memory(
         drained_at=EARLIER,
         debts=(OpenDebt("od-3", EARLIER, WEB),),
-        cooldowns=Cooldowns({"od-2": Cooldown("uid-od-2", 2, SOON), "old": Cooldown("uid", 1, EARLIER)}),
+        cooldowns=Cooldowns({"od-2": Cooldown("uid-od-2", 2, IN_FIVE_MINUTES), "old": Cooldown("uid", 1, EARLIER)}),
     ),
     drains={"od-1": Intent("pod-a_1", Step.DRAINING, EARLIER), "od-9": None},
 )
@@ -121,11 +121,11 @@ WAITS: dict[str, tuple[InstallationStatus, tuple[str, str] | None]] = {
     ),
     "the drain delay is over": (status(memory=Memory(drained_at=NOW - timedelta(minutes=10))), None),
     "failures": (
-        status(memory=Memory(failure=Pause(1, SOON))),
+        status(memory=Memory(failure=Pause(1, IN_FIVE_MINUTES))),
         ("failure-pause", "replacement pods did not run in time; drains wait until 2026-01-01T12:05:00Z"),
     ),
     "returned pods": (
-        status(memory=Memory(returned=Pause(1, SOON))),
+        status(memory=Memory(returned=Pause(1, IN_FIVE_MINUTES))),
         ("returned-pods", "evicted pods returned to on-demand nodes; drains wait until 2026-01-01T12:05:00Z"),
     ),
 }

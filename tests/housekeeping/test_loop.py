@@ -103,7 +103,7 @@ def test_an_empty_node_without_a_provider_does_not_delay_others_and_is_offered_a
         assert [name for _, name in drains(here)] == ["od-1", "od-2", *["od-1"] * 7]
         again = [at for at, name in drains(here) if name == "od-1"]
         pauses = [after - before for before, after in itertools.pairwise(again)]
-        assert 600 <= pauses[0] < 700  # the drain of the other node holds the next one up
+        assert 600 <= pauses[0] < 700  # the drain of the other node delays the next drain
         expected = [120, 240, 480, 960, 1920, 3600]
         assert [most <= pause < most + 100 for pause, most in zip(pauses[1:], expected, strict=True)] == [True] * 6
         assert [node.name for node in here.cluster.nodes] == ["od-1", "spot-1"]

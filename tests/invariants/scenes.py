@@ -10,7 +10,7 @@ from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from devcluster.stages import READY_ON, START_AFTER
-from tests.cluster.bad_days import FLAGS, NAMESPACE, ONE, TWO
+from tests.cluster.bad_days import FLAGS, NAMESPACE, NODE_1, NODE_2
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import machines
 from tests.cluster.observer import Observer
@@ -66,8 +66,8 @@ def never_ready(stage: Stage) -> Iterator[RunningScene]:
     """Prepare two nodes: only the pods of the second node would become Ready on spot nodes."""
     observer = stage.observer
     observer.nodes(2, 2)
-    observer.start_on(ONE, deployment("web", 2, annotations={READY_ON: "on-demand"}), pods=2)
-    observer.start_on(TWO, deployment("next", 2, cpu="1"), pods=2)
+    observer.start_on(NODE_1, deployment("web", 2, annotations={READY_ON: "on-demand"}), pods=2)
+    observer.start_on(NODE_2, deployment("next", 2, cpu="1"), pods=2)
     observer.running(4)
     observer.open_all()
     flags = (f"--landing-timeout={TIMEOUT:g}s", "--node-cooldown=1h", "--node-cooldown-max=1h")
@@ -117,7 +117,7 @@ def two_nodes(stage: Stage) -> Iterator[RunningScene]:
     """Prepare two on-demand nodes with a minimum of two."""
     observer = stage.observer
     observer.nodes(2, 2)
-    for node, app in ((ONE, "web"), (TWO, "next")):
+    for node, app in ((NODE_1, "web"), (NODE_2, "next")):
         observer.start_on(node, deployment(app, 2), pods=2)
     observer.running(4)
     observer.open_all()
@@ -126,7 +126,7 @@ def two_nodes(stage: Stage) -> Iterator[RunningScene]:
 
 
 def _stays_idle(observer: Observer) -> bool:
-    observer.eventually(lambda: observer.messages(ONE, "DrainBlocked"), "the blocker")
+    observer.eventually(lambda: observer.messages(NODE_1, "DrainBlocked"), "the blocker")
     observer.stays(lambda: dict(observer.evicted()), {}, seconds=2)
     return True
 

@@ -23,7 +23,7 @@ RETRY_SECONDS: Final = 0.2
 #: Requested duration of a watch, which is then continued by a new watch.
 WATCH_SECONDS: Final = 300
 
-_GONE: Final = 410
+_HTTP_GONE: Final = 410
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Watches:
                 await self._watch(client, kind)
             except _Expired:
                 del self._versions[kind.name]
-            except (httpx2.TransportError, msgspec.DecodeError):  # cut off in the middle
+            except (httpx2.TransportError, msgspec.DecodeError):  # the response was truncated
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _list(self, client: httpx2.AsyncClient, kind: WatchedKind) -> None:
@@ -158,7 +158,7 @@ class Watches:
             "timeoutSeconds": str(WATCH_SECONDS),
         }
         async with client.stream("GET", kind.path, params=query) as answer:
-            if answer.status_code == _GONE:
+            if answer.status_code == _HTTP_GONE:
                 raise _Expired
             if not answer.is_success:
                 raise httpx2.TransportError(str(answer.status_code))

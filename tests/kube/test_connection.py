@@ -18,14 +18,14 @@ from tests.providers import pki
 
 SECRET = "dont-tell-anyone"
 
-GOOD = """
+VALID = """
 current-context: here
 contexts: [{name: here, context: {cluster: c, user: u}}, {name: there, context: {cluster: far, user: u}}]
 clusters: [{name: c, cluster: {server: "https://example.test"}}, {name: bare, cluster: {}}]
 users: [{name: u, user: {token: dont-tell-anyone}}]
 """
 
-BAD = {
+INVALID = {
     "not yaml": ("a: [1, {token: dont-tell-anyone", None, "not YAML at line 1, column 32"),
     "a list": ("[]", None, "expected lists of named clusters, contexts and users"),
     "empty": ("", None, "expected lists of named clusters, contexts and users"),
@@ -34,25 +34,25 @@ BAD = {
         None,
         "expected lists of named clusters, contexts and users",
     ),
-    "no such context": (GOOD, "nowhere", "no context 'nowhere'; it has: here, there"),
-    "no such cluster": (GOOD, "there", "no cluster 'far'; it has: bare, c"),
+    "no such context": (VALID, "nowhere", "no context 'nowhere'; it has: here, there"),
+    "no such cluster": (VALID, "there", "no cluster 'far'; it has: bare, c"),
     "no current context": (
-        GOOD.replace("current-context: here", ""),
+        VALID.replace("current-context: here", ""),
         None,
         "no current-context; expected one, or --context",
     ),
     "no such user": (
-        GOOD.replace("users: [{name: u", "users: [{name: other"),
+        VALID.replace("users: [{name: u", "users: [{name: other"),
         None,
         "no user 'u'; it has: other",
     ),
     "cluster without server": (
-        GOOD.replace("{cluster: c, user: u}", "{cluster: bare, user: u}"),
+        VALID.replace("{cluster: c, user: u}", "{cluster: bare, user: u}"),
         None,
         "the cluster of context here has no server; expected an https URL",
     ),
     "exec plugin missing": (
-        GOOD.replace(
+        VALID.replace(
             "token: dont-tell-anyone",
             "exec: {apiVersion: client.authentication.k8s.io/v1, command: no-such-plugin, installHint: get it}",
         ),
@@ -60,36 +60,36 @@ BAD = {
         "exec plugin no-such-plugin not found on the PATH (get it)",
     ),
     "exec plugin without command": (
-        GOOD.replace("token: dont-tell-anyone", "exec: {apiVersion: client.authentication.k8s.io/v1}"),
+        VALID.replace("token: dont-tell-anyone", "exec: {apiVersion: client.authentication.k8s.io/v1}"),
         None,
         "the user's exec plugin needs a command and an apiVersion",
     ),
     "unknown auth provider": (
-        GOOD.replace(
+        VALID.replace(
             "token: dont-tell-anyone", "auth-provider: {name: azure, config: {access-token: dont-tell-anyone}}"
         ),
         None,
         "auth provider 'azure' is not supported; expected an exec plugin, or gcp or oidc",
     ),
     "certificate file missing": (
-        GOOD.replace("token: dont-tell-anyone", "client-certificate: gone.pem, token: dont-tell-anyone"),
+        VALID.replace("token: dont-tell-anyone", "client-certificate: gone.pem, token: dont-tell-anyone"),
         None,
         "gone.pem",
     ),
     "token file missing": (
-        GOOD.replace("token: dont-tell-anyone", "tokenFile: gone"),
+        VALID.replace("token: dont-tell-anyone", "tokenFile: gone"),
         None,
         "No such file or directory",
     ),
     "invalid base64 data": (
-        GOOD.replace("token: dont-tell-anyone", "client-certificate-data: dont-tell-anyone!, client-key-data: x"),
+        VALID.replace("token: dont-tell-anyone", "client-certificate-data: dont-tell-anyone!, client-key-data: x"),
         None,
         "client-certificate-data: expected base64",
     ),
 }
 
 
-@pytest.mark.parametrize(("content", "context", "expected"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("content", "context", "expected"), INVALID.values(), ids=INVALID)
 def test_an_invalid_kubeconfig_gives_a_one_line_error_without_secrets(
     tmp_path: Path, content: str, context: str | None, expected: str
 ) -> None:
@@ -116,7 +116,7 @@ def test_an_unreadable_kubeconfig_is_a_usage_error(tmp_path: Path) -> None:
 
 def test_a_list_of_files_is_merged_and_absent_ones_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "users").write_text("users: [{name: u, user: {token: t}}]\n")
-    (tmp_path / "rest").write_text(GOOD.replace("users:", "ignored:"))
+    (tmp_path / "rest").write_text(VALID.replace("users:", "ignored:"))
     paths = os.pathsep.join(str(tmp_path / name) for name in ("rest", "absent", "users"))
     assert Kubeconfig(paths).login().headers == {"authorization": "Bearer t"}
 

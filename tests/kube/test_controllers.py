@@ -291,7 +291,7 @@ def failed_create(name: str, message: str, minutes: float, **times: str | None) 
     return {"metadata": {"namespace": "ns", "name": name}, "message": message, "lastTimestamp": at, **times}
 
 
-WORDS: dict[str, tuple[dict[str, Step], str]] = {
+REFUSALS: dict[str, tuple[dict[str, Step], str]] = {
     "a condition of a ReplicaSet": (
         {f"{APPS}/replicasets/web-1": obj("web-1", reference("Deployment", "web"), status=failing("no quota"))},
         "no quota",
@@ -316,7 +316,7 @@ WORDS: dict[str, tuple[dict[str, Step], str]] = {
 }
 
 
-@pytest.mark.parametrize(("served", "expected"), WORDS.values(), ids=WORDS)
+@pytest.mark.parametrize(("served", "expected"), REFUSALS.values(), ids=REFUSALS)
 def test_the_reason_why_pods_cannot_be_created_is_found(
     edge: ScriptedApiServer, clock: HastyClock, reader: ControllerReader, served: dict[str, Step], expected: str
 ) -> None:

@@ -22,7 +22,7 @@ from rescheduler.liqo_services.node_manager.resources import (
 )
 
 NOW = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
-GONE = "2024-05-01T11:59:00Z"
+DELETED_AT = "2024-05-01T11:59:00Z"
 
 
 def meta(**fields: object) -> ResourceMeta:
@@ -76,11 +76,11 @@ STATES = {
         {"slices": piece(), "virtual_nodes": virtual(RUNNING), "nodes": node("liqo://m", group="G")},
     ),
     "marked, and not Ready": ("running", None, {"slices": piece(), "nodes": node("liqo://m", "Unknown", group="G")}),
-    "its slice is being deleted": ("deleting", None, {"slices": piece(deleted=GONE), "nodes": node("liqo://m")}),
+    "its slice is being deleted": ("deleting", None, {"slices": piece(deleted=DELETED_AT), "nodes": node("liqo://m")}),
     "its VirtualNode is being deleted": (
         "deleting",
         None,
-        {"slices": piece(), "virtual_nodes": virtual(deleted=GONE), "nodes": node("liqo://m")},
+        {"slices": piece(), "virtual_nodes": virtual(deleted=DELETED_AT), "nodes": node("liqo://m")},
     ),
     "Liqo drains it": (
         "deleting",
@@ -96,8 +96,8 @@ STATES = {
         None,
         {"slices": piece(), "virtual_nodes": virtual(ResourceCondition(type="VirtualKubelet", status="Deleting"))},
     ),
-    "its Node is being deleted": ("deleting", None, {"slices": piece(), "nodes": node("liqo://m", deleted=GONE)}),
-    "only its VirtualNode is left": ("deleting", ORDERED, {"virtual_nodes": virtual(deleted=GONE)}),
+    "its Node is being deleted": ("deleting", None, {"slices": piece(), "nodes": node("liqo://m", deleted=DELETED_AT)}),
+    "only its VirtualNode is left": ("deleting", ORDERED, {"virtual_nodes": virtual(deleted=DELETED_AT)}),
     "only its Node is left": ("deleting", ORDERED, {"nodes": node("liqo://m")}),
     "only its Node is left, without a record": ("deleting", None, {"nodes": node("liqo://m", group="G")}),
 }

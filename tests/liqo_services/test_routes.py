@@ -16,7 +16,7 @@ from rescheduler.liqo_services.serving import HttpsListener, serving
 from rescheduler.settings import ListenAddress
 from tests.liqo_services.builders import Bench, bench, cluster, group
 
-ANY = ListenAddress("127.0.0.1", 0)
+LOOPBACK = ListenAddress("127.0.0.1", 0)
 LABELS = {
     "liqo.io/type": "virtual-node",
     "kubernetes.io/role": "agent",
@@ -37,7 +37,7 @@ def here() -> Iterator[Bench]:
 @pytest.fixture
 def client(here: Bench) -> Iterator[httpx2.Client]:
     with (
-        serving(node_manager(here.service), HttpsListener(ANY, plaintext=True), "test") as address,
+        serving(node_manager(here.service), HttpsListener(LOOPBACK, plaintext=True), "test") as address,
         httpx2.Client(base_url=f"http://{address}", timeout=60) as started,
     ):
         yield started
@@ -183,7 +183,7 @@ def test_invalid_groups_are_rejected(client: httpx2.Client, change: dict[str, An
 def test_with_post_only_a_get_request_changes_nothing(here: Bench) -> None:
     app = node_manager(here.service, post_only=True)
     with (
-        serving(app, HttpsListener(ANY, plaintext=True), "test") as address,
+        serving(app, HttpsListener(LOOPBACK, plaintext=True), "test") as address,
         httpx2.Client(base_url=f"http://{address}", timeout=60) as client,
     ):
         up = {"id": "STANDARD", "count": "1"}
@@ -259,7 +259,7 @@ def test_our_own_routes_return_template_and_prices(client: httpx2.Client, here: 
 
 
 def test_clients_without_a_certificate_are_rejected(here: Bench, pems: Path) -> None:
-    face = HttpsListener(ANY, cert=pems / "server.crt", key=pems / "server.key", client_ca=pems / "ca.pem")
+    face = HttpsListener(LOOPBACK, cert=pems / "server.crt", key=pems / "server.key", client_ca=pems / "ca.pem")
     trusting = ssl.create_default_context(cafile=pems / "ca.pem")
     with serving(node_manager(here.service), face, "test") as address:
         with httpx2.Client(verify=trusting, timeout=60) as stranger, pytest.raises(httpx2.TransportError):
@@ -275,7 +275,7 @@ def test_a_deletion_below_the_minimum_is_a_conflict(pems: Path) -> None:
     with bench(cluster("rome"), groups=(group(min_size=1),)) as here:
         here.liqo.add("rome-1", "STANDARD", "rome")
         with (
-            serving(node_manager(here.service), HttpsListener(ANY, plaintext=True), "test") as address,
+            serving(node_manager(here.service), HttpsListener(LOOPBACK, plaintext=True), "test") as address,
             httpx2.Client(base_url=f"http://{address}", timeout=60) as client,
         ):
             line = "node rome-1: group STANDARD must keep 1, 0 would be left"

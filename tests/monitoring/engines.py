@@ -19,7 +19,7 @@ from tests.monitoring.recording import EVERY, Recording
 _READY_SECONDS: Final = 120
 
 
-def unlike_expected(
+def unexpected_alerts(
     prometheus: Prometheus,
     folder: Path,
     rules: Mapping[str, Any],
@@ -53,7 +53,7 @@ class ExpectedAlert:
     severity: str
 
 
-def unlike_texts(
+def unexpected_texts(
     prometheus: Prometheus,
     folder: Path,
     rules: Mapping[str, Any],

@@ -23,7 +23,7 @@ from rescheduler.observe.status_page import StatusPage
 from rescheduler.settings import ListenAddress
 from tests.observe.builders import BLOCKED, PLAN, ended, observed, planned
 
-ANY = ListenAddress("127.0.0.1", 0)
+LOOPBACK = ListenAddress("127.0.0.1", 0)
 
 
 class ManualClock(SystemClock):
@@ -56,7 +56,7 @@ class Pages:
 @pytest.fixture
 def pages() -> Iterator[Pages]:
     rendered = Pages()
-    with serving(rendered.application, ANY) as address:
+    with serving(rendered.application, LOOPBACK) as address:
         rendered.url = f"http://{address}"
         yield rendered
 
@@ -249,7 +249,7 @@ def test_probes_are_served_while_a_page_is_slow(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(StatusPage, "as_html", slow)
     pages = Pages()
     pages.ready = True
-    with serving(pages.application, ANY) as address, ThreadPoolExecutor(60) as threads:
+    with serving(pages.application, LOOPBACK) as address, ThreadPoolExecutor(60) as threads:
         pages.url = f"http://{address}"
         asked = [threads.submit(pages.get, "/statusz", "text/html") for _ in range(60)]
         assert begun.wait(60)
@@ -284,6 +284,6 @@ def test_an_unknown_host_is_reported() -> None:
 
 
 def test_the_server_stops_at_the_end_of_the_block() -> None:
-    with serving(Pages().application, ANY):
+    with serving(Pages().application, LOOPBACK):
         assert "http" in {thread.name for thread in threading.enumerate()}
     assert "http" not in {thread.name for thread in threading.enumerate()}

@@ -26,7 +26,7 @@ from tests.pages.clusters import planned as overview_of
 from tests.planning.builders import NOW
 
 #: Far more than a page needs; a test that waits this long fails.
-PATIENCE_MS = 60_000
+TIMEOUT_MS = 60_000
 #: The interval between two reads of a live page.
 POLL_MS = 2_000
 MINUTE_MS = 60_000
@@ -52,7 +52,7 @@ def page(chromium: Browser) -> Iterator[Page]:
     """A page that must not report an error."""
     errors: list[str] = []
     context = chromium.new_context()
-    context.set_default_timeout(PATIENCE_MS)
+    context.set_default_timeout(TIMEOUT_MS)
     opened = context.new_page()
     opened.on("console", lambda message: errors.append(message.text))
     opened.on("pageerror", lambda error: errors.append(str(error)))

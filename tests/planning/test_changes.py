@@ -36,7 +36,7 @@ def planned(objects: list[Manifest], policy: Policy, *changes: Change) -> Any:
     return msgspec.to_builtins(Planner(cluster, policy).plan_all(CIRCUMSTANCES))
 
 
-#: By name: the pods and budgets, the change, and the same with the change from the start.
+#: By name: the pods and budgets, the change, and the pods and budgets with the change from the start.
 EQUAL: dict[str, tuple[list[Manifest], Change, list[Manifest]]] = {
     "nodeSelector that no spot node matches": (
         [pod("a", "od", nodeSelector={"pool": "x", ZONE: "a"}, **TOLERANT)],

@@ -71,7 +71,7 @@ def test_a_debt_lapses_after_these_changes_of_its_controller(owed: Debt, known: 
     assert lapsed(owed, known) == why
 
 
-SHORT: dict[str, tuple[Debt, ControllerState, Replicas, Shortfall]] = {
+SHORTFALLS: dict[str, tuple[Debt, ControllerState, Replicas, Shortfall]] = {
     "nothing is missing": (debt(), state(), Replicas(3, 3, 3), Shortfall(0, 0, 0)),
     "one pod is not created": (debt(), state(), Replicas(2, 2, 2), Shortfall(1, 1, 1)),
     "one pod is not bound": (debt(), state(), Replicas(3, 2, 2), Shortfall(0, 1, 1)),
@@ -99,7 +99,7 @@ SHORT: dict[str, tuple[Debt, ControllerState, Replicas, Shortfall]] = {
 }
 
 
-@pytest.mark.parametrize(("owed", "known", "replicas", "missing"), SHORT.values(), ids=SHORT)
+@pytest.mark.parametrize(("owed", "known", "replicas", "missing"), SHORTFALLS.values(), ids=SHORTFALLS)
 def test_the_shortfall_counts_missing_pods(
     owed: Debt, known: ControllerState, replicas: Replicas, missing: Shortfall
 ) -> None:

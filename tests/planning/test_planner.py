@@ -36,7 +36,7 @@ UNDERUSED: dict[str, Any] = {
     "taints": [{"key": "DeletionCandidateOfClusterAutoscaler", "value": "1700000000", "effect": "PreferNoSchedule"}]
 }
 
-ALONE: dict[str, tuple[Objects, Any]] = {
+SINGLE_NODES: dict[str, tuple[Objects, Any]] = {
     "room is counted once": (
         [node("s", cpu="1500m"), pod("a", "od"), pod("b", "od")],
         ["no-room-on-spot"],
@@ -99,7 +99,7 @@ ALONE: dict[str, tuple[Objects, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("objects", "expected"), ALONE.values(), ids=ALONE)
+@pytest.mark.parametrize(("objects", "expected"), SINGLE_NODES.values(), ids=SINGLE_NODES)
 def test_a_single_node_is_drained_or_rejected(objects: Objects, expected: Any) -> None:
     cluster = snapshot([node("od", ON_DEMAND, cpu="32"), *objects])
     assert short(Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES)) == expected

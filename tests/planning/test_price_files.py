@@ -16,7 +16,7 @@ PRICES: dict[PriceKey, Decimal] = {
     ("m5.large", "", True): Decimal("0.04"),
 }
 
-SAME = {
+EQUIVALENT = {
     "CSV": HEADER + "m5.large,a,on-demand,0.107\nm5.large,,spot,0.04\n",
     "another order": "price,capacity_type,instance_type,zone\n0.107,on-demand,m5.large,a\n0.04,spot,m5.large,\n",
     "CRLF": (HEADER + "m5.large,a,on-demand,0.107\nm5.large,,spot,0.04\n").replace("\n", "\r\n"),
@@ -96,7 +96,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("text", SAME.values(), ids=SAME)
+@pytest.mark.parametrize("text", EQUIVALENT.values(), ids=EQUIVALENT)
 def test_all_forms_give_the_same_prices(text: str) -> None:
     assert parse(text) == PRICES
 

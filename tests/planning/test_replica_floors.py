@@ -49,7 +49,7 @@ def web(on: dict[str, int], value: str | None, **fields: Any) -> list[Manifest]:
 NODES = [node("od-1", ON_DEMAND), node("od-2", ON_DEMAND, cpu="8"), node("s", cpu="16")]
 
 #: pods by node, annotation → whether od-1 can be drained by itself
-ALONE: dict[str, tuple[dict[str, int], str | None, bool]] = {
+SINGLE_NODES: dict[str, tuple[dict[str, int], str | None, bool]] = {
     "no annotation": ({"od-1": 2}, None, True),
     "enough stay": ({"od-1": 1, "od-2": 2}, "2", True),
     "too few stay": ({"od-1": 2, "od-2": 2}, "3", False),
@@ -62,7 +62,7 @@ ALONE: dict[str, tuple[dict[str, int], str | None, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("on", "value", "drainable"), ALONE.values(), ids=ALONE)
+@pytest.mark.parametrize(("on", "value", "drainable"), SINGLE_NODES.values(), ids=SINGLE_NODES)
 def test_a_single_node_is_drained_only_if_enough_replicas_stay(
     on: dict[str, int], value: str | None, drainable: bool
 ) -> None:

@@ -21,7 +21,7 @@ WEB, DB = {"app": "web"}, {"app": "db"}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 A1, A2, B = (node(name, labels={ZONE: name[0]}) for name in ("a1", "a2", "b"))
-NOWHERE = node("n")
+WITHOUT_ZONE = node("n")
 NODES = [A1, A2, B]
 
 
@@ -91,13 +91,16 @@ CASES: dict[str, tuple[list[Json], Json]] = {
         _verdicts(a2=UNATTRACTED, b=UNATTRACTED),
     ),
     "the first pod that matches its own terms fits": ([_p(_near(_term(WEB)))], FITS),
-    "the first pod does not fit nodes without the label": ([NOWHERE, _p(_near(_term(WEB)))], _verdicts(n=UNATTRACTED)),
+    "the first pod does not fit nodes without the label": (
+        [WITHOUT_ZONE, _p(_near(_term(WEB)))],
+        _verdicts(n=UNATTRACTED),
+    ),
     "matching pods outside of all domains do not count": (
-        [NOWHERE, pod("q", "n", labels=WEB), _p(_near(_term(WEB)))],
+        [WITHOUT_ZONE, pod("q", "n", labels=WEB), _p(_near(_term(WEB)))],
         _verdicts(n=UNATTRACTED),
     ),
     "a matching pod in a domain of any key counts": (
-        [NOWHERE, pod("q", "n", labels=WEB), _p(_near(_term(WEB), _term(WEB, HOST)))],
+        [WITHOUT_ZONE, pod("q", "n", labels=WEB), _p(_near(_term(WEB), _term(WEB, HOST)))],
         _verdicts(UNATTRACTED, UNATTRACTED, UNATTRACTED, n=UNATTRACTED),
     ),
     "the first pod must match its own terms": ([_p(_near(_term()))], NO_NODE),
@@ -108,7 +111,7 @@ CASES: dict[str, tuple[list[Json], Json]] = {
         _verdicts(a1=REPELLING),
     ),
     "anti-affinity does not reject nodes without the label": (
-        [NOWHERE, pod("q", "n", labels=DB), _p(_far(_term()))],
+        [WITHOUT_ZONE, pod("q", "n", labels=DB), _p(_far(_term()))],
         _verdicts(n=""),
     ),
     "anti-affinity of placed pods": (

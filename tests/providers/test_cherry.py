@@ -466,7 +466,7 @@ def test_secrets_are_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture) ->
 
 
 #: body of an error: text for people
-WORDS = {
+MESSAGES = {
     b'{"errors": ["a", "b"], "error": "c"}': "a; b; c",
     b'{"code": 404, "message": "not here"}': "not here",
     b"<html>down</html>": "<html>down</html>",
@@ -474,6 +474,6 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("body", WORDS)
+@pytest.mark.parametrize("body", MESSAGES)
 def test_messages_of_error_bodies_are_read(body: bytes) -> None:
-    assert words(body) == WORDS[body]
+    assert words(body) == MESSAGES[body]

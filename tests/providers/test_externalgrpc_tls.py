@@ -102,7 +102,7 @@ def test_a_certificate_that_does_not_match_its_key_is_ignored(
     assert "PRIVATE KEY" not in messages[0]
 
 
-BAD: dict[str, tuple[dict[str, str], str]] = {
+INVALID_FILES: dict[str, tuple[dict[str, str], str]] = {
     "a missing file": ({"cert": "nowhere.crt"}, "cert {folder}/nowhere.crt: cannot be read: "),
     "a key of another certificate": ({"key": "server.key"}, "cert {folder}/client.crt, key {folder}/server.key: "),
     "a key with a password": ({"key": "encrypted.key"}, "key {folder}/encrypted.key: "),
@@ -110,9 +110,9 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("fact", BAD)
+@pytest.mark.parametrize("fact", INVALID_FILES)
 def test_errors_name_invalid_files(fact: str, pems: Path) -> None:
-    changes, begin = BAD[fact]
+    changes, begin = INVALID_FILES[fact]
     keys = {"cert": "client.crt", "key": "client.key", "cacert": "ca.pem"} | changes
     with pytest.raises(errors.UsageError) as caught, connected("127.0.0.1:1", CLOCK, pems, **keys):
         pass

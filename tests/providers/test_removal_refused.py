@@ -57,7 +57,7 @@ def test_an_ambiguous_machine_that_may_be_terminating_keeps_its_node() -> None:
         [outcome] = world.delete(resumed)
         assert isinstance(outcome, Accepted)
         assert doubt in outcome.detail
-        world.clock.advance(200)  # beyond settleTime
+        world.clock.advance(200)  # longer than settleTime
         [outcome] = world.delete(resumed)
         assert (isinstance(outcome, Refused), world.orders()) == (True, [])
 

@@ -85,7 +85,7 @@ def test_a_machine_is_inactive_immediately_after_a_change_of_status() -> None:
         assert env.updates.is_inactive(machine(env, 1))
 
 
-WORDS = "502 Bad Gateway: failed to terminate i-"
+TERMINATION_FAILED = "502 Bad Gateway: failed to terminate i-"
 
 
 @pytest.mark.parametrize("moment", range(0, 66, 8))
@@ -107,10 +107,10 @@ def test_a_lost_decrement_without_a_replacement_is_reported(operation: str) -> N
         first = machine(env, 1)
         answer = env.updates.set_size(2) if operation == "size" else env.updates.terminate(first, decrement=True)
         assert answer.startswith("1 of 1 machines were removed: the pool's desired size is still 3, not 2: machine i-")
-        assert WORDS in answer
+        assert TERMINATION_FAILED in answer
         assert (env.desired, env.sizes(), env.undrained()) == (3, [], [])
         if operation == "machine":
-            assert WORDS in env.updates.terminate(first, decrement=True)
+            assert TERMINATION_FAILED in env.updates.terminate(first, decrement=True)
 
 
 def test_a_rejected_termination_request_terminates_no_machine() -> None:

@@ -16,7 +16,7 @@ from tests.planning.builders import node, pod
 
 WEB = Controller("default", "ReplicaSet", "web", "uid-of-web")
 OWED = {WEB: Debt(WEB, ready=1, bound=1, owner_uids=("uid-of-web",))}
-LACKS = (
+LACKS_ONE_POD = (
     "replacement pods do not run yet: default/ReplicaSet/web lacks 1 since the drain of od-1; "
     "a restart of the proxy waives the debts"
 )
@@ -35,9 +35,9 @@ def drains(here: LoopWorld, *, ready: bool = False) -> FailedDrains:
 
 #: End of a drain whose controller has no pod left: its debt.
 ENDS: dict[str, tuple[Drain, str]] = {
-    "failed after an eviction": (ended(failure=FAILED, evicted=EVICTED, begun=BEGUN), LACKS),
+    "failed after an eviction": (ended(failure=FAILED, evicted=EVICTED, begun=BEGUN), LACKS_ONE_POD),
     "failed without an eviction": (ended(failure=FAILED), ""),
-    "of a dead process, rolled back": (ended(rolled_back=True, released=True), LACKS),
+    "of a dead process, rolled back": (ended(rolled_back=True, released=True), LACKS_ONE_POD),
     "succeeded": (ended(evicted=EVICTED, begun=BEGUN, released=True), ""),
 }
 
@@ -53,9 +53,9 @@ def test_only_failed_drains_that_may_have_evicted_pods_leave_debts(drain: Drain,
 
 #: The replacement pod, whether it must be Ready, and the remaining debt.
 REPLACED = {
-    "not bound": ("", False, LACKS),
+    "not bound": ("", False, LACKS_ONE_POD),
     "bound": ("od-2", False, ""),
-    "bound, and to be Ready": ("od-2", True, LACKS),
+    "bound, and to be Ready": ("od-2", True, LACKS_ONE_POD),
 }
 
 

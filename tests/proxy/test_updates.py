@@ -54,7 +54,7 @@ class World:
         self.drained: list[str] = []
         self.blind = ""
         self.owing = ""
-        self.owing_after: dict[str, str] = {}  # what is owed once the drain of a node has failed
+        self.owing_after: dict[str, str] = {}  # debts by node after a failed drain
         self.going: list[str] = []
         self.broken: dict[str, Failure] = {}
         self.emptied: list[str] = []

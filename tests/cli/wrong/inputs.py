@@ -170,7 +170,11 @@ def _of_pems() -> Iterator[tuple[str, Wrong]]:
 
 
 _EMPTY: Final = {"nothing": "", "a comment": "# groups\n", "null": "null", "braces": "{}", "a document": "---\n"}
-_LONG: Final = {"past a datetime": "100000000h", "past a float": "9" * 400 + "h", "past ten years": "87600h1s"}
+_LONG_DURATIONS: Final = {
+    "past a datetime": "100000000h",
+    "past a float": "9" * 400 + "h",
+    "past ten years": "87600h1s",
+}
 _DURATIONS: Final = (
     "run --housekeeping-interval",
     "run --node-drain-delay",
@@ -204,7 +208,7 @@ _NUMBERS: Final[dict[str, str]] = {
 
 def _of_ranges() -> Iterator[tuple[str, Wrong]]:
     for flag in _DURATIONS:
-        for what, text in _LONG.items():
+        for what, text in _LONG_DURATIONS.items():
             yield f"{flag} {what}", wrong(f"{flag}={text}", flag.split()[-1], "at most 87600h")
     for flag, text in _NUMBERS.items():
         more = " --cloud-provider=stackpoint --insecure-plaintext" if flag.endswith("--nodes") else ""
