@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cluster
 
 OK: Final = 200
 
-#: The fault during the removal of the node {}, and the status; unless DONE, the node is kept and a retry succeeds.
+#: The fault during the removal of the node {}, and the status; unless OK, the node is kept and a retry succeeds.
 FAULTS: Final[dict[str, tuple[Fault, int]]] = {
     "the taint: 409": (Fault("draining {}", 409), OK),
     "the taint: 409 each time": (Fault("draining {}", 409, times=5), 503),
