@@ -41,10 +41,10 @@ class GoProgram:
 
 
 CONTROLPLANE = GoProgram(
-    "controlplane", f"the Kubernetes {KUBERNETES} control plane, takes some minutes the first time"
+    "controlplane", f"the Kubernetes {KUBERNETES} control plane; the first build takes some minutes"
 )
 ORACLE = GoProgram("oracle", f"the filter plugins of kube-scheduler {KUBERNETES}")
-RENDER = GoProgram("render", "the engines of Helm and kustomize, takes a minute the first time")
+RENDER = GoProgram("render", "the engines of Helm and kustomize; the first build takes a minute")
 CALLER = GoProgram("caller", "Cluster Autoscaler's calls of external gRPC")
 SCALE = GoProgram("scale", "a stand-in API server for large clusters, and the informers of client-go")
 
