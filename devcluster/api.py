@@ -93,7 +93,7 @@ class Api:
                 raise
 
     def apply(self, objects: Iterable[Mapping[str, Any]]) -> list[Json]:
-        """Apply *objects* on the server in the given order, force conflicts, and return the stored objects.
+        """Apply *objects* with server-side apply in the given order, override conflicts, and return the stored objects.
 
         A `status` is written to the status subresource, because no kubelet or cloud reports one.
         """

@@ -37,7 +37,7 @@ _WITH_BODIES: Final = (
 
 
 def policy(silent: Sequence[str]) -> Json:
-    """Return the audit policy, which omits requests of the users *silent*."""
+    """Return the audit policy. Requests of the users *silent* are not logged."""
     return {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
@@ -178,7 +178,7 @@ class AuditLog:
         return self._events
 
     def writes(self, *kinds: str, user: str = "", agent: str = "", dry_run: bool = False) -> list[AuditEvent]:
-        """Return successful requests for *kinds* (such as `nodes`, `pods/eviction`), by default for all kinds.
+        """Return the successful writes to *kinds* (such as `nodes`, `pods/eviction`), by default to all kinds.
 
         *user* is the full user name, *agent* is a prefix of the user agent. Return only dry runs if *dry_run* is true,
         and no dry runs otherwise.

@@ -41,10 +41,10 @@ class GoProgram:
 
 
 CONTROLPLANE = GoProgram(
-    "controlplane", f"the Kubernetes {KUBERNETES} control plane, takes some minutes the first time"
+    "controlplane", f"the Kubernetes {KUBERNETES} control plane; the first build takes some minutes"
 )
 ORACLE = GoProgram("oracle", f"the filter plugins of kube-scheduler {KUBERNETES}")
-RENDER = GoProgram("render", "the engines of Helm and kustomize, takes a minute the first time")
+RENDER = GoProgram("render", "the engines of Helm and kustomize; the first build takes a minute")
 CALLER = GoProgram("caller", "Cluster Autoscaler's calls of external gRPC")
 SCALE = GoProgram("scale", "a stand-in API server for large clusters, and the informers of client-go")
 
@@ -103,7 +103,7 @@ def kwok() -> Path:
     module = f"sigs.k8s.io/kwok@{KWOK}"
 
     def make(into: Path) -> None:
-        cache.print_progress(f"kwok: building {KWOK}, takes one or two minutes the first time")
+        cache.print_progress(f"kwok: building {KWOK}; the first build takes one or two minutes")
         install = ["install", *_FLAGS, "-ldflags", _KWOK_LDFLAGS, "sigs.k8s.io/kwok/cmd/kwok@" + KWOK]
         golang.build("kwok", install, into, GOBIN=str(into))
         downloaded = json.loads(golang.output(["mod", "download", "-json", module]))
@@ -121,12 +121,12 @@ def descheduler() -> Path:
     module = f"sigs.k8s.io/descheduler@{DESCHEDULER}"
 
     def make(into: Path) -> None:
-        cache.print_progress(f"descheduler: building {DESCHEDULER}, takes some minutes the first time")
+        cache.print_progress(f"descheduler: building {DESCHEDULER}; the first build takes some minutes")
         downloaded = json.loads(golang.output(["mod", "download", "-json", module]))
         # Its go.mod has replace directives, so `go install` rejects it.
         sources = into / "sources"
         shutil.copytree(downloaded["Dir"], sources, copy_function=shutil.copyfile)
-        for path in (sources, *sources.rglob("*/")):  # those of Go are read-only
+        for path in (sources, *sources.rglob("*/")):  # files in Go's module cache are read-only
             path.chmod(0o755)
         build = ["build", *_FLAGS, "-mod=mod", "-o", str(into / "descheduler"), "./cmd/descheduler"]
         golang.build("descheduler", build, sources)

@@ -14,7 +14,7 @@ from devcluster.errors import LocalError, SetupError
 OLDEST = (1, 26)  #: the version that Kubernetes 1.36 requires
 STEPS_PER_LINE = 50  #: modules or packages per line of progress
 _PACKAGE_LINE = re.compile(r"[\w.~/\-]+")
-_MAX_ERROR_LINES = 30  #: of go's output in an error message
+_MAX_ERROR_LINES = 30  #: maximum number of lines of go's output in an error message
 
 
 def command() -> Path:
@@ -63,7 +63,7 @@ def output(arguments: Iterable[str]) -> str:
 def build(name: str, arguments: Iterable[str], cwd: Path, **environment: str) -> None:
     """Run `go ARGUMENTS…` in *cwd* and print its progress to standard error."""
     go = command()
-    words: deque[str] = deque(maxlen=_MAX_ERROR_LINES)
+    output: deque[str] = deque(maxlen=_MAX_ERROR_LINES)
     done: Counter[str] = Counter()
     with subprocess.Popen(
         [go, *arguments],
@@ -77,13 +77,13 @@ def build(name: str, arguments: Iterable[str], cwd: Path, **environment: str) ->
         for line in process.stderr:
             step = _step(line.rstrip())
             if not step:
-                words.append(line.rstrip())
+                output.append(line.rstrip())
                 continue
             done[step] += 1
             if done[step] % STEPS_PER_LINE == 0:
                 cache.print_progress(f"{name}: {done[step]} {step}")
     if process.returncode:
-        raise _failure(f"building {name}", words)
+        raise _failure(f"building {name}", output)
 
 
 def _step(line: str) -> str | None:
@@ -93,13 +93,13 @@ def _step(line: str) -> str | None:
     return "packages compiled" if _PACKAGE_LINE.fullmatch(line) else None
 
 
-def _failure(what: str, words: Iterable[str]) -> LocalError:
-    text = "\n".join(words)
+def _failure(action: str, lines: Iterable[str]) -> LocalError:
+    text = "\n".join(lines)
     if "no space left on device" in text:
         return SetupError(
-            f"{what}: the disk is full; a first build needs 6 GB under {cache.folder()} and Go's own caches"
+            f"{action}: the disk is full; a first build needs 6 GB under {cache.folder()} and Go's own caches"
             " (GOCACHE, GOMODCACHE)"
         )
     if re.search(r"dial tcp|no such host|i/o timeout|TLS handshake|module lookup disabled", text):
-        return SetupError(f"{what}: the Go module proxy cannot be reached (GOPROXY); {text.splitlines()[-1]}")
-    return LocalError(f"{what} failed:\n{text}")
+        return SetupError(f"{action}: the Go module proxy cannot be reached (GOPROXY); {text.splitlines()[-1]}")
+    return LocalError(f"{action} failed:\n{text}")

@@ -55,25 +55,25 @@ def node(
     }
 
 
-def on_demand(name: str, *, labels: Mapping[str, str] | None = None, **rest: Any) -> Json:
-    """Return a node with the daemon's default label of on-demand nodes; *rest* as for `node`."""
-    return node(name, labels={ON_DEMAND: "true", **(labels or {})}, **rest)
+def on_demand(name: str, *, labels: Mapping[str, str] | None = None, **fields: Any) -> Json:
+    """Return a node with the daemon's default label of on-demand nodes; *fields* as for `node`."""
+    return node(name, labels={ON_DEMAND: "true", **(labels or {})}, **fields)
 
 
-def spot(name: str, *, labels: Mapping[str, str] | None = None, **rest: Any) -> Json:
-    """Return a node with the daemon's default label of spot nodes; *rest* as for `node`."""
-    return node(name, labels={SPOT: "true", **(labels or {})}, **rest)
+def spot(name: str, *, labels: Mapping[str, str] | None = None, **fields: Any) -> Json:
+    """Return a node with the daemon's default label of spot nodes; *fields* as for `node`."""
+    return node(name, labels={SPOT: "true", **(labels or {})}, **fields)
 
 
-def mixed_nodes(on_demand_nodes: int, spot_nodes: int, **rest: Any) -> list[Json]:
-    """Return nodes on-demand-1 … and spot-1 …, spread over three zones; *rest* as for `node`."""
+def mixed_nodes(on_demand_nodes: int, spot_nodes: int, **fields: Any) -> list[Json]:
+    """Return nodes on-demand-1 … and spot-1 …, spread over three zones; *fields* as for `node`."""
 
     def zone(number: int) -> dict[str, str]:
         return {"topology.kubernetes.io/zone": ZONES[number % len(ZONES)]}
 
     return [
-        *(on_demand(f"on-demand-{n + 1}", labels=zone(n), **rest) for n in range(on_demand_nodes)),
-        *(spot(f"spot-{n + 1}", labels=zone(n), **rest) for n in range(spot_nodes)),
+        *(on_demand(f"on-demand-{n + 1}", labels=zone(n), **fields) for n in range(on_demand_nodes)),
+        *(spot(f"spot-{n + 1}", labels=zone(n), **fields) for n in range(spot_nodes)),
     ]
 
 
@@ -99,28 +99,28 @@ def pod(
     return {"apiVersion": "v1", "kind": "Pod", **template}
 
 
-def deployment(name: str, replicas: int = 1, **rest: Any) -> Json:
-    """Return a Deployment with pods labelled `app: NAME`; *rest* as for `pod`."""
-    return _workload("apps/v1", "Deployment", name, {"replicas": replicas}, rest)
+def deployment(name: str, replicas: int = 1, **fields: Any) -> Json:
+    """Return a Deployment with pods labelled `app: NAME`; *fields* as for `pod`."""
+    return _workload("apps/v1", "Deployment", name, {"replicas": replicas}, fields)
 
 
-def statefulset(name: str, replicas: int = 1, **rest: Any) -> Json:
-    """Return a StatefulSet that starts its pods in parallel; *rest* as for `pod`."""
+def statefulset(name: str, replicas: int = 1, **fields: Any) -> Json:
+    """Return a StatefulSet that starts its pods in parallel; *fields* as for `pod`."""
     own = {"replicas": replicas, "serviceName": name, "podManagementPolicy": "Parallel"}
-    return _workload("apps/v1", "StatefulSet", name, own, rest)
+    return _workload("apps/v1", "StatefulSet", name, own, fields)
 
 
-def daemonset(name: str, **rest: Any) -> Json:
-    """Return a DaemonSet; *rest* as for `pod`."""
-    return _workload("apps/v1", "DaemonSet", name, {}, rest)
+def daemonset(name: str, **fields: Any) -> Json:
+    """Return a DaemonSet; *fields* as for `pod`."""
+    return _workload("apps/v1", "DaemonSet", name, {}, fields)
 
 
-def job(name: str, completions: int = 1, **rest: Any) -> Json:
-    """Return a Job that runs all pods in parallel; *rest* as for `pod`.
+def job(name: str, completions: int = 1, **fields: Any) -> Json:
+    """Return a Job that runs all pods in parallel; *fields* as for `pod`.
 
     The pods succeed immediately unless they have the annotation `stages.COMPLETE_AFTER`.
     """
-    workload = _workload("batch/v1", "Job", name, {"completions": completions, "parallelism": completions}, rest)
+    workload = _workload("batch/v1", "Job", name, {"completions": completions, "parallelism": completions}, fields)
     del workload["spec"]["selector"]  # the Job controller generates the selector
     workload["spec"]["template"]["spec"].setdefault("restartPolicy", "Never")
     return workload
@@ -148,8 +148,8 @@ def namespace(name: str, *, labels: Mapping[str, str] | None = None) -> Json:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels or {})}}
 
 
-def _workload(version: str, kind: str, name: str, own: Mapping[str, Any], rest: Mapping[str, Any]) -> Json:
-    workload = pod(name, **rest)
+def _workload(version: str, kind: str, name: str, own: Mapping[str, Any], fields: Mapping[str, Any]) -> Json:
+    workload = pod(name, **fields)
     metadata = {"name": workload["metadata"].pop("name"), "namespace": workload["metadata"].pop("namespace")}
     template = {"metadata": workload["metadata"], "spec": workload["spec"]}
     spec = {**own, "selector": {"matchLabels": {"app": name}}, "template": template}

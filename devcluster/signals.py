@@ -1,4 +1,4 @@
-"""How programs that start a control plane end on SIGTERM."""
+"""SIGTERM handling for programs that start a control plane."""
 
 import signal
 import sys

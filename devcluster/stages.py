@@ -1,6 +1,6 @@
 """kwok's simulation of pods, and the annotations that change it for a pod.
 
-The base are kwok's fast stages: a pod is Ready as soon as it is bound, the pods of a Job succeed immediately, and a
+It is based on kwok's fast stages: a pod is Ready as soon as it is bound, the pods of a Job succeed immediately, and a
 deleted pod disappears immediately. Annotations on a pod, or on a controller's pod template, change that:
 
 - START_AFTER: a Go duration until the pod is Ready, or `never`

@@ -34,7 +34,7 @@ def main() -> None:
 
 def release(output: Path) -> None:
     """Build the release in *output*, whose existing content is deleted. Raises ReleaseError."""
-    os.umask(0o022)  # the wheel contains the modes of files
+    os.umask(0o022)  # file modes become part of the wheel
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="release-") as folder:

@@ -1,4 +1,4 @@
-"""Package the chart like Helm: a gzipped tar of its folder. Equal content and versions give equal bytes."""
+"""Package the chart like Helm, as a gzipped tar of its folder. The output is reproducible."""
 
 import gzip
 import io

@@ -17,7 +17,7 @@ def subject(document: Json, version: str) -> Json:
     components = list(document.get("components", ()))
     ours = [component for component in components if _plain(component.get("name", "")) == NAME]
     if len(ours) != 1:
-        raise ReleaseError(f"SBOM: expected {NAME} once among the components, got it {len(ours)} times")
+        raise ReleaseError(f"SBOM: expected {NAME} once among the components, found it {len(ours)} times")
     about = {
         "bom-ref": ours[0]["bom-ref"],
         "type": "application",
@@ -31,7 +31,7 @@ def subject(document: Json, version: str) -> Json:
 
 
 def check(document: Json, locked: Mapping[str, frozenset[str]]) -> None:
-    """Check the required fields, the package URL of each component, and that each version is that of the lock file.
+    """Check that all required fields are present and that each version is in the lock file.
 
     *locked* is the result of `pins`. Raises ReleaseError.
     """

@@ -20,7 +20,7 @@ class Tree:
 
     folder: Path
     commit: str
-    epoch: int  #: of the commit, in seconds
+    epoch: int  #: time of the commit, in Unix seconds
     version: str
 
 
@@ -46,6 +46,6 @@ def _git(repository: Path, *arguments: str) -> bytes:
     except FileNotFoundError:
         raise ReleaseError("git is not installed") from None
     except subprocess.CalledProcessError as error:
-        words = " ".join(error.stderr.decode(errors="replace").split())
-        raise ReleaseError(f"git {arguments[0]}: {words}") from None
+        message = " ".join(error.stderr.decode(errors="replace").split())
+        raise ReleaseError(f"git {arguments[0]}: {message}") from None
     return done.stdout

@@ -16,7 +16,8 @@ from typing import Final
 
 from devcluster import cache, golang
 
-VERSION: Final = "1.33"  #: the version that it reports; the code is from June 2025, some weeks after that release
+#: The version that the binary reports; the code is from June 2025, some weeks after that release.
+VERSION: Final = "1.33"
 _MODULE: Final = "k8s.io/autoscaler/cluster-autoscaler"
 _APIS: Final = f"{_MODULE}/apis@v0.0.0-20240627115740-d52e4b9665d7"
 _HERE: Final = Path(__file__).parent
@@ -50,7 +51,7 @@ def cluster_autoscaler() -> Path:
 
 
 def _build(into: Path) -> None:
-    cache.print_progress(f"autoscaler: building Cluster Autoscaler {VERSION}, takes some minutes the first time")
+    cache.print_progress(f"autoscaler: building Cluster Autoscaler {VERSION}; the first build takes some minutes")
     downloaded = json.loads(golang.output(["mod", "download", "-json", _APIS]))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -22,7 +22,7 @@ const (
 	pause          = 200 * time.Millisecond // between two rounds
 )
 
-// autoscaler has the state that Cluster Autoscaler keeps between two rounds.
+// autoscaler is the state that Cluster Autoscaler keeps between two rounds.
 type autoscaler struct {
 	*client
 	given    settings
@@ -189,7 +189,8 @@ func usable(template *corev1.Node) error {
 	return nil
 }
 
-// judge makes the calls with which groups are compared: options, and the prices of a sample pod and of the next node.
+// judge makes the calls by which Cluster Autoscaler compares groups: options, and the prices of a sample pod and of the
+// next node.
 func (a *autoscaler) judge(template *corev1.Node) error {
 	if _, err := a.options(a.group.id); err != nil {
 		return err
@@ -318,7 +319,7 @@ func (a *autoscaler) end() error {
 	return a.cleanup()
 }
 
-// until observes in each round until done returns true. It fails after the patience.
+// until observes the groups once per round until done returns true. It fails after the configured patience.
 func (a *autoscaler) until(what string, done func() bool) error {
 	for end := time.Now().Add(a.patience); ; time.Sleep(pause) {
 		if err := a.observe(); err != nil {

@@ -125,7 +125,7 @@ func (c *client) template(group string) (*corev1.Node, error) {
 		return nil, err
 	}
 	if len(encoded) == 0 {
-		return nil, errors.New("an empty template, which Cluster Autoscaler takes for none and then follows")
+		return nil, errors.New("the template is empty, which makes Cluster Autoscaler dereference nil")
 	}
 	node := &corev1.Node{}
 	return node, node.Unmarshal(encoded)

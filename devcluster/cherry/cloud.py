@@ -127,7 +127,7 @@ class CherryCloud:
             server = self._servers.get(number)
             return None if server is None or server.state(self.now()) == "gone" else server
 
-    def create(self, project: int, order: Mapping[str, Any], **more: Any) -> ServerState:
+    def create(self, project: int, order: Mapping[str, Any], **fields: Any) -> ServerState:
         """Create a server from the fields of *order*. Raises ValueError if the order is invalid or out of stock."""
         with self._lock:
             if order.get("plan") not in PLANS or order.get("region") not in REGIONS or not order.get("image"):
@@ -142,7 +142,7 @@ class CherryCloud:
                 "provisioning": self.settings.provisioning,
                 "deploying": self.settings.deploying,
                 "terminating": self.settings.terminating,
-            } | more
+            } | fields
             server = ServerState(
                 id=self._servers.next_number(FIRST_ID),
                 project=project,

@@ -16,7 +16,7 @@ _ARM = "/subscriptions/{0}/resourceGroups/demo/providers/Microsoft.Compute/virtu
 
 
 class PoolMachine(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine; `None` as a time means not scheduled."""
+    """A machine. The time `None` means that the transition is not scheduled."""
 
     number: int
     pool: PoolDocument  #: the configuration at the time of the request

@@ -53,13 +53,13 @@ class ReferencePool(PoolState):
             if self._document() is None:
                 raise errors.NotConfigured("attempt to start the cloud pool before it was configured")
             if not self._started():
-                self._store.set("started", fact=True)
+                self._store.set("started", value=True)
                 self._start(now)
 
     def stop(self) -> None:
         with self._now():
             self._updater.stop()
-            self._store.set("started", fact=False)
+            self._store.set("started", value=False)
 
     def status(self) -> dict[str, bool]:
         with self._lock:

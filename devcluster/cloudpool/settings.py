@@ -35,15 +35,15 @@ class PoolDocument(Section, frozen=True, kw_only=True):
     forget_delay: Duration = Duration(60)  #: TERMINATED or REJECTED → no longer listed
     #: How long the cloud's response to a launch blocks all other changes; the delays above do not block.
     start_blocks: Duration = Duration(0)
-    end_blocks: Duration = Duration(0)  #: the same for a termination; the machine starts terminating at the beginning
+    end_blocks: Duration = Duration(0)  #: the same for a termination, which starts at the beginning
     victim_selection_policy: Literal["NEWEST", "OLDEST"] = (
         "NEWEST"  #: order in which a resize terminates machines, after requested ones
     )
     network: str = "10.77"  #: first two octets of the machines' private addresses
-    labels: dict[str, str] = msgspec.field(default_factory=dict)  #: of the Nodes
+    labels: dict[str, str] = msgspec.field(default_factory=dict)  #: labels of the Nodes
     taints: list[dict[str, str]] = msgspec.field(default_factory=list)
-    allocatable: dict[str, str] = msgspec.field(default_factory=dict)  #: of the Nodes, over 4 CPUs, 16Gi, 110 pods
-    provider_ids: ProviderIds = "usual"  #: of the Nodes
+    allocatable: dict[str, str] = msgspec.field(default_factory=dict)  #: overrides 4 CPUs, 16Gi, 110 pods
+    provider_ids: ProviderIds = "usual"  #: format of the Nodes' provider IDs
 
 
 class CloudpoolSettings(Section, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class CloudpoolSettings(Section, frozen=True, kw_only=True):
     refresh_interval: Duration = Duration(30)
     list_delay: Duration = Duration(0)  #: how long a listing takes; its timestamp is the time at its end
     reachability_timeout: Duration = Duration(300)  #: how long the cached view is served while the cloud is down
-    pool_update: Duration = Duration(60)  #: from the end of a background update to the next one
+    pool_update: Duration = Duration(60)  #: time from the end of a background update to the next one
     #: The cloud's response when a terminating machine is terminated again: EC2 succeeds, others return an error.
     second_termination: Literal["error", "ok"] = "error"
     nodes_stay: bool = False  #: keep the Node of a terminated machine, as without a cloud controller manager

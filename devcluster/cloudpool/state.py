@@ -61,7 +61,7 @@ class PoolState:
             return
         self._store.set("config", msgspec.to_builtins(pool, enc_hook=encode))
         if self.settings.started:
-            self._store.set("started", fact=True)
+            self._store.set("started", value=True)
             self._updater.desired = self.settings.desired_size
             self._updater.launch(self.settings.desired_size or 0, now)
 
@@ -111,8 +111,8 @@ class PoolState:
                     self._updater.locked = True
                     return
                 due = self._agenda.next()
-            left = _TURN_SECONDS if due is None else (due - now).total_seconds()
-            self._clock.wait(min(max(left, 0.0), _TURN_SECONDS), never)
+            remaining = _TURN_SECONDS if due is None else (due - now).total_seconds()
+            self._clock.wait(min(max(remaining, 0.0), _TURN_SECONDS), never)
 
     def _started(self) -> bool:
         return bool(self._store.get("started", bool))

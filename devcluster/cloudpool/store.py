@@ -46,11 +46,11 @@ class Store:
         row = self._connection.execute("SELECT fact FROM facts WHERE name = ?", (name,)).fetchone()
         return None if row is None else decoding.decode(row[0], shape)
 
-    def set(self, name: str, fact: object) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, msgspec.json.encode(fact)))
+    def set(self, name: str, value: object) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, msgspec.json.encode(value)))
 
 
 @functools.lru_cache(maxsize=4096)
 def _decoded(machine: bytes) -> PoolMachine:
-    """Decode a machine; most calls find all machines as the last call left them."""
+    """Decode a machine. The cache pays off because few machines change between two calls."""
     return decoding.decode(machine, PoolMachine, dec_hook=decode)

@@ -106,14 +106,18 @@ def _result(plane: ControlPlane, before: Mapping[str, str], then: Census, now: C
         for node in plane.api.items("/api/v1/nodes")
         if any(taint["key"] == DRAIN_TAINT.key for taint in node["spec"].get("taints", ()))
     ]
-    left = len(then.nodes) - len(emptied)
-    agree = (len(now.nodes), now.running, now.desired) == (left, left, left)
+    remaining = len(then.nodes) - len(emptied)
+    agree = (len(now.nodes), now.running, now.desired) == (remaining, remaining, remaining)
     problems = [
         *(f"{name} is Pending" for name in pending),
         *(f"{name} still has the drain taint" for name in tainted),
         *(["no node was drained"] if not emptied else []),
         *([f"{len(before)} pods ran before, {len(pods)} run now"] if len(before) != len(pods) else []),
-        *([f"{left} machines, Nodes and desired size expected; see the table of the cloudpool"] if not agree else []),
+        *(
+            [f"{remaining} machines, Nodes and desired size expected; see the table of the cloudpool"]
+            if not agree
+            else []
+        ),
     ]
     moved = sum(pod["spec"].get("nodeName", "").startswith("spot") for pod in pods.values())
     if not problems:

@@ -44,9 +44,9 @@ class Program:
             self.status = self._process.wait()
         self._reader.join(10)
 
-    def word_after(self, words: str) -> str:
-        """Return the word after *words* in the output so far, or ""."""
-        matches = [line.partition(words)[2].split() for line in list(self.lines) if words in line]
+    def word_after(self, prefix: str) -> str:
+        """Return the word after *prefix* in the output so far, or ""."""
+        matches = [line.partition(prefix)[2].split() for line in list(self.lines) if prefix in line]
         return matches[0][0] if matches and matches[0] else ""
 
     def _read(self) -> None:

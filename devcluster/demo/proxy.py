@@ -20,12 +20,12 @@ from devcluster.manifests import Json, daemonset, deployment, pdb, pod, stateful
 from devcluster.plane import ControlPlane
 from devcluster.signals import exit_on_sigterm
 
-MANY: Final = 6
-FEW: Final = 3
+LARGE_SIZE: Final = 6
+SMALL_SIZE: Final = 3
 POOL: Final[Json] = {"name": "on-demand"}
-PODS: Final = 4 + 2 + 2 + 1 + 1  #: without the DaemonSet's
-#: Seconds; longer than the proxy's timeouts in this demo.
-PATIENCE: Final = 240.0
+PODS: Final = 4 + 2 + 2 + 1 + 1  #: all pods of the workloads except those of the DaemonSet
+#: Longer than the proxy's timeouts in this demo.
+TIMEOUT_SECONDS: Final = 240.0
 
 
 def workloads() -> list[Json]:
@@ -46,8 +46,8 @@ def main() -> None:
     """Start a control plane and a cloudpool, and scale the pool through the proxy."""
     exit_on_sigterm()
     print_bold("1. Start a control plane whose nodes are the six machines of a cloudpool")
-    with ControlPlane() as plane, machines.serving(plane, MANY, POOL) as pool:
-        plane.wait_for(lambda: len(scene.usable(plane)) == MANY, "the machines to join")
+    with ControlPlane() as plane, machines.serving(plane, LARGE_SIZE, POOL) as pool:
+        plane.wait_for(lambda: len(scene.usable(plane)) == LARGE_SIZE, "the machines to join")
         plane.apply(workloads())
         plane.wait_for(lambda: len(scene.running(plane)) == PODS, "all pods running")
         whole = census(plane, pool)
@@ -55,18 +55,18 @@ def main() -> None:
         console.print(places("Before", plane))
         print_bold("2. Run the proxy: rescheduler proxy")
         with _proxy(plane, pool) as (proxy, url):
-            print_bold(f"3. Set the desired size to {FEW}")
-            problems = _resize(plane, url, pool, FEW)
+            print_bold(f"3. Set the desired size to {SMALL_SIZE}")
+            problems = _resize(plane, url, pool, SMALL_SIZE)
             small = census(plane, pool)
-            console.print(places(f"With {FEW} machines", plane))
-            console.print(change(f"The cloudpool, {MANY} → {FEW}", whole, small))
-            problems += _differences(small, FEW)
+            console.print(places(f"With {SMALL_SIZE} machines", plane))
+            console.print(change(f"The cloudpool, {LARGE_SIZE} → {SMALL_SIZE}", whole, small))
+            problems += _differences(small, SMALL_SIZE)
             problems += [] if _uid_of_debug(plane) == bare else ["the bare pod is gone"]
-            print_bold(f"4. Set the desired size to {MANY} again")
-            problems += _resize(plane, url, pool, MANY)
+            print_bold(f"4. Set the desired size to {LARGE_SIZE} again")
+            problems += _resize(plane, url, pool, LARGE_SIZE)
             large = census(plane, pool)
-            console.print(change(f"The cloudpool, {FEW} → {MANY}", small, large))
-            problems += _differences(large, MANY)
+            console.print(change(f"The cloudpool, {SMALL_SIZE} → {LARGE_SIZE}", small, large))
+            problems += _differences(large, LARGE_SIZE)
         problems += [f"the proxy exited with code {proxy.status}"] if proxy.status else []
         _print_summary(whole, small, large, problems)
     sys.exit(1 if problems else 0)
@@ -105,7 +105,7 @@ def _resize(plane: ControlPlane, url: str, pool: Machines, size: int) -> list[st
     console.print(
         f"equivalent to: curl -X POST -H 'Content-Type: application/json' -d '{body}' {url}/pool/size", markup=False
     )
-    response = httpx2.post(f"{url}/pool/size", json=json.loads(body), timeout=PATIENCE, trust_env=False)
+    response = httpx2.post(f"{url}/pool/size", json=json.loads(body), timeout=TIMEOUT_SECONDS, trust_env=False)
     console.print(f"HTTP {response.status_code} {response.text}", markup=False)
     if response.status_code != httpx2.codes.OK or response.text:
         return [f"setting the size {size} failed: {response.status_code} {response.text}"]
@@ -116,8 +116,8 @@ def _resize(plane: ControlPlane, url: str, pool: Machines, size: int) -> list[st
     return []
 
 
-def _wait_for(plane: ControlPlane, what: str, holds: Callable[[], bool]) -> None:
-    plane.wait_for(holds, what, seconds=PATIENCE)
+def _wait_for(plane: ControlPlane, description: str, condition: Callable[[], bool]) -> None:
+    plane.wait_for(condition, description, seconds=TIMEOUT_SECONDS)
 
 
 def _differences(now: Census, size: int) -> list[str]:
@@ -133,8 +133,8 @@ def _print_summary(whole: Census, small: Census, large: Census, problems: list[s
     if problems:
         console.print("; ".join(problems), style="bold red", markup=False)
         return
-    left, new = sorted(whole.nodes.keys() - small.nodes.keys()), sorted(large.nodes.keys() - small.nodes.keys())
-    print_bold(f"Drained and removed: {', '.join(left)}. New: {', '.join(new)}. No pod was lost.")
+    removed, new = sorted(whole.nodes.keys() - small.nodes.keys()), sorted(large.nodes.keys() - small.nodes.keys())
+    print_bold(f"Drained and removed: {', '.join(removed)}. New: {', '.join(new)}. No pod was lost.")
 
 
 def _uid_of_debug(plane: ControlPlane) -> str:

@@ -63,7 +63,7 @@ def workloads() -> list[Json]:
     ]
 
 
-PODS: Final = 6 + 3 + 3 + 3 + 2 + 1 + 2 + 1  #: without the DaemonSet's
+PODS: Final = 6 + 3 + 3 + 3 + 2 + 1 + 2 + 1  #: all pods of the workloads except those of the DaemonSet
 
 
 def prefers(number: int) -> Json:

@@ -15,7 +15,7 @@ class ApiCall:
 
     verb: str  #: get, list, watch, create, update, patch, delete, deletecollection; the HTTP method for other servers
     resource: (
-        str  #: with its subresource, such as `pods/eviction`; the path for other servers and non-resource requests
+        str  #: resource and subresource, such as `pods/eviction`; the path for other servers and non-resource requests
     )
     dry_run: bool = False
     selected_by: tuple[str, ...] = ()  #: fields that restrict a list or watch, such as `spec.nodeName`

@@ -22,9 +22,9 @@ from devcluster.faults.injected import (
 class FaultSeconds:
     """The durations of faults."""
 
-    stall: float = 4.0  #: without a response, unless the client times out first
-    slow: float = 2.0  #: for a whole response, or for each event of a watch
-    silent: float = 6.0  #: of a watch, before its connection breaks
+    stall: float = 4.0  #: time without a response, unless the client times out first
+    slow: float = 2.0  #: duration of a whole response, or of each event of a watch
+    silent: float = 6.0  #: duration of a silent watch, before its connection breaks
     retry_after: int = 1
 
 

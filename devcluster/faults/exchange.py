@@ -38,16 +38,16 @@ class ProxiedRequest:
         self.call, self.body = call, body
         self.method, self.target = handler.command, handler.path
         self.headers: Headers = handler.headers.items()
-        self.status = 0  #: of the response that was sent to the client; 0: none
+        self.status = 0  #: status code that was sent to the client; 0: none yet
         self.forwarded = False  #: whether the request was sent to the server
         self._handler, self._upstream, self._connections = handler, upstream, connections
         self._stopping = stopping
         self._until = contextlib.ExitStack()
         self._chunked = False
 
-    def header(self, wanted: str) -> str:
-        """Return the value of the header *wanted*, given in lower case, or ""."""
-        return next((value for name, value in self.headers if name.lower() == wanted), "")
+    def header(self, name: str) -> str:
+        """Return the value of the header *name*, which must be in lower case, or ""."""
+        return next((value for key, value in self.headers if key.lower() == name), "")
 
     def forward(self) -> UpstreamAnswer:
         """Send the request to the server and return the response once its headers are received. Call it once only."""

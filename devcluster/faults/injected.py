@@ -189,7 +189,7 @@ class ExpiredToken(_ToAny):
 
 @dataclass(frozen=True, slots=True)
 class Hook(_ToAny):
-    """A call of *action* before the request is forwarded, or after the response and before forwarding that.
+    """A call of *action* before the request is forwarded, or before its response is forwarded.
 
     *action* returns whether to continue; otherwise the connection is closed.
     """

@@ -50,7 +50,7 @@ class UpstreamAnswer:
     status: int
     headers: Headers
     chunks: Iterable[bytes]
-    length: int | None = None  #: of the body; None if unknown, as for a watch
+    length: int | None = None  #: bytes of the body; None if unknown, as for a watch
 
     @property
     def content_type(self) -> str:

@@ -27,7 +27,7 @@ class LiqoPolicy:
     denying: Mapping[str, str] = field(default_factory=dict)  #: clusters, and the condition that they set to Denied
     silent: frozenset[str] = frozenset()  #: clusters that do not respond to slices
     unreachable: frozenset[str] = frozenset()  #: clusters whose API server is unreachable
-    classes: frozenset[str] = frozenset({"", "default"})  #: of slices that are granted
+    classes: frozenset[str] = frozenset({"", "default"})  #: classes of slices that are granted
     adding: Mapping[str, str] = field(default_factory=lambda: dict(objects.DEFAULT_RESOURCES))
 
 
@@ -38,7 +38,7 @@ class LiqoController:
         self.policy = policy or LiqoPolicy()
         self._api, self._clock = api, clock
         self._peerings = Peerings(api)
-        self._pauses = Pauses(_EVICTIONS)  # by node, after rejected evictions
+        self._pauses = Pauses(_EVICTIONS)  # pauses by node after rejected evictions
         self._task = PeriodicTask("liqo", self.step, clock, (ApiError, OSError))
 
     @property
@@ -153,9 +153,9 @@ class LiqoController:
         if self._pauses.active(node, self._clock.monotonic()):
             return False
         pods = self._api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
-        left = [each for each in pods if not _of_daemon_set(each)]
+        remaining = [each for each in pods if not _of_daemon_set(each)]
         try:
-            for pod in left:
+            for pod in remaining:
                 self._evict(pod)
         except ApiError as error:
             if error.status != http.HTTPStatus.TOO_MANY_REQUESTS:
@@ -163,7 +163,7 @@ class LiqoController:
             self._pauses.failed(node, self._clock.monotonic())
             return False
         self._pauses.succeeded(node)
-        return not left
+        return not remaining
 
     def _evict(self, pod: Json) -> None:
         metadata = {key: pod["metadata"][key] for key in ("name", "namespace")}

@@ -23,8 +23,14 @@ FILE: Final = click.Path(path_type=Path, exists=True)
 _AUTHENTICATION: Final = "/apis/authentication.liqo.io/v1beta1"
 _NETWORKING: Final = ("gatewayclients", "gatewayservers", "configurations")
 #: Flags of `peer` that have no effect here.
-_OF_PEER: Final = ("mtu", "gw-server-service-location", "gw-client-address", "gw-client-port", "create-resource-slice")
-_EVERYWHERE: Final = ("remote-kubeconfig", "kubeconfig", "context", "namespace", "timeout")
+_PEER_FLAGS: Final = (
+    "mtu",
+    "gw-server-service-location",
+    "gw-client-address",
+    "gw-client-port",
+    "create-resource-slice",
+)
+_COMMON_FLAGS: Final = ("remote-kubeconfig", "kubeconfig", "context", "namespace", "timeout")
 
 
 @click.group()
@@ -45,7 +51,7 @@ def flags(*names: str) -> Callable[[Any], Any]:
 
 
 @main.command()
-@flags(*_EVERYWHERE, *_OF_PEER)
+@flags(*_COMMON_FLAGS, *_PEER_FLAGS)
 @click.option("--networking-disabled", is_flag=True)
 def peer(kubeconfig: Path, remote_kubeconfig: Path, *, networking_disabled: bool) -> None:
     """Peer with the cluster of the remote kubeconfig; keep existing objects."""
@@ -65,7 +71,7 @@ def peer(kubeconfig: Path, remote_kubeconfig: Path, *, networking_disabled: bool
 
 
 @main.command()
-@flags(*_EVERYWHERE)
+@flags(*_COMMON_FLAGS)
 @click.option("--delete-namespaces", is_flag=True, expose_value=False)
 def unpeer(kubeconfig: Path, remote_kubeconfig: Path) -> None:
     """Delete the peering; keep the tenant namespace."""

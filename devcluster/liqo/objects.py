@@ -118,10 +118,10 @@ def replicated(name: str, consumer: str, labels: Mapping[str, str], resources: M
     }
 
 
-def conditions(pairs: Mapping[str, str], **words: str) -> list[Json]:
-    """Return conditions from types and statuses; *words* are the common reason and message."""
+def conditions(pairs: Mapping[str, str], **fields: str) -> list[Json]:
+    """Return conditions from types and statuses; *fields* are the common reason and message."""
     return [
-        {"type": kind, "status": status, "reason": words.get("reason", status), "message": words.get("message", "")}
+        {"type": kind, "status": status, "reason": fields.get("reason", status), "message": fields.get("message", "")}
         for kind, status in pairs.items()
     ]
 

@@ -72,9 +72,9 @@ class Peerings:
         status.pop("conditions", None)
         if status.get("apiServerUrl"):
             pair = {"APIServerStatus": "Established" if reachable else "Error"}
-            words = "The foreign cluster API Server is " + ("ready" if reachable else "not ready")
+            message = "The foreign cluster API Server is " + ("ready" if reachable else "not ready")
             reason = "APIServerReady" if reachable else "APIServerNotReady"
-            status["conditions"] = objects.conditions(pair, reason=reason, message=words)
+            status["conditions"] = objects.conditions(pair, reason=reason, message=message)
         if status != current:
             path = f"{FOREIGN_CLUSTERS}/{foreign_cluster['metadata']['name']}/status"
             body = {**_foreign_cluster(cluster), "metadata": foreign_cluster["metadata"], "status": status}

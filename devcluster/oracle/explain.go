@@ -26,9 +26,10 @@ type refusal struct {
 	Code    string   `json:"code"`
 }
 
-// verdict has the rejections of one pod. Everywhere has those of PreEnqueue and PreFilter, which apply to every node;
-// the one that the scheduler would report comes first. Nodes has, for each node, the rejections of Filter: the first,
-// or all of them. Without All, it is left out if Everywhere is not empty. A node that accepts the pod has an empty list.
+// verdict contains the rejections of one pod. Everywhere contains those of PreEnqueue and PreFilter, which apply to every
+// node; the one that the scheduler would report comes first. Nodes contains, for each node, the rejections of Filter: the
+// first, or all of them. Without All, Nodes is omitted if Everywhere is not empty. A node that accepts the pod has an
+// empty list.
 type verdict struct {
 	Pod        string               `json:"pod"`
 	Everywhere []refusal            `json:"everywhere"`

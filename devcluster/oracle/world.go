@@ -41,7 +41,7 @@ type world struct {
 	cancel     context.CancelFunc
 }
 
-// shared has what all worlds have in common, because it is expensive to create.
+// shared is the state that all worlds share, because it is expensive to create.
 var shared = sync.OnceValues(func() (*common, error) {
 	var versioned configv1.KubeSchedulerConfiguration
 	configscheme.Scheme.Default(&versioned)
@@ -148,7 +148,7 @@ func (w *world) draManager(informers *stores, client clientset.Interface) (*dyna
 	return manager, nil
 }
 
-// recording wraps the factories to get access to the single plugins, which the framework does not expose.
+// recording wraps the factories to get access to the individual plugins, which the framework does not expose.
 func (w *world) recording(registry frameworkruntime.Registry) frameworkruntime.Registry {
 	wrapped := make(frameworkruntime.Registry, len(registry))
 	for name, factory := range registry {

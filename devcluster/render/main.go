@@ -1,4 +1,4 @@
-// render prints what deploy/ ships as manifests, by Helm's own engine and by kustomize:
+// render prints the manifests of deploy/, rendered with the engines of Helm and of kustomize:
 //
 //	render chart FOLDER RELEASE NAMESPACE < values.yaml
 //	render kustomization FOLDER

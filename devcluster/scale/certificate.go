@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// address is where the stand-in listens, and how: with TLS, and with HTTP/2 for clients that support it.
+// address is the listener of the stand-in, with TLS, and with HTTP/2 for clients that support it.
 type address struct {
 	url         string
 	certificate []byte // PEM

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// writers is how many changes are on their way at the same time at most.
+// writers is the maximum number of concurrent changes.
 const writers = 16
 
 // changer changes pods of a cluster through its API.
@@ -26,7 +26,7 @@ type changer struct {
 	pods    []corev1.Pod
 }
 
-// churnCommand is the churn of the stand-in for any API server.
+// churnCommand changes pods like the stand-in's churn, but of any API server.
 func churnCommand() *cobra.Command {
 	var kubeconfig, kind string
 	var rate, seconds int
@@ -75,7 +75,7 @@ func (c *changer) read(ctx context.Context, seed uint64) error {
 	return nil
 }
 
-// run makes one change an interval, each of another pod.
+// run makes one change per interval, each to a different pod.
 func (c *changer) run(ctx context.Context, changes int, interval time.Duration, change func(context.Context, *corev1.Pod, int) error) error {
 	if changes > len(c.pods) {
 		return fmt.Errorf("%d changes of %d pods", changes, len(c.pods))

@@ -10,17 +10,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// turnoverEvents are those of a replaced pod: DELETED, ADDED, and MODIFIED when the new one is Ready.
+// turnoverEvents is the number of events of a replaced pod: DELETED, ADDED, and MODIFIED when the new pod is Ready.
 const turnoverEvents = 3
 
-// churned reports what a churn did.
+// churned is the result of a churn.
 type churned struct {
 	Events  int     `json:"events"`
 	Seconds float64 `json:"seconds"`
 }
 
-// churn changes random pods at a rate, and answers at the end. The query has the rate in events per second, the seconds,
-// and the kind: "status" changes annotations of pods that run, "turnover" replaces pods by others on the same node.
+// churn changes random pods at a rate, and responds at the end. The query contains the rate in events per second, the
+// seconds, and the kind: "status" changes annotations of running pods, "turnover" replaces pods by others on the same
+// node.
 func (s *server) churn(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	rate, seconds, seed := asNumber(query.Get("rate")), asNumber(query.Get("seconds")), asNumber(query.Get("seed"))

@@ -41,7 +41,7 @@ func informersCommand() *cobra.Command {
 	return command
 }
 
-// connect returns clients that send and receive protobuf, and are not slowed down on this side.
+// connect returns clients that send and receive protobuf, without a client-side rate limit.
 func connect(kubeconfig string) (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

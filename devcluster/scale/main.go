@@ -1,4 +1,4 @@
-// Command scale has the programs that `make scale` runs beside the daemon:
+// Command scale contains the programs that `make scale` runs beside the daemon:
 //
 //	scale serve      a stand-in API server that serves a generated cluster from memory
 //	scale informers  the shared informers of client-go, as a peer of the daemon's watches

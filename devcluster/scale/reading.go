@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// bookmarkInterval is that of the API server.
+// bookmarkInterval is the bookmark interval of the API server.
 const bookmarkInterval = time.Minute
 
-// list serves one page. All objects are encoded already, so a page is a concatenation.
+// list serves one page. All objects are already encoded, so a page is a concatenation.
 func (s *server) list(w http.ResponseWriter, r *http.Request, named target) {
 	query := r.URL.Query()
 	matches, err := selected(named, query.Get("fieldSelector"))
@@ -29,7 +29,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request, named target) {
 	if query.Get("resourceVersion") == "0" {
 		limit = 0 // the API server serves such lists from its watch cache, as a whole
 	}
-	// The list of all pages has the resourceVersion of the first one: later changes are seen by the watch.
+	// All pages of a list have the resourceVersion of the first page: the watch delivers later changes.
 	var token struct {
 		After   string
 		Version uint64
@@ -154,7 +154,7 @@ func jsonFrame(_ schema.GroupVersionKind, happened event) []byte {
 	return append(frame, "}\n"...)
 }
 
-// protobufFrame is a WatchEvent after its length.
+// protobufFrame returns a WatchEvent with a length prefix.
 func protobufFrame(kind schema.GroupVersionKind, happened event) []byte {
 	wrapped := enveloped(kind, happened.object.proto)
 	body := field(nil, 1, []byte(happened.verb))

@@ -23,7 +23,7 @@ const (
 	nodesPath = "/api/v1/nodes"
 )
 
-// server answers requests as an API server does, for those requests that the daemon and informers send.
+// server handles the requests that the daemon and the informers send, like an API server.
 type server struct {
 	*store
 	calls sync.Mutex
@@ -192,7 +192,7 @@ func (s *server) change(w http.ResponseWriter, r *http.Request, named target) {
 	s.answer(w, r, named, http.StatusOK, before)
 }
 
-// selected returns the filter for the query parameter fieldSelector. Only the fields of pods and names are known.
+// selected returns the filter for the query parameter fieldSelector. Only names and the fields of pods are supported.
 func selected(named target, selector string) (func(*object) bool, error) {
 	checks := []func(*object) bool{}
 	for _, part := range slices.DeleteFunc(strings.Split(selector, ","), func(part string) bool { return part == "" }) {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// keptEvents is how many events of a kind are kept for watches; a watch from before them is answered with 410.
+// keptEvents is the number of events per kind that are kept for watches; a watch that starts before them gets 410.
 const keptEvents = 200_000
 
 // event is a change of one object, for watches.
@@ -19,7 +19,7 @@ type event struct {
 	object *object
 }
 
-// collection has the objects of one kind and their latest events.
+// collection contains the objects of one kind and their latest events.
 type collection struct {
 	kind    schema.GroupVersionKind
 	objects map[string]*object
@@ -29,7 +29,7 @@ type collection struct {
 	changed chan struct{} // closed at the next event
 }
 
-// store has all collections. One lock protects it; objects never change, so they are written to clients without it.
+// store contains all collections. One lock protects it. Objects are immutable, so they are sent to clients without it.
 type store struct {
 	sync.Mutex
 	version     uint64
@@ -118,7 +118,7 @@ func (s *store) since(c *collection, version uint64) ([]event, <-chan struct{}, 
 }
 
 // page returns at most limit matching objects after a key, the key to continue from ("" at the end), and the store's
-// resourceVersion. A limit of 0 is none.
+// resourceVersion. A limit of 0 means no limit.
 func (s *store) page(c *collection, after string, limit int, matches func(*object) bool) ([]*object, string, uint64) {
 	s.Lock()
 	defer s.Unlock()

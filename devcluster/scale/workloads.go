@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// terminating is how long an evicted pod takes to end, and starting how long its replacement takes to be Ready.
+	// terminating is the time until an evicted pod is gone, and starting the time until its replacement is Ready.
 	terminating = 100 * time.Millisecond
 	starting    = 300 * time.Millisecond
 )
 
-// evict answers like the eviction subresource. The evicted pod ends, and a replacement starts on a spot node: the
-// stand-in is the kubelet, the controller and the scheduler in one, without their rules.
+// evict answers like the eviction subresource. The evicted pod terminates, and a replacement starts on a spot node:
+// the stand-in acts as kubelet, controller and scheduler, without their rules.
 func (s *server) evict(w http.ResponseWriter, r *http.Request, named target) {
 	var body struct {
 		DeleteOptions struct {
@@ -52,7 +52,7 @@ func (s *server) evict(w http.ResponseWriter, r *http.Request, named target) {
 	})
 }
 
-// move ends a pod and starts its replacement.
+// move terminates a pod and starts its replacement.
 func (s *server) move(evicted *object) {
 	s.editPod(evicted.key(), func(pod *corev1.Pod) {
 		now := metav1.Now()

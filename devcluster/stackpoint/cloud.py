@@ -36,7 +36,7 @@ class StackpointCloudSettings(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[StackpointPool, ...] = ()
     building: float = 0.0  #: duration of each of the states draft, building and provisioned
     deleting: float = 0.0
-    forgetting: float = 30.0  #: from deleted to no longer listed
+    forgetting: float = 30.0  #: time from deleted to no longer listed
     answers_all: bool = True  #: the response to adding nodes lists all nodes of the cluster
     asks: bool = True  #: can_delete exists
 

@@ -49,18 +49,18 @@ class NodeController(abc.ABC):
 
 
 class Nodes(NodeController):
-    """Synchronizes the Nodes that this process created with *wanted*, which returns manifests by name."""
+    """Synchronizes the Nodes that this process created with *desired*, which returns manifests by name."""
 
-    def __init__(self, kubeconfig: str, wanted: Callable[[], Mapping[str, dict[str, Any]]], clock: Clock) -> None:
+    def __init__(self, kubeconfig: str, desired: Callable[[], Mapping[str, dict[str, Any]]], clock: Clock) -> None:
         super().__init__(kubeconfig, clock)
-        self._wanted = wanted
+        self._desired = desired
         self._joined: set[str] = set()
 
     def reconcile(self) -> None:
-        wanted = self._wanted()
-        for name in wanted.keys() - self._joined:
-            self.join(wanted[name])
+        desired = self._desired()
+        for name in desired.keys() - self._joined:
+            self.join(desired[name])
             self._joined.add(name)
-        for name in self._joined - wanted.keys():
+        for name in self._joined - desired.keys():
             self.leave(name)
             self._joined.discard(name)

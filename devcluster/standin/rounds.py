@@ -13,10 +13,10 @@ log = logging.getLogger(__name__)
 
 
 class PeriodicTask:
-    """Calls *step* periodically in a thread. Exceptions of the types *passing* are logged and the step is retried."""
+    """Calls *step* periodically in a thread. Exceptions of the types *retried* are logged, and the step is retried."""
 
-    def __init__(self, name: str, step: Callable[[], None], clock: Clock, passing: tuple[type[Exception], ...]) -> None:
-        self._step, self._clock, self._passing = step, clock, passing
+    def __init__(self, name: str, step: Callable[[], None], clock: Clock, retried: tuple[type[Exception], ...]) -> None:
+        self._step, self._clock, self._retried = step, clock, retried
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name)
 
@@ -33,5 +33,5 @@ class PeriodicTask:
         while not self._clock.wait(_INTERVAL, self._stop):
             try:
                 self._step()
-            except self._passing as error:
+            except self._retried as error:
                 log.debug("%s: %s", self._thread.name, " ".join(str(error).split())[:300])

@@ -13,7 +13,7 @@ from tests.acceptance.program import Program
 from tests.acceptance.site import Site, building
 from tests.cluster.daemon import LEASE_PATH, prefers
 
-PODS: Final = 2  #: on each on-demand node; all of them fit on the spot nodes
+PODS: Final = 2  #: pods on each on-demand node; all of them fit on the spot nodes
 
 FLAGS: Final = (
     "--housekeeping-interval=200ms",
@@ -44,7 +44,7 @@ class Daemon(Program):
 
 
 class Fleet:
-    """Machines whose nodes are all protected except the one that was taken last."""
+    """Machines whose nodes are all protected, except the node that `take` returned last."""
 
     def __init__(self, site: Site, machines: int) -> None:
         self.site, self.edge, self._pods = site, site.edge, PODS * machines
@@ -67,9 +67,9 @@ class Fleet:
         self.site.plane.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": annotations}})
 
     def wait_for_state(self, *, gone: bool) -> None:
-        """Wait until the taken node is *gone*, or until everything is as before."""
-        left = [name for name in self._before if not (gone and name == self._taken)]
-        self.site.wait_for_state(*left, pods=self._pods)
+        """Wait until the node from `take` is *gone*, or until the initial state is restored."""
+        remaining = [name for name in self._before if not (gone and name == self._taken)]
+        self.site.wait_for_state(*remaining, pods=self._pods)
         self.site.assert_no_repeated_eviction()
 
 

@@ -65,10 +65,10 @@ class Program:
                 entries.append(json.loads(line))
         return entries
 
-    def logged(self, words: str, **fields: str) -> list[dict[str, Any]]:
-        """Return the log lines so far whose message contains *words* and that have the given fields."""
+    def logged(self, text: str, **fields: str) -> list[dict[str, Any]]:
+        """Return the log lines so far whose message contains *text* and that have the given fields."""
         return [
             line
             for line in self.lines
-            if words in line["message"] and all(line.get(name) == value for name, value in fields.items())
+            if text in line["message"] and all(line.get(name) == value for name, value in fields.items())
         ]

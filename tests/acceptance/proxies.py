@@ -46,10 +46,10 @@ class Fleet:
         return self._taken
 
     def wait_for_state(self, *, gone: bool, replaced: bool = False) -> None:
-        """Wait until the taken node is *gone* and optionally *replaced*, or until everything is as before."""
-        left = [name for name in self._before if not (gone and name == self._taken)]
+        """Wait until the node from `take` is *gone* and optionally *replaced*, or the initial state is restored."""
+        remaining = [name for name in self._before if not (gone and name == self._taken)]
         new = [self._newest] if replaced else []
-        self.site.wait_for_state(*left, *new, pods=self._pods)
+        self.site.wait_for_state(*remaining, *new, pods=self._pods)
         self.site.assert_no_repeated_eviction()
 
 
@@ -63,9 +63,9 @@ def fleet(plane: ControlPlane, folder: Path, takes: int) -> Iterator[Fleet]:
         yield Fleet(site, machines)
 
 
-def _filled(site: Site, pods: Mapping[str, int], **rest: Any) -> None:
+def _filled(site: Site, pods: Mapping[str, int], **fields: Any) -> None:
     site.join(len(pods))
-    site.plane.apply(deployment(f"of-{name}", count, affinity=prefers(name), **rest) for name, count in pods.items())
+    site.plane.apply(deployment(f"of-{name}", count, affinity=prefers(name), **fields) for name, count in pods.items())
     site.look.running(sum(pods.values()))
     assert site.look.places() == pods
 

@@ -15,17 +15,17 @@ from tests.proxy.world import World, world
 
 @contextlib.contextmanager
 def scene(
-    plane: ControlPlane, folder: Path, machines: int, *, config: Mapping[str, Json] | None = None, **more: Any
+    plane: ControlPlane, folder: Path, machines: int, *, config: Mapping[str, Json] | None = None, **fields: Any
 ) -> Iterator[World]:
-    """Run a `world` whose proxy polls the pool frequently; *more* as for `world`."""
+    """Run a `world` whose proxy polls the pool frequently. *fields* are arguments of `world`."""
     sections = dict(config or {})
     sections["backend"] = {"pollInterval": "300ms", **sections.get("backend", {})}
-    with world(plane, folder, machines, config=sections, **more) as env:
+    with world(plane, folder, machines, config=sections, **fields) as env:
         yield env
 
 
 @contextlib.contextmanager
-def watched(plane: ControlPlane, folder: Path, machines: int, **more: Any) -> Iterator[tuple[World, Edge]]:
+def watched(plane: ControlPlane, folder: Path, machines: int, **fields: Any) -> Iterator[tuple[World, Edge]]:
     """Run a scene whose proxy uses an edge for the API server and the pool."""
     borders: list[Edge] = []
     with contextlib.ExitStack() as until:
@@ -38,5 +38,5 @@ def watched(plane: ControlPlane, folder: Path, machines: int, **more: Any) -> It
             )
             borders.append(border)
 
-        with scene(plane, folder, machines, before=stand_between, **more) as env:
+        with scene(plane, folder, machines, before=stand_between, **fields) as env:
             yield env, borders[0]

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.cluster
 
 API = {"url": "https://127.0.0.1:1", "auth": {"kubeConfigPath": "{folder}/none"}}
 POOL = {"url": "http://127.0.0.1:1"}
-HERE = "{folder}/here"  #: an existing file
-CERTIFICATES = {"clientCertPath": HERE, "clientKeyPath": HERE, "caCertPath": HERE}
+EXISTING_FILE = "{folder}/here"  #: an existing file
+CERTIFICATES = {"clientCertPath": EXISTING_FILE, "clientKeyPath": EXISTING_FILE, "caCertPath": EXISTING_FILE}
 
 
 def certificates(**changes: str) -> Json:
@@ -51,7 +51,7 @@ KUBECONFIGS: dict[str, Json] = {
 }
 
 #: By mistake: the file, `None` for a missing file, and the error message.
-BAD: dict[str, tuple[Any, str]] = {
+INVALID: dict[str, tuple[Any, str]] = {
     "a missing file": (None, "cannot be read: No such file or directory"),
     "not JSON": ("{", "not JSON: Expecting property name"),
     "a trailing comma": ('{"backend": {},}', "not JSON: Expecting property name"),
@@ -86,12 +86,12 @@ def proxy(*arguments: str) -> subprocess.CompletedProcess[str]:
     return forking.run("proxy", *arguments)
 
 
-def test_invalid_configurations(tmp_path: Path) -> None:
+def test_invalid_configurations_are_rejected(tmp_path: Path) -> None:
     """The error is one line, and the exit code is 2; it was 1 in the original."""
     (tmp_path / "here").touch()
     for kind, document in KUBECONFIGS.items():
         (tmp_path / kind).write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **document}))
-    for number, (fact, (document, expected)) in enumerate(BAD.items()):
+    for number, (fact, (document, expected)) in enumerate(INVALID.items()):
         file, log = tmp_path / f"{number}.json", tmp_path / f"{number}.log"
         if document is not None:
             text = document if isinstance(document, str) else json.dumps(document)
@@ -113,10 +113,10 @@ def test_arguments_are_parsed_as_by_the_original(tmp_path: Path) -> None:
     assert (glog.returncode, "cannot be read" in glog.stderr) == (2, True)
 
 
-def test_a_port_in_use(tmp_path: Path) -> None:
+def test_a_port_in_use_is_an_error(tmp_path: Path) -> None:
     """The exit code is 1, and the error is one line without a traceback."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        kind, port = "without-users", taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        kind, port = "without-users", occupied.getsockname()[1]
         users = [{"name": "u", "user": {}}]
         (tmp_path / kind).write_text(json.dumps({**KUBECONFIGS[kind], "users": users}))
         file, log = tmp_path / "config.json", tmp_path / "log"
@@ -128,8 +128,8 @@ def test_a_port_in_use(tmp_path: Path) -> None:
         assert "Traceback" not in log.read_text()
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_a_status_port_in_use(given: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("explicit", [True, False])
+def test_an_occupied_status_port_is_an_error_only_if_it_is_explicit(explicit: bool, tmp_path: Path) -> None:
     """A second proxy on the same host starts, because the original had no such port. An explicit port must be free."""
     kind = "without-users"
     users = [{"name": "u", "user": {}}]
@@ -137,12 +137,12 @@ def test_a_status_port_in_use(given: bool, tmp_path: Path) -> None:
     file, log = tmp_path / "config.json", tmp_path / "log"
     file.write_text(json.dumps(kubeconfig("", kind)).replace("{folder}", str(tmp_path)))
     options = [f"--config-file={file}", "--port=0", "--host=127.0.0.1"]
-    options += ["--listen-address=localhost:9235"] if given else []
+    options += ["--listen-address=localhost:9235"] if explicit else []
     with contextlib.ExitStack() as until:
         with contextlib.suppress(OSError):  # the port is already in use
             until.enter_context(socket.create_server(("127.0.0.1", 9235)))
         program = until.enter_context(Program(log, "proxy", *options))
-        if given:
+        if explicit:
             assert program.end() == 1
             return
         eventually(lambda: program.logged("forwarding port "))
@@ -151,7 +151,7 @@ def test_a_status_port_in_use(given: bool, tmp_path: Path) -> None:
         assert line["level"] == "INFO"
 
 
-def test_valid_configurations(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_valid_configurations_are_accepted(cluster: ControlPlane, tmp_path: Path) -> None:
     """All three authentication methods, and both names of the pool's URL."""
     pki.make(tmp_path)
     token = tmp_path / "token"
@@ -181,7 +181,7 @@ def restarted(env: World, **config: Any) -> None:
 
 
 def a_cluster_that_cannot_be_read(env: World) -> None:
-    """The API server rejects the certificate: scale-up needs no cluster, other requests return the missing right."""
+    """Check that scale-up works although the API server rejects the certificate, and other requests report it."""
     assert httpx2.post(f"{env.url}/pool/size", json={"desiredSize": 2}, timeout=60).status_code == 200
     env.plane.wait_for(lambda: "(403)" in post_json(env, "/pool/size", desiredSize=1).text, "the error")
     for path, message, body in (

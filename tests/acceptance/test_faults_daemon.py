@@ -65,9 +65,9 @@ def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
     cleaning.empty(control_plane)
 
 
-@pytest.mark.parametrize("what", FAULTS)
-def test_a_failed_write_does_not_lose_pods(what: str, fleet: Fleet) -> None:
-    fault, why = FAULTS[what]
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_failed_write_does_not_lose_pods(case: str, fleet: Fleet) -> None:
+    fault, why = FAULTS[case]
     node = fleet.take()
     fleet.edge.inject(fault.on(node))
     with daemon(fleet.site) as running:

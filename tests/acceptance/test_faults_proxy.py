@@ -15,33 +15,33 @@ from tests.acceptance.test_faults_daemon import BUDGET, GATEWAY
 
 pytestmark = pytest.mark.cluster
 
-DONE: Final = 200
+OK: Final = 200
 
-#: The fault during the removal of the node {}, and the status; unless DONE, the node is kept and a retry succeeds.
+#: The fault during the removal of the node {}, and the status; unless OK, the node is kept and a retry succeeds.
 FAULTS: Final[dict[str, tuple[Fault, int]]] = {
-    "the taint: 409": (Fault("draining {}", 409), DONE),
+    "the taint: 409": (Fault("draining {}", 409), OK),
     "the taint: 409 each time": (Fault("draining {}", 409, times=5), 503),
-    "the taint: closed, applied": (Fault("draining {}", CLOSED, acted=True), DONE),
-    "the taint: silent": (Fault("draining {}", SILENT), DONE),
+    "the taint: closed, applied": (Fault("draining {}", CLOSED, acted=True), OK),
+    "the taint: silent": (Fault("draining {}", SILENT), OK),
     "the debts: 409 each time": (Fault("owing {}", 409, times=5), 503),
     "a dry run: 429 of a budget": (Fault(DRY_RUN, 429, body=BUDGET), 500),
     "an eviction: 403": (Fault("evict", 403), 500),
-    "an eviction: 404, the pod exists": (Fault("evict", 404), DONE),
-    "an eviction: 429 of a budget": (Fault("evict", 429, body=BUDGET), DONE),
-    "an eviction: 500": (Fault("evict", 500), DONE),
-    "the intent to remove: 500, applied": (Fault("removing {}", 500, acted=True), DONE),
-    "terminate: 204": (Fault("terminate", 204, acted=True), DONE),
+    "an eviction: 404, the pod exists": (Fault("evict", 404), OK),
+    "an eviction: 429 of a budget": (Fault("evict", 429, body=BUDGET), OK),
+    "an eviction: 500": (Fault("evict", 500), OK),
+    "the intent to remove: 500, applied": (Fault("removing {}", 500, acted=True), OK),
+    "terminate: 204": (Fault("terminate", 204, acted=True), OK),
     "terminate: 400": (Fault("terminate", 400), 502),
     "terminate: 404, the machine is listed": (Fault("terminate", 404), 502),
-    "terminate: 502": (Fault("terminate", 502), DONE),
-    "terminate: 502, applied": (Fault("terminate", 502, acted=True), DONE),
-    "terminate: 504 of a gateway, applied": (Fault("terminate", 504, acted=True, body=GATEWAY), DONE),
-    "terminate: silent": (Fault("terminate", SILENT), DONE),
-    "terminate: silent, applied": (Fault("terminate", SILENT, acted=True), DONE),
-    "terminate: closed, applied": (Fault("terminate", CLOSED, acted=True), DONE),
-    "delete: 404, the Node exists": (Fault("delete {}", 404), DONE),
-    "delete: 500": (Fault("delete {}", 500), DONE),
-    "delete: closed, applied": (Fault("delete {}", CLOSED, acted=True), DONE),
+    "terminate: 502": (Fault("terminate", 502), OK),
+    "terminate: 502, applied": (Fault("terminate", 502, acted=True), OK),
+    "terminate: 504 of a gateway, applied": (Fault("terminate", 504, acted=True, body=GATEWAY), OK),
+    "terminate: silent": (Fault("terminate", SILENT), OK),
+    "terminate: silent, applied": (Fault("terminate", SILENT, acted=True), OK),
+    "terminate: closed, applied": (Fault("terminate", CLOSED, acted=True), OK),
+    "delete: 404, the Node exists": (Fault("delete {}", 404), OK),
+    "delete: 500": (Fault("delete {}", 500), OK),
+    "delete: closed, applied": (Fault("delete {}", CLOSED, acted=True), OK),
 }
 
 
@@ -59,15 +59,15 @@ def proxy(fleet: Fleet) -> Iterator[Proxy]:
         yield prepared
 
 
-@pytest.mark.parametrize("what", FAULTS)
-def test_a_failed_write_fails_the_request(what: str, fleet: Fleet, proxy: Proxy) -> None:
-    fault, status = FAULTS[what]
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_failed_write_fails_the_request(case: str, fleet: Fleet, proxy: Proxy) -> None:
+    fault, status = FAULTS[case]
     node = fleet.take()
     body = {"machineId": fleet.site.machine(node), "decrementDesiredSize": True}
     fleet.edge.inject(fault.on(node))
     assert proxy.post("/pool/terminate", body).status_code == status
     assert len(fleet.edge.bodies(fault.on(node).name)) >= fault.times
-    if status != DONE:
+    if status != OK:
         fleet.wait_for_state(gone=False)
-        assert proxy.post("/pool/terminate", body).status_code == DONE
+        assert proxy.post("/pool/terminate", body).status_code == OK
     fleet.wait_for_state(gone=True)

@@ -44,7 +44,7 @@ CALLS: list[tuple[str, str, Any, dict[str, Any] | None]] = [
 ]
 
 
-def test_api_calls_that_remove_nothing(guarded: World) -> None:
+def test_api_calls_that_remove_nothing_are_forwarded(guarded: World) -> None:
     for method, path, body, expected in CALLS:
         content = None if body is None else json.dumps(body, indent=1).encode()
         guarded.server.face.requests.clear()
@@ -65,7 +65,7 @@ def listed(guarded: World) -> dict[str, Any]:
     return {machine["id"]: machine for machine in machines}
 
 
-def test_machine_calls_that_remove_nothing(guarded: World) -> None:
+def test_calls_about_a_machine_that_remove_nothing_are_forwarded(guarded: World) -> None:
     machine = guarded.id("od-1")
 
     def post(path: str, **body: Any) -> None:
@@ -158,7 +158,7 @@ def test_large_bodies_are_forwarded(guarded: World) -> None:
     assert (answer.status_code, digests) == (200, [digests[0]] * 3)
 
 
-def test_a_pool_that_resets_or_does_not_respond(guarded: World) -> None:
+def test_a_pool_that_resets_or_does_not_respond_is_an_error(guarded: World) -> None:
     for kind, status in (("reset", 502), ("hang", 504)):
         guarded.server.face.inject(Fault(path="/start", kind=kind))  # type: ignore[arg-type]
         answer = httpx2.post(f"{guarded.url}/start", timeout=30)

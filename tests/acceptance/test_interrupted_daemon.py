@@ -51,7 +51,7 @@ def test_the_list_of_steps_is_complete(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(("step", "moment"), KILLED, ids=[f"{moment}-{_named(step)}" for step, moment in KILLED])
-def test_killed_at_any_step_the_next_daemon_finishes(step: int, moment: Moment, fleet: Fleet) -> None:
+def test_after_a_kill_at_any_step_the_next_daemon_finishes_the_removal(step: int, moment: Moment, fleet: Fleet) -> None:
     fleet.take()
     fleet.edge.hold(step, moment)
     with daemon(fleet.site) as killed:
@@ -63,7 +63,7 @@ def test_killed_at_any_step_the_next_daemon_finishes(step: int, moment: Moment, 
 
 
 @pytest.mark.parametrize("step", range(len(STEPS)), ids=_named)
-def test_sigterm_at_any_step(step: int, fleet: Fleet) -> None:
+def test_after_sigterm_at_any_step_the_removal_is_finished_or_rolled_back(step: int, fleet: Fleet) -> None:
     """A requested termination is finished; everything else is rolled back."""
     fleet.take()
     fleet.edge.hold(step, "before")
@@ -76,7 +76,7 @@ def test_sigterm_at_any_step(step: int, fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("killed", [True, False], ids=["SIGKILL", "SIGTERM"])
-def test_interrupted_during_the_dry_runs(fleet: Fleet, *, killed: bool) -> None:
+def test_an_interruption_during_the_dry_runs_evicts_no_pod(fleet: Fleet, *, killed: bool) -> None:
     """No pod was evicted: after SIGTERM the drain is rolled back; after SIGKILL the next daemon restarts it."""
     fleet.take()
     fleet.edge.hold(0, "before", lambda name: name == DRY_RUN)
@@ -113,7 +113,9 @@ def test_a_delayed_termination_of_a_killed_daemon_decrements_the_size_once(fleet
 
 
 @pytest.mark.parametrize(("position", "moment"), [(0, "before"), (1, "after")], ids=["created", "renewed"])
-def test_killed_during_a_lease_write_another_daemon_takes_over(position: int, moment: Moment, fleet: Fleet) -> None:
+def test_after_a_kill_during_a_lease_write_another_daemon_takes_over(
+    position: int, moment: Moment, fleet: Fleet
+) -> None:
     fleet.site.plane.api.delete(LEASE_PATH)
     fleet.take()
     fleet.edge.hold(position, moment, lambda name: name == LEASE)

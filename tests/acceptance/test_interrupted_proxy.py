@@ -57,7 +57,7 @@ def test_the_list_of_steps_is_complete(site: Site) -> None:
 
 
 @pytest.mark.parametrize("step", KILLED, ids=lambda step: f"{step + 1}-{SCALE_DOWN[step]}")
-def test_killed_at_any_step_of_a_scale_down(step: int, site: Site) -> None:
+def test_after_a_kill_at_any_step_of_a_scale_down_a_repeated_request_finishes_it(step: int, site: Site) -> None:
     """The next proxy cleans up without a request, and the repeated request finishes the scale-down."""
     site.edge.hold(step, "after")
     with Proxy(site) as killed:
@@ -78,7 +78,7 @@ def test_killed_at_any_step_of_a_scale_down(step: int, site: Site) -> None:
 
 
 @pytest.mark.parametrize("step", STOPPED, ids=lambda step: f"{step + 1}-{SCALE_DOWN[step]}")
-def test_sigterm_at_any_step_of_a_scale_down(step: int, site: Site) -> None:
+def test_after_sigterm_at_any_step_a_scale_down_is_finished_or_rolled_back(step: int, site: Site) -> None:
     """Requested terminations are finished, everything else is rolled back, and the response reports it."""
     site.edge.hold(step, "before")
     with Proxy(site) as proxy:

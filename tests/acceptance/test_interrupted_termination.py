@@ -46,7 +46,7 @@ def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.parametrize("step", range(len(REPLACEMENT)), ids=lambda step: f"{step + 1}-{REPLACEMENT[step]}")
-def test_killed_before_any_step_of_a_termination(step: int, fleet: Fleet) -> None:
+def test_after_a_kill_before_any_step_of_a_termination_a_repeated_request_finishes_it(step: int, fleet: Fleet) -> None:
     look, node = fleet.site.look, fleet.take()
     terminate = {"machineId": fleet.site.machine(node), "decrementDesiredSize": False}
     fleet.edge.hold(step, "before")
@@ -65,7 +65,9 @@ def test_killed_before_any_step_of_a_termination(step: int, fleet: Fleet) -> Non
 
 
 @pytest.mark.parametrize("step", DOOMED, ids=lambda step: f"{step + 1}-{DISPOSAL[step]}")
-def test_killed_while_a_protected_machine_is_made_disposable(step: int, fleet: Fleet) -> None:
+def test_after_a_kill_while_a_protected_machine_is_made_disposable_the_next_proxy_finishes(
+    step: int, fleet: Fleet
+) -> None:
     """The annotation on the Node records that the next proxy has to remove the protection."""
     site, node = fleet.site, fleet.take()
     machine = site.machine(node)

@@ -25,7 +25,9 @@ def filled(env: World, machines: int) -> None:
     assert len(env.pods()) == 2 * machines
 
 
-def test_a_size_that_is_set_while_a_machine_is_replaced(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_a_size_that_is_set_during_a_replacement_terminates_only_drained_machines(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
     """One of three machines is being replaced when the size is set to 2: only drained machines are terminated."""
     with scene(cluster, tmp_path, 3, pool=SLOW, refresh_interval=2, config=BACKEND) as env:
         filled(env, 3)

@@ -38,8 +38,8 @@ def two_machines(plane: ControlPlane, folder: Path, *workloads: Json, pods: int)
         yield site
 
 
-def workload(name: str, pods: int, **more: Any) -> Json:
-    return deployment(name, pods, affinity=prefers(NODE), **more)
+def workload(name: str, pods: int, **fields: Any) -> Json:
+    return deployment(name, pods, affinity=prefers(NODE), **fields)
 
 
 def terminated(site: Site, proxy: Proxy) -> tuple[int, str]:
@@ -122,7 +122,7 @@ def test_after_a_kill_the_next_proxy_knows_the_owed_pods(cluster: ControlPlane, 
             site.look.eventually(lambda: terminated(site, proxy) == (200, ""), "the termination")
 
 
-def test_without_a_landing_timeout_bound_pods_are_enough(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_without_a_landing_timeout_bound_replacements_are_sufficient(cluster: ControlPlane, tmp_path: Path) -> None:
     """The first pods of two owners are evicted before any replacement pod is Ready."""
     only_there = {READY_ON: NODE}
     workloads = [workload(app, 1, annotations=only_there) for app in ("web", "api")]
@@ -139,9 +139,9 @@ UNREADY: Final[dict[str, tuple[int, Json]]] = {
 }
 
 
-@pytest.mark.parametrize("what", UNREADY)
-def test_replacements_that_never_become_ready(what: str, cluster: ControlPlane, tmp_path: Path) -> None:
-    pods, drain = UNREADY[what]
+@pytest.mark.parametrize("case", UNREADY)
+def test_replacements_that_never_become_ready_cost_one_pod(case: str, cluster: ControlPlane, tmp_path: Path) -> None:
+    pods, drain = UNREADY[case]
     with (
         two_machines(cluster, tmp_path, workload("web", pods, annotations={READY_ON: NODE}), pods=pods) as site,
         Proxy(site, drain=drain) as proxy,
@@ -151,7 +151,7 @@ def test_replacements_that_never_become_ready(what: str, cluster: ControlPlane, 
         assert (is_as_before(site), evicted(site)) == (True, {"default": 1})
 
 
-def test_the_only_target_is_cordoned_in_the_middle_of_a_drain(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_cordoning_the_only_target_during_a_drain_rolls_the_drain_back(cluster: ControlPlane, tmp_path: Path) -> None:
     slow = workload("web", 6, annotations={START_AFTER: "2s"})
     with two_machines(cluster, tmp_path, slow, pods=6) as site, Proxy(site) as proxy:
         call = proxy.send("/pool/terminate", _body(site))

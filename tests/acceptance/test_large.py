@@ -18,9 +18,9 @@ from tests.acceptance.scenes import watched
 
 pytestmark = pytest.mark.cluster
 
-MANY = 100
+NODES = 100
 #: Maximum number of calls for a victim with one pod: usually 23, and more if an object has to be read twice.
-MOST = 30
+MAX_CALLS = 30
 
 
 class Counting(Edge):
@@ -38,21 +38,21 @@ class Counting(Edge):
         await super().__call__(scope, receive, send)
 
 
-def test_a_decision_over_a_hundred_nodes(
+def test_a_decision_about_a_hundred_nodes_makes_few_api_calls(
     cluster: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(edge, "Edge", Counting)
-    with watched(cluster, tmp_path, MANY) as (env, border):
+    with watched(cluster, tmp_path, NODES) as (env, border):
         assert isinstance(border, Counting)
-        cluster.apply([manifests.deployment("web", 3 * MANY // 2, cpu="1")])
-        cluster.wait_for(lambda: len(env.pods()) == 3 * MANY // 2, "the pods")
+        cluster.apply([manifests.deployment("web", 3 * NODES // 2, cpu="1")])
+        cluster.wait_for(lambda: len(env.pods()) == 3 * NODES // 2, "the pods")
         assert env.post("/pool/terminate", {"machineId": "i-0"}).status_code == 404
         border.calls.clear()
-        answer = env.post("/pool/size", {"desiredSize": MANY - 1})
-        assert (answer.status_code, answer.content, len(env.running())) == (200, b"", MANY - 1)
-        (victim,) = {f"od-{number}" for number in range(1, MANY + 1)} - set(env.running())
+        answer = env.post("/pool/size", {"desiredSize": NODES - 1})
+        assert (answer.status_code, answer.content, len(env.running())) == (200, b"", NODES - 1)
+        (victim,) = {f"od-{number}" for number in range(1, NODES + 1)} - set(env.running())
         assert border.calls[:2] == [f"{method} /api/v1/nodes/{victim}" for method in ("GET", "PATCH")]
-        assert len(border.calls) <= MOST, border.calls
+        assert len(border.calls) <= MAX_CALLS, border.calls
         beside = {call for call in border.calls if victim not in call and "/eviction" not in call}
         (target,) = {call.rpartition("/")[2] for call in beside if call.startswith("GET /api/v1/nodes/")}
         pods = "GET /api/v1/pods?limit=500&fieldSelector=spec.nodeName%3D"

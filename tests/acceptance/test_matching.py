@@ -62,7 +62,7 @@ def taking_pods(cluster: ControlPlane) -> set[str]:
     }
 
 
-def test_ids_of_all_kinds(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_ids_of_all_kinds_are_matched_to_their_nodes(cluster: ControlPlane, tmp_path: Path) -> None:
     """Each machine is drained by its id: only the pod on its Node is evicted."""
     nodes: dict[str, str] = {}
 
@@ -75,14 +75,14 @@ def test_ids_of_all_kinds(cluster: ControlPlane, tmp_path: Path) -> None:
         env.cordon(*nodes.values())  # od-1 has room for the pods of all others
 
     with scene(cluster, tmp_path, 1, before=of_all_kinds) as env:
-        left = env.pods()
-        assert set(left.values()) == set(nodes.values())
+        remaining = env.pods()
+        assert set(remaining.values()) == set(nodes.values())
         cluster.wait_for(lambda: set(nodes.values()) <= listed(env), "the pool to list its machines")
         for name, node in nodes.items():
             # Detach most machines, because that does not wait for a termination.
             assert attempt(env, "terminate" if name == "spot" else "detach", node) == (200, ""), name
-            left = {pod: there for pod, there in left.items() if there != node}
-            assert {pod: there for pod, there in env.pods().items() if there != "od-1"} == left
+            remaining = {pod: there for pod, there in remaining.items() if there != node}
+            assert {pod: there for pod, there in env.pods().items() if there != "od-1"} == remaining
         assert (env.desired, env.tainted(), [machine["machineId"] for machine in env.orders()]) == (
             1,
             [],
@@ -93,7 +93,7 @@ def test_ids_of_all_kinds(cluster: ControlPlane, tmp_path: Path) -> None:
 
 
 def ambiguous_machines(env: World, cluster: ControlPlane) -> None:
-    """Requested machines are cancelled without a drain; pods are not Nodes; ambiguous provider IDs match no machine."""
+    """Check machines without a Node: requests, pods, and machines whose provider IDs are ambiguous."""
     requested = add_machine(env, "requested", cloudProvider="AWS-AUTO-SCALING-GROUP", requestDelay="1h")
     assert env.id(requested).startswith("i-requested")
     cluster.wait_for(lambda: requested in listed(env), "the pool to list the request")

@@ -45,7 +45,7 @@ PODS: dict[str, tuple[int, Json]] = {
 }
 FITTING = {"disk": "ssd", "zone": "a", "net": "1", "gpus": "4", "age": "3", "last": "1"}
 #: The initial labels of the other nodes.
-UNFIT = {"disk": "hdd", "zone": "c", "old": "yes", "broken": "1", "gpus": "2", "age": "five"}
+UNFIT_LABELS = {"disk": "hdd", "zone": "c", "old": "yes", "broken": "1", "gpus": "2", "age": "five"}
 NO_CPU, TAINTED = "2 Insufficient cpu", "2 node(s) had untolerated taint(s)"
 NO_MATCH = "2 node(s) didn't match Pod's node affinity/selector"
 #: By the largest pod without a placement and the reason: the change that resolves it.
@@ -63,7 +63,7 @@ MENDED: dict[tuple[str, str], Json] = {
 
 
 def prepare(env: World) -> None:
-    """Put all pods on od-1. Labels and taints of the others fit none of them, and neither has room for the largest."""
+    """Put all pods on od-1. Labels and taints of the other nodes fit no pod, and none has room for the largest pod."""
     api = env.plane.api
     api.patch("/api/v1/nodes/od-1", {"metadata": {"labels": FITTING}})
     env.cordon("od-2", "od-3")
@@ -73,7 +73,7 @@ def prepare(env: World) -> None:
     env.cordon("od-2", "od-3", off=False)
     for node in ("od-2", "od-3"):
         fill(env.plane, node)
-        api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": UNFIT}, "spec": {"taints": TAINTS}})
+        api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": UNFIT_LABELS}, "spec": {"taints": TAINTS}})
 
 
 def test_an_empty_node_is_kept_if_no_other_node_is_usable(cluster: ControlPlane, tmp_path: Path) -> None:

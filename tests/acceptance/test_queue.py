@@ -16,14 +16,14 @@ from tests.proxy.world import World
 
 pytestmark = pytest.mark.cluster
 
-PATIENCE = 4
+QUEUE_TIMEOUT = 4
 SIZE = [("GET", "/pool"), ("GET", "/pool/size"), ("POST", "/pool/size")]
 TERMINATION = [("GET", "/pool")]
 
 
-def test_updates_take_turns(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_updates_do_not_overlap(cluster: ControlPlane, tmp_path: Path) -> None:
     config = {
-        "server": {"queueTimeout": f"{PATIENCE}s"},
+        "server": {"queueTimeout": f"{QUEUE_TIMEOUT}s"},
         "drain": {"evictionTimeout": "300s", "maxGracefulTermination": "300s"},
     }
     with scene(cluster, tmp_path, 2, config=config) as env, ThreadPoolExecutor(20) as clients:
@@ -40,7 +40,10 @@ def test_updates_take_turns(cluster: ControlPlane, tmp_path: Path) -> None:
         answer = late.result()
         assert (answer.status_code, answer.json()) == (
             504,
-            {"message": "failed to set desired size", "detail": f"timed out after {PATIENCE} s behind other updates"},
+            {
+                "message": "failed to set desired size",
+                "detail": f"timed out after {QUEUE_TIMEOUT} s behind other updates",
+            },
         )
         assert not drain.done()
         delete_stuck_pods(cluster)

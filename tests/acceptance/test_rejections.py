@@ -30,12 +30,12 @@ class Setting:
         owner = env.plane.apply([OWNER])[0]
         self._owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
 
-    def system_pod(self, name: str, node: str, **more: Any) -> None:
-        self._plane.apply([manifests.pod(name, namespace="kube-system", nodeName=node, **more)])
+    def system_pod(self, name: str, node: str, **fields: Any) -> None:
+        self._plane.apply([manifests.pod(name, namespace="kube-system", nodeName=node, **fields)])
 
-    def pod(self, name: str, node: str, *, controller: bool | None = True, **more: Any) -> None:
+    def pod(self, name: str, node: str, *, controller: bool | None = True, **fields: Any) -> None:
         """Create a pod on *node*; *controller* is the owner reference's flag, `None` for a pod without an owner."""
-        manifest = manifests.pod(name, nodeName=node, **more)
+        manifest = manifests.pod(name, nodeName=node, **fields)
         if controller is not None:
             flag = {"controller": True} if controller else {}
             manifest["metadata"]["ownerReferences"] = [{**self._owner, **flag}]
@@ -90,8 +90,8 @@ def env(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
     cleaning.empty(control_plane)
 
 
-NONE = "0/{n} nodes are available"
-#: By node: the reason why it cannot be removed, with n other nodes.
+NO_NODES = "0/{n} nodes are available"
+#: By node: the reason why the node cannot be removed; n is the number of other nodes.
 REASONS = {
     "od-1": f"pod default/on-host: local storage logs would be lost; {LOCAL}",
     "od-2": f"pod default/scratch: local storage data would be lost; {LOCAL}",
@@ -102,8 +102,8 @@ REASONS = {
     "2 of its pods are on this node",
     "od-7": f'it has the annotation {DISABLED}: "true"',
     "od-8": f'pod default/dear: it has the annotation {SAFE}: "false"',
-    "od-9": f"pod default/large: {NONE}: {{n}} Insufficient cpu, 2 Insufficient memory, 1 Too many pods",
-    "od-10": f"pod default/wide: {NONE}: {{n}} Insufficient memory, 1 Insufficient cpu, 1 Too many pods",
+    "od-9": f"pod default/large: {NO_NODES}: {{n}} Insufficient cpu, 2 Insufficient memory, 1 Too many pods",
+    "od-10": f"pod default/wide: {NO_NODES}: {{n}} Insufficient memory, 1 Insufficient cpu, 1 Too many pods",
 }
 
 

@@ -69,7 +69,7 @@ def test_a_node_is_marked_drained_terminated_and_deleted_in_this_order(cluster: 
 
 
 def make_a_machine_disposable(env: World, border: Edge) -> None:
-    """The pool would terminate and replace a disposable machine; the proxy does the same after a drain."""
+    """Make a machine disposable, which the pool would terminate and replace: the proxy drains its node first."""
     border.writes.clear()
     machine = env.id("od-1")
     status = {"machineId": machine, "membershipStatus": {"active": False, "evictable": True}}
@@ -133,7 +133,7 @@ def test_a_failed_victim_is_released_and_another_one_is_removed(cluster: Control
         assert (status, detail.count("scale-down-disabled"), env.desired) == (500, 2, 2)
 
 
-def test_different_numbers_of_machines_and_nodes(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_sizes_count_machines_and_not_nodes(cluster: ControlPlane, tmp_path: Path) -> None:
     """The active machines and the desired size of the pool count, not the number of Nodes."""
 
     def with_a_master(env: World) -> None:
@@ -159,7 +159,7 @@ def test_different_numbers_of_machines_and_nodes(cluster: ControlPlane, tmp_path
         assert "node od-4: no other node that is Ready and schedulable remains" in detail
 
 
-def test_a_pool_with_a_stale_cache(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_terminated_machines_in_a_stale_cache_do_not_count(cluster: ControlPlane, tmp_path: Path) -> None:
     """Terminated machines that are still listed as running do not count and are not terminated again."""
     with scene(cluster, tmp_path, 4, refresh_interval=4) as env:
         first, second = env.id("od-1"), env.id("od-2")

@@ -56,8 +56,8 @@ def test_every_row_has_a_test_or_a_reason(rows: Rows) -> None:
     for row, shown in rows.items():
         names, _, why = shown.partition(OTHER)
         assert NAMED.findall(names) or why.strip(), row
-        left = NAMED.sub("", names).strip().removesuffix(".").strip()
-        assert left == "", f"{row}: {left!r} is neither a test nor a reason"
+        remainder = NAMED.sub("", names).strip().removesuffix(".").strip()
+        assert remainder == "", f"{row}: {remainder!r} is neither a test nor a reason"
 
 
 def levels(node_id: str) -> tuple[str, str, str]:

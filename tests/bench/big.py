@@ -22,7 +22,7 @@ from tests.bench import shapes
 from tests.bench.shapes import ZONES, Json
 
 KINDS: Final = ("",) * 11 + ("apart",) * 4 + ("spread",) * 2 + ("together",)
-_TOLERANT: Final = 0.4  #: the last apps all tolerate it, which adds up to half
+_TOLERANT: Final = 0.4  #: share of the first apps; the last apps all tolerate the taint, which adds up to half
 _SEEKS_TAINTED: Final = 0.12
 _REPLICAS: Final = (3, 5, 10, 20, 30, 60)
 

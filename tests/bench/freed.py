@@ -38,10 +38,10 @@ def _small(clusters: int) -> Iterator[Result]:
         ours, floor, best = ours + mine, floor + plain, best + most
         optimal += mine >= most
         below += mine < plain
-    what = f"{clusters:,} clusters of ≤ 10 on-demand nodes"
+    label = f"{clusters:,} clusters of ≤ 10 on-demand nodes"
     share = 100 * optimal / clusters
-    yield Result(f"{what}: drained as many nodes as the optimum", str(ours), str(best), share, "%", 99, 99)
-    yield Result(f"{what}: drained fewer nodes than first fit", str(ours), str(floor), below, "clusters", 0, 0)
+    yield Result(f"{label}: drained as many nodes as the optimum", str(ours), str(best), share, "%", 99, 99)
+    yield Result(f"{label}: drained fewer nodes than first fit", str(ours), str(floor), below, "clusters", 0, 0)
 
 
 def _large(clusters: int) -> Iterator[Result]:
@@ -50,9 +50,9 @@ def _large(clusters: int) -> Iterator[Result]:
         objects = cluster(random.Random(seed), nodes=200, spot=400, pods=3000)
         mine, plain = _freed(objects, 2), _freed(objects, 0)
         ours, floor, below = ours + mine, floor + plain, below + (mine < plain)
-    what = f"{clusters} clusters of 200 + 400 nodes"
-    yield Result(f"{what}: drained fewer nodes than first fit", str(ours), str(floor), below, "clusters", 0, 0)
-    yield Result(f"{what}: drained nodes in total", str(ours), str(floor), ours / floor, "×", 1, 1.05)
+    label = f"{clusters} clusters of 200 + 400 nodes"
+    yield Result(f"{label}: drained fewer nodes than first fit", str(ours), str(floor), below, "clusters", 0, 0)
+    yield Result(f"{label}: drained nodes in total", str(ours), str(floor), ours / floor, "×", 1, 1.05)
 
 
 def _freed(objects: list[builders.Manifest], seconds: float) -> int:
@@ -63,7 +63,7 @@ def _freed(objects: list[builders.Manifest], seconds: float) -> int:
 def cluster(
     rng: random.Random, nodes: int, spot: int | None = None, pods: int | None = None
 ) -> list[builders.Manifest]:
-    """Return on-demand nodes with a few pods each, and spot nodes three quarters full; some pods have constraints."""
+    """Return on-demand nodes with a few pods each, and spot nodes that are 75 % full; some pods have constraints."""
     spot = rng.randint(1, nodes + 2) if spot is None else spot
     pods = rng.randint(nodes, 5 * nodes) if pods is None else pods
     on_demand = [f"od{n}" for n in range(nodes)]
@@ -132,8 +132,8 @@ class _Program:
         for row in range(len(table)):
             coming = [(pod, at[row]) for pod, at in zip(self._pods, self._places, strict=True) if row in at]
             for column in range(free.shape[1]):
-                taken = {place: int(self._snapshot.vector(pod.cls.requests)[column]) for pod, place in coming}
-                self._add(taken, -np.inf, int(free[row, column]))
+                requested = {place: int(self._snapshot.vector(pod.cls.requests)[column]) for pod, place in coming}
+                self._add(requested, -np.inf, int(free[row, column]))
 
     def keep_apart(self) -> None:
         """Keep apart the moved pods of an app with anti-affinity; nodes of its other pods are not feasible anyway."""

@@ -125,14 +125,14 @@ def _avoid_spot(cluster: Snapshot) -> None:
 
 
 def _all_again(daemon: Daemon) -> float:
-    """Return the CPU seconds of a round in which all verdicts are judged again."""
+    """Return the CPU seconds of a round in which all verdicts are computed again."""
     daemon.cluster.invalidate()
     return daemon.round()
 
 
-def _row(what: str, ours: float, first: float, at_most: float, aim: float) -> Result:
+def _row(label: str, ours: float, first: float, at_most: float, aim: float) -> Result:
     """Return a row in milliseconds of CPU time. The peer is the first round, which plans from scratch."""
-    return Result(what, f"{1000 * ours:.1f} ms", f"{1000 * first:.0f} ms", 1000 * ours, "ms", at_most, aim)
+    return Result(label, f"{1000 * ours:.1f} ms", f"{1000 * first:.0f} ms", 1000 * ours, "ms", at_most, aim)
 
 
 def _edit(cluster: Snapshot, number: int) -> None:

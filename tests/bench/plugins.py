@@ -22,7 +22,7 @@ _REPEATS: Final = 50
 def run() -> list[Row]:
     """Run all measurements; takes about ten seconds."""
     costs = [dict(_measured(pods)) for pods in PODS]
-    return [Row(what, tuple(row[what] for row in costs)) for what in costs[0]]
+    return [Row(label, tuple(row[label] for row in costs)) for label in costs[0]]
 
 
 def _measured(pods: int) -> Iterator[tuple[str, float]]:
@@ -31,7 +31,7 @@ def _measured(pods: int) -> Iterator[tuple[str, float]]:
     for plugin in DEFAULT:
         if (part := plugin.pre_filter(asked)) is None:
             continue
-        plugin.filter(part, snapshot, rows)  # fills the caches by class
+        plugin.filter(part, snapshot, rows)  # fill the caches of each class
         start = time.perf_counter()
         for _ in range(_REPEATS):
             plugin.filter(part, snapshot, rows)

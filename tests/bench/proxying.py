@@ -61,12 +61,12 @@ class _Scene:
 
 
 def _forwarding(scene: _Scene) -> Iterator[Result]:
-    for path, what in (("/pool/size", "GET /pool/size"), ("/pool", f"GET /pool, {NODES} machines")):
+    for path, label in (("/pool/size", "GET /pool/size"), ("/pool", f"GET /pool, {NODES} machines")):
         direct, ours = _in_turns(partial(_latencies, path=path, count=SAMPLES), scene)
         cuts = [quantiles(seconds, n=100) for seconds in (direct, ours)]
         for name, cut, bounds in (("p50", 49, (5, 3)), ("p99", 98, (6, 3))):
             peer, own = (cut_points[cut] * 1e3 for cut_points in cuts)
-            row = f"forwarded by the proxy compared to direct, {what}: latency, {name}"
+            row = f"forwarded by the proxy compared to direct, {label}: latency, {name}"
             yield Result(row, f"{own:.2f} ms", f"{peer:.2f} ms", own / peer, "times", *bounds)
     direct, ours = _in_turns(lambda url: [_rate(url, "/pool/size")], scene)
     row = f"the same, GET /pool/size by {CLIENTS} clients: requests per second"
@@ -88,8 +88,8 @@ def _rate(url: str, path: str) -> float:
     each = SAMPLES // CLIENTS
     with ThreadPoolExecutor(CLIENTS) as clients:
         start = time.perf_counter()
-        taken = list(clients.map(lambda _: _latencies(url, path, each), range(CLIENTS)))
-        return sum(map(len, taken)) / (time.perf_counter() - start)
+        latencies = list(clients.map(lambda _: _latencies(url, path, each), range(CLIENTS)))
+        return sum(map(len, latencies)) / (time.perf_counter() - start)
 
 
 def _latencies(url: str, path: str, count: int) -> list[float]:
@@ -115,9 +115,9 @@ def _take_answer(connection: socket.socket) -> None:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 "), head
     length = int(head.lower().partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0])
-    left = length - len(body)
-    while left > 0:
-        left -= len(_part(connection))
+    remaining = length - len(body)
+    while remaining > 0:
+        remaining -= len(_part(connection))
 
 
 def _part(connection: socket.socket) -> bytes:

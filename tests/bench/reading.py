@@ -93,8 +93,8 @@ def _puts(cluster: Path) -> Iterator[dict[str, dict[str, str]]]:
         meta = obj["metadata"]
         meta.pop("resourceVersion", None)  # assigned by etcd
         key = "/".join(filter(None, ("/registry", folder, meta.get("namespace"), meta["name"])))
-        put = {"key": base64.b64encode(key.encode()), "value": base64.b64encode(json.dumps(obj).encode())}
-        yield {"requestPut": {name: text.decode() for name, text in put.items()}}
+        request = {"key": base64.b64encode(key.encode()), "value": base64.b64encode(json.dumps(obj).encode())}
+        yield {"requestPut": {name: text.decode() for name, text in request.items()}}
 
 
 def _process(plane: ControlPlane, code: str, content_type: str) -> tuple[float, float]:

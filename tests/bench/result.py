@@ -14,7 +14,7 @@ SCALE_HEADING: Final = "## Large clusters, live"
 class Result:
     """A figure with its required value (*at_least*) and its goal (*aim*), in the same unit."""
 
-    what: str
+    label: str
     ours: str
     peer: str
     figure: float
@@ -34,9 +34,9 @@ class Result:
         return self.figure >= bound if self.unit in ("×", "%") else self.figure <= bound
 
 
-def faster(what: str, ours: float, peer: float, at_least: float, aim: float) -> Result:
+def faster(label: str, ours: float, peer: float, at_least: float, aim: float) -> Result:
     """Return how many times faster we are than the peer; arguments in seconds."""
-    return Result(what, f"{ours:.2f} s", f"{peer:.2f} s", peer / ours, "×", at_least, aim)
+    return Result(label, f"{ours:.2f} s", f"{peer:.2f} s", peer / ours, "×", at_least, aim)
 
 
 def markdown(results: Iterable[Result]) -> str:
@@ -45,7 +45,7 @@ def markdown(results: Iterable[Result]) -> str:
     for row in results:
         verdict = "aim reached" if row.aimed else "held" if row.held else "**missed**"
         figures = (f"{number:g} {row.unit}" for number in (row.at_least, row.aim))
-        cells = (row.what, row.ours, row.peer, f"{row.figure:.3g} {row.unit}", *figures, verdict)
+        cells = (row.label, row.ours, row.peer, f"{row.figure:.3g} {row.unit}", *figures, verdict)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

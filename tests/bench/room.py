@@ -47,14 +47,16 @@ def run(clusters: int = 50) -> Iterator[Result]:
         total += price(snapshot, groups(snapshot, POLICY).on_demand, spot=False)
         today.append(planned(snapshot, frozenset()))
         room.append(planned(snapshot, add_nodes(snapshot)))
-    what = f"{clusters} clusters of 200 + 400 nodes with full spot"
+    label = f"{clusters} clusters of 200 + 400 nodes with full spot"
     nodes = [sum(each.nodes for each in freed) for freed in (room, today)]
     share = 100 * nodes[0] / (ON_DEMAND * clusters)
-    yield Result(f"{what}: drained with room made, and today", str(nodes[0]), str(nodes[1]), share, "%", 50, 65)
+    yield Result(f"{label}: drained with room made, and today", str(nodes[0]), str(nodes[1]), share, "%", 50, 65)
     money = [sum((each.money for each in freed), Decimal(0)) for freed in (room, today)]
     ours = f"{money[0]:.0f} per hour with {sum(each.added for each in room)} spot nodes added"
     saved = float(100 * money[0] / total)
-    yield Result(f"{what}: money freed, less that of added nodes", ours, f"{money[1]:.0f} per hour", saved, "%", 30, 50)
+    yield Result(
+        f"{label}: money freed, less that of added nodes", ours, f"{money[1]:.0f} per hour", saved, "%", 30, 50
+    )
 
 
 def full_cluster(rng: random.Random) -> list[made.Manifest]:

@@ -35,10 +35,10 @@ def run() -> Iterator[Result]:
     yield Result("rescheduler version: CPU time of the process", f"{version:.3f} s", "", version, "s", 0.1, 0.05)
     yield Result("plan on ten nodes: CPU time of the process", f"{plan:.3f} s", "", plan, "s", 0.4, 0.3)
     daemon, client = _best("rescheduler.housekeeping.composition"), _best("kubernetes.client")
-    for index, (what, unit) in enumerate((("CPU time", "s"), ("memory", "MiB"))):
+    for index, (label, unit) in enumerate((("CPU time", "s"), ("memory", "MiB"))):
         both = daemon[index] + client[index]
         yield Result(
-            f"{what} of importing the daemon, and the Kubernetes client in addition",
+            f"{label} of importing the daemon, and the Kubernetes client in addition",
             f"{daemon[index]:.2f} {unit}",
             f"{both:.2f} {unit}",
             both / daemon[index],

@@ -24,7 +24,7 @@ from predicates.wire import Decoder, Interner
 PODS: Final = (1_000, 10_000, 100_000)
 NODES: Final = 2_000
 _REPLICAS: Final = 10
-_ASKED: Final = 96  #: apps
+_QUERIED_APPS: Final = 96  #: apps
 _ROUNDS: Final = 7
 _ZONE: Final = "topology.kubernetes.io/zone"
 _HOST: Final = "kubernetes.io/hostname"
@@ -33,7 +33,7 @@ _HOST: Final = "kubernetes.io/hostname"
 class Row(NamedTuple):
     """Microseconds for each of :data:`PODS`, and the growth of the cost from the fewest pods to the most."""
 
-    what: str
+    label: str
     microseconds: tuple[float, ...]
 
     @property
@@ -53,14 +53,15 @@ def run() -> list[Row]:
             costs.append(dict(_measured(cluster)))
         finally:
             gc.enable()
-    return [Row(what, tuple(row[what] for row in costs)) for what in costs[0]]
+    return [Row(label, tuple(row[label] for row in costs)) for label in costs[0]]
 
 
 def table(rows: list[Row]) -> str:
     """Return *rows* as text."""
     head = f"{'µs':48}" + "".join(f"{pods:>10,}" for pods in PODS) + f"{'ratio':>8}"
     lines = [
-        f"{row.what:48}" + "".join(f"{cost:>10.2f}" for cost in row.microseconds) + f"{row.ratio:>8.2f}" for row in rows
+        f"{row.label:48}" + "".join(f"{cost:>10.2f}" for cost in row.microseconds) + f"{row.ratio:>8.2f}"
+        for row in rows
     ]
     return "\n".join([head, *lines])
 
@@ -97,7 +98,7 @@ class _Cluster:
         for number in range(pods // _REPLICAS):
             kind = tuple(_KINDS)[number % len(_KINDS)]
             cls = _class(decoder, kind, number)
-            if number < _ASKED:
+            if number < _QUERIED_APPS:
                 self.asked[kind].append(cls)
             for replica in range(_REPLICAS):
                 name, row = f"{number}-{replica}", (number * 7 + replica * 191) % NODES

@@ -42,9 +42,9 @@ def program(*arguments: str, **variables: str) -> str:
     return done.stdout.decode()
 
 
-@pytest.mark.parametrize(("words", "completions"), CASES.values(), ids=CASES)
-def test_bash_and_zsh_get_the_completions(words: list[str], completions: list[str]) -> None:
-    asked = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+@pytest.mark.parametrize(("command_line", "completions"), CASES.values(), ids=CASES)
+def test_bash_and_zsh_get_the_completions(command_line: list[str], completions: list[str]) -> None:
+    asked = {"COMP_WORDS": " ".join(command_line), "COMP_CWORD": str(len(command_line) - 1)}
     answer = program(**asked, _RESCHEDULER_COMPLETE="bash_complete").split()
     assert answer == [f"plain,{value}" for value in completions]
     answer = program(**asked, _RESCHEDULER_COMPLETE="zsh_complete").strip().splitlines()
@@ -57,20 +57,20 @@ def test_fish_gets_the_completions_with_their_help() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "command_line",
     [["rescheduler", "plan", "--snapshot", ""], ["rescheduler", "explain", "--kubeconfig", "/etc/"]],
     ids=" ".join,
 )
-def test_the_shell_completes_paths(words: list[str]) -> None:
-    asked = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
-    assert program(**asked, _RESCHEDULER_COMPLETE="bash_complete") == f"file,{words[-1]}\n"
+def test_the_shell_completes_paths(command_line: list[str]) -> None:
+    asked = {"COMP_WORDS": " ".join(command_line), "COMP_CWORD": str(len(command_line) - 1)}
+    assert program(**asked, _RESCHEDULER_COMPLETE="bash_complete") == f"file,{command_line[-1]}\n"
 
 
 @pytest.mark.parametrize(
     ("shell", "beginning"),
     [("zsh", "#compdef rescheduler\n"), ("fish", "function _rescheduler_completion;\n")],
 )
-def test_the_scripts_of_the_shells(shell: str, beginning: str) -> None:
+def test_each_shell_gets_its_completion_script(shell: str, beginning: str) -> None:
     assert program(_RESCHEDULER_COMPLETE=f"{shell}_source").startswith(beginning)
 
 
@@ -94,7 +94,7 @@ def test_a_real_bash_completes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "answer"),
+    ("command_line", "answer"),
     [
         (["ver"], ["version\tPrint the version.", ":4"]),
         (["plan", "-o", "ya"], ["yaml", ":4"]),
@@ -104,8 +104,8 @@ def test_a_real_bash_completes(tmp_path: Path) -> None:
     ids=["a command", "a value", "a path", "after an unknown command"],
 )
 def test_kubectl_gets_the_completions(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], answer: list[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command_line: list[str], answer: list[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["kubectl_complete-spot_rescheduler", *words])
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-spot_rescheduler", *command_line])
     kubectl_main()
     assert capsys.readouterr().out.splitlines() == answer

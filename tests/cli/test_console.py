@@ -9,7 +9,7 @@ import pytest
 from rescheduler.cli.console import BAD, Line, page_width, rendered, show, styled
 from rescheduler.cli.node_names import NodeNames
 
-LONG = "n" * 60
+LONG_WORD = "n" * 60
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ LONG = "n" * 60
         (Line("wraps at blanks", 1), 12, ["  wraps at", "    blanks"]),
         (Line("requests 12.3 GiB"), 14, ["requests", "  12.3 GiB"]),
         (Line("a-name-with-dashes stays whole"), 26, ["a-name-with-dashes stays", "  whole"]),
-        (Line(f"node {LONG}"), 40, ["node " + LONG[:35], "  " + LONG[35:]]),
+        (Line(f"node {LONG_WORD}"), 40, ["node " + LONG_WORD[:35], "  " + LONG_WORD[35:]]),
         (Line(f"Pod {'a' * 20}/{'b' * 24}: x", 1), 40, [f"  Pod {'a' * 20}/", f"    {'b' * 24}: x"]),
         (Line(f"{'a' * 20}/{'b' * 5}/{'c' * 24} x"), 40, [f"{'a' * 20}/{'b' * 5}/", f"  {'c' * 24} x"]),
         (Line(f"{'a' * 24}={'b' * 20}"), 40, [f"{'a' * 24}=", f"  {'b' * 20}"]),
@@ -35,7 +35,9 @@ def test_lines_are_wrapped(line: Line, width: int, pieces: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("columns", "width"), [("120", 120), ("20", 40), ("0", 80), ("wide", 80), (None, 80)])
-def test_the_width_of_a_page_in_a_pipe(monkeypatch: pytest.MonkeyPatch, columns: str | None, width: int) -> None:
+def test_the_page_width_in_a_pipe_depends_on_columns(
+    monkeypatch: pytest.MonkeyPatch, columns: str | None, width: int
+) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     if columns is not None:
         monkeypatch.setenv("COLUMNS", columns)
@@ -69,7 +71,7 @@ def test_colours_depend_on_the_terminal_and_the_environment(
     assert (rendered(lines, 80, colours=coloured) == "a node") is not coloured
 
 
-def test_an_encoding_without_arrows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrows_are_ascii_if_the_encoding_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO()
     output = io.TextIOWrapper(raw, encoding="ascii")
     monkeypatch.setattr(sys, "stdout", output)
@@ -92,14 +94,14 @@ def test_an_encoding_without_arrows(monkeypatch: pytest.MonkeyPatch) -> None:
         ([], ""),
     ],
 )
-def test_the_common_suffix_of_node_names(names: list[str], suffix: str) -> None:
+def test_the_common_suffix_of_node_names_is_found(names: list[str], suffix: str) -> None:
     shortened = NodeNames.of(names)
     assert shortened == NodeNames(suffix)
     assert [shortened.short(name) + suffix for name in names] == names
     assert bool(shortened.note) is bool(suffix)
 
 
-def test_characters_that_the_encoding_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_that_the_encoding_lacks_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
     show([Line("280 €/month for é → node")])
@@ -114,7 +116,7 @@ def test_characters_that_the_encoding_lacks(monkeypatch: pytest.MonkeyPatch) -> 
         ("| true", 0, ""),
     ],
 )
-def test_an_output_that_cannot_be_written(redirection: str, code: int, message: str) -> None:
+def test_an_output_that_cannot_be_written_is_an_error_of_one_line(redirection: str, code: int, message: str) -> None:
     command = f"{sys.executable} -m rescheduler version {redirection}"
     done = subprocess.run(["sh", "-c", command], check=False, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (code, message)

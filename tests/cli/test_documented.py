@@ -30,7 +30,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
 SET_BY_MANIFESTS = {"--pod-name"}
 
 
-def test_defaults_of_the_flags() -> None:
+def test_documented_defaults_are_the_defaults_of_the_flags() -> None:
     rows = re.findall(r"^\| `(--[a-z-]+)` \| `?([^|`]+)`? \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     documented = {flag: default for flag, default in rows if flag not in SET_BY_MANIFESTS}
     options = {
@@ -68,7 +68,7 @@ def test_every_field_of_a_plan_is_documented() -> None:
     assert {field for field in fields if f"`{field}`" not in section} == set()
 
 
-def test_the_table_of_compat() -> None:
+def test_the_compat_table_has_each_changed_default() -> None:
     page = (PAGE.parent / "upgrading.md").read_text(encoding="utf-8")
     table = re.findall(r"^\| `--([a-z-]+)` \| ([^|]+) \| `?([^|`]+)`? \|", page, re.MULTILINE)
     options = {option.name: _written(option.default) for option in command.params if isinstance(option, click.Option)}

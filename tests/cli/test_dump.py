@@ -19,13 +19,13 @@ PODS = [pod("a", "n"), pod("b", "n")]
 TEXT = json.dumps({"apiVersion": "v1", "kind": "List", "items": [node("n"), *PODS]}, indent=4).encode()
 PACKED = gzip.compress(TEXT)
 
-GOOD: dict[str, bytes] = {
+VALID: dict[str, bytes] = {
     "plain": TEXT,
     "gzipped": PACKED,
     "gzipped in parts": gzip.compress(TEXT[:100]) + gzip.compress(b"") + gzip.compress(TEXT[100:]),
     "gzipped and padded": gzip.compress(TEXT[:100]) + bytes(5) + gzip.compress(TEXT[100:]) + bytes(500),
 }
-TORN: dict[str, bytes] = {
+TRUNCATED: dict[str, bytes] = {
     "truncated": PACKED[:-20],
     "without a checksum": PACKED[:-8],
     "with a wrong checksum": PACKED[:-8] + bytes(8),
@@ -36,21 +36,21 @@ TORN: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("chunk", [2, 16, 1 << 20])
-@pytest.mark.parametrize("content", GOOD.values(), ids=GOOD)
+@pytest.mark.parametrize("content", VALID.values(), ids=VALID)
 def test_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, chunk: int) -> None:
     monkeypatch.setattr(text, "_CHUNK", chunk)
     (tmp_path / "list").write_bytes(content)
     assert list(reader.read(str(tmp_path / "list")).pods) == ["default/a", "default/b"]
 
 
-@pytest.mark.parametrize("content", GOOD.values(), ids=GOOD)
+@pytest.mark.parametrize("content", VALID.values(), ids=VALID)
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
     assert list(reader.read("-").nodes.row) == ["n"]
 
 
 @pytest.mark.parametrize("chunk", [2, 1 << 20])
-@pytest.mark.parametrize("content", TORN.values(), ids=TORN)
+@pytest.mark.parametrize("content", TRUNCATED.values(), ids=TRUNCATED)
 def test_a_truncated_gzip_file_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, chunk: int
 ) -> None:
@@ -70,19 +70,19 @@ def test_duplicate_objects_are_merged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "words"),
+    ("items", "message"),
     [
         ((PODS[0], pod("a", "elsewhere")), "Pod default/a occurs twice, with different content"),
         ((node("n"), node("n", labels={"other": "label"})), "Node n occurs twice, with different content"),
     ],
 )
-def test_impossible_objects_are_rejected(tmp_path: Path, items: tuple[Any, ...], words: str) -> None:
+def test_impossible_objects_are_rejected(tmp_path: Path, items: tuple[Any, ...], message: str) -> None:
     path = _write(tmp_path / "list", *items)
-    with pytest.raises(InputError, match=f"^{path}: {words}"):
+    with pytest.raises(InputError, match=f"^{path}: {message}"):
         reader.read(path)
 
 
-LEFT_OUT: dict[str, tuple[dict[str, Any], Unreadable]] = {
+UNDECODABLE: dict[str, tuple[dict[str, Any], Unreadable]] = {
     "a Node without a name": (
         {"kind": "Node", "metadata": {}},
         Unreadable("Node", "without a name", "Node without a name: expected metadata.name"),
@@ -115,7 +115,7 @@ LEFT_OUT: dict[str, tuple[dict[str, Any], Unreadable]] = {
 }
 
 
-@pytest.mark.parametrize(("item", "expected"), LEFT_OUT.values(), ids=LEFT_OUT)
+@pytest.mark.parametrize(("item", "expected"), UNDECODABLE.values(), ids=UNDECODABLE)
 def test_an_object_that_cannot_be_decoded_is_recorded_and_the_others_are_read(
     tmp_path: Path, item: dict[str, Any], expected: Unreadable
 ) -> None:

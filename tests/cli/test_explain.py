@@ -46,7 +46,7 @@ def _width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def test_pods_with_the_nodes_that_reject_them_by_reason(
+def test_each_pod_is_listed_with_the_nodes_that_reject_it_by_reason(
     capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> None:
     assert explained(capfdbinary, tmp_path).splitlines() == [
@@ -103,7 +103,7 @@ def test_a_node_is_explained_with_its_blockers_and_its_pods(
     ]
 
 
-def test_wide_names_all_nodes(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+def test_wide_output_names_all_nodes(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
     text = " ".join(explained(capfdbinary, tmp_path, "shop/web-1", "-o", "wide").split())
     assert ", ".join(f"free-{i:02}" for i in range(14)) in text
     assert "untolerated taint(s) tainted-0, tainted-1 1 node" in text
@@ -116,7 +116,9 @@ def test_yaml_is_the_same_as_json(capfdbinary: pytest.CaptureFixture[bytes], tmp
     assert list(yaml.safe_load_all(explained(capfdbinary, tmp_path, "-o", "yaml"))) == objects
 
 
-def test_a_cluster_without_pods(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+def test_a_cluster_without_pods_has_nothing_to_explain(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
     text = explained(capfdbinary, tmp_path, cluster=[node("od", ON_DEMAND), node("spot")])
     assert text == "No pod of an on-demand node has to move, and no pod is pending.\n"
 

@@ -10,7 +10,7 @@ import pytest
 from rescheduler.net import files
 
 
-def test_a_file_and_a_link_to_it(tmp_path: Path) -> None:
+def test_files_and_symbolic_links_are_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes("käse\r\n".encode())
     (tmp_path / "link").symlink_to("file")
     assert [files.read_text(tmp_path / name) for name in ("file", "link")] == ["käse\n"] * 2
@@ -42,12 +42,12 @@ OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_kinds_of_files_are_reported(name: str, tmp_path: Path) -> None:
-    make, words = OTHERS[name]
+    make, message = OTHERS[name]
     path = tmp_path / "here"
     make(path)
-    with pytest.raises(OSError, match=words) as caught:
+    with pytest.raises(OSError, match=message) as caught:
         files.read_bytes(path)
-    assert words in (caught.value.strerror or "")
+    assert message in (caught.value.strerror or "")
 
 
 def test_paths_with_nul_are_rejected() -> None:

@@ -31,7 +31,7 @@ DURATIONS = {
 
 
 @pytest.mark.parametrize(("text", "duration"), DURATIONS.items())
-def test_durations_of_go(text: str, duration: timedelta) -> None:
+def test_go_durations_are_parsed(text: str, duration: timedelta) -> None:
     assert parse_duration(text) == duration
 
 

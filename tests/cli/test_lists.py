@@ -37,8 +37,8 @@ def _read(text: bytes, size: int = 1 << 20) -> list[tuple[str, Json]]:
     return items
 
 
-def _item(kind: str, name: str, **more: Any) -> Json:
-    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **more}
+def _item(kind: str, name: str, **fields: Any) -> Json:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **fields}
 
 
 #: Items whose text contains the separator of two items.
@@ -150,7 +150,7 @@ def test_a_truncated_list_is_rejected(text: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         (b'{"kind":"List","items":[{"a":1},{"a":2}],"items":[]}', "got two"),
         (b'{"kind":"List","items":[{"a":1},{"a":2}],"items":[{"a":3}]}', "got two"),
@@ -160,8 +160,8 @@ def test_a_truncated_list_is_rejected(text: bytes) -> None:
         (b'{"items":null}', "got 'no kind'"),
     ],
 )
-def test_other_documents_are_reported(text: bytes, words: str) -> None:
-    with pytest.raises(ListError, match=words):
+def test_other_documents_are_reported(text: bytes, message: str) -> None:
+    with pytest.raises(ListError, match=message):
         _read(text)
 
 

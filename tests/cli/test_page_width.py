@@ -1,4 +1,4 @@
-"""Pages of a cluster with long names fit the width of the terminal, and do not cut names."""
+"""Pages of a cluster with long names fit the width of the terminal without truncating names."""
 
 import json
 import re

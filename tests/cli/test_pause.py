@@ -5,7 +5,7 @@ import pytest
 from rescheduler import cli
 
 WRONG = {
-    "no duration": (("pause", "--for=soon"), "'soon': expected a duration such as 10s, 2m30s, 1h or 500ms"),
+    "not a duration": (("pause", "--for=soon"), "'soon': expected a duration such as 10s, 2m30s, 1h or 500ms"),
     "too short": (("pause", "--for=0"), "'0': expected at least 1s"),
     "a negative duration": (("pause", "--for=-1h"), "'-1h': expected a duration"),
     "a reason that is too long": (("pause", f"--reason={'x' * 257}"), "expected at most 256 characters"),
@@ -14,12 +14,15 @@ WRONG = {
         ("pause", "--reason=a\x1b[31mb"),
         "'a\\x1b[31mb': expected text without control characters",
     ),
-    "a reason that is no text": (("pause", "--reason=a\udcff"), "'a\\udcff': expected text without control characters"),
+    "a reason that is not text": (
+        ("pause", "--reason=a\udcff"),
+        "'a\\udcff': expected text without control characters",
+    ),
     "an empty namespace": (("pause", "--namespace="), "name '': expected lower-case letters, digits, '-' and '.'"),
-    "no valid namespace": (("status", "--namespace=a b"), "name 'a b': expected lower-case letters"),
-    "no valid name of a memory": (("status", "--memory-name=a/b"), "name 'a/b': expected lower-case letters"),
+    "an invalid namespace": (("status", "--namespace=a b"), "name 'a b': expected lower-case letters"),
+    "an invalid name of a memory": (("status", "--memory-name=a/b"), "name 'a/b': expected lower-case letters"),
     "an argument": (("pause", "2h"), "unexpected extra argument"),
-    "no valid name of a Lease": (("pause", "--lease-name=A"), "name 'A': expected lower-case letters"),
+    "an invalid name of a Lease": (("pause", "--lease-name=A"), "name 'A': expected lower-case letters"),
     "no cluster": (("pause", "--kubeconfig=/no/such/file"), "kubeconfig /no/such/file: no such file"),
     "an unknown format": (("status", "-o", "wide"), "'wide' is not one of 'table', 'json', 'yaml'"),
     "status, no cluster": (("status", "--kubeconfig=/no/such/file"), "kubeconfig /no/such/file: no such file"),
@@ -32,7 +35,10 @@ WRONG = {
         "namespace 'b': expected in --namespaces or in --exclude-namespaces, not in both",
     ),
     "no name of a namespace": (("plan", "--exclude-namespaces=a,,b"), "namespace '': expected at most 63"),
-    "no selector": (("plan", "--namespace-selector=a b"), "label selector 'a b': 'a b': expected requirements such as"),
+    "an invalid selector": (
+        ("plan", "--namespace-selector=a b"),
+        "label selector 'a b': 'a b': expected requirements such as",
+    ),
 }
 
 
@@ -49,15 +55,17 @@ def test_usage_errors_are_one_line_and_exit_code_2(
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("command", "expected"),
     [
         ("pause", ("--for DURATION", "--reason TEXT", "survives restarts", "env var: RESCHEDULER_LEASE_NAME")),
         ("status", ("-o, --output", "table|json|yaml", "default: 10m", "env var: RESCHEDULER_MEMORY_NAME")),
         ("run", ("--drain-window WINDOW", "Europe/Stockholm", "--namespace-selector SELECTOR")),
     ],
 )
-def test_the_help_explains_the_command(command: str, words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_help_explains_the_command(
+    command: str, expected: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([command, "--help"])
     page = " ".join(capfd.readouterr().out.split())
-    assert (ended.value.code, [word for word in words if word not in page]) == (0, [])
+    assert (ended.value.code, [word for word in expected if word not in page]) == (0, [])

@@ -128,7 +128,7 @@ def test_yaml_is_the_same_as_json(capfdbinary: pytest.CaptureFixture[bytes], dum
     assert written == planned_once
 
 
-def test_the_amounts_of_nodes_and_sums(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+def test_amounts_are_reported_for_each_node_and_in_total(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
     load = planned(capfdbinary, dump, "--budgets-in-steps")
     totals = {
         "nodes": 1,
@@ -151,6 +151,6 @@ def test_the_amounts_of_nodes_and_sums(capfdbinary: pytest.CaptureFixture[bytes]
     ]
 
 
-def test_the_sums_of_independent_plans_are_qualified(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+def test_totals_of_independent_plans_are_qualified(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
     assumed = "each node is drained alone (--independent); the pods of all nodes together may not fit"
     assert planned(capfdbinary, dump, "--independent")["summary"]["assumptions"] == [assumed]

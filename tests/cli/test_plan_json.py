@@ -10,7 +10,7 @@ from tests.cli.test_plan_page import DISABLED, NODES
 from tests.planning.builders import snapshot
 
 
-def test_prices_and_levers() -> None:
+def test_the_json_output_has_prices_and_levers() -> None:
     lever = Lever(
         "Pod ci/job", Reason.NO_CONTROLLER, "it has no controller", ("od-1",), ("od-1",), ("x: y",), ("od-1",)
     )

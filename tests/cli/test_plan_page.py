@@ -38,8 +38,8 @@ def placement(name: str, target: str) -> Placement:
     return Placement(PodRef(namespace, short, f"uid-{short}"), target)
 
 
-def planning(*verdicts: Verdict, **more: bool | int) -> Planning:
-    return Planning(verdicts, len(verdicts), 2, **more)  # type: ignore[arg-type]
+def planning(*verdicts: Verdict, **fields: bool | int) -> Planning:
+    return Planning(verdicts, len(verdicts), 2, **fields)  # type: ignore[arg-type]
 
 
 def lines(result: Overview, objects: Sequence[Manifest], *, wide: bool = False, width: int = 80) -> list[str]:
@@ -52,7 +52,7 @@ def summed_up(
     return overview(plans, snapshot(objects), prices, levers)
 
 
-def test_levers_come_between_the_sums_and_the_nodes() -> None:
+def test_levers_are_between_the_totals_and_the_nodes() -> None:
     plans = planning(*(Rejected(f"od-{i}", (CACHE,)) for i in range(3)))
     text = lines(summed_up(plans, NODES, PRICES, LEVERS), NODES)
     assert text == [
@@ -96,7 +96,7 @@ def test_names_of_nodes_are_short_in_levers_and_in_the_first_sentence() -> None:
 @pytest.mark.parametrize(
     ("frees", "gain"), [((), "not tried"), (("od-0",), "alone it would free at least 1 (m5.2xlarge, 280 $/month)")]
 )
-def test_a_lever_without_time_for_its_trial(frees: tuple[str, ...], gain: str) -> None:
+def test_a_lever_that_was_not_tried_states_this(frees: tuple[str, ...], gain: str) -> None:
     plans = planning(*(Rejected(f"od-{i}", (CACHE,)) for i in range(3)))
     lever = Lever("Pod ci/job", Reason.NO_CONTROLLER, "no controller", ("od-0",), frees, tried=False)
     text = lines(summed_up(plans, NODES, PRICES, [lever]), NODES, width=200)
@@ -157,11 +157,11 @@ HEADLINES: dict[str, tuple[Planning, PriceList, str]] = {
 
 
 @pytest.mark.parametrize(("plans", "prices", "sentence"), HEADLINES.values(), ids=HEADLINES)
-def test_the_first_sentence(plans: Planning, prices: PriceList, sentence: str) -> None:
+def test_the_first_sentence_sums_up_the_plan(plans: Planning, prices: PriceList, sentence: str) -> None:
     assert lines(summed_up(plans, NODES, prices), NODES, width=200)[0] == sentence
 
 
-def test_what_limits_the_result_is_shown() -> None:
+def test_limitations_of_the_result_are_shown() -> None:
     nothing = Planning((), 0, 0, timed_out=True, upper_bound=4)
     result = overview(nothing, snapshot([]), PriceList(), assumptions=["no PodDisruptionBudget in the file"])
     assert lines(result, []) == [
@@ -201,7 +201,7 @@ def test_pods_are_grouped_by_controller() -> None:
     ]
 
 
-def test_wide_names_each_pod_and_what_the_scheduler_would_choose() -> None:
+def test_wide_output_names_each_pod_and_the_choice_of_the_scheduler() -> None:
     assert block(wide=True)[5:] == [
         "  shop/web-1 (ReplicaSet shop/web) → spot-1",
         "  shop/web-2 (ReplicaSet shop/web) → spot-2; the scheduler would prefer od-1",
@@ -209,7 +209,7 @@ def test_wide_names_each_pod_and_what_the_scheduler_would_choose() -> None:
     ]
 
 
-def test_wide_shows_each_node_by_itself() -> None:
+def test_wide_output_shows_each_node_separately() -> None:
     plans = planning(*(Rejected(f"od-{i}", (STORAGE,)) for i in range(3)))
     text = lines(summed_up(plans, NODES, PRICES), NODES, wide=True)
     assert [line for line in text if line.endswith(": stays")] == [
@@ -219,7 +219,7 @@ def test_wide_shows_each_node_by_itself() -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 @pytest.mark.parametrize("wide", [False, True])
-def test_long_names_are_complete(width: int, wide: bool) -> None:
+def test_long_names_are_not_truncated(width: int, wide: bool) -> None:
     name, target, long_pod = "n" * 60, "s" * 60, "p" * 63
     objects = [node(name, ON_DEMAND), node(target), pod(f"shop/{long_pod}", name)]
     plan = Plan(name, (placement(f"shop/{long_pod}", target),))

@@ -58,7 +58,7 @@ def test_the_daemon_gets_the_prices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 WRONG = {
     "a negative price": ("--price-per-vcpu=-1", "'-1': expected a price per hour such as 0.0832"),
-    "no number": ("--spot-price-per-gib=nan", "'nan': expected a price per hour such as 0.0832"),
+    "not a number": ("--spot-price-per-gib=nan", "'nan': expected a price per hour such as 0.0832"),
     "a long currency": ("--currency=" + "x" * 17, "expected at most 16 printable characters"),
     "a line break": ("--currency=U\nSD", "expected at most 16 printable characters"),
     "no file": ("--prices=/no/such/file", "--prices /no/such/file: No such file or directory"),
@@ -84,7 +84,7 @@ def test_usage_errors_are_one_line_and_exit_code_2(
 
 
 CONTENT = {
-    "no UTF-8": (b"\xff\xfe", "expected UTF-8 text"),
+    "not UTF-8": (b"\xff\xfe", "expected UTF-8 text"),
     "empty": (b"", "it has no prices"),
     "a wrong line": (PRICES.encode() + b"m5.large,spot,-1\n", "line 3: price: '-1': expected a price per hour"),
 }

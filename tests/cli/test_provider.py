@@ -16,7 +16,7 @@ from tests.providers import pki
 SERVE = (sys.executable, "-m", "rescheduler", "provider", "serve")
 
 
-def test_it_serves_over_mutual_tls_and_exits_with_0_on_sigterm(tmp_path: Path) -> None:
+def test_the_service_uses_mutual_tls_and_exits_with_0_on_sigterm(tmp_path: Path) -> None:
     pki.make(tmp_path)
     files = ("--cert", "server.crt", "--key-cert", "server.key", "--ca-cert", "ca.pem")
     command = (*SERVE, "--cloud-provider=none", "--address=127.0.0.1:0", *files)

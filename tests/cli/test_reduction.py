@@ -46,7 +46,7 @@ WRONG: dict[str, bytes] = {
 
 @pytest.fixture
 def with_second_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let files of any size be large, on any machine."""
+    """Treat files of any size as large, on any machine."""
     monkeypatch.setattr(reduction, "LARGE", 0)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
 

@@ -17,7 +17,7 @@ WRONG = {
     "an argument": (("default/Deployment/web",), "unexpected extra argument"),
     "no cluster": (("--waive=a/b/c", "--kubeconfig=/no/such/file"), "kubeconfig /no/such/file: no such file"),
     "a pause, and no cluster": (("--kubeconfig=/no/such/file",), "kubeconfig /no/such/file: no such file"),
-    "no valid name of a Lease": (("--lease-name=A",), "name 'A': expected lower-case letters, digits, '-' and '.'"),
+    "an invalid name of a Lease": (("--lease-name=A",), "name 'A': expected lower-case letters, digits, '-' and '.'"),
 }
 
 
@@ -38,10 +38,10 @@ def test_the_help_explains_waivers(capfd: pytest.CaptureFixture[str]) -> None:
         cli.main(["resume", "--help"])
     page = " ".join(capfd.readouterr().out.split())
     assert ended.value.code == 0
-    for words in (
+    for expected in (
         "--waive NS/KIND/NAME",
         "landing-pending",
         "env var: RESCHEDULER_MEMORY_NAME",
         "default: kube-system",
     ):
-        assert words in page
+        assert expected in page

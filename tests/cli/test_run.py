@@ -42,7 +42,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> list[Given]:
+def started_with(monkeypatch: pytest.MonkeyPatch) -> list[Given]:
     """Return the settings with which the daemon would be started."""
     settings: list[Given] = []
 
@@ -63,9 +63,9 @@ def status(*arguments: str) -> int:
 DEFAULT: Given = (ApiServerConnection(in_cluster=True), Policy(), Running(), Logging())
 
 
-def test_the_defaults_are_the_documented_ones(given: list[Given]) -> None:
+def test_the_defaults_are_the_documented_ones(started_with: list[Given]) -> None:
     assert status("run") == 0
-    assert given == [DEFAULT]
+    assert started_with == [DEFAULT]
     assert DEFAULT[2].timing == Timing(
         housekeeping_interval=timedelta(seconds=10),
         node_drain_delay=timedelta(minutes=10),
@@ -90,9 +90,9 @@ OLD_ARGUMENTS = (
 )
 
 
-def test_old_argument_lists_work_unchanged(given: list[Given]) -> None:
+def test_old_argument_lists_work_unchanged(started_with: list[Given]) -> None:
     assert status(*OLD_ARGUMENTS.split()) == 0
-    assert given == [
+    assert started_with == [
         (ApiServerConnection(in_cluster=True), Policy(), Running(listen=ListenAddress("0.0.0.0", 9235)), Logging(2))
     ]
 
@@ -209,10 +209,12 @@ CASES: dict[str, tuple[str, int, Any]] = {
 
 
 @pytest.mark.parametrize(("arguments", "part", "expected"), CASES.values(), ids=CASES)
-def test_each_option_changes_only_its_setting(given: list[Given], arguments: str, part: int, expected: Any) -> None:
+def test_each_option_changes_only_its_setting(
+    started_with: list[Given], arguments: str, part: int, expected: Any
+) -> None:
     assert status("run", *arguments.split()) == 0
-    assert given[0][part] == expected
-    assert [value for n, value in enumerate(given[0]) if n != part] == [
+    assert started_with[0][part] == expected
+    assert [value for n, value in enumerate(started_with[0]) if n != part] == [
         value for n, value in enumerate(DEFAULT) if n != part
     ]
 
@@ -229,24 +231,26 @@ def test_the_daemon_plans_with_its_timeouts() -> None:
     )
 
 
-def test_flags_take_precedence_over_the_environment(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_take_precedence_over_the_environment(started_with: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESCHEDULER_NODE_DRAIN_DELAY", "1h")
     monkeypatch.setenv("RESCHEDULER_DRY_RUN", "true")
     monkeypatch.setenv("RESCHEDULER_V", "3")
     monkeypatch.setenv("RESCHEDULER_ON_DEMAND_NODE_LABEL", "od=yes")
     monkeypatch.setenv("RESCHEDULER_POD_NAME", "mover-0")
     assert status("run", "-v=1") == 0
-    _, policy, running, logs = given[0]
+    _, policy, running, logs = started_with[0]
     assert running.pod_name == "mover-0"
     assert (running.timing.node_drain_delay, running.dry_run, logs) == (timedelta(hours=1), True, Logging(1))
     assert policy.on_demand_label == NodeLabels.parse("od=yes")
 
 
-def test_windows_and_namespaces_in_the_environment(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_and_namespaces_are_read_from_the_environment(
+    started_with: list[Given], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RESCHEDULER_DRAIN_WINDOW", "Mon-Fri 09:00-17:00 Europe/Stockholm; Sat 10:00-12:00")
     monkeypatch.setenv("RESCHEDULER_EXCLUDE_NAMESPACES", "web,shop ci")
     assert status("run") == 0
-    policy = given[0][1]
+    policy = started_with[0][1]
     assert [window.text for window in policy.drain_windows] == [
         "Mon-Fri 09:00-17:00 Europe/Stockholm",
         "Sat 10:00-12:00",
@@ -327,7 +331,9 @@ def test_usage_errors_are_one_line_and_exit_code_2(
     assert error.count("\n") == 1
 
 
-def test_an_unreadable_kubeconfig(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_kubeconfig_is_a_usage_error_without_secrets(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     broken = tmp_path / "config"
     broken.write_text("users: [{name: me, user: {token: very-secret")
     assert status("run", f"--kubeconfig={broken}") == 2
@@ -368,9 +374,9 @@ COMPAT_TIMING = Timing(return_wait=timedelta(), max_moves_per_pod_per_day=0)
 COMPATIBLE: Given = (ApiServerConnection(in_cluster=True), COMPAT, Running(timing=COMPAT_TIMING), Logging())
 
 
-def test_no_argument_starts_the_daemon(given: list[Given]) -> None:
+def test_no_argument_starts_the_daemon(started_with: list[Given]) -> None:
     assert status() == 0
-    assert given == [DEFAULT]
+    assert started_with == [DEFAULT]
 
 
 @pytest.mark.parametrize("group", ["provider", "liqo"])
@@ -383,25 +389,25 @@ def test_compat_uses_the_policy_of_the_comparison_with_the_original() -> None:
     assert original_policy(Policy()) == COMPAT
 
 
-def test_compat_changes_defaults(given: list[Given]) -> None:
+def test_compat_changes_defaults(started_with: list[Given]) -> None:
     assert status("--compat=k8s-spot-rescheduler") == 0
-    assert given == [COMPATIBLE]
+    assert started_with == [COMPATIBLE]
 
 
-def test_compat_from_the_environment(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compat_is_read_from_the_environment(started_with: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESCHEDULER_COMPAT", "k8s-spot-rescheduler")
     assert status("run") == 0
-    assert given == [COMPATIBLE]
+    assert started_with == [COMPATIBLE]
 
 
-def test_flags_and_the_environment_override_compat(given: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_and_the_environment_override_compat(started_with: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESCHEDULER_MOVE_JOBS", "never")
     flags = "--skip-nodes-with-system-pods --max-moves-per-pod-per-day=2 --scheduler-name=mine"
     assert status(*flags.split(), "--compat=k8s-spot-rescheduler") == 0
     connection, policy, running, logs = COMPATIBLE
     policy = replace(policy, skip_nodes_with_system_pods=True, move_jobs=MoveJobs.NEVER, scheduler_names=("mine",))
     running = replace(running, timing=replace(COMPAT_TIMING, max_moves_per_pod_per_day=2))
-    assert given == [(connection, policy, running, logs)]
+    assert started_with == [(connection, policy, running, logs)]
 
 
 #: Arguments of the program k8s-spot-rescheduler → the command that is run.
@@ -418,22 +424,22 @@ ORIGINAL: dict[str, tuple[list[str], list[Given]]] = {
 
 @pytest.mark.parametrize(("arguments", "expected"), ORIGINAL.values(), ids=ORIGINAL)
 def test_k8s_spot_rescheduler_is_an_alias_of_run(
-    given: list[Given], monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: list[Given]
+    started_with: list[Given], monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: list[Given]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["k8s-spot-rescheduler", *arguments])
     with pytest.raises(SystemExit) as caught:
         cli.k8s_spot_rescheduler()
     assert caught.value.code == 0
-    assert given == expected
+    assert started_with == expected
 
 
 @pytest.mark.parametrize(("text", "level"), [("-1", 0), ("0", 0), ("4", 4), ("9", 4), ("+2", 2)])
-def test_any_verbosity_is_accepted(given: list[Given], text: str, level: int) -> None:
+def test_any_verbosity_is_accepted(started_with: list[Given], text: str, level: int) -> None:
     assert status("run", f"-v={text}") == 0
-    assert given[0][3] == Logging(level)
+    assert started_with[0][3] == Logging(level)
 
 
-def test_an_unknown_command(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_is_a_usage_error(capfd: pytest.CaptureFixture[str]) -> None:
     assert status("drain") == 2
     assert "No such command 'drain'" in capfd.readouterr().err
 

@@ -20,21 +20,21 @@ from tests.kube.edge import Reply, ScriptedApiServer, serving, status
 
 NOW = "2026-01-02T06:00:00Z"
 PATH = "/api/v1/namespaces/kube-system/configmaps/spot-rescheduler-savings"
-LONG = "ip-10-0-123-45.eu-central-1.compute.internal.example.com"
+NODE = "ip-10-0-123-45.eu-central-1.compute.internal.example.com"
 
 
-def receipt(node: str, gone: int | None, **more: Any) -> Receipt:
+def receipt(node: str, gone: int | None, **options: Any) -> Receipt:
     """Return the receipt of a node that was gone at this hour of 2026-01-01."""
     day = datetime(2026, 1, 1, tzinfo=UTC)
     fields: dict[str, Any] = {"instance_type": "m5.xlarge", "zone": "eu-central-1a", "cpu": 4000, "memory": 16 << 30}
     fields |= {"price": Decimal("0.23"), "spot_cost": Decimal("0.05"), "currency": "USD", "drained_at": day}
     fields |= {"gone_at": None if gone is None else day.replace(hour=gone)}
-    return Receipt(node=node, uid=f"uid-{node}", nodes_before=3, **(fields | more))
+    return Receipt(node=node, uid=f"uid-{node}", nodes_before=3, **(fields | options))
 
 
 LEDGER = SavingsLedger(
     receipts=(
-        receipt(LONG, 12),
+        receipt(NODE, 12),
         receipt("od-2", 18, price=None, zone="", ended_at=datetime(2026, 1, 1, 20, tzinfo=UTC), ending="replaced"),
         receipt("od-3", None),
     ),
@@ -120,14 +120,14 @@ def test_the_output_fits_the_width_of_the_terminal(
     assert (code, [line for line in out.splitlines() if len(line) > columns]) == (0, [])
 
 
-def test_a_single_machine_and_a_name_with_control_characters(edge: ScriptedApiServer, savings: Any) -> None:
+def test_counts_are_singular_and_control_characters_are_replaced(edge: ScriptedApiServer, savings: Any) -> None:
     edge.on("GET", PATH, stored(dump_ledger(SavingsLedger(receipts=(receipt("\x1b[31mred", 12),), level=3))))
     code, out, error = savings()
     assert (code, out.splitlines()[2], error) == (0, "  1 machine removed in this period", "")
     assert "  ?[31mred (m5.xlarge, eu-central-1a)" in out.splitlines()
 
 
-def test_json_and_yaml(edge: ScriptedApiServer, savings: Any) -> None:
+def test_json_and_yaml_have_the_same_content(edge: ScriptedApiServer, savings: Any) -> None:
     edge.on("GET", PATH, stored(dump_ledger(LEDGER)))
     code, out, _ = savings("-o=json", "--since=6h")
     known = json.loads(out)
@@ -145,7 +145,7 @@ def test_json_and_yaml(edge: ScriptedApiServer, savings: Any) -> None:
                     "node_hours": 6, "vcpu_hours": 24, "gib_hours": 96, "money": {"USD": 1.08},
                     "receipts": [
                         {
-                            "node": LONG, "uid": f"uid-{LONG}", "instance_type": "m5.xlarge", "zone": "eu-central-1a",
+                            "node": NODE, "uid": f"uid-{NODE}", "instance_type": "m5.xlarge", "zone": "eu-central-1a",
                             "drained_at": "2026-01-01T00:00:00Z", "gone_at": "2026-01-01T12:00:00Z", "ended_at": None,
                             "ending": None, "price": 0.23, "spot_cost": 0.05, "currency": "USD",
                             "node_hours": 6, "vcpu_hours": 24, "gib_hours": 96, "money": {"USD": 1.08},
@@ -166,7 +166,7 @@ def test_an_empty_ledger_prints_that_nothing_was_saved(edge: ScriptedApiServer, 
     assert (code, out.splitlines()[0]) == (0, "Nothing was saved since 2025-12-31 (UTC).")
 
 
-def test_another_namespace_and_name(edge: ScriptedApiServer, savings: Any) -> None:
+def test_namespace_and_name_of_the_ledger_can_be_set(edge: ScriptedApiServer, savings: Any) -> None:
     edge.on("GET", "/api/v1/namespaces/ops/configmaps/mine", stored(dump_ledger(SavingsLedger())))
     assert savings("--namespace=ops", "--savings-name=mine")[0] == 0
 
@@ -191,7 +191,7 @@ def test_failures_are_one_line_with_their_exit_code(
 
 
 WRONG = {
-    "no duration": ("--since=x", "'x': expected at most 400 days, such as 30d or 12h"),
+    "not a duration": ("--since=x", "'x': expected at most 400 days, such as 30d or 12h"),
     "too long": ("--since=401d", "'401d': expected at most 400 days"),
     "negative": ("--since=-1d", "'-1d': expected at most 400 days"),
     "a format": ("--output=html", "'html' is not one of 'table', 'json', 'yaml'"),

@@ -105,7 +105,7 @@ def test_missing_kinds_are_reported_with_what_was_assumed(ended: Any, objects: l
     assert (code, err) == (0, warnings)
 
 
-def test_a_selector_of_namespaces_without_namespaces(ended: Any) -> None:
+def test_a_namespace_selector_without_namespaces_is_reported(ended: Any) -> None:
     objects = [node("od", ON_DEMAND), node("s"), pod("a", "od"), budget("b", "w", allowed=1)]
     code, out, err = ended(objects, "plan", "--namespace-selector=team=web", "-o", "json")
     text = (

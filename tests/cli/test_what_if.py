@@ -218,13 +218,13 @@ def test_budgets_at_once_is_a_setting(capfdbinary: pytest.CaptureFixture[bytes],
     assert (result["before"]["drainable"], result["after"]["drainable"]) == (["od-2", "od-1"], ["od-2"])
 
 
-def test_what_if_is_not_for_independent_plans(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+def test_what_if_is_rejected_for_independent_plans(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
     code, _, err = run(capfdbinary, dump, "--independent", "--what-if", "lose-spot 30%")
     assert (code, err.count("\n")) == (2, 1)
     assert "--what-if compares plans of all nodes in sequence: expected no --independent" in err
 
 
-def test_pods_without_a_place_in_json(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+def test_the_json_output_has_the_pods_without_a_place(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
     result = answer(capfdbinary, dump, "unpin default/replicaset/cache", "lose-spot 100%")
     why = "0/1 remaining nodes are available: 1 Insufficient cpu"
     cache = {"pod": "default/cache-1", "controller": "ReplicaSet default/cache", "priority": 0, "why": why}
@@ -274,11 +274,11 @@ def test_the_table_names_the_nodes_that_stay_after_the_change(
     assert out.endswith("Can no longer be drained:\n  od-1\n")
 
 
-def test_levers_in_json(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+def test_the_json_output_has_the_levers(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
     _, out, _ = run(capfdbinary, dump, "-o", "json")
     result = json.loads(out)["summary"]
     budgets = "PodDisruptionBudget default/store"
-    obstacle, what = "it allows 0 evictions now", "emptyDir cache"
+    obstacle, volume = "it allows 0 evictions now", "emptyDir cache"
     assert result["levers_complete"] is True
     assert result["levers"] == [
         {
@@ -297,14 +297,14 @@ def test_levers_in_json(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -
             "obstacle": obstacle,
             "nodes": ["od-1"],
             "frees": [],
-            "together_with": [f"ReplicaSet default/store: {what}"],
+            "together_with": [f"ReplicaSet default/store: {volume}"],
             "frees_together": ["od-1"],
             "tried": True,
         },
         {
             "controller": "ReplicaSet default/store",
             "reason": "local-storage",
-            "obstacle": what,
+            "obstacle": volume,
             "nodes": ["od-1"],
             "frees": [],
             "together_with": [f"{budgets}: {obstacle}"],

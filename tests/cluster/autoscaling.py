@@ -13,7 +13,7 @@ from predicates.placeholders import PLACEHOLDER, ROOM_NAMESPACE
 from rescheduler.planning.room.manifests import PRIORITY, PRIORITY_CLASS
 
 #: Steps, half a second apart, in which the scheduler may place pods on a new node before another one is added.
-PATIENCE: Final = 20
+SETTLE_STEPS: Final = 20
 
 PODS: Final = f"/api/v1/namespaces/{ROOM_NAMESPACE}/pods"
 
@@ -48,7 +48,7 @@ class SpotAutoscaler:
         pods = self.plane.api.items(PODS, labelSelector=PLACEHOLDER)
         waiting = self.allowed and any(map(_unschedulable, pods)) and self._all_ready()
         self.waited = self.waited + 1 if waiting else 0
-        if waiting and self.waited > (PATIENCE if self.nodes else 0):
+        if waiting and self.waited > (SETTLE_STEPS if self.nodes else 0):
             self.waited = 0
             self.nodes.append(f"grown-{len(self.nodes) + 1}")
             self.plane.apply([spot(self.nodes[-1], allocatable={"cpu": self.cpu})])

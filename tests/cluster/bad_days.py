@@ -10,9 +10,9 @@ from devcluster.stages import START_AFTER
 from tests.cluster.daemon import NO_DELAY
 from tests.cluster.observer import Observer
 
-ONE: Final = "on-demand-1"
-TWO: Final = "on-demand-2"
-NAMESPACE: Final = "default"  #: of the daemon's Lease and memory
+NODE_1: Final = "on-demand-1"
+NODE_2: Final = "on-demand-2"
+NAMESPACE: Final = "default"  #: namespace of the daemon's Lease and memory
 
 #: Short retry delays, so that a wrong action of the daemon becomes visible within seconds.
 FLAGS: Final = (
@@ -30,27 +30,27 @@ SLOW: Final = {START_AFTER: "2s"}
 
 
 def next_node(observer: Observer) -> None:
-    """Create two movable pods of `next` on TWO, so that TWO has more load than ONE and is drained after it."""
-    observer.start_on(TWO, deployment("next", 2, cpu="1"), pods=2)
+    """Create two movable pods of `next` on NODE_2, so that NODE_2 has more load than NODE_1 and is drained after it."""
+    observer.start_on(NODE_2, deployment("next", 2, cpu="1"), pods=2)
 
 
 def next_node_drained(observer: Observer, never: Callable[[], object] = lambda: None) -> None:
-    """Wait until TWO is drained and no node is marked; *never* as for `Observer.eventually`."""
-    observer.eventually(lambda: observer.kinds("next") == {"spot": 2}, f"{TWO} drained", never=never)
+    """Wait until NODE_2 is drained and no node is marked; *never* as for `Observer.eventually`."""
+    observer.eventually(lambda: observer.kinds("next") == {"spot": 2}, f"{NODE_2} drained", never=never)
     observer.wait_unmarked()
 
 
 def others_touched(observer: Observer) -> set[str]:
     """Return owners with evicted pods and nodes that were marked, except those of `next_node`."""
-    return {*observer.evicted(), *(marking.node for marking in observer.markings())} - {"default/next", TWO}
+    return {*observer.evicted(), *(marking.node for marking in observer.markings())} - {"default/next", NODE_2}
 
 
 def assert_both_drained(observer: Observer) -> None:
-    """Assert that ONE and then TWO were drained, once each and without a failure."""
+    """Assert that NODE_1 and then NODE_2 were drained, once each and without a failure."""
     next_node_drained(observer)
-    assert [marking.node for marking in observer.markings()] == [ONE, TWO]
-    assert {"NodeDrained"} <= observer.events(ONE)
-    assert "DrainFailed" not in observer.events(ONE) | observer.events(TWO)
+    assert [marking.node for marking in observer.markings()] == [NODE_1, NODE_2]
+    assert {"NodeDrained"} <= observer.events(NODE_1)
+    assert "DrainFailed" not in observer.events(NODE_1) | observer.events(NODE_2)
 
 
 def lease_holder(plane: ControlPlane, namespace: str = NAMESPACE) -> str:

@@ -102,12 +102,12 @@ class Daemon:
             except ValueError:
                 self.lines.append({"message": line, "level": "NOT JSON"})
 
-    def logged(self, words: str, **fields: str) -> list[Json]:
-        """Return the log lines so far whose message contains *words* and that have the given fields."""
+    def logged(self, text: str, **fields: str) -> list[Json]:
+        """Return the log lines so far whose message contains *text* and that have the given fields."""
         return [
             line
             for line in list(self.lines)
-            if words in line["message"] and all(line.get(name) == value for name, value in fields.items())
+            if text in line["message"] and all(line.get(name) == value for name, value in fields.items())
         ]
 
     @property
@@ -225,17 +225,17 @@ class Look:
                 items[node["metadata"]["name"]] = annotation or ""
         return items
 
-    def events(self, name: str, by: str = "rescheduler") -> set[str]:
+    def events(self, name: str, reporter: str = "rescheduler") -> set[str]:
         """Return the reasons of our Kubernetes Events about the object *name*."""
         items = self._api.items("/api/v1/events")
         return {
             entry["reason"]
             for entry in items
-            if entry["involvedObject"]["name"] == name and entry["source"].get("component") == by
+            if entry["involvedObject"]["name"] == name and entry["source"].get("component") == reporter
         }
 
-    def eventually(self, predicate: Any, what: str, seconds: float = 180) -> Any:
-        return self._plane.wait_for(predicate, what, seconds=seconds)
+    def eventually(self, predicate: Any, description: str, seconds: float = 180) -> Any:
+        return self._plane.wait_for(predicate, description, seconds=seconds)
 
 
 def create_stuck_pod(plane: ControlPlane, look: Look) -> None:

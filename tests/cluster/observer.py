@@ -22,7 +22,7 @@ from tests.cluster.daemon import Look
 AGENT: Final = "spot-rescheduler/"
 
 #: Longer than the time limit for binding a replacement pod.
-PATIENCE: Final = 100.0
+TIMEOUT_SECONDS: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Marking:
 
     node: str
     since: datetime
-    until: datetime | None  #: None: it still has
+    until: datetime | None  #: None if the node still has a mark
 
     @property
     def seconds(self) -> float:
@@ -116,16 +116,21 @@ class Observer(Look):
     # -- assertions
 
     def eventually(
-        self, predicate: Any, what: str, seconds: float = PATIENCE, *, never: Callable[[], object] = lambda: None
+        self,
+        predicate: Any,
+        description: str,
+        seconds: float = TIMEOUT_SECONDS,
+        *,
+        never: Callable[[], object] = lambda: None,
     ) -> Any:
         """Wait until *predicate* is true; fail the test as soon as *never* returns a true value."""
 
         def seen() -> Any:
             if harm := never():
-                pytest.fail(f"while waiting for {what}: {harm!r}")
+                pytest.fail(f"while waiting for {description}: {harm!r}")
             return predicate()
 
-        return super().eventually(seen, what, seconds)
+        return super().eventually(seen, description, seconds)
 
     def stays(self, value: Callable[[], object], expected: object, seconds: float = 5) -> None:
         """Assert that *value* returns *expected* now and for *seconds*."""
@@ -138,7 +143,7 @@ class Observer(Look):
             return
         pytest.fail(f"expected {expected!r} for {seconds:g} s, got {seen!r}")
 
-    def wait_unmarked(self, seconds: float = PATIENCE) -> None:
+    def wait_unmarked(self, seconds: float = TIMEOUT_SECONDS) -> None:
         """Wait until no node has our marks."""
         self.eventually(lambda: not self.marks(), "no node with our marks", seconds=seconds)
 

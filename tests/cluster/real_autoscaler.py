@@ -88,8 +88,8 @@ class Autoscaler:
         assert self._process.stderr is not None
         self.lines.extend(line.rstrip() for line in self._process.stderr)
 
-    def logged(self, words: str) -> list[str]:
-        return [line for line in list(self.lines) if words in line]
+    def logged(self, text: str) -> list[str]:
+        return [line for line in list(self.lines) if text in line]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class System:
     """A cloud stand-in with two initial machines, minimum size one, maximum size five."""
 
     flags: tuple[str, ...]
-    labels: dict[str, str]  #: of the Nodes and of the template
+    labels: dict[str, str]  #: labels of the Nodes and of the template
     machines: Callable[[], int]  #: returns the number of machines that run or will run
     environ: dict[str, str] = field(default_factory=dict)
     inject: Callable[..., None] | None = None  #: injects API faults
@@ -258,7 +258,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_it_scales_up_and_down(name: str, program: Path, cluster: ControlPlane, folder: Path) -> None:
+def test_cluster_autoscaler_scales_up_and_down(name: str, program: Path, cluster: ControlPlane, folder: Path) -> None:
     """Each pod fills a machine: four pods need two more machines, one pod needs three fewer."""
     look = Look(cluster)
     cluster.apply([node("elsewhere")])
@@ -331,7 +331,7 @@ def test_a_temporary_cloud_outage_only_causes_a_delay(program: Path, cluster: Co
 def test_the_daemon_moves_pods_to_spot_nodes_that_cluster_autoscaler_marks_as_unneeded(
     program: Path, cluster: ControlPlane, observer: Observer, folder: Path
 ) -> None:
-    """Both use the same service. At the pool's minimum, the other node is blocked without a failed drain."""
+    """Both programs use the same service. At the pool's minimum, the other node is blocked without a failed drain."""
     with two_pools(cluster, folder) as (on_demand, spot):
         observer.eventually(lambda: len(observer.node_names()) == 4, "the machines' Nodes")
         observer.start_on("od-1", deployment("web", 1, cpu="300m"), pods=1)

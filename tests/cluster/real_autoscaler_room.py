@@ -37,7 +37,7 @@ ROOM = "spot-rescheduler-room"
 PODS = 6
 #: Two nodes have room for all pods; Cluster Autoscaler tries a group without capacity again soon.
 CPU = "1200m"
-PATIENCE = (
+BACKOFF_FLAGS = (
     "--initial-node-group-backoff-duration=2s",
     "--max-node-group-backoff-duration=4s",
     "--max-node-provision-time=10s",
@@ -119,8 +119,8 @@ class Story:
     def created(self) -> list[str]:
         """Return the names of all placeholders that were created."""
         events = self.observer.audit.events()
-        made = [each for each in events if each.accepted and (each.kind, each.verb) == ("pods", "create")]
-        return [each.name for each in made if each.namespace == ROOM]
+        created_events = [each for each in events if each.accepted and (each.kind, each.verb) == ("pods", "create")]
+        return [each.name for each in created_events if each.namespace == ROOM]
 
     def gave_up(self) -> bool:
         """Return whether an Event states that no spot nodes came."""
@@ -167,7 +167,7 @@ def test_pods_return_to_spot_nodes_after_an_interruption(
     """Without --make-room nothing moves: Cluster Autoscaler, with its default expander, keeps no idle spot node."""
     with two_groups(cluster, folder) as groups:
         story = Story(cluster, observer, groups)
-        with driven(program, cluster, folder, groups.spot, pace, *PATIENCE):
+        with driven(program, cluster, folder, groups.spot, pace, *BACKOFF_FLAGS):
             story.interrupt()
             groups.allow_spot(allowed=True)
             flags = (NO_DELAY, "--cloud-provider=externalgrpc", f"--cloud-config={folder / 'client.yaml'}")
@@ -193,7 +193,7 @@ def test_nothing_moves_or_flaps_while_there_is_no_spot_capacity(
     """One order is tried and given up; within the next ten minutes there is no other one."""
     with two_groups(cluster, folder) as groups:
         story = Story(cluster, observer, groups)
-        with driven(program, cluster, folder, groups.spot, "--scale-down-unneeded-time=1h", *PATIENCE):
+        with driven(program, cluster, folder, groups.spot, "--scale-down-unneeded-time=1h", *BACKOFF_FLAGS):
             story.interrupt()
             before, machines, requested = observer.uids("web"), groups.on_demand.machines(), groups.size_requests()
             flags = ("--cloud-provider=externalgrpc", f"--cloud-config={folder / 'client.yaml'}", "--room-timeout=30s")

@@ -40,7 +40,7 @@ def chart(values: Json | None = None, release: str = "spot-rescheduler", namespa
 
 
 def notes(folder: Path, values: Json, release: str, namespace: str) -> str:
-    """Return what Helm prints after an installation. *folder* is for a copy of the chart."""
+    """Return the notes that Helm prints after an installation. *folder* is for a copy of the chart."""
     copy = Path(shutil.copytree(CHART, folder / CHART.name))
     text = textwrap.indent((copy / "templates" / "NOTES.txt").read_text(), "  ")
     (copy / "templates" / "notes.yaml").write_text(f"kind: Notes\ntext: |\n{text}")
@@ -52,8 +52,8 @@ def only_of_kind(objects: list[Json], kind: str) -> Json:
     return item
 
 
-def _objects(arguments: list[str], given: str = "") -> list[Json]:
-    done = subprocess.run([str(build.render()), *arguments], input=given, capture_output=True, text=True, check=False)
+def _objects(arguments: list[str], stdin: str = "") -> list[Json]:
+    done = subprocess.run([str(build.render()), *arguments], input=stdin, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Refused(done.stderr)
     return [each for each in yaml.safe_load_all(done.stdout) if each]

@@ -24,12 +24,12 @@ _NODE_TERMS = [
 ]
 
 
-def _cluster_wide(version: str, kind: str, name: str, **rest: object) -> Json:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": {"rich": "yes"}}, **rest}
+def _cluster_wide(version: str, kind: str, name: str, **fields: object) -> Json:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": {"rich": "yes"}}, **fields}
 
 
-def _named(version: str, kind: str, name: str, **rest: object) -> Json:
-    document = _cluster_wide(version, kind, name, **rest)
+def _named(version: str, kind: str, name: str, **fields: object) -> Json:
+    document = _cluster_wide(version, kind, name, **fields)
     document["metadata"]["namespace"] = "default"
     return document
 

@@ -51,9 +51,9 @@ def rights(objects: Iterable[Json]) -> Iterator[Right]:
             yield from _of(rule)
 
 
-def without(role: Json, taken: Iterable[Right]) -> list[Json]:
-    """Return the rules of *role* without the rights *taken*, one rule per right."""
-    gone = set(taken)
+def without(role: Json, removed: Iterable[Right]) -> list[Json]:
+    """Return the rules of *role* without the rights *removed*, one rule per right."""
+    gone = set(removed)
     return [
         {**rule, "apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]}
         for rule in role["rules"]
@@ -85,19 +85,19 @@ class Granted:
         for item in self._objects:
             self._plane.api.delete(self._plane.api.path(item))
 
-    def take(self, *taken: Right) -> None:
-        """Set the rules of all roles to their original rules without *taken*, and wait until this takes effect.
+    def take(self, *removed: Right) -> None:
+        """Set the rules of all roles to their original rules without *removed*, and wait until this takes effect.
 
         The API server may not have seen the new roles yet, so the other rights must be allowed first.
         """
         for item in self._objects:
             if item["kind"] in ROLES:
-                self._plane.api.patch(self._plane.api.path(item), {"rules": without(item, taken)})
-        grants = sorted(set(self._grants()), key=lambda grant: grant.right in taken)
+                self._plane.api.patch(self._plane.api.path(item), {"rules": without(item, removed)})
+        grants = sorted(set(self._grants()), key=lambda grant: grant.right in removed)
         for grant in grants:
-            expected = grant.right not in taken
-            what = f"{grant} to be {'allowed' if expected else 'forbidden'}"
-            self._plane.wait_for(partial(self._is, expected, grant), what)
+            expected = grant.right not in removed
+            description = f"{grant} to be {'allowed' if expected else 'forbidden'}"
+            self._plane.wait_for(partial(self._is, expected, grant), description)
 
     def _grants(self) -> Iterator["_Grant"]:
         roles = {(item["kind"], item["metadata"]["name"]): item for item in self._objects if item["kind"] in ROLES}

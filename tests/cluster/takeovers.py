@@ -62,7 +62,7 @@ class Takeover:
     soon: tuple[AuditEvent, ...]  #: successful, within TOLERANCE
     late: tuple[AuditEvent, ...]  #: successful, later
     denied: tuple[AuditEvent, ...]  #: denied by the API server
-    violations: tuple[Violation, ...]  #: of the invariants, by any replica
+    violations: tuple[Violation, ...]  #: violations of the invariants by any replica
 
 
 def rendered(*, fenced: bool) -> list[Json]:
@@ -109,13 +109,13 @@ def _end(*daemons: Daemon) -> None:
 
 def _seen(observer: Observer, violations: Sequence[Violation]) -> Takeover:
     events = observer.audit.events()
-    taken = next(event.at for event in events if event.accepted and holder(event).startswith(f"{NEW}_"))
-    after = [event for event in events if event.user.pod == OLD and event.at > taken]
+    acquired = next(event.at for event in events if event.accepted and holder(event).startswith(f"{NEW}_"))
+    after = [event for event in events if event.user.pod == OLD and event.at > acquired]
     accepted = written_by(after, OLD)
     return Takeover(
-        before=sum(event.kind == "pods/eviction" for event in written_by(events, OLD) if event.at <= taken),
-        soon=tuple(event for event in accepted if event.at <= taken + TOLERANCE),
-        late=tuple(event for event in accepted if event.at > taken + TOLERANCE),
+        before=sum(event.kind == "pods/eviction" for event in written_by(events, OLD) if event.at <= acquired),
+        soon=tuple(event for event in accepted if event.at <= acquired + TOLERANCE),
+        late=tuple(event for event in accepted if event.at > acquired + TOLERANCE),
         denied=tuple(event for event in after if not event.accepted),
         violations=tuple(violations),
     )
@@ -153,7 +153,7 @@ def main(runs: int, *, fencing: bool, seed: int) -> None:
 
 def _counted(events: Sequence[AuditEvent]) -> str:
     counts = Counter(f"{event.verb} {event.kind}" for event in events)
-    return ", ".join(f"{count} × {what}" for what, count in counts.items()) or "0"
+    return ", ".join(f"{count} × {kind}" for kind, count in counts.items()) or "0"
 
 
 if __name__ == "__main__":

@@ -45,7 +45,9 @@ def test_every_write_is_logged_before_its_response(cluster: ControlPlane, observ
     assert log.evictions(user="other-user") == log.evictions(agent="spot-rescheduler/") == []
 
 
-def test_the_periods_in_which_a_node_had_our_marks(cluster: ControlPlane, observer: Observer) -> None:
+def test_the_audit_log_shows_the_periods_in_which_a_node_had_our_marks(
+    cluster: ControlPlane, observer: Observer
+) -> None:
     cluster.apply([spot("a"), spot("b")])
     ours = {"key": DRAIN_TAINT.key, "value": "other-user", "effect": DRAIN_TAINT.effect}
     for taints in ([ours], [ours, {"key": "other", "effect": "NoSchedule"}], []):

@@ -9,7 +9,7 @@ from devcluster.api import Json
 from devcluster.manifests import deployment, job
 from devcluster.plane import ControlPlane
 from devcluster.stages import COMPLETE_AFTER, NEVER, TERMINATE_AFTER
-from tests.cluster.bad_days import FLAGS, ONE, next_node, next_node_drained, others_touched
+from tests.cluster.bad_days import FLAGS, NODE_1, next_node, next_node_drained, others_touched
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
 
@@ -20,7 +20,7 @@ def unforgiving_job(cluster: ControlPlane, observer: Observer) -> None:
     """Create a Job that fails if one of its pods is lost."""
     strict = job("strict", 2, annotations={COMPLETE_AFTER: NEVER})
     strict["spec"]["backoffLimit"] = 0
-    observer.start_on(ONE, strict, pods=2)
+    observer.start_on(NODE_1, strict, pods=2)
 
 
 def other_scheduler(cluster: ControlPlane, observer: Observer) -> None:
@@ -29,12 +29,12 @@ def other_scheduler(cluster: ControlPlane, observer: Observer) -> None:
     [pod] = observer.eventually(lambda: observer.pods("foreign"), "the pod")
     name = pod["metadata"]["name"]
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
-    cluster.api.post(f"{PODS}/{name}/binding", {**binding, "target": {"kind": "Node", "name": ONE}})
+    cluster.api.post(f"{PODS}/{name}/binding", {**binding, "target": {"kind": "Node", "name": NODE_1}})
 
 
 def unreadable_pod(cluster: ControlPlane, observer: Observer) -> None:
     """Create a pod that started before the year 1, which the API server accepts but Python cannot represent."""
-    observer.start_on(ONE, deployment("odd", 1), pods=1)
+    observer.start_on(NODE_1, deployment("odd", 1), pods=1)
     observer.running(1, "odd")
     [pod] = observer.pods("odd")
     cluster.api.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": {"startTime": "0000-06-01T00:00:00Z"}})
@@ -51,24 +51,24 @@ BLOCKERS: Final[dict[str, Callable[[ControlPlane, Observer], None]]] = {
 def test_a_blocked_pod_blocks_its_node(cluster: ControlPlane, observer: Observer, reason: str) -> None:
     observer.nodes(2, 2)
     BLOCKERS[reason](cluster, observer)
-    observer.start_on(ONE, deployment("web", 1), pods=1)
+    observer.start_on(NODE_1, deployment("web", 1), pods=1)
     next_node(observer)
     pods = len(observer.pods())
     observer.running(pods)
-    before = {pod["metadata"]["uid"] for pod in observer.bound_to(ONE)}
+    before = {pod["metadata"]["uid"] for pod in observer.bound_to(NODE_1)}
     observer.open_all()
     with Daemon(cluster, *FLAGS):
         next_node_drained(observer, lambda: others_touched(observer))
-        messages = observer.eventually(lambda: observer.messages(ONE, "DrainBlocked"), "the reason")
+        messages = observer.eventually(lambda: observer.messages(NODE_1, "DrainBlocked"), "the reason")
     assert f"{reason}: " in messages[-1]
     assert not others_touched(observer)
-    assert {pod["metadata"]["uid"] for pod in observer.bound_to(ONE)} == before
+    assert {pod["metadata"]["uid"] for pod in observer.bound_to(NODE_1)} == before
 
 
 def test_a_stuck_pod_blocks_its_node(cluster: ControlPlane, observer: Observer) -> None:
     """The pod first counts as terminating and half a minute later as stuck; no other pod of the node is evicted."""
     observer.nodes(2, 2)
-    observer.start_on(ONE, deployment("web", 2), deployment("held", 1, annotations={TERMINATE_AFTER: NEVER}), pods=3)
+    observer.start_on(NODE_1, deployment("web", 2), deployment("held", 1, annotations={TERMINATE_AFTER: NEVER}), pods=3)
     next_node(observer)
     observer.running(5)
     observer.open_all()
@@ -76,7 +76,7 @@ def test_a_stuck_pod_blocks_its_node(cluster: ControlPlane, observer: Observer) 
     with Daemon(cluster, *FLAGS):
         next_node_drained(observer, lambda: others_touched(observer))
         observer.eventually(
-            lambda: any("pod-stuck-terminating: " in text for text in observer.messages(ONE, "DrainBlocked")),
+            lambda: any("pod-stuck-terminating: " in text for text in observer.messages(NODE_1, "DrainBlocked")),
             "the reason",
             never=lambda: others_touched(observer),
         )

@@ -9,7 +9,7 @@ from devcluster.api import Json
 from devcluster.manifests import deployment, job
 from devcluster.plane import ControlPlane
 from devcluster.stages import COMPLETE_AFTER, NEVER, TERMINATE_AFTER
-from tests.cluster.bad_days import FLAGS, ONE, SLOW, assert_both_drained, next_node, others_touched
+from tests.cluster.bad_days import FLAGS, NODE_1, SLOW, assert_both_drained, next_node, others_touched
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
 
@@ -39,14 +39,16 @@ MOST_BEFORE_THE_QUOTA: Final = 4
 
 def start(observer: Observer, workload: Json, pods: int) -> None:
     observer.nodes(2, 2)
-    observer.start_on(ONE, workload, pods=pods)
+    observer.start_on(NODE_1, workload, pods=pods)
     next_node(observer)
     observer.running(pods + 2)
     observer.open_all()
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_deployment_changes_in_the_middle_of_a_drain(cluster: ControlPlane, observer: Observer, change: str) -> None:
+def test_a_drain_does_not_wait_for_pods_that_a_changed_deployment_no_longer_wants(
+    cluster: ControlPlane, observer: Observer, change: str
+) -> None:
     """Pods terminate slowly, so pods that the change deletes still exist when the next step is planned."""
     start(observer, deployment("web", 8, annotations={**SLOW, TERMINATE_AFTER: "5s"}), pods=8)
     with Daemon(cluster, *FLAGS):
@@ -56,7 +58,9 @@ def test_a_deployment_changes_in_the_middle_of_a_drain(cluster: ControlPlane, ob
     assert observer.first_burst() <= 2, "the drain did not go in steps"
 
 
-def test_a_job_is_suspended_in_the_middle_of_a_drain(cluster: ControlPlane, observer: Observer) -> None:
+def test_a_drain_does_not_wait_for_pods_of_a_job_that_is_suspended_meanwhile(
+    cluster: ControlPlane, observer: Observer
+) -> None:
     start(observer, job("work", 4, annotations={**SLOW, COMPLETE_AFTER: NEVER}), pods=4)
     with Daemon(cluster, *FLAGS, "--move-jobs=always"):
         observer.eventually(observer.evictions, "an eviction")
@@ -65,14 +69,16 @@ def test_a_job_is_suspended_in_the_middle_of_a_drain(cluster: ControlPlane, obse
     assert observer.first_burst() <= 2, "the drain did not go in steps"
 
 
-def test_a_deployment_is_orphaned_and_its_pods_cannot_be_replaced(cluster: ControlPlane, observer: Observer) -> None:
-    """The orphaned ReplicaSet continues, and the replacement pods of the Deployment are owed to it."""
+def test_replacements_of_an_orphaned_deployment_are_owed_to_its_replica_set(
+    cluster: ControlPlane, observer: Observer
+) -> None:
+    """The orphaned ReplicaSet remains, and the debt to the Deployment becomes a debt to the ReplicaSet."""
     start(observer, deployment("web", 12, annotations=SLOW), pods=12)
     with Daemon(cluster, *FLAGS):
         observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")
         cluster.apply([NO_PODS])
         cluster.api.delete(WEB, propagationPolicy="Orphan")
-        observer.eventually(lambda: observer.events(ONE) & {"DrainFailed"}, "the end of the drain")
+        observer.eventually(lambda: observer.events(NODE_1) & {"DrainFailed"}, "the end of the drain")
         observer.wait_unmarked()
-        observer.stays(lambda: others_touched(observer) - {"default/web", ONE}, set())
+        observer.stays(lambda: others_touched(observer) - {"default/web", NODE_1}, set())
     assert len(observer.evictions()) <= MOST_BEFORE_THE_QUOTA

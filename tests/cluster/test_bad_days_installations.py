@@ -62,12 +62,12 @@ def user(cluster: ControlPlane, release: str) -> str:
 def test_a_second_installation_does_not_interfere_with_a_drain(
     cluster: ControlPlane, observer: Observer, labels: str
 ) -> None:
-    with installed(cluster, FIRST) as ours, installed(cluster, SECOND) as theirs:
+    with installed(cluster, FIRST) as ours, installed(cluster, SECOND) as second:
         create_stuck_pod(cluster, observer)
         with Daemon(cluster, *FLAGS, *release_flags(FIRST), kubeconfig=ours):
             observer.eventually(lambda: terminating(cluster), "the drain under way")
             marks = list(observer.marks())
-            with Daemon(cluster, *FLAGS, *release_flags(SECOND), *LABELS[labels], kubeconfig=theirs):
+            with Daemon(cluster, *FLAGS, *release_flags(SECOND), *LABELS[labels], kubeconfig=second):
                 observer.eventually(lambda: lease_holder(cluster, SECOND), "the second one's Lease")
                 observer.stays(lambda: harm(observer, user(cluster, SECOND)), [])
                 assert list(observer.marks()) == marks

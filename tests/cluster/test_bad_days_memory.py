@@ -8,7 +8,7 @@ import pytest
 
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
-from tests.cluster.bad_days import FLAGS, ONE, lease_holder, next_node, next_node_drained, others_touched
+from tests.cluster.bad_days import FLAGS, NODE_1, lease_holder, next_node, next_node_drained, others_touched
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Marking, Observer
 
@@ -88,7 +88,7 @@ def test_owed_pods_are_known_even_if_the_node_is_deleted_with_its_mark(
 ) -> None:
     """The daemon is killed after an eviction while no scheduler runs; then the Node is deleted."""
     observer.nodes(2, 2)
-    observer.start_on(ONE, deployment("web", 2), pods=2)
+    observer.start_on(NODE_1, deployment("web", 2), pods=2)
     next_node(observer)
     observer.running(4)
     observer.open_all()
@@ -96,9 +96,9 @@ def test_owed_pods_are_known_even_if_the_node_is_deleted_with_its_mark(
     with Daemon(cluster, *FLAGS) as daemon:
         observer.eventually(observer.evictions, "an eviction")
         daemon.kill()
-    cluster.api.delete(f"/api/v1/nodes/{ONE}")
+    cluster.api.delete(f"/api/v1/nodes/{NODE_1}")
     with Daemon(cluster, *FLAGS):
         observer.eventually(lambda: lease_holder(cluster), "the new daemon's Lease")
-        observer.stays(lambda: others_touched(observer) - {"default/web", ONE}, set(), seconds=8)
+        observer.stays(lambda: others_touched(observer) - {"default/web", NODE_1}, set(), seconds=8)
         cluster.start_component("kube-scheduler")
         next_node_drained(observer)

@@ -9,7 +9,7 @@ from devcluster.api import Json
 from devcluster.manifests import deployment, namespace
 from devcluster.plane import ControlPlane
 from devcluster.stages import READY_ON
-from tests.cluster.bad_days import FLAGS, ONE, next_node, next_node_drained
+from tests.cluster.bad_days import FLAGS, NODE_1, next_node, next_node_drained
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer, ready
 
@@ -89,7 +89,7 @@ def test_replacements_that_never_become_ready_cost_one_pod_per_owner(cluster: Co
 def test_nothing_is_drained_while_a_replacement_is_owed(cluster: ControlPlane, observer: Observer) -> None:
     """The first node's pods do not become Ready on spot nodes; the second node's pods would."""
     observer.nodes(2, 2)
-    observer.start_on(ONE, deployment("web", 2, annotations={READY_ON: "on-demand"}), pods=2)
+    observer.start_on(NODE_1, deployment("web", 2, annotations={READY_ON: "on-demand"}), pods=2)
     next_node(observer)
     observer.running(4)
     observer.open_all()

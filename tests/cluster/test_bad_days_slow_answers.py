@@ -10,7 +10,7 @@ from devcluster.api import Json
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from devcluster.stages import READY_ON
-from tests.cluster.bad_days import FLAGS, ONE
+from tests.cluster.bad_days import FLAGS, NODE_1
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
 from tests.cluster.test_bad_days_replacements import webhook
@@ -50,7 +50,7 @@ def on_evictions(configuration: Json, port: int) -> Json:
 
 def test_an_eviction_accepted_after_the_rollback_is_owed(cluster: ControlPlane, observer: Observer) -> None:
     observer.nodes(1, 2)
-    observer.start_on(ONE, deployment("web", PODS, annotations={READY_ON: "on-demand"}), pods=PODS)
+    observer.start_on(NODE_1, deployment("web", PODS, annotations={READY_ON: "on-demand"}), pods=PODS)
     observer.running(PODS)
     before = observer.uids()
     observer.open_all()

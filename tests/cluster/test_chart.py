@@ -82,7 +82,7 @@ def test_the_role_is_for_the_lease_of_the_options() -> None:
     assert "--lease-name=mover" in container(objects)["args"]
 
 
-def test_flags_and_their_values() -> None:
+def test_options_become_flags_with_values() -> None:
     args = container(chart({"options": {"dry-run": False, "min-on-demand-nodes": 10_000_000, "nodes": ["1:2:a", "b"]}}))
     assert {"--dry-run=false", "--min-on-demand-nodes=10000000", "--nodes=1:2:a", "--nodes=b", "-v=2"} <= set(
         args["args"]
@@ -143,7 +143,7 @@ ROOM_VALUES: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("case", ROOM_VALUES)
-def test_only_placeholders_need_objects(case: str) -> None:
+def test_only_placeholders_add_objects(case: str) -> None:
     objects = chart(ROOM_VALUES[case])
     assert {each["kind"] for each in objects} == {each["kind"] for each in chart()}
     flags = [arg for arg in container(objects)["args"] if "room" in arg or "placeholder" in arg]
@@ -162,7 +162,7 @@ def without_labels(item: Json) -> Json:
     return {**item, "metadata": {**item["metadata"], "labels": labels}}
 
 
-def test_prices_are_mounted_and_changed_prices_make_new_pods() -> None:
+def test_prices_are_mounted_and_changed_prices_create_new_pods() -> None:
     objects = chart({"prices": PRICES, "options": {"currency": "EUR"}})
     assert {"--prices=/etc/spot-rescheduler/prices", "--currency=EUR"} <= set(container(objects)["args"])
     config = only_of_kind(objects, "ConfigMap")
@@ -199,7 +199,7 @@ def test_a_cloud_provider_gets_its_configuration_its_secrets_and_the_right_to_de
     assert mounts == {f"{folder}/cloud-config", f"{folder}/prices", f"{folder}/secrets", "/more"}
 
 
-def test_a_changed_configuration_makes_new_pods() -> None:
+def test_a_changed_configuration_creates_new_pods() -> None:
     sums = [
         only_of_kind(chart({"cloudProvider": {"name": "cloudpool", "config": text}}), "Deployment")["spec"]["template"][
             "metadata"

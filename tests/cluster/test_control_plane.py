@@ -183,8 +183,8 @@ def test_annotations_hold_pods_in_a_phase(cluster: ControlPlane) -> None:
     for name in ("stays", "polite", "brief", "goes"):
         evict(cluster, running(cluster, name)[0])
     cluster.wait_for(lambda: not pods(cluster, "goes") and not pods(cluster, "brief"))
-    left = [*pods(cluster, "stays"), *pods(cluster, "polite")]
-    assert ["deletionTimestamp" in pod["metadata"] for pod in left] == [True, True]
+    remaining = [*pods(cluster, "stays"), *pods(cluster, "polite")]
+    assert ["deletionTimestamp" in pod["metadata"] for pod in remaining] == [True, True]
 
 
 def test_a_pod_becomes_ready_on_the_named_nodes(cluster: ControlPlane) -> None:
@@ -201,8 +201,8 @@ def test_a_service_account_may_do_what_rbac_allows(cluster: ControlPlane) -> Non
     config = cluster.service_account_kubeconfig("apart", "reader")
     with Api(cluster.server, ca=cluster.ca, token=read_kubeconfig(config)[1]) as reader:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        who = reader.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
-        assert who["status"]["userInfo"]["username"] == "system:serviceaccount:apart:reader"
+        identity = reader.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+        assert identity["status"]["userInfo"]["username"] == "system:serviceaccount:apart:reader"
         cluster.wait_for(lambda: allowed(reader, "/api/v1/nodes"), "the role to take effect")
         assert not allowed(reader, "/api/v1/pods")
     assert config.stat().st_mode & 0o077 == 0
@@ -246,7 +246,7 @@ def test_no_process_outlives_a_killed_owner(tmp_path: Path) -> None:
     assert eventually(lambda: not any(alive(pid) for pid in [*guards, *started]))
 
 
-def test_up_and_down_next_to_another_plane(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_a_plane_in_the_background_runs_beside_another_plane(cluster: ControlPlane, tmp_path: Path) -> None:
     """A plane in the background has its own cluster and ports, and `down` removes it completely."""
     folder = tmp_path / "second"
     first = command("up", "--dir", str(folder), "--on-demand", "1", "--spot", "2")
@@ -269,7 +269,7 @@ def test_up_and_down_next_to_another_plane(cluster: ControlPlane, tmp_path: Path
     assert not folder.exists()
 
 
-def test_down_where_nothing_runs(tmp_path: Path) -> None:
+def test_down_without_a_plane_succeeds(tmp_path: Path) -> None:
     done = command("down", "--dir", str(tmp_path / "none"))
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"no control plane runs in {tmp_path / 'none'}\n"

@@ -78,7 +78,9 @@ def use_up_quota(cluster: ControlPlane) -> None:
     eventually(lambda: cluster.api.get(quota)["status"].get("hard") == {"pods": "0"})
 
 
-def test_a_deployment_whose_replacement_pods_a_quota_refuses(cluster: ControlPlane, reader: ControllerReader) -> None:
+def test_a_deployment_reports_that_a_quota_rejects_its_replacement_pods(
+    cluster: ControlPlane, reader: ControllerReader
+) -> None:
     cluster.apply([deployment("web", 2)])
     running = pods(cluster, "web", 2)
     web = topmost(reader, running)
@@ -143,7 +145,7 @@ def test_during_a_rollout_both_replica_sets_belong_to_the_deployment(
     assert during.template != before.template
 
 
-def test_scaled_down_and_deleted(cluster: ControlPlane, reader: ControllerReader) -> None:
+def test_scaling_down_and_deletion_are_read(cluster: ControlPlane, reader: ControllerReader) -> None:
     cluster.apply([deployment("web", 2)])
     web = topmost(reader, pods(cluster, "web", 2))
     before = only_state(reader, web)
@@ -158,7 +160,7 @@ def test_scaled_down_and_deleted(cluster: ControlPlane, reader: ControllerReader
     assert not only_state(reader, web).exists
 
 
-def test_a_job_that_counts_failures_and_restarts(cluster: ControlPlane, reader: ControllerReader) -> None:
+def test_failures_and_restarts_of_a_job_are_counted(cluster: ControlPlane, reader: ControllerReader) -> None:
     workload = job("backup", 2, annotations={COMPLETE_AFTER: NEVER}, restartPolicy="OnFailure")
     workload["spec"]["backoffLimit"] = 4
     cluster.apply([workload])
@@ -176,7 +178,7 @@ def test_a_job_that_counts_failures_and_restarts(cluster: ControlPlane, reader: 
     eventually(lambda: (now := only_state(reader, backup).job) is not None and now.failures == 3)
 
 
-def test_a_suspended_job_and_one_that_ignores_disruptions(cluster: ControlPlane, reader: ControllerReader) -> None:
+def test_suspension_and_failure_policy_of_a_job_are_read(cluster: ControlPlane, reader: ControllerReader) -> None:
     workload = job("backup", 2, annotations={COMPLETE_AFTER: NEVER})
     workload["spec"]["podFailurePolicy"] = {
         "rules": [
@@ -194,7 +196,7 @@ def test_a_suspended_job_and_one_that_ignores_disruptions(cluster: ControlPlane,
     assert (suspended.suspended, suspended.wanted, suspended.exists) == (True, 0, True)
 
 
-def test_a_job_that_is_half_done_and_done(cluster: ControlPlane, reader: ControllerReader) -> None:
+def test_completed_pods_of_a_job_are_no_longer_wanted(cluster: ControlPlane, reader: ControllerReader) -> None:
     workload = job("work", 2, annotations={COMPLETE_AFTER: NEVER})
     workload["spec"]["parallelism"] = 1
     cluster.apply([workload])
@@ -216,7 +218,7 @@ def succeed(cluster: ControlPlane, pod: Json) -> None:
     cluster.api.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": {"phase": "Succeeded"}})
 
 
-def test_pods_of_a_controller_of_an_unknown_kind(cluster: ControlPlane, reader: ControllerReader) -> None:
+def test_pods_of_an_unknown_kind_of_controller_are_counted(cluster: ControlPlane, reader: ControllerReader) -> None:
     rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "uid": "11", "controller": True}
     workload = deployment("web", 2) | {"kind": "ReplicaSet"}
     workload["metadata"]["ownerReferences"] = [rollout]

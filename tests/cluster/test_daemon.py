@@ -11,7 +11,7 @@ from rescheduler.draining import intent
 from rescheduler.draining.intent import ANNOTATION
 from tests.cluster.daemon import NO_DELAY, Daemon, Look, prefers
 
-ONE, TWO = "on-demand-1", "on-demand-2"
+NODE_1, NODE_2 = "on-demand-1", "on-demand-2"
 
 
 @pytest.fixture
@@ -40,30 +40,30 @@ def test_a_node_is_drained_and_its_pods_run_on_spot_nodes(cluster: ControlPlane,
     look.running(3)
     assert look.kinds() == {"spot": 3}
     assert look.marks() == {}
-    assert look.events(ONE) == {"DrainPlanned", "Rescheduler", "NodeDrained"}
+    assert look.events(NODE_1) == {"DrainPlanned", "Rescheduler", "NodeDrained"}
 
 
 def test_nodes_are_drained_one_by_one_by_increasing_load(cluster: ControlPlane, look: Look) -> None:
     look.nodes(2, 2)
-    cluster.apply([deployment("few", 1, affinity=prefers(TWO)), deployment("many", 3, affinity=prefers(ONE))])
+    cluster.apply([deployment("few", 1, affinity=prefers(NODE_2)), deployment("many", 3, affinity=prefers(NODE_1))])
     look.running(4)
-    assert look.places() == {ONE: 3, TWO: 1}
+    assert look.places() == {NODE_1: 3, NODE_2: 1}
     look.open_spot()
     with Daemon(cluster, NO_DELAY) as daemon:
         look.eventually(lambda: len(daemon.logged("drained after")) == 2, "two drains")
-        assert [line["node"] for line in daemon.logged("drained after")] == [TWO, ONE]
+        assert [line["node"] for line in daemon.logged("drained after")] == [NODE_2, NODE_1]
     look.running(4)
     assert look.kinds() == {"spot": 4}
 
 
 def test_the_drain_delay_delays_the_next_drain(cluster: ControlPlane, look: Look) -> None:
     look.nodes(2, 2)
-    cluster.apply([deployment("few", 1, affinity=prefers(TWO)), deployment("many", 3, affinity=prefers(ONE))])
+    cluster.apply([deployment("few", 1, affinity=prefers(NODE_2)), deployment("many", 3, affinity=prefers(NODE_1))])
     look.running(4)
     look.open_spot()
     with Daemon(cluster) as daemon:
         look.eventually(lambda: daemon.logged("nothing is drained", reason="drain-delay"), "the delay")
-        assert [line["node"] for line in daemon.logged("drained after")] == [TWO]
+        assert [line["node"] for line in daemon.logged("drained after")] == [NODE_2]
     assert look.kinds("many") == {"on-demand": 3}
 
 
@@ -75,14 +75,14 @@ def test_a_budget_without_disruptions_blocks_the_node(cluster: ControlPlane, loo
     look.open_spot()
     with Daemon(cluster) as daemon:
         stays = look.eventually(lambda: daemon.logged("not drained", reason="pod-disruption-budget"), "the blocker")
-        assert {(line["node"], line["pod"].partition("-")[0]) for line in stays} == {(ONE, "default/web")}
+        assert {(line["node"], line["pod"].partition("-")[0]) for line in stays} == {(NODE_1, "default/web")}
         rounds = len(daemon.logged("planned 1 of 1"))
         look.eventually(lambda: len(daemon.logged("planned 1 of 1")) > rounds + 2, "more rounds")
         assert not daemon.logged("eviction evicted") + daemon.logged("eviction refused")
-        look.eventually(lambda: look.events(ONE), "an event")
+        look.eventually(lambda: look.events(NODE_1), "an event")
     assert uids(look.pods()) == before
     assert look.marks() == {}
-    assert look.events(ONE) == {"DrainBlocked"}
+    assert look.events(NODE_1) == {"DrainBlocked"}
 
 
 def test_a_budget_of_one_is_drained_in_steps(cluster: ControlPlane, look: Look) -> None:
@@ -107,29 +107,29 @@ def test_a_pod_that_does_not_terminate_fails_the_drain_and_the_next_node_is_drai
     cluster: ControlPlane, look: Look
 ) -> None:
     look.nodes(2, 2)
-    stuck = deployment("stuck", 1, annotations={TERMINATE_AFTER: NEVER}, affinity=prefers(ONE))
-    cluster.apply([stuck, deployment("web", 2, affinity=prefers(TWO))])
+    stuck = deployment("stuck", 1, annotations={TERMINATE_AFTER: NEVER}, affinity=prefers(NODE_1))
+    cluster.apply([stuck, deployment("web", 2, affinity=prefers(NODE_2))])
     look.running(3)
-    assert look.places() == {ONE: 1, TWO: 2}
+    assert look.places() == {NODE_1: 1, NODE_2: 2}
     look.open_spot()
     with Daemon(cluster, NO_DELAY) as daemon:
-        look.eventually(lambda: daemon.logged("drain failed", node=ONE), "the failed drain")
-        failed = daemon.logged("drain failed", node=ONE)[0]
+        look.eventually(lambda: daemon.logged("drain failed", node=NODE_1), "the failed drain")
+        failed = daemon.logged("drain failed", node=NODE_1)[0]
         assert failed["reason"] == "termination-timeout"
         assert failed["pod"].startswith("default/stuck-")
         assert "the taint was removed" in failed["message"]
-        look.eventually(lambda: daemon.logged("drained after", node=TWO), "the other node")
-        assert daemon.logged("no new attempt before", node=ONE)
-        assert not daemon.logged("draining", node=ONE)[1:]
+        look.eventually(lambda: daemon.logged("drained after", node=NODE_2), "the other node")
+        assert daemon.logged("no new attempt before", node=NODE_1)
+        assert not daemon.logged("draining", node=NODE_1)[1:]
         failed_events = {"DrainFailed", "ReschedulerFailed", "DrainCoolDown"}
-        look.eventually(lambda: look.events(ONE) >= failed_events, "the events")
+        look.eventually(lambda: look.events(NODE_1) >= failed_events, "the events")
     assert look.marks() == {}
     assert look.kinds("web") == {"spot": 2}
 
 
 def test_daemonset_mirror_and_ended_pods_are_not_evicted(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 1)
-    kept = [daemonset("agent"), pod("static", mirror=True, nodeName=ONE), job("done", affinity=prefers(ONE))]
+    kept = [daemonset("agent"), pod("static", mirror=True, nodeName=NODE_1), job("done", affinity=prefers(NODE_1))]
     cluster.apply([*kept, deployment("web", 2)])
     look.running(2, "web")
     look.eventually(lambda: not look.pods("done"), "the job's end")
@@ -150,7 +150,7 @@ def test_a_bare_pod_keeps_its_node(cluster: ControlPlane, look: Look) -> None:
     before = uids(look.pods())
     look.open_spot()
     daemon = drained_once(cluster)
-    assert daemon.logged("not drained", node=ONE, pod="default/bare", reason="no-controller")
+    assert daemon.logged("not drained", node=NODE_1, pod="default/bare", reason="no-controller")
     assert uids(look.pods()) == before
 
 
@@ -192,10 +192,10 @@ def test_dry_run_changes_nothing(cluster: ControlPlane, look: Look) -> None:
     cluster.apply([deployment("web", 2)])
     look.running(2)
     look.open_spot()
-    annotate(cluster, ONE, "left by another program")
+    annotate(cluster, NODE_1, "left by another program")
     before = versions(cluster)
     daemon = drained_once(cluster, "--dry-run")
-    assert daemon.logged("can be drained: 2 pods", node=ONE)
+    assert daemon.logged("can be drained: 2 pods", node=NODE_1)
     assert versions(cluster) == before
 
 
@@ -231,10 +231,10 @@ def annotate(cluster: ControlPlane, node: str, text: str) -> None:
 
 def test_unreadable_marks_are_removed_at_start(cluster: ControlPlane, look: Look) -> None:
     look.nodes(2, 1)
-    annotate(cluster, ONE, "{broken")
-    assert look.marks() == {ONE: "{broken"}
+    annotate(cluster, NODE_1, "{broken")
+    assert look.marks() == {NODE_1: "{broken"}
     daemon = drained_once(cluster)
-    assert daemon.logged("found marks", node=ONE, reason="rolled-back")
+    assert daemon.logged("found marks", node=NODE_1, reason="rolled-back")
     assert look.marks() == {}
 
 
@@ -259,8 +259,8 @@ def test_pending_pods_hold_drains_only_if_a_spot_node_could_run_them(
     look.running(1, "filler")
     look.open_spot()
     with Daemon(cluster) as daemon:
-        words = "nothing is drained" if held else "drained after"
-        look.eventually(lambda: daemon.logged(words), words)
+        message = "nothing is drained" if held else "drained after"
+        look.eventually(lambda: daemon.logged(message), message)
         assert bool(daemon.logged("draining")) is not held
     assert look.kinds("web") == ({"on-demand": 2} if held else {"spot": 2})
 
@@ -275,7 +275,7 @@ def test_the_last_on_demand_nodes_are_kept(cluster: ControlPlane, look: Look) ->
     look.running(1)
     look.open_spot()
     daemon = drained_once(cluster, "--min-on-demand-nodes=1")
-    assert daemon.logged("not drained", node=ONE, reason="min-on-demand-nodes")
+    assert daemon.logged("not drained", node=NODE_1, reason="min-on-demand-nodes")
     assert look.kinds() == {"on-demand": 1}
 
 
@@ -301,5 +301,5 @@ def test_the_status_pages_show_a_finished_drain(cluster: ControlPlane, look: Loo
         look.eventually(lambda: expected <= set(page(daemon, "metrics").text.splitlines()), "the metrics")
         assert [page(daemon, item).status_code for item in ("healthz", "readyz", "statusz")] == [200] * 3
         status = page(daemon, "statusz").json()
-        assert [(item["node"], item["succeeded"]) for item in status["drains"]] == [(ONE, True)]
+        assert [(item["node"], item["succeeded"]) for item in status["drains"]] == [(NODE_1, True)]
         assert status["waiting"]["reason"] == "drain-delay"

@@ -8,7 +8,7 @@ from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from tests.cluster.daemon import NO_DELAY, Daemon, Look, create_stuck_pod, delete_stuck_pods, terminating
 
-ONE = "on-demand-1"
+NODE = "on-demand-1"
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_the_daemon_waits_for_the_api_server_at_start(plane: ControlPlane) -> No
     look.running(1)
 
 
-def test_the_api_server_stops_during_a_drain(plane: ControlPlane) -> None:
+def test_a_stopped_api_server_does_not_end_the_daemon(plane: ControlPlane) -> None:
     look = Look(plane)
     create_stuck_pod(plane, look)
     with Daemon(plane) as daemon:
@@ -45,7 +45,7 @@ def test_the_api_server_stops_during_a_drain(plane: ControlPlane) -> None:
         plane.start_component("kube-apiserver")
         delete_stuck_pods(plane)
         look.eventually(
-            lambda: daemon.logged("drained after", node=ONE) or daemon.logged("drain failed"), "the end of the drain"
+            lambda: daemon.logged("drained after", node=NODE) or daemon.logged("drain failed"), "the end of the drain"
         )
         look.eventually(lambda: look.marks() == {}, "the removal of the taint")
         assert daemon.running

@@ -9,7 +9,7 @@ from devcluster.plane import ControlPlane
 from rescheduler.draining.intent import ANNOTATION
 from tests.cluster.daemon import LEASE_PATH, Daemon, Look, create_stuck_pod, delete_stuck_pods, terminating
 
-ONE = "on-demand-1"
+NODE = "on-demand-1"
 
 
 @pytest.fixture
@@ -32,12 +32,12 @@ def holder(annotation: str) -> str:
 def test_sigterm_during_a_drain_rolls_it_back(cluster: ControlPlane, look: Look) -> None:
     with Daemon(cluster) as daemon:
         look.eventually(lambda: terminating(cluster), "the drain under way")
-        assert set(look.marks()) == {ONE}
+        assert set(look.marks()) == {NODE}
         daemon.terminate()
         assert daemon.end() == 0
-        assert daemon.logged("drain failed", node=ONE, reason="stopped")
+        assert daemon.logged("drain failed", node=NODE, reason="stopped")
     assert look.marks() == {}
-    assert "DrainFailed" in look.events(ONE)
+    assert "DrainFailed" in look.events(NODE)
 
 
 @pytest.mark.usefixtures("stuck")
@@ -45,11 +45,11 @@ def test_after_a_kill_the_next_daemon_finishes_the_drain(cluster: ControlPlane, 
     with Daemon(cluster) as killed:
         look.eventually(lambda: terminating(cluster), "the drain under way")
         killed.kill()
-    assert set(look.marks()) == {ONE}
+    assert set(look.marks()) == {NODE}
     delete_stuck_pods(cluster)
     with Daemon(cluster) as daemon:
-        look.eventually(lambda: daemon.logged("drained after", node=ONE), "the end of the drain")
-        assert daemon.logged("found marks", node=ONE, reason="resumed")
+        look.eventually(lambda: daemon.logged("drained after", node=NODE), "the end of the drain")
+        assert daemon.logged("found marks", node=NODE, reason="resumed")
     assert look.marks() == {}
     look.running(3)
     assert look.kinds() == {"spot": 3}
@@ -61,9 +61,9 @@ def test_after_a_kill_a_drain_that_cannot_continue_is_rolled_back(cluster: Contr
         look.eventually(lambda: terminating(cluster), "the drain under way")
         killed.kill()
     annotations = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
-    cluster.api.patch(f"/api/v1/nodes/{ONE}", {"metadata": {"annotations": annotations}})
+    cluster.api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"annotations": annotations}})
     with Daemon(cluster) as daemon:
-        look.eventually(lambda: daemon.logged("drain failed", node=ONE, reason="plan-changed"), "the aborted drain")
+        look.eventually(lambda: daemon.logged("drain failed", node=NODE, reason="plan-changed"), "the aborted drain")
     assert look.marks() == {}
     delete_stuck_pods(cluster)
 
@@ -74,33 +74,35 @@ def test_only_one_of_two_replicas_acts_and_the_other_takes_over(cluster: Control
         look.eventually(lambda: terminating(cluster), "the first replica's drain")
         with Daemon(cluster) as second:
             look.eventually(lambda: second.logged("is not the leader"), "the second replica waiting")
-            before = holder(look.marks()[ONE])
+            before = holder(look.marks()[NODE])
             first.kill(keep_lease=True)
-            look.eventually(lambda: second.logged("found marks", node=ONE, reason="resumed"), "the change of leader")
-            look.eventually(lambda: holder(look.marks()[ONE]) != before, "the new holder's name on the node")
+            look.eventually(lambda: second.logged("found marks", node=NODE, reason="resumed"), "the change of leader")
+            look.eventually(lambda: holder(look.marks()[NODE]) != before, "the new holder's name on the node")
             delete_stuck_pods(cluster)
-            look.eventually(lambda: second.logged("drained after", node=ONE), "the end of the drain")
+            look.eventually(lambda: second.logged("drained after", node=NODE), "the end of the drain")
     assert look.marks() == {}
     look.running(3)
     assert look.kinds() == {"spot": 3}
 
 
 @pytest.mark.usefixtures("stuck")
-def test_a_lost_lease_stops_evictions_and_leaves_the_marks_to_the_next(cluster: ControlPlane, look: Look) -> None:
+def test_a_lost_lease_stops_evictions_and_leaves_the_marks_to_the_next_leader(
+    cluster: ControlPlane, look: Look
+) -> None:
     with Daemon(cluster) as daemon:
         look.eventually(lambda: terminating(cluster), "the drain under way")
         # Another holder takes the Lease for a long time; the daemon detects it at its next renewal.
         spec = {"holderIdentity": "another holder", "leaseDurationSeconds": 3600}
         cluster.api.patch(LEASE_PATH, {"spec": spec})
         look.eventually(
-            lambda: daemon.logged("drain failed", node=ONE, reason="leadership-lost"), "the loss of the Lease"
+            lambda: daemon.logged("drain failed", node=NODE, reason="leadership-lost"), "the loss of the Lease"
         )
         assert daemon.running
-        assert ANNOTATION in cluster.api.get(f"/api/v1/nodes/{ONE}")["metadata"]["annotations"]
+        assert ANNOTATION in cluster.api.get(f"/api/v1/nodes/{NODE}")["metadata"]["annotations"]
     delete_stuck_pods(cluster)
 
 
-def test_sigterm_while_idle(cluster: ControlPlane, look: Look) -> None:
+def test_an_idle_daemon_releases_the_lease_on_sigterm(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 1)
     with Daemon(cluster, "--housekeeping-interval=1h") as daemon:
         look.eventually(lambda: daemon.logged("planned "), "the first round")

@@ -5,7 +5,7 @@ import sys
 
 from tests.forking import ROOT, environment
 
-CELLS = 4  #: in a row of the cloudpool's table: node, machine, before, after
+CELLS = 4  #: cells in a row of the cloudpool's table: node, machine, before, after
 
 
 def shown(module: str) -> str:
@@ -33,8 +33,8 @@ def test_the_demo_drains_nodes_and_terminates_their_machines() -> None:
     table = cloudpool(text)
     gone = {node for node, (_, after) in table.items() if "Node gone" in after}
     assert gone == {"on-demand-1", "on-demand-2", "on-demand-3"}
-    for what in ("machines RUNNING", "Nodes", "desired size"):
-        assert table[what] == ("5", "2")
+    for row in ("machines RUNNING", "Nodes", "desired size"):
+        assert table[row] == ("5", "2")
 
 
 def test_the_proxy_demo_scales_a_pool_down_and_up() -> None:
@@ -44,7 +44,7 @@ def test_the_proxy_demo_scales_a_pool_down_and_up() -> None:
     gone = {node for node, (_, after) in shrunk.items() if "Node gone" in after}
     assert (len(gone), "on-demand-6" in gone, "on-demand-4" in gone) == (3, True, False)
     assert {node for node, (before, _) in grown.items() if before == "—"} == {f"on-demand-{n}" for n in (7, 8, 9)}
-    for what in ("machines RUNNING", "Nodes", "desired size"):
-        assert (shrunk[what], grown[what]) == (("6", "3"), ("3", "6"))
+    for row in ("machines RUNNING", "Nodes", "desired size"):
+        assert (shrunk[row], grown[row]) == (("6", "3"), ("3", "6"))
     for size in (3, 6):
         assert f"""-d '{{"desiredSize": {size}}}'""" in smaller + larger

@@ -178,7 +178,7 @@ def test_other_users_are_not_restricted(writers: Writers) -> None:
 
 
 def test_the_lease_cannot_be_deleted_while_the_policy_needs_it(writers: Writers) -> None:
-    """Without it, evictions and changes of Nodes by all users would be denied."""
+    """Without the Lease, evictions and changes of Nodes by all users would be denied."""
     collection = writers.installation.lease_path.rpartition("/")[0]
     for path in (writers.installation.lease_path, collection):
         with pytest.raises(ApiError, match="delete the ValidatingAdmissionPolicyBinding first"):

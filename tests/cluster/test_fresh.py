@@ -17,7 +17,7 @@ from rescheduler.planning.freshness import Fresh, lag
 from rescheduler.settings import JSON, PROTOBUF
 from tests.cluster.waiting import eventually
 
-MANY = tuple(f"n{number}" for number in range(12))
+MANY_NODES = tuple(f"n{number}" for number in range(12))
 
 
 @pytest.fixture
@@ -46,11 +46,11 @@ def agreed(
     return eventually(read) or pytest.fail("never")
 
 
-@pytest.mark.parametrize("targets", [MANY[1:3], MANY[1:]], ids=["few", "many"])
-def test_the_watched_state_catches_up(
+@pytest.mark.parametrize("targets", [MANY_NODES[1:3], MANY_NODES[1:]], ids=["few", "many"])
+def test_consistent_reads_agree_with_the_watched_state(
     cluster: ControlPlane, kube: KubeCluster, state: ClusterState, targets: tuple[str, ...]
 ) -> None:
-    cluster.apply([node(name) for name in MANY])
+    cluster.apply([node(name) for name in MANY_NODES])
     cluster.apply([deployment("web", 6), pdb("web", max_unavailable=1), pod("bare", nodeName="n1")])
     cluster.apply([pod("pending", nodeSelector={"nowhere": "true"})])
     eventually(lambda: len(cluster.api.items("/api/v1/pods", fieldSelector="status.phase=Running")) == 7)

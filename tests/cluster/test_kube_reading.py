@@ -85,7 +85,7 @@ def plain(item: Object) -> object:
 
 @pytest.fixture
 def rich(cluster: ControlPlane) -> Iterator[set[str]]:
-    """The kinds of the rich objects, which are created; the cluster's cleanup does not delete all of them."""
+    """Creates the rich objects and returns their kinds; the cluster's cleanup does not delete all of these objects."""
     yield {item["kind"] for item in cluster.apply([node("n1"), *RICH])}
     for item in RICH:
         if item["kind"] in ("VolumeAttachment", "CSIStorageCapacity", "ResourceClaim", "DeviceClass"):

@@ -47,19 +47,19 @@ def own(node: Json) -> list[Json]:
 
 
 def test_taint_and_annotation_are_set_and_removed_in_one_write_each(cluster: ControlPlane, kube: KubeCluster) -> None:
-    theirs = {"key": "theirs", "effect": "NoExecute", "value": "1"}
-    [stored] = cluster.apply([node("n1", ready=False, taints=[theirs])])
+    foreign = {"key": "theirs", "effect": "NoExecute", "value": "1"}
+    [stored] = cluster.apply([node("n1", ready=False, taints=[foreign])])
     version = int(cluster.api.get("/api/v1/nodes/n1")["metadata"]["resourceVersion"])
     kube.edit_node(
         "n1", uid(stored), NodeEdit(taint=(Taint(key="ours", effect="NoSchedule"),), annotate={"intent": "x"})
     )
     marked = cluster.api.get("/api/v1/nodes/n1")
-    assert own(marked) == [theirs, {"key": "ours", "effect": "NoSchedule"}]
+    assert own(marked) == [foreign, {"key": "ours", "effect": "NoSchedule"}]
     assert marked["metadata"]["annotations"]["intent"] == "x"
     assert int(marked["metadata"]["resourceVersion"]) > version
     kube.edit_node("n1", uid(stored), NodeEdit(untaint=("ours",), annotate={"intent": None}))
     released = cluster.api.get("/api/v1/nodes/n1")
-    assert own(released) == [theirs]
+    assert own(released) == [foreign]
     assert "intent" not in released["metadata"].get("annotations", {})
 
 

@@ -20,7 +20,7 @@ from devcluster.plane import ControlPlane
 from rescheduler import cli
 from rescheduler.housekeeping import composition
 from tests import forking
-from tests.cluster.bad_days import ONE
+from tests.cluster.bad_days import NODE_1
 from tests.cluster.daemon import LEASE_PATH, LEASES, create_stuck_pod, delete_stuck_pods, terminating
 from tests.cluster.observer import Observer
 from tests.cluster.replicas import Installation, installed, written_by
@@ -122,7 +122,7 @@ def test_the_lease_is_the_last_write_of_a_stopped_leader(cluster: ControlPlane, 
     delete_stuck_pods(cluster)
     written = written_by(observer.audit.events(), "a")
     assert (written[-1].kind, holder(written[-1])) == ("leases", "")
-    assert "DrainFailed" in observer.events(ONE)
+    assert "DrainFailed" in observer.events(NODE_1)
     assert observer.marks() == {}
 
 
@@ -149,7 +149,7 @@ def test_a_fence_that_lags_behind_the_lease_causes_no_cool_down(cluster: Control
             cluster.api.patch(shadow, {"spec": {"holderIdentity": "a_1"}})
             moved(observer)
     assert observer.evictions(user=installation.user)
-    assert "DrainCoolDown" not in observer.events(ONE)
+    assert "DrainCoolDown" not in observer.events(NODE_1)
 
 
 def lagging(objects: list[Json]) -> list[Json]:
@@ -167,7 +167,7 @@ def is_denied(installation: Installation, replica: str) -> bool:
     token = yaml.safe_load(installation.kubeconfig(replica).read_text())["users"][0]["user"]["token"]
     with Api(plane.server, ca=plane.ca, token=token) as api:
         try:
-            api.patch(f"/api/v1/nodes/{ONE}?dryRun=All", {"metadata": {"annotations": {"mark": "x"}}})
+            api.patch(f"/api/v1/nodes/{NODE_1}?dryRun=All", {"metadata": {"annotations": {"mark": "x"}}})
         except ApiError as error:
             return error.status == httpx2.codes.FORBIDDEN
     return False

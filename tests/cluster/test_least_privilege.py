@@ -107,22 +107,24 @@ class TestWithout:
     """Tests with each right removed."""
 
     @pytest.mark.parametrize("verb", READS)
-    def test_what_the_daemon_reads(self, verb: str, cluster: ControlPlane, daemon_rights: Granted) -> None:
+    def test_a_missing_right_to_read_is_named_by_the_daemon(
+        self, verb: str, cluster: ControlPlane, daemon_rights: Granted
+    ) -> None:
         observer = Observer(cluster)
         observer.nodes(1, 1)
-        taken = read(OF_THE_DAEMON, verb)
-        daemon_rights.take(*taken)
+        removed = read(OF_THE_DAEMON, verb)
+        daemon_rights.take(*removed)
         with daemon(cluster) as running:
 
             def messages() -> str:
                 return "\n".join([*(line["message"] for line in running.lines), waits_for(running)])
 
-            each_is_named(cluster, daemon_rights, taken, messages)
-            assert clear(running.lines, taken)
+            each_is_named(cluster, daemon_rights, removed, messages)
+            assert clear(running.lines, removed)
         assert observer.evictions() == []
 
     @pytest.mark.parametrize("right", acts(OF_THE_DAEMON), ids=str)
-    def test_what_the_daemon_does(
+    def test_a_missing_right_to_write_is_named_by_the_daemon(
         self, right: Right, cluster: ControlPlane, daemon_rights: Granted, tmp_path: Path
     ) -> None:
         daemon_rights.take(right)
@@ -136,11 +138,11 @@ class TestWithout:
             assert clear(running.lines, [right])
 
     @pytest.mark.parametrize("verb", READS)
-    def test_what_the_proxy_reads(
+    def test_a_missing_right_to_read_is_named_by_the_proxy(
         self, verb: str, cluster: ControlPlane, proxy_rights: Granted, tmp_path: Path
     ) -> None:
-        taken = read(OF_THE_PROXY, verb)
-        proxy_rights.take(*taken)
+        removed = read(OF_THE_PROXY, verb)
+        proxy_rights.take(*removed)
         own = cluster.service_account_kubeconfig(NAMESPACE, PROXY)
         with world(cluster, tmp_path, 1, kubeconfig=own) as proxy_world:
             readyz = f"{next(line for line in proxy_world.lines if 'serving on ' in line).split()[-1]}/readyz"
@@ -148,11 +150,11 @@ class TestWithout:
             def messages() -> str:
                 return "\n".join([*proxy_world.lines, httpx2.get(readyz, timeout=60, trust_env=False).text])
 
-            each_is_named(cluster, proxy_rights, taken, messages)
+            each_is_named(cluster, proxy_rights, removed, messages)
             assert proxy_world.orders() == []
 
     @pytest.mark.parametrize("right", acts(OF_THE_PROXY), ids=str)
-    def test_what_the_proxy_does(
+    def test_a_missing_right_to_write_is_named_by_the_proxy(
         self, right: Right, cluster: ControlPlane, proxy_rights: Granted, tmp_path: Path
     ) -> None:
         proxy_rights.take(right)
@@ -165,31 +167,33 @@ class TestWithout:
             cluster.wait_for(partial(terminated_without, proxy_world, right), str(right), seconds=100)
 
 
-def clear(lines: Sequence[Json], taken: Sequence[Right]) -> bool:
-    """Return whether each message about missing rights is a single line that names a right in *taken*."""
+def clear(lines: Sequence[Json], removed: Sequence[Right]) -> bool:
+    """Return whether each message about missing rights is a single line that names a right in *removed*."""
     about = [line["message"] for line in list(lines) if re.search("forbidden|missing right", line["message"])]
-    return bool(about) and all("\n" not in line and _names(line, taken) for line in about)
+    return bool(about) and all("\n" not in line and _names(line, removed) for line in about)
 
 
-def _names(line: str, taken: Sequence[Right]) -> bool:
-    """Return whether *line* names a right in *taken*, or lists only such rights."""
+def _names(line: str, removed: Sequence[Right]) -> bool:
+    """Return whether *line* names a right in *removed*, or lists only rights in *removed*."""
     _, is_list, rights = line.partition("missing rights: ")
     if is_list:
-        return all(any(f"{words} ".startswith(f"{right} ") for right in taken) for words in rights.split("; "))
-    return any(right.named_in(line) for right in taken)
+        return all(any(f"{listed} ".startswith(f"{right} ") for right in removed) for listed in rights.split("; "))
+    return any(right.named_in(line) for right in removed)
 
 
-def each_is_named(cluster: ControlPlane, granted: Granted, taken: Sequence[Right], messages: Callable[[], str]) -> None:
-    """Wait until each right in *taken* is named; grant named rights again, so that the others are reported."""
-    left = set(taken)
+def each_is_named(
+    cluster: ControlPlane, granted: Granted, removed: Sequence[Right], messages: Callable[[], str]
+) -> None:
+    """Wait until each right in *removed* is named; grant named rights again, so that the others are reported."""
+    unnamed = set(removed)
 
     def named() -> set[Right]:
         text = messages()
-        return {right for right in left if right.named_in(text)}
+        return {right for right in unnamed if right.named_in(text)}
 
-    while left:
-        left -= cluster.wait_for(named, f"one of {sorted(map(str, left))} to be named", seconds=100)
-        granted.take(*left)
+    while unnamed:
+        unnamed -= cluster.wait_for(named, f"one of {sorted(map(str, unnamed))} to be named", seconds=100)
+        granted.take(*unnamed)
 
 
 def waits_for(running: Daemon) -> str:
@@ -320,7 +324,7 @@ class TestAllIsUsed:
     """The audit log of full runs contains every granted right."""
 
     @pytest.mark.usefixtures("nothing_kept")
-    def test_by_the_daemon(self, cluster: ControlPlane, tmp_path: Path) -> None:
+    def test_the_daemon_uses_every_right(self, cluster: ControlPlane, tmp_path: Path) -> None:
         """With a provider and fencing: a successful drain, then drains whose replacement pods are rejected."""
         (tmp_path / "kustomize").mkdir()
         objects = composed(tmp_path / "kustomize", ours=FENCED)
@@ -346,7 +350,7 @@ class TestAllIsUsed:
             assert unused(cluster, audit, installation.user, objects) == set()
 
     @pytest.mark.usefixtures("proxy_rights")
-    def test_by_the_proxy(self, cluster: ControlPlane, tmp_path: Path) -> None:
+    def test_the_proxy_uses_every_right(self, cluster: ControlPlane, tmp_path: Path) -> None:
         user, audit = f"system:serviceaccount:{NAMESPACE}:{PROXY}", AuditLog(cluster.layout.audit_log)
         own = cluster.service_account_kubeconfig(NAMESPACE, PROXY)
 

@@ -77,7 +77,7 @@ def _text(file: Path) -> str:
 
 class TestWithout:
     @pytest.mark.parametrize("right", OF_THE_MANAGER, ids=str)
-    def test_what_the_node_manager_does(
+    def test_a_missing_right_is_named_by_the_node_manager(
         self, right: Right, cluster: ControlPlane, granted: Granted, tmp_path: Path
     ) -> None:
         own = cluster.service_account_kubeconfig(PARTS, MANAGER)
@@ -96,7 +96,9 @@ class TestWithout:
             here.eventually(partial(named, here, right), str(right))
 
     @pytest.mark.parametrize("right", OF_DISCOVERY, ids=str)
-    def test_what_discovery_reads(self, right: Right, cluster: ControlPlane, granted: Granted, tmp_path: Path) -> None:
+    def test_a_missing_right_is_named_by_discovery(
+        self, right: Right, cluster: ControlPlane, granted: Granted, tmp_path: Path
+    ) -> None:
         granted.take(right)
         with discovery(cluster, tmp_path) as program:
             if right.verb == "list":
@@ -119,7 +121,7 @@ class TestAllIsUsed:
     """The audit log of full runs contains every granted right."""
 
     @pytest.mark.usefixtures("granted")
-    def test_by_the_node_manager(self, cluster: ControlPlane, tmp_path: Path) -> None:
+    def test_the_node_manager_uses_every_right(self, cluster: ControlPlane, tmp_path: Path) -> None:
         audit = AuditLog(cluster.layout.audit_log)
         own = cluster.service_account_kubeconfig(PARTS, MANAGER)
         with site(cluster, tmp_path, {"rome": 1}, own=own, start=False) as here:
@@ -133,7 +135,7 @@ class TestAllIsUsed:
         assert unused(cluster, audit, of(MANAGER), roles) == set()
 
     @pytest.mark.usefixtures("granted")
-    def test_by_discovery(self, cluster: ControlPlane, tmp_path: Path) -> None:
+    def test_discovery_uses_every_right(self, cluster: ControlPlane, tmp_path: Path) -> None:
         audit = AuditLog(cluster.layout.audit_log)
         with discovery(cluster, tmp_path) as program:
             cluster.wait_for(lambda: program.logged("serving the list of clusters on "), "discovery", seconds=120)

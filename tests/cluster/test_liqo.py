@@ -133,14 +133,14 @@ def test_a_peering_interrupted_by_a_kill_is_created_by_the_next_process(cluster:
             here.eventually(calls.exists, "liqoctl to be called")
             here.manager.kill()
         os.kill(int(calls.read_text().split()[0]), signal.SIGKILL)
-        [left] = (tmp_path / "kubeconfigs").iterdir()
+        [remaining] = (tmp_path / "kubeconfigs").iterdir()
         (tmp_path / "quick").touch()
         here.start(CONFIG, f"--liqoctl={program}")
         with here.provider() as provider:
             assert provider.target_size(GROUP, deadline=within()) == 1
             here.eventually(lambda: len(calls.read_text().split()) == 2, "liqoctl to be called again")
             here.eventually(lambda: not list((tmp_path / "kubeconfigs").iterdir()), "the kubeconfig to be removed")
-            assert left.name not in (tmp_path / "files").read_text()
+            assert remaining.name not in (tmp_path / "files").read_text()
             cluster.apply(objects.peering("milan", "a-name-of-their-own"))
             here.eventually(running(provider), "the virtual node")
             assert here.slices()[0]["metadata"]["namespace"] == "a-name-of-their-own"

@@ -67,12 +67,12 @@ def running(installed: ControlPlane, tmp_path: Path) -> Iterator[Installed]:
     for file, key in {"server.crt": "tls.crt", "server.key": "tls.key", "ca.pem": "ca.crt"}.items():
         (tmp_path / key).write_bytes((tmp_path / file).read_bytes())
     own = installed.service_account_kubeconfig(PARTS, ACCOUNT)
-    words = "serving the list of clusters on "
+    message = "serving the list of clusters on "
     with contextlib.ExitStack() as stack:
         program = stack.enter_context(Program(tmp_path / "log", *arguments(tmp_path, own)))
-        installed.wait_for(lambda: program.logged(words) or not program.running, words, seconds=WAIT_SECONDS)
+        installed.wait_for(lambda: program.logged(message) or not program.running, message, seconds=WAIT_SECONDS)
         assert program.running, program.lines
-        where = str(program.logged(words)[0]["message"]).removeprefix(words).partition(",")[0]
+        where = str(program.logged(message)[0]["message"]).removeprefix(message).partition(",")[0]
         yield Installed(tmp_path, f"https://{where}", stack)
         assert not program.logged("orbidden")
 
@@ -126,7 +126,7 @@ def test_the_api_server_accepts_every_manifest(cluster: ControlPlane) -> None:
     assert {each["kind"] for each in applied} >= {"Namespace", "Deployment", "Service", "Role", "RoleBinding"}
 
 
-def test_one_replica_with_a_separate_probe_port() -> None:
+def test_the_deployment_has_one_replica_and_a_separate_probe_port() -> None:
     """The other port requires client certificates, which kubelets do not have."""
     result = shipped("Deployment")["spec"]
     [container] = result["template"]["spec"]["containers"]
@@ -152,11 +152,11 @@ RIGHTS = {
 }
 
 
-def test_it_may_read_secrets_of_one_namespace_and_nothing_else(installed: ControlPlane) -> None:
+def test_discovery_may_only_read_secrets_of_one_namespace(installed: ControlPlane) -> None:
     def allowed(verb: str, resource: str, namespace: str) -> bool:
         attributes = {"verb": verb, "resource": resource, "namespace": namespace, "version": "v1"}
         return is_allowed(installed.api, user(PARTS, ACCOUNT), attributes)
 
     # RBAC changes take effect with a delay.
     installed.wait_for(lambda: allowed("list", "secrets", CLUSTERS), "the Role to take effect", seconds=WAIT_SECONDS)
-    assert {what: allowed(*what) for what in RIGHTS} == RIGHTS
+    assert {right: allowed(*right) for right in RIGHTS} == RIGHTS

@@ -42,7 +42,9 @@ def installed(cluster: ControlPlane) -> Iterator[ControlPlane]:
             cluster.api.delete(cluster.api.path(each))
 
 
-def test_it_works_with_its_own_token_and_rights_for_the_allowed_client(installed: ControlPlane, tmp_path: Path) -> None:
+def test_the_shipped_token_and_rights_are_sufficient_for_the_allowed_client(
+    installed: ControlPlane, tmp_path: Path
+) -> None:
     own = installed.service_account_kubeconfig(PARTS, ACCOUNT)
     allowed = [each for each in arguments() if each.startswith("--client=")]
     assert allowed == ["--client=rescheduler"]
@@ -98,7 +100,7 @@ RIGHTS = {
 }
 
 
-def test_its_rights(installed: ControlPlane) -> None:
+def test_the_node_manager_has_exactly_the_documented_rights(installed: ControlPlane) -> None:
     """Granted rights are included to prove that the reviews work."""
     result = {}
     for verb, group, resource in RIGHTS:
@@ -113,7 +115,7 @@ def test_the_shipped_groups_are_the_defaults() -> None:
     assert f"--config=/etc/node-manager/groups/{mounted}" in arguments()
 
 
-def test_one_replica_with_a_separate_probe_port_and_the_discovery_url() -> None:
+def test_the_deployment_has_one_replica_a_probe_port_and_the_discovery_url() -> None:
     result = shipped("Deployment")["spec"]
     [container] = result["template"]["spec"]["containers"]
     assert (result["replicas"], result["strategy"]) == (1, {"type": "Recreate"})

@@ -54,14 +54,14 @@ class Here:
     def __init__(self, plane: ControlPlane, folder: Path, stack: ExitStack) -> None:
         self.plane, self.folder, self._stack = plane, folder, stack
 
-    def start(self, part: str, words: str, *, instead: dict[str, str]) -> str:
+    def start(self, part: str, message: str, *, instead: dict[str, str]) -> str:
         """Run the page's command of *part* with replaced arguments, and return the logged address."""
         arguments = [self._placed(each, instead) for each in command(f"rescheduler liqo {part}")[1:]]
         program = Program(self.folder / f"{part}.log", *arguments, f"--kubeconfig={self.plane.kubeconfig}")
         self._stack.enter_context(program)
-        self.plane.wait_for(lambda: program.logged(words) or not program.running, words, seconds=WAIT_SECONDS)
+        self.plane.wait_for(lambda: program.logged(message) or not program.running, message, seconds=WAIT_SECONDS)
         assert program.running, (self.folder / f"{part}.log").read_text()
-        return str(program.logged(words)[0]["message"]).partition(words)[2].partition(",")[0]
+        return str(program.logged(message)[0]["message"]).partition(message)[2].partition(",")[0]
 
     def _placed(self, argument: str, instead: dict[str, str]) -> str:
         flag, equals, value = argument.partition("=")
@@ -79,8 +79,8 @@ class Here:
 
     def update(self, url: str) -> Any:
         """Send the request of the agent's curl command and return the response."""
-        words = command("curl")
-        given = {each: words[words.index(each) + 1] for each in ("--cacert", "--cert", "--key", "--json")}
+        arguments = command("curl")
+        given = {each: arguments[arguments.index(each) + 1] for each in ("--cacert", "--cert", "--key", "--json")}
         context = ssl.create_default_context(cafile=self.folder / given["--cacert"])
         context.load_cert_chain(self.folder / given["--cert"], self.folder / given["--key"])
         with httpx2.Client(verify=context, trust_env=False, timeout=60) as agent:
@@ -98,8 +98,8 @@ def prepared(plane: ControlPlane, folder: Path) -> Iterator[Here]:
     secret = yaml.safe_load(file("secret.yaml"))
     plane.apply([manifests.namespace(secret["metadata"]["namespace"]), secret])
 
-    def wait(match: Any, what: str) -> Any:
-        return plane.wait_for(match, what, seconds=WAIT_SECONDS)
+    def wait(match: Any, description: str) -> Any:
+        return plane.wait_for(match, description, seconds=WAIT_SECONDS)
 
     with playing(plane.api, wait, [secret["metadata"]["name"]], LiqoPolicy()), ExitStack() as stack:
         yield Here(plane, folder, stack)

@@ -141,7 +141,7 @@ RIGHTS = {
 }
 
 
-def test_the_rights_of_the_component(installed: ControlPlane) -> None:
+def test_the_component_grants_exactly_these_rights(installed: ControlPlane) -> None:
     def allowed(verb: str, group: str, resource: str, namespace: str) -> bool:
         attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
         return is_allowed(installed.api, user(PARTS, ACCOUNT), attributes)

@@ -1,4 +1,4 @@
-"""The manifests for placeholders: the daemon's rights in their namespace, and what the API server rejects there."""
+"""The manifests for placeholders: the daemon's rights in their namespace, and the pods that are rejected there."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -78,7 +78,7 @@ def test_the_daemon_may_create_and_delete_pods_in_the_namespace_of_placeholders_
     for verb in ("create", "delete", "list"):
         installed.wait_for(partial(allowed, verb, "pods", ROOM), f"{verb} pods")
     forbidden = [("create", "secrets"), ("patch", "pods"), ("deletecollection", "pods"), ("create", "configmaps")]
-    assert [what for what in forbidden if allowed(*what, ROOM)] == []
+    assert [right for right in forbidden if allowed(*right, ROOM)] == []
     assert [verb for verb in ("create", "delete") if allowed(verb, "pods", "default")] == []
 
 

@@ -86,7 +86,7 @@ def test_the_daemon_drains_with_its_own_token_and_rights(installed: ControlPlane
     assert "NodeDrained" in look.events("on-demand-1")
 
 
-def test_one_proxy_replica_with_a_separate_probe_port() -> None:
+def test_the_proxy_has_one_replica_and_a_separate_probe_port() -> None:
     """Two proxies would update the pool concurrently. Probes use another port, because kubelets have no certificate."""
     [workload] = [item for item in kustomization("proxy") if item["kind"] == "Deployment"]
     [container] = workload["spec"]["template"]["spec"]["containers"]
@@ -101,7 +101,7 @@ def test_one_proxy_replica_with_a_separate_probe_port() -> None:
     assert container["securityContext"]["readOnlyRootFilesystem"]
 
 
-def test_the_proxy_takes_its_shipped_configuration() -> None:
+def test_the_proxy_accepts_its_shipped_configuration() -> None:
     parsed = config_file.read(DEPLOY / "proxy" / "proxy.json")
     assert (parsed.api_server.auth.in_cluster, parsed.backend_url) == (True, "http://cloudpool.kube-system.svc:8080")
 
@@ -128,8 +128,8 @@ def _has_event(look: Look, name: str, reason: str) -> bool:
 
 
 @pytest.mark.parametrize("folder", ["base", "proxy"])
-def test_they_know_their_node(folder: str) -> None:
-    """They must never drain their own node."""
+def test_daemon_and_proxy_know_their_node(folder: str) -> None:
+    """Daemon and proxy must never drain their own node."""
     assert variables(folder)["RESCHEDULER_NODE_NAME"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
 
 
@@ -159,12 +159,12 @@ FORBIDDEN = (
 
 
 @pytest.mark.parametrize(
-    "what",
+    "attributes",
     [item for item in FORBIDDEN if (item["verb"], item["resource"]) != ("delete", "nodes")],
     ids=lambda item: f"{item['verb']} {item['resource']}",
 )
-def test_the_proxy_may_not(installed_proxy: ControlPlane, what: Json) -> None:
-    assert not allowed(installed_proxy.api, what, PROXY)
+def test_the_proxy_has_no_further_rights(installed_proxy: ControlPlane, attributes: Json) -> None:
+    assert not allowed(installed_proxy.api, attributes, PROXY)
 
 
 def test_the_proxy_may_delete_the_node_of_a_machine_that_is_gone(installed_proxy: ControlPlane) -> None:
@@ -172,12 +172,12 @@ def test_the_proxy_may_delete_the_node_of_a_machine_that_is_gone(installed_proxy
     assert allowed(installed_proxy.api, {"verb": "delete", "resource": "nodes"}, PROXY)
 
 
-@pytest.mark.parametrize("what", FORBIDDEN, ids=lambda item: f"{item['verb']} {item['resource']}")
-def test_it_may_not(installed: ControlPlane, what: Json) -> None:
-    assert not allowed(installed.api, what)
+@pytest.mark.parametrize("attributes", FORBIDDEN, ids=lambda item: f"{item['verb']} {item['resource']}")
+def test_the_daemon_has_no_further_rights(installed: ControlPlane, attributes: Json) -> None:
+    assert not allowed(installed.api, attributes)
 
 
-def test_it_may_evict_pods_and_patch_nodes(installed: ControlPlane) -> None:
+def test_the_daemon_may_evict_pods_and_patch_nodes(installed: ControlPlane) -> None:
     """Granted rights are included to prove that the reviews work."""
     assert allowed(installed.api, {"verb": "create", "resource": "pods", "subresource": "eviction"})
     assert allowed(installed.api, {"verb": "patch", "resource": "nodes"})
@@ -199,5 +199,5 @@ def test_both_may_read_controllers_and_events(installed: ControlPlane, installed
             cluster.wait_for(partial(allowed, cluster.api, item, account), f"{account}: {item}")
 
 
-def allowed(api: Api, what: Json, account: str = ACCOUNT) -> bool:
-    return is_allowed(api, user(NAMESPACE, account), {"namespace": NAMESPACE, "version": "v1", **what})
+def allowed(api: Api, attributes: Json, account: str = ACCOUNT) -> bool:
+    return is_allowed(api, user(NAMESPACE, account), {"namespace": NAMESPACE, "version": "v1", **attributes})

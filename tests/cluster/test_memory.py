@@ -61,7 +61,7 @@ def memory(cluster: ControlPlane) -> Memory:
 
 
 class TestStore:
-    def test_it_is_created_read_and_changed(self, cluster: ControlPlane) -> None:
+    def test_the_memory_is_created_read_and_changed(self, cluster: ControlPlane) -> None:
         config_map = store(cluster)
         assert config_map.read() == Absent()
         first = config_map.write(b"\x00one", "a summary\n", "")
@@ -73,11 +73,11 @@ class TestStore:
         assert actual["data"] == {"summary": "another\n"}
 
     def test_only_one_of_two_writers_wins(self, cluster: ControlPlane) -> None:
-        ours, theirs = store(cluster), store(cluster)
+        ours, other = store(cluster), store(cluster)
         first = ours.write(b"one", "", "")
         with pytest.raises(Conflict):
-            theirs.write(b"created too", "", "")
-        second = theirs.write(b"two", "", first)
+            other.write(b"created too", "", "")
+        second = other.write(b"two", "", first)
         with pytest.raises(Conflict):
             ours.write(b"three", "", first)
         assert ours.read() == Stored(b"two", second)
@@ -110,7 +110,7 @@ class TestStore:
         message = "ConfigMap default/spot-rescheduler-memory has no binaryData.memory"
         assert store(cluster).read() == UnreadableMemory(message)
 
-    def test_at_5000_nodes_it_is_below_256_kib(self, cluster: ControlPlane) -> None:
+    def test_the_memory_of_5000_nodes_is_smaller_than_256_kib(self, cluster: ControlPlane) -> None:
         full = large(5_000, 20_000)
         content = dump(full)
         config_map = store(cluster)
@@ -147,8 +147,8 @@ def rights(cluster: ControlPlane) -> Any:
     cluster.apply(applied)
     [role] = [item for item in applied if item["kind"] == "Role"]
 
-    def without(taken: Callable[[Json], bool]) -> None:
-        kept = [rule for rule in role["rules"] if not taken(rule)]
+    def without(removed: Callable[[Json], bool]) -> None:
+        kept = [rule for rule in role["rules"] if not removed(rule)]
         cluster.api.patch(cluster.api.path(role), {"rules": kept})
 
     yield without
@@ -183,7 +183,7 @@ class TestRights:
         assert 'cannot get resource "configmaps"' in actual.why
 
     @pytest.mark.parametrize("verb", ["create", "get"])
-    def test_the_daemon_drains_nothing_without_it(self, verb: str, cluster: ControlPlane, rights: Any) -> None:
+    def test_the_daemon_drains_nothing_without_the_rights(self, verb: str, cluster: ControlPlane, rights: Any) -> None:
         rights(of_memory(verb))
         look = Look(cluster)
         movable(cluster, look)
@@ -249,7 +249,7 @@ class TestDaemon:
         assert {item["metadata"]["uid"] for item in look.pods()} == before
         assert look.marks() == {}
 
-    def test_deleting_it_between_two_leaders_causes_a_drain_delay(self, cluster: ControlPlane) -> None:
+    def test_a_deletion_between_two_leaders_causes_a_drain_delay(self, cluster: ControlPlane) -> None:
         look = Look(cluster)
         look.nodes(1, 1)
         with Daemon(cluster, "--leader-elect") as daemon:
@@ -340,7 +340,9 @@ class TestResume:
         ],
         ids=["missing", "broken", "empty"],
     )
-    def test_waiving_without_debts(self, content: bytes | None, message: str, cluster: ControlPlane) -> None:
+    def test_waiving_without_debts_is_an_error(
+        self, content: bytes | None, message: str, cluster: ControlPlane
+    ) -> None:
         if content is not None:
             store(cluster).write(content, "", "")
         code, out, error = resume(cluster, f"--waive={WEB}")

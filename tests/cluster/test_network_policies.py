@@ -40,7 +40,7 @@ def check(policy: Json, workload: Json) -> None:
 
 
 @pytest.mark.parametrize("folder", OPEN)
-def test_each_workload_of_a_kustomization_has_one(folder: str) -> None:
+def test_each_workload_of_a_kustomization_has_a_network_policy(folder: str) -> None:
     objects = kustomization(folder)
     actual = policies(objects)
     assert {name: opened(policy) for name, policy in actual.items()} == OPEN[folder]
@@ -80,7 +80,7 @@ VALUES: dict[str, tuple[Json, Any]] = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_the_values_of_the_chart(name: str) -> None:
+def test_chart_values_determine_the_ingress_rules(name: str) -> None:
     values, expected = VALUES[name]
     actual = policies(chart({"networkPolicy": values}))
     assert [policy["spec"]["ingress"] for policy in actual.values()] == ([] if expected is None else [expected])

@@ -21,7 +21,7 @@ CLOCK = SystemClock()
 STEP = 5.0  #: seconds in each of the states draft, building and provisioned
 
 
-def test_it_is_cordoned_from_joining_until_its_machine_runs(
+def test_a_new_node_is_cordoned_until_its_machine_runs(
     cluster: ControlPlane, observer: Observer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "spc.yaml"

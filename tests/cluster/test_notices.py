@@ -18,8 +18,8 @@ from tests.cluster.daemon import NO_DELAY, Daemon, Look
 ORDER = {"plan": "e5_1620v4", "region": "eu_nord_1", "image": "ubuntu_24_04"}
 
 
-def order(pool: str, name: str, **more: object) -> dict[str, object]:
-    return {**ORDER, "tags": {"k8s-cluster": "c1", "k8s-nodepool": pool}, "hostname": name, **more}
+def order(pool: str, name: str, **fields: object) -> dict[str, object]:
+    return {**ORDER, "tags": {"k8s-cluster": "c1", "k8s-nodepool": pool}, "hostname": name, **fields}
 
 
 def test_pods_are_planned_on_the_server_without_a_notice(

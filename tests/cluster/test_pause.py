@@ -1,4 +1,4 @@
-"""A person pauses drains with the commands, on a real API server, judged by its objects and its audit log."""
+"""Drains are paused with the commands on a real API server, and judged by its objects and its audit log."""
 
 import json
 from datetime import timedelta
@@ -14,7 +14,7 @@ from devcluster.stages import NEVER, TERMINATE_AFTER
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
 from rescheduler.settings import LEASE
 from tests import forking
-from tests.cluster.bad_days import FLAGS, NAMESPACE, ONE, lease_holder, next_node, next_node_drained
+from tests.cluster.bad_days import FLAGS, NAMESPACE, NODE_1, lease_holder, next_node, next_node_drained
 from tests.cluster.daemon import LEASE_PATH, Daemon, delete_stuck_pods
 from tests.cluster.observer import Observer
 from tests.cluster.rendering import composed
@@ -22,7 +22,7 @@ from tests.cluster.replicas import FENCED, Installation, installed
 from tests.cluster.replicas import NAMESPACE as SHIPPED
 
 #: From the pause to the last moment at which the node may have our marks. The leader reads its Lease every two seconds.
-SOON: Final = timedelta(seconds=10)
+REACTION_TIME: Final = timedelta(seconds=10)
 
 
 def run(cluster: ControlPlane, *arguments: str, namespace: str = NAMESPACE, kubeconfig: Path | None = None) -> str:
@@ -52,7 +52,7 @@ def slow(observer: Observer) -> None:
     """Two drainable nodes; the first has a pod that does not terminate, so that its drain lasts."""
     observer.nodes(2, 2)
     stuck = deployment("stuck", 1, annotations={TERMINATE_AFTER: NEVER})
-    observer.start_on(ONE, deployment("web", 2), stuck, pods=3)
+    observer.start_on(NODE_1, deployment("web", 2), stuck, pods=3)
     next_node(observer)
     observer.running(5)
     observer.open_all()
@@ -66,7 +66,7 @@ def test_a_pause_in_the_middle_of_a_drain_rolls_it_back_and_survives_a_restart(
         observer.eventually(observer.evictions, "an eviction")
         output = run(cluster, "pause", "--reason=a release")
         assert output == f"Lease {NAMESPACE}/{LEASE}: drains are paused: a release\n"
-        observer.wait_unmarked(SOON.total_seconds())
+        observer.wait_unmarked(REACTION_TIME.total_seconds())
         evicted = len(observer.evictions())
         assert "default/next" not in observer.evicted()
         delete_stuck_pods(cluster)
@@ -76,7 +76,7 @@ def test_a_pause_in_the_middle_of_a_drain_rolls_it_back_and_survives_a_restart(
         assert state["draining"] == []
         assert state["waiting"] == {"reason": "paused", "detail": "drains are paused: a release"}
         observer.eventually(lambda: "DrainsPaused" in observer.events(LEASE), "the Event about the Lease")
-        assert "DrainCoolDown" not in observer.events(ONE)
+        assert "DrainCoolDown" not in observer.events(NODE_1)
         daemon.kill(keep_lease=True)
     with Daemon(cluster, *FLAGS):
         observer.eventually(lambda: lease_holder(cluster) != state["leader"], "the next leader")
@@ -123,7 +123,7 @@ def test_an_unreadable_pause_holds_drains_also_without_leader_election(
 def test_the_commands_work_in_the_pod_of_a_replica_and_with_the_fencing_policy(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
-    """The shipped permissions of the daemon are enough for them, also while another replica leads."""
+    """The shipped permissions of the daemon are sufficient for the commands, even while another replica leads."""
     with installed(Installation(cluster), composed(tmp_path, ours=FENCED)) as installation:
         for own in ({}, {"kubeconfig": installation.kubeconfig("a")}):
             message = f"Lease {SHIPPED}/{LEASE}: drains are paused"

@@ -22,7 +22,7 @@ LEASE = f"Lease {NAMESPACE}/{NAME}"
 
 @pytest.fixture
 def cluster_without_lease(cluster: ControlPlane) -> Iterator[ControlPlane]:
-    """The control plane. The Lease of these tests does not exist before and after."""
+    """The control plane, without the Lease of these tests before and after the test."""
     cluster.api.delete(PATH)
     yield cluster
     cluster.api.delete(PATH)
@@ -61,7 +61,7 @@ def lease(cluster: ControlPlane, **metadata: Json) -> None:
     cluster.api.post(LEASES, body)
 
 
-def test_without_a_lease(cluster: ControlPlane, run: PauseCommands) -> None:
+def test_without_a_lease_drains_are_not_paused(cluster: ControlPlane, run: PauseCommands) -> None:
     assert run("resume") == (0, f"{LEASE}: drains are not paused\n", "")
     state = run.status()
     assert (state["leader"], state["leaseRenewed"], state["paused"], state["waiting"]) == (None, None, None, None)
@@ -93,7 +93,7 @@ def test_an_unreadable_annotation_means_paused(cluster: ControlPlane, run: Pause
     assert annotations(cluster) == {}
 
 
-def test_without_permission(cluster: ControlPlane, run: PauseCommands) -> None:
+def test_missing_permission_is_an_error(cluster: ControlPlane, run: PauseCommands) -> None:
     cluster.apply([{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME, "namespace": NAMESPACE}}])
     own = cluster.service_account_kubeconfig(NAMESPACE, NAME)
     for name in ("pause", "resume", "status"):
@@ -106,19 +106,19 @@ def test_without_permission(cluster: ControlPlane, run: PauseCommands) -> None:
     cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{NAME}")
 
 
-def test_an_invalid_token(cluster: ControlPlane, run: PauseCommands) -> None:
+def test_an_invalid_token_is_an_error(cluster: ControlPlane, run: PauseCommands) -> None:
     code, out, error = run("pause", kubeconfig=cluster.token_kubeconfig(NAME, "invalid"))
     refused = "the credentials were rejected; the token may have expired (401)"
     assert (code, out, error) == (1, "", f"rescheduler: get lease {NAMESPACE}/{NAME}: {refused}\n")
 
 
-def test_a_namespace_that_does_not_exist(cluster: ControlPlane) -> None:
+def test_a_missing_namespace_is_an_error(cluster: ControlPlane) -> None:
     done = forking.run("pause", f"--kubeconfig={cluster.kubeconfig}", "--namespace=nowhere", f"--lease-name={NAME}")
     expected = f'rescheduler: create lease nowhere/{NAME}: namespaces "nowhere" not found (404)\n'
     assert (done.returncode, done.stdout, done.stderr) == (1, "", expected)
 
 
-def test_an_unreachable_server(run: PauseCommands, tmp_path: Path) -> None:
+def test_an_unreachable_server_is_an_error(run: PauseCommands, tmp_path: Path) -> None:
     config = tmp_path / "kubeconfig"
     config.write_text(
         "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\ncontexts: [{name: c, context: {cluster: c}}]\n"
@@ -130,7 +130,7 @@ def test_an_unreachable_server(run: PauseCommands, tmp_path: Path) -> None:
         assert (code, out, error) == (1, "", f"rescheduler: get lease {NAMESPACE}/{NAME}: {expected}\n")
 
 
-def test_commands_at_the_same_time(cluster: ControlPlane, run: PauseCommands) -> None:
+def test_concurrent_commands_keep_other_annotations(cluster: ControlPlane, run: PauseCommands) -> None:
     """Each command changes the Lease that it has read, or reads it again."""
     lease(cluster, labels={"kept": "yes"}, annotations={"kept": "yes"})
     reasons = [f"reason {number}" for number in range(4)]

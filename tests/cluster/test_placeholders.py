@@ -79,6 +79,6 @@ def test_only_the_placeholder_with_the_uid_is_deleted(
     api.delete(PodRef(ROOM_NAMESPACE, created["name"], created["uid"]))  # it is gone
 
 
-def test_without_the_namespace(client: Client) -> None:
+def test_a_missing_namespace_is_an_error(client: Client) -> None:
     with pytest.raises(NotFound, match='create placeholder room-x: namespaces "spot-rescheduler-room" not found'):
         PlaceholderPods(client).create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "room-x"}})

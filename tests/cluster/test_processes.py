@@ -9,7 +9,7 @@ from devcluster.processes import Processes
 from tests.cluster.waiting import eventually
 
 
-def test_the_end_of_the_log_is_in_the_error(tmp_path: Path) -> None:
+def test_the_error_contains_the_end_of_the_log(tmp_path: Path) -> None:
     processes = Processes()
     processes.start("etcd", ["sh", "-c", "echo first; echo no space left; exit 7"], tmp_path / "etcd.log")
     with pytest.raises(PlaneError) as raised:
@@ -18,7 +18,7 @@ def test_the_end_of_the_log_is_in_the_error(tmp_path: Path) -> None:
     assert str(raised.value) == "etcd exited with code 7; the end of its log:\nfirst\nno space left"
 
 
-def test_a_component_starts_once(tmp_path: Path) -> None:
+def test_a_running_component_is_not_started_again(tmp_path: Path) -> None:
     processes = Processes()
     processes.start("etcd", ["sleep", "600"], tmp_path / "etcd.log")
     with pytest.raises(PlaneError, match="etcd is already running"):

@@ -51,7 +51,7 @@ def query(url: str, metric: str) -> list[dict[str, Any]]:
     return result
 
 
-def test_its_queries_find_the_four_original_metrics(
+def test_prometheus_has_the_four_original_metrics(
     cluster: ControlPlane, prometheus: Prometheus, tmp_path: Path
 ) -> None:
     look = Look(cluster)

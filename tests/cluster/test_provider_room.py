@@ -1,4 +1,4 @@
-"""Room is made by the cloud provider, and the daemon is killed at each step: nothing that was ordered is left over."""
+"""The cloud provider makes room, and the daemon is killed at each step: no ordered node is left over."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class OrderScene:
         return set(self.observer.places("web"))
 
     def given_back(self) -> bool:
-        """Return whether the pool is as before the order, and no Node is left."""
+        """Return whether the pool is as before the order, and the Node of the order is gone."""
         return (self.pool.size, self.pool.machines) == (1, [FULL]) and not self.node(NEW)
 
     def moved(self) -> bool:
@@ -101,9 +101,9 @@ STEPS: Final[Mapping[str, tuple[Callable[[OrderScene], None], Callable[[OrderSce
 
 
 def kill_at(scene: OrderScene, reached: Callable[[OrderScene], object], *, blocked: bool = False) -> None:
-    """Run a daemon until *reached*, and kill it. No answer is withheld from the next one.
+    """Run a daemon until *reached*, and kill it. The pool responds to the next daemon again.
 
-    If *blocked* is true, the on-demand node cannot be drained any more as soon as the order is placed.
+    If *blocked* is true, the on-demand node can no longer be drained once the order is placed.
     """
     with Daemon(scene.cluster, *ROOM, *scene.pool.flags) as killed:
         if blocked:
@@ -144,7 +144,7 @@ def test_after_a_kill_a_daemon_that_makes_no_room_gives_the_node_back(
     assert scene.observer.evictions() == []
 
 
-def test_an_order_that_the_provider_never_got_ends_without_a_trace(scene: OrderScene) -> None:
+def test_an_order_that_never_reached_the_provider_is_forgotten(scene: OrderScene) -> None:
     scene.pool.hang(SIZE, acted=False)
     kill_at(scene, lambda _: scene.pool.requests(SIZE))
     with Daemon(scene.cluster, *ROOM, *scene.pool.flags, "--room-timeout=5s"):
@@ -176,7 +176,7 @@ def kill_while_giving_back(scene: OrderScene) -> None:
 
 
 @pytest.mark.parametrize("acted", [False, True], ids=["the request is lost", "the answer is lost"])
-def test_a_kill_while_the_node_is_given_back(scene: OrderScene, *, acted: bool) -> None:
+def test_a_node_is_given_back_once_despite_a_kill(scene: OrderScene, *, acted: bool) -> None:
     """The node is cordoned, and its termination is requested."""
     scene.pool.hang(TERMINATE, acted=acted)
     kill_while_giving_back(scene)
@@ -188,7 +188,7 @@ def test_a_kill_while_the_node_is_given_back(scene: OrderScene, *, acted: bool) 
 
 
 def test_a_node_that_got_pods_is_not_given_back_after_a_kill(scene: OrderScene) -> None:
-    """A pod is bound to it after it was cordoned, while no daemon runs."""
+    """A pod is bound to the cordoned node while no daemon runs."""
     scene.pool.hang(TERMINATE, acted=False)
     kill_while_giving_back(scene)
     scene.cluster.apply([deployment("late", 1, nodeName=NEW)])
@@ -199,7 +199,7 @@ def test_a_node_that_got_pods_is_not_given_back_after_a_kill(scene: OrderScene) 
         scene.observer.stays(lambda: (scene.pool.machines, scene.pool.ended), ([FULL, NEW], []))
 
 
-def test_what_was_given_back_before_a_kill_is_not_given_back_again(
+def test_a_node_given_back_before_a_kill_is_not_given_back_again(
     cluster: ControlPlane, observer: Observer, tmp_path: Path
 ) -> None:
     """One of two new nodes is used. The daemon is killed when the other has gone; another client orders a machine."""

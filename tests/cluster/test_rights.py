@@ -1,4 +1,4 @@
-"""A missing right blocks drains and is named; it is not treated as an empty list."""
+"""A missing right blocks drains and is named. It is not treated as an empty list."""
 
 import subprocess
 from collections.abc import Iterator

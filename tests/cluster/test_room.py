@@ -122,7 +122,7 @@ def test_while_spot_stays_away_nothing_moves_and_no_placeholder_survives_the_tim
     assert observer.markings() == []
 
 
-def test_two_nodes_with_pods_that_repel_each_other_and_a_budget(
+def test_nodes_with_anti_affinity_and_a_budget_are_both_emptied(
     cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler
 ) -> None:
     observer.nodes(2, 1)
@@ -217,7 +217,7 @@ def test_placeholders_are_removed_if_no_room_is_wanted(
         pytest.param(SETUP[:1], "no PriorityClass with name spot-rescheduler-room was found", id="no PriorityClass"),
     ],
 )
-def test_the_reason_says_what_is_missing(
+def test_the_reason_names_what_is_missing(
     cluster: ControlPlane, observer: Observer, setup: list[Json], missing: str
 ) -> None:
     scene = Scene(cluster, observer)

@@ -48,7 +48,7 @@ def lines_of(lines: list[list[str]]) -> list[tuple[str, str]]:
     return [(line[0], line[1]) for line in lines if line[0].startswith("spot_rescheduler_savings_")]
 
 
-def test_from_the_drain_to_the_receipt(cluster: ControlPlane, look: Look) -> None:
+def test_a_saving_is_recorded_from_the_drain_until_a_new_node_ends_it(cluster: ControlPlane, look: Look) -> None:
     """An autoscaler, here the test, removes the drained node; later it adds another one."""
     look.nodes(2, 2)
     cluster.apply([deployment("web", 3)])

@@ -28,7 +28,7 @@ def build_in(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_without_go_and_without_pypi(tmp_path: Path) -> None:
+def test_without_go_and_pypi_the_build_fails(tmp_path: Path) -> None:
     done = build_in({"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), **NO_PYPI})
     last = done.stderr.splitlines()[-1]
     assert (done.returncode, done.stdout) == (1, "")
@@ -45,7 +45,7 @@ def test_an_old_go_is_ignored(tmp_path: Path) -> None:
     assert "no Go 1.26 or newer on PATH" in done.stderr
 
 
-def test_without_a_writable_cache(tmp_path: Path) -> None:
+def test_an_unwritable_cache_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = build_in({"XDG_CACHE_HOME": str(tmp_path / "file")})
     assert (done.returncode, done.stdout) == (1, "")

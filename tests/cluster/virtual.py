@@ -70,10 +70,10 @@ class Site:
         log = self.folder / f"{part}-{self._logs}.log"
         return Program(log, "liqo", part, f"--database={self.folder / part}.db", *everywhere, *tls, *flags)
 
-    def _address(self, program: Program, words: str) -> str:
-        self.plane.wait_for(lambda: program.logged(words) or not program.running, words, seconds=WAIT_SECONDS)
+    def _address(self, program: Program, message: str) -> str:
+        self.plane.wait_for(lambda: program.logged(message) or not program.running, message, seconds=WAIT_SECONDS)
         assert program.running, program.lines
-        return str(program.logged(words)[0]["message"]).partition(words)[2].partition(",")[0]
+        return str(program.logged(message)[0]["message"]).partition(message)[2].partition(",")[0]
 
     def cloud_config(self) -> Path:
         """Write and return the file for ``--cloud-config``."""
@@ -112,8 +112,8 @@ class Site:
         nodes = self.plane.api.items("/api/v1/nodes", labelSelector="liqo.io/type=virtual-node")
         return {node["metadata"]["name"]: node for node in nodes}
 
-    def eventually(self, condition: Any, what: str) -> Any:
-        return self.plane.wait_for(condition, what, seconds=WAIT_SECONDS)
+    def eventually(self, condition: Any, description: str) -> Any:
+        return self.plane.wait_for(condition, description, seconds=WAIT_SECONDS)
 
 
 _TLS = {"tls-cert": "server.crt", "tls-key": "server.key", "tls-client-ca": "ca.pem"}
@@ -132,8 +132,8 @@ def site(
     """Run the services with clusters that offer the given number of nodes, peered with all of them or with *peers*."""
     plane.apply([manifests.namespace(NAMESPACE)])
 
-    def wait(condition: Any, what: str) -> Any:
-        return plane.wait_for(condition, what, seconds=WAIT_SECONDS)
+    def wait(condition: Any, description: str) -> Any:
+        return plane.wait_for(condition, description, seconds=WAIT_SECONDS)
 
     with playing(plane.api, wait, list(shared) if peers is None else peers) as liqo:
         site = Site(plane, folder, liqo, own)

@@ -79,15 +79,15 @@ class Comparison:
             mine = dict(self.evaluate(snapshot))
         except Exception as error:  # noqa: BLE001 - any exception of our side is a difference
             raised = f"{type(error).__name__}: {error}"
-        theirs = of_oracle(self.oracle.receive()["verdicts"])
-        disagreements = tuple(differences(theirs, mine, claiming(snapshot), self.only))
-        tally.add({pod: theirs[pod] for pod in mine}, len(disagreements) or bool(raised))
+        expected = of_oracle(self.oracle.receive()["verdicts"])
+        disagreements = tuple(differences(expected, mine, claiming(snapshot), self.only))
+        tally.add({pod: expected[pod] for pod in mine}, len(disagreements) or bool(raised))
         return Difference(family, seed, snapshot, disagreements, raised) if disagreements or raised else None
 
     def differ(self, snapshot: Json) -> tuple[Disagreement, ...]:
         """Return the disagreements about *snapshot*. Raises OracleError and any exception of our side."""
-        theirs = of_oracle(self.oracle.explain(snapshot))
-        return tuple(differences(theirs, self.evaluate(snapshot), claiming(snapshot), self.only))
+        expected = of_oracle(self.oracle.explain(snapshot))
+        return tuple(differences(expected, self.evaluate(snapshot), claiming(snapshot), self.only))
 
     def shrink(self, difference: Difference) -> Json:
         """Return a minimal snapshot that still differs in the same plugins, or raises the same type of exception."""

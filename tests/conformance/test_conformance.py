@@ -54,10 +54,10 @@ def test_the_scheduler_accepts_every_placement_of_a_plan(oracle: Oracle, family:
     assert moved > PLANS // 2
 
 
-def _rescheduler(*arguments: str, given: Json) -> str:
-    """Run the command with *given* on standard input, and return its standard output."""
+def _rescheduler(*arguments: str, stdin: Json) -> str:
+    """Run the command with *stdin* on standard input, and return its standard output."""
     command = [str(Path(sys.executable).with_name("rescheduler")), *arguments, "--snapshot", "-", "-o", "json"]
-    done = subprocess.run(command, input=json.dumps(given), text=True, stdout=subprocess.PIPE, check=True, timeout=60)
+    done = subprocess.run(command, input=json.dumps(stdin), text=True, stdout=subprocess.PIPE, check=True, timeout=60)
     return done.stdout
 
 
@@ -73,7 +73,7 @@ def test_explain_command_prints_the_verdicts_of_the_scheduler(oracle: Oracle) ->
     verdicts = 0
     for seed in range(4):
         given = cluster(seed)
-        mine = of_lines(json.loads(line) for line in _rescheduler("explain", given=given).splitlines())
+        mine = of_lines(json.loads(line) for line in _rescheduler("explain", stdin=given).splitlines())
         assert all(set(nodes) == _spot_nodes(given) for nodes in mine.values())
         assert not list(differences(of_oracle(oracle.explain(given)), mine, claiming(given)))
         verdicts += sum(map(len, mine.values()))
@@ -85,8 +85,8 @@ def test_plan_command_prints_placements_that_the_scheduler_accepts(oracle: Oracl
     moved = 0
     for seed in range(8):
         given = cluster(seed, "plannable")
-        cumulative = list(drains(json.loads(_rescheduler("plan", *flags, given=given))))
-        independent = list(drains(json.loads(_rescheduler("plan", "--independent", *flags, given=given))))
+        cumulative = list(drains(json.loads(_rescheduler("plan", *flags, stdin=given))))
+        independent = list(drains(json.loads(_rescheduler("plan", "--independent", *flags, stdin=given))))
         for drained in (cumulative, *([drain] for drain in independent)):
             verdicts = oracle.replay(given, drained)
             assert [verdict for verdict in verdicts if verdict["refused"]] == []

@@ -51,14 +51,14 @@ def test_undecodable_objects_are_skipped_and_reported(oracle: Oracle, tmp_path: 
         given = cluster(seed)
         damage.BROKEN[kind](given["items"], Random(seed))
         try:
-            theirs = of_oracle(oracle.explain(given))
+            expected = of_oracle(oracle.explain(given))
         except OracleError:
             path.write_bytes(_encoded(given))
             [unreadable] = reader.read(str(path)).unreadable
             assert unreadable.why.startswith(f"{unreadable.kind} {unreadable.key}: ")
             assert "\n" not in unreadable.why
         else:
-            assert not list(differences(theirs, _judge(path, _encoded(given)), claiming(given))), f"seed {seed}"
+            assert not list(differences(expected, _judge(path, _encoded(given)), claiming(given))), f"seed {seed}"
 
 
 def _is_one_line_about(path: Path, error: InputError) -> bool:

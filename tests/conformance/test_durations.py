@@ -48,7 +48,7 @@ CHOSEN = (
 
 
 def _drawn(draw: random.Random) -> Iterator[str]:
-    """Yield durations of random parts: most of them are valid."""
+    """Draw a duration of random parts, which is usually valid."""
     for _ in range(2000):
         parts = (f"{_number(draw)}{draw.choice(UNITS)}" for _ in range(draw.randint(1, 4)))
         yield draw.choice(("", "", "-", "+")) + "".join(parts)

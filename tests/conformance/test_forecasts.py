@@ -30,9 +30,9 @@ def test_forecast_places_each_pod_as_the_scheduler_would(oracle: Oracle) -> None
     assert unique > compared // 2
 
 
-def _steps(oracle: Oracle, given: Json, plan: Plan) -> list[tuple[str, str, set[str]]]:
+def _steps(oracle: Oracle, snapshot: Json, plan: Plan) -> list[tuple[str, str, set[str]]]:
     """Return for each pod, in order, the node of the forecast and the nodes with the highest score."""
-    items = deepcopy(given["items"])
+    items = deepcopy(snapshot["items"])
     pods = {
         f"{item['metadata']['namespace']}/{item['metadata']['name']}": item for item in items if item["kind"] == "Pod"
     }
@@ -42,11 +42,11 @@ def _steps(oracle: Oracle, given: Json, plan: Plan) -> list[tuple[str, str, set[
     for moved in plan.placements:
         _create_again(pods[str(moved.pod)])
     nodes = {item["metadata"]["name"]: item for item in items if item["kind"] == "Node"}
-    labels_added = adds_labels(given["items"])
+    labels_added = adds_labels(snapshot["items"])
     result = []
     for step in plan.forecast:
         key = str(step.pod)
-        answer = oracle.ask({"mode": "score", "snapshot": {**given, "items": items}, "pods": [key]})
+        answer = oracle.ask({"mode": "score", "snapshot": {**snapshot, "items": items}, "pods": [key]})
         totals = answer["scores"][0]["total"]
         result.append((key, step.node, {node for node, total in totals.items() if total == max(totals.values())}))
         bind_again(pods[key], nodes[step.node], labels_added=labels_added)

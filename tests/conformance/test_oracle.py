@@ -267,7 +267,9 @@ TABLE: dict[str, tuple[Json, dict[str, list[tuple[str, list[str]]]]]] = {
 
 
 @pytest.mark.parametrize(("given", "expected"), TABLE.values(), ids=TABLE)
-def test_every_rejecting_plugin(oracle: Oracle, given: Json, expected: dict[str, list[tuple[str, list[str]]]]) -> None:
+def test_the_oracle_reports_every_rejecting_plugin(
+    oracle: Oracle, given: Json, expected: dict[str, list[tuple[str, list[str]]]]
+) -> None:
     (verdict,) = oracle.explain(given, ["default/p"])
     everywhere = [(item["plugin"], item["reasons"]) for item in verdict["everywhere"]]
     actual = {

@@ -58,12 +58,12 @@ def _two_pods_leave() -> Json:
     )
 
 
-def _drain(*placements: tuple[str, str], name: str = "od", **rest: object) -> Json:
+def _drain(*placements: tuple[str, str], name: str = "od", **fields: object) -> Json:
     return {
         "node": name,
         "taint": DRAINING,
         "placements": [{"pod": f"default/{pod}", "node": target} for pod, target in placements],
-        **rest,
+        **fields,
     }
 
 

@@ -62,8 +62,8 @@ def _scorable(pod: Pod, table: Snapshot) -> bool:
     )
 
 
-def _owners(given: Json) -> set[tuple[str, str]]:
-    metadata = (item["metadata"] for item in given["items"] if item["kind"] == "ReplicaSet")
+def _owners(snapshot: Json) -> set[tuple[str, str]]:
+    metadata = (item["metadata"] for item in snapshot["items"] if item["kind"] == "ReplicaSet")
     return {(meta["namespace"], meta["name"]) for meta in metadata}
 
 

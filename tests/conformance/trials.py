@@ -29,11 +29,11 @@ from tests.conformance.verdicts import claiming, differences, of_oracle
 class LiveSnapshot:
     """A snapshot that is updated from state to state, and filters with caches on it."""
 
-    def __init__(self, given: Json) -> None:
+    def __init__(self, snapshot: Json) -> None:
         self.table = Snapshot()
         self._decoder = Decoder(Interner())
         self.filters = Filters(self.table, plugins.DEFAULT)
-        for item in given["items"]:
+        for item in snapshot["items"]:
             self.put(item)
 
     def put(self, item: Json) -> None:
@@ -47,15 +47,15 @@ class LiveSnapshot:
             obj = self._decoder.decode(item["kind"], msgspec.json.encode(item))
             self.table.delete(item["kind"], key_of(obj))
 
-    def problems(self, oracle: Oracle, given: Json, moved: Collection[str] = ()) -> Iterator[str]:
-        """Yield differences between the results for the snapshot and for *given*, which must be the same state.
+    def problems(self, oracle: Oracle, snapshot: Json, moved: Collection[str] = ()) -> Iterator[str]:
+        """Yield differences between the results for the snapshot and for *snapshot*, which must be the same state.
 
         Nodes that a trial drains are left out, because they are not targets and lack the taint in our results. So are
         the pods *moved* in a trial. In a trial, evaluating the targets in order may miss a node that pods have left,
         because the planner never uses such a node as a target.
         """
         in_trial = bool(self.table.touched)
-        theirs = of_oracle(oracle.explain(given))
+        expected = of_oracle(oracle.explain(snapshot))
         draining = {self.table.nodes.names[row] for row in self.table.draining_rows}
         rows = np.array(
             [row for row in np.flatnonzero(self.table.nodes.alive) if row not in self.table.draining_rows], np.intp
@@ -66,7 +66,7 @@ class LiveSnapshot:
         in_order = {pod.key: self._in_order(pod, Targets(rows)) for pod in pods}
         single = {pod.key: self._single_rows(pod, rows.tolist()) for pod in pods}
         mine = {pod.key: of_explanation(explain(pod, self.table, self.filters, rows, ())) for pod in pods}
-        yield from map(str, differences(theirs, mine, claiming(given)))
+        yield from map(str, differences(expected, mine, claiming(snapshot)))
         for name, nodes in mine.items():
             fitting = {node for node, rejections in nodes.items() if not rejections}
             required = set() if in_trial else fitting - {self.table.pods[name].node_name}
@@ -79,7 +79,7 @@ class LiveSnapshot:
                     f"{name}: explain {sorted(fitting)}, mask {sorted(masks[name])}, "
                     f"in order {sorted(in_order[name])}, single rows {sorted(single[name])}"
                 )
-            if not all(theirs[name][node] for node in draining - masks[name]):
+            if not all(expected[name][node] for node in draining - masks[name]):
                 yield f"{name}: rejected on the drained node, which the scheduler accepts"
 
     def mask(self, pod: Pod) -> set[str]:
@@ -108,16 +108,16 @@ class LiveSnapshot:
 class Moves:
     """Random moves of pods to nodes that accept them, and a drained node."""
 
-    def __init__(self, given: Json, rng: Random) -> None:
-        self._given, self._rng = given, rng
-        nodes = [item["metadata"]["name"] for item in given["items"] if item["kind"] == "Node"]
-        movable = [_key(item) for item in given["items"] if item["kind"] == "Pod" and _may_move(item, nodes)]
+    def __init__(self, snapshot: Json, rng: Random) -> None:
+        self._given, self._rng = snapshot, rng
+        nodes = [item["metadata"]["name"] for item in snapshot["items"] if item["kind"] == "Node"]
+        movable = [_key(item) for item in snapshot["items"] if item["kind"] == "Pod" and _may_move(item, nodes)]
         self._movable = rng.sample(movable, min(len(movable), rng.randint(1, 12)))
         self._drained = rng.choice(nodes)
         self.to: dict[str, str] = {}
 
     def perform(self, live: LiveSnapshot, trial: Trial) -> None:
-        """Make the moves in *trial*."""
+        """Perform the moves in *trial*."""
         table = live.table
         for name in self._movable:
             pod = table.pods[name]
@@ -155,15 +155,15 @@ def _key(pod: Json) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
-def through_changes(oracle: Oracle, given: Json, rng: Random) -> Iterator[str]:
+def through_changes(oracle: Oracle, snapshot: Json, rng: Random) -> Iterator[str]:
     """Make random moves in a trial, undo them, repeat them as events, and delete objects; yield all differences."""
-    live, moves = LiveSnapshot(given), Moves(given, rng)
+    live, moves = LiveSnapshot(snapshot), Moves(snapshot, rng)
     with live.table.trial() as trial:
         moves.perform(live, trial)
         moved = moves.result()
         yield from live.problems(oracle, moved, moves.to)
-    yield from live.problems(oracle, given)
-    for before, after in zip(given["items"], moved["items"], strict=True):
+    yield from live.problems(oracle, snapshot)
+    for before, after in zip(snapshot["items"], moved["items"], strict=True):
         if before != after:
             live.put(after)
     yield from live.problems(oracle, moved)

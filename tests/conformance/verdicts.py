@@ -107,9 +107,9 @@ def differences(
     """Yield the pods and nodes for which the results differ; *only* restricts the comparison to one plugin."""
     for pod, nodes in ours.items():
         for node, mine in nodes.items():
-            theirs = scheduler[pod][node]
-            if not _equal(_of_plugin(theirs, only), _of_plugin(mine, only), may_reject=pod in claiming):
-                yield Disagreement(pod, node, theirs, mine)
+            expected = scheduler[pod][node]
+            if not _equal(_of_plugin(expected, only), _of_plugin(mine, only), may_reject=pod in claiming):
+                yield Disagreement(pod, node, expected, mine)
 
 
 def _of_plugin(rejections: tuple[Rejection, ...], only: str | None) -> tuple[Rejection, ...]:
@@ -118,13 +118,13 @@ def _of_plugin(rejections: tuple[Rejection, ...], only: str | None) -> tuple[Rej
     return tuple(rejection for rejection in rejections if rejection.plugin == only)
 
 
-def _equal(theirs: tuple[Rejection, ...], mine: tuple[Rejection, ...], *, may_reject: bool) -> bool:
+def _equal(expected: tuple[Rejection, ...], mine: tuple[Rejection, ...], *, may_reject: bool) -> bool:
     if may_reject:
-        if _of_plugin(theirs, CLAIMS) and not _of_plugin(mine, CLAIMS):
+        if _of_plugin(expected, CLAIMS) and not _of_plugin(mine, CLAIMS):
             return False
-        theirs = tuple(rejection for rejection in theirs if rejection.plugin != CLAIMS)
+        expected = tuple(rejection for rejection in expected if rejection.plugin != CLAIMS)
         mine = tuple(rejection for rejection in mine if rejection.plugin != CLAIMS)
-    return len(theirs) == len(mine) and all(
+    return len(expected) == len(mine) and all(
         their.plugin == my.plugin and their.reasons in (_ANY, my.reasons)
-        for their, my in zip(theirs, mine, strict=True)
+        for their, my in zip(expected, mine, strict=True)
     )

@@ -1,4 +1,4 @@
-"""Draw the table of a drain's phases in docs/drain.md: ``python -m tests.draining.diagram``."""
+"""Write the diagram and the table of a drain's phases to docs/drain.md: ``python -m tests.draining.diagram``."""
 
 from collections import defaultdict
 from collections.abc import Iterator

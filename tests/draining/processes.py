@@ -65,7 +65,7 @@ END: Final = 3000.0
 
 @dataclass(frozen=True)
 class Moment:
-    """One event, and the drain after it."""
+    """An event, and the state of the drain after the event."""
 
     at: float
     process: int
@@ -83,7 +83,7 @@ class Processes:
         self.cluster = Cluster(scenario, self.random)
         self.scenario = scenario
         self.moments: list[Moment] = []
-        self.begun: list[tuple[float, Result]] = []  #: of each process
+        self.begun: list[tuple[float, Result]] = []  #: start time and result of each process
         self._due: list[tuple[float, int, Action]] = []  # requests by time of the response
         self._numbers: Iterator[int] = count()
         self._busy_until = 0.0  # the thread that sends all requests except evictions

@@ -62,7 +62,7 @@ class Scenario:
     stop_at: float | None = None
     stop: Cause = Cause.TERMINATED
     room: bool = False  #: whether the pods on the node have placeholders
-    late_pod_at: float | None = None  #: when a pod of the first owner is bound to the node in spite of the taint
+    late_pod_at: float | None = None  #: time at which a pod of the first owner is bound despite the taint
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Cluster:
     )  #: maximum of bound and of Ready pods since the last eviction
     tainted: bool = False
     mark: Mark | Renew | None = None
-    placeholders: dict[str, float | None] = field(default_factory=dict)  #: by UID of the pod: when it is gone
+    placeholders: dict[str, float | None] = field(default_factory=dict)  #: end of each placeholder by pod UID
     taken: bool = False  #: machine termination was requested
     _numbers: Iterator[int] = field(default_factory=count)
 

@@ -86,10 +86,10 @@ def workload(
     return Workload(Controller(namespace, kind, name, f"uid-{name}"), refs, total, replicas or running(total))
 
 
-def running(ready: int, bound: int = 0, live: int = 0, **more: Any) -> Replicas:
+def running(ready: int, bound: int = 0, live: int = 0, **fields: Any) -> Replicas:
     """Return *ready* Ready pods; *bound* and *live* give larger totals."""
     bound = max(ready, bound)
-    return Replicas(max(live, bound), bound, ready, **more)
+    return Replicas(max(live, bound), bound, ready, **fields)
 
 
 def plan(*workloads: Workload, bare: str = "", leaving: str = "") -> Plan:
@@ -119,17 +119,17 @@ def read(*workloads: Workload, **states: ControllerState) -> ControllersRead:
 
 
 def reading(*workloads: Workload, of: tuple[Workload, ...] = (), read_refusals: bool = False) -> ReadControllers:
-    """Return the read request if *workloads* are owed pods and pods *of* these workloads are left."""
+    """Return the request to read *workloads*, which have debts, and the workloads *of* the remaining pods."""
     owners = frozenset((each.controller.namespace, each.owner) for each in of)
     return ReadControllers(owners, frozenset(each.controller for each in workloads), read_refusals)
 
 
-def seen(pods: str = "", replicas: Mapping[Workload, Replicas] | None = None, **more: Any) -> Seen:
+def seen(pods: str = "", replicas: Mapping[Workload, Replicas] | None = None, **fields: Any) -> Seen:
     """Return an observation of *pods*, a string of pod names separated by spaces."""
     return Seen(
         present=frozenset(pods.split()),
         replicas={each.controller: counted for each, counted in (replicas or {}).items()},
-        **more,
+        **fields,
     )
 
 

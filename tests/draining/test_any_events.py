@@ -205,7 +205,7 @@ def actions_of(trace: Trace) -> Iterator[Action]:
     return (action for *_, actions in trace for action in actions)
 
 
-def nothing_is_evicted_but_on_a_plan_made_with_the_taint_on(trace: Trace) -> None:
+def pods_are_evicted_only_by_a_plan_made_after_the_taint(trace: Trace) -> None:
     looked: set[str] = set()
     for before, event, after, actions in trace:
         if before.phase is Phase.LOOKING and isinstance(event, Looked) and isinstance(event.verdict, Plan):
@@ -215,7 +215,7 @@ def nothing_is_evicted_but_on_a_plan_made_with_the_taint_on(trace: Trace) -> Non
         assert not evicted or (after.marked and after.phase is Phase.EVICTING)
 
 
-def the_machine_is_ordered_only_after_its_mark_and_with_nothing_owed(trace: Trace) -> None:
+def termination_is_requested_only_after_the_mark_and_without_debts(trace: Trace) -> None:
     marked = bool(trace) and trace[0][0].ordered
     for before, event, after, actions in trace:
         marked = marked or (before.phase is Phase.ORDERING and isinstance(event, Marked))
@@ -224,25 +224,25 @@ def the_machine_is_ordered_only_after_its_mark_and_with_nothing_owed(trace: Trac
             assert not isinstance(action, DeleteNode) or isinstance(event, Removed | Seen)
 
 
-def once_told_to_stop_nothing_more_is_evicted(trace: Trace) -> None:
+def no_pod_is_evicted_after_a_stop_request(trace: Trace) -> None:
     stops = [number for number, (_, event, *_) in enumerate(trace) if isinstance(event, Stop)]
     if stops:
         assert not any(isinstance(action, Evict | Mark) for action in actions_of(trace[stops[0] :]))
 
 
-def nothing_is_evicted_while_another_tool_removes_the_node(trace: Trace) -> None:
+def no_pod_is_evicted_while_another_tool_removes_the_node(trace: Trace) -> None:
     for _, event, _, actions in trace:
         joined = isinstance(event, Seen) and event.removed_by
         assert not joined or not any(isinstance(action, Evict | PlanAgain) for action in actions)
 
 
-def only_a_drain_that_has_evicted_pods_and_waits_for_none_is_handed_to_another_tool(trace: Trace) -> None:
+def only_a_drain_without_pending_evictions_is_handed_to_another_tool(trace: Trace) -> None:
     for _, _, after, _ in trace:
         pending = after.waiting or any(not victim.accepted for victim in after.victims.values())
         assert not after.removed_by or (after.evicted and not pending)
 
 
-def every_end_has_opened_the_node_or_a_reason_not_to(trace: Trace) -> None:
+def every_finished_drain_has_released_its_node_or_has_a_reason(trace: Trace) -> None:
     if not trace or not (drain := trace[-1][2]).done or not drain.marked or drain.released:
         return
     lost = drain.failure is not None and drain.failure.why in (Why.LEADERSHIP_LOST, Why.MARK_LOST)
@@ -250,7 +250,7 @@ def every_end_has_opened_the_node_or_a_reason_not_to(trace: Trace) -> None:
     assert lost or tried or drain.ordered or drain.ordered_at is not None
 
 
-def an_end_is_final(trace: Trace) -> None:
+def a_finished_drain_does_not_change(trace: Trace) -> None:
     if trace and (drain := trace[-1][2]).done:
         for _, event, *_ in trace:
             assert machine.step(drain, event, 1e6) == (drain, ())
@@ -291,7 +291,7 @@ def failures(drain: Drain) -> list[Event]:
     return [*planned, *deletions, *(EvictionFailed(uid, "x", retryable=True) for uid in drain.victims)]
 
 
-def nothing_is_evicted_in_a_step_before_its_placeholders_are_gone(trace: Trace) -> None:
+def no_pod_is_evicted_before_the_placeholders_of_its_step_are_gone(trace: Trace) -> None:
     for before, event, _, actions in trace:
         if isinstance(event, PlannedAgain):
             evicted = {action.pod.uid for action in actions if isinstance(action, Evict)}
@@ -299,14 +299,14 @@ def nothing_is_evicted_in_a_step_before_its_placeholders_are_gone(trace: Trace) 
 
 
 LAWS = (
-    nothing_is_evicted_in_a_step_before_its_placeholders_are_gone,
-    nothing_is_evicted_but_on_a_plan_made_with_the_taint_on,
-    the_machine_is_ordered_only_after_its_mark_and_with_nothing_owed,
-    once_told_to_stop_nothing_more_is_evicted,
-    nothing_is_evicted_while_another_tool_removes_the_node,
-    only_a_drain_that_has_evicted_pods_and_waits_for_none_is_handed_to_another_tool,
-    every_end_has_opened_the_node_or_a_reason_not_to,
-    an_end_is_final,
+    no_pod_is_evicted_before_the_placeholders_of_its_step_are_gone,
+    pods_are_evicted_only_by_a_plan_made_after_the_taint,
+    termination_is_requested_only_after_the_mark_and_without_debts,
+    no_pod_is_evicted_after_a_stop_request,
+    no_pod_is_evicted_while_another_tool_removes_the_node,
+    only_a_drain_without_pending_evictions_is_handed_to_another_tool,
+    every_finished_drain_has_released_its_node_or_has_a_reason,
+    a_finished_drain_does_not_change,
     ends_after_failures,
 )
 

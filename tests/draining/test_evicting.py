@@ -36,7 +36,7 @@ from tests.draining.stories import (
 )
 
 
-class TestEvictionsThatAreRefused:
+class TestRejectedEvictions:
     def test_retries_back_off(self) -> None:
         drain, asked, now = play(machine.start(PLAN, replace(LIMITS, eviction=1000)), ASKED), [5.0], 5.0
         while len(asked) < 8:
@@ -93,7 +93,7 @@ class TestEvictionsThatAreRefused:
 
 
 def test_nothing_is_evicted_while_a_node_of_the_plan_is_lost() -> None:
-    """Not even an eviction that a budget rejected is retried before the pods fit on other nodes."""
+    """Even an eviction that a budget rejected is not retried before the pods fit on other nodes."""
     story: Story = [
         *ASKED,
         (6, EvictionRefused("a", "budget", 1), ()),
@@ -108,7 +108,7 @@ def test_nothing_is_evicted_while_a_node_of_the_plan_is_lost() -> None:
 
 
 def test_nothing_is_evicted_or_terminated_while_a_watch_is_silent() -> None:
-    """Its state may be outdated. Controllers are still read."""
+    """The watched state may be outdated. Controllers are still read."""
     story: Story = [
         *ASKED,
         (6, EvictionRefused("a", "budget", 1), ()),
@@ -172,7 +172,7 @@ def test_failures_name_the_first_pods_and_count_the_rest() -> None:
 class TestPodsDeletedByOthers:
     """A scale-down during a drain."""
 
-    def test_the_drain_waits_for_them_and_does_not_evict_them(self) -> None:
+    def test_the_drain_waits_for_deleted_pods_and_does_not_evict_them(self) -> None:
         b_leaves = plan(WEB, leaving="b")
         story: Story = [
             *OPENING,
@@ -185,7 +185,7 @@ class TestPodsDeletedByOthers:
         ]
         assert [pod.name for pod in play(machine.start(PLAN, LIMITS), story).evicted] == ["a"]
 
-    def test_the_wait_times_out(self) -> None:
+    def test_waiting_for_deleted_pods_times_out(self) -> None:
         story: Story = [
             *OPENING,
             (5, seen("a b", RUNS), (planning(),)),

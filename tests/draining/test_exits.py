@@ -71,7 +71,7 @@ def test_a_drain_ends_if_the_node_is_deleted_during_the_release() -> None:
     assert drain.failure.why is Why.STOPPED
 
 
-def test_a_pause_rolls_a_drain_back_and_is_its_cause() -> None:
+def test_a_pause_rolls_a_drain_back_and_is_the_cause_of_its_failure() -> None:
     story: Story = [*ASKED, (6, Stop(Cause.PAUSED, "drains are paused: a release"), (Release(),)), (7, Released(), ())]
     drain = play(machine.start(PLAN, LIMITS), story)
     assert drain.failure is not None
@@ -210,7 +210,7 @@ def test_a_failed_drain_owes_only_controllers_that_lost_pods() -> None:
 
 
 def test_a_taint_that_cannot_be_removed_is_reported() -> None:
-    """A later round removes it. The drain has failed, although its pods run."""
+    """A later round removes the taint. The drain has failed, although the moved pods run."""
     story: Story = [
         *OPENING,
         *MOVED,

@@ -34,11 +34,11 @@ from tests.draining.stories import (
     workload,
 )
 
-ONE = workload("web", "a")
-LONG = replace(LIMITS, removal=1000, eviction=1000)
+ONE_POD = workload("web", "a")
+LONG_LIMITS = replace(LIMITS, removal=1000, eviction=1000)
 
 
-def evicted(each: Workload = ONE, limits: Limits = LONG) -> Drain:
+def evicted(each: Workload = ONE_POD, limits: Limits = LONG_LIMITS) -> Drain:
     """Return a story in which the only pod of *each* on the node is evicted at second 5.
 
     Controllers are not read again. The next read was requested after the eviction.
@@ -59,7 +59,7 @@ def watch(drain: Drain, each: Workload, *phases: tuple[float, str, Replicas], ev
         if Release() in actions:
             return now
         now += every
-    raise AssertionError("it did not give up")
+    raise AssertionError("the drain did not fail")
 
 
 UNSCHEDULABLE = running(0, live=1, unschedulable=("ns/a2",))
@@ -125,22 +125,22 @@ FAILURES: dict[str, tuple[list[tuple[float, str, Replicas]], float, Why, str]] =
 }
 
 
-@pytest.mark.parametrize(("phases", "when", "why", "words"), FAILURES.values(), ids=FAILURES)
-def test_a_replacement_fails(phases: list[tuple[float, str, Replicas]], when: float, why: Why, words: str) -> None:
+@pytest.mark.parametrize(("phases", "when", "why", "message"), FAILURES.values(), ids=FAILURES)
+def test_a_replacement_fails(phases: list[tuple[float, str, Replicas]], when: float, why: Why, message: str) -> None:
     drain = evicted()
-    assert watch(drain, ONE, *phases) == when
+    assert watch(drain, ONE_POD, *phases) == when
     for since, pods, replicas in [*phases, (when, *phases[-1][1:])]:
-        drain, actions = machine.step(drain, seen(pods, {ONE: replicas}), since)
+        drain, actions = machine.step(drain, seen(pods, {ONE_POD: replicas}), since)
     assert actions == (Release(),)
-    assert drain.failure == Failure(why, f"replacement pod of Deployment ns/web: {words}")
-    assert drain.debts == {ONE.controller: ONE.debt}
+    assert drain.failure == Failure(why, f"replacement pod of Deployment ns/web: {message}")
+    assert drain.debts == {ONE_POD.controller: ONE_POD.debt}
 
 
 def test_replacements_that_do_not_become_ready_time_out() -> None:
     """The time starts at the last eviction."""
     story: Story = [
-        (604.9, seen("", {ONE: running(0, bound=1)}), ()),
-        (605, seen("", {ONE: running(0, bound=1)}), (Release(),)),
+        (604.9, seen("", {ONE_POD: running(0, bound=1)}), ()),
+        (605, seen("", {ONE_POD: running(0, bound=1)}), (Release(),)),
     ]
     drain = play(evicted(), story)
     why = "replacement pods are not Ready 600 s after the last eviction: ns/Deployment/web (1 missing)"
@@ -149,7 +149,7 @@ def test_replacements_that_do_not_become_ready_time_out() -> None:
 
 def test_a_landing_timeout_lists_the_first_controllers() -> None:
     each = [workload(name, name, total=3) for name in "abcde"]
-    drain = replace(begun(plan(*each), *each, limits=LONG), renew_at=1e9)
+    drain = replace(begun(plan(*each), *each, limits=LONG_LIMITS), renew_at=1e9)
     well = {known: running(3) for known in each}
     story: Story = [
         (5, seen("a b c d e", well), (planning(),)),
@@ -186,7 +186,7 @@ class TestJobs:
     def test_the_drain_waits_for_the_back_off(self, failures: int, delay: float) -> None:
         job = workload("sum", "a", kind="Job")
         drain = play(
-            evicted(job, replace(LONG, landing=2000)),
+            evicted(job, replace(LONG_LIMITS, landing=2000)),
             [
                 (6, read(job, sum=job.state(job=JobFacts(failures=failures))), ()),
             ],
@@ -196,7 +196,7 @@ class TestJobs:
         assert watch(drain, job, (7, "", PENDING), every=1) == 7 + 60 + delay
         assert watch(drain, job, (7, "", UNSCHEDULABLE)) == 7 + 15
 
-    def test_a_pod_that_succeeded_counts(self) -> None:
+    def test_a_succeeded_pod_counts_as_a_replacement(self) -> None:
         job = workload("sum", "a", kind="Job", total=2)
         story: Story = [
             (6, read(job, sum=job.state(succeeded=1)), ()),
@@ -212,18 +212,18 @@ class TestJobs:
 
 class TestReading:
     def test_events_of_a_controller_that_cannot_create_pods_are_reported(self) -> None:
-        """They are read as soon as a replacement pod is missing."""
-        words = 'pods "web-2" is forbidden: exceeded quota: none'
+        """Events are read as soon as a replacement pod is missing."""
+        message = 'pods "web-2" is forbidden: exceeded quota: none'
         story: Story = [
-            (5.5, read(ONE), ()),
-            (6, seen("", {ONE: running(0)}), ()),
-            (7.5, seen("", {ONE: running(0)}), (reading(ONE, read_refusals=True),)),
-            (8, read(ONE, web=ONE.state(refusal=words)), ()),
-            (10, seen("", {ONE: running(0)}), (reading(ONE, read_refusals=True),)),
-            (21, seen("", {ONE: running(0)}), (Release(),)),
+            (5.5, read(ONE_POD), ()),
+            (6, seen("", {ONE_POD: running(0)}), ()),
+            (7.5, seen("", {ONE_POD: running(0)}), (reading(ONE_POD, read_refusals=True),)),
+            (8, read(ONE_POD, web=ONE_POD.state(refusal=message)), ()),
+            (10, seen("", {ONE_POD: running(0)}), (reading(ONE_POD, read_refusals=True),)),
+            (21, seen("", {ONE_POD: running(0)}), (Release(),)),
         ]
         drain = play(evicted(), story)
-        assert drain.failure == Failure(Why.REPLACEMENT_REFUSED, f"replacement pod of Deployment ns/web: {words}")
+        assert drain.failure == Failure(Why.REPLACEMENT_REFUSED, f"replacement pod of Deployment ns/web: {message}")
 
     def test_controllers_are_read_more_often_while_pods_are_missing(self) -> None:
         """Otherwise a controller that was scaled down would look like one that cannot create pods."""
@@ -252,8 +252,8 @@ class TestReading:
         assert play(evicted(), story).failure == Failure(Why.API_ERROR, "deployments: forbidden")
 
     def test_pods_of_deleted_replica_sets_are_still_counted(self) -> None:
-        drain = play(evicted(), [(6, read(ONE, web=ONE.state(owner_uids=frozenset({"new"}))), ())])
-        assert drain.states[ONE.controller].owner_uids == {"uid-web", "new"}
+        drain = play(evicted(), [(6, read(ONE_POD, web=ONE_POD.state(owner_uids=frozenset({"new"}))), ())])
+        assert drain.states[ONE_POD.controller].owner_uids == {"uid-web", "new"}
 
 
 #: After the only pod was evicted: state of the controller, its pods → whether the drain ends.
@@ -323,7 +323,7 @@ class TestRollOutDuringDrain:
 class TestEvictionAfterRollOutBegan:
     """The controllers are read every few seconds, so a pod may be evicted in a roll-out that the drain has not seen."""
 
-    def test_its_replacement_is_awaited(self) -> None:
+    def test_the_drain_waits_for_the_replacement_pod(self) -> None:
         many = workload("web", "a", total=5, replicas=running(4, bound=5))
         story: Story = [
             (5, seen("a", {many: running(4, bound=6)}), (planning(),)),
@@ -336,7 +336,7 @@ class TestEvictionAfterRollOutBegan:
         assert play(replace(begun(plan(many), many), read_at=4), story).phase is Phase.LOOKING
 
     def test_no_more_is_owed_than_the_roll_out_leaves_available(self) -> None:
-        """Its new pods may never become Ready, and more pods may have been Ready before the eviction."""
+        """New pods of the roll-out may never become Ready, and more pods may have been Ready before the eviction."""
         many = workload("web", "a", total=5)
         story: Story = [
             (5, seen("a", {many: running(5)}), (planning(),)),
@@ -427,9 +427,12 @@ class TestWithoutLanding:
 
     LIMITS = replace(LIMITS, landing=0)
 
-    def test_bound_pods_are_enough_at_the_end(self) -> None:
-        drain = evicted(ONE, self.LIMITS)
-        play(drain, [(6, seen("", {ONE: PENDING}), ()), (7, seen("", {ONE: running(0, bound=1)}), (LookAgain(),))])
+    def test_bound_pods_are_sufficient_at_the_end(self) -> None:
+        drain = evicted(ONE_POD, self.LIMITS)
+        play(
+            drain,
+            [(6, seen("", {ONE_POD: PENDING}), ()), (7, seen("", {ONE_POD: running(0, bound=1)}), (LookAgain(),))],
+        )
 
     def test_steps_still_wait_for_ready_pods(self) -> None:
         story: Story = [
@@ -440,7 +443,7 @@ class TestWithoutLanding:
         ]
         play(begun(PLAN, WEB, limits=self.LIMITS), story)
 
-    def test_a_step_times_out(self) -> None:
+    def test_a_step_without_ready_replacements_times_out(self) -> None:
         drain = begun(PLAN, WEB, limits=self.LIMITS)
         story: Story = [
             (5, seen("a b", {WEB: running(2)}), (planning(),)),
@@ -463,13 +466,13 @@ class TestWithoutLanding:
 class TestExposure:
     """Termination is requested at least five seconds after the taint, when pods that were being bound are visible."""
 
-    def test_the_last_plan_waits(self) -> None:
-        quick = begun(plan(ONE), ONE)
+    def test_the_last_plan_waits_until_five_seconds_after_the_taint(self) -> None:
+        quick = begun(plan(ONE_POD), ONE_POD)
         quick = replace(quick, tainted_at=4.0)
         story: Story = [
-            (5, seen("a", {ONE: running(1)}), (planning(),)),
+            (5, seen("a", {ONE_POD: running(1)}), (planning(),)),
             *step(5, "a"),
-            (6, seen("", {ONE: running(1)}), ()),
+            (6, seen("", {ONE_POD: running(1)}), ()),
             (8.9, seen(""), ()),
             (9, seen(""), (LookAgain(),)),
         ]
@@ -477,11 +480,11 @@ class TestExposure:
 
 
 class TestControllerWithMissingPods:
-    """None of its pods were evicted, so the drain does not fail, but it does not evict any of them either."""
+    """The drain did not evict the missing pods, so it does not fail. It evicts no pod of the controller meanwhile."""
 
     SICK, WEB = workload("a-sick", "a", total=2), workload("b-web", "b")
 
-    def test_the_drain_waits_for_it(self) -> None:
+    def test_the_drain_waits_for_the_missing_pods(self) -> None:
         ill, well = running(1), running(2)
         story: Story = [
             (5, seen("a b", {self.SICK: ill, self.WEB: running(1)}), ()),
@@ -490,7 +493,7 @@ class TestControllerWithMissingPods:
         ]
         play(replace(begun(plan(self.SICK, self.WEB), self.SICK, self.WEB), renew_at=1e9), story)
 
-    def test_the_wait_for_it_times_out(self) -> None:
+    def test_waiting_for_the_missing_pods_times_out(self) -> None:
         ill = {self.SICK: running(1), self.WEB: running(1)}
         story: Story = [(603.9, seen("a b", ill), ()), (604, seen("a b", ill), (Release(),))]
         drain = replace(begun(plan(self.SICK, self.WEB), self.SICK, self.WEB), renew_at=1e9)
@@ -501,12 +504,12 @@ class TestControllerWithMissingPods:
 
 
 class TestAPodThatBecomesReadyAfterTheMark:
-    """It is owed once it is evicted. A pod that is not Ready by then owes a bound replacement only."""
+    """A pod that is Ready when it is evicted is owed a Ready replacement, any other pod only a bound one."""
 
     STARTING = workload("web", "a", total=2, replicas=running(1, bound=2, unready=("a",)))
 
     @pytest.mark.parametrize(("replicas", "ready"), [(running(2), 2), (running(1, bound=2, unready=("a",)), 1)])
-    def test_what_is_owed(self, replicas: Replicas, ready: int) -> None:
+    def test_ready_pods_at_the_eviction_are_owed(self, replicas: Replicas, ready: int) -> None:
         story: Story = [(5, seen("a", {self.STARTING: replicas}), (planning(),)), *step(5, "a")]
         drain = play(begun(plan(self.STARTING), self.STARTING), story)
         debt = self.STARTING.debt

@@ -35,7 +35,7 @@ def test_a_written_mark_is_read_unchanged(written: Intent) -> None:
 
 
 def test_a_mark_of_version_0_1_0_is_parsed() -> None:
-    """It has neither an installation nor debts. Fields of later versions are ignored."""
+    """Such a mark has neither an installation nor debts. Fields of later versions are ignored."""
     text = '{"holder":"me","step":"removing","since":"2026-01-02T03:04:05Z","group":"pool","later":{"x":1}}'
     assert intent.read(node(text)) == Intent("me", Step.REMOVING, SINCE, group="pool")
 

@@ -125,10 +125,10 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize(("drain_plan", "story", "owed", "by"), HANDED_OVER.values(), ids=HANDED_OVER)
-def test_the_drain_is_handed_over(drain_plan: Plan, story: Story, owed: tuple[Debt, ...], by: str) -> None:
+@pytest.mark.parametrize(("drain_plan", "story", "owed", "removed_by"), HANDED_OVER.values(), ids=HANDED_OVER)
+def test_the_drain_is_handed_over(drain_plan: Plan, story: Story, owed: tuple[Debt, ...], removed_by: str) -> None:
     drain = play(machine.start(drain_plan, LIMITS), story)
-    assert (drain.phase, drain.failure, drain.released, drain.removed_by) == (Phase.DONE, None, True, by)
+    assert (drain.phase, drain.failure, drain.released, drain.removed_by) == (Phase.DONE, None, True, removed_by)
     assert (drain.succeeded, drain.handed_over, drain.ordered) == (False, False, False)
     assert tuple(drain.debts.values()) == owed
 

@@ -22,9 +22,9 @@ from tests.draining.processes import Moment, Processes
 from tests.draining.simulation import LIMITS, Owner, Scenario
 
 
-def mostly(usual: object, *others: object) -> st.SearchStrategy[Any]:
+def mostly(usual: object, *alternatives: object) -> st.SearchStrategy[Any]:
     """Return the usual value in nine of ten cases."""
-    return st.sampled_from([usual] * 9 * len(others) + list(others))
+    return st.sampled_from([usual] * 9 * len(alternatives) + list(alternatives))
 
 
 owners = st.builds(
@@ -88,8 +88,8 @@ class Run:
         return [owner for owner in self.scenario.owners if not owner.change and owner not in late]
 
 
-def refused_replacements_cost_one_pod_of_an_owner_or_namespace(run: Run) -> None:
-    """Regardless of processes that die during the drain."""
+def rejected_replacements_cost_one_pod_of_an_owner_or_namespace(run: Run) -> None:
+    """Check this even if processes die during the drain."""
     steady = run.steady()
     for owner in steady:
         bound = owner.creates and owner.schedulable and owner.binds_after < 1000
@@ -118,7 +118,7 @@ def waves_grow_from_one_pod_over_namespaces_and_owners(run: Run) -> None:
         counts.update(controller.uid for controller in controlled)
 
 
-def nothing_is_evicted_while_it_is_not_known_that_earlier_pods_run(run: Run) -> None:
+def no_pod_is_evicted_until_earlier_pods_are_known_to_run(run: Run) -> None:
     for moment, pods in run.steps():
         drain = moment.before
         begins = {drain.controllers.get(pod.uid) for pod in pods} - drain.begun - {None}
@@ -130,7 +130,7 @@ def nothing_is_evicted_while_it_is_not_known_that_earlier_pods_run(run: Run) -> 
             assert controller is not None or all(paid(drain.shortfall(each)) for each in drain.debts)
 
 
-def pods_of_a_stateful_set_go_while_all_others_are_ready(run: Run) -> None:
+def a_stateful_set_pod_is_evicted_only_while_all_others_are_ready(run: Run) -> None:
     for moment, pods in run.steps():
         for pod in pods:
             controller = moment.before.controllers.get(pod.uid)
@@ -140,13 +140,13 @@ def pods_of_a_stateful_set_go_while_all_others_are_ready(run: Run) -> None:
                 assert replicas.live >= (moment.before.states[controller].wanted or 0)
 
 
-def nothing_is_evicted_while_a_node_of_the_plan_is_lost(run: Run) -> None:
+def no_pod_is_evicted_while_a_node_of_the_plan_is_lost(run: Run) -> None:
     for moment in run.moments:
         if isinstance(moment.event, Seen) and moment.event.lost:
             assert not any(isinstance(action, Evict) for action in moment.actions)
 
 
-def nothing_is_evicted_before_its_placeholder_is_gone(run: Run) -> None:
+def no_pod_is_evicted_before_its_placeholder_is_gone(run: Run) -> None:
     kept: set[str] = set()
     for moment in run.moments:
         if isinstance(moment.event, Seen):
@@ -172,7 +172,7 @@ def every_eviction_is_tried_before_the_first_one(run: Run) -> None:
                 assert (moment.process, action.pod.uid) in tried | came_later
 
 
-def nothing_is_evicted_but_on_a_plan_made_with_the_taint_on(run: Run) -> None:
+def pods_are_evicted_only_by_a_plan_made_after_the_taint(run: Run) -> None:
     looked: set[tuple[int, str]] = set()
     for moment in run.moments:
         if moment.before.phase is Phase.LOOKING and isinstance(moment.event, Looked):
@@ -184,14 +184,14 @@ def nothing_is_evicted_but_on_a_plan_made_with_the_taint_on(run: Run) -> None:
                 assert (moment.process, action.pod.uid) in looked
 
 
-def a_drain_that_has_failed_or_was_told_to_stop_evicts_nothing(run: Run) -> None:
+def a_failed_or_stopped_drain_evicts_nothing(run: Run) -> None:
     for moment in run.moments:
         if moment.after.failure is not None or moment.after.stopping or moment.after.done:
             assert not any(isinstance(action, Evict | TryEviction | OrderRemoval) for action in moment.actions)
 
 
 def a_machine_is_terminated_only_when_all_pods_run(run: Run) -> None:
-    """According to the cluster: since the last eviction, as many pods of each owner ran as before."""
+    """Check in the cluster that, after the last eviction, as many pods of each owner ran as before."""
     if not any(isinstance(action, OrderRemoval) for moment in run.moments for action in moment.actions):
         return
     for owner in run.steady():
@@ -202,7 +202,7 @@ def a_machine_is_terminated_only_when_all_pods_run(run: Run) -> None:
     assert not any(moment.after.debts for moment in run.moments if moment.after.phase is Phase.ORDERING)
 
 
-def a_machine_is_ordered_only_with_its_mark_on_and_after_a_late_look(run: Run) -> None:
+def termination_is_requested_only_with_the_mark_and_after_a_late_check(run: Run) -> None:
     marked_at, looked_at, empty, marked = 0.0, 0.0, False, False
     for moment in run.moments:
         if moment.before.phase is Phase.MARKING and isinstance(moment.event, Marked):
@@ -224,7 +224,7 @@ def a_machine_is_ordered_only_with_its_mark_on_and_after_a_late_look(run: Run) -
 
 
 def every_drain_ends_released_or_marked(run: Run) -> None:
-    """The node is released, or keeps its mark for the next process."""
+    """Check that the node is released, or keeps its mark for the next process."""
     end, why = run.end, run.end.failure.why if run.end.failure else None
     assert end.done or run.scenario.kills
     if not end.done:
@@ -242,7 +242,7 @@ def tried_to_release(run: Run) -> bool:
 
 
 def a_failed_drain_records_its_debts(run: Run) -> None:
-    """Every owner that lost a pod and does not run as before has a debt."""
+    """Check that every owner that lost a pod and has not recovered has a debt."""
     if run.end.failure is None or run.end.failure.why is Why.NODE_GONE:
         return
     for owner in run.steady():
@@ -262,17 +262,17 @@ def every_drain_ends_in_time(run: Run) -> None:
 
 
 LAWS = (
-    refused_replacements_cost_one_pod_of_an_owner_or_namespace,
+    rejected_replacements_cost_one_pod_of_an_owner_or_namespace,
     waves_grow_from_one_pod_over_namespaces_and_owners,
-    nothing_is_evicted_while_it_is_not_known_that_earlier_pods_run,
-    pods_of_a_stateful_set_go_while_all_others_are_ready,
-    nothing_is_evicted_while_a_node_of_the_plan_is_lost,
-    nothing_is_evicted_before_its_placeholder_is_gone,
+    no_pod_is_evicted_until_earlier_pods_are_known_to_run,
+    a_stateful_set_pod_is_evicted_only_while_all_others_are_ready,
+    no_pod_is_evicted_while_a_node_of_the_plan_is_lost,
+    no_pod_is_evicted_before_its_placeholder_is_gone,
     every_eviction_is_tried_before_the_first_one,
-    nothing_is_evicted_but_on_a_plan_made_with_the_taint_on,
-    a_drain_that_has_failed_or_was_told_to_stop_evicts_nothing,
+    pods_are_evicted_only_by_a_plan_made_after_the_taint,
+    a_failed_or_stopped_drain_evicts_nothing,
     a_machine_is_terminated_only_when_all_pods_run,
-    a_machine_is_ordered_only_with_its_mark_on_and_after_a_late_look,
+    termination_is_requested_only_with_the_mark_and_after_a_late_check,
     every_drain_ends_released_or_marked,
     a_failed_drain_records_its_debts,
     every_drain_ends_in_time,

@@ -376,5 +376,5 @@ def test_landing_is_measured_from_the_last_eviction() -> None:
     """There is no value before all pods run, or if nothing was evicted."""
     moved = play(machine.start(PLAN, LIMITS), [*OPENING, *MOVED])
     _, story = SUCCESSES["pods that are being deleted are waited for, and not evicted"]
-    left = play(machine.start(EMPTY, LIMITS), story)
-    assert (moved.landing_seconds, begun(PLAN, WEB).landing_seconds, left.landing_seconds) == (2, None, None)
+    released = play(machine.start(EMPTY, LIMITS), story)
+    assert (moved.landing_seconds, begun(PLAN, WEB).landing_seconds, released.landing_seconds) == (2, None, None)

@@ -38,11 +38,11 @@ from tests.draining.stories import (
 
 
 class TestTerminationInProgress:
-    """After the termination request, nothing is rolled back unless the provider says that the machine stays."""
+    """After the termination request, nothing is rolled back unless the provider reports that the machine stays."""
 
     BEGUN: ClassVar[Story] = [*TAKEN, *MOVED, *ORDERED]
 
-    def test_the_wait_times_out(self) -> None:
+    def test_waiting_for_the_termination_times_out(self) -> None:
         story: Story = [
             *self.BEGUN,
             (105, RemovalPending("booked"), (Renew(Step.REMOVING, group="pool"),)),
@@ -87,7 +87,7 @@ class TestTerminationInProgress:
         ]
         assert play(machine.start(PLAN, LIMITS), story).succeeded
 
-    def test_stop_during_the_deletion_of_the_node(self) -> None:
+    def test_a_stop_during_the_deletion_of_the_node_ends_the_drain(self) -> None:
         story: Story = [
             *self.BEGUN,
             (12, Removed(), (DeleteNode(),)),
@@ -134,27 +134,27 @@ class TestTerminationInProgress:
     @pytest.mark.parametrize(
         ("answer", "confirmed"),
         [(RemovalPending("booked"), False), (Removed(), True)],
-        ids=["its order is at work", "its end is confirmed"],
+        ids=["the termination is in progress", "the termination is confirmed"],
     )
-    def test_a_node_deleted_by_others_when_its_machine_terminates(self, answer: Event, *, confirmed: bool) -> None:
+    def test_a_node_deleted_by_others_ends_the_drain(self, answer: Event, *, confirmed: bool) -> None:
         """A cloud controller deletes Nodes of deleted machines. The termination counts as not confirmed."""
         drain = play(machine.start(PLAN, LIMITS), self.BEGUN)
         drain, _ = machine.step(drain, answer, 12)
         drain, actions = machine.step(drain, MarkFailed("no node od", node_gone=True), 13)
         assert (drain.released, drain.succeeded, drain.handed_over, actions) == (True, confirmed, not confirmed, ())
 
-    def test_a_node_that_is_gone_when_the_request_is_repeated(self) -> None:
+    def test_a_node_that_is_gone_when_the_request_is_repeated_is_handed_over(self) -> None:
         story: Story = [*self.BEGUN, (12, Removed(unseen=True), (DeleteNode(),)), (13, NodeDeleted(), ())]
         drain = play(machine.start(PLAN, LIMITS), story)
         assert (drain.released, drain.succeeded, drain.handed_over) == (True, False, True)
 
-    def test_a_node_deleted_before_the_request_was_sent(self) -> None:
+    def test_a_node_deleted_before_the_request_ends_the_drain(self) -> None:
         """Whoever deleted the Node also removes the machine, so no termination is requested."""
         story: Story = [*self.BEGUN, (12, RemovalFailed("no node od", node_gone=True), ())]
         drain = play(machine.start(PLAN, LIMITS), story)
         assert (drain.done, drain.failure, drain.removed_by) == (True, None, "no node od")
 
-    def test_a_node_deleted_while_the_request_is_in_flight(self) -> None:
+    def test_a_node_deleted_during_the_request_does_not_end_the_wait_for_its_response(self) -> None:
         """The response decides what happened to the machine. The wait for it times out."""
         gone = MarkFailed("no node od", node_gone=True)
         story: Story = [*self.BEGUN, (12, gone, ()), (13, gone, ())]

@@ -23,7 +23,7 @@ PLAN: Final = Plan("od", tuple(Placement(pod, "s1", owner=OWNER) for pod in PODS
 OF_RS: Final = frozenset({("ns", OWNER)})
 
 DEPLOYMENT: Final = ControllerState(WEB, frozenset({"uid-rs"}), 3, template="1")
-GONE: Final = replace(DEPLOYMENT, wanted=0, exists=False)
+DELETED: Final = replace(DEPLOYMENT, wanted=0, exists=False)
 REPLICA_SET: Final = ControllerState(RS, frozenset({"uid-rs"}), 3, template="1")
 DEBT: Final = incur(DEPLOYMENT, running(3))
 
@@ -56,11 +56,11 @@ def test_the_replica_set_inherits_the_debt_of_the_deployment() -> None:
     inherited = Debt(RS, 3, 3, "1", 0, ("uid-rs",))
     story: Story = [
         *ORPHANED,
-        (4, read(GONE, ready=3), ()),
+        (4, read(DELETED, ready=3), ()),
         (10, seen("a b c"), ()),  # an eviction is in flight
         (10, EvictionAccepted("a"), ()),
         (10, seen("b c"), (again,)),
-        (11, read(REPLICA_SET, GONE, ready=2), (Mark(Step.DRAINING, ("a", "b", "c"), debts=(DEBT, inherited)),)),
+        (11, read(REPLICA_SET, DELETED, ready=2), (Mark(Step.DRAINING, ("a", "b", "c"), debts=(DEBT, inherited)),)),
         (12, Marked(), ()),
     ]
     drain = play(machine.start(PLAN, LIMITS), story)
@@ -74,14 +74,14 @@ def test_the_replica_set_inherits_the_debt_of_the_deployment() -> None:
 
 
 def test_the_drain_waits_for_pods_that_are_deleted_with_the_deployment() -> None:
-    """Their ReplicaSet exists for a short time longer, and still refers to the Deployment."""
+    """The ReplicaSet of the pods exists for a short time longer, and still refers to the Deployment."""
     story: Story = [
         *ORPHANED,
         (5, EvictionAccepted("a"), ()),
-        (5, read(GONE, ready=2), ()),
+        (5, read(DELETED, ready=2), ()),
         (6, seen("b c"), ()),
         (7, seen("b c"), (ReadControllers(OF_RS, frozenset({WEB})),)),
-        (7, read(GONE, ready=2), (Mark(Step.DRAINING, ("a", "b", "c"), debts=(DEBT,)),)),
+        (7, read(DELETED, ready=2), (Mark(Step.DRAINING, ("a", "b", "c"), debts=(DEBT,)),)),
         (7, Marked(), ()),
         (8, seen("b c"), ()),
         (8.5, seen(""), (LookAgain(),)),

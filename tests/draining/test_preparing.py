@@ -71,7 +71,7 @@ REQUESTS: dict[str, tuple[Story, Action, Event]] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_failed_request_is_sent_again(name: str) -> None:
+def test_a_failed_request_is_retried(name: str) -> None:
     story, request, failed = REQUESTS[name]
     drain = play(machine.start(PLAN, LIMITS), story)
     for now in range(100, 110, 2):
@@ -199,7 +199,7 @@ class TestReadingControllers:
         assert drain.failure == Failure(Why.API_ERROR, f"the response lacks {missing}")
 
     def test_all_pods_of_an_unreadable_owner_count_as_wanted(self) -> None:
-        """For an unknown kind, its pods on all nodes are the desired number."""
+        """For an owner of an unknown kind, the number of its pods on all nodes is the desired number."""
         rollout = workload("web", "a", "b", kind="Rollout", total=5)
         drain_plan = plan(rollout)
         state = rollout.state(wanted=None, template="")

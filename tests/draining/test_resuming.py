@@ -82,7 +82,7 @@ class TestResumedDrains:
         play(machine.resume("od", LIMITS, ("a",), (self.GONE.debt,)), story)
 
     def test_an_empty_node_is_released_when_all_pods_run(self) -> None:
-        """Its pods are counted by the owner UIDs in the mark, because their ReplicaSet may be gone."""
+        """Pods are counted by the owner UIDs in the mark, because their ReplicaSet may be gone."""
         noted = Debt(WEB.controller, 2, 2, "1", owner_uids=("replica-set",))
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(noted,)),)),
@@ -100,7 +100,7 @@ class TestResumedDrains:
         assert drain.succeeded
         assert drain.states[WEB.controller].owner_uids == {"uid-web", "replica-set"}
 
-    def test_a_mark_of_a_version_without_debts(self) -> None:
+    def test_a_mark_without_debts_is_resumed(self) -> None:
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",)),)),
             (1, Marked(), (LookAgain(),)),
@@ -264,7 +264,7 @@ class TestResumedRemovals:
         play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
 
     def test_the_node_is_released_if_evicted_pods_do_not_run_again(self) -> None:
-        """It may be the only node that accepts them."""
+        """The drained node may be the only node that accepts the pods."""
         story: Story = [
             *self.CAME,
             (7, seen("b", {WEB: running(1)}), (reading(WEB, of=(WEB,), read_refusals=True),)),

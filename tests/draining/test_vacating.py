@@ -27,13 +27,13 @@ ROOM_A, ROOM_B = PodRef("room", "room-a", "x"), PodRef("room", "room-b", "y")
 BOTH = {"a": ROOM_A, "b": ROOM_B}
 
 
-def kept(placeholders: dict[str, PodRef], pods: str = "a b", **more: object) -> Seen:
+def kept(placeholders: dict[str, PodRef], pods: str = "a b", **fields: object) -> Seen:
     """Return an observation of *placeholders*, while all owed pods run."""
-    return seen(pods, RUNS, placeholders=placeholders, **more)
+    return seen(pods, RUNS, placeholders=placeholders, **fields)
 
 
 #: The first pod's placeholder is being deleted.
-ASKED: Story = [
+DELETION_REQUESTED: Story = [
     *OPENING,
     (5, kept(BOTH), (planning(),)),
     (5, PlannedAgain(PLAN), (DeletePlaceholder(ROOM_A, "a"),)),
@@ -42,7 +42,7 @@ ASKED: Story = [
 
 def test_each_pod_is_evicted_once_its_placeholder_is_gone_and_the_pods_fit_again() -> None:
     story: Story = [
-        *ASKED,
+        *DELETION_REQUESTED,
         (6, PlaceholderDeleted("a"), ()),
         (6, kept(BOTH), ()),
         (7, kept({"b": ROOM_B}), (planning(),)),
@@ -66,7 +66,7 @@ def test_a_placeholder_that_others_delete_before_its_pod_is_due_is_not_deleted()
 
 def test_a_failed_deletion_is_retried() -> None:
     story: Story = [
-        *ASKED,
+        *DELETION_REQUESTED,
         (6, PlaceholderNotDeleted("a", "timeout", retryable=True), ()),
         (6.5, kept(BOTH), ()),
         (7, kept(BOTH), (DeletePlaceholder(ROOM_A, "a"),)),
@@ -79,7 +79,7 @@ def test_a_failed_deletion_is_retried() -> None:
 
 def test_the_room_is_taken_while_the_placeholder_is_deleted() -> None:
     story: Story = [
-        *ASKED,
+        *DELETION_REQUESTED,
         (6, kept({"b": ROOM_B}), (planning(),)),
         (6, PlannedAgain(NO_ROOM), (Release(),)),
     ]
@@ -88,15 +88,19 @@ def test_the_room_is_taken_while_the_placeholder_is_deleted() -> None:
 
 ENDS: dict[str, tuple[Story, str]] = {
     "it may not be deleted": (
-        [*ASKED, (6, PlaceholderNotDeleted("a", "forbidden", retryable=False), (Release(),))],
+        [*DELETION_REQUESTED, (6, PlaceholderNotDeleted("a", "forbidden", retryable=False), (Release(),))],
         "forbidden",
     ),
     "it is not gone in time": (
-        [*ASKED, (6, PlaceholderDeleted("a"), ()), (65, kept(BOTH), (Release(),))],
+        [*DELETION_REQUESTED, (6, PlaceholderDeleted("a"), ()), (65, kept(BOTH), (Release(),))],
         "placeholder room/room-a is not gone after 60 s: it is still terminating",
     ),
     "its deletion fails for too long": (
-        [*ASKED, (63, PlaceholderNotDeleted("a", "timeout", retryable=True), ()), (65, kept(BOTH), (Release(),))],
+        [
+            *DELETION_REQUESTED,
+            (63, PlaceholderNotDeleted("a", "timeout", retryable=True), ()),
+            (65, kept(BOTH), (Release(),)),
+        ],
         "placeholder room/room-a is not gone after 60 s: timeout",
     ),
 }

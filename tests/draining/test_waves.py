@@ -99,7 +99,7 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
 
 
 @pytest.mark.parametrize(("workloads", "bare", "expected"), TABLE.values(), ids=TABLE)
-def test_the_order_of_steps(workloads: tuple[Workload, ...], bare: str, expected: list[str]) -> None:
+def test_pods_are_evicted_in_these_steps(workloads: tuple[Workload, ...], bare: str, expected: list[str]) -> None:
     assert steps(plan(*workloads, bare=bare), *workloads) == expected
 
 
@@ -111,7 +111,7 @@ class TestTheFirstWavesWaitForBoundReplacements:
     RUN: ClassVar[Counts] = {each: each.running for each in ALL}
 
     def test_the_first_waves_do_not_wait_for_ready(self) -> None:
-        """A bound replacement shows that no quota, webhook or lack of room prevents it."""
+        """A bound replacement shows that no quota, webhook or missing room prevents replacements."""
         bound = {each: running(each.total - 1, bound=each.total) for each in (self.WEB_1, OTHER)}
         story: Story = [
             (5, seen("a b c x y", self.RUN), (planning(),)),
@@ -164,7 +164,7 @@ class TestLaterStepsWaitForTheWaves:
 
 
 class TestLaterStepsWaitForReadyReplacements:
-    def test_of_the_same_controller(self) -> None:
+    def test_the_next_step_of_a_controller_waits_for_its_ready_replacements(self) -> None:
         story: Story = [
             (5, seen("a b", {WEB: running(2)}), (planning(),)),
             *step(5, "a"),
@@ -195,7 +195,7 @@ class TestLaterStepsWaitForReadyReplacements:
         play(begun(plan(slow, fast), slow, fast), story)
 
     def test_the_drain_does_not_wait_for_a_pod_that_was_never_ready(self) -> None:
-        """A bound replacement is owed for it, which need not be Ready."""
+        """The replacement of such a pod must be bound, but need not be Ready."""
         broken = workload("web", "a", "b", replicas=running(0, bound=2))
         drain = begun(plan(broken), broken)
         assert drain.debts[broken.controller] == Debt(broken.controller, 0, 2, "1", owner_uids=("uid-web",))
@@ -229,7 +229,7 @@ class TestStatefulSets:
         ],
         ids=[
             "all are Ready",
-            "it is the one that is not Ready",
+            "the pod itself is not Ready",
             "the one that is not Ready goes first",
             "another one is not Ready",
             "two are not Ready",
@@ -325,8 +325,8 @@ def test_pods_that_have_left_are_not_evicted() -> None:
     assert play(begun(PLAN, WEB), story).evicted == (B,)
 
 
-def test_a_pod_that_was_deleted_by_others_does_not_count_as_a_first_eviction() -> None:
-    """Its wave is repeated with another pod: only an eviction shows whether replacement pods are created."""
+def test_a_pod_deleted_by_others_does_not_count_as_a_first_eviction() -> None:
+    """The wave is repeated with another pod: only an eviction shows whether replacement pods are created."""
     web, api, job = workload("web", "a"), workload("api", "b"), workload("job", "c")
     every = {each: running(1) for each in (web, api, job)}
     rest = {api: running(1), job: running(1)}

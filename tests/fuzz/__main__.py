@@ -1,4 +1,4 @@
-"""``make fuzz SECONDS=600``: attack every target, one after the other, with different seeds until the time is over."""
+"""``make fuzz SECONDS=600``: attack every target in turn, with different seeds, until the time is over."""
 
 import random
 import sys

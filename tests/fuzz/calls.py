@@ -190,12 +190,12 @@ def grpc_attack(world: World, channel: grpc.Channel, tally: Tally, examples: int
     }
 
     def verdict(example: Any) -> Iterable[str]:
-        status, words = send[type(example)](example)
+        status, response = send[type(example)](example)
         tally.examples += 1
         tally.answers[status] += 1
         if status in _UNSOUND:
-            yield f"{status}: {words!r}"
-        yield from leaks_in(words, world.process)
+            yield f"{status}: {response!r}"
+        yield from leaks_in(response, world.process)
         yield from world.restore(channel)
         yield from world.process.problems()
         yield from growth.excess()
@@ -204,10 +204,10 @@ def grpc_attack(world: World, channel: grpc.Channel, tally: Tally, examples: int
     attack(calls(world.group, ids), verdict, examples, seed)
 
 
-def _ask(channel: grpc.Channel, asked: UnaryCall) -> tuple[str, bytes]:
+def _ask(channel: grpc.Channel, unary: UnaryCall) -> tuple[str, bytes]:
     """Return the status, and the answer or the error message."""
-    call = channel.unary_unary(asked.path).future(asked.request, timeout=asked.timeout, metadata=asked.metadata)
-    if asked.cancel:
+    call = channel.unary_unary(unary.path).future(unary.request, timeout=unary.timeout, metadata=unary.metadata)
+    if unary.cancel:
         call.cancel()
         return "cancelled", b""
     try:

@@ -25,7 +25,7 @@ from tests.cli.wrong.facts import CHERRY, DISCOVERY, MANAGER, NODES, SERVE, SPC,
 from tests.fuzz.attack import Tally, attack
 from tests.fuzz.process import ROOT
 
-_PATIENCE: Final = 60.0  #: seconds for a command to exit or to serve
+_TIMEOUT: Final = 60.0  #: seconds for a command to exit or to serve
 _CODES: Final = frozenset({0, 1, 2, 3})
 _BROKEN: Final = ("Traceback", "internal error", "Exception ignored", "never awaited")
 _SERVES: Final = re.compile(r"serving |forwarding port ")
@@ -272,7 +272,7 @@ def _end(process: "subprocess.Popen[bytes]") -> tuple[int | str, Sequence[str]]:
     """Return the exit code and the lines; terminate a process that serves, kill one that hangs."""
     assert process.stderr is not None
     stopping, text = False, b""
-    end = time.monotonic() + _PATIENCE  # noqa: TID251 - time limit of a process
+    end = time.monotonic() + _TIMEOUT  # noqa: TID251 - time limit of a process
     with selectors.DefaultSelector() as waiting:
         waiting.register(process.stderr, selectors.EVENT_READ)
         while time.monotonic() < end:  # noqa: TID251

@@ -28,7 +28,7 @@ from tests.providers.cloudpools import document
 MINIMUM: Final = 2
 MACHINES: Final = 4
 _MOST: Final = 6
-_PATIENCE: Final = 60.0
+_TIMEOUT: Final = 60.0
 
 
 @dataclass
@@ -54,7 +54,7 @@ class World:
             problems.append(f"{alive} machines are left, the minimum is {MINIMUM}")
         self.furnish()
         try:
-            answer = channel.unary_unary(f"/{SERVICE}/NodeGroups")(b"", timeout=_PATIENCE)
+            answer = channel.unary_unary(f"/{SERVICE}/NodeGroups")(b"", timeout=_TIMEOUT)
             groups = [group.id for group in wire.NodeGroupsResponse.FromString(answer).nodeGroups]
             if groups != [self.group]:
                 problems.append(f"NodeGroups: {groups}")

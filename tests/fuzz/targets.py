@@ -23,7 +23,7 @@ from tests.providers import pki
 from tests.providers.cloudpools import document
 
 _MACHINES: Final = 3
-_PATIENCE: Final = 150.0  #: seconds for the answer to a valid request
+_TIMEOUT: Final = 150.0  #: seconds for the answer to a valid request
 _MOST: Final = 20  #: limit of the pool size
 
 
@@ -39,7 +39,7 @@ class Target(Protocol):
     headers: Sequence[bytes]  #: credentials of a client
 
     def restore(self) -> list[str]:
-        """Restore the world, after all updates in progress; return the problems."""
+        """Restore the world after all updates in progress; return the problems."""
         ...
 
 
@@ -244,7 +244,7 @@ class Proxy:
         return problems
 
     def _removed_in_use(self) -> list[str]:
-        """Report machines that left the pool while pods ran on them, so without a drain."""
+        """Report machines that left the pool without a drain: pods still ran on their nodes."""
         now = self._clock.now()
         problems = []
         for machine in self._server.pool.machines():
@@ -303,8 +303,8 @@ def _asks_for_many(body: bytes) -> bool:
 @contextlib.contextmanager
 def proxy(folder: Path, *, tls: bool = False) -> Iterator[Proxy]:
     """Start the proxy with bearer tokens, or with client certificates and a password for the backend."""
-    theirs, ours, cluster = (f"secret-{secrets.token_hex(8)}" for _ in range(3))
-    (folder / "theirs").write_text(theirs + "\n")
+    backend_token, ours, cluster = (f"secret-{secrets.token_hex(8)}" for _ in range(3))
+    (folder / "theirs").write_text(backend_token + "\n")
     (folder / "ours").write_text(ours + "\n")
     listening: dict[str, Any] = {"timeout": "3s", "queueTimeout": "120s"}
     context = None
@@ -318,7 +318,7 @@ def proxy(folder: Path, *, tls: bool = False) -> Iterator[Proxy]:
         listening["bearerTokenPath"] = str(folder / "theirs")
         login = {"tokenPath": str(folder / "ours")}
         settings = {"token_file": "ours"}
-    headers = () if tls else (f"Authorization: Bearer {theirs}".encode(),)
+    headers = () if tls else (f"Authorization: Bearer {backend_token}".encode(),)
     name = "proxy-tls" if tls else "proxy"
     values: dict[str, Any] = {"desired_size": _MACHINES, "refresh_interval": 0, "pool_update": 1, **settings}
     of = CloudpoolSettings(pool=document(name="od"), **values)
@@ -334,7 +334,7 @@ def proxy(folder: Path, *, tls: bool = False) -> Iterator[Proxy]:
         }
         (folder / "proxy.json").write_text(json.dumps(config))
         flags = ("proxy", f"--config-file={folder / 'proxy.json'}", "--port=0", "--host=127.0.0.1")
-        known = [theirs, ours, cluster]
+        known = [backend_token, ours, cluster]
         process = parts.enter_context(watched((*flags, "-v=4", "--listen-address=127.0.0.1:0"), {}, known))
         target = Proxy(name, api, server, process, headers, context)
         target.furnish()
@@ -351,9 +351,9 @@ def _certified(folder: Path) -> ssl.SSLContext:
 
 def ask(target: Target, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
     """Send a valid request."""
-    connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=_PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=_TIMEOUT)
     if target.tls is not None:
-        connection = http.client.HTTPSConnection("127.0.0.1", target.port, timeout=_PATIENCE, context=target.tls)
+        connection = http.client.HTTPSConnection("127.0.0.1", target.port, timeout=_TIMEOUT, context=target.tls)
     shown = dict(line.decode().split(": ", 1) for line in target.headers)
     with contextlib.closing(connection):
         connection.request(method, path, None if body is None else json.dumps(body), shown)

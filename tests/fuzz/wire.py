@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-_PATIENCE: Final = 150.0  #: seconds for the answer to a complete request
+_TIMEOUT: Final = 150.0  #: seconds for the answer to a complete request
 _STEP: Final = 1 << 16
 _SHOWN: Final = 300
-_SHORT: Final = 0.2  #: seconds for an optional answer
+_OPTIONAL_TIMEOUT: Final = 0.2  #: seconds for an optional answer
 
 
 class End(enum.Enum):
@@ -55,7 +55,7 @@ def exchange(port: int, sent: Exchange, tls: ssl.SSLContext | None = None) -> by
 
 
 def connect(port: int, tls: ssl.SSLContext | None = None) -> socket.socket:
-    plain = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE)
+    plain = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT)
     if tls is None:
         return plain
     try:
@@ -80,9 +80,9 @@ def _finish(connection: socket.socket, sent: Exchange, received: bytearray) -> N
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         case End.HALF:
             connection.shutdown(socket.SHUT_WR)
-            _drain(connection, received, _SHORT)
+            _drain(connection, received, _OPTIONAL_TIMEOUT)
         case End.READ:
-            _drain(connection, received, _PATIENCE if sent.whole else _SHORT)
+            _drain(connection, received, _TIMEOUT if sent.whole else _OPTIONAL_TIMEOUT)
 
 
 def _drain(connection: socket.socket, received: bytearray, patience: float) -> None:
@@ -91,5 +91,5 @@ def _drain(connection: socket.socket, received: bytearray, patience: float) -> N
     with contextlib.suppress(TimeoutError, ssl.SSLWantReadError):
         while data := connection.recv(_STEP):
             received += data
-            connection.settimeout(_SHORT if patience else 0.001)
-    connection.settimeout(_PATIENCE)
+            connection.settimeout(_OPTIONAL_TIMEOUT if patience else 0.001)
+    connection.settimeout(_TIMEOUT)

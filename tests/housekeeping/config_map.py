@@ -11,8 +11,8 @@ class ConfigMap:
         self.name = name
         self.stored: Stored | None = None
         self.summary = ""
-        self.created = False  # the annotation of the Lease
-        self.elected = elected  # the Lease exists
+        self.created = False  # whether the Lease records that the memory was created
+        self.elected = elected  # whether the Lease exists
         self.unreadable = ""
         self.refusals: list[ReschedulerError | None] = []  # results of the next writes; None: success
         self.writes = 0

@@ -18,7 +18,7 @@ class PlaceholdersInMemory:
 
     def __init__(self, cluster: Snapshot, writes: list[tuple[str, str]]) -> None:
         self._cluster = cluster
-        self._writes = writes  # of the world
+        self._writes = writes  # the record of the world
         self.create_error: ReschedulerError | None = None
         self.delete_error: ReschedulerError | None = None
         cluster.upsert("Namespace", Namespace(metadata=ObjectMeta(name=ROOM_NAMESPACE, uid="uid-room")))

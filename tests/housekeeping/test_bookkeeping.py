@@ -60,7 +60,7 @@ def troubles(here: LoopWorld) -> list[tuple[ErrorKind, str]]:
 
 
 class TestDrains:
-    def test_a_drained_node_that_an_autoscaler_removes(self) -> None:
+    def test_a_drained_node_that_an_autoscaler_removes_saves_money(self) -> None:
         """web-1 requests 1 of 16 cores of a spot node, which costs 0.01 USD per hour."""
         with world(*CLUSTER) as here:
             loop = here.loop(prices=PRICES)
@@ -80,7 +80,7 @@ class TestDrains:
             loop.round()
             assert counted(here) == (300 / 3600, {"USD": Decimal("0.015833")})
 
-    def test_a_machine_that_the_provider_removes(self) -> None:
+    def test_a_machine_that_the_provider_removes_counts_from_its_end(self) -> None:
         with world(*CLUSTER) as here:
             loop = here.loop(prices=PRICES, provider=ScriptedProvider([Deleted()]))
             assert loop.round() is RoundOutcome.DRAINED
@@ -138,7 +138,7 @@ class TestDrains:
             "no price of the node": (PriceList(spot_per_gib=Decimal(1)), (None, Decimal(1))),
         }.values(),
     )
-    def test_prices_that_are_not_known(
+    def test_unknown_prices_are_recorded_as_unknown(
         self, prices: PriceList, expected: tuple[Decimal | None, Decimal | None]
     ) -> None:
         with world(*CLUSTER) as here:
@@ -165,13 +165,15 @@ class Priced(NoProvider):
 ANSWERS: dict[str, tuple[Mapping[str, Any], tuple[str | None, str | None]]] = {
     "both": ({"od-1": 0.5, "spot-1": 0.32}, ("0.5", "0.02")),
     "an error": ({"od-1": Retryable("x"), "spot-1": 0.32}, (None, "0.02")),
-    "no numbers": ({"od-1": float("nan"), "spot-1": -1.0}, (None, None)),
+    "not numbers": ({"od-1": float("nan"), "spot-1": -1.0}, (None, None)),
     "not supported": ({"od-1": NotSupported("x"), "spot-1": 0.32}, (None, None)),
 }
 
 
 @pytest.mark.parametrize(("answers", "expected"), ANSWERS.values(), ids=ANSWERS)
-def test_prices_of_the_provider(answers: Mapping[str, Any], expected: tuple[str | None, str | None]) -> None:
+def test_prices_of_the_provider_are_recorded(
+    answers: Mapping[str, Any], expected: tuple[str | None, str | None]
+) -> None:
     with world(*CLUSTER) as here:
         here.loop(prices=PriceList(), provider=Priced(answers)).round()
         actual = [(receipt.price, receipt.spot_cost) for receipt in receipts(here)]
@@ -208,8 +210,8 @@ def test_a_provider_that_does_not_respond_is_asked_once_per_drain() -> None:
 
 
 class TestResumed:
-    def test_the_money_of_a_drain_of_another_process_is_not_known(self) -> None:
-        """Its pods are not known."""
+    def test_the_money_saved_by_another_process_is_unknown(self) -> None:
+        """The pods that the other process moved are not known."""
         with world(CLUSTER[0], CLUSTER[2]) as here:
             ordered = Intent("another", Step.REMOVING, START, group="workers", identity=IDENTITY)
             here.mark("od-1", ordered.dump(), DRAIN_TAINT)

@@ -92,7 +92,7 @@ def test_a_veto_has_a_reason_and_the_next_candidate_is_drained(
         ),
     ],
 )
-def test_controllers_without_a_veto(pods: list[Manifest], states: dict[str, Any]) -> None:
+def test_controllers_without_a_veto_do_not_prevent_a_drain(pods: list[Manifest], states: dict[str, Any]) -> None:
     with world(*OTHERS, *pods) as here:
         here.controllers.update(states)
         assert here.loop().round() is RoundOutcome.DRAINED

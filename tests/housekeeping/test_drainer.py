@@ -51,11 +51,21 @@ CLUSTER = (
     pod("web-1", "od-1"),
     pod("web-2", "od-1"),
 )
-MARKED = [("taint", "od-1")] * 2  # the second time with the debts
+MARKED = [("taint", "od-1")] * 2  # the second write adds the debts
 OD = InvolvedNode("od-1", "uid-od-1")
 EVICTIONS = [("evict", "web-1"), ("evict", "web-2")]
 WEB = Controller("default", "ReplicaSet", "web", "uid-of-web")
-QUESTIONS = (10, 20, 40, 80, 160, 300, 300, 300, 300)  # seconds between two checks of a machine, within half an hour
+QUESTIONS = (
+    10,
+    20,
+    40,
+    80,
+    160,
+    300,
+    300,
+    300,
+    300,
+)  # seconds between checks of a machine in half an hour
 OWED = Debt(WEB, ready=2, bound=2, owner_uids=("uid-of-web",))
 
 
@@ -70,7 +80,7 @@ def why(here: LoopWorld) -> Why | None:
     return failure.why if failure else None
 
 
-def test_the_order_of_a_drain() -> None:
+def test_a_drain_taints_then_evicts_then_removes_the_taint() -> None:
     with world(*CLUSTER) as here:
         here.loop().round()
         assert here.writes == [*MARKED, *EVICTIONS, ("untaint", "od-1")]
@@ -113,7 +123,7 @@ def test_a_watch_that_never_agrees_fails_the_drain_before_any_eviction() -> None
         assert why(here) is Why.API_ERROR
 
 
-def test_a_pod_that_does_not_terminate() -> None:
+def test_a_pod_that_does_not_terminate_fails_the_drain() -> None:
     with world(*CLUSTER) as here:
         here.endless = {"default/web-1"}
         here.loop().round()
@@ -122,7 +132,7 @@ def test_a_pod_that_does_not_terminate() -> None:
         assert here.marked == []
 
 
-def test_a_budget_that_rejects_the_eviction_for_too_long() -> None:
+def test_a_budget_that_rejects_an_eviction_for_too_long_fails_the_drain() -> None:
     with world(*CLUSTER) as here:
         here.answers["default/web-1"] = [EvictionRefused("", "would violate web")]
         here.loop().round()
@@ -131,7 +141,7 @@ def test_a_budget_that_rejects_the_eviction_for_too_long() -> None:
         assert [event.failures for event in here.of(CoolingDown)] == [1]
 
 
-def test_stopped_during_a_drain() -> None:
+def test_a_stop_during_a_drain_rolls_it_back_without_a_cooldown() -> None:
     with world(*CLUSTER) as here:
         here.endless = {"default/web-1"}
         here.stop_at(5)
@@ -160,15 +170,15 @@ def test_a_lost_lease_stops_the_drain_at_once_and_the_next_leader_resumes_it() -
         assert here.marked == []
 
 
-@pytest.mark.parametrize("left", ["the Node", "nothing"])
-def test_removed_marks_in_a_stale_watch_are_not_resumed(left: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("remaining", ["the Node", "nothing"])
+def test_removed_marks_in_a_stale_watch_are_not_resumed(remaining: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A drain that has just ended is not resumed, and a deleted Node is not a failure."""
     without_spot = [manifest for manifest in CLUSTER if manifest["metadata"]["name"] != "spot-1"]
     with world(*without_spot) as here:
         here.mark("od-1", Intent("me", Step.REMOVING, START, group="workers", identity=IDENTITY).dump())
         marked = here.node("od-1")
         loop = here.loop(provider=ScriptedProvider([Deleted()]))
-        if left == "nothing":
+        if remaining == "nothing":
             monkeypatch.setattr(LoopWorld, "node", lambda *_: (_ for _ in ()).throw(NotFound("node od-1 is not there")))
         else:
             bare = msgspec.structs.replace(marked, metadata=msgspec.structs.replace(marked.metadata, annotations={}))
@@ -202,7 +212,7 @@ def test_our_own_leftover_drain_is_rolled_back_and_not_resumed() -> None:
         pytest.param(Permanent("no answer"), Why.API_ERROR, [("untaint", "od-1")], id="it may have been written"),
     ],
 )
-def test_the_taint_cannot_be_added(error: Any, expected: Why, writes: list[Any]) -> None:
+def test_a_taint_that_cannot_be_added_fails_the_drain(error: Any, expected: Why, writes: list[Any]) -> None:
     with world(*CLUSTER) as here:
         here.edit_errors = [error]
         here.loop().round()
@@ -221,7 +231,7 @@ def test_adding_the_taint_is_retried(error: ReschedulerError, times: int, succee
         assert (ended(here).failure is None) is succeeded
 
 
-def test_the_node_is_deleted_during_the_drain() -> None:
+def test_a_node_deleted_during_its_drain_ends_the_drain() -> None:
     with world(*CLUSTER) as here:
         here.endless = {"default/web-1"}
 
@@ -234,7 +244,7 @@ def test_the_node_is_deleted_during_the_drain() -> None:
         assert why(here) is Why.NODE_GONE
 
 
-def test_the_node_is_deleted_before_it_is_read_again() -> None:
+def test_a_node_deleted_before_the_second_read_ends_the_drain() -> None:
     """The API server reports it before the watch does."""
     with world(*CLUSTER) as here:
 
@@ -314,8 +324,10 @@ class TestSweep:
             pytest.param(Step.REMOVING, "False", False, id="its machine is gone"),
         ],
     )
-    def test_the_marks_of_a_dead_cloudpool_proxy(self, step: Step, ready: str, undone: bool) -> None:
-        """Its mark has expired without renewal."""
+    def test_expired_marks_of_a_cloudpool_proxy_are_rolled_back_unless_the_machine_is_gone(
+        self, step: Step, ready: str, undone: bool
+    ) -> None:
+        """The mark expires if no proxy renews it."""
         with world(node("od-1", ON_DEMAND, ready=ready), *CLUSTER[1:]) as here:
             until = START + timedelta(hours=1)
             written = Intent(f"{PROXIES}0a1b2c3d", step, START, group="pool", until=until)
@@ -478,7 +490,7 @@ class TestProvider:
             assert (here.of(MachineGone), here.writes[-1]) == ([MachineGone(OD)], ("delete", "od-1"))
 
     def test_machines_that_do_not_terminate_do_not_delay_other_drains(self) -> None:
-        """They are checked at growing intervals, and other nodes are drained meanwhile."""
+        """The machines are checked at growing intervals, and other nodes are drained meanwhile."""
         ordered = {name: Intent("before", Step.REMOVING, START, group="workers") for name in ("od-1", "od-2")}
         others = [*map(node, ("od-1", "od-2", "od-3", "od-4"), [ON_DEMAND] * 4), node("spot-1")]
         with world(*others, pod("web-1", "od-3"), pod("db-1", "od-4")) as here:
@@ -494,7 +506,7 @@ class TestProvider:
             assert all(0 <= seconds < 40 for seconds in late), late  # the round, and the turns of others
             assert (here.marked, here.of(CoolingDown)) == (["od-1", "od-2"], [])
 
-    def test_stopped_during_a_pending_removal(self) -> None:
+    def test_a_stop_during_a_pending_removal_hands_it_over(self) -> None:
         with world(*CLUSTER) as here:
             here.stop_at(8)
             here.loop(provider=ScriptedProvider([Accepted("booked")])).run()
@@ -511,7 +523,7 @@ class TestProvider:
             assert here.of(MachineGone) == [MachineGone(OD)]
 
     @pytest.mark.parametrize(
-        ("left", "gone"),
+        ("pods", "gone"),
         [
             ((), True),
             ((pod("ended-1", "od-1", deleted="2026-01-01T11:00:00Z"),), True),
@@ -519,9 +531,9 @@ class TestProvider:
         ],
         ids=["no pods", "a pod without a kubelet to terminate it", "a pod that was added since"],
     )
-    def test_a_machine_that_is_gone_is_confirmed(self, left: tuple[Manifest, ...], gone: bool) -> None:
-        """Its Node is NotReady then; the drain is still resumed."""
-        with world(node("od-1", ON_DEMAND, ready="Unknown"), node("spot-1"), *left) as here:
+    def test_a_machine_that_is_gone_is_confirmed(self, pods: tuple[Manifest, ...], gone: bool) -> None:
+        """The Node of such a machine is NotReady; the drain is still resumed."""
+        with world(node("od-1", ON_DEMAND, ready="Unknown"), node("spot-1"), *pods) as here:
             here.mark("od-1", Intent("before", Step.REMOVING, START, group="workers").dump(), intent.taint("before"))
             pool = ScriptedProvider([AlreadyGone()])
             here.loop(provider=pool).round()

@@ -17,8 +17,8 @@ from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
 from rescheduler.planning.waits import Pause
 from tests.planning.builders import NOW
 
-WHERE = Installation("kube-system", "k8s-spot-rescheduler", "spot-rescheduler-memory")
-SOON = NOW + timedelta(minutes=5)
+INSTALLATION = Installation("kube-system", "k8s-spot-rescheduler", "spot-rescheduler-memory")
+IN_FIVE_MINUTES = NOW + timedelta(minutes=5)
 WEB = Debt(Controller("default", "Deployment", "web", "uid-web"), 2, 3)
 EARLIER = NOW - timedelta(minutes=4)
 
@@ -30,7 +30,7 @@ def lease(holder: str = "", **annotations: str) -> Any:
 
 
 def status(**fields: Any) -> InstallationStatus:
-    return InstallationStatus(NOW, WHERE, **fields)
+    return InstallationStatus(NOW, INSTALLATION, **fields)
 
 
 BUSY = status(
@@ -38,7 +38,7 @@ BUSY = status(
     memory=Memory(
         drained_at=EARLIER,
         debts=(OpenDebt("od-3", EARLIER, WEB),),
-        cooldowns=Cooldowns({"od-2": Cooldown("uid-od-2", 2, SOON), "old": Cooldown("uid", 1, EARLIER)}),
+        cooldowns=Cooldowns({"od-2": Cooldown("uid-od-2", 2, IN_FIVE_MINUTES), "old": Cooldown("uid", 1, EARLIER)}),
     ),
     drains={"od-1": Intent("pod-a_1", Step.DRAINING, EARLIER), "od-9": None},
 )
@@ -90,12 +90,12 @@ Cooling down  none
 Owed          none"""
 
 
-def test_everything_as_json() -> None:
+def test_the_json_output_has_the_whole_state() -> None:
     assert BUSY.as_json() == AS_JSON
 
 
 @pytest.mark.parametrize(("state", "text"), [(BUSY, TEXT), (status(), EMPTY_TEXT)], ids=["busy", "not installed"])
-def test_the_status_as_text(state: InstallationStatus, text: str) -> None:
+def test_the_text_output_has_the_whole_state(state: InstallationStatus, text: str) -> None:
     assert "\n".join(lines(state.as_json())) == text
 
 
@@ -121,22 +121,24 @@ WAITS: dict[str, tuple[InstallationStatus, tuple[str, str] | None]] = {
     ),
     "the drain delay is over": (status(memory=Memory(drained_at=NOW - timedelta(minutes=10))), None),
     "failures": (
-        status(memory=Memory(failure=Pause(1, SOON))),
+        status(memory=Memory(failure=Pause(1, IN_FIVE_MINUTES))),
         ("failure-pause", "replacement pods did not run in time; drains wait until 2026-01-01T12:05:00Z"),
     ),
     "returned pods": (
-        status(memory=Memory(returned=Pause(1, SOON))),
+        status(memory=Memory(returned=Pause(1, IN_FIVE_MINUTES))),
         ("returned-pods", "evicted pods returned to on-demand nodes; drains wait until 2026-01-01T12:05:00Z"),
     ),
 }
 
 
 @pytest.mark.parametrize(("state", "waits"), WAITS.values(), ids=WAITS)
-def test_why_drains_wait(state: InstallationStatus, waits: tuple[str, str] | None) -> None:
+def test_the_reason_why_drains_wait_is_derived_from_the_state(
+    state: InstallationStatus, waits: tuple[str, str] | None
+) -> None:
     assert state.waiting() == waits
 
 
-def test_one_failure_and_one_pod() -> None:
+def test_counts_of_one_are_singular() -> None:
     load = status().as_json()
     load["coolingDown"] = [{"node": "od-2", "until": "later", "failures": 1, "detail": ""}]
     load["owed"] = [{"controller": "default/Deployment/web", "pods": 1, "ready": 0, "since": "now"}]

@@ -40,14 +40,14 @@ def kill_at(here: LoopWorld, write: int, *, after: bool) -> None:
     count = 0
 
     def killing(perform: Callable[..., Any]) -> Callable[..., Any]:
-        def performed(*args: Any, **more: Any) -> Any:
+        def performed(*args: Any, **fields: Any) -> Any:
             nonlocal count
-            count += not more.get("dry_run", False)
-            if count != write or more.get("dry_run", False):
-                return perform(*args, **more)
+            count += not fields.get("dry_run", False)
+            if count != write or fields.get("dry_run", False):
+                return perform(*args, **fields)
             count += 1  # once
             if after:
-                perform(*args, **more)
+                perform(*args, **fields)
             here.leading = False  # it writes nothing more
             raise SimulatedKill
 
@@ -69,15 +69,15 @@ def lives(here: LoopWorld, provider: ScriptedProvider | None) -> None:
 @pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
 @pytest.mark.parametrize("write", range(1, WRITES + 1))
 @pytest.mark.parametrize("provided", [False, True], ids=["no provider", "a provider"])
-def test_killed_at_a_write(provided: bool, write: int, after: bool) -> None:
+def test_after_a_kill_at_any_write_the_next_process_finishes_the_drain(provided: bool, write: int, after: bool) -> None:
     with world(*CLUSTER) as here:
         evicted_at: dict[str, float] = {}
         evict = here.evict
 
-        def noted(namespace: str, name: str, *args: Any, **more: Any) -> Any:
-            if not more.get("dry_run", False):
+        def noted(namespace: str, name: str, *args: Any, **fields: Any) -> Any:
+            if not fields.get("dry_run", False):
                 evicted_at.setdefault(name, here.now)
-            return evict(namespace, name, *args, **more)
+            return evict(namespace, name, *args, **fields)
 
         here.evict = noted  # type: ignore[method-assign]
         kill_at(here, write, after=after)

@@ -38,12 +38,12 @@ CLUSTER = (
 )
 WEB = Controller("default", "ReplicaSet", "web", "uid-of-web")
 OWED = Debt(WEB, ready=1, bound=1, owner_uids=("uid-of-web",))
-LACKS = (
+LACKS_ONE_POD = (
     "replacement pods are not running yet: default/ReplicaSet/web lacks 1 since the drain of od-1; "
     "rescheduler resume --waive NAMESPACE/KIND/NAME waives a debt"
 )
 FORBIDDEN = EvictionFailed("", "evict pod default/web-1: webhook says no (403)", retryable=False)
-#: No other wait may hide the one for replacement pods.
+#: No other wait may hide the wait for replacement pods.
 IMPATIENT = Timing(node_drain_delay=timedelta(), pending_patience=timedelta(), failure_pause=timedelta())
 IMPATIENT_BUT_FOR_PAUSES = Timing(node_drain_delay=timedelta(), pending_patience=timedelta())
 
@@ -80,7 +80,7 @@ def test_no_drain_starts_before_the_replacement_pods_of_a_failed_drain_run(repla
         for _ in range(20):
             here.pass_time(60)
             assert loop.round() is RoundOutcome.HELD
-        assert {(event.waiting, event.detail) for event in here.of(Held)} == {(Waiting.LANDING_PENDING, LACKS)}
+        assert {(event.waiting, event.detail) for event in here.of(Held)} == {(Waiting.LANDING_PENDING, LACKS_ONE_POD)}
         assert here.of(OwedChanged)[-1] == OwedChanged(1)
         here.add(pod("web-2", "spot-1"))
         assert loop.round() is RoundOutcome.DRAINED
@@ -178,7 +178,7 @@ class TestRecords:
             here.loop().round()
             assert [memory.debts for memory in known] == [(OpenDebt("od-1", known[0].debts[0].since, OWED),)]
 
-    def test_stopped_during_a_drain(self) -> None:
+    def test_a_stop_during_a_drain_stores_the_debts_of_evicted_pods(self) -> None:
         """There is no debt, because none of its pods was evicted."""
         with world(*CLUSTER[:4], pod("db-1", "od-1")) as here:
             here.replacements["db"] = Replacement.UNBOUND

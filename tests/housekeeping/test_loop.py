@@ -63,7 +63,7 @@ def test_the_emptiest_node_is_drained_first_and_the_next_after_the_delay() -> No
         assert here.cluster.pods_on["od-1"] == here.cluster.pods_on["od-2"] == {}
 
 
-def test_a_node_is_deleted_while_it_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_deleted_during_planning_is_not_drained(monkeypatch: pytest.MonkeyPatch) -> None:
     with world(*TWO_NODES) as here:
         loop = here.loop()
         judge = ClusterView.first_plan
@@ -103,7 +103,7 @@ def test_an_empty_node_without_a_provider_does_not_delay_others_and_is_offered_a
         assert [name for _, name in drains(here)] == ["od-1", "od-2", *["od-1"] * 7]
         again = [at for at, name in drains(here) if name == "od-1"]
         pauses = [after - before for before, after in itertools.pairwise(again)]
-        assert 600 <= pauses[0] < 700  # the drain of the other node holds the next one up
+        assert 600 <= pauses[0] < 700  # the drain of the other node delays the next drain
         expected = [120, 240, 480, 960, 1920, 3600]
         assert [most <= pause < most + 100 for pause, most in zip(pauses[1:], expected, strict=True)] == [True] * 6
         assert [node.name for node in here.cluster.nodes] == ["od-1", "spot-1"]
@@ -414,40 +414,40 @@ def test_an_internal_error_ends_the_round_and_not_the_daemon(monkeypatch: pytest
 
 
 class TestOnce:
-    def test_one_node_is_drained(self) -> None:
+    def test_once_drains_one_node(self) -> None:
         with world(*TWO_NODES) as here:
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.DRAINED
             assert len(drains(here)) == 1
 
-    def test_it_waits_for_the_cluster_to_be_read(self) -> None:
+    def test_once_waits_until_the_cluster_is_read(self) -> None:
         with world(*TWO_NODES) as here:
             here.synced = False
             here.at(MINUTE, lambda: setattr(here, "synced", True))
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.DRAINED
 
-    def test_it_gives_up_after_its_patience(self) -> None:
+    def test_once_times_out_if_the_cluster_is_not_read(self) -> None:
         with world(*TWO_NODES) as here:
             here.synced = False
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.UNFIT
             assert here.now == pytest.approx(120, abs=2)
 
-    def test_after_a_failed_drain_other_nodes_are_drained(self) -> None:
+    def test_once_drains_another_node_after_a_failed_drain(self) -> None:
         with world(*TWO_NODES) as here:
             here.answers["default/web-1"] = [FORBIDDEN]
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.DRAINED
 
-    def test_all_drains_failed(self) -> None:
+    def test_once_fails_if_all_drains_fail(self) -> None:
         with world(*TWO_NODES[:1], *TWO_NODES[2:4]) as here:
             here.answers["default/web-1"] = [FORBIDDEN]
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.FAILED
 
-    def test_stopped_in_the_middle_of_the_drain(self) -> None:
+    def test_once_fails_if_its_drain_is_stopped(self) -> None:
         with world(*TWO_NODES) as here:
             here.endless = {"default/web-1"}
             here.stop_at(5)
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.FAILED
 
-    def test_nothing_to_do(self) -> None:
+    def test_once_succeeds_without_a_drainable_node(self) -> None:
         with world(node("od-1", ON_DEMAND), node("spot-1")) as here:
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.IDLE
 

@@ -41,12 +41,12 @@ CLUSTER = (
     pod("db-1", "od-2"),
     pod("db-2", "od-2"),
 )
-ALONE = (CLUSTER[0], CLUSTER[2], CLUSTER[3])
+ONE_NODE = (CLUSTER[0], CLUSTER[2], CLUSTER[3])
 EMPTY = (CLUSTER[0], CLUSTER[2])
 OD = InvolvedNode("od-1", "uid-od-1")
 WEB = Controller("default", "ReplicaSet", "web", "uid-of-web")
 OWED = Debt(WEB, ready=1, bound=1, owner_uids=("uid-of-web",))
-THEIRS = Intent("them", Step.DRAINING, START, until=START + timedelta(minutes=3), identity="other/lease")
+FOREIGN = Intent("them", Step.DRAINING, START, until=START + timedelta(minutes=3), identity="other/lease")
 BEFORE = Intent("before", Step.DRAINING, START, ("uid-web-1",), identity=IDENTITY, debts=(OWED,))
 ORDERED = Intent("before", Step.REMOVING, START, group="workers", identity=IDENTITY)
 PROTECTED = pod("late-1", "od-1", annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})
@@ -73,9 +73,9 @@ def why(here: LoopWorld) -> list[Why | None]:
 
 class TestAnotherInstallation:
     @pytest.mark.parametrize(("step", "does"), [(Step.DRAINING, "drains it"), (Step.REMOVING, "removes its machine")])
-    def test_its_marks_are_kept_and_block_the_node(self, step: Step, does: str) -> None:
+    def test_marks_of_another_installation_are_kept_and_block_the_node(self, step: Step, does: str) -> None:
         with world(*CLUSTER) as here:
-            theirs = replace(THEIRS, step=step, group="workers")
+            theirs = replace(FOREIGN, step=step, group="workers")
             mark(here, theirs)
             assert here.loop(provider=ScriptedProvider([Deleted()])).round() is RoundOutcome.DRAINED
             detail = f"installation other/lease {does} (holder them)"
@@ -83,9 +83,9 @@ class TestAnotherInstallation:
             assert {name for _, name in here.writes} == {"od-2", "db-1", "db-2"}
             assert (written_on(here), here.of(Swept)) == (theirs, [])
 
-    def test_its_drain_is_rolled_back_an_hour_after_its_mark_expired(self) -> None:
+    def test_a_drain_of_another_installation_is_rolled_back_an_hour_after_its_mark_expired(self) -> None:
         with world(*EMPTY) as here:
-            mark(here, THEIRS)
+            mark(here, FOREIGN)
             loop = here.loop()
             here.pass_time(HOUR + 180)
             loop.round()
@@ -98,27 +98,27 @@ class TestAnotherInstallation:
             assert here.of(Swept) == [Swept(OD, "them", Sweep.ROLLED_BACK)]
             assert (here.memory.debts, here.memory.drained_at) == ((), None)
 
-    def test_its_removal_is_only_reported(self) -> None:
+    def test_a_removal_by_another_installation_is_only_reported(self) -> None:
         with world(*EMPTY) as here:
-            mark(here, replace(THEIRS, step=Step.REMOVING, group="workers"))
+            mark(here, replace(FOREIGN, step=Step.REMOVING, group="workers"))
             here.pass_time(24 * HOUR)
             assert here.loop(provider=ScriptedProvider([Deleted()])).round() is RoundOutcome.IDLE
             assert (here.writes, here.of(Swept)) == ([], [])
             assert "it did not renew its mark" in blockers(here)[-1].detail
 
-    def test_its_mark_in_place_of_ours_is_kept(self) -> None:
-        with world(*ALONE) as here:
+    def test_a_mark_of_another_installation_in_place_of_ours_is_kept(self) -> None:
+        with world(*ONE_NODE) as here:
             here.replacements["web"] = Replacement.UNREADY
-            over = NodeEdit(annotate={ANNOTATION: THEIRS.dump()})
+            over = NodeEdit(annotate={ANNOTATION: FOREIGN.dump()})
             here.at(30, lambda: here.edit_node("od-1", "uid-od-1", over))
             here.loop().round()
-            assert (why(here), written_on(here)) == ([Why.MARK_LOST], THEIRS)
+            assert (why(here), written_on(here)) == ([Why.MARK_LOST], FOREIGN)
             assert here.now < 90
 
     def test_debts_are_kept_when_ours_is_lost(self) -> None:
-        with world(*ALONE) as here:
+        with world(*ONE_NODE) as here:
             here.replacements["web"] = Replacement.UNREADY
-            here.at(30, lambda: here.edit_node("od-1", "uid-od-1", NodeEdit(annotate={ANNOTATION: THEIRS.dump()})))
+            here.at(30, lambda: here.edit_node("od-1", "uid-od-1", NodeEdit(annotate={ANNOTATION: FOREIGN.dump()})))
             here.loop().round()
             assert [owed.debt for owed in here.memory.debts] == [OWED]
 
@@ -135,7 +135,7 @@ class TestOurs:
 
     def test_a_mark_of_another_step_is_not_edited(self) -> None:
         """Neither a renewal nor the end of the drain overwrites the other mark."""
-        with world(*ALONE) as here:
+        with world(*ONE_NODE) as here:
             here.replacements["web"] = Replacement.UNREADY
 
             def move_on() -> None:
@@ -146,11 +146,11 @@ class TestOurs:
 
             here.at(30, move_on)
             here.loop().round()
-            left = written_on(here)
-            assert (why(here), left and left.step) == ([Why.MARK_LOST], Step.REMOVING)
+            remaining = written_on(here)
+            assert (why(here), remaining and remaining.step) == ([Why.MARK_LOST], Step.REMOVING)
 
-    def test_they_are_renewed_each_minute(self) -> None:
-        with world(*ALONE) as here:
+    def test_our_marks_are_renewed_each_minute(self) -> None:
+        with world(*ONE_NODE) as here:
             here.replacements["web"] = Replacement.UNREADY
             here.at(200, lambda: here.recover("web"))
             here.loop().round()
@@ -162,7 +162,7 @@ class TestOurs:
             assert ahead == {START + timedelta(minutes=3)}
 
     def test_renewals_keep_the_time_of_the_first_removal_request(self) -> None:
-        """After a restart, the provider receives this time."""
+        """After a restart, the provider receives the time of the first request."""
         with world(*EMPTY) as here:
             here.loop(provider=ScriptedProvider([Accepted("booked")]), limits=replace(LIMITS, removal=150)).round()
             removals = [written for _, written in here.intents if written.step is Step.REMOVING]
@@ -199,7 +199,7 @@ class TestOurs:
             assert (here.memory.debts, here.memory.drained_at) == (known[0], START)
 
     def test_marks_of_version_0_1_0_count_as_ours(self) -> None:
-        with world(*ALONE) as here:
+        with world(*ONE_NODE) as here:
             here.mark("od-1", '{"holder":"old","step":"draining","since":"2026-01-01T11:00:00Z","pods":["uid-web-1"]}')
             here.loop().round()
             assert [swept.done for swept in here.of(Swept)] == [Sweep.RESUMED]
@@ -228,7 +228,7 @@ class TestRemoval:
             assert (here.of(MachineGone), here.writes[-1]) == ([MachineGone(OD)], ("delete", "od-1"))
 
     def test_other_new_pods_are_evicted_by_the_usual_rules(self) -> None:
-        with world(*ALONE) as here:
+        with world(*ONE_NODE) as here:
             mark(here, ORDERED)
             pool = ScriptedProvider([Deleted()])
             assert here.loop(provider=pool).round() is RoundOutcome.HELD
@@ -247,7 +247,7 @@ class TestRemoval:
             assert here.writes[:2] == [("taint", "od-1"), ("orders", "0")]
             assert here.now >= 5  # pods that were being bound are visible by then
 
-    def test_its_debts_are_kept_and_hold_drains(self) -> None:
+    def test_debts_of_a_removal_are_kept_and_hold_drains(self) -> None:
         with world(*EMPTY, CLUSTER[1], pod("db-1", "od-2")) as here:
             mark(here, replace(ORDERED, debts=(OWED,)))
             pool = ScriptedProvider([Deleted()])
@@ -268,7 +268,7 @@ class TestRemoval:
             pytest.param("Unknown", 1, id="a kubelet that is gone"),
         ],
     )
-    def test_a_machine_that_the_provider_does_not_know(self, ready: str, orders: int) -> None:
+    def test_a_machine_unknown_to_the_provider_is_gone_after_one_or_two_checks(self, ready: str, orders: int) -> None:
         with world(node("od-1", ON_DEMAND, ready=ready), EMPTY[1]) as here:
             mark(here, ORDERED)
             pool = ScriptedProvider([AlreadyGone()])

@@ -31,9 +31,9 @@ class Builder(ScriptedProvider):
         return frozenset(node.name for node in nodes) - self.built
 
 
-def joined(name: str, role: str = ON_DEMAND, **more: Any) -> Manifest:
-    """A node that has just joined."""
-    new_node = node(name, role, **more)
+def joined(name: str, role: str = ON_DEMAND, **fields: Any) -> Manifest:
+    """Return a node that has just joined."""
+    new_node = node(name, role, **fields)
     new_node["metadata"]["creationTimestamp"] = START.isoformat()
     return new_node
 
@@ -98,7 +98,7 @@ def test_nothing_is_changed_while_the_provider_does_not_respond() -> None:
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_no_request_without_a_new_node_and_no_write_in_a_dry_run(*, dry_run: bool) -> None:
+def test_nothing_is_requested_without_a_new_node_or_written_in_a_dry_run(*, dry_run: bool) -> None:
     new_node = joined("new") if dry_run else node("old", ON_DEMAND)
     with world(new_node) as here:
         provider = Builder([Deleted()], built=frozenset({"old"}))

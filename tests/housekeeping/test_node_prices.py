@@ -157,7 +157,7 @@ def test_a_plan_of_some_nodes_changes_nothing() -> None:
     assert prices.asked == []
 
 
-def test_the_prices_of_a_cloud() -> None:
+def test_prices_of_a_cloud_are_shown() -> None:
     clock = StepClock()
     with cherry.serving(clock) as server, cherry.providing(server, clock) as provider, querying() as queries:
         machine, status = cherry.add(server), Status(PriceList(currency="EUR"))

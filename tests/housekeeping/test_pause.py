@@ -1,4 +1,4 @@
-"""Pauses that a person sets, and windows in which drains may start, over rounds of the daemon."""
+"""Manual pauses, and windows in which drains may start, over several rounds of the daemon."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Test of the planning time-out: what it covers."""
+"""Test that the planning timeout includes the time to apply watched changes."""
 
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ WATCHED: Final = 0.5  #: seconds that it takes to apply the watched changes
 
 
 class SlowState:
-    """A watched state that applies changes when it is read first."""
+    """A watched state that applies changes when it is first read."""
 
     def __init__(self, here: LoopWorld) -> None:
         self._here = here

@@ -47,9 +47,9 @@ class SpotGroup(NoProvider):
 
     def __init__(self, target: int = 1, most: int = 5) -> None:
         self.target, self.most = target, most
-        self.running = target  # machines that run, also those that have not joined yet
-        self.trouble: ReschedulerError | None = None  # error of an increase
-        self.outcome: DeleteOutcome | None = None  # of deletions; by default they succeed
+        self.running = target  # running machines, including those that have not joined yet
+        self.trouble: ReschedulerError | None = None  # error raised by an increase
+        self.outcome: DeleteOutcome | None = None  # outcome of deletions; by default, they succeed
         self.calls: list[tuple[str, Any]] = []
 
     def groups(self, *, deadline: float) -> Sequence[NodeGroup]:  # noqa: ARG002
@@ -86,9 +86,9 @@ class SpotGroup(NoProvider):
         return {each.name: self.outcome or Deleted() for each in nodes}
 
 
-def join(here: LoopWorld, pool: SpotGroup, *names: str, **more: Any) -> None:
+def join(here: LoopWorld, pool: SpotGroup, *names: str, **fields: Any) -> None:
     pool.running += len(names)
-    here.add(*(node(name, created=here.time(), **more) for name in names))
+    here.add(*(node(name, created=here.time(), **fields) for name in names))
 
 
 def orders(here: LoopWorld) -> tuple[SpotOrder, ...]:
@@ -99,9 +99,9 @@ def endings(here: LoopWorld) -> list[RoomEnding]:
     return [event.ending for event in here.of(RoomEnded)]
 
 
-def started(here: LoopWorld, pool: SpotGroup, **more: Any) -> Loop:
+def started(here: LoopWorld, pool: SpotGroup, **fields: Any) -> Loop:
     """Return a loop after the round that ordered a node."""
-    loop = here.loop(TIMING, provider=pool, room=ROOM, **more)
+    loop = here.loop(TIMING, provider=pool, room=ROOM, **fields)
     assert loop.round() is RoundOutcome.HELD
     assert pool.calls == [("increase", 1)]
     return loop

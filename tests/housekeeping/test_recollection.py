@@ -1,4 +1,4 @@
-"""The memory after restarts, changes of the leader and external changes of the ConfigMap."""
+"""The memory after restarts, changes of leader and external changes to the ConfigMap."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -94,14 +94,14 @@ def test_another_node_of_the_same_name_does_not_cool_down() -> None:
 
 
 class TestStart:
-    def test_a_fresh_installation_creates_it_and_drains(self) -> None:
+    def test_a_fresh_installation_creates_its_memory_and_drains(self) -> None:
         with world(*CLUSTER) as here:
             assert here.loop().round() is RoundOutcome.DRAINED
             assert here.config_map.created
             assert stored(here).drained_at == here.clock.now()
             assert "last drain: 2026-01-01T12:" in here.config_map.summary
 
-    def test_deleted_while_no_process_ran_it_starts_the_drain_delay(self) -> None:
+    def test_a_memory_deleted_while_no_process_ran_starts_the_drain_delay(self) -> None:
         with world(*CLUSTER) as here:
             here.config_map.created = True
             assert here.loop().round() is RoundOutcome.HELD
@@ -124,7 +124,7 @@ class TestStart:
 
 
 class TestDeleted:
-    def test_deleted_while_leading_it_starts_the_drain_delay(self) -> None:
+    def test_a_memory_deleted_while_leading_starts_the_drain_delay(self) -> None:
         with world(*CLUSTER[:1], *CLUSTER[2:4]) as here:
             here.config_map.elected = False
             here.answers["default/web-1"] = [FORBIDDEN]
@@ -145,7 +145,7 @@ class TestDeleted:
             ours.refresh()
             assert stored(here) == Memory(drained_at=START, debts=(OpenDebt("od-1", START, Debt(WEB, 1, 1)),))
 
-    def test_between_reading_and_writing(self) -> None:
+    def test_a_memory_deleted_between_read_and_write_is_created_with_a_drain_delay(self) -> None:
         with world() as here:
             ours = history(here)
             ours.refresh()
@@ -163,7 +163,7 @@ class TestUnreadable:
             (None, "get configmap kube-system/spot-rescheduler-memory: not allowed (403)"),
         ],
     )
-    def test_it_holds_drains_and_is_not_overwritten(self, content: bytes | None, detail: str) -> None:
+    def test_an_unreadable_memory_holds_drains_and_is_not_overwritten(self, content: bytes | None, detail: str) -> None:
         with world(*CLUSTER) as here:
             if content is None:
                 here.config_map.unreadable = detail
@@ -192,7 +192,7 @@ class TestUnreadable:
             assert stored(here) == ours.memory
             assert ours.memory.drained_at == START - MINUTE
 
-    def test_no_response_is_an_error_of_the_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_response_is_an_error_of_the_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def silent() -> None:
             raise Retryable("get configmap: no connection")
 
@@ -211,7 +211,7 @@ class TestRefusedWrites:
             pytest.param(NotFound("create configmap: no such namespace (404)"), id="no namespace"),
         ],
     )
-    def test_nothing_is_drained_until_it_is_stored(self, refusal: ReschedulerError) -> None:
+    def test_nothing_is_drained_until_the_memory_is_stored(self, refusal: ReschedulerError) -> None:
         with world(*CLUSTER) as here:
             here.config_map.refusals = [refusal] * ATTEMPTS
             loop = here.loop()
@@ -281,10 +281,10 @@ class TestOthers:
             ours.owe("od-1", [Debt(WEB, 1, 1)])
             ours.save()
             ours.owe("od-1", [])
-            theirs = (*stored(here).debts, OpenDebt("od-2", START, Debt(DB, 1, 1)))
-            here.config_map.put(dump(Memory(debts=theirs)))
+            foreign = (*stored(here).debts, OpenDebt("od-2", START, Debt(DB, 1, 1)))
+            here.config_map.put(dump(Memory(debts=foreign)))
             assert ours.save()
-            assert stored(here) == Memory(debts=theirs[1:])
+            assert stored(here) == Memory(debts=foreign[1:])
 
     def test_the_memory_of_another_leader_is_used_without_own_changes(self) -> None:
         with world() as here:
@@ -328,7 +328,7 @@ class TestOthers:
 
 
 class TestWaivers:
-    def test_they_are_applied_and_removed(self) -> None:
+    def test_waivers_are_applied_and_removed(self) -> None:
         with world() as here:
             ours = history(here)
             ours.refresh()
@@ -350,7 +350,7 @@ class TestWaivers:
             assert here.config_map.stored is not None
             assert (here.config_map.stored.waived, here.config_map.writes) == ((), 1)
 
-    def test_in_the_middle_of_a_drain(self) -> None:
+    def test_a_waiver_during_a_drain_is_applied_at_the_next_write(self) -> None:
         with world() as here:
             ours = history(here)
             ours.refresh()
@@ -363,19 +363,19 @@ class TestWaivers:
 
 
 class TestDryRun:
-    def test_it_reads_and_writes_nothing(self) -> None:
+    def test_a_dry_run_reads_the_memory_and_writes_nothing(self) -> None:
         with world(*CLUSTER) as here:
             here.config_map.put(dump(Memory(drained_at=START)), str(WEB))
             assert here.loop(dry_run=True).round() is RoundOutcome.HELD
             assert held(here) == [Waiting.DRAIN_DELAY]
             assert (here.config_map.writes, here.config_map.created) == (0, False)
 
-    def test_it_does_not_create_a_missing_config_map(self) -> None:
+    def test_a_dry_run_does_not_create_a_missing_config_map(self) -> None:
         with world(*CLUSTER) as here:
             assert here.loop(dry_run=True).round() is RoundOutcome.IDLE
             assert here.config_map.stored is None
 
-    def test_without_the_right_it_warns_once_and_continues(self) -> None:
+    def test_a_dry_run_without_the_right_warns_once_and_continues(self) -> None:
         with world(*CLUSTER) as here:
             here.config_map.unreadable = "get configmap: not allowed (403)"
             here.stop_at(60)

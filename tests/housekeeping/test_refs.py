@@ -19,7 +19,7 @@ def node(name: str, provider_id: str = "", *ips: str, hostname: str = "") -> Nod
     )
 
 
-MINE = node("n1", "aws:///zone-a/i-1", "10.0.0.1", "fd00::1", hostname="n1.local")
+NODE = node("n1", "aws:///zone-a/i-1", "10.0.0.1", "fd00::1", hostname="n1.local")
 
 
 @pytest.mark.parametrize(
@@ -33,14 +33,14 @@ MINE = node("n1", "aws:///zone-a/i-1", "10.0.0.1", "fd00::1", hostname="n1.local
     ],
 )
 def test_nodes_with_a_common_identifier_conflict(other: Node) -> None:
-    assert node_refs.rivals(MINE, [MINE, other]) == (node_refs.ref(other),)
+    assert node_refs.rivals(NODE, [NODE, other]) == (node_refs.ref(other),)
 
 
 @pytest.mark.parametrize("other", [node("n2"), node("n2", "aws:///zone-a/i-2", "10.0.0.2", hostname="n2.local")])
 def test_other_nodes_do_not_conflict(other: Node) -> None:
-    assert node_refs.rivals(MINE, [MINE, other]) == ()
+    assert node_refs.rivals(NODE, [NODE, other]) == ()
 
 
-def test_the_fields_of_a_reference() -> None:
+def test_a_reference_has_the_identifiers_of_its_node() -> None:
     labels = {"kubernetes.io/hostname": "n1.local"}
-    assert node_refs.ref(MINE) == NodeRef("n1", "aws:///zone-a/i-1", labels, internal_ips=("10.0.0.1", "fd00::1"))
+    assert node_refs.ref(NODE) == NodeRef("n1", "aws:///zone-a/i-1", labels, internal_ips=("10.0.0.1", "fd00::1"))

@@ -55,7 +55,7 @@ class Published:
     """The listeners of a daemon, and everything that they publish."""
 
     def __init__(self, here: LoopWorld, *, scratch: bool) -> None:
-        """From *scratch*, listeners do not recognize a planning that they have reported."""
+        """With *scratch*, listeners report a planning again that they have already reported."""
         self._here, self._events, self._scratch = here, list[str](), scratch
         self._registry, self._status = CollectorRegistry(), Status()
         self._metrics, self._kube_events = Metrics(self._registry), KubeEvents(self._record)
@@ -93,15 +93,18 @@ def _published(story: Story, *, scratch: bool) -> list[list[Any]]:
         cluster = ChangingCluster()
         here.cluster = cluster.snapshot
         _apply(story.pods, cluster)
-        loop, told = here.loop(dry_run=story.dry_run, soft_taint=story.soft_taint), Published(here, scratch=scratch)
-        return [_round(here, cluster, loop, told, parts) for parts in story.rounds]
+        loop, published = (
+            here.loop(dry_run=story.dry_run, soft_taint=story.soft_taint),
+            Published(here, scratch=scratch),
+        )
+        return [_round(here, cluster, loop, published, parts) for parts in story.rounds]
 
 
 def _round(
     here: LoopWorld,
     cluster: ChangingCluster,
     loop: Loop,
-    told: Published,
+    published: Published,
     parts: tuple[list[Change], float, bool],
 ) -> list[Any]:
     changed, step, paused = parts
@@ -109,7 +112,7 @@ def _round(
     here.pass_time(step)
     here.paused = "a person paused drains" if paused else ""
     outcome = loop.round()
-    return [outcome, *told.after_round()]
+    return [outcome, *published.after_round()]
 
 
 def _apply(changed: Sequence[Change], cluster: ChangingCluster) -> None:

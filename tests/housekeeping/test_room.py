@@ -133,7 +133,7 @@ def test_an_empty_node_is_offered_to_its_provider_while_an_order_is_open() -> No
         assert here.placeholders.names == BOTH
 
 
-def test_why_no_room_is_made_for_a_node_is_part_of_its_reason() -> None:
+def test_the_blocker_of_a_node_explains_why_no_room_is_made() -> None:
     small = (node("od-1", ON_DEMAND, cpu="2"), *FULL[1:3], pod("web-1", "od-1", cpu="2"))
     with world(*small) as here:
         assert rounds(here) == [RoundOutcome.IDLE] * 2
@@ -202,7 +202,7 @@ def test_room_that_cannot_be_used_is_given_back() -> None:
         assert (here.placeholders.names, here.of(DrainStarted)) == ([], [])
 
 
-def test_the_pods_of_the_node_change_while_placeholders_wait() -> None:
+def test_placeholders_follow_the_pods_of_their_node() -> None:
     with world(*FULL) as here:
         rounds(here)
         here.cluster.delete("Pod", "default/web-1")
@@ -260,7 +260,7 @@ ERRORS: Final[dict[str, ReschedulerError]] = {
 
 
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
-def test_refused_placeholders(error: ReschedulerError) -> None:
+def test_a_rejected_placeholder_ends_the_order(error: ReschedulerError) -> None:
     with world(*FULL) as here:
         here.placeholders.create_error = error
         assert rounds(here, 5) == [RoundOutcome.HELD] * 5
@@ -271,7 +271,7 @@ def test_refused_placeholders(error: ReschedulerError) -> None:
         assert here.writes == [("create", "room-uid-web-1")]
 
 
-def test_an_api_server_that_fails_for_a_while() -> None:
+def test_placeholders_are_created_after_a_temporary_failure() -> None:
     with world(*FULL) as here:
         here.placeholders.create_error = Retryable("create placeholder x: timeout")
         rounds(here, 1)

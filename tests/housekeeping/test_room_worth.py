@@ -1,4 +1,4 @@
-"""What an order of spot room is judged by: prices of the file, the provider and flags, and the provider's templates."""
+"""How orders of spot nodes are judged: prices from file, provider and flags, and the provider's templates."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -35,7 +35,7 @@ class Priced(SpotGroup):
     def __init__(self, prices: Mapping[str, float], templates: Mapping[str, NodeTemplate] | None = None) -> None:
         super().__init__()
         self.prices, self.templates, self.asked = prices, templates or {}, list[str]()
-        self.sizes: dict[str, int] = {}  # of groups that differ from the others
+        self.sizes: dict[str, int] = {}  # target sizes of the groups that differ from the default
         self.silent = False
 
     def target_size(self, group: str, *, deadline: float) -> int:
@@ -61,8 +61,8 @@ class Priced(SpotGroup):
         return self.prices[node.name]
 
 
-def template(cpu: str = "4", label: str = SPOT, taints: tuple[NodeTaint, ...] = (), **more: str) -> NodeTemplate:
-    amounts = {"cpu": cpu, "memory": "16Gi", "pods": "110", **more}
+def template(cpu: str = "4", label: str = SPOT, taints: tuple[NodeTaint, ...] = (), **fields: str) -> NodeTemplate:
+    amounts = {"cpu": cpu, "memory": "16Gi", "pods": "110", **fields}
     return NodeTemplate({label: "true", TYPE: "m"}, taints, amounts, amounts)
 
 

@@ -18,7 +18,7 @@ def soft(here: LoopWorld) -> list[str]:
     ]
 
 
-def test_it_is_added_to_on_demand_nodes_and_removed_from_others() -> None:
+def test_the_soft_taint_is_added_to_on_demand_nodes_and_removed_from_others() -> None:
     both = node("both", ON_DEMAND, labels={SPOT: ""}, taints=[SOFT])
     with world(node("od-1", ON_DEMAND, taints=[OTHER]), both, node("other", "x", taints=[SOFT])) as here:
         here.loop(soft_taint=True).round()
@@ -26,7 +26,7 @@ def test_it_is_added_to_on_demand_nodes_and_removed_from_others() -> None:
         assert [taint.key for taint in here.node("od-1").spec.taints] == ["dedicated", SOFT_TAINT.key]
 
 
-def test_it_is_written_once() -> None:
+def test_the_soft_taint_is_written_once() -> None:
     with world(node("od-1", ON_DEMAND)) as here:
         loop = here.loop(soft_taint=True)
         loop.round()
@@ -34,13 +34,13 @@ def test_it_is_written_once() -> None:
         assert here.writes == [("taint", "od-1")]
 
 
-def test_it_is_removed_when_disabled() -> None:
+def test_the_soft_taint_is_removed_when_disabled() -> None:
     with world(node("od-1", ON_DEMAND, taints=[SOFT, OTHER])) as here:
         here.loop().round()
         assert [taint.key for taint in here.node("od-1").spec.taints] == ["dedicated"]
 
 
-def test_a_dry_run_does_not_change_it() -> None:
+def test_a_dry_run_does_not_change_the_soft_taint() -> None:
     with world(node("od-1", ON_DEMAND, taints=[SOFT])) as here:
         here.loop(dry_run=True).round()
         assert here.writes == []

@@ -94,24 +94,24 @@ class LoopWorld:
         self.placeholders = PlaceholdersInMemory(self.cluster, self.writes)
         self.answers: defaultdict[str, list[EvictionOutcome]] = defaultdict(
             list
-        )  # to evictions; the last one is repeated
+        )  # outcomes of evictions by pod; the last one is repeated
         self.endless: set[str] = set()  # pods that never terminate
         self.edit_errors: list[ReschedulerError | None] = []
         self.unseen: dict[str, float] = {}  # pods that the watch reports only after this time
-        self.tries: dict[str, EvictionOutcome] = {}  # answers to evictions in a dry run
-        self.replacements: defaultdict[str, Replacement] = defaultdict(lambda: Replacement.READY)  # by controller
-        self.controllers: defaultdict[str, dict[str, Any]] = defaultdict(dict)  # name → fields of its state
-        self.controller_errors: dict[str, ReschedulerError] = {}  # by the controller's name
+        self.tries: dict[str, EvictionOutcome] = {}  # outcomes of dry runs of evictions by pod
+        self.replacements: defaultdict[str, Replacement] = defaultdict(lambda: Replacement.READY)  # by controller name
+        self.controllers: defaultdict[str, dict[str, Any]] = defaultdict(dict)  # fields of the state by controller name
+        self.controller_errors: dict[str, ReschedulerError] = {}  # errors by controller name
         self.reads: list[str] = []  # names of the controllers that were read
         self.siblings: list[frozenset[str]] = []  # names of the ReplicaSets given to each read of controllers
         self.asked: list[frozenset[str]] = []  # nodes of each consistent read
-        self.intents: list[tuple[float, Intent]] = []  # as they were written
+        self.intents: list[tuple[float, Intent]] = []  # written intents with their times
         self.appointments: list[tuple[float, Callable[[], object]]] = []
         self.config_map = ConfigMap()
         self.savings_map = ConfigMap("spot-rescheduler-savings")
         self.on_taint: Callable[[], object] = lambda: None
-        self.on_read: Callable[[], object] = lambda: None  # before a consistent read
-        self.on_release: Callable[[], object] = lambda: None  # before the marks are removed
+        self.on_read: Callable[[], object] = lambda: None  # called before a consistent read
+        self.on_release: Callable[[], object] = lambda: None  # called before the marks are removed
         # Interfaces State and Standing
         self.synced = True
         self.missing: tuple[str, ...] = ()
@@ -421,7 +421,7 @@ class ScriptedProvider(NoProvider):
     answers: list[DeleteOutcome | ReschedulerError]
     refusal: Refused | None = None
     gone: Collection[str] = ()  #: nodes whose machines terminate immediately, regardless of the answers
-    refused: Mapping[str, Refused] = field(default_factory=dict)  #: by node
+    refused: Mapping[str, Refused] = field(default_factory=dict)  #: rejections by node
     trouble: ReschedulerError | None = None  #: error of every query
     on_notices: Callable[[], object] = lambda: None  #: called by `notices`
     orders: list[NodeRef] = ()  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Invariant 8: machines, Nodes and desired size agree in the end."""
+"""Invariant 8: machines, Nodes and desired size agree at the end."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -110,7 +110,7 @@ def without_decrement() -> None:
 
 
 def without_taint() -> None:
-    """Mark nodes only with the annotation, so that the scheduler still binds pods to them."""
+    """Mark nodes only with the annotation, so that the scheduler still binds pods to these nodes."""
     edit = KubeCluster.edit_node
 
     def untainted(cluster: KubeCluster, name: str, uid: str, wanted: NodeEdit) -> None:

@@ -38,9 +38,9 @@ class SentWrite(msgspec.Struct, frozen=True, omit_defaults=True):
     received: datetime
     handled: datetime
     dry_run: bool = False
-    uid: str = ""  #: of an eviction: the required UID of the pod, or ""
-    holder: str | None = None  #: of a write to the Lease: the new holder
-    mark_holder: str = ""  #: of a write of a mark: the holder in the mark
+    uid: str = ""  #: the pod UID that an eviction requires, or ""
+    holder: str | None = None  #: the new holder, for a write to the Lease
+    mark_holder: str = ""  #: the holder in the mark, for a write of a mark
 
     @property
     def accepted(self) -> bool:
@@ -69,8 +69,8 @@ class History(msgspec.Struct, frozen=True):
 
     since: datetime
     until: datetime
-    revisions: tuple[Revision, ...] = ()  #: in their order
-    writes: tuple[SentWrite, ...] = ()  #: in order of completion
+    revisions: tuple[Revision, ...] = ()  #: revisions in the order of the writes
+    writes: tuple[SentWrite, ...] = ()  #: writes in order of completion
     terminations: tuple[Termination, ...] = ()
     sizes: tuple[SeenSize, ...] = ()
     kept_nodes: tuple[str, ...] = ()  #: nodes whose machines the pool still has at the end

@@ -47,7 +47,7 @@ class LandsInTime:
                 yield Violation(1, at, f"{what}, and {_lacks(owner, shortage)}")
 
     def _first(self, drain: SeenDrain, owner: OwnerKey) -> bool:
-        """Return whether this is reported for the first time."""
+        """Return whether a violation by *drain* and *owner* is reported for the first time."""
         key = drain.number, owner
         new = key not in self._reported
         self._reported.add(key)

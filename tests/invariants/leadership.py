@@ -41,12 +41,14 @@ def _foreign(write: SentWrite, leases: LeaseTimes, tolerance: float) -> Iterator
     if None in holders:
         return
     known = {holder for holder in holders if holder}
-    who = f"{write.verb} {write.kind} {write.name} at {write.received:%H:%M:%S.%f}"
+    request = f"{write.verb} {write.kind} {write.name} at {write.received:%H:%M:%S.%f}"
     if write.pod and write.pod not in {holder.partition("_")[0] for holder in known}:
-        yield Violation(4, write.handled, f"{who} was by {write.pod} while the Lease was held by {_reported(known)}")
+        yield Violation(
+            4, write.handled, f"{request} was by {write.pod} while the Lease was held by {_reported(known)}"
+        )
     elif write.mark_holder and write.mark_holder not in known:
         yield Violation(
-            4, write.handled, f"{who} was by {write.mark_holder} while the Lease was held by {_reported(known)}"
+            4, write.handled, f"{request} was by {write.mark_holder} while the Lease was held by {_reported(known)}"
         )
 
 

@@ -18,7 +18,7 @@ class LeaseTimes:
 
     at: Sequence[datetime]
     holders: Sequence[str]
-    since: Sequence[datetime]  #: of each write: start of the holder's uninterrupted tenure
+    since: Sequence[datetime]  #: start of the holder's uninterrupted tenure, for each write
 
     @classmethod
     def of(cls, writes: Sequence[SentWrite]) -> "LeaseTimes":

@@ -18,7 +18,7 @@ from tests.invariants.rules import Violation
 @dataclass(slots=True)
 class NoLeftovers:
     _leases: LeaseTimes | None = None
-    _half: dict[str, datetime] = field(default_factory=dict)  #: by node: since when its mark is incomplete
+    _half: dict[str, datetime] = field(default_factory=dict)  #: time since when the mark is incomplete, by node
     _reported: set[tuple[str, str]] = field(default_factory=set)
 
     def check(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:

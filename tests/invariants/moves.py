@@ -17,7 +17,7 @@ DAY = timedelta(days=1)
 @dataclass(slots=True)
 class WithinMoves:
     _moved: defaultdict[OwnerKey, list[datetime]] = field(default_factory=lambda: defaultdict(list))
-    _replicas: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))  #: by UID: the maximum so far
+    _replicas: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))  #: maximum so far by UID
 
     def check(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
         match moment:

@@ -27,7 +27,7 @@ class PoolRecord:
         self._clock, self._stopping = SystemClock(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="pool record", daemon=True)
         self.sizes: list[SeenSize] = []
-        self.terminations: dict[str, Termination] = {}  #: by machine
+        self.terminations: dict[str, Termination] = {}  #: terminations by machine
 
     def start(self) -> None:
         self._thread.start()

@@ -12,7 +12,7 @@ from tests.invariants.rules import Violation
 
 
 class MovedBeforeRemoval:
-    """The check of the termination itself, which has no revision, and of the mark before it, which has one."""
+    """Checks the termination, which has no revision, and the mark before the termination, which has one."""
 
     def check(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
         match moment:
@@ -39,18 +39,18 @@ def _ordered(termination: Termination, scene: JudgedMoment) -> Iterator[Violatio
         yield from _moved(drain, "was terminated", termination.at, scene)
 
 
-def _moved(drain: SeenDrain, what: str, at: datetime, scene: JudgedMoment) -> Iterator[Violation]:
+def _moved(drain: SeenDrain, action: str, at: datetime, scene: JudgedMoment) -> Iterator[Violation]:
     for owner, shortage in scene.ready.shortages.items():
         if shortage.drain is drain and shortage.missing:
             missing = f"{shortage.missing} evicted pods of {named(owner)} had no Ready successor"
-            yield Violation(6, at, f"node {drain.node} {what} while {missing}")
+            yield Violation(6, at, f"node {drain.node} {action} while {missing}")
     staying = [pod.key for pod in scene.now.pods_on(drain.node) if _stays(pod, at, scene)]
     if staying:
-        yield Violation(6, at, f"node {drain.node} {what} with pods on it: {', '.join(sorted(staying)[:3])}")
+        yield Violation(6, at, f"node {drain.node} {action} with pods on it: {', '.join(sorted(staying)[:3])}")
 
 
 def _stays(pod: SeenPod, at: datetime, scene: JudgedMoment) -> bool:
-    """Return whether *pod* was already on the node at the daemon's last check of it."""
+    """Return whether *pod* was already on the node at the daemon's last check of the node."""
     if not pod.keeps_node:
         return False
     states = scene.now.states[pod.metadata.uid]

@@ -50,14 +50,14 @@ class Replay:
 
     def __init__(self, identity: str, spot: str) -> None:
         self._identity, self._spot = identity, spot
-        self.pods: dict[str, SeenPod] = {}  #: by UID
+        self.pods: dict[str, SeenPod] = {}  #: pods by UID
         self.workloads: dict[str, SeenWorkload] = {}
         self.budgets: dict[str, SeenBudget] = {}
-        self.nodes: dict[str, SeenNode] = {}  #: by name
-        self.marks: dict[str, NodeMark] = {}  #: by node
+        self.nodes: dict[str, SeenNode] = {}  #: nodes by name
+        self.marks: dict[str, NodeMark] = {}  #: marks by node
         self.drains: dict[str, SeenDrain] = {}  #: open drains by node
         self.all_drains: list[SeenDrain] = []
-        self.created: dict[str, int] = {}  #: by pod UID: the first revision
+        self.created: dict[str, int] = {}  #: first revision by pod UID
         self.states: defaultdict[str, list[Revision]] = defaultdict(list)  #: all revisions of pods and nodes, by UID
         self.spot_uids: set[str] = set()  #: UIDs of current and former spot nodes
         self.owners: dict[str, OwnerKey | None] = {}  #: pods by UID

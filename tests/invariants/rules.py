@@ -35,7 +35,7 @@ class Rules:
     skip_system_pods: bool = True
     skip_local_storage: bool = True
     scheduler_names: tuple[str, ...] = ("default-scheduler",)
-    namespace: str = "default"  #: of the Lease
+    namespace: str = "default"  #: namespace of the Lease
     lease: str = LEASE  #: "" for a program without a Lease, such as the cloudpool proxy
     agent: str = "spot-rescheduler/"  #: prefix of the user agent
     user: str = ""  #: the full user name of the daemon's ServiceAccount; "": any

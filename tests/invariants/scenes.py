@@ -10,7 +10,7 @@ from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from devcluster.stages import READY_ON, START_AFTER
-from tests.cluster.bad_days import FLAGS, NAMESPACE, ONE, TWO
+from tests.cluster.bad_days import FLAGS, NAMESPACE, NODE_1, NODE_2
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import machines
 from tests.cluster.observer import Observer
@@ -53,7 +53,7 @@ class RunningScene:
 
 
 def slow_pods(stage: Stage) -> Iterator[RunningScene]:
-    """Pods become Ready after a second, so that the steps of a drain are visible."""
+    """Prepare pods that become Ready after a second, so that the steps of a drain are visible."""
     observer = stage.observer
     observer.nodes(1, 2)
     stage.plane.apply([deployment("web", 5, annotations=SLOW)])
@@ -63,11 +63,11 @@ def slow_pods(stage: Stage) -> Iterator[RunningScene]:
 
 
 def never_ready(stage: Stage) -> Iterator[RunningScene]:
-    """The first node's pods do not become Ready on spot nodes; the second node's pods would."""
+    """Prepare two nodes: only the pods of the second node would become Ready on spot nodes."""
     observer = stage.observer
     observer.nodes(2, 2)
-    observer.start_on(ONE, deployment("web", 2, annotations={READY_ON: "on-demand"}), pods=2)
-    observer.start_on(TWO, deployment("next", 2, cpu="1"), pods=2)
+    observer.start_on(NODE_1, deployment("web", 2, annotations={READY_ON: "on-demand"}), pods=2)
+    observer.start_on(NODE_2, deployment("next", 2, cpu="1"), pods=2)
     observer.running(4)
     observer.open_all()
     flags = (f"--landing-timeout={TIMEOUT:g}s", "--node-cooldown=1h", "--node-cooldown-max=1h")
@@ -82,7 +82,7 @@ def _is_aborted(observer: Observer) -> bool:
 
 
 def empty_machines(stage: Stage) -> Iterator[RunningScene]:
-    """The pool terminates the machines of drained nodes."""
+    """Prepare a pool that terminates the machines of drained nodes."""
     with machines(stage.observer, stage.folder, 2, 2) as pool:
         stage.observer.start_on("od-1", deployment("web", 1, annotations={START_AFTER: "8s"}), pods=1)
         stage.observer.start_on("od-2", deployment("keep", 2, annotations={SAFE: "false"}), pods=2)
@@ -94,7 +94,7 @@ def empty_machines(stage: Stage) -> Iterator[RunningScene]:
 
 
 def late_pod(stage: Stage) -> Iterator[RunningScene]:
-    """A pod that must not be evicted but tolerates the taint is bound to the node during the drain."""
+    """Bind a pod that must not be evicted but tolerates the taint to the node during the drain."""
     with machines(stage.observer, stage.folder, 1, 2) as pool:
         stage.observer.start_on("od-1", deployment("web", 1, annotations={START_AFTER: "5s"}), pods=1)
         stage.observer.running(1)
@@ -114,10 +114,10 @@ def _drain_ended(observer: Observer) -> Callable[[], bool]:
 
 
 def two_nodes(stage: Stage) -> Iterator[RunningScene]:
-    """Two on-demand nodes with a minimum of two."""
+    """Prepare two on-demand nodes with a minimum of two."""
     observer = stage.observer
     observer.nodes(2, 2)
-    for node, app in ((ONE, "web"), (TWO, "next")):
+    for node, app in ((NODE_1, "web"), (NODE_2, "next")):
         observer.start_on(node, deployment(app, 2), pods=2)
     observer.running(4)
     observer.open_all()
@@ -126,13 +126,13 @@ def two_nodes(stage: Stage) -> Iterator[RunningScene]:
 
 
 def _stays_idle(observer: Observer) -> bool:
-    observer.eventually(lambda: observer.messages(ONE, "DrainBlocked"), "the blocker")
+    observer.eventually(lambda: observer.messages(NODE_1, "DrainBlocked"), "the blocker")
     observer.stays(lambda: dict(observer.evicted()), {}, seconds=2)
     return True
 
 
 def protected(stage: Stage) -> Iterator[RunningScene]:
-    """A node has a pod that must not be evicted."""
+    """Prepare a node with a pod that must not be evicted."""
     observer = stage.observer
     observer.nodes(1, 2)
     stage.plane.apply([deployment("web", 1), deployment("keep", 1, annotations={SAFE: "false"})])
@@ -142,7 +142,7 @@ def protected(stage: Stage) -> Iterator[RunningScene]:
 
 
 def few_moves(stage: Stage) -> Iterator[RunningScene]:
-    """An owner has two pods, of which one may be moved per day."""
+    """Prepare an owner with two pods, of which one may be moved per day."""
     observer = stage.observer
     observer.nodes(1, 2)
     stage.plane.apply([deployment("web", 2)])
@@ -153,7 +153,7 @@ def few_moves(stage: Stage) -> Iterator[RunningScene]:
 
 
 def lost_target(stage: Stage) -> Iterator[RunningScene]:
-    """The only spot node gets an interruption taint during a drain; the pods tolerate the taint."""
+    """Add an interruption taint, which the pods tolerate, to the only spot node during a drain."""
     observer = stage.observer
     observer.nodes(1, 1)
     tolerant = [{"key": INTERRUPTED, "operator": "Exists"}]
@@ -170,7 +170,7 @@ def lost_target(stage: Stage) -> Iterator[RunningScene]:
 
 
 def two_replicas(stage: Stage) -> Iterator[RunningScene]:
-    """Two replicas have separate tokens; only one of them leads."""
+    """Prepare two replicas with separate tokens, of which only one leads."""
     observer = stage.observer
     observer.nodes(3, 2)
     for number, app in enumerate(("web", "next", "last"), start=1):

@@ -92,12 +92,14 @@ class HistoryScript:
         """Delete a pod immediately, by any client."""
         self._wrote(self._pods.pop(name), gone=True)
 
-    def evict(self, name: str, *, by: str = "a") -> None:
-        self.write("create", "pods/eviction", name, by=by)
+    def evict(self, name: str, *, replica: str = "a") -> None:
+        self.write("create", "pods/eviction", name, replica=replica)
         self.delete(name)
 
-    def write(self, verb: str, kind: str, name: str, *, by: str = "a") -> None:
-        self.writes.append(SentWrite(verb, kind, "default", name, AGENT, by, 201, self.at, self.at + seconds(0.01)))
+    def write(self, verb: str, kind: str, name: str, *, replica: str = "a") -> None:
+        self.writes.append(
+            SentWrite(verb, kind, "default", name, AGENT, replica, 201, self.at, self.at + seconds(0.01))
+        )
 
     def lease(self, holder: str) -> None:
         sent = SentWrite(

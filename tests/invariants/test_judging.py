@@ -23,7 +23,7 @@ def waves(script: HistoryScript) -> None:
 
 
 def doubled_step(script: HistoryScript) -> None:
-    """Two pods have landed, so two more may be missing."""
+    """Evict two pods after two others have landed, so that two may be missing."""
     waves(script)
     script.after(1)
 
@@ -41,7 +41,7 @@ def evicted_while_another_is_deleted_by_others(script: HistoryScript) -> None:
 
 
 def deleted_by_others_before_the_eviction(script: HistoryScript) -> None:
-    """Both evictions are accepted, but the first pod was already deleted by another client."""
+    """Evict two pods, of which the first was already deleted by another client."""
     script.mark()
     script.delete("web-0")
     script.after(1)
@@ -67,7 +67,7 @@ def rolled_out_after_the_eviction(script: HistoryScript) -> None:
 
 
 def ready_just_before_the_evictions(script: HistoryScript) -> None:
-    """The daemon decides on a state in which the pods are not Ready yet."""
+    """Evict pods that became Ready after the state on which the daemon decided."""
     for number in range(2):
         script.pod(f"web-{number}", ready=False)
     script.after(5)
@@ -97,7 +97,7 @@ def scaled_down_after_the_eviction(script: HistoryScript) -> None:
 
 
 def never_landed_and_rolled_back(script: HistoryScript) -> None:
-    """The successor cannot land; the daemon aborts the drain in time."""
+    """Evict a pod whose successor cannot land, and abort the drain in time."""
     script.mark()
     script.evict("web-0")
     script.after(30)
@@ -192,14 +192,14 @@ def written_just_after_the_takeover(script: HistoryScript) -> None:
     script.mark()
     script.lease("b_1")
     script.after(0.5)
-    script.write("patch", "nodes", "od", by="a")
+    script.write("patch", "nodes", "od", replica="a")
 
 
 def written_long_after_the_takeover(script: HistoryScript) -> None:
     script.mark()
     script.lease("b_1")
     script.after(2)
-    script.write("patch", "nodes", "od", by="a")
+    script.write("patch", "nodes", "od", replica="a")
 
 
 def incomplete_mark(script: HistoryScript) -> None:

@@ -23,7 +23,7 @@ RETRY_SECONDS: Final = 0.2
 #: Requested duration of a watch, which is then continued by a new watch.
 WATCH_SECONDS: Final = 300
 
-_GONE: Final = 410
+_HTTP_GONE: Final = 410
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ class Watches:
         self._lock = threading.Lock()
         self._progress = threading.Condition(self._lock)
         self._revisions: list[Revision] = []
-        self._last: dict[str, Revision] = {}  # by UID: the last revisions of existing objects
+        self._last: dict[str, Revision] = {}  # last revisions of existing objects by UID
         self._synced: set[str] = set()
-        self._versions: dict[str, str] = {}  # by kind: the version from which its watch continues
+        self._versions: dict[str, str] = {}  # version from which the watch of a kind continues
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="watches", daemon=True)
 
@@ -129,7 +129,7 @@ class Watches:
                 await self._watch(client, kind)
             except _Expired:
                 del self._versions[kind.name]
-            except (httpx2.TransportError, msgspec.DecodeError):  # cut off in the middle
+            except (httpx2.TransportError, msgspec.DecodeError):  # the response was truncated
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _list(self, client: httpx2.AsyncClient, kind: WatchedKind) -> None:
@@ -158,7 +158,7 @@ class Watches:
             "timeoutSeconds": str(WATCH_SECONDS),
         }
         async with client.stream("GET", kind.path, params=query) as answer:
-            if answer.status_code == _GONE:
+            if answer.status_code == _HTTP_GONE:
                 raise _Expired
             if not answer.is_success:
                 raise httpx2.TransportError(str(answer.status_code))

@@ -53,38 +53,38 @@ def _fill(target: Any, value: dict[str, Any]) -> None:
                 _set(inner, inner.DESCRIPTOR.fields_by_name[name], given)
 
 
-def _set(target: Any, field: Any, given: Any) -> None:
+def _set(target: Any, field: Any, value: Any) -> None:
     if field.message_type is None:
         if field.is_repeated:
-            getattr(target, field.name).extend(given)
+            getattr(target, field.name).extend(value)
         else:
-            setattr(target, field.name, given)
+            setattr(target, field.name, value)
     elif field.message_type.GetOptions().map_entry:
-        _set_map(getattr(target, field.name), field.message_type.fields_by_name["value"].message_type, given)
+        _set_map(getattr(target, field.name), field.message_type.fields_by_name["value"].message_type, value)
     elif field.is_repeated:
-        for item in given:
+        for item in value:
             _set_message(getattr(target, field.name).add(), item)
     else:
-        _set_message(getattr(target, field.name), given)
+        _set_message(getattr(target, field.name), value)
 
 
-def _set_map(entries: Any, of: Any, given: dict[str, Any]) -> None:
-    for key, item in given.items():
+def _set_map(entries: Any, of: Any, entries_by_key: dict[str, Any]) -> None:
+    for key, item in entries_by_key.items():
         if of is None:
             entries[key] = item
         else:
             _set_message(entries[key], item)
 
 
-def _set_message(target: Any, given: Any) -> None:
+def _set_message(target: Any, value: Any) -> None:
     target.SetInParent()
     match target.DESCRIPTOR.name:
         case "Quantity":
-            target.string = given
+            target.string = value
         case "Time":
-            target.seconds = int(dt.datetime.fromisoformat(given).timestamp())
+            target.seconds = int(dt.datetime.fromisoformat(value).timestamp())
         case "IntOrString":
-            target.type = int(isinstance(given, str))
-            setattr(target, "strVal" if isinstance(given, str) else "intVal", given)
+            target.type = int(isinstance(value, str))
+            setattr(target, "strVal" if isinstance(value, str) else "intVal", value)
         case _:
-            _fill(target, given)
+            _fill(target, value)

@@ -72,7 +72,7 @@ WAITS = {
 
 
 @pytest.mark.parametrize(("step", "expected"), WAITS.values(), ids=WAITS)
-def test_the_retry_time_of_the_server(
+def test_the_retry_time_of_the_server_is_read(
     edge: ScriptedApiServer, client: Client, step: Step, expected: float | None
 ) -> None:
     edge.on("GET", "/x", step)
@@ -106,7 +106,7 @@ def test_a_truncated_body_is_retryable(edge: ScriptedApiServer, client: Client) 
         client.request("list pods", "GET", "/x")
 
 
-def test_headers_and_body_of_a_request(edge: ScriptedApiServer, client: Client) -> None:
+def test_a_request_has_its_headers_query_and_body(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("PATCH", "/x", Reply({"done": True}))
     answer = client.request(
         "patch x",

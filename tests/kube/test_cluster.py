@@ -102,7 +102,9 @@ ANSWERS: dict[str, tuple[Step, EvictionOutcome]] = {
 
 
 @pytest.mark.parametrize(("step", "expected"), ANSWERS.values(), ids=ANSWERS)
-def test_outcomes_of_evictions(edge: ScriptedApiServer, client: Client, step: Step, expected: EvictionOutcome) -> None:
+def test_each_response_to_an_eviction_has_an_outcome(
+    edge: ScriptedApiServer, client: Client, step: Step, expected: EvictionOutcome
+) -> None:
     edge.on("POST", EVICTION, step)
     assert KubeCluster(client).evict("ns", "web-0", "u1", 30) == expected
 
@@ -197,16 +199,16 @@ def test_a_node_is_patched_at_the_version_that_was_read(edge: ScriptedApiServer,
 
 
 def test_a_concurrently_modified_node_is_read_and_patched_again(edge: ScriptedApiServer, client: Client) -> None:
-    theirs = {"key": "theirs", "effect": "NoExecute"}
+    foreign = {"key": "theirs", "effect": "NoExecute"}
     ours = {"key": "ours", "value": "now", "effect": "NoSchedule"}
-    edge.on("GET", NODE, node("7"), node("8", taints=[theirs]))
+    edge.on("GET", NODE, node("7"), node("8", taints=[foreign]))
     edge.on("PATCH", NODE, status(409, "the object has been modified"), Reply())
     KubeCluster(client).edit_node("node-1", "n1", NodeEdit(taint=(TAINT,)))
     assert [
         (request.body["metadata"]["resourceVersion"], request.body["spec"]["taints"]) for request in edge.seen("PATCH")
     ] == [
         ("7", [ours]),
-        ("8", [theirs, ours]),
+        ("8", [foreign, ours]),
     ]
 
 

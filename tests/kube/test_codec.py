@@ -54,7 +54,7 @@ READY: dict[str, tuple[str, tuple[bool, str | None]]] = {
 
 
 @pytest.mark.parametrize(("sample", "expected"), READY.values(), ids=READY)
-def test_the_time_of_the_ready_condition(sample: str, expected: tuple[bool, str | None]) -> None:
+def test_the_time_of_the_ready_condition_is_decoded(sample: str, expected: tuple[bool, str | None]) -> None:
     kind, value = SAMPLES[sample]
     [pod] = decode_page(ProtoCodec(kind, Interner()), proto_samples.page(kind, [value])).objects
     assert isinstance(pod, Pod)
@@ -160,7 +160,7 @@ def test_an_error_event_in_protobuf_is_the_error_of_its_status() -> None:
 
 BROKEN_PAGES: dict[str, tuple[type[JsonCodec | ProtoCodec], bytes]] = {
     "cut off JSON": (JsonCodec, b'{"metadata": {}, "items": [{"met'),
-    "JSON that is no list": (JsonCodec, b'{"items": []}'),
+    "JSON that is not a list": (JsonCodec, b'{"items": []}'),
     "not UTF-8": (JsonCodec, b'{"metadata": {"resourceVersion": "\xff"}}'),
     "no envelope": (ProtoCodec, b"<html>"),
     "a broken envelope": (ProtoCodec, b"k8s\0\xff\xff\xff"),

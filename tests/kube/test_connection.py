@@ -18,14 +18,14 @@ from tests.providers import pki
 
 SECRET = "dont-tell-anyone"
 
-GOOD = """
+VALID = """
 current-context: here
 contexts: [{name: here, context: {cluster: c, user: u}}, {name: there, context: {cluster: far, user: u}}]
 clusters: [{name: c, cluster: {server: "https://example.test"}}, {name: bare, cluster: {}}]
 users: [{name: u, user: {token: dont-tell-anyone}}]
 """
 
-BAD = {
+INVALID = {
     "not yaml": ("a: [1, {token: dont-tell-anyone", None, "not YAML at line 1, column 32"),
     "a list": ("[]", None, "expected lists of named clusters, contexts and users"),
     "empty": ("", None, "expected lists of named clusters, contexts and users"),
@@ -34,25 +34,25 @@ BAD = {
         None,
         "expected lists of named clusters, contexts and users",
     ),
-    "no such context": (GOOD, "nowhere", "no context 'nowhere'; expected one of: here, there"),
-    "no such cluster": (GOOD, "there", "no cluster 'far'; expected one of: bare, c"),
+    "no such context": (VALID, "nowhere", "no context 'nowhere'; expected one of: here, there"),
+    "no such cluster": (VALID, "there", "no cluster 'far'; expected one of: bare, c"),
     "no current context": (
-        GOOD.replace("current-context: here", ""),
+        VALID.replace("current-context: here", ""),
         None,
         "no current-context; expected one, or --context",
     ),
     "no such user": (
-        GOOD.replace("users: [{name: u", "users: [{name: other"),
+        VALID.replace("users: [{name: u", "users: [{name: other"),
         None,
         "no user 'u'; expected one of: other",
     ),
     "cluster without server": (
-        GOOD.replace("{cluster: c, user: u}", "{cluster: bare, user: u}"),
+        VALID.replace("{cluster: c, user: u}", "{cluster: bare, user: u}"),
         None,
         "the cluster of context here has no server; expected an https URL",
     ),
     "exec plugin missing": (
-        GOOD.replace(
+        VALID.replace(
             "token: dont-tell-anyone",
             "exec: {apiVersion: client.authentication.k8s.io/v1, command: no-such-plugin, installHint: get it}",
         ),
@@ -60,36 +60,36 @@ BAD = {
         "exec plugin no-such-plugin not found on the PATH (get it)",
     ),
     "exec plugin without command": (
-        GOOD.replace("token: dont-tell-anyone", "exec: {apiVersion: client.authentication.k8s.io/v1}"),
+        VALID.replace("token: dont-tell-anyone", "exec: {apiVersion: client.authentication.k8s.io/v1}"),
         None,
         "the user's exec plugin needs a command and an apiVersion",
     ),
     "unknown auth provider": (
-        GOOD.replace(
+        VALID.replace(
             "token: dont-tell-anyone", "auth-provider: {name: azure, config: {access-token: dont-tell-anyone}}"
         ),
         None,
         "auth provider 'azure' is not supported; expected an exec plugin, or gcp or oidc",
     ),
     "certificate file missing": (
-        GOOD.replace("token: dont-tell-anyone", "client-certificate: gone.pem, token: dont-tell-anyone"),
+        VALID.replace("token: dont-tell-anyone", "client-certificate: gone.pem, token: dont-tell-anyone"),
         None,
         "gone.pem",
     ),
     "token file missing": (
-        GOOD.replace("token: dont-tell-anyone", "tokenFile: gone"),
+        VALID.replace("token: dont-tell-anyone", "tokenFile: gone"),
         None,
         "No such file or directory",
     ),
     "invalid base64 data": (
-        GOOD.replace("token: dont-tell-anyone", "client-certificate-data: dont-tell-anyone!, client-key-data: x"),
+        VALID.replace("token: dont-tell-anyone", "client-certificate-data: dont-tell-anyone!, client-key-data: x"),
         None,
         "client-certificate-data: expected base64",
     ),
 }
 
 
-@pytest.mark.parametrize(("content", "context", "expected"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("content", "context", "expected"), INVALID.values(), ids=INVALID)
 def test_an_invalid_kubeconfig_gives_a_one_line_error_without_secrets(
     tmp_path: Path, content: str, context: str | None, expected: str
 ) -> None:
@@ -104,19 +104,19 @@ def test_an_invalid_kubeconfig_gives_a_one_line_error_without_secrets(
     assert SECRET not in text
 
 
-def test_a_missing_kubeconfig(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         Kubeconfig(str(tmp_path / "absent")).login()
 
 
-def test_a_kubeconfig_that_cannot_be_read(tmp_path: Path) -> None:
+def test_an_unreadable_kubeconfig_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: Is a directory"):
         Kubeconfig(str(tmp_path)).login()
 
 
 def test_a_list_of_files_is_merged_and_absent_ones_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "users").write_text("users: [{name: u, user: {token: t}}]\n")
-    (tmp_path / "rest").write_text(GOOD.replace("users:", "ignored:"))
+    (tmp_path / "rest").write_text(VALID.replace("users:", "ignored:"))
     paths = os.pathsep.join(str(tmp_path / name) for name in ("rest", "absent", "users"))
     assert Kubeconfig(paths).login().headers == {"authorization": "Bearer t"}
 
@@ -129,7 +129,7 @@ USERS = {
 
 
 @pytest.mark.parametrize(("user", "expected"), USERS.values(), ids=USERS)
-def test_the_authorization_header_of_a_user(tmp_path: Path, user: str, expected: str | None) -> None:
+def test_each_kind_of_user_has_its_authorization_header(tmp_path: Path, user: str, expected: str | None) -> None:
     login = Kubeconfig(str(kubeconfig(tmp_path, "https://example.test", user))).login()
     assert login.headers.get("authorization") == expected
     assert "sesame" not in repr(login)
@@ -178,13 +178,13 @@ def _service_account(folder: Path, token: str) -> ServiceAccount:
     return ServiceAccount(folder)
 
 
-def test_outside_of_a_cluster_the_service_account_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_of_a_cluster_the_service_account_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(UsageError, match="not in a cluster: the address of the API server is not set"):
         _service_account(tmp_path, "t").login()
 
 
-def test_the_service_account_s_token_and_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_service_account_has_a_token_and_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     login = _service_account(tmp_path, "sesame").login()
@@ -209,15 +209,15 @@ CHOICES = {
 }
 
 
-@pytest.mark.parametrize(("given", "environment", "expected"), CHOICES.values(), ids=CHOICES)
-def test_which_credentials_are_used(
-    given: dict[str, Any], environment: dict[str, str], expected: object, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("arguments", "environment", "expected"), CHOICES.values(), ids=CHOICES)
+def test_credentials_are_selected_by_flags_and_environment(
+    arguments: dict[str, Any], environment: dict[str, str], expected: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert connection.source(**given) == expected
+    assert connection.source(**arguments) == expected
 
 
 class TurningClock(HastyClock):

@@ -1,4 +1,4 @@
-"""Reading the controllers of pods, also from a faulty API server."""
+"""Reading the controllers of pods, including from a faulty API server."""
 
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
@@ -106,7 +106,7 @@ OWNERS: dict[str, tuple[OwnerReference, dict[str, Step], str]] = {
 
 
 @pytest.mark.parametrize(("owner", "served", "expected"), OWNERS.values(), ids=OWNERS)
-def test_the_topmost_controller(
+def test_the_topmost_controller_of_an_owner_is_found(
     edge: ScriptedApiServer, reader: ControllerReader, owner: OwnerReference, served: dict[str, Step], expected: str
 ) -> None:
     for path, step in served.items():
@@ -208,7 +208,9 @@ def test_a_deployment_is_the_owner_of_all_replica_sets_that_were_looked_up(
     assert reader.states([WEB]) == {WEB: replace(expected, owner_uids=frozenset({"uid-web-1", "uid-web-2"}))}
 
 
-def test_a_replica_set_that_another_deployment_has_adopted(edge: ScriptedApiServer, reader: ControllerReader) -> None:
+def test_a_replica_set_adopted_by_another_deployment_has_a_new_controller(
+    edge: ScriptedApiServer, reader: ControllerReader
+) -> None:
     adopted = Controller("ns", "Deployment", "web", "uid-of-another")
     replica_set, before = reference("ReplicaSet", "web-1"), reference("Deployment", "web")
     after = reference("Deployment", "web", uid=adopted.uid)
@@ -289,7 +291,7 @@ def failed_create(name: str, message: str, minutes: float, **times: str | None) 
     return {"metadata": {"namespace": "ns", "name": name}, "message": message, "lastTimestamp": at, **times}
 
 
-WORDS: dict[str, tuple[dict[str, Step], str]] = {
+REFUSALS: dict[str, tuple[dict[str, Step], str]] = {
     "a condition of a ReplicaSet": (
         {f"{APPS}/replicasets/web-1": obj("web-1", reference("Deployment", "web"), status=failing("no quota"))},
         "no quota",
@@ -314,8 +316,8 @@ WORDS: dict[str, tuple[dict[str, Step], str]] = {
 }
 
 
-@pytest.mark.parametrize(("served", "expected"), WORDS.values(), ids=WORDS)
-def test_the_message_why_pods_cannot_be_created(
+@pytest.mark.parametrize(("served", "expected"), REFUSALS.values(), ids=REFUSALS)
+def test_the_reason_why_pods_cannot_be_created_is_found(
     edge: ScriptedApiServer, clock: HastyClock, reader: ControllerReader, served: dict[str, Step], expected: str
 ) -> None:
     replica_set = obj("web-1", reference("Deployment", "web"))

@@ -131,7 +131,7 @@ def test_failed_reads_are_errors(
     assert (type(caught.value), str(caught.value)) == (kind, message)
 
 
-def test_a_consistent_read_of_a_node(edge: ScriptedApiServer, client: Client) -> None:
+def test_a_single_node_can_be_read_consistently(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("GET", f"{NODES}/od", Reply(node("od", conditions=[{"type": "Ready", "status": "True"}])), status(404))
     od = KubeCluster(client).node("od")
     assert (od.metadata.uid, od.condition("Ready")) == ("uid-od", "True")

@@ -43,7 +43,7 @@ WANTED: dict[str, tuple[Fields, Fields, int]] = {
 
 
 @pytest.mark.parametrize(("spec", "status", "expected"), WANTED.values(), ids=WANTED)
-def test_the_number_of_pods_that_a_job_wants(spec: Fields, status: Fields, expected: int) -> None:
+def test_the_number_of_wanted_pods_of_a_job_is_computed(spec: Fields, status: Fields, expected: int) -> None:
     assert wanted(job(spec, status)) == expected
 
 
@@ -128,7 +128,9 @@ POLICIES: dict[str, tuple[list[Fields] | None, Disruption]] = {
 
 
 @pytest.mark.parametrize(("rules", "disruption"), POLICIES.values(), ids=POLICIES)
-def test_the_effect_of_an_eviction(rules: list[Fields] | None, disruption: Disruption) -> None:
+def test_the_failure_policy_determines_the_effect_of_an_eviction(
+    rules: list[Fields] | None, disruption: Disruption
+) -> None:
     assert facts(job({"podFailurePolicy": {"rules": rules}}), 0).disruption is disruption
 
 

@@ -49,7 +49,7 @@ DECISIONS: dict[str, tuple[ObservedLease | None, float, Step]] = {
 
 
 @pytest.mark.parametrize(("seen", "now", "expected"), DECISIONS.values(), ids=DECISIONS)
-def test_the_decision_about_a_lease(seen: ObservedLease | None, now: float, expected: Step) -> None:
+def test_the_decision_depends_on_the_observed_lease(seen: ObservedLease | None, now: float, expected: Step) -> None:
     assert decide(seen, "me", now) == expected
 
 
@@ -61,7 +61,7 @@ def test_only_an_observed_change_extends_the_time_of_a_holder() -> None:
     )
 
 
-def test_the_records_that_are_written() -> None:
+def test_acquired_renewed_and_released_leases_are_written_as_these_records() -> None:
     record = held(None, "me", NOW)
     assert record == LeaseRecord("me", 15, STAMP, STAMP, 0)
     later = NOW + dt.timedelta(seconds=2)

@@ -107,7 +107,7 @@ FAILURES: dict[str, tuple[tuple[Step, ...], list[str | None]]] = {
 
 
 @pytest.mark.parametrize(("steps", "requested"), FAILURES.values(), ids=FAILURES)
-def test_failures_of_a_page_that_is_requested_ahead(
+def test_a_failed_page_that_was_requested_ahead_is_requested_again(
     edge: ScriptedApiServer,
     client: Client,
     clock: HastyClock,

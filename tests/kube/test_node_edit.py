@@ -8,15 +8,15 @@ from predicates.objects import Taint
 from rescheduler.kube.node_edit import NodeEdit, patch
 
 OURS = Taint(key="ours", effect="NoSchedule", value="1")
-THEIRS = {"key": "theirs", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z", "novel": "kept"}
+FOREIGN = {"key": "theirs", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z", "novel": "kept"}
 BASE = {"uid": "u", "resourceVersion": "7"}
 
 Case = tuple[dict[str, Any], NodeEdit, dict[str, Any] | None]
 
 CASES: dict[str, Case] = {
-    "no change": ({"taints": [THEIRS]}, NodeEdit(), None),
+    "no change": ({"taints": [FOREIGN]}, NodeEdit(), None),
     "a cordon": (
-        {"taints": [THEIRS]},
+        {"taints": [FOREIGN]},
         NodeEdit(cordon=True, annotate={"by": "us"}),
         {"metadata": BASE | {"annotations": {"by": "us"}}, "spec": {"unschedulable": True}},
     ),
@@ -33,9 +33,9 @@ CASES: dict[str, Case] = {
         {"metadata": BASE, "spec": {"taints": [{"key": "ours", "value": "1", "effect": "NoSchedule"}]}},
     ),
     "others' taints stay as they are": (
-        {"taints": [THEIRS]},
+        {"taints": [FOREIGN]},
         NodeEdit(taint=(OURS,)),
-        {"metadata": BASE, "spec": {"taints": [THEIRS, {"key": "ours", "value": "1", "effect": "NoSchedule"}]}},
+        {"metadata": BASE, "spec": {"taints": [FOREIGN, {"key": "ours", "value": "1", "effect": "NoSchedule"}]}},
     ),
     "the same taint again": (
         {"taints": [{"key": "ours", "value": "1", "effect": "NoSchedule"}]},
@@ -43,9 +43,9 @@ CASES: dict[str, Case] = {
         None,
     ),
     "another value of the same taint": (
-        {"taints": [{"key": "ours", "value": "0", "effect": "NoSchedule"}, THEIRS]},
+        {"taints": [{"key": "ours", "value": "0", "effect": "NoSchedule"}, FOREIGN]},
         NodeEdit(taint=(OURS,)),
-        {"metadata": BASE, "spec": {"taints": [{"key": "ours", "value": "1", "effect": "NoSchedule"}, THEIRS]}},
+        {"metadata": BASE, "spec": {"taints": [{"key": "ours", "value": "1", "effect": "NoSchedule"}, FOREIGN]}},
     ),
     "another effect is another taint": (
         {"taints": [{"key": "ours", "effect": "PreferNoSchedule"}]},
@@ -61,16 +61,16 @@ CASES: dict[str, Case] = {
         },
     ),
     "untaint takes every effect of the key": (
-        {"taints": [{"key": "ours", "effect": "PreferNoSchedule"}, THEIRS, {"key": "ours", "effect": "NoSchedule"}]},
+        {"taints": [{"key": "ours", "effect": "PreferNoSchedule"}, FOREIGN, {"key": "ours", "effect": "NoSchedule"}]},
         NodeEdit(untaint=("ours",)),
-        {"metadata": BASE, "spec": {"taints": [THEIRS]}},
+        {"metadata": BASE, "spec": {"taints": [FOREIGN]}},
     ),
     "the last taint is removed": (
         {"taints": [{"key": "ours", "effect": "NoSchedule"}]},
         NodeEdit(untaint=("ours",)),
         {"metadata": BASE, "spec": {"taints": None}},
     ),
-    "untaint without taints": ({"taints": [THEIRS]}, NodeEdit(untaint=("ours",)), None),
+    "untaint without taints": ({"taints": [FOREIGN]}, NodeEdit(untaint=("ours",)), None),
     "taint and untaint at once": (
         {"taints": [{"key": "soft", "effect": "PreferNoSchedule"}]},
         NodeEdit(taint=(OURS,), untaint=("soft",)),

@@ -93,7 +93,7 @@ def test_a_missing_namespace_is_an_error(edge: ScriptedApiServer, store: LeaseSt
 
 
 def annotated(store: LeaseStore, annotations: dict[str, str | None]) -> bool:
-    """Return whether *annotations* were set. An elector with a hasty clock writes the Lease all the time."""
+    """Return whether *annotations* were set. An elector with a hasty clock writes the Lease continuously."""
     try:
         store.annotate(annotations)
     except Conflict:

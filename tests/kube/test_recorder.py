@@ -96,7 +96,7 @@ def recording(client: Client, clock: HastyClock) -> Recorder:
     return recorder
 
 
-def test_an_event_as_sent_to_the_api_server(edge: ScriptedApiServer, client: Client, clock: HastyClock) -> None:
+def test_an_event_is_sent_with_all_fields(edge: ScriptedApiServer, client: Client, clock: HastyClock) -> None:
     edge.on("POST", "/api/v1/namespaces/ns/events", Reply({}, 201))
     recorder = recording(client, clock)
     recorder.record(POD, "Rescheduler", "m" * 2000, "Warning")

@@ -467,7 +467,7 @@ def test_reading_once_returns_a_complete_snapshot_and_reports_progress(
         client,
         clock,
         resources=(DRIVERS, NAMESPACES),
-        progress=lambda what, count: progress.append((what, count)),
+        progress=lambda kind, count: progress.append((kind, count)),
         warn=warned.append,
     )
     assert set(snapshot.of("Namespace")) == {"a", "b", "c"}
@@ -500,7 +500,7 @@ def test_reading_once_reports_undecodable_objects(edge: ScriptedApiServer, clien
 
 
 class BuggySink:
-    """A sink with a bug."""
+    """A sink whose methods raise unexpected exceptions."""
 
     def __init__(self) -> None:
         self.errors: list[ReschedulerError | None] = []

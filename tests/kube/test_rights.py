@@ -37,13 +37,13 @@ def answer(*, allowed: bool) -> Reply:
     return Reply({"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}}, 201)
 
 
-@pytest.mark.parametrize(("right", "words", "attributes"), RIGHTS.values(), ids=RIGHTS)
-def test_text_and_review_of_a_right(
-    right: AccessRight, words: str, attributes: dict[str, str], edge: ScriptedApiServer, client: Client
+@pytest.mark.parametrize(("right", "text", "attributes"), RIGHTS.values(), ids=RIGHTS)
+def test_a_right_has_a_text_and_an_access_review(
+    right: AccessRight, text: str, attributes: dict[str, str], edge: ScriptedApiServer, client: Client
 ) -> None:
     edge.on("POST", rights.PATH, answer(allowed=False))
     review = RightsReview(client, HastyClock(), [right])
-    assert review.why() == f"missing rights: {words}"
+    assert review.why() == f"missing rights: {text}"
     [request] = edge.seen("POST")
     assert request.body["spec"] == {"resourceAttributes": attributes}
 

@@ -15,7 +15,7 @@ def workload(spec: dict[str, Any], *conditions: dict[str, str]) -> WorkloadObjec
 
 
 @pytest.mark.parametrize(("spec", "wanted"), [({}, 1), ({"replicas": None}, 1), ({"replicas": 0}, 0)])
-def test_the_number_of_pods_that_a_workload_wants(spec: dict[str, Any], wanted: int) -> None:
+def test_the_number_of_wanted_pods_of_a_workload_is_computed(spec: dict[str, Any], wanted: int) -> None:
     assert workload(spec).wanted == wanted
 
 
@@ -30,7 +30,7 @@ REFUSALS: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("condition", "refusal"), REFUSALS.values(), ids=REFUSALS)
-def test_the_reason_for_missing_pods(condition: dict[str, str], refusal: str) -> None:
+def test_the_reason_for_missing_pods_is_read_from_a_condition(condition: dict[str, str], refusal: str) -> None:
     assert workload({}, {"type": "Available", "status": "True"}, condition).refusal == refusal
 
 
@@ -68,5 +68,5 @@ SPECS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize(("spec", "available"), SPECS.values(), ids=SPECS)
-def test_pods_that_a_roll_out_leaves_available(spec: dict[str, Any], available: int) -> None:
+def test_the_pods_that_a_roll_out_leaves_available_are_computed(spec: dict[str, Any], available: int) -> None:
     assert workload(spec).least_available == available

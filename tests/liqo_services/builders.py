@@ -22,21 +22,21 @@ from tests.providers.clocks import StepClock
 NODE = {"cpu": "2", "memory": "2Gi", "pods": "110"}
 
 
-def cluster(name: str, nodes: int = 4, *, price: str | None = None, gpu: bool = False, **more: Any) -> RemoteCluster:
+def cluster(name: str, nodes: int = 4, *, price: str | None = None, gpu: bool = False, **fields: Any) -> RemoteCluster:
     """Return a cluster with room for *nodes* nodes of 2 cores and 2Gi."""
     shared = amounts({"cpu": str(2 * nodes), "memory": f"{2 * nodes}Gi", "pods": str(110 * nodes)})
     return RemoteCluster(
         name,
-        more.pop("shared", shared),
+        fields.pop("shared", shared),
         labels={"hasGPU": str(gpu).lower()},
         price=None if price is None else Decimal(price),
-        **more,
+        **fields,
     )
 
 
-def group(name: str = "STANDARD", **more: Any) -> VirtualNodeGroup:
+def group(name: str = "STANDARD", **fields: Any) -> VirtualNodeGroup:
     values: dict[str, Any] = {"max_size": 10, "least": NODE, "selector": {"hasGPU": "false"}}
-    return VirtualNodeGroup(name, **(values | more))
+    return VirtualNodeGroup(name, **(values | fields))
 
 
 class Bench:
@@ -80,8 +80,8 @@ class Bench:
 
 
 @contextmanager
-def bench(*clusters: RemoteCluster, **more: Any) -> Iterator[Bench]:
-    created = Bench(*clusters, **more)
+def bench(*clusters: RemoteCluster, **fields: Any) -> Iterator[Bench]:
+    created = Bench(*clusters, **fields)
     try:
         yield created
     finally:

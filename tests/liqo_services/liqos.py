@@ -154,7 +154,7 @@ class MemoryLiqo:
     def _started(self, piece: Piece) -> bool:
         return self._accepted(piece) and self._passed(piece.created) >= self.pace.accepting + self.pace.starting
 
-    def _meta(self, piece: Piece, **more: Any) -> ResourceMeta:
+    def _meta(self, piece: Piece, **fields: Any) -> ResourceMeta:
         deleted = piece.deleted.isoformat() if piece.deleted else None
         meta = ResourceMeta(
             name=piece.name,
@@ -164,7 +164,7 @@ class MemoryLiqo:
             creation_timestamp=piece.created.isoformat(),
             deletion_timestamp=deleted,
         )
-        return replace(meta, **more)
+        return replace(meta, **fields)
 
     def _slice(self, piece: Piece) -> ResourceSlice:
         conditions = []

@@ -1,4 +1,4 @@
-"""Every request to the node manager gets a valid answer, never an unhandled exception."""
+"""Every request to the node manager gets a valid response, never an unhandled exception."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ REQUESTS = st.one_of(
 
 @settings(deadline=None, max_examples=60)
 @given(requests=st.lists(REQUESTS, min_size=1, max_size=20))
-def test_any_requests(requests: list[tuple[str, str, dict[str, str], bytes]]) -> None:
+def test_any_request_gets_a_valid_response(requests: list[tuple[str, str, dict[str, str], bytes]]) -> None:
     """The transport raises exceptions that the application does not handle."""
     with bench(cluster("rome")) as here:
         here.liqo.add("rome-1", "STANDARD", "rome")

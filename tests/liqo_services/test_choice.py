@@ -11,9 +11,9 @@ from rescheduler.liqo_services.node_manager.clusters import DiscoveredCluster, R
 from tests.liqo_services.builders import NODE, cluster, group
 
 
-def offer(name: str, nodes: int = 4, **more: object) -> Offer:
-    own = {key: more.pop(key) for key in ("failures", "obstacle") if key in more}
-    offered = cluster(name, nodes, **more)  # type: ignore[arg-type]
+def offer(name: str, nodes: int = 4, **fields: object) -> Offer:
+    own = {key: fields.pop(key) for key in ("failures", "obstacle") if key in fields}
+    offered = cluster(name, nodes, **fields)  # type: ignore[arg-type]
     return Offer(offered, offered.shared, **own)  # type: ignore[arg-type]
 
 
@@ -43,7 +43,7 @@ def test_the_cheapest_clusters_with_room_are_chosen(offers: list[Offer], count: 
     assert [pick.cluster.name for pick in choice] == expected
 
 
-def test_no_partial_choice_and_a_reason_for_each_cluster() -> None:
+def test_without_enough_clusters_each_cluster_has_a_reason() -> None:
     offers = [offer("a", 1), offer("b", gpu=True), offer("c", obstacle="it sleeps")]
     choice = choose(group(), 2, offers)
     assert choice == Shortage(
@@ -67,7 +67,7 @@ def test_more_than_the_minimum_is_requested_if_it_displaces_no_node() -> None:
     assert [each.resources for each in picks] == [NODE] * 4  # type: ignore[union-attr]
 
 
-def test_arithmetic_with_amounts() -> None:
+def test_amounts_are_added_compared_and_divided() -> None:
     total = amounts({"cpu": "1500m", "memory": "1Gi"})
     assert total == {"cpu": Decimal("1.5"), "memory": Decimal(2**30)}
     assert quantities(total) == {"cpu": "1500m", "memory": "1Gi"}
@@ -79,7 +79,7 @@ def test_arithmetic_with_amounts() -> None:
         amounts({"cpu": "-1"})
 
 
-def test_a_list_entry() -> None:
+def test_a_list_entry_becomes_a_cluster() -> None:
     entry = DiscoveredCluster(
         name="rome", resources={"cpu": 4, "memory": "8Gi"}, labels={"city": "Rome"}, price=0.1, free={"cpu": "1"}
     )
@@ -96,7 +96,7 @@ def test_a_list_entry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "words"),
+    ("entry", "message"),
     [
         (DiscoveredCluster(name="../etc"), "expected a cluster ID"),
         (DiscoveredCluster(name="rome", resources={"cpu": "much"}), "cluster rome: resources"),
@@ -104,6 +104,6 @@ def test_a_list_entry() -> None:
         (DiscoveredCluster(name="rome", price=float("nan")), "price: expected 0 to"),
     ],
 )
-def test_invalid_list_entries(entry: DiscoveredCluster, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_invalid_list_entries_are_errors(entry: DiscoveredCluster, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         remote_cluster(entry)

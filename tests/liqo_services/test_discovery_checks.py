@@ -58,7 +58,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         "labels: 'city': expected a key and a value of at most 256 printable characters",
     ),
     "a price": (lambda: checks.price(-0.1), "price: expected 0 to 1e+09, got -0.1"),
-    "no YAML": (
+    "not YAML": (
         lambda: checks.kubeconfig("{secret: ["),
         f"kubeconfig: {PLAIN}",
     ),
@@ -67,7 +67,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a key twice": (lambda: checks.kubeconfig("a: secret\na: 2"), f"kubeconfig: {PLAIN}"),
     "depth": (lambda: checks.kubeconfig("[" * 100_000), f"kubeconfig: {PLAIN}"),
     "two documents": (lambda: checks.kubeconfig("a: secret\n---\nb: 1"), f"kubeconfig: {PLAIN}"),
-    "no kubeconfig": (
+    "not a kubeconfig": (
         lambda: checks.kubeconfig("secret"),
         "kubeconfig: clusters: expected a list with one entry or more",
     ),

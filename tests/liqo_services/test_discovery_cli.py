@@ -46,7 +46,7 @@ def listed(client: httpx2.Client) -> list[str]:
     return [cluster["name"] for cluster in client.get("/list").json()]
 
 
-def test_it_lists_secrets_and_updates_and_survives_a_kill(pems: Path) -> None:
+def test_secrets_and_updates_are_listed_and_survive_a_kill(pems: Path) -> None:
     with serving() as edge:
         server_config(pems, edge.url)
         edge.on("GET", SECRETS.path, page(secret("milan")))
@@ -129,8 +129,8 @@ def test_errors_are_one_line(fact: str, pems: Path) -> None:
     flags, status, line = WRONG[fact]
     with serving() as edge:
         server_config(pems, edge.url)
-        words = 'secrets is forbidden: User "x" cannot list resource'
-        edge.on("GET", SECRETS.path, Reply({"kind": "Status", "message": words, "reason": "Forbidden"}, 403))
+        message = 'secrets is forbidden: User "x" cannot list resource'
+        edge.on("GET", SECRETS.path, Reply({"kind": "Status", "message": message, "reason": "Forbidden"}, 403))
         done = subprocess.run(
             (*DISCOVERY, *flags), cwd=pems, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False
         )
@@ -138,8 +138,8 @@ def test_errors_are_one_line(fact: str, pems: Path) -> None:
 
 
 def test_an_address_in_use_is_reported_with_its_flag(pems: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        address = f"127.0.0.1:{occupied.getsockname()[1]}"
         for flag in ("--listen", "--health-address"):
             done = subprocess.run(
                 (*DISCOVERY, *FLAGS, "--namespace=", f"{flag}={address}"),

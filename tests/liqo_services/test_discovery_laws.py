@@ -18,7 +18,7 @@ from rescheduler.liqo_services.node_manager.clusters import DiscoveredCluster, r
 from tests.liqo_services.kubeconfigs import kubeconfig
 from tests.providers.clocks import StepClock
 
-ODD: st.SearchStrategy[Any] = st.one_of(
+UNUSUAL_VALUES: st.SearchStrategy[Any] = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=8)
 )
 AMOUNTS = st.sampled_from(["1", "250m", "2Gi", "1e3", 4, 0.5, 0, "", "-1", "1Zi", "9" * 30, 1e300, 10**18])
@@ -34,19 +34,19 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 CLUSTERS = st.fixed_dictionaries(
     {"name": st.sampled_from(["turin", "milan", "a" * 63, "A", ""])},
-    optional={key: value | st.none() | ODD for key, value in VALUES.items()},
+    optional={key: value | st.none() | UNUSUAL_VALUES for key, value in VALUES.items()},
 )
 UPDATES = st.fixed_dictionaries(
     {},
     optional={
-        "clusters": st.lists(CLUSTERS, max_size=3) | ODD,
-        "deleted": st.lists(st.sampled_from(["turin", "rome", "?"]), max_size=2) | ODD,
-        "more": ODD,
+        "clusters": st.lists(CLUSTERS, max_size=3) | UNUSUAL_VALUES,
+        "deleted": st.lists(st.sampled_from(["turin", "rome", "?"]), max_size=2) | UNUSUAL_VALUES,
+        "more": UNUSUAL_VALUES,
     },
 )
 
 
-@given(st.lists(UPDATES | st.lists(ODD, max_size=2), max_size=4), st.integers(0, 400))
+@given(st.lists(UPDATES | st.lists(UNUSUAL_VALUES, max_size=2), max_size=4), st.integers(0, 400))
 @settings(max_examples=300, deadline=None)
 def test_updates_are_rejected_or_decoded_by_the_node_manager(batches: list[Any], seconds: int) -> None:
     store, clock = ClusterStore(":memory:"), StepClock()
@@ -73,8 +73,8 @@ def test_plain_yaml_is_maps_lists_and_strings_or_rejected(text: str) -> None:
         parsed = plain_yaml.parse(text)
     except ValueError:
         return
-    left = [parsed]
-    while left:
-        part = left.pop()
+    pending = [parsed]
+    while pending:
+        part = pending.pop()
         assert part is None or isinstance(part, dict | list | str)
-        left += [*part, *part.values()] if isinstance(part, dict) else part if isinstance(part, list) else []
+        pending += [*part, *part.values()] if isinstance(part, dict) else part if isinstance(part, list) else []

@@ -61,7 +61,7 @@ def test_rounds_expire_entries_set_metrics_and_stop(caplog: pytest.LogCaptureFix
     store.close()
 
 
-def test_it_is_ready_once_secrets_were_read_or_without_secrets() -> None:
+def test_discovery_is_ready_once_secrets_were_read_or_without_secrets() -> None:
     clock, store = StepClock(), ClusterStore(":memory:")
     secrets = Secrets(store, clock, "demo")
     rounds = DiscoveryLoop(store, secrets, DiscoveryMetrics(CollectorRegistry()), clock)

@@ -32,9 +32,9 @@ DESCRIPTION = Description(
 )
 
 
-def secret(name: str, info: object = INFO, version: str = "1", **more: bytes) -> dict[str, Any]:
+def secret(name: str, info: object = INFO, version: str = "1", **fields: bytes) -> dict[str, Any]:
     data = {"info": info if isinstance(info, bytes) else msgspec.json.encode(info), "kubeconfig": kubeconfig().encode()}
-    encoded = {key: base64.b64encode(value).decode() for key, value in (data | more).items()}
+    encoded = {key: base64.b64encode(value).decode() for key, value in (data | fields).items()}
     return {"metadata": {"name": name, "namespace": "demo", "resourceVersion": version}, "data": encoded}
 
 
@@ -129,10 +129,10 @@ def test_events_that_could_not_be_stored_are_requested_again(
 ) -> None:
     failures = [InputError("the disk is full")]
 
-    def change(source: str, words: Any, *more: Any) -> int:
-        if words and failures:
+    def change(source: str, clusters: Any, *arguments: Any) -> int:
+        if clusters and failures:
             raise failures.pop()
-        return ClusterStore.change(store, source, words, *more)
+        return ClusterStore.change(store, source, clusters, *arguments)
 
     monkeypatch.setattr(store, "change", change)
     edge.on("GET", SECRETS.path, page())

@@ -19,7 +19,7 @@ from rescheduler.liqo_services.node_manager import store as records
 from tests.providers.clocks import START as NOW
 
 SECOND = dt.timedelta(seconds=1)
-LATER = NOW + dt.timedelta(minutes=5)
+IN_FIVE_MINUTES = NOW + dt.timedelta(minutes=5)
 DESCRIBED = Description(kubeconfig="k", resources={"cpu": "8"}, labels={"country": "it"}, has_nat=True, price=2.0)
 
 
@@ -46,7 +46,7 @@ def test_a_new_database_is_empty(store: ClusterStore) -> None:
 def test_an_agents_update_takes_precedence_over_a_secret_until_it_expires(store: ClusterStore) -> None:
     store.change(SECRET, {"one": DatedDescription(DESCRIBED)}, (), NOW)
     description = Description(price=0.5, free={"cpu": "3"}, has_nat=False)
-    store.change(AGENT, {"one": DatedDescription(description, expires=LATER)}, (), NOW + SECOND)
+    store.change(AGENT, {"one": DatedDescription(description, expires=IN_FIVE_MINUTES)}, (), NOW + SECOND)
     both = Listed(
         name="one",
         kubeconfig="k",
@@ -66,11 +66,11 @@ def test_an_agents_update_takes_precedence_over_a_secret_until_it_expires(store:
         price=2.0,
         last_seen=NOW,
     )
-    assert list(store.clusters(LATER - SECOND)) == [both]
-    assert list(store.clusters(LATER)) == [described]
-    assert list(store.expire(LATER)) == ["one"]
-    assert list(store.expire(LATER)) == []
-    assert list(store.clusters(LATER)) == [described]
+    assert list(store.clusters(IN_FIVE_MINUTES - SECOND)) == [both]
+    assert list(store.clusters(IN_FIVE_MINUTES)) == [described]
+    assert list(store.expire(IN_FIVE_MINUTES)) == ["one"]
+    assert list(store.expire(IN_FIVE_MINUTES)) == []
+    assert list(store.clusters(IN_FIVE_MINUTES)) == [described]
 
 
 def test_a_source_deletes_only_its_own_entries(store: ClusterStore) -> None:
@@ -78,8 +78,8 @@ def test_a_source_deletes_only_its_own_entries(store: ClusterStore) -> None:
     store.change(
         AGENT,
         {
-            "one": DatedDescription(Description(price=1.0), LATER),
-            "three": DatedDescription(Description(price=1.0), LATER),
+            "one": DatedDescription(Description(price=1.0), IN_FIVE_MINUTES),
+            "three": DatedDescription(Description(price=1.0), IN_FIVE_MINUTES),
         },
         (),
         NOW,
@@ -91,19 +91,19 @@ def test_a_source_deletes_only_its_own_entries(store: ClusterStore) -> None:
 
 
 def test_entries_of_a_source_are_kept_until_they_expire(store: ClusterStore) -> None:
-    store.change(AGENT, {"one": DatedDescription(DESCRIBED, LATER)}, (), NOW)
+    store.change(AGENT, {"one": DatedDescription(DESCRIBED, IN_FIVE_MINUTES)}, (), NOW)
     assert store.description(AGENT, "one", NOW) == DESCRIBED
-    assert (store.description(SECRET, "one", NOW), store.description(AGENT, "one", LATER)) == (
+    assert (store.description(SECRET, "one", NOW), store.description(AGENT, "one", IN_FIVE_MINUTES)) == (
         Description(),
         Description(),
     )
 
 
 def test_changes_are_atomic(store: ClusterStore) -> None:
-    store.change(AGENT, {"one": DatedDescription(DESCRIBED, LATER)}, (), NOW)
-    broken = DatedDescription(Description(price=object()), LATER)  # type: ignore[arg-type]
+    store.change(AGENT, {"one": DatedDescription(DESCRIBED, IN_FIVE_MINUTES)}, (), NOW)
+    broken = DatedDescription(Description(price=object()), IN_FIVE_MINUTES)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        store.change(AGENT, {"two": DatedDescription(DESCRIBED, LATER), "three": broken}, ("one",), NOW)
+        store.change(AGENT, {"two": DatedDescription(DESCRIBED, IN_FIVE_MINUTES), "three": broken}, ("one",), NOW)
     assert names(store) == ["one"]
 
 
@@ -134,7 +134,7 @@ def test_entries_survive_a_kill(path: str, tmp_path: Path) -> None:
     again.close()
 
 
-def test_other_users_cannot_read_it(store: ClusterStore, path: str, tmp_path: Path) -> None:
+def test_other_users_cannot_read_the_database(store: ClusterStore, path: str, tmp_path: Path) -> None:
     store.change(SECRET, {"one": DatedDescription(DESCRIBED)}, (), NOW)
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
     store.close()
@@ -152,7 +152,7 @@ def test_a_file_that_remains_readable_by_others_is_rejected(path: str, monkeypat
         ClusterStore(path)
 
 
-def test_two_processes_do_not_share_it(store: ClusterStore, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_do_not_share_a_database(store: ClusterStore, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rescheduler.liqo_services.database._BUSY_SECONDS", 0.01)
     with pytest.raises(InputError, match=f"--database {path}: no usable database: database is locked"):
         ClusterStore(path)
@@ -202,8 +202,8 @@ def test_databases_of_other_programs_are_unchanged(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_reported_at_the_start(store: ClusterStore, path: str) -> None:
-    words = {f"cluster-{number}": DatedDescription(Description(labels={"a": "b" * 200})) for number in range(100)}
-    store.change(SECRET, words, (), NOW)
+    clusters = {f"cluster-{number}": DatedDescription(Description(labels={"a": "b" * 200})) for number in range(100)}
+    store.change(SECRET, clusters, (), NOW)
     store.close()
     with Path(path).open("r+b") as file:
         file.seek(3 * 4096)

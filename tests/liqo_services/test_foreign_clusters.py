@@ -40,7 +40,7 @@ def cluster(parts: foreign.Parts, api_server: str = "Established", name: str = "
 
 
 @pytest.mark.parametrize(("parts", "lends"), SITUATIONS.values(), ids=SITUATIONS)
-def test_which_clusters_are_providers(parts: foreign.Parts, lends: bool) -> None:
+def test_providers_are_derived_from_the_status_of_foreign_clusters(parts: foreign.Parts, lends: bool) -> None:
     expected = {"rome": Tenancy("of-rome")} if lends else {}
     assert tenancies({"rome": "of-rome"}, [cluster(parts)], {}) == expected
 
@@ -69,8 +69,8 @@ def test_an_unreachable_cluster_is_a_peer_with_an_obstacle() -> None:
     assert tenancies({"rome": "of-rome"}, [away], {}) == {"rome": Tenancy("of-rome", "its API server is unreachable")}
 
 
-def namespace(name: str, of: str, deleted: str | None = None) -> TenantNamespace:
-    labels = {"liqo.io/remote-cluster-id": of} if of else {}
+def namespace(name: str, cluster_id: str, deleted: str | None = None) -> TenantNamespace:
+    labels = {"liqo.io/remote-cluster-id": cluster_id} if cluster_id else {}
     return TenantNamespace(metadata=ResourceMeta(name=name, labels=labels, deletion_timestamp=deleted))
 
 

@@ -194,7 +194,9 @@ ACTIONS = st.tuples(st.sampled_from([increase, remove, step, step, deny]), FATES
 
 @settings(deadline=None, max_examples=300)
 @given(actions=st.lists(ACTIONS, max_size=25))
-def test_random_failures_and_kills(actions: list[tuple[Callable[..., None], list[str], int]]) -> None:
+def test_random_failures_and_kills_lose_or_duplicate_no_machine(
+    actions: list[tuple[Callable[..., None], list[str], int]],
+) -> None:
     # Names are numbered, so that a failing example is reproducible.
     numbers = itertools.count()
     with patch.object(secrets, "token_hex", lambda _: f"{next(numbers):08x}"), closing(KilledNodeManager()) as world:

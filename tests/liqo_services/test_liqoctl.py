@@ -49,8 +49,8 @@ class Script:
         file = self.path.with_name(f"liqoctl.{name}")
         return file.read_text().splitlines() if file.exists() else []
 
-    def tool(self, timeout: float = 60, **more: object) -> Liqoctl:
-        return Liqoctl(Tool(str(self.path), self.state, timeout=timeout, **more))  # type: ignore[arg-type]
+    def tool(self, timeout: float = 60, **fields: object) -> Liqoctl:
+        return Liqoctl(Tool(str(self.path), self.state, timeout=timeout, **fields))  # type: ignore[arg-type]
 
     def left(self) -> list[Path]:
         return list((self.state / "kubeconfigs").iterdir())

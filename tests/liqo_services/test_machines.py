@@ -22,11 +22,11 @@ from rescheduler.liqo_services.node_manager.resources import (
 )
 
 NOW = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
-GONE = "2024-05-01T11:59:00Z"
+DELETED_AT = "2024-05-01T11:59:00Z"
 
 
-def meta(**more: object) -> ResourceMeta:
-    return ResourceMeta(name="m", creation_timestamp="2024-05-01T11:00:00Z", **more)  # type: ignore[arg-type]
+def meta(**fields: object) -> ResourceMeta:
+    return ResourceMeta(name="m", creation_timestamp="2024-05-01T11:00:00Z", **fields)  # type: ignore[arg-type]
 
 
 def piece(*conditions: ResourceCondition, deleted: str | None = None, group: str = "G") -> ResourceSlice:
@@ -76,11 +76,11 @@ STATES = {
         {"slices": piece(), "virtual_nodes": virtual(RUNNING), "nodes": node("liqo://m", group="G")},
     ),
     "marked, and not Ready": ("running", None, {"slices": piece(), "nodes": node("liqo://m", "Unknown", group="G")}),
-    "its slice is being deleted": ("deleting", None, {"slices": piece(deleted=GONE), "nodes": node("liqo://m")}),
+    "its slice is being deleted": ("deleting", None, {"slices": piece(deleted=DELETED_AT), "nodes": node("liqo://m")}),
     "its VirtualNode is being deleted": (
         "deleting",
         None,
-        {"slices": piece(), "virtual_nodes": virtual(deleted=GONE), "nodes": node("liqo://m")},
+        {"slices": piece(), "virtual_nodes": virtual(deleted=DELETED_AT), "nodes": node("liqo://m")},
     ),
     "Liqo drains it": (
         "deleting",
@@ -96,8 +96,8 @@ STATES = {
         None,
         {"slices": piece(), "virtual_nodes": virtual(ResourceCondition(type="VirtualKubelet", status="Deleting"))},
     ),
-    "its Node is being deleted": ("deleting", None, {"slices": piece(), "nodes": node("liqo://m", deleted=GONE)}),
-    "only its VirtualNode is left": ("deleting", ORDERED, {"virtual_nodes": virtual(deleted=GONE)}),
+    "its Node is being deleted": ("deleting", None, {"slices": piece(), "nodes": node("liqo://m", deleted=DELETED_AT)}),
+    "only its VirtualNode is left": ("deleting", ORDERED, {"virtual_nodes": virtual(deleted=DELETED_AT)}),
     "only its Node is left": ("deleting", ORDERED, {"nodes": node("liqo://m")}),
     "only its Node is left, without a record": ("deleting", None, {"nodes": node("liqo://m", group="G")}),
 }
@@ -147,7 +147,7 @@ def test_granted_resources_take_precedence_over_requested_ones() -> None:
 
 
 def test_a_replica_of_a_consumers_slice_is_not_a_machine() -> None:
-    """It has all labels of its original, including those of the consumer's node manager."""
+    """The replica has all labels of the original slice, including those of the consumer's node manager."""
     labels = {GROUP_LABEL: "G", "liqo.io/remote-cluster-id": "oslo", "liqo.io/replicated": "true"}
     slices = [
         ResourceSlice(metadata=ResourceMeta(name=name, labels={**labels, "liqo.io/replication": replication}))

@@ -7,7 +7,7 @@ from rescheduler.liqo_services.node_manager.upkeep import Upkeep
 from tests.liqo_services.builders import bench, cluster
 
 
-def test_machines_by_state_and_failures_by_code() -> None:
+def test_machines_are_counted_by_state_and_failures_by_code() -> None:
     registry = CollectorRegistry()
     with bench(cluster("rome", 1), cluster("milan", 9, price="1"), starting=60) as here:
         upkeep = Upkeep(here.ports, here.service, here.patience, NodeManagerMetrics(registry))

@@ -66,7 +66,7 @@ def test_without_a_file_the_groups_are_those_of_the_original(tmp_path: Path) -> 
     assert configuration(tmp_path / "f.yaml").groups == DEFAULT_GROUPS
 
 
-def test_requested_resources_of_a_group() -> None:
+def test_a_group_requests_up_to_its_maximum() -> None:
     gpu = DEFAULT_GROUPS[1]
     shared = cluster("x", 50).shared
     assert gpu.asked({**shared, GPU: shared["cpu"]}) == {"cpu": "3500m", "memory": "8Gi", "pods": "110", GPU: "4"}
@@ -77,19 +77,22 @@ WRONG = {
     "no id": ("groups: [{maxSize: 1, resources: {min: {}}}]", "missing required field `id` - at `$.groups[0]`"),
     "unknown key": ("group: []", "unknown field `group`"),
     "a key twice": ("groups: []\ngroups: []", "the key 'groups' occurs twice"),
-    "no YAML": ("groups: [", "groups.yaml: while parsing"),
-    "no label value": (FULL.replace("small", "not a label"), "groups[0].id: expected at most 63 of"),
+    "not YAML": ("groups: [", "groups.yaml: while parsing"),
+    "an invalid label value": (FULL.replace("small", "not a label"), "groups[0].id: expected at most 63 of"),
     "twice": (f"groups:\n{2 * SMALL}", "groups[1].id: 'small' occurs twice"),
     "max below min": (FULL.replace("maxSize: 5", "maxSize: 0"), "groups[0].maxSize: expected minSize or more"),
     "negative size": (FULL.replace("minSize: 1", "minSize: -1"), "Expected `int` >= 0 - at `$.groups[0].minSize`"),
-    "no quantity": (FULL.replace("500m", "half"), "groups[0].resources.min.cpu: quantity 'half': expected a number"),
-    "no resource": (
+    "an invalid quantity": (
+        FULL.replace("500m", "half"),
+        "groups[0].resources.min.cpu: quantity 'half': expected a number",
+    ),
+    "an invalid resource name": (
         FULL.replace("cpu: 500m", "cpu: 500m, a b: 1"),
         "groups[0].resources.min: 'a b': expected the name",
     ),
-    "no price": (FULL.replace("cost: 0.25", "cost: .inf"), "Expected `float` <= 1000000000.0"),
-    "no taint": (FULL.replace("key: k", "key: k k"), "groups[0].taints: expected taints of Kubernetes"),
-    "no class": (FULL.replace("class: gold", "class: a b"), "groups[0].class: expected at most 63 of"),
+    "an infinite price": (FULL.replace("cost: 0.25", "cost: .inf"), "Expected `float` <= 1000000000.0"),
+    "an invalid taint": (FULL.replace("key: k", "key: k k"), "groups[0].taints: expected taints of Kubernetes"),
+    "an invalid class": (FULL.replace("class: gold", "class: a b"), "groups[0].class: expected at most 63 of"),
     "an invalid added amount": (
         FULL.replace("5Gi", "much"),
         "groups[0].resources.added.ephemeral-storage: quantity 'much': expected a number",
@@ -105,15 +108,15 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("text", "words"), WRONG.values(), ids=WRONG)
-def test_configuration_errors_are_one_line(text: str, words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
+def test_configuration_errors_are_one_line(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "groups.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as failure:
         configuration(file)
     line = str(failure.value)
     assert line.startswith(f"configuration {file}: ")
-    assert words in line
+    assert message in line
     assert "\n" not in line
 
 
@@ -137,7 +140,7 @@ def run(folder: Path, *flags: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "message"),
     [
         ((), "--tls-cert, --tls-key and --tls-client-ca: expected all three, for mutual TLS, or --insecure-plaintext"),
         ((*PLAIN, "--client=me"), "--client: expected with mutual TLS"),
@@ -154,15 +157,15 @@ def run(folder: Path, *flags: str) -> tuple[int, str]:
         ((*PLAIN, "--kubeconfig=k", "--config=unpeer.yaml"), "unpeerAfter: expected together with --liqoctl"),
     ],
 )
-def test_usage_errors_are_one_line_with_exit_code_2(flags: tuple[str, ...], words: str, tmp_path: Path) -> None:
+def test_usage_errors_are_one_line_with_exit_code_2(flags: tuple[str, ...], message: str, tmp_path: Path) -> None:
     kubeconfig(tmp_path, "http://127.0.0.1:1").rename(tmp_path / "k")
     (tmp_path / "unpeer.yaml").write_text("unpeerAfter: 1h")
     code, line = run(tmp_path, *flags)
-    assert (code, words in line) == (2, True), line
+    assert (code, message in line) == (2, True), line
     assert "caFile" not in line
 
 
-def test_the_start_fails_without_liqo(tmp_path: Path) -> None:
+def test_startup_fails_without_liqo(tmp_path: Path) -> None:
     with serving() as edge:
         edge.on(
             "GET",

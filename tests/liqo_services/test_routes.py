@@ -16,7 +16,7 @@ from rescheduler.liqo_services.serving import HttpsListener, serving
 from rescheduler.settings import ListenAddress
 from tests.liqo_services.builders import Bench, bench, cluster, group
 
-ANY = ListenAddress("127.0.0.1", 0)
+LOOPBACK = ListenAddress("127.0.0.1", 0)
 LABELS = {
     "liqo.io/type": "virtual-node",
     "kubernetes.io/role": "agent",
@@ -37,7 +37,7 @@ def here() -> Iterator[Bench]:
 @pytest.fixture
 def client(here: Bench) -> Iterator[httpx2.Client]:
     with (
-        serving(node_manager(here.service), HttpsListener(ANY, plaintext=True), "test") as address,
+        serving(node_manager(here.service), HttpsListener(LOOPBACK, plaintext=True), "test") as address,
         httpx2.Client(base_url=f"http://{address}", timeout=60) as started,
     ):
         yield started
@@ -53,7 +53,7 @@ def error(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]
 
 
-def test_the_complete_sequence_of_old_routes(client: httpx2.Client, here: Bench) -> None:
+def test_the_old_routes_create_and_delete_a_machine(client: httpx2.Client, here: Bench) -> None:
     """All requests are GET, as from the gRPC server of Liqo's cluster autoscaler."""
     assert get(client, "/nodegroup") == [
         {"id": "STANDARD", "maxSize": 3, "minSize": 0},
@@ -79,7 +79,7 @@ def test_the_complete_sequence_of_old_routes(client: httpx2.Client, here: Bench)
     assert len(get(client, "/nodegroup/nodes", id="STANDARD")) == 1
 
 
-def test_the_old_template_and_gpus(client: httpx2.Client) -> None:
+def test_the_old_routes_return_template_and_gpus(client: httpx2.Client) -> None:
     assert get(client, "/nodegroup/template", id="GPU") == {
         "nodegroupId": "GPU",
         "resources": {
@@ -127,7 +127,7 @@ def test_a_deletion_without_an_effect_is_an_error(client: httpx2.Client, here: B
     assert here.liqo.remaining() == ["gpu-1"]
 
 
-def test_the_prices_of_nodes_and_pods(client: httpx2.Client, here: Bench) -> None:
+def test_the_old_routes_return_prices_of_nodes_and_pods(client: httpx2.Client, here: Bench) -> None:
     here.liqo.add("gpu-1", "GPU", "gpu")
     window = {"start": "2024-05-01T12:00:00Z", "end": "2024-05-01T12:30:00+00:00"}
     for name in ("gpu-1", "liqo://gpu-1", "GPU", "template-node-for-GPU-123", "template-node-for-GPU-1-upcoming-0"):
@@ -144,7 +144,7 @@ def test_the_prices_of_nodes_and_pods(client: httpx2.Client, here: Bench) -> Non
         assert client.get("/nodegroup/podprice", params=params).status_code == 400
 
 
-def test_creation_and_deletion_of_groups(client: httpx2.Client, here: Bench) -> None:
+def test_groups_are_created_and_deleted(client: httpx2.Client, here: Bench) -> None:
     body = {"id": "NEW", "currentSize": 0, "maxSize": 2, "minSize": 0, "nodes": []}
     assert client.post("/nodegroup/create", json=body).json() is True
     assert error(client.post("/nodegroup/create", json=body)) == (409, "group NEW: it already exists")
@@ -160,7 +160,7 @@ def test_creation_and_deletion_of_groups(client: httpx2.Client, here: Bench) -> 
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"currentSize": 1}, "currentSize and nodes: expected 0 and none"),
         ({"minSize": 2}, "body.maxSize: expected minSize or more"),
@@ -174,16 +174,16 @@ def test_creation_and_deletion_of_groups(client: httpx2.Client, here: Bench) -> 
         ({"resources": {"min": {"cpu": 1, "memory": "1Gi"}}}, "body.resources.min.pods: expected more than 0"),
     ],
 )
-def test_invalid_groups_are_rejected(client: httpx2.Client, change: dict[str, Any], words: str) -> None:
+def test_invalid_groups_are_rejected(client: httpx2.Client, change: dict[str, Any], message: str) -> None:
     status, line = error(client.post("/nodegroup/create", json={"id": "NEW", "maxSize": 1, **change}))
     assert status == 400
-    assert words in line
+    assert message in line
 
 
 def test_with_post_only_a_get_request_changes_nothing(here: Bench) -> None:
     app = node_manager(here.service, post_only=True)
     with (
-        serving(app, HttpsListener(ANY, plaintext=True), "test") as address,
+        serving(app, HttpsListener(LOOPBACK, plaintext=True), "test") as address,
         httpx2.Client(base_url=f"http://{address}", timeout=60) as client,
     ):
         up = {"id": "STANDARD", "count": "1"}
@@ -193,7 +193,7 @@ def test_with_post_only_a_get_request_changes_nothing(here: Bench) -> None:
         assert client.post("/nodegroup/scaleup", params=up).json() is True
 
 
-def test_our_own_routes(client: httpx2.Client, here: Bench) -> None:
+def test_our_own_routes_create_list_and_delete_machines(client: httpx2.Client, here: Bench) -> None:
     version = get(client, "/version")
     assert (version["server"], version["routes"]) == ("spot-rescheduler", ["v1"])
     ordered = client.post("/v1/groups/STANDARD/machines", json={"count": 2})
@@ -242,7 +242,7 @@ def test_errors_of_machines_are_reported(client: httpx2.Client, here: Bench) -> 
     }
 
 
-def test_our_template_and_prices(client: httpx2.Client, here: Bench) -> None:
+def test_our_own_routes_return_template_and_prices(client: httpx2.Client, here: Bench) -> None:
     amounts = {"cpu": "2", "memory": "2Gi", "pods": "110", "ephemeral-storage": "20Gi"}
     assert get(client, "/v1/groups/STANDARD/template") == {
         "labels": {**LABELS, "provider": "liqo", "spot-rescheduler/node-group": "STANDARD"},
@@ -259,7 +259,7 @@ def test_our_template_and_prices(client: httpx2.Client, here: Bench) -> None:
 
 
 def test_clients_without_a_certificate_are_rejected(here: Bench, pems: Path) -> None:
-    face = HttpsListener(ANY, cert=pems / "server.crt", key=pems / "server.key", client_ca=pems / "ca.pem")
+    face = HttpsListener(LOOPBACK, cert=pems / "server.crt", key=pems / "server.key", client_ca=pems / "ca.pem")
     trusting = ssl.create_default_context(cafile=pems / "ca.pem")
     with serving(node_manager(here.service), face, "test") as address:
         with httpx2.Client(verify=trusting, timeout=60) as stranger, pytest.raises(httpx2.TransportError):
@@ -275,7 +275,7 @@ def test_a_deletion_below_the_minimum_is_a_conflict(pems: Path) -> None:
     with bench(cluster("rome"), groups=(group(min_size=1),)) as here:
         here.liqo.add("rome-1", "STANDARD", "rome")
         with (
-            serving(node_manager(here.service), HttpsListener(ANY, plaintext=True), "test") as address,
+            serving(node_manager(here.service), HttpsListener(LOOPBACK, plaintext=True), "test") as address,
             httpx2.Client(base_url=f"http://{address}", timeout=60) as client,
         ):
             line = "node rome-1: group STANDARD must keep 1, 0 would be left"

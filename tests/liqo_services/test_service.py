@@ -78,12 +78,12 @@ def test_free_resources_limit_shared_ones() -> None:
     with bench(cluster("rome", 4, free=amounts({"cpu": "4", "memory": "64Gi", "pods": "500"})), starting=60) as here:
         here.service.increase("STANDARD", 1)
         machines = here.service.view().of_cluster("rome")
-        left = available(here.catalog.listed[0], machines)
-        assert left == amounts({"cpu": "2", "memory": "6Gi", "pods": "330"})
+        free = available(here.catalog.listed[0], machines)
+        assert free == amounts({"cpu": "2", "memory": "6Gi", "pods": "330"})
         here.step(60)
         here.step()
-        left = available(here.catalog.listed[0], here.service.view().of_cluster("rome"))
-        assert left == amounts({"cpu": "4", "memory": "6Gi", "pods": "330"})
+        free = available(here.catalog.listed[0], here.service.view().of_cluster("rome"))
+        assert free == amounts({"cpu": "4", "memory": "6Gi", "pods": "330"})
 
 
 def test_a_released_machine_disappears_after_liqos_drain() -> None:

@@ -27,7 +27,7 @@ from rescheduler.providers.base import AboveMaximum
 from rescheduler.settings import ListenAddress
 from tests.providers import pki
 
-ANY = ListenAddress("127.0.0.1", 0)
+LOOPBACK = ListenAddress("127.0.0.1", 0)
 
 
 async def _echo(request: Request) -> Response:
@@ -46,7 +46,7 @@ ROUTES = [Route("/echo", _echo, methods=["GET", "POST"]), Route("/fail", _fail),
 
 
 def face(pems: Path) -> HttpsListener:
-    return HttpsListener(ANY, cert=pems / "server.crt", key=pems / "server.key", client_ca=pems / "ca.pem")
+    return HttpsListener(LOOPBACK, cert=pems / "server.crt", key=pems / "server.key", client_ca=pems / "ca.pem")
 
 
 @contextlib.contextmanager
@@ -126,7 +126,7 @@ def test_new_certificates_are_used_for_new_connections(url: str, pems: Path, tmp
     (pems / "ca.pem").write_bytes((newer / "ca.pem").read_bytes())
     shutil.copytree(newer, tmp_path / "mixed")
     for name in ("client.pem", "client.key"):
-        shutil.copy(pems / name, tmp_path / "mixed" / name)  # of the CA that is no longer trusted
+        shutil.copy(pems / name, tmp_path / "mixed" / name)  # issued by the CA that is no longer trusted
     with client(url, tmp_path / "mixed") as caller, pytest.raises(httpx2.TransportError):
         caller.get("/echo")
 
@@ -161,7 +161,7 @@ def test_an_endless_body_is_rejected(url: str, pems: Path) -> None:
 
 
 def test_an_incomplete_head_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(application(ROUTES), HttpsListener(ANY, plaintext=True), "test") as address:
+    with serving(application(ROUTES), HttpsListener(LOOPBACK, plaintext=True), "test") as address:
         with monkeypatch.context() as hasty:
             hasty.setattr(connection, "HEAD_SECONDS", 0.2)
             for sent in (b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"):
@@ -180,7 +180,7 @@ def test_a_request_with_a_complete_head_does_not_time_out(monkeypatch: pytest.Mo
         gone_by.wait(1)
         return answer("done")
 
-    with serving(application([Route("/slow", slow)]), HttpsListener(ANY, plaintext=True), "test") as address:
+    with serving(application([Route("/slow", slow)]), HttpsListener(LOOPBACK, plaintext=True), "test") as address:
         # A busy machine may delay the head itself, so try up to ten times.
         asked = Retrying(
             retry=retry_if_exception_type(httpx2.TransportError), stop=stop_after_attempt(10), reraise=True
@@ -216,11 +216,11 @@ def test_a_stalled_body_times_out() -> None:
     assert (head["status"], body["body"]) == (408, b'{"error":"the body did not arrive within 0.01 s"}')
 
 
-def test_a_disconnected_client_gets_no_answer() -> None:
+def test_a_disconnected_client_gets_no_response() -> None:
     assert _through(Bounded(application(ROUTES)), [PART, {"type": "http.disconnect"}]) == []
 
 
-def test_an_answer_that_is_not_read_is_aborted() -> None:
+def test_a_response_that_is_not_read_is_aborted() -> None:
     assert _through(Bounded(application(ROUTES), taking_seconds=0.01), [WHOLE], stalled=True) == []
 
 
@@ -228,7 +228,7 @@ def test_an_answer_that_is_not_read_is_aborted() -> None:
     ("wrong", "message"),
     [
         (
-            HttpsListener(ANY),
+            HttpsListener(LOOPBACK),
             "--tls-cert, --tls-key and --tls-client-ca: expected all three, for mutual TLS, or --insecure-plaintext",
         ),
         (
@@ -236,11 +236,11 @@ def test_an_answer_that_is_not_read_is_aborted() -> None:
             "--insecure-plaintext: expected --listen on a loopback address, got :0",
         ),
         (
-            HttpsListener(ANY, cert=Path("x"), plaintext=True),
+            HttpsListener(LOOPBACK, cert=Path("x"), plaintext=True),
             "--insecure-plaintext: expected without --tls-cert, --tls-key and --tls-client-ca",
         ),
         (
-            HttpsListener(ANY, cert=Path("/no/cert"), key=Path("/no/key"), client_ca=Path("/no/ca")),
+            HttpsListener(LOOPBACK, cert=Path("/no/cert"), key=Path("/no/key"), client_ca=Path("/no/ca")),
             "--tls-key /no/key: cannot be read: No such file or directory",
         ),
     ],
@@ -252,7 +252,7 @@ def test_conflicting_flags_are_a_usage_error(wrong: HttpsListener, message: str)
 
 
 def test_an_idle_client_does_not_delay_the_shutdown(pems: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not read, so it does not answer the TLS shutdown either."""
+    """The client does not read, so it does not answer the TLS shutdown either."""
     monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", 3600)
     monkeypatch.setattr("rescheduler.liqo_services.serving._GRACE_SECONDS", 3600)
     with contextlib.ExitStack() as served, contextlib.ExitStack() as asking:
@@ -269,14 +269,14 @@ def test_an_idle_client_does_not_delay_the_shutdown(pems: Path, monkeypatch: pyt
 
 
 def test_an_address_in_use_is_reported() -> None:
-    with serving(application([]), HttpsListener(ANY, plaintext=True), "test") as address:
+    with serving(application([]), HttpsListener(LOOPBACK, plaintext=True), "test") as address:
         again = HttpsListener(address, plaintext=True)
         with pytest.raises(ReschedulerError, match=f"--listen {address}: cannot listen there"):  # noqa: SIM117
             with serving(application([]), again, "test"):
                 pass
 
 
-def test_names_of_a_certificate() -> None:
+def test_all_names_of_a_certificate_are_read() -> None:
     certificate = {
         "subject": ((("organizationName", "o"),), (("commonName", "agent"),)),
         "subjectAltName": (("DNS", "a.b"), ("URI", "spiffe://x/y"), ("IP Address", "10.0.0.1")),

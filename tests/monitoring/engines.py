@@ -19,14 +19,14 @@ from tests.monitoring.recording import EVERY, Recording
 _READY_SECONDS: Final = 120
 
 
-def unlike_expected(
+def unexpected_alerts(
     prometheus: Prometheus,
     folder: Path,
     rules: Mapping[str, Any],
     recording: Recording,
     expected: Mapping[int, set[tuple[str, str]]],
 ) -> str:
-    """Return promtool's report if other alerts fire than *expected*: by minute, (cluster, alert); "" if none does."""
+    """Return promtool's report if the alerts differ from *expected*, (cluster, alert) by minute; otherwise ""."""
     checks = [
         {
             "expr": 'group by (cluster, alertname) (ALERTS{alertstate="firing"})',
@@ -53,7 +53,7 @@ class ExpectedAlert:
     severity: str
 
 
-def unlike_texts(
+def unexpected_texts(
     prometheus: Prometheus,
     folder: Path,
     rules: Mapping[str, Any],

@@ -44,7 +44,7 @@ Rounds: TypeAlias = Callable[[int], Iterable[Event] | None]
 
 @dataclass(frozen=True)
 class Incident:
-    """One cluster: its leader's rounds in trouble, its other replicas, and the alerts that fire in the end."""
+    """One cluster: its leader's rounds in trouble, its other replicas, and the alerts that fire at the end."""
 
     rounds: Rounds
     alerts: frozenset[str]
@@ -132,7 +132,7 @@ def leaderless(minute: int) -> Iterable[Event]:
 
 
 def busy(minute: int) -> Iterable[Event]:
-    """Return the events of a leader on a day with five drains, a failed drain, an error, and a debt in the end."""
+    """Return the events of a leader on a day with five drains, a failed drain, an error, and a debt at the end."""
     events: dict[int, tuple[Event, ...]] = dict.fromkeys(range(20, 45, 5), (*drain(), *moved(4, returned=1)))
     events[50] = drain(Why.EVICTION_TIMEOUT)
     events[60] = (Trouble(ErrorKind.WRITE, "x"),)

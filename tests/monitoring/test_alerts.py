@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from devcluster.debian import Prometheus
-from tests.monitoring.engines import ExpectedAlert, QueryServer, serving_recording, unlike_expected, unlike_texts
+from tests.monitoring.engines import ExpectedAlert, QueryServer, serving_recording, unexpected_alerts, unexpected_texts
 from tests.monitoring.recording import EVERY, Recording, record
 from tests.monitoring.scenarios import AFTER_A_DAY, DAY, END, INCIDENTS, PAUSE, TROUBLE, alerts
 
@@ -43,7 +43,7 @@ def test_every_alert_has_an_incident() -> None:
 def test_exactly_the_expected_alerts_fire(recording: Recording, prometheus: Prometheus, tmp_path: Path) -> None:
     at_end = {(cluster, alert) for cluster, alert in EXPECTED if alert not in AFTER_A_DAY}
     expected: dict[int, set[tuple[str, str]]] = {10: set(), TROUBLE - 1: set(), END: at_end}
-    assert unlike_expected(prometheus, tmp_path, RULES, recording, expected) == ""
+    assert unexpected_alerts(prometheus, tmp_path, RULES, recording, expected) == ""
 
 
 def test_the_alert_about_a_pause_fires_after_a_day(prometheus: Prometheus, tmp_path: Path) -> None:
@@ -51,14 +51,14 @@ def test_the_alert_about_a_pause_fires_after_a_day(prometheus: Prometheus, tmp_p
     after = TROUBLE + DAY + EVERY
     recording = record({PAUSE: INCIDENTS[PAUSE].scripts}, METRICS, after + 1)
     expected = {END: set(), TROUBLE + DAY - 1: set(), after: {(PAUSE, alert) for alert in AFTER_A_DAY}}
-    assert unlike_expected(prometheus, tmp_path, RULES, recording, expected) == ""
+    assert unexpected_alerts(prometheus, tmp_path, RULES, recording, expected) == ""
 
 
 #: Cluster and alert → the labels by which it is grouped further, the summary, and the description with its numbers.
 TEXTS: dict[tuple[str, str], tuple[dict[str, str], str, str]] = {
     ("rounds stop", "Stalled"): (
         {},
-        "spot-rescheduler has completed no round for half an hour",
+        "spot-rescheduler has not completed a round for half an hour",
         (
             "The last round without errors ended 1h 7m 0s ago. The log has the cause. /readyz reports whether the "
             "cluster can be read, and errors_total counts errors by type."
@@ -105,12 +105,12 @@ def test_the_texts_name_what_failed(recording: Recording, prometheus: Prometheus
         runbook = {"runbook_url": ALERTS[alert]["annotations"]["runbook_url"]}
         severity = ALERTS[alert]["labels"]["severity"]
         expected.append(ExpectedAlert(alert, target | labels, texts | runbook, severity))
-    assert unlike_texts(prometheus, tmp_path, RULES, recording, END, expected) == ""
+    assert unexpected_texts(prometheus, tmp_path, RULES, recording, END, expected) == ""
 
 
 def test_an_alert_fires_if_no_replica_was_ever_scraped(prometheus: Prometheus, tmp_path: Path) -> None:
     expected = {5: set(), 15: {("", alert) for alert in alerts("Missing")}}
-    assert unlike_expected(prometheus, tmp_path, RULES, Recording(frozenset()), expected) == ""
+    assert unexpected_alerts(prometheus, tmp_path, RULES, Recording(frozenset()), expected) == ""
 
 
 @pytest.mark.parametrize("alert", ALERTS)
@@ -128,7 +128,7 @@ def test_a_server_finds_no_trouble_before_it_begins(alert: str, server: QuerySer
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_the_texts_of_an_alert(alert: str) -> None:
+def test_the_texts_of_an_alert_use_only_its_labels(alert: str) -> None:
     rule = ALERTS[alert]
     assert rule["labels"].keys() == {"severity"}
     assert rule["labels"]["severity"] in {"info", "warning", "critical"}

@@ -119,11 +119,11 @@ def test_the_variables_list_clusters_and_jobs() -> None:
 
 
 def test_the_panels_do_not_overlap() -> None:
-    taken: dict[tuple[int, int], str] = {}
+    occupied: dict[tuple[int, int], str] = {}
     for panel in BOARD["panels"]:
         at = panel["gridPos"]
         assert at["x"] + at["w"] <= 24
         cells = [(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])]
-        assert [taken[cell] for cell in cells if cell in taken] == []
-        taken |= dict.fromkeys(cells, panel["title"])
+        assert [occupied[cell] for cell in cells if cell in occupied] == []
+        occupied |= dict.fromkeys(cells, panel["title"])
     assert [panel["id"] for panel in BOARD["panels"]] == list(range(1, len(BOARD["panels"]) + 1))

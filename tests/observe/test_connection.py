@@ -104,10 +104,10 @@ def test_a_response_that_is_not_received_times_out(monkeypatch: pytest.MonkeyPat
     assert received < LARGE
 
 
-ASKED = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def responding(opened: contextlib.ExitStack, address: ListenAddress, sent: bytes = ASKED) -> socket.socket:
+def responding(opened: contextlib.ExitStack, address: ListenAddress, sent: bytes = REQUEST) -> socket.socket:
     """Return a connection whose first response has started."""
     client = opened.enter_context(socket.create_connection((address.host, address.port), timeout=60))
     client.sendall(sent)
@@ -134,7 +134,7 @@ def test_above_the_maximum_the_longest_idle_connection_is_closed(
             while first.recv(1 << 16):
                 pass
         for client in (second, third):
-            client.sendall(ASKED)
+            client.sendall(REQUEST)
             again(client)
 
 
@@ -143,8 +143,8 @@ def test_above_the_maximum_the_new_connection_is_closed_if_none_is_idle(
 ) -> None:
     monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
     with contextlib.ExitStack() as opened:
-        working = [responding(opened, address, ASKED.replace(b"/ ", b"/parted ", 1)) for _ in range(2)]
-        assert after(address, ASKED) == b""
+        working = [responding(opened, address, REQUEST.replace(b"/ ", b"/parted ", 1)) for _ in range(2)]
+        assert after(address, REQUEST) == b""
         assert all(client.fileno() > 0 for client in working)
 
 
@@ -161,7 +161,7 @@ def test_connections_of_the_client_with_the_most_are_closed_first(monkeypatch: p
         ports[probe.getsockname()[1]] = "kubelet"
         for _ in range(5):
             responding(opened, where)
-        probe.sendall(ASKED)
+        probe.sendall(REQUEST)
         again(probe)
 
 
@@ -186,7 +186,9 @@ def test_invalid_http_gets_a_400_response(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_invalid_data_after_the_start_of_a_response(address: ListenAddress, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_data_after_the_start_of_a_response_closes_the_connection(
+    address: ListenAddress, caplog: pytest.LogCaptureFixture
+) -> None:
     head = b"POST /parted HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     with socket.create_connection((address.host, address.port), timeout=60) as client:
         client.sendall(head)

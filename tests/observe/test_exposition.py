@@ -1,4 +1,4 @@
-"""The text of metrics, when the text of the same metric objects is reused."""
+"""The text of metrics when the text of unchanged metric objects is reused."""
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge

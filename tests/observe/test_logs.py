@@ -291,7 +291,7 @@ def test_another_detail_of_the_same_wait_is_logged() -> None:
 
 
 def test_a_label_that_no_node_has_is_reported_once() -> None:
-    """It is logged at every verbosity, but not again: a pool may be empty from time to time."""
+    """The line is logged at every verbosity, but not again: a pool may be empty from time to time."""
     none = Observed(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), {}, frozenset(), {}, unmatched=("role=spot",))
     some = replace(none, unmatched=())
     lines = logged(none, none, some, none, verbosity=0)

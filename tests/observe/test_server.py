@@ -23,7 +23,7 @@ from rescheduler.observe.status_page import StatusPage
 from rescheduler.settings import ListenAddress
 from tests.observe.builders import BLOCKED, PLAN, ended, observed, planned
 
-ANY = ListenAddress("127.0.0.1", 0)
+LOOPBACK = ListenAddress("127.0.0.1", 0)
 
 
 class ManualClock(SystemClock):
@@ -56,19 +56,19 @@ class Pages:
 @pytest.fixture
 def pages() -> Iterator[Pages]:
     rendered = Pages()
-    with serving(rendered.application, ANY) as address:
+    with serving(rendered.application, LOOPBACK) as address:
         rendered.url = f"http://{address}"
         yield rendered
 
 
-def test_metrics_in_the_requested_format(pages: Pages) -> None:
+def test_metrics_have_the_requested_format(pages: Pages) -> None:
     plain = pages.get("/metrics", accept="text/plain")
     assert plain.headers["content-type"].startswith("text/plain; version=")
     assert "spot_rescheduler_leader 0.0" in plain.text.splitlines()
     assert pages.get("/metrics", accept="application/openmetrics-text; version=1.0.0").text.endswith("# EOF\n")
 
 
-def test_alive_while_the_loop_has_a_heartbeat(pages: Pages) -> None:
+def test_the_daemon_is_alive_while_its_loop_has_a_heartbeat(pages: Pages) -> None:
     assert pages.get("/healthz").status_code == 200
     pages.clock.seconds = 181
     silent = pages.get("/healthz")
@@ -86,7 +86,7 @@ def test_longer_intervals_allow_longer_silence() -> None:
     assert health.silence() == 3601
 
 
-def test_ready_once_the_cluster_is_read(pages: Pages) -> None:
+def test_the_daemon_is_ready_once_the_cluster_is_read(pages: Pages) -> None:
     answer = pages.get("/readyz")
     assert (answer.status_code, answer.text) == (503, "not read yet: pods\n")
     pages.ready = True
@@ -94,7 +94,7 @@ def test_ready_once_the_cluster_is_read(pages: Pages) -> None:
     assert (answer.status_code, answer.text) == (200, "ok\n")
 
 
-def test_the_status_of_a_new_daemon(pages: Pages) -> None:
+def test_the_status_of_a_new_daemon_has_no_plan(pages: Pages) -> None:
     status = pages.get("/statusz").json()
     assert (status["plannedAt"], status["nodes"], status["drains"]) == (None, [], [])
     assert "No plan yet" in pages.get("/statusz", accept="text/html").text
@@ -111,7 +111,7 @@ STORY = (
 )
 
 
-def test_the_status_as_json(pages: Pages) -> None:
+def test_the_json_status_has_the_whole_state(pages: Pages) -> None:
     pages.tell(*STORY)
     assert pages.get("/statusz").json() == {
         "version": "1.2",
@@ -152,14 +152,14 @@ def test_the_status_as_json(pages: Pages) -> None:
     }
 
 
-def drain(**more: object) -> dict[str, object]:
+def drain(**fields: object) -> dict[str, object]:
     return {
         "at": "2026-01-01T12:00:00Z",
         "node": "od-1",
         "seconds": 12.5,
         "evicted": ["default/web-1"],
         "removed": False,
-        **more,
+        **fields,
     }
 
 
@@ -220,7 +220,7 @@ class TestRendered:
         second = page.current()
         assert (page.cached(), second[0], during) == (second, b"leads", [None, first])
 
-    def test_one_thread_renders_for_all_that_ask(self) -> None:
+    def test_one_thread_renders_for_all_clients(self) -> None:
         begun, go_on, count = threading.Event(), threading.Event(), []
 
         def render(_: Board) -> bytes:
@@ -249,7 +249,7 @@ def test_probes_are_served_while_a_page_is_slow(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(StatusPage, "as_html", slow)
     pages = Pages()
     pages.ready = True
-    with serving(pages.application, ANY) as address, ThreadPoolExecutor(60) as threads:
+    with serving(pages.application, LOOPBACK) as address, ThreadPoolExecutor(60) as threads:
         pages.url = f"http://{address}"
         asked = [threads.submit(pages.get, "/statusz", "text/html") for _ in range(60)]
         assert begun.wait(60)
@@ -266,10 +266,10 @@ def test_other_paths_are_not_found(pages: Pages) -> None:
 
 
 def test_an_address_in_use_is_reported_in_one_line() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        occupied.listen()
+        port = occupied.getsockname()[1]
         with pytest.raises(ReschedulerError) as caught, serving(Pages().application, ListenAddress("127.0.0.1", port)):
             pass
     assert str(caught.value) == f"--listen-address 127.0.0.1:{port}: cannot listen there: Address already in use"
@@ -283,7 +283,7 @@ def test_an_unknown_host_is_reported() -> None:
         pass
 
 
-def test_the_server_ends_with_the_block() -> None:
-    with serving(Pages().application, ANY):
+def test_the_server_stops_at_the_end_of_the_block() -> None:
+    with serving(Pages().application, LOOPBACK):
         assert "http" in {thread.name for thread in threading.enumerate()}
     assert "http" not in {thread.name for thread in threading.enumerate()}

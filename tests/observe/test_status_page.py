@@ -40,7 +40,7 @@ def page(board: Board) -> str:
     return StatusPage().as_html(board)
 
 
-def test_the_facts_of_a_node() -> None:
+def test_the_status_shows_the_facts_of_a_node() -> None:
     event = dataclasses.replace(planned(PLAN, BLOCKED), facts={"od-1": FACTS})
     board = Board(planned=event, prices=PRICES)
     assert "m5.large, eu-1a, age 2d, 0.10 EUR per hour" in page(board)
@@ -59,12 +59,12 @@ def test_the_facts_of_a_node() -> None:
     ]
 
 
-def test_a_cooldown_and_its_end() -> None:
+def test_the_status_shows_a_cooldown_and_its_end() -> None:
     cooling = dataclasses.replace(observed("od-1"), cooling={"od-2": NOW})
     assert "Cools down until 2026-01-01T12:00:00Z." in page(Board(planned=planned(PLAN, BLOCKED), observed=cooling))
 
 
-def test_the_running_drain_pod_by_pod_until_it_ends() -> None:
+def test_the_status_shows_each_pod_of_a_running_drain() -> None:
     status = Status()
     status(DrainStarted(OD, PLAN))
     status(DrainProgressed(OD, "evicting", ((WEB, PodProgress.BOUND),)))
@@ -79,7 +79,7 @@ def test_the_running_drain_pod_by_pod_until_it_ends() -> None:
     assert "Phase:" not in page(status.board)
 
 
-def test_the_landing_of_a_drain() -> None:
+def test_the_status_shows_the_landing_of_a_drain() -> None:
     status = Status()
     status(ended(landing=4.25))
     status(Compared("od-1", {"as-planned": 3, "elsewhere": 1, "lost": 0}, 0))
@@ -104,7 +104,7 @@ def test_a_replica_that_does_not_lead_shows_the_leader_and_its_own_verdicts() ->
     assert "This replica is not the leader. pod-2 is." in page(status.board)
 
 
-def test_a_pause_until_it_ends() -> None:
+def test_the_status_shows_a_pause_until_it_ends() -> None:
     status, text = Status(), "drains are paused until 2026-01-01T14:00:00Z: release 42"
     status(Surveyed(planned(PLAN, BLOCKED)))
     status(Held(Waiting.PAUSED, text))
@@ -115,7 +115,7 @@ def test_a_pause_until_it_ends() -> None:
     assert as_json(status.board)["waiting"] is None
 
 
-def test_the_savings_and_prices_of_a_daemon_that_runs() -> None:
+def test_the_status_of_a_running_daemon_shows_savings_and_prices() -> None:
     status = Status(PRICES)
     assert (as_json(status.board)["savings"], "Saved:" in page(status.board)) == (None, False)
     status(SavingsCounted(Savings(7200, money={"EUR": Decimal("0.1")})))
@@ -128,7 +128,7 @@ def test_the_savings_and_prices_of_a_daemon_that_runs() -> None:
     assert [node.get("facts", {}).get("pricePerHour") for node in content["nodes"]] == [0.1, None]
 
 
-def test_the_savings_if_they_are_known() -> None:
+def test_known_savings_are_shown() -> None:
     board = Board(savings=Savings(round(1234.4 * 3600), money={"EUR": Decimal("56.7")}))
     assert "Saved: 56.70 EUR, 1,234 node-hours of on-demand." in page(board)
     assert as_json(board)["savings"] == {"nodeHours": 1234.4, "money": {"EUR": 56.7}}

@@ -1,4 +1,4 @@
-"""Plans of clusters of any size, for tests of pages."""
+"""Plans for clusters of any size, for tests of pages."""
 
 from datetime import timedelta
 from decimal import Decimal

@@ -26,7 +26,7 @@ from tests.pages.clusters import planned as overview_of
 from tests.planning.builders import NOW
 
 #: Far more than a page needs; a test that waits this long fails.
-PATIENCE_MS = 60_000
+TIMEOUT_MS = 60_000
 #: The interval between two reads of a live page.
 POLL_MS = 2_000
 MINUTE_MS = 60_000
@@ -52,7 +52,7 @@ def page(chromium: Browser) -> Iterator[Page]:
     """A page that must not report an error."""
     errors: list[str] = []
     context = chromium.new_context()
-    context.set_default_timeout(PATIENCE_MS)
+    context.set_default_timeout(TIMEOUT_MS)
     opened = context.new_page()
     opened.on("console", lambda message: errors.append(message.text))
     opened.on("pageerror", lambda error: errors.append(str(error)))
@@ -75,7 +75,7 @@ KEPT = next(verdict for verdict in VERDICTS if isinstance(verdict, Rejected))
 
 
 class TestReport:
-    def test_headings_landmarks_and_table_headers(self, page: Page, report: str) -> None:
+    def test_the_report_has_headings_landmarks_and_table_headers(self, page: Page, report: str) -> None:
         page.goto(report)
         headings = page.get_by_role("heading").all_inner_texts()
         assert headings[:2] == ["On-demand nodes that spot nodes can replace", "Summary"]
@@ -106,7 +106,7 @@ class TestReport:
         expect(pod).to_be_visible()
 
     @pytest.mark.parametrize(
-        ("words", "nodes"),
+        ("query", "nodes"),
         [
             (FREED.node, [FREED.node]),
             (f"{FREED.node.upper()} drained", [FREED.node]),
@@ -114,9 +114,9 @@ class TestReport:
             ("no such node", []),
         ],
     )
-    def test_the_search_shows_only_matching_nodes(self, page: Page, report: str, words: str, nodes: list[str]) -> None:
+    def test_the_search_shows_only_matching_nodes(self, page: Page, report: str, query: str, nodes: list[str]) -> None:
         page.goto(report)
-        page.get_by_label("Search").fill(words)
+        page.get_by_label("Search").fill(query)
         expect(page.locator("#count")).to_have_text(f"{len(nodes)} of {len(VERDICTS)} nodes match")
         assert page.locator("details.node:visible .name").all_inner_texts() == nodes
         page.get_by_label("Search").fill("")
@@ -142,7 +142,7 @@ class TestReport:
         assert page.pdf().startswith(b"%PDF")
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_the_contrast_of_all_texts(self, page: Page, report: str, scheme: str) -> None:
+    def test_all_texts_have_sufficient_contrast(self, page: Page, report: str, scheme: str) -> None:
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         page.goto(report)
         page.get_by_role("button", name="Open all").click()
@@ -160,7 +160,7 @@ class TestReport:
         expect(plain.locator("#search")).to_be_hidden()
         context.close()
 
-    def test_a_thousand_nodes(self, page: Page, tmp_path: Path) -> None:
+    def test_a_report_of_a_thousand_nodes_can_be_searched(self, page: Page, tmp_path: Path) -> None:
         file = tmp_path / "large.html"
         file.write_text(as_html(overview_of(1000, 1000), NOW), encoding="utf-8")
         page.goto(file.as_uri())

@@ -17,5 +17,5 @@ CASES = {
 
 
 @pytest.mark.parametrize(("markup", "expected"), CASES.values(), ids=CASES)
-def test_the_text_of_an_element(markup: Markup, expected: str) -> None:
+def test_content_and_attributes_are_escaped(markup: Markup, expected: str) -> None:
     assert (markup, type(markup)) == (expected, Markup)

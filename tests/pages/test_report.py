@@ -44,7 +44,7 @@ def test_requests_of_the_moved_pods_are_added_to_their_targets() -> None:
     assert all(isinstance(added, AddedRequests) and added.memory == 0 for added in overview.added.values())
 
 
-def test_a_lever_with_its_nodes_and_price() -> None:
+def test_a_lever_is_shown_with_its_nodes_and_price() -> None:
     overview = planned(6, 6)
     first, second = [verdict.node for verdict in overview.planning.verdicts[:2]]
     lever = Lever("Deployment ci/cache", Reason.NO_ROOM, "nodeSelector pool=ci", (first, second), (first,))
@@ -114,7 +114,9 @@ def test_the_command_writes_to_a_file_or_to_standard_output(
         assert "1 of 3 on-demand nodes can be freed: 4 vCPU, 16 GiB." in page
 
 
-def test_a_file_that_cannot_be_written(dump: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_an_output_file_that_cannot_be_written_is_a_usage_error(
+    dump: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     file = tmp_path / "missing" / "report.html"
     assert status("--snapshot", str(dump), "--output-file", str(file)) == 2
     expected = f"rescheduler report: --output-file {file}: cannot write there: No such file or directory\n"

@@ -22,72 +22,72 @@ ZONE = "topology.kubernetes.io/zone"
 Manifest = dict[str, Any]
 
 
-def node(name: str, role: str = SPOT, *, cpu: str = "4", zone: str = "a", pods: int = 110, **more: Any) -> Manifest:
+def node(name: str, role: str = SPOT, *, cpu: str = "4", zone: str = "a", pods: int = 110, **fields: Any) -> Manifest:
     """Return a Ready node.
 
-    *more* accepts ``labels``, ``annotations``, ``created``, ``taints``, ``unschedulable``, ``ready`` and additional
+    *fields* accepts ``labels``, ``annotations``, ``created``, ``taints``, ``unschedulable``, ``ready`` and additional
     ``conditions``.
     """
-    labels = {role: "", HOST: name, ZONE: zone} | more.get("labels", {})
-    meta = {"name": name, "uid": f"uid-{name}", "labels": labels, "annotations": more.get("annotations", {})}
-    if created := more.get("created"):
+    labels = {role: "", HOST: name, ZONE: zone} | fields.get("labels", {})
+    meta = {"name": name, "uid": f"uid-{name}", "labels": labels, "annotations": fields.get("annotations", {})}
+    if created := fields.get("created"):
         meta["creationTimestamp"] = created
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": meta,
-        "spec": {"taints": more.get("taints", []), "unschedulable": more.get("unschedulable", False)},
+        "spec": {"taints": fields.get("taints", []), "unschedulable": fields.get("unschedulable", False)},
         "status": {
             "allocatable": {"cpu": cpu, "memory": "16Gi", "pods": str(pods)},
-            "conditions": [{"type": "Ready", "status": more.get("ready", "True")}, *more.get("conditions", [])],
+            "conditions": [{"type": "Ready", "status": fields.get("ready", "True")}, *fields.get("conditions", [])],
         },
     }
 
 
-def pod(name: str, on: str = "", *, cpu: str = "1", owner: str | None = "ReplicaSet", **more: Any) -> Manifest:
+def pod(name: str, on: str = "", *, cpu: str = "1", owner: str | None = "ReplicaSet", **fields: Any) -> Manifest:
     """Return a running pod with a controller, in the namespace ``default`` unless the name contains another.
 
-    *more* accepts ``labels``, ``annotations``, ``status``, ``created``, ``deleted`` (the deletionTimestamp; True means
-    that half a minute is left) and any field of the spec. *owner* is a kind, or ``apiVersion/kind``.
+    *fields* accepts ``labels``, ``annotations``, ``status``, ``created``, ``deleted`` (the deletionTimestamp; True
+    means that half a minute is left) and any field of the spec. *owner* is a kind, or ``apiVersion/kind``.
     """
     namespace, _, short = name.rpartition("/")
     meta: Manifest = {
         "name": short,
         "namespace": namespace or "default",
         "uid": f"uid-{short}",
-        "labels": more.pop("labels", {"app": short.split("-")[0]}),
-        "annotations": more.pop("annotations", {}),
+        "labels": fields.pop("labels", {"app": short.split("-")[0]}),
+        "annotations": fields.pop("annotations", {}),
     }
     if owner:
         version, _, kind = owner.rpartition("/")
         app = short.split("-")[0]
         reference = {"kind": kind, "name": app, "uid": f"uid-of-{app}", "controller": True}
         meta["ownerReferences"] = [reference | ({"apiVersion": version} if version else {})]
-    if created := more.pop("created", None):
+    if created := fields.pop("created", None):
         meta["creationTimestamp"] = created
-    if deleted := more.pop("deleted", None):
+    if deleted := fields.pop("deleted", None):
         meta["deletionTimestamp"] = "2026-01-01T12:00:30Z" if deleted is True else deleted
     status = {"phase": "Running" if on else "Pending", "conditions": [{"type": "Ready", "status": "True"}]}
-    status |= more.pop("status", {})
+    status |= fields.pop("status", {})
     containers = [{"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}]
-    spec = {"nodeName": on, "containers": containers} | more
+    spec = {"nodeName": on, "containers": containers} | fields
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}
 
 
-def budget(name: str, app: str, *, allowed: int, **more: Any) -> Manifest:
+def budget(name: str, app: str, *, allowed: int, **fields: Any) -> Manifest:
     """Return a PodDisruptionBudget.
 
-    *more* accepts ``healthy``, ``desired``, ``policy`` (for unhealthy pods) and ``selector`` (default: by *app*).
+    *fields* accepts ``healthy``, ``desired``, ``policy`` (for unhealthy pods) and ``selector`` (default: by *app*).
     """
-    spec: Manifest = {"selector": more.get("selector", {"matchLabels": {"app": app}})}
-    if "policy" in more:
-        spec["unhealthyPodEvictionPolicy"] = more["policy"]
+    spec: Manifest = {"selector": fields.get("selector", {"matchLabels": {"app": app}})}
+    if "policy" in fields:
+        spec["unhealthyPodEvictionPolicy"] = fields["policy"]
     status = {
         "disruptionsAllowed": allowed,
-        "currentHealthy": more.get("healthy", 1),
-        "desiredHealthy": more.get("desired", 1),
+        "currentHealthy": fields.get("healthy", 1),
+        "desiredHealthy": fields.get("desired", 1),
     }
-    meta = {"name": name, "namespace": more.get("namespace", "default")}
+    meta = {"name": name, "namespace": fields.get("namespace", "default")}
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": spec, "status": status}
 
 

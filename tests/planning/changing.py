@@ -188,7 +188,7 @@ _UNREADABLE = st.sampled_from(
     ((), (Unreadable("Pod", "default/x", "Pod default/x: broken", "od-1"),), (Unreadable("Node", "y", "broken"),))
 )
 
-#: All changes. The most frequent ones in a cluster are the most frequent ones here.
+#: All changes. Changes that are frequent in clusters are more frequent here.
 changes: st.SearchStrategy[Change] = st.one_of(
     pods.map(_put),
     pods.map(_put),

@@ -1,4 +1,4 @@
-"""Memories of large clusters."""
+"""Stored memories of large clusters."""
 
 import datetime as dt
 import random

@@ -9,36 +9,36 @@ from rescheduler.planning.policy import Policy
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, budget, node, pod, short, snapshot, summary
 
 UNREADY: dict[str, Any] = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
-ONE = [pod("w-1", "od", labels={"app": "w"})]
-TWO = [*ONE, pod("w-2", "od", labels={"app": "w"})]
+ONE_POD = [pod("w-1", "od", labels={"app": "w"})]
+TWO_PODS = [*ONE_POD, pod("w-2", "od", labels={"app": "w"})]
 MOVED = {"w-1": "s"}
 BOTH = {"w-1": "s", "w-2": "s"}
 
 CASES: dict[str, tuple[list[Any], list[Any], Policy, Any]] = {
-    "none allowed": (ONE, [budget("b", "w", allowed=0)], Policy(), ["pod-disruption-budget"]),
-    "one allowed, one pod on the node": (ONE, [budget("b", "w", allowed=1)], Policy(), MOVED),
-    "one allowed, two pods on the node": (TWO, [budget("b", "w", allowed=1)], Policy(), ["pod-disruption-budget"]),
+    "none allowed": (ONE_POD, [budget("b", "w", allowed=0)], Policy(), ["pod-disruption-budget"]),
+    "one allowed, one pod on the node": (ONE_POD, [budget("b", "w", allowed=1)], Policy(), MOVED),
+    "one allowed, two pods on the node": (TWO_PODS, [budget("b", "w", allowed=1)], Policy(), ["pod-disruption-budget"]),
     "one allowed, two pods on the node, in steps": (
-        TWO,
+        TWO_PODS,
         [budget("b", "w", allowed=1)],
         Policy(budgets_in_steps=True),
         BOTH,
     ),
     "none allowed, in steps": (
-        ONE,
+        ONE_POD,
         [budget("b", "w", allowed=0)],
         Policy(budgets_in_steps=True),
         ["pod-disruption-budget"],
     ),
-    "another namespace": (ONE, [budget("b", "w", allowed=0, namespace="other")], Policy(), MOVED),
-    "another app": (ONE, [budget("b", "x", allowed=0)], Policy(), MOVED),
+    "another namespace": (ONE_POD, [budget("b", "w", allowed=0, namespace="other")], Policy(), MOVED),
+    "another app": (ONE_POD, [budget("b", "x", allowed=0)], Policy(), MOVED),
     "a selector of a label that the API server adds to bound pods": (
         [pod("w-1", "od", labels={"app": "w", "topology.kubernetes.io/zone": "a"})],
         [budget("b", "", allowed=0, selector={"matchLabels": {"topology.kubernetes.io/zone": "a"}})],
         Policy(),
         ["pod-disruption-budget"],
     ),
-    "two budgets": (ONE, [budget("b", "w", allowed=5), budget("c", "w", allowed=5)], Policy(), ["several-budgets"]),
+    "two budgets": (ONE_POD, [budget("b", "w", allowed=5), budget("c", "w", allowed=5)], Policy(), ["several-budgets"]),
     "an unready pod while enough are healthy": (
         [pod("w-1", "od", labels={"app": "w"}, **UNREADY)],
         [budget("b", "w", allowed=0, healthy=2, desired=2)],

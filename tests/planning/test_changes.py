@@ -36,7 +36,7 @@ def planned(objects: list[Manifest], policy: Policy, *changes: Change) -> Any:
     return msgspec.to_builtins(Planner(cluster, policy).plan_all(CIRCUMSTANCES))
 
 
-#: By name: the pods and budgets, the change, and the same with the change from the start.
+#: By name: the pods and budgets, the change, and the pods and budgets with the change from the start.
 EQUAL: dict[str, tuple[list[Manifest], Change, list[Manifest]]] = {
     "nodeSelector that no spot node matches": (
         [pod("a", "od", nodeSelector={"pool": "x", ZONE: "a"}, **TOLERANT)],
@@ -246,7 +246,7 @@ def test_untainted_spot_nodes_keep_their_other_taints() -> None:
     assert planned(before, policy) != planned(after, policy)
 
 
-def test_a_taint_that_no_spot_node_has() -> None:
+def test_removing_a_taint_that_no_spot_node_has_is_a_usage_error() -> None:
     objects = [node("od", ON_DEMAND, taints=[{"key": "a", "effect": "NoSchedule"}]), NODES[1]]
     with pytest.raises(UsageError, match=r"^untaint: no spot node has the taint a; taints of the spot nodes: spot$"):
         planned(objects, Policy(), Untaint("a"))

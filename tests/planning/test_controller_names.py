@@ -32,7 +32,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("fields", "name"), CASES.values(), ids=CASES)
-def test_the_controller_of_a_pod(fields: dict[str, Any], name: str) -> None:
+def test_the_controller_of_a_pod_is_derived_from_its_owner(fields: dict[str, Any], name: str) -> None:
     owned_by = fields.pop("owned_by", "") if (fields := dict(fields)) else ""
     manifest = pod("data/p", "n", **fields)
     for reference in manifest["metadata"].get("ownerReferences", []):

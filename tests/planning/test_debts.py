@@ -48,7 +48,9 @@ INCURRED: dict[str, tuple[ControllerState, Replicas, Debt]] = {
 
 
 @pytest.mark.parametrize(("known", "replicas", "owed"), INCURRED.values(), ids=INCURRED)
-def test_a_debt_is_incurred(known: ControllerState, replicas: Replicas, owed: Debt) -> None:
+def test_a_debt_is_the_running_pods_up_to_the_desired_number(
+    known: ControllerState, replicas: Replicas, owed: Debt
+) -> None:
     expected = Debt(WEB, owed.ready, owed.bound, owed.template, owed.succeeded, ("rs-1", "rs-2"))
     assert incur(known, replicas) == expected
 
@@ -65,11 +67,11 @@ LAPSED: dict[str, tuple[Debt, ControllerState, str]] = {
 
 
 @pytest.mark.parametrize(("owed", "known", "why"), LAPSED.values(), ids=LAPSED)
-def test_a_debt_lapses(owed: Debt, known: ControllerState, why: str) -> None:
+def test_a_debt_lapses_after_these_changes_of_its_controller(owed: Debt, known: ControllerState, why: str) -> None:
     assert lapsed(owed, known) == why
 
 
-SHORT: dict[str, tuple[Debt, ControllerState, Replicas, Shortfall]] = {
+SHORTFALLS: dict[str, tuple[Debt, ControllerState, Replicas, Shortfall]] = {
     "nothing is missing": (debt(), state(), Replicas(3, 3, 3), Shortfall(0, 0, 0)),
     "one pod is not created": (debt(), state(), Replicas(2, 2, 2), Shortfall(1, 1, 1)),
     "one pod is not bound": (debt(), state(), Replicas(3, 2, 2), Shortfall(0, 1, 1)),
@@ -88,7 +90,7 @@ SHORT: dict[str, tuple[Debt, ControllerState, Replicas, Shortfall]] = {
         Replicas(2, 2, 2),
         Shortfall(1, 1, 1),
     ),
-    "a count of successes that falls is no new debt": (
+    "a decreasing count of successes is not a new debt": (
         debt(succeeded=4),
         state(succeeded=0),
         Replicas(3, 3, 3),
@@ -97,7 +99,7 @@ SHORT: dict[str, tuple[Debt, ControllerState, Replicas, Shortfall]] = {
 }
 
 
-@pytest.mark.parametrize(("owed", "known", "replicas", "missing"), SHORT.values(), ids=SHORT)
+@pytest.mark.parametrize(("owed", "known", "replicas", "missing"), SHORTFALLS.values(), ids=SHORTFALLS)
 def test_the_shortfall_counts_missing_pods(
     owed: Debt, known: ControllerState, replicas: Replicas, missing: Shortfall
 ) -> None:
@@ -114,7 +116,7 @@ def test_the_shortfall_counts_missing_pods(
         (Shortfall(1, 1, 1), False, False),
     ],
 )
-def test_a_debt_is_paid(missing: Shortfall, when_ready: bool, when_bound: bool) -> None:
+def test_a_debt_is_paid_when_enough_pods_run(missing: Shortfall, when_ready: bool, when_bound: bool) -> None:
     assert (paid(missing), paid(missing, ready=False)) == (when_ready, when_bound)
 
 
@@ -122,8 +124,8 @@ def pods(*manifests: dict[str, Any]) -> list[Pod]:
     return list(snapshot(manifests).pods.values())
 
 
-def mine(name: str, on: str = "s1", **more: Any) -> dict[str, Any]:
-    manifest = pod(name, on, **more)
+def mine(name: str, on: str = "s1", **fields: Any) -> dict[str, Any]:
+    manifest = pod(name, on, **fields)
     manifest["metadata"]["ownerReferences"] = [
         {"kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": True}
     ]
@@ -171,7 +173,7 @@ COUNTED: dict[str, tuple[list[dict[str, Any]], Replicas | None]] = {
 
 
 @pytest.mark.parametrize(("manifests", "expected"), COUNTED.values(), ids=COUNTED)
-def test_pods_are_counted(manifests: list[dict[str, Any]], expected: Replicas | None) -> None:
+def test_pods_of_a_controller_are_counted_by_state(manifests: list[dict[str, Any]], expected: Replicas | None) -> None:
     counted = count_replicas(pods(*manifests), [state()], "od", {"uid-staying"}, {"uid-gone"})
     assert counted == ({} if expected is None else {WEB: expected})
 

@@ -49,7 +49,7 @@ STATES: dict[str, tuple[str, str, bool]] = {
 
 
 @pytest.mark.parametrize(("window", "now", "is_open"), STATES.values(), ids=STATES)
-def test_whether_a_window_is_open(window: str, now: str, is_open: bool) -> None:
+def test_a_window_is_open_between_its_times(window: str, now: str, is_open: bool) -> None:
     assert parse_window(window).is_open(at(now)) is is_open
 
 
@@ -81,7 +81,7 @@ OPENINGS: dict[str, tuple[Sequence[str], str, str]] = {
 
 
 @pytest.mark.parametrize(("windows", "now", "opening"), OPENINGS.values(), ids=OPENINGS)
-def test_the_next_opening(windows: Sequence[str], now: str, opening: str) -> None:
+def test_the_next_opening_is_reported(windows: Sequence[str], now: str, opening: str) -> None:
     text = closed_until([parse_window(window) for window in windows], at(now))
     assert text == f"no drain window is open; the next one opens at {opening}"
 
@@ -99,7 +99,7 @@ ZONES = st.sampled_from(["UTC", "Europe/Stockholm", "America/New_York", "Austral
 
 @given(MOMENTS, TIMES, TIMES, ZONES)
 def test_no_window_opens_before_the_next_opening(moment: datetime, start: str, end: str, zone: str) -> None:
-    """The window is closed at every quarter of an hour until its opening, and a minute before it."""
+    """The window is closed at every quarter of an hour before the opening, and a minute before the opening."""
     window, now = parse_window(f"{start}-{end if end != start else '24:00'} {zone}"), moment.replace(tzinfo=UTC)
     if window.is_open(now):
         return

@@ -209,7 +209,7 @@ def test_a_pod_moves_or_blocks_its_node(fields: dict[str, Any], policy: Policy, 
 
 
 #: deletionTimestamp of pod "p", pods that the drain has evicted → pods that the plan waits for, or the reason
-LOOKS: dict[str, tuple[Any, tuple[str, ...], Any]] = {
+TERMINATING: dict[str, tuple[Any, tuple[str, ...], Any]] = {
     "evicted by this drain": (True, ("uid-p",), ["default/p"]),
     "evicted by this drain, and late": ("2026-01-01T10:00:00Z", ("uid-p",), ["default/p"]),
     "deleted by others after the first eviction": (True, ("uid-q",), ["default/p"]),
@@ -219,7 +219,7 @@ LOOKS: dict[str, tuple[Any, tuple[str, ...], Any]] = {
 }
 
 
-@pytest.mark.parametrize(("deleted", "evicted", "expected"), LOOKS.values(), ids=LOOKS)
+@pytest.mark.parametrize(("deleted", "evicted", "expected"), TERMINATING.values(), ids=TERMINATING)
 def test_a_drain_waits_for_the_pods_that_it_has_evicted(deleted: Any, evicted: tuple[str, ...], expected: Any) -> None:
     pods = [pod("p", "od", deleted=deleted), pod("d", "od", owner="DaemonSet", deleted=True), pod("q", "od")]
     planner = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy())

@@ -10,8 +10,8 @@ from rescheduler.planning.interruptions import signals_on
 from tests.planning.builders import node, snapshot
 
 
-def spot(**more: Any) -> Node:
-    [spot_node] = snapshot([node("s", **more)]).nodes
+def spot(**fields: Any) -> Node:
+    [spot_node] = snapshot([node("s", **fields)]).nodes
     return spot_node
 
 
@@ -106,7 +106,9 @@ NODES: dict[str, tuple[dict[str, Any], list[str], str | None]] = {
 }
 
 
-@pytest.mark.parametrize(("given", "signals", "why"), NODES.values(), ids=NODES)
-def test_a_spot_node(given: dict[str, Any], signals: list[str], why: str | None) -> None:
-    spot_node = spot(**given)
+@pytest.mark.parametrize(("fields", "signals", "why"), NODES.values(), ids=NODES)
+def test_signals_determine_whether_a_spot_node_is_a_target(
+    fields: dict[str, Any], signals: list[str], why: str | None
+) -> None:
+    spot_node = spot(**fields)
     assert ([str(signal) for signal in signals_on(spot_node)], why_not_target(spot_node)) == (signals, why)

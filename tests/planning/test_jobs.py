@@ -83,7 +83,7 @@ def test_a_job_that_could_fail_blocks_its_pod(
     assert (blocker and (blocker.reason, blocker.pod)) == (stays and (Reason.JOB_WOULD_FAIL, stays))
 
 
-def test_pods_of_a_node_by_job() -> None:
+def test_pods_of_a_node_are_grouped_by_job() -> None:
     cluster = snapshot(
         [
             pod("p-0", "od", owner="batch/v1/Job"),

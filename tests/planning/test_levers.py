@@ -38,9 +38,9 @@ def ranked(
     return rank_levers(planning, cluster, planner.filters, policy, CIRCUMSTANCES, prices or PriceList(), over)
 
 
-def deployed(name: str, on: str, **more: Any) -> Manifest:
+def deployed(name: str, on: str, **fields: Any) -> Manifest:
     """Return a pod of the Deployment *name* (``namespace/name``) on node *on*, with the fields of real ones."""
-    manifest = pod(f"{name}-6d4cf56db6-{on}", on, **more)
+    manifest = pod(f"{name}-6d4cf56db6-{on}", on, **fields)
     manifest["metadata"]["labels"]["pod-template-hash"] = "6d4cf56db6"
     [owner] = manifest["metadata"]["ownerReferences"]
     owner["name"] = f"{name.partition('/')[2]}-6d4cf56db6"
@@ -271,8 +271,8 @@ SINGLE: dict[str, tuple[list[Manifest], Policy, tuple[str, Reason, str]]] = {
 
 @pytest.mark.parametrize("case", SINGLE)
 def test_an_obstacle_is_lifted(case: str) -> None:
-    objects, policy, (owner, reason, what) = SINGLE[case]
-    expected = Lever(owner, reason, what, nodes=("od",), frees=("od",))
+    objects, policy, (owner, reason, obstacle) = SINGLE[case]
+    expected = Lever(owner, reason, obstacle, nodes=("od",), frees=("od",))
     assert ranked([node("od", ON_DEMAND), node("s"), *objects], policy) == RankedLevers((expected,), complete=True)
 
 
@@ -332,11 +332,11 @@ TRIALS: dict[str, tuple[list[Manifest], list[tuple[str, tuple[str, ...], tuple[s
         ],
         [("ReplicaSet default/a", ("od-1", "od-2"), ("od-1",))],
     ),
-    "a pod that is too large for every spot node is no lever": (
+    "a pod that is too large for every spot node is not a lever": (
         [node("od", ON_DEMAND, cpu="16"), node("s"), pod("a", "od", cpu="8", nodeSelector={ON_DEMAND: ""})],
         [],
     ),
-    "a pod of a DaemonSet is no obstacle": (
+    "a pod of a DaemonSet is not an obstacle": (
         [
             node("od", ON_DEMAND, ready="False"),
             node("s"),

@@ -121,13 +121,13 @@ def written(change: Callable[[dict[str, Any]], object]) -> bytes:
 
 BROKEN: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "expected one whole gzip member"),
-    "no gzip": (b"{}", "expected gzip"),
+    "not gzip": (b"{}", "expected gzip"),
     "truncated": (dump(FULL)[:-9], "expected one whole gzip member"),
     "a changed byte": (dump(FULL)[:40] + b"\xff" + dump(FULL)[41:], "expected"),
     "trailing data": (dump(FULL) + b"x", "expected one whole gzip member"),
     "too much": (packed(bytes(65 << 20)), "expected one whole gzip member of at most 64 MiB"),
-    "no JSON": (packed("{"), "expected the memory as JSON"),
-    "no UTF-8": (packed(b'{"version": 1, "memory": {"debts": "\xff"}}'), "expected the memory as JSON"),
+    "not JSON": (packed("{"), "expected the memory as JSON"),
+    "not UTF-8": (packed(b'{"version": 1, "memory": {"debts": "\xff"}}'), "expected the memory as JSON"),
     "deep": (packed("[" * 100_000), "expected the memory as JSON"),
     "something else": (packed("{}"), "expected the memory as JSON"),
     "no version": (packed('{"memory": {}}'), "missing required field `version`"),
@@ -135,7 +135,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "a time without a zone": (written(lambda doc: doc["memory"].update(drained_at="2026-01-01T12:00:00")), "timezone"),
     "an invalid time": (written(lambda doc: doc["memory"].update(drained_at="soon")), "$.memory.drained_at"),
     "a number that is too large": (written(lambda doc: doc["memory"]["failure"].update(times=10**30)), "<="),
-    "no move": (
+    "an empty list of moves": (
         packed('{"version": 1, "memory": {"movements": {"by_uid": {"u": {"moves": []}}}}}'),
         "$.memory.movements.by_uid[...].moves",
     ),
@@ -188,9 +188,9 @@ def test_at_5000_nodes_the_oldest_entries_are_dropped_but_no_debts() -> None:
     ages = {("node", node): cooldown.until for node, cooldown in memory.cooldowns.by_node.items()} | {
         ("uid", uid): moves.last for uid, moves in memory.movements.by_uid.items()
     }
-    left = {("node", node) for node in kept.cooldowns.by_node} | {("uid", uid) for uid in kept.movements.by_uid}
-    assert len(left) > 1_000
-    assert max(age for key, age in ages.items() if key not in left) <= min(ages[key] for key in left)
+    remaining = {("node", node) for node in kept.cooldowns.by_node} | {("uid", uid) for uid in kept.movements.by_uid}
+    assert len(remaining) > 1_000
+    assert max(age for key, age in ages.items() if key not in remaining) <= min(ages[key] for key in remaining)
 
 
 def noise(n: int) -> str:
@@ -245,8 +245,8 @@ def test_debts_added_by_others_are_merged_but_old_ones_are_not() -> None:
     """The debt to *db* was paid here; another leader added the debt to *api* and finished a later drain."""
     base = Memory(drained_at=NOW - HOUR, debts=(owed("web"), owed("db")))
     ours = Memory(drained_at=NOW - HOUR, failure=Pause(1, NOW), debts=(owed("web"),))
-    theirs = Memory(drained_at=NOW, debts=(owed("web"), owed("db"), owed("api")))
-    assert ours.merged(theirs, base) == Memory(drained_at=NOW, failure=Pause(1, NOW), debts=(owed("web"), owed("api")))
+    stored = Memory(drained_at=NOW, debts=(owed("web"), owed("db"), owed("api")))
+    assert ours.merged(stored, base) == Memory(drained_at=NOW, failure=Pause(1, NOW), debts=(owed("web"), owed("api")))
     assert ours.merged(Memory(), base) == ours
     assert Memory().merged(Memory(), base) == Memory()
 

@@ -15,8 +15,8 @@ MARK = {"key": DRAIN_TAINT.key, "value": "somebody", "effect": DRAIN_TAINT.effec
 ORDERED = Circumstances(NOW, ordered=frozenset({"od2"}))
 
 
-def od(name: str, **more: Any) -> Manifest:
-    return node(name, ON_DEMAND, **more)
+def od(name: str, **fields: Any) -> Manifest:
+    return node(name, ON_DEMAND, **fields)
 
 
 #: With a minimum of 1: other objects than node "od1" and its pod → whether od1 may be drained because of them.
@@ -68,9 +68,11 @@ OTHERS: dict[str, tuple[list[Manifest], Circumstances, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("others", "circumstances", "counts"), OTHERS.values(), ids=OTHERS)
-def test_which_nodes_count(others: list[Manifest], circumstances: Circumstances, counts: bool) -> None:
-    cluster = snapshot([od("od1"), pod("a", "od1"), node("s", cpu="32"), *others])
+@pytest.mark.parametrize(("objects", "circumstances", "counts"), OTHERS.values(), ids=OTHERS)
+def test_only_usable_nodes_with_pods_count_towards_the_minimum(
+    objects: list[Manifest], circumstances: Circumstances, counts: bool
+) -> None:
+    cluster = snapshot([od("od1"), pod("a", "od1"), node("s", cpu="32"), *objects])
     planner = Planner(cluster, Policy(min_on_demand_nodes=1))
     expected = {"a": "s"} if counts else FEW
     verdicts = {
@@ -122,7 +124,7 @@ def test_drains_in_sequence_keep_the_minimum(least: int, emptied: int) -> None:
 
 
 def test_drains_of_many_nodes_keep_the_minimum() -> None:
-    """There are too many candidates to try every subset of them."""
+    """There are too many candidates to try every subset."""
     nodes = [od(f"od{n:02}") for n in range(30)] + [od(f"empty{n}") for n in range(5)]
     objects = [*nodes, *(pod(f"p{n}", f"od{n:02}", cpu="100m") for n in range(30)), node("s", cpu="32")]
     planning = Planner(snapshot(objects), Policy(min_on_demand_nodes=20, planning_timeout=0.2)).plan_all(CIRCUMSTANCES)

@@ -33,10 +33,10 @@ def created_pod(name: str, on: str, at: dt.datetime = NOW) -> Pod:
     return msgspec.structs.replace(web_pod, creation_timestamp=f"{at:%Y-%m-%dT%H:%M:%SZ}")
 
 
-def moves(*at: dt.datetime, **more: object) -> Movements:
+def moves(*at: dt.datetime, **fields: object) -> Movements:
     """Return moves of one pod of WEB each."""
     record = ControllerMoves(tuple(Move(moment, 1) for moment in at))
-    return Movements({WEB.uid: msgspec.structs.replace(record, **more)})
+    return Movements({WEB.uid: msgspec.structs.replace(record, **fields)})
 
 
 def blocked(detail: str, by: str = "default/w-1") -> tuple[Blocker, ...]:
@@ -162,7 +162,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_when_pods_may_not_be_moved(case: Case) -> None:
+def test_pods_are_not_moved_while_their_controller_waits(case: Case) -> None:
     after, blockers = case.before.judge("od", case.pods, NOW, case.waits)
     assert blockers == case.blockers
     assert after == (case.before if case.after is None else case.after)

@@ -21,14 +21,14 @@ def test_nodes_are_sorted_by_label_and_spot_wins() -> None:
     assert (list(maps.on_demand), list(maps.spot)) == (["od"], ["both", "s"])
 
 
-def test_labels_with_values() -> None:
+def test_labels_with_values_select_nodes() -> None:
     policy = Policy(on_demand_label=NodeLabels.parse("kind=a"), spot_label=NodeLabels.parse("kind=b"))
     nodes = [node(name, OTHER, labels={"kind": kind}) for name, kind in (("x", "a"), ("y", "b"), ("z", "c"))]
     maps = infos(*nodes, policy=policy)
     assert (list(maps.on_demand), list(maps.spot)) == (["x"], ["y"])
 
 
-def test_requested_and_free_amounts() -> None:
+def test_requested_and_free_amounts_add_up_to_the_allocatable_amounts() -> None:
     pods = [pod("a", "od", cpu="500m"), pod("d", "od", cpu="250m", owner="DaemonSet"), pod("p", cpu="1")]
     info = infos(node("od", ON_DEMAND), *pods).on_demand["od"]
     assert sorted(each.key for each in info.pods) == ["default/a", "default/d"]
@@ -57,5 +57,5 @@ def test_own_pods_follow_each_change() -> None:
     assert own.on(node_infos(later, Policy()).on_demand["od"], later) == 1
 
 
-def test_a_node_that_is_not_ready() -> None:
+def test_a_node_with_unknown_status_is_not_ready() -> None:
     assert not infos(node("od", ON_DEMAND, ready="Unknown")).on_demand["od"].ready

@@ -41,18 +41,18 @@ def test_a_selector_matches_the_same_nodes_in_plans_and_for_single_nodes(text: s
     cluster = snapshot([node(name, "role", labels=labels) for name, labels in NODES.items()])
     cluster.delete("Node", "a")  # leaves an unused row
     policy = Policy(on_demand_label=NodeLabels.parse(text), spot_label=NodeLabels.parse("none"))
-    left = expected.replace("a", "")
-    assert sorted(Planner(cluster, policy).on_demand(CIRCUMSTANCES)) == list(left)
-    assert list(node_infos(cluster, policy).on_demand) == list(left)
+    remaining = expected.replace("a", "")
+    assert sorted(Planner(cluster, policy).on_demand(CIRCUMSTANCES)) == list(remaining)
+    assert list(node_infos(cluster, policy).on_demand) == list(remaining)
     assert [name for name, labels in NODES.items() if NodeLabels.parse(text).matches(labels)] == list(expected)
 
 
 TEXTS = {"a==b": "a=b", " a = b , !c": "a=b,!c", "a!=b,a!=b": "a!=b", "a/b=": "a/b="}
 
 
-@pytest.mark.parametrize(("text", "shown"), TEXTS.items())
-def test_text_of_a_selector(text: str, shown: str) -> None:
-    assert str(NodeLabels.parse(text)) == shown
+@pytest.mark.parametrize(("text", "normalized"), TEXTS.items())
+def test_a_selector_has_a_normalized_text(text: str, normalized: str) -> None:
+    assert str(NodeLabels.parse(text)) == normalized
 
 
 @pytest.mark.parametrize("text", ["", ",", "a,", "a=b=c", "=x", "!", "!a=b", "a!b", "a in (b)", "a b", "a=!b", "a\n"])

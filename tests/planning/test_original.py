@@ -25,15 +25,15 @@ PODS: dict[str, tuple[dict[str, Any], str | None]] = {
 
 
 @pytest.mark.parametrize(("fields", "guard"), PODS.values(), ids=PODS)
-def test_a_node_stays_for_a_guard(fields: dict[str, Any], guard: str | None) -> None:
+def test_a_node_kept_by_a_guard_is_counted_by_reason(fields: dict[str, Any], guard: str | None) -> None:
     cluster = snapshot([node("od", ON_DEMAND, cpu="16"), node("s"), pod(on="od", **fields)])
     expected = {} if guard is None else {Reason(guard): 1}
     assert kept_by_guards(cluster, Policy(), CIRCUMSTANCES, lambda: False) == Kept(expected, complete=True)
-    theirs = original_policy(Policy())
-    assert kept_by_guards(cluster, theirs, CIRCUMSTANCES, lambda: False) == Kept({}, complete=True)
+    original = original_policy(Policy())
+    assert kept_by_guards(cluster, original, CIRCUMSTANCES, lambda: False) == Kept({}, complete=True)
 
 
-def test_a_plan_whose_pods_would_return_to_on_demand_nodes() -> None:
+def test_a_plan_whose_pods_would_return_to_on_demand_nodes_is_counted() -> None:
     """The forecast detects this."""
     nodes = [node("od", ON_DEMAND), node("stay", ON_DEMAND, cpu="32"), node("s", cpu="8"), pod("x", "s", cpu="4")]
     cluster = snapshot([*nodes, pod("web-1", "od"), pod("web-2", "od")])
@@ -41,7 +41,7 @@ def test_a_plan_whose_pods_would_return_to_on_demand_nodes() -> None:
     assert kept == Kept({Reason.RETURNS_TO_ON_DEMAND: 1}, complete=True)
 
 
-def test_a_partial_result_when_the_time_is_over() -> None:
+def test_a_timeout_gives_a_partial_result() -> None:
     """All nodes are judged by their pods before any forecast. Without the forecasts the result is not complete."""
     cluster = snapshot(
         [node("a", ON_DEMAND), node("b", ON_DEMAND), node("s"), pod("web-1", on="a"), pod("dns-1", on="b", **CACHE)]
@@ -53,5 +53,5 @@ def test_a_partial_result_when_the_time_is_over() -> None:
 
 def after(steps: int) -> Callable[[], bool]:
     """Return a function that returns False for the first *steps* calls, and then True."""
-    left = itertools.chain(itertools.repeat(False, steps), itertools.repeat(True))
-    return lambda: next(left)
+    answers = itertools.chain(itertools.repeat(False, steps), itertools.repeat(True))
+    return lambda: next(answers)

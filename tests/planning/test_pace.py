@@ -65,32 +65,32 @@ def test_only_the_first_forecast_may_start_late() -> None:
 
 
 def test_a_forecast_starts_only_if_it_is_expected_to_end_in_time() -> None:
-    left = [1.0]
-    allowance = Allowance(Effort(1000), Pace(), lambda: left[0])
+    seconds_left = [1.0]
+    allowance = Allowance(Effort(1000), Pace(), lambda: seconds_left[0])
     allowance.spend(100, before=2)
     assert [allowance.takes(pods) for pods in (100, 101)] == [True, False]
 
 
 def test_a_node_gets_its_share_of_the_time_on_this_machine() -> None:
-    left = [10.0]
-    time = SearchTime(SearchPaces(), 2, Effort(1000), lambda: left[0])
+    seconds_left = [10.0]
+    time = SearchTime(SearchPaces(), 2, Effort(1000), lambda: seconds_left[0])
     time.next_node()
     assert (time.share(), time.calibrating) == (Effort(200), True)  # a tenth of the time of both
-    left[0] = 8.0
+    seconds_left[0] = 8.0
     time.spent(200)
     time.next_node()
     assert (time.share(), time.calibrating) == (Effort(800), False)  # 8 s at 100 in a second
     assert time.left_for_forecasts() == 8
-    left[0] = -1
+    seconds_left[0] = -1
     assert time.share() == Effort(1)
 
 
 def test_forecasts_leave_time_for_the_nodes_that_follow() -> None:
-    left = [10.0]
-    time = SearchTime(SearchPaces(), 4, Effort(1000), lambda: left[0])
+    seconds_left = [10.0]
+    time = SearchTime(SearchPaces(), 4, Effort(1000), lambda: seconds_left[0])
     time.next_node()
     time.share()
-    left[0] = 9.5
+    seconds_left[0] = 9.5
     time.spent(100)
     assert time.left_for_forecasts() == 8
     time.next_node()
@@ -103,7 +103,7 @@ def test_forecasts_without_a_time_limit_are_limited_by_effort_alone() -> None:
     assert (allowance.takes(1), allowance.pace.seconds(1)) == (False, 0)
 
 
-def test_a_round_ends_when_its_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each plan would return its pod to the other on-demand nodes, so each round continues with the next node."""
     nodes = [node(f"od{number}", ON_DEMAND, cpu="64") for number in range(4)]
     cluster = snapshot([*nodes, node("s"), *(pod(f"p{number}", f"od{number}") for number in range(4))])
@@ -164,7 +164,7 @@ def test_a_round_ends_in_time_if_each_plan_needs_a_forecast(monkeypatch: pytest.
     assert rejected[-1] == 50
 
 
-def test_a_fast_machine_comes_to_the_result_of_the_assumed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fast_machine_gets_the_same_result_as_the_assumed_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = stuck_cluster()
     expected = Planner(cluster, Policy()).plan_each(CIRCUMSTANCES)
     machine = Machine(monkeypatch, question=0.2 / EVALUATIONS_PER_SECOND)

@@ -7,14 +7,14 @@ import pytest
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED, ManualPause, manual_pause, pause_annotations
 from tests.planning.builders import NOW
 
-LATER = NOW + dt.timedelta(hours=2)
+IN_TWO_HOURS = NOW + dt.timedelta(hours=2)
 
 VALUES: dict[str, tuple[str, ManualPause | None]] = {
     "true": ("true", ManualPause()),
-    "a time in the future": ("2026-01-01T14:00:00Z", ManualPause(LATER)),
-    "a time in lower case": ("2026-01-01t14:00:00z", ManualPause(LATER)),
-    "a time with a fraction": ("2026-01-01T14:00:00.000Z", ManualPause(LATER)),
-    "a time of another zone": ("2026-01-01T15:00:00+01:00", ManualPause(LATER)),
+    "a time in the future": ("2026-01-01T14:00:00Z", ManualPause(IN_TWO_HOURS)),
+    "a time in lower case": ("2026-01-01t14:00:00z", ManualPause(IN_TWO_HOURS)),
+    "a time with a fraction": ("2026-01-01T14:00:00.000Z", ManualPause(IN_TWO_HOURS)),
+    "a time of another zone": ("2026-01-01T15:00:00+01:00", ManualPause(IN_TWO_HOURS)),
     "the present": ("2026-01-01T12:00:00Z", None),
     "a time in the past": ("2026-01-01T11:59:59Z", None),
     "a time without a zone": ("2026-01-01T14:00:00", ManualPause(unreadable="2026-01-01T14:00:00")),
@@ -37,7 +37,7 @@ VALUES: dict[str, tuple[str, ManualPause | None]] = {
 
 
 @pytest.mark.parametrize(("value", "expected"), VALUES.values(), ids=VALUES)
-def test_the_value_of_the_annotation(value: str, expected: ManualPause | None) -> None:
+def test_the_annotation_is_parsed_as_a_pause(value: str, expected: ManualPause | None) -> None:
     assert manual_pause({PAUSED: value}, NOW) == expected
 
 
@@ -68,10 +68,10 @@ def test_the_message_names_the_end_and_the_reason(text: str, annotations: dict[s
     assert pause.text == text
 
 
-@pytest.mark.parametrize("until", [None, LATER])
+@pytest.mark.parametrize("until", [None, IN_TWO_HOURS])
 @pytest.mark.parametrize("reason", ["", "a release"])
 def test_a_pause_that_was_written_is_read_again(until: dt.datetime | None, reason: str) -> None:
     annotations = pause_annotations(until, reason)
-    left = {key: text for key, text in annotations.items() if text is not None}
+    remaining = {key: text for key, text in annotations.items() if text is not None}
     assert set(annotations) == {PAUSED, PAUSE_REASON}
-    assert manual_pause(left, NOW) == ManualPause(until, reason)
+    assert manual_pause(remaining, NOW) == ManualPause(until, reason)

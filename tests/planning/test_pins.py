@@ -226,7 +226,9 @@ USED = {
 
 
 @pytest.mark.parametrize(("allowed", "first", "second", "text"), USED.values(), ids=USED)
-def test_a_budget_that_the_plan_has_used(allowed: int, first: list[str], second: list[str], text: str) -> None:
+def test_a_budget_that_the_plan_has_used_is_the_reason(
+    allowed: int, first: list[str], second: list[str], text: str
+) -> None:
     pods = [pod(name, on, labels={"app": "w"}) for on, names in (("od1", first), ("od2", second)) for name in names]
     objects = [node("od1", ON_DEMAND), node("od2", ON_DEMAND), node("s", cpu="32"), *pods]
     planning = Planner(snapshot([*objects, budget("b", "w", allowed=allowed)]), Policy()).plan_all(CIRCUMSTANCES)

@@ -36,7 +36,7 @@ UNDERUSED: dict[str, Any] = {
     "taints": [{"key": "DeletionCandidateOfClusterAutoscaler", "value": "1700000000", "effect": "PreferNoSchedule"}]
 }
 
-ALONE: dict[str, tuple[Objects, Any]] = {
+SINGLE_NODES: dict[str, tuple[Objects, Any]] = {
     "room is counted once": (
         [node("s", cpu="1500m"), pod("a", "od"), pod("b", "od")],
         ["no-room-on-spot"],
@@ -99,8 +99,8 @@ ALONE: dict[str, tuple[Objects, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("objects", "expected"), ALONE.values(), ids=ALONE)
-def test_a_node_by_itself_is_drained_or_rejected(objects: Objects, expected: Any) -> None:
+@pytest.mark.parametrize(("objects", "expected"), SINGLE_NODES.values(), ids=SINGLE_NODES)
+def test_a_single_node_is_drained_or_rejected(objects: Objects, expected: Any) -> None:
     cluster = snapshot([node("od", ON_DEMAND, cpu="32"), *objects])
     assert short(Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES)) == expected
 
@@ -231,7 +231,7 @@ def test_the_node_that_this_program_runs_on_is_not_drained() -> None:
     assert short(planner.plan_node("od", Circumstances(NOW, own="s"))) == {"a": "s"}
 
 
-def test_labels_with_values_and_both_labels() -> None:
+def test_labels_with_values_select_nodes_and_the_spot_label_wins() -> None:
     policy = Policy(on_demand_label=NodeLabels.parse("pool=od"), spot_label=NodeLabels.parse("pool=spot"))
     cluster = snapshot(
         [

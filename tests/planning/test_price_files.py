@@ -16,7 +16,7 @@ PRICES: dict[PriceKey, Decimal] = {
     ("m5.large", "", True): Decimal("0.04"),
 }
 
-SAME = {
+EQUIVALENT = {
     "CSV": HEADER + "m5.large,a,on-demand,0.107\nm5.large,,spot,0.04\n",
     "another order": "price,capacity_type,instance_type,zone\n0.107,on-demand,m5.large,a\n0.04,spot,m5.large,\n",
     "CRLF": (HEADER + "m5.large,a,on-demand,0.107\nm5.large,,spot,0.04\n").replace("\n", "\r\n"),
@@ -58,10 +58,10 @@ WRONG = {
         "line 4: m5 in zone a (spot) already has another price, 1",
     ),
     "an open quote": (HEADER + 'm5,a,spot,"1\n', "line 2: expected CSV: unexpected end of data"),
-    "no JSON": ("[{]", "line 1: expected JSON: Expecting property name enclosed in double quotes in column 3"),
+    "not JSON": ("[{]", "line 1: expected JSON: Expecting property name enclosed in double quotes in column 3"),
     "deep JSON": ("[" * 100_000, "expected JSON: it is nested too deeply"),
     "an object": ('{"m5": 1}', "expected a JSON array of objects with the keys instance_type, zone"),
-    "no objects": ("[1]", "entry 1: expected an object with the keys instance_type, zone"),
+    "not objects": ("[1]", "entry 1: expected an object with the keys instance_type, zone"),
     "an unknown key": ('[{"type": "m5"}]', "entry 1: unknown column 'type'"),
     "a missing key": ('[{"instance_type": "m5", "price": 1}]', "entry 1: no column capacity_type"),
     "a key twice": (
@@ -96,7 +96,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("text", SAME.values(), ids=SAME)
+@pytest.mark.parametrize("text", EQUIVALENT.values(), ids=EQUIVALENT)
 def test_all_forms_give_the_same_prices(text: str) -> None:
     assert parse(text) == PRICES
 

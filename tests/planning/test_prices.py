@@ -1,4 +1,4 @@
-"""Tests of the price of a node: which source counts, and amounts by resources."""
+"""Tests of the price of a node: the precedence of sources, and prices by resources."""
 
 from decimal import Decimal
 
@@ -35,11 +35,11 @@ CASES = {
 
 
 @pytest.mark.parametrize(("prices", "node", "expected"), CASES.values(), ids=CASES)
-def test_price_of_a_node(prices: PriceList, node: NodeFacts, expected: str | None) -> None:
+def test_the_most_specific_price_of_a_node_applies(prices: PriceList, node: NodeFacts, expected: str | None) -> None:
     assert prices.per_hour(node) == (None if expected is None else Decimal(expected))
 
 
-def test_an_empty_list() -> None:
+def test_a_list_without_prices_is_empty() -> None:
     assert PriceList().empty
     assert PriceList(currency="USD").empty
     assert [PriceList(by_type=LISTED).empty, PriceList(spot_per_gib=Decimal(0)).empty] == [False, False]
@@ -55,11 +55,11 @@ LABELS = {
 
 
 @pytest.mark.parametrize(("labels", "expected"), LABELS.values(), ids=LABELS)
-def test_type_and_zone_of_a_node(labels: dict[str, str], expected: tuple[str, str]) -> None:
+def test_type_and_zone_of_a_node_are_read_from_its_labels(labels: dict[str, str], expected: tuple[str, str]) -> None:
     known = node_facts(snapshot([node("n", ON_DEMAND, labels=labels)]), "n", spot=False)
     assert (known.instance_type, known.zone) == expected
 
 
-def test_facts_of_a_node() -> None:
+def test_facts_of_a_node_contain_its_amounts() -> None:
     cluster = snapshot([node("n", SPOT, cpu="2500m"), pod("web-1", "n", cpu="750m")])
     assert node_facts(cluster, "n", spot=True) == NodeFacts("n", True, "", "a", 2500, 16 << 30, 750, 0, None)

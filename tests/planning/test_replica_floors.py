@@ -23,7 +23,7 @@ FLOORS: dict[str, tuple[str, int, int | None]] = {
     "half of an even number": ("50%", 4, 2),
     "half of an odd number": ("50%", 5, 3),
     "one percent": ("1%", 5, 1),
-    "no percent": ("0%", 5, 0),
+    "zero percent": ("0%", 5, 0),
     "all": ("100%", 5, 5),
     "spaces around it": (" 2 ", 5, 2),
     "more than all": ("101%", 5, None),
@@ -35,21 +35,21 @@ FLOORS: dict[str, tuple[str, int, int | None]] = {
 
 
 @pytest.mark.parametrize(("value", "total", "floor"), FLOORS.values(), ids=FLOORS)
-def test_how_many_replicas_stay(value: str, total: int, floor: int | None) -> None:
+def test_the_annotation_determines_how_many_replicas_stay(value: str, total: int, floor: int | None) -> None:
     assert floor_of(value, total) == floor
 
 
-def web(on: dict[str, int], value: str | None, **more: Any) -> list[Manifest]:
-    """Return pods of one controller, as many on each node as *on* says."""
+def web(on: dict[str, int], value: str | None, **fields: Any) -> list[Manifest]:
+    """Return pods of one controller; *on* is the number of pods by node."""
     annotations = {} if value is None else {MIN_ON_DEMAND_REPLICAS: value}
     places = [name for name, pods in on.items() for _ in range(pods)]
-    return [pod(f"web-{n}", place, annotations=annotations, **more) for n, place in enumerate(places)]
+    return [pod(f"web-{n}", place, annotations=annotations, **fields) for n, place in enumerate(places)]
 
 
 NODES = [node("od-1", ON_DEMAND), node("od-2", ON_DEMAND, cpu="8"), node("s", cpu="16")]
 
 #: pods by node, annotation → whether od-1 can be drained by itself
-ALONE: dict[str, tuple[dict[str, int], str | None, bool]] = {
+SINGLE_NODES: dict[str, tuple[dict[str, int], str | None, bool]] = {
     "no annotation": ({"od-1": 2}, None, True),
     "enough stay": ({"od-1": 1, "od-2": 2}, "2", True),
     "too few stay": ({"od-1": 2, "od-2": 2}, "3", False),
@@ -57,20 +57,22 @@ ALONE: dict[str, tuple[dict[str, int], str | None, bool]] = {
     "a percentage counts all replicas": ({"od-1": 1, "od-2": 1, "s": 2}, "25%", True),
     "a percentage that is too high": ({"od-1": 1, "od-2": 1, "s": 2}, "50%", False),
     "fewer than that are there already": ({"od-1": 1, "s": 3}, "2", False),
-    "pending replicas are no replicas on on-demand nodes": ({"od-1": 1, "": 1}, "1", False),
+    "pending replicas do not count as on on-demand nodes": ({"od-1": 1, "": 1}, "1", False),
     "unreadable": ({"od-1": 1, "od-2": 5}, "some", False),
 }
 
 
-@pytest.mark.parametrize(("on", "value", "drainable"), ALONE.values(), ids=ALONE)
-def test_a_node_by_itself(on: dict[str, int], value: str | None, drainable: bool) -> None:
+@pytest.mark.parametrize(("on", "value", "drainable"), SINGLE_NODES.values(), ids=SINGLE_NODES)
+def test_a_single_node_is_drained_only_if_enough_replicas_stay(
+    on: dict[str, int], value: str | None, drainable: bool
+) -> None:
     verdict = Planner(snapshot([*NODES, *web(on, value)]), Policy()).plan_node("od-1", CIRCUMSTANCES)
     assert isinstance(verdict, Plan) is drainable
     if isinstance(verdict, Rejected):
         assert {str(blocker.reason) for blocker in verdict.blockers} == {KEPT}
 
 
-def test_the_plan_of_all_nodes_counts_what_its_earlier_drains_take() -> None:
+def test_a_plan_counts_the_replicas_that_its_earlier_drains_move() -> None:
     """Either node could be drained, but not both."""
     pods = [*web({"od-1": 1, "od-2": 2}, "1"), pod("other", "od-2")]
     planner = Planner(snapshot([*NODES, *pods]), Policy())
@@ -97,7 +99,7 @@ def test_other_controllers_and_pods_that_are_being_deleted_do_not_count() -> Non
     assert short(Planner(snapshot([*NODES, *pods]), Policy()).plan_node("od-1", CIRCUMSTANCES)) == [KEPT]
 
 
-def test_before_each_step_the_rest_is_judged_again() -> None:
+def test_the_remaining_replicas_are_judged_again_before_each_step() -> None:
     """A drain has evicted web-0; a replica elsewhere was deleted in the meantime, so web-1 must stay."""
     pods = web({"od-1": 2, "od-2": 1}, "1")
     cluster = snapshot([*NODES, *pods])
@@ -131,7 +133,7 @@ SINGLE: dict[str, tuple[list[Manifest], Any]] = {
 
 
 @pytest.mark.parametrize(("pods", "expected"), SINGLE.values(), ids=SINGLE)
-def test_single_replicas_stay(pods: list[Manifest], expected: Any) -> None:
+def test_the_only_replica_of_a_controller_stays(pods: list[Manifest], expected: Any) -> None:
     planner = Planner(snapshot([*NODES, *pods]), Policy(skip_single_replicas=True))
     assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == expected
 

@@ -75,8 +75,8 @@ def test_each_round_equals_a_round_from_scratch(
         fields = fields if new_fields is None else new_fields
         now = Circumstances(at(seconds), **fields)
 
-        def take(node: str, taken: bool = takes_empty) -> bool:
-            return taken and node != "od-1"
+        def take(node: str, takes: bool = takes_empty) -> bool:
+            return takes and node != "od-1"
 
         scratch = Planner(cluster.snapshot, policy)
         assert reusing.plan_each(now) == scratch.plan_each(now)

@@ -1,4 +1,4 @@
-"""Tests of orders of spot nodes from the provider: limits, progress, what is given back, and the stored form."""
+"""Tests of orders of spot nodes from the provider: limits, progress, nodes that are given back, and the stored form."""
 
 from datetime import timedelta
 from typing import Any
@@ -22,7 +22,7 @@ ORDER = SpotOrder("od-1", "uid-od-1", "spot", 2, before=5, at=NOW)
 
 
 def ended(count: int, minutes: float) -> SpotOrder:
-    """Return an order of *minutes* ago that has ended."""
+    """Return an order that was placed *minutes* ago and has ended."""
     return SpotOrder("od-0", "uid-od-0", "spot", count, before=0, at=NOW - timedelta(minutes=minutes), ended=True)
 
 
@@ -52,7 +52,9 @@ LIMITS: dict[str, tuple[int, GroupSize, tuple[SpotOrder, ...], str]] = {
 
 
 @pytest.mark.parametrize(("count", "size", "orders", "expected"), LIMITS.values(), ids=LIMITS)
-def test_limits_of_an_order(count: int, size: GroupSize, orders: tuple[SpotOrder, ...], expected: str) -> None:
+def test_an_order_is_rejected_above_its_limits(
+    count: int, size: GroupSize, orders: tuple[SpotOrder, ...], expected: str
+) -> None:
     assert why_not_ordered(count, size, SpotOrders(orders), NOW, 10) == expected
 
 
@@ -72,7 +74,9 @@ STATES: dict[str, tuple[float, int, dict[str, Any], OrderState]] = {
 
 
 @pytest.mark.parametrize(("seconds", "running", "node", "expected"), STATES.values(), ids=STATES)
-def test_progress_of_an_increase(seconds: float, running: int, node: dict[str, Any], expected: OrderState) -> None:
+def test_progress_is_derived_from_the_ready_nodes(
+    seconds: float, running: int, node: dict[str, Any], expected: OrderState
+) -> None:
     now, arrived = NOW + timedelta(seconds=seconds), [f"spot-{number}" for number in range(running)]
     fields: dict[str, Any] = {"node_uid": "uid-od-1", "has_pods": True} | node
     progress = increase_progress(ORDER, arrived, fields["node_uid"], now, TIMEOUT, has_pods=fields["has_pods"])
@@ -98,12 +102,12 @@ SURPLUS = {
 
 
 @pytest.mark.parametrize(("target", "nodes", "expected"), SURPLUS.values(), ids=SURPLUS)
-def test_nodes_that_are_cancelled_before_they_arrive(target: int, nodes: int, expected: int) -> None:
+def test_nodes_that_have_not_arrived_are_cancelled(target: int, nodes: int, expected: int) -> None:
     arrived = tuple(f"uid-{number}" for number in range(nodes))
     assert surplus(msgspec.structs.replace(ORDER, arrived=arrived), target) == expected
 
 
-def test_the_course_of_an_order() -> None:
+def test_an_order_is_opened_closed_and_counted_for_an_hour() -> None:
     orders = SpotOrders().begun(ORDER)
     assert (orders.open, orders.closing(NOW).open) == (ORDER, msgspec.structs.replace(ORDER, closing_since=NOW))
     after = orders.closing(NOW).ended()
@@ -128,7 +132,7 @@ def test_only_the_first_of_two_open_orders_is_closed() -> None:
     assert two.ended().ended().open is None
 
 
-def test_an_order_of_the_future_is_an_order_of_now() -> None:
+def test_an_order_with_a_future_time_counts_from_now() -> None:
     """The clock of another replica can be wrong: its order must time out."""
     late = msgspec.structs.replace(ORDER, at=NOW + timedelta(days=300))
     assert SpotOrders((late,)).bounded(NOW) == SpotOrders((ORDER,))

@@ -15,9 +15,9 @@ START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-def receipt(node: str, *, hours: float = 0, before: int = 3, **more: object) -> Receipt:
+def receipt(node: str, *, hours: float = 0, before: int = 3, **options: object) -> Receipt:
     """Return the receipt of a drain *hours* after START."""
-    fields = {"instance_type": "m5", "cpu": 4000, "memory": 16 << 30, "currency": "USD", **more}
+    fields = {"instance_type": "m5", "cpu": 4000, "memory": 16 << 30, "currency": "USD", **options}
     fields = {"price": Decimal("0.20"), "spot_cost": Decimal("0.05"), **fields}
     drained_at = START + hours * HOUR
     return Receipt(node=node, uid=f"uid-{node}", drained_at=drained_at, nodes_before=before, **fields)  # type: ignore[arg-type]
@@ -46,8 +46,8 @@ class Story:
         self.ledger = observed(self.ledger, live, self.now)
         return self
 
-    def drained(self, node: str, **more: object) -> "Story":
-        self.ledger = self.ledger.recorded(receipt(node, hours=self.hours, before=len(self.nodes), **more))
+    def drained(self, node: str, **fields: object) -> "Story":
+        self.ledger = self.ledger.recorded(receipt(node, hours=self.hours, before=len(self.nodes), **fields))
         return self
 
     def gone(self, *names: str) -> "Story":
@@ -75,7 +75,7 @@ class TestBeginning:
         story = Story().drained("a").at(5)
         assert (story.state, story.node_hours) == ({"a": "emptied"}, 0)
 
-    def test_it_counts_from_when_the_node_is_gone(self) -> None:
+    def test_a_saving_counts_from_when_the_node_is_gone(self) -> None:
         story = Story().drained("a").at(1).gone("a").at(2).at(5)
         assert (story.state, story.node_hours) == ({"a": "open"}, 3)
         assert story.ledger.total(story.now) == Savings(
@@ -103,7 +103,7 @@ class TestBeginning:
 
 
 class TestEnd:
-    def test_a_new_node_ends_it(self) -> None:
+    def test_a_new_node_ends_a_saving(self) -> None:
         story = Story().drained("a").gone("a").at(1).at(4).added("d").at(4).at(9)
         assert (story.state, story.node_hours) == ({"a": "replaced"}, 3)
 
@@ -111,24 +111,24 @@ class TestEnd:
         story = Story().drained("a").at(0.5).added("d").at(0.6).gone("a").at(1).at(9)
         assert (story.state, story.node_hours) == ({"a": "replaced"}, 0)
 
-    def test_it_ends_when_the_new_node_was_created(self) -> None:
+    def test_a_saving_ends_when_the_new_node_was_created(self) -> None:
         """The daemon may not run at that time."""
         story = Story().drained("a").gone("a").at(1).added("d", created=3).at(9)
         assert (story.state, story.node_hours) == ({"a": "replaced"}, 2)
 
-    def test_an_existing_node_that_gets_the_label_ends_it_at_once(self) -> None:
+    def test_an_existing_node_that_gets_the_label_ends_a_saving_immediately(self) -> None:
         story = Story().drained("a").gone("a").at(1).added("d", created=-5).at(9)
         assert (story.state, story.node_hours) == ({"a": "replaced"}, 8)
 
-    def test_the_oldest_of_the_same_type_ends_first(self) -> None:
+    def test_the_oldest_saving_of_the_same_type_ends_first(self) -> None:
         story = Story().drained("a", instance_type="c5").gone("a").at(1).drained("b").gone("b").at(2).added("d").at(3)
         assert story.state == {"a": "open", "b": "replaced"}
 
-    def test_the_oldest_ends_if_no_type_is_the_same(self) -> None:
+    def test_the_oldest_saving_ends_if_no_type_is_the_same(self) -> None:
         story = Story().drained("a").gone("a").at(1).drained("b").gone("b").at(2).added("d", "c5").at(3)
         assert story.state == {"a": "replaced", "b": "open"}
 
-    def test_several_new_nodes_end_several(self) -> None:
+    def test_several_new_nodes_end_several_savings(self) -> None:
         story = Story().drained("a").gone("a").at(1).drained("b").gone("b").at(2).added("d").added("e").at(3)
         assert story.state == {"a": "replaced", "b": "replaced"}
 
@@ -145,7 +145,7 @@ class TestEnd:
         story = Story().drained("a").gone("a").at(1).drained("b").added("d").at(2).gone("b").at(3)
         assert story.state == {"a": "replaced", "b": "open"}
 
-    def test_after_30_days(self) -> None:
+    def test_a_saving_ends_after_30_days(self) -> None:
         story = Story().drained("a").gone("a").at(1).at(1 + 30 * 24 - 1)
         assert story.state == {"a": "open"}
         story.at(1 + 40 * 24)

@@ -62,9 +62,9 @@ def changed(**fields: object) -> bytes:
 
 
 BROKEN = {
-    "no gzip": (b"broken", "expected gzip: "),
+    "not gzip": (b"broken", "expected gzip: "),
     "a part": (dump_ledger(FULL)[:-9], "expected one whole gzip member of at most 64 MiB"),
-    "no JSON": (pack(b"{"), "expected the savings as JSON: "),
+    "not JSON": (pack(b"{"), "expected the savings as JSON: "),
     "another document": (pack(b'{"version": 1, "memory": {}}'), "expected the savings as JSON: "),
     "no amount": (changed(price="NaN"), "expected the savings as JSON: an amount is out of range"),
     "a huge amount": (changed(spot_cost="1e99"), "expected the savings as JSON: an amount is out of range"),

@@ -39,7 +39,7 @@ EXISTS = receipt("c", None)
 LEDGER = SavingsLedger(receipts=(OPEN, ENDED, EXISTS), level=3, days={date(2025, 12, 1): hours(5)})
 
 
-def test_days_and_receipts() -> None:
+def test_the_report_has_days_with_their_receipts() -> None:
     assert report(LEDGER, 30 * DAY, NOW) == SavingsReport(
         since=date(2025, 12, 4),
         until=NOW,
@@ -54,7 +54,7 @@ def test_days_and_receipts() -> None:
     )
 
 
-def test_only_days_since_then() -> None:
+def test_only_days_since_the_start_of_the_period_are_reported() -> None:
     known = report(LEDGER, timedelta(hours=1), NOW)
     assert (known.since, known.total, [day.day for day in known.days]) == (NOW.date(), hours(6), [NOW.date()])
     assert known.removed == 0
@@ -66,5 +66,5 @@ def test_days_whose_receipts_are_no_longer_stored_have_sums() -> None:
     assert known.total == hours(44)
 
 
-def test_an_empty_ledger() -> None:
+def test_an_empty_ledger_has_no_savings() -> None:
     assert report(SavingsLedger(), DAY, NOW) == SavingsReport(date(2026, 1, 2), NOW, Savings(), (), 0, ())

@@ -37,9 +37,11 @@ STATES: dict[str, tuple[dict[str, Any], SpotState]] = {
 }
 
 
-@pytest.mark.parametrize(("given", "expected"), STATES.values(), ids=STATES)
-def test_a_spot_node(given: dict[str, Any], expected: SpotState) -> None:
-    [spot_node] = spot(1, {0: given})
+@pytest.mark.parametrize(("fields", "expected"), STATES.values(), ids=STATES)
+def test_the_state_of_a_spot_node_is_derived_from_taints_and_conditions(
+    fields: dict[str, Any], expected: SpotState
+) -> None:
+    [spot_node] = spot(1, {0: fields})
     assert state_of(spot_node) is expected
 
 
@@ -51,8 +53,8 @@ def test_a_node_that_is_being_deleted_is_withdrawn() -> None:
 
 def spot(count: int, changed: dict[int, dict[str, Any]] | None = None, gone: Iterable[int] = ()) -> list[Node]:
     """Return *count* spot nodes without those in *gone*. *changed* gives additional fields by node."""
-    left = [number for number in range(count) if number not in set(gone)]
-    return list(snapshot(node(f"s{number}", **(changed or {}).get(number, {})) for number in left).nodes)
+    remaining = [number for number in range(count) if number not in set(gone)]
+    return list(snapshot(node(f"s{number}", **(changed or {}).get(number, {})) for number in remaining).nodes)
 
 
 Look = tuple[float, list[Node]]
@@ -138,7 +140,7 @@ STORIES: dict[str, tuple[list[Look], list[float | None]]] = {
 
 
 @pytest.mark.parametrize(("looks", "expected"), STORIES.values(), ids=STORIES)
-def test_how_long_drains_wait_after_losses(looks: list[Look], expected: list[float | None]) -> None:
+def test_drains_wait_after_a_burst_of_losses(looks: list[Look], expected: list[float | None]) -> None:
     assert waits_until(looks) == expected
 
 

@@ -15,7 +15,7 @@ MOVED = {"w-1": "s", "w-2": "s"}
 SLOW = ["budget-too-slow"]
 
 
-def taking(name: str, seconds: float | None, on: str = "s", **more: Any) -> Manifest:
+def taking(name: str, seconds: float | None, on: str = "s", **fields: Any) -> Manifest:
     """Return a pod of the budget that became Ready this many seconds after its creation, or never (None)."""
     ready = {"type": "Ready", "status": "True"}
     if seconds is None:
@@ -28,12 +28,12 @@ def taking(name: str, seconds: float | None, on: str = "s", **more: Any) -> Mani
         cpu="10m",
         created=f"{CREATED:%Y-%m-%dT%H:%M:%SZ}",
         status={"phase": "Running", "conditions": [ready]},
-        **({"labels": {"app": "w"}} | more),
+        **({"labels": {"app": "w"}} | fields),
     )
 
 
-def here(seconds: float = 0, count: int = 2, **more: Any) -> list[Manifest]:
-    return [taking(f"w-{n}", seconds, "od", **more) for n in range(1, count + 1)]
+def here(seconds: float = 0, count: int = 2, **fields: Any) -> list[Manifest]:
+    return [taking(f"w-{n}", seconds, "od", **fields) for n in range(1, count + 1)]
 
 
 def policy(timeout: float, grace: float = 120, *, in_steps: bool = True) -> Policy:
@@ -75,7 +75,7 @@ CASES: dict[str, tuple[list[Manifest], Policy, Any]] = {
         policy(100),
         MOVED,
     ),
-    "pods that are not Ready are no data": ([*here(5), taking("x", None), taking("y", None)], policy(35), MOVED),
+    "pods that are not Ready do not count": ([*here(5), taking("x", None), taking("y", None)], policy(35), MOVED),
     "Ready more than an hour later: no data": ([*here(5), taking("x", 3601), taking("y", 3601)], policy(40), MOVED),
     "Ready an hour later: data": ([*here(5), taking("x", 3600), taking("y", 3600)], policy(40), SLOW),
     "Ready before its creation: no data": ([*here(5), taking("x", -9), taking("y", -9)], policy(35), MOVED),
@@ -84,10 +84,12 @@ CASES: dict[str, tuple[list[Manifest], Policy, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("objects", "given", "expected"), CASES.values(), ids=CASES)
-def test_a_budget_that_allows_one(objects: list[Manifest], given: Policy, expected: Any) -> None:
+@pytest.mark.parametrize(("objects", "settings", "expected"), CASES.values(), ids=CASES)
+def test_a_budget_that_allows_one_eviction_is_used_in_steps(
+    objects: list[Manifest], settings: Policy, expected: Any
+) -> None:
     cluster = snapshot([node("od", ON_DEMAND), node("s"), *objects, budget("b", "w", allowed=1)])
-    assert short(Planner(cluster, given).plan_node("od", CIRCUMSTANCES)) == expected
+    assert short(Planner(cluster, settings).plan_node("od", CIRCUMSTANCES)) == expected
 
 
 @pytest.mark.parametrize(("allowed", "expected"), [(0, ["pod-disruption-budget"] * 3), (2, SLOW), (3, None)])

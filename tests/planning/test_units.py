@@ -1,4 +1,4 @@
-"""Tests of amounts as people write them."""
+"""Tests of the formatting of amounts for people."""
 
 import datetime as dt
 from decimal import Decimal
@@ -60,7 +60,7 @@ def test_money_is_written_with_its_currency(amount: str, currency: str, text: st
     assert money(Decimal(amount), currency) == text
 
 
-def test_a_monthly_price() -> None:
+def test_a_monthly_price_is_rounded() -> None:
     assert per_month(Decimal("280.32"), "$") == "280 $/month"
     assert per_month(Decimal("280.32"), "") == "280/month"
 

@@ -85,13 +85,13 @@ NODES: dict[str, tuple[bytes, str | None]] = {
     "a number for a node": (b'{"spec":{"nodeName":7}}', None),
     "a number for its spec": (b'{"spec":7}', None),
     "no spec": (b'{"metadata":{}}', None),
-    "no object": (b"[]", None),
-    "no JSON": (b'{"spec":{"nodeName":"n"', None),
+    "not an object": (b"[]", None),
+    "not JSON": (b'{"spec":{"nodeName":"n"', None),
     "not UTF-8": (b'{"spec":{"nodeName":"n","containers":"\xff"}}', "n"),
     "too deep": (b'{"spec":' + b"[" * 100_000, None),
 }
 
 
 @pytest.mark.parametrize(("raw", "expected"), NODES.values(), ids=NODES)
-def test_the_node_of_a_pod_that_cannot_be_decoded(raw: bytes, expected: str | None) -> None:
+def test_the_node_of_an_undecodable_pod_is_read_from_its_json(raw: bytes, expected: str | None) -> None:
     assert pod_node_name(raw) == expected

@@ -47,7 +47,7 @@ def test_the_complete_name_of_a_zone_comes_before_its_end() -> None:
     ],
     ids=str,
 )
-def test_nodes_that_do_not_exist(loss: LoseSpot, message: str) -> None:
+def test_unknown_nodes_and_zones_are_usage_errors(loss: LoseSpot, message: str) -> None:
     nodes = [node("s-1", zone="b"), node("s-2", zone="a"), node("od", ON_DEMAND, zone="x")]
     with pytest.raises(UsageError, match=message):
         lost_nodes(snapshot(nodes), Policy(), loss)
@@ -110,7 +110,7 @@ LOSSES: dict[str, tuple[list[Manifest], list[UnplacedPod], list[UnplacedPod]]] =
 
 
 @pytest.mark.parametrize("case", LOSSES)
-def test_pods_without_a_place(case: str) -> None:
+def test_pods_of_lost_nodes_without_a_place_are_reported(case: str) -> None:
     objects, now, after_drains = LOSSES[case]
     cluster = snapshot([node("lost"), *objects])
     outcome = what_if(cluster, Policy(), CIRCUMSTANCES, [LoseSpot(node="lost")])

@@ -1,4 +1,4 @@
-"""Labels that the API server adds to bound pods: who selects them, before and after a pod is placed elsewhere."""
+"""Labels that the API server adds to bound pods: which selectors match them before and after a pod is moved."""
 
 import numpy as np
 
@@ -29,13 +29,13 @@ def test_placed_pods_have_the_labels_for_selectors_of_others() -> None:
     assert _feasible(table, table.pods["default/seeker"].cls) == {"a1"}
 
 
-def test_a_pod_that_would_be_moved_does_not_have_them_yet() -> None:
+def test_a_pod_to_be_moved_does_not_have_the_labels_yet() -> None:
     guard = pod("guard", "a2", affinity=apart(HOST, {ZONE: "a"}), labels={"app": "guard", ZONE: "a"})
     table = load(*NODES, _bound("w", "a1", "a"), guard)
     assert _feasible(table, table.pods["default/w"].cls) == {"a1", "a2", "b1"}
 
 
-def test_a_pod_gets_those_of_the_node_where_a_trial_places_it() -> None:
+def test_a_pod_gets_the_labels_of_the_node_where_a_trial_places_it() -> None:
     seeker = pod("seeker", affinity=together(HOST, {ZONE: "b"}))
     table = load(*NODES, _bound("w", "a1", "a"), seeker)
     moved, searching = table.pods["default/w"], table.pods["default/seeker"].cls
@@ -66,7 +66,7 @@ def test_dropping_unused_classes_keeps_the_labels_of_pods() -> None:
     assert _feasible(table, table.pods["default/seeker"].cls) == {"a1"}
 
 
-def test_a_pod_whose_added_labels_change_counts_with_the_new_ones() -> None:
+def test_a_pod_whose_added_labels_change_counts_with_the_new_labels() -> None:
     seeker = pod("seeker", affinity=together(HOST, {ZONE: "z"}))
     table = load(*NODES, _bound("w", "a1", "a"), seeker)
     searching = table.pods["default/seeker"].cls

@@ -118,7 +118,9 @@ def _reasons_by_node(objects: list[Json], obj: Json) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(("requested", "objects", "expected"), CASES.values(), ids=CASES)
-def test_pod_with_a_resource_claim(requested: Json, objects: list[Json], expected: tuple[str, str]) -> None:
+def test_resource_claims_reject_nodes_with_the_schedulers_reasons(
+    requested: Json, objects: list[Json], expected: tuple[str, str]
+) -> None:
     obj = pod("p", resourceClaims=[requested])
     assert _reasons_by_node(objects, obj) == {
         name: [why] if why else [] for name, why in zip("ab", expected, strict=True)
@@ -145,7 +147,7 @@ RESOURCES: dict[str, tuple[list[Json], Json, Json, list[str]]] = {
 
 
 @pytest.mark.parametrize(("objects", "offer", "requested", "expected"), RESOURCES.values(), ids=RESOURCES)
-def test_extended_resource_provided_by_devices(
+def test_extended_resources_provided_by_a_device_class_are_rejected(
     objects: list[Json], offer: Json, requested: Json, expected: list[str]
 ) -> None:
     table = load(node("n", allocatable=offer), *objects, pod("p", requests=requested))

@@ -38,7 +38,7 @@ _STEPS: Final = st.lists(
 
 @given(_STEPS)
 def test_no_earlier_target_accepts_the_pod(steps: list[tuple[str, str]]) -> None:
-    """Nodes that the open trial has touched may be missed: the planner evaluates them again after it keeps them."""
+    """Nodes that the open trial has touched may be missed; the planner evaluates these nodes again later."""
     names = [f"n{number}" for number in range(NODES)]
     placed = [pod(name, names[number], cpu="1") for number, name in enumerate(PLACED)]
     table = snapshot([*(node(name, cpu="4") for name in names), *placed, *KINDS.values()])
@@ -47,17 +47,17 @@ def test_no_earlier_target_accepts_the_pod(steps: list[tuple[str, str]]) -> None
     for part in _by_trial(steps):
         with table.trial() as trial:
             start = mark = trial.savepoint()
-            for what, which in part:
-                if what in ("ask", "place"):
-                    row = _checked_first(table, filters, targets, classes[which])
-                    if what == "place" and row is not None:
-                        trial.place(classes[which], row)
-                elif what == "keep":
+            for action, argument in part:
+                if action in ("ask", "place"):
+                    row = _checked_first(table, filters, targets, classes[argument])
+                    if action == "place" and row is not None:
+                        trial.place(classes[argument], row)
+                elif action == "keep":
                     trial.keep()
                     mark = trial.savepoint()
-                elif what == "back":
+                elif action == "back":
                     trial.revert(mark)
-                elif what == "reset":
+                elif action == "reset":
                     trial.revert(start)
                     mark = start
                 else:
@@ -79,11 +79,11 @@ def _by_trial(steps: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
 
 
 def _checked_first(table: Snapshot, filters: Filters, targets: Targets, cls: PodClass) -> int | None:
-    found = filters.first(cls, targets)
-    assert found is None or filters.fits(cls, found)
-    earlier = targets.rows.tolist() if found is None else targets.rows.tolist()[: targets.rows.tolist().index(found)]
+    first = filters.first(cls, targets)
+    assert first is None or filters.fits(cls, first)
+    earlier = targets.rows.tolist() if first is None else targets.rows.tolist()[: targets.rows.tolist().index(first)]
     assert [row for row in earlier if row not in table.touched and filters.fits(cls, row)] == []
-    return found
+    return first
 
 
 def _first_by_row(filters: Filters, targets: Targets, cls: PodClass) -> int | None:

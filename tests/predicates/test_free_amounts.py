@@ -44,7 +44,7 @@ def test_free_is_allocatable_minus_requested(steps: list[tuple[object, ...]], re
             for row in table.nodes.row.values():
                 trial.place(cls, row)
         for cls in classes:
-            reasons(node_resources_fit.PLUGIN, cls, table)  # all rows at once and single rows agree
+            reasons(node_resources_fit.PLUGIN, cls, table)  # all rows at once give the same result as single rows
     _check(table, classes)
 
 

@@ -21,13 +21,13 @@ WEB, DB = {"app": "web"}, {"app": "db"}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 A1, A2, B = (node(name, labels={ZONE: name[0]}) for name in ("a1", "a2", "b"))
-NOWHERE = node("n")
+WITHOUT_ZONE = node("n")
 NODES = [A1, A2, B]
 
 
-def _term(labels: Json | None = DB, key: str = ZONE, **rest: Any) -> Json:
+def _term(labels: Json | None = DB, key: str = ZONE, **fields: Any) -> Json:
     selector = {"labelSelector": {"matchLabels": labels}} if labels is not None else {}
-    return {"topologyKey": key, **selector, **rest}
+    return {"topologyKey": key, **selector, **fields}
 
 
 def _near(*terms: Json) -> Json:
@@ -61,8 +61,8 @@ RED = {"matchLabels": {"team": "red"}}
 NOT_RED = {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["red"]}]}
 
 
-def _verdicts(a1: str = "", a2: str = "", b: str = "", **rest: str) -> dict[str, str]:
-    return {"a1": a1, "a2": a2, "b": b, **rest}
+def _verdicts(a1: str = "", a2: str = "", b: str = "", **fields: str) -> dict[str, str]:
+    return {"a1": a1, "a2": a2, "b": b, **fields}
 
 
 FITS = _verdicts()
@@ -91,13 +91,16 @@ CASES: dict[str, tuple[list[Json], Json]] = {
         _verdicts(a2=UNATTRACTED, b=UNATTRACTED),
     ),
     "the first pod that matches its own terms fits": ([_p(_near(_term(WEB)))], FITS),
-    "the first pod does not fit nodes without the label": ([NOWHERE, _p(_near(_term(WEB)))], _verdicts(n=UNATTRACTED)),
+    "the first pod does not fit nodes without the label": (
+        [WITHOUT_ZONE, _p(_near(_term(WEB)))],
+        _verdicts(n=UNATTRACTED),
+    ),
     "matching pods outside of all domains do not count": (
-        [NOWHERE, pod("q", "n", labels=WEB), _p(_near(_term(WEB)))],
+        [WITHOUT_ZONE, pod("q", "n", labels=WEB), _p(_near(_term(WEB)))],
         _verdicts(n=UNATTRACTED),
     ),
     "a matching pod in a domain of any key counts": (
-        [NOWHERE, pod("q", "n", labels=WEB), _p(_near(_term(WEB), _term(WEB, HOST)))],
+        [WITHOUT_ZONE, pod("q", "n", labels=WEB), _p(_near(_term(WEB), _term(WEB, HOST)))],
         _verdicts(UNATTRACTED, UNATTRACTED, UNATTRACTED, n=UNATTRACTED),
     ),
     "the first pod must match its own terms": ([_p(_near(_term()))], NO_NODE),
@@ -108,7 +111,7 @@ CASES: dict[str, tuple[list[Json], Json]] = {
         _verdicts(a1=REPELLING),
     ),
     "anti-affinity does not reject nodes without the label": (
-        [NOWHERE, pod("q", "n", labels=DB), _p(_far(_term()))],
+        [WITHOUT_ZONE, pod("q", "n", labels=DB), _p(_far(_term()))],
         _verdicts(n=""),
     ),
     "anti-affinity of placed pods": (
@@ -217,7 +220,7 @@ def test_errors_in_preferred_terms_reject_the_pod() -> None:
 
 
 def test_dropped_classes_are_not_kept() -> None:
-    """Every roll-out creates classes, so a long-lived process must not keep the parsed terms of all of them."""
+    """Every roll-out creates classes, so a long-lived process must not keep the parsed terms of unused classes."""
     labels = [{"app": "kept", "pod-template-hash": "1"}, {"app": "old", "pod-template-hash": "2"}]
     pods = [pod(each["app"], "b", labels=each, **_far(_term())) for each in labels]
     table = load(*NODES, *pods)

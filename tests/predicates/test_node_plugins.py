@@ -165,7 +165,7 @@ AFFINITIES: dict[str, tuple[Json, str, str]] = {
 
 
 @pytest.mark.parametrize(("spec", "on_a", "on_b"), AFFINITIES.values(), ids=AFFINITIES)
-def test_node_affinity_and_node_selector(spec: Json, on_a: str, on_b: str) -> None:
+def test_node_affinity_and_node_selector_must_match(spec: Json, on_a: str, on_b: str) -> None:
     table = load(node("a", labels={"zone": "a"}), node("b", labels={"zone": "b"}))
     assert reasons(node_affinity.PLUGIN, _p(**spec), table) == {"a": on_a, "b": on_b}
 
@@ -260,7 +260,7 @@ def test_node_without_allocatable_rejects_all_pods() -> None:
     assert reasons(node_resources_fit.PLUGIN, _class(pod("p")), table) == {"n": "Too many pods"}
 
 
-def test_more_resources_than_bits_in_a_code() -> None:
+def test_more_resources_than_a_code_has_bits_are_reported() -> None:
     requests = {f"example.com/r{number:03}": "1" for number in range(100)}
     offer = dict.fromkeys(list(requests)[:-1], "1")
     actual = reasons(node_resources_fit.PLUGIN, _class(pod("p", requests=requests)), load(node("n", allocatable=offer)))

@@ -109,14 +109,14 @@ class _PortScenario:
         self.table, self.decoder = Snapshot(), Decoder(Interner())
         self.index = self.table.index(PortsIndex)
 
-    def do(self, what: str, number: int, on: str, ports: list[Json]) -> None:
-        if what == "pod":
+    def do(self, action: str, number: int, on: str, ports: list[Json]) -> None:
+        if action == "pod":
             self.put(_open(f"p{number}", *ports, on=on))
-        elif what == "gone":
+        elif action == "gone":
             self.table.delete("Pod", f"default/p{number}")
-        elif what == "node" and on:
+        elif action == "node" and on:
             self.put(node(on))
-        elif what == "node gone":
+        elif action == "node gone":
             self.table.delete("Node", on)
 
     def put(self, obj: Json) -> None:
@@ -144,13 +144,18 @@ def test_index_is_correct_after_events_and_trials(
     assert cluster.index.counts() == expected
     gone: set[str] = set()
     with cluster.table.trial() as trial:
-        for what, number, on, _ in tried:
+        for action, number, on, _ in tried:
             obj: Pod | None = cluster.table.pods.get(f"default/p{number}")
-            if what == "evict" and obj is not None and obj.key not in gone and obj.node_name in cluster.table.nodes.row:
+            if (
+                action == "evict"
+                and obj is not None
+                and obj.key not in gone
+                and obj.node_name in cluster.table.nodes.row
+            ):
                 gone.add(obj.key)
                 trial.evict(obj)
-            elif what == "place" and obj is not None and (row := cluster.table.nodes.row.get(on)) is not None:
+            elif action == "place" and obj is not None and (row := cluster.table.nodes.row.get(on)) is not None:
                 trial.place(obj.cls, row)
-            elif what == "keep":
+            elif action == "keep":
                 trial.keep()
     assert cluster.index.counts() == expected

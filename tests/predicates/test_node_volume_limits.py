@@ -130,9 +130,9 @@ SAME_DISK: dict[str, tuple[Json, Json, str]] = {
 }
 
 
-@pytest.mark.parametrize(("mine", "theirs", "driver"), SAME_DISK.values(), ids=SAME_DISK)
-def test_one_disk_counts_once_with_different_identifiers(mine: Json, theirs: Json, driver: str) -> None:
-    objects = (with_volumes(theirs, name="q", on="n"), with_volumes(mine))
+@pytest.mark.parametrize(("mine", "other", "driver"), SAME_DISK.values(), ids=SAME_DISK)
+def test_one_disk_counts_once_with_different_identifiers(mine: Json, other: Json, driver: str) -> None:
+    objects = (with_volumes(other, name="q", on="n"), with_volumes(mine))
     assert _judged(*objects, limited("n", {driver: 1})) == ""
 
 
@@ -167,7 +167,7 @@ BROKEN: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize(("source", "why"), BROKEN.values(), ids=BROKEN)
-def test_disk_that_cannot_be_translated(source: Json, why: str) -> None:
+def test_a_disk_that_cannot_be_translated_fails_the_plugin(source: Json, why: str) -> None:
     """The plugin fails on nodes with a CSINode: for the incoming pod, and for placed pods if the node has limits."""
     text = f"{FAILED}converting volume(v0) from inline to csi: {why}"
     assert _judged(with_volumes(source)) == ""
@@ -208,7 +208,7 @@ def test_limits_and_attachments_are_updated() -> None:
     assert _on(table) == ""
 
 
-def test_node_that_is_added_again_has_its_attachments() -> None:
+def test_a_node_that_is_added_again_has_its_attachments() -> None:
     table = load(node("n"), node("m"), *BOUND, mounting("a"), limited("n", {CSI: 1}), attachment("x", "n", "vb"))
     assert _on(table) == REASON
     again = next(item for item in table.nodes if item.name == "n")

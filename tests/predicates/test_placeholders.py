@@ -17,8 +17,8 @@ State = tuple[list[str], list[str], list[str], int]
 KEY = f"{ROOM_NAMESPACE}/room-1"
 
 
-def placeholder(on: str = "s", **more: Any) -> Manifest:
-    return pod(KEY, on=on, cpu="2", labels={PLACEHOLDER: "true"}, **more)
+def placeholder(on: str = "s", **fields: Any) -> Manifest:
+    return pod(KEY, on=on, cpu="2", labels={PLACEHOLDER: "true"}, **fields)
 
 
 def decoded(manifest: Manifest) -> Pod:
@@ -78,7 +78,7 @@ def test_deleted_placeholders_are_not_counted(build: Callable[[], Snapshot]) -> 
     assert state(cluster) == gone
 
 
-def test_a_label_that_is_removed_and_added() -> None:
+def test_a_pod_counts_while_the_placeholder_label_is_removed() -> None:
     cluster = snapshot([node("s"), WEB, placeholder()])
     cluster.upsert("Pod", decoded(pod(KEY, on="s", cpu="2")))
     assert state(cluster) == (["default/web", KEY], ["default/web", KEY], [], 1000)

@@ -17,9 +17,9 @@ UNLABELLED = "node(s) didn't match pod topology spread constraints (missing requ
 WEB = {"app": "web"}
 
 
-def _constraint(key: str = ZONE, labels: Json | None = WEB, skew: int = 1, **rest: Any) -> Json:
+def _constraint(key: str = ZONE, labels: Json | None = WEB, skew: int = 1, **fields: Any) -> Json:
     selector = {"labelSelector": {"matchLabels": labels}} if labels is not None else {}
-    return {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", **selector, **rest}
+    return {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", **selector, **fields}
 
 
 def _asking(*constraints: Json, **spec: Any) -> Json:
@@ -178,7 +178,7 @@ def test_pods_on_a_draining_node_do_not_count_if_taints_are_honored() -> None:
     assert (before, during, after) == (full, dict.fromkeys("acd", ""), full)
 
 
-def test_nodes_drained_one_after_another() -> None:
+def test_draining_nodes_one_after_another_changes_the_minimum() -> None:
     """Two pods are in a and one in b: only if b and c are both drained, no domain has fewer pods than a."""
     others = (pod("r", "a", labels=WEB), pod("s", "b", labels=WEB))
     table = load(A, B, C, ON_A, *others, _asking(_constraint(nodeTaintsPolicy="Honor")))

@@ -24,8 +24,8 @@ def _sidecar(*amounts: str) -> Json:
     return _c(*amounts, name="side", policy="Always")
 
 
-def _spec(*containers: Json, init: tuple[Json, ...] = (), **rest: Any) -> PodSpec:
-    return msgspec.convert({"containers": containers, "initContainers": init, **rest}, PodSpec)
+def _spec(*containers: Json, init: tuple[Json, ...] = (), **fields: Any) -> PodSpec:
+    return msgspec.convert({"containers": containers, "initContainers": init, **fields}, PodSpec)
 
 
 REQUESTS: dict[str, tuple[PodSpec, dict[str, int]]] = {
@@ -67,11 +67,13 @@ REQUESTS: dict[str, tuple[PodSpec, dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("spec", "expected"), REQUESTS.values(), ids=REQUESTS)
-def test_requests_of_an_unbound_pod(spec: PodSpec, expected: dict[str, int]) -> None:
+def test_the_requests_of_an_unbound_pod_are_computed_like_the_scheduler(
+    spec: PodSpec, expected: dict[str, int]
+) -> None:
     assert dict(requests(spec)) == expected
 
 
-def _status(spec: Json, actual: Json | None, allocated: Json | None = None, **rest: Any) -> PodObject:
+def _status(spec: Json, actual: Json | None, allocated: Json | None = None, **fields: Any) -> PodObject:
     status: Json = {"name": "c"}
     if actual is not None:
         status["resources"] = {"requests": actual}
@@ -80,7 +82,7 @@ def _status(spec: Json, actual: Json | None, allocated: Json | None = None, **re
     pod = {
         "metadata": {"name": "p"},
         "spec": {"containers": [_c(**spec)]},
-        "status": {"containerStatuses": [status], **rest},
+        "status": {"containerStatuses": [status], **fields},
     }
     return msgspec.convert(pod, PodObject)
 
@@ -132,7 +134,7 @@ LOADS: dict[str, tuple[PodObject, dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("pod", "expected"), LOADS.values(), ids=LOADS)
-def test_load_of_a_bound_pod(pod: PodObject, expected: dict[str, int]) -> None:
+def test_the_load_of_a_bound_pod_is_computed_like_the_scheduler(pod: PodObject, expected: dict[str, int]) -> None:
     assert dict(load(pod)) == expected
 
 
@@ -151,7 +153,7 @@ NONZERO: dict[str, tuple[PodSpec, tuple[int, int]]] = {
 
 
 @pytest.mark.parametrize(("spec", "expected"), NONZERO.values(), ids=NONZERO)
-def test_scoring_defaults_for_containers_without_requests(spec: PodSpec, expected: tuple[int, int]) -> None:
+def test_containers_without_requests_have_scoring_defaults(spec: PodSpec, expected: tuple[int, int]) -> None:
     assert nonzero(spec) == expected
 
 

@@ -27,12 +27,12 @@ def box(cpu: str | None = None, memory: str | None = None, image: str = "app:1")
     return [{"name": "main", "image": image, "resources": {"requests": requests}}]
 
 
-def asking(name: str = "new-1", cpu: str | None = None, memory: str | None = None, **more: Any) -> Manifest:
-    return pod(name, containers=box(cpu, memory), **more)
+def asking(name: str = "new-1", cpu: str | None = None, memory: str | None = None, **fields: Any) -> Manifest:
+    return pod(name, containers=box(cpu, memory), **fields)
 
 
-def using(name: str, on: str, cpu: str | None = None, memory: str | None = None, **more: Any) -> Manifest:
-    return pod(name, on, containers=box(cpu, memory), **more)
+def using(name: str, on: str, cpu: str | None = None, memory: str | None = None, **fields: Any) -> Manifest:
+    return pod(name, on, containers=box(cpu, memory), **fields)
 
 
 def images(name: str, **sizes: int) -> Manifest:
@@ -67,13 +67,13 @@ def likes_zones(**weights: int) -> Manifest:
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
-def spread(app: str, *, when: str = "ScheduleAnyway", **more: Any) -> Manifest:
+def spread(app: str, *, when: str = "ScheduleAnyway", **fields: Any) -> Manifest:
     return {
         "maxSkew": 1,
         "topologyKey": ZONE,
         "whenUnsatisfiable": when,
         "labelSelector": {"matchLabels": {"app": app}},
-        **more,
+        **fields,
     }
 
 
@@ -274,17 +274,17 @@ def test_sums_are_correct_after_trials(
     table = snapshot([A, B, C, *running])
     everyone = list(table.pods.values())
     sums = {item.key: _sums(table.index(AffinityWeights), item) for item in everyone}
-    taken = _requested(table, table.index(NonZero))
+    requested = _requested(table, table.index(NonZero))
     with table.trial() as trial:
         placed, savepoint = {item.key: item for item in everyone}, trial.savepoint()
-        for what, which, where in steps:
+        for action, which, where in steps:
             item = everyone[which % len(everyone)]
-            if what == "place":
+            if action == "place":
                 trial.place(item.cls, table.nodes.row["abc"[where]])
-            elif what == "evict" and item.key in placed:
+            elif action == "evict" and item.key in placed:
                 del placed[item.key]
                 trial.evict(item)
-            elif what == "back":
+            elif action == "back":
                 trial.revert(savepoint)
                 placed = {item.key: item for item in everyone}
         fresh, fresh_nonzero = AffinityWeights(table), NonZero(table)
@@ -294,7 +294,7 @@ def test_sums_are_correct_after_trials(
             assert _sums(table.index(AffinityWeights), item) == _sums(fresh, item)
         assert np.array_equal(_requested(table, table.index(NonZero)), _requested(table, fresh_nonzero))
     assert {item.key: _sums(table.index(AffinityWeights), item) for item in everyone} == sums
-    assert np.array_equal(_requested(table, table.index(NonZero)), taken)
+    assert np.array_equal(_requested(table, table.index(NonZero)), requested)
 
 
 @pytest.mark.parametrize("scorer", scores.DEFAULT, ids=lambda scorer: scorer.name)
@@ -310,8 +310,8 @@ def test_scores_follow_changes_of_nodes(scorer: Scorer) -> None:
         fresh = snapshot([asking()])
         for each in table.nodes:
             fresh.upsert("Node", each)
-        ours, theirs = (scores.totals(_request(some, new), (scorer,)) for some in (table, fresh))
-        assert _by_name(table, ours) == _by_name(fresh, theirs)
+        ours, expected = (scores.totals(_request(some, new), (scorer,)) for some in (table, fresh))
+        assert _by_name(table, ours) == _by_name(fresh, expected)
 
 
 def test_dropped_classes_do_not_count() -> None:

@@ -42,7 +42,7 @@ def _assert_alike(objects: dict[str, dict[str, Object]]) -> Snapshot:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_pods_added_at_once_or_one_by_one(seed: int) -> None:
+def test_pods_added_at_once_or_one_by_one_give_the_same_snapshot(seed: int) -> None:
     _assert_alike(_objects(cluster(seed)["items"]))
 
 
@@ -52,7 +52,7 @@ def _resized(name: str, cpu: str) -> Json:
     return {**obj, "status": {"phase": "Running", "containerStatuses": [given]}}
 
 
-def test_resizing_finished_and_unbound_pods_added_at_once_or_one_by_one() -> None:
+def test_resizing_finished_and_unbound_pods_added_at_once_or_one_by_one_give_the_same_snapshot() -> None:
     ended = {**pod("ended", "n", requests={"cpu": "1"}), "status": {"phase": "Failed"}}
     others = [pod("plain", "n", requests={"cpu": "1"}), pod("lost", "gone"), pod("pending")]
     snapshot = _assert_alike(_objects([node("n"), _resized("x", "3"), ended, *others, _resized("y", "2")]))

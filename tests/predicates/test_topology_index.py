@@ -28,13 +28,13 @@ NODES: Final = ("a", "b", "c", "d")
 NAMESPACES: Final = ("default", "red", "gone")
 
 
-def _constraint(key: str, labels: Json, **rest: Any) -> Json:
+def _constraint(key: str, labels: Json, **fields: Any) -> Json:
     selector = {"matchLabels": labels}
-    return {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector, **rest}
+    return {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector, **fields}
 
 
-def _term(key: str, labels: Json, **rest: Any) -> Json:
-    return {"topologyKey": key, "labelSelector": {"matchLabels": labels}, **rest}
+def _term(key: str, labels: Json, **fields: Any) -> Json:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": labels}, **fields}
 
 
 def _apart(*terms: Json) -> Json:

@@ -43,14 +43,14 @@ REJECTED: dict[str, tuple[list[Json], str]] = {
 
 
 @pytest.mark.parametrize(("objects", "expected"), REJECTED.values(), ids=REJECTED)
-def test_pre_filter_rejects(objects: list[Json], expected: str) -> None:
+def test_pre_filter_rejects_the_pod_on_all_nodes(objects: list[Json], expected: str) -> None:
     table = load(node("a"), *objects, mounting("c"))
     refusal = volume_binding.PLUGIN.filter(table.pods["default/p"].cls, table, slice(0, 1))
     assert refusal is not None
     assert (refusal.prefilter, refusal.reasons(int(refusal.codes[0]))) == (True, (expected,))
 
 
-def test_ephemeral_volume_without_a_claim_or_with_a_foreign_claim() -> None:
+def test_an_ephemeral_volume_needs_a_claim_that_its_pod_owns() -> None:
     ephemeral = with_volumes({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}})
     waiting = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-v0"'
     assert on(load(node("a"), ephemeral)) == {"a": waiting}
@@ -94,7 +94,7 @@ AFFINITIES: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize(("bound", "expected"), AFFINITIES.values(), ids=AFFINITIES)
-def test_node_affinity_of_bound_volumes(bound: Json, expected: str) -> None:
+def test_the_node_affinity_of_bound_volumes_must_match(bound: Json, expected: str) -> None:
     table = load(zoned("n", "a", rack="7"), bound, claim("c", volume="v"), mounting("c"))
     assert on(table) == {"n": expected}
 

@@ -36,7 +36,7 @@ TOPOLOGIES: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize(("of", "expected"), TOPOLOGIES.values(), ids=TOPOLOGIES)
-def test_provisioning_by_topology(of: Json, expected: str) -> None:
+def test_allowed_topologies_restrict_provisioning(of: Json, expected: str) -> None:
     assert on(load(zoned("n", "a"), of, claim("c", "made"), mounting("c"))) == {"n": expected}
 
 
@@ -66,11 +66,11 @@ def _room(name: str = "r", selector: Json | None = None, **amounts: str) -> Json
     }
 
 
-HERE: Final = {"matchLabels": {ZONE: "a"}}
+IN_ZONE_A: Final = {"matchLabels": {ZONE: "a"}}
 ROOM: dict[str, tuple[list[Json], str]] = {
     "no capacity reported": ([], SPACE),
-    "enough": ([_room(selector=HERE, capacity="1Gi")], ""),
-    "not enough": ([_room(selector=HERE, capacity="1023Mi")], SPACE),
+    "enough": ([_room(selector=IN_ZONE_A, capacity="1Gi")], ""),
+    "not enough": ([_room(selector=IN_ZONE_A, capacity="1023Mi")], SPACE),
     "enough in another zone": ([_room(selector={"matchLabels": {ZONE: "b"}}, capacity="1Gi")], SPACE),
     "enough in all zones": ([_room(selector={}, capacity="1Gi")], ""),
     "enough, no topology": ([_room(capacity="1Gi")], SPACE),
@@ -78,10 +78,19 @@ ROOM: dict[str, tuple[list[Json], str]] = {
         [_room(selector={"matchExpressions": [{"key": ZONE, "operator": "Exists", "values": ["a"]}]}, capacity="1Gi")],
         SPACE,
     ),
-    "enough, above the maximum volume size": ([_room(selector=HERE, capacity="9Gi", maximumVolumeSize="1M")], SPACE),
-    "within the maximum volume size": ([_room(selector=HERE, maximumVolumeSize="1Gi")], ""),
-    "enough for another storage class": ([{**_room(selector=HERE, capacity="1Gi"), "storageClassName": "x"}], SPACE),
-    "enough in the second": ([_room(selector=HERE, capacity="1"), _room("s", selector=HERE, capacity="2Gi")], ""),
+    "enough, above the maximum volume size": (
+        [_room(selector=IN_ZONE_A, capacity="9Gi", maximumVolumeSize="1M")],
+        SPACE,
+    ),
+    "within the maximum volume size": ([_room(selector=IN_ZONE_A, maximumVolumeSize="1Gi")], ""),
+    "enough for another storage class": (
+        [{**_room(selector=IN_ZONE_A, capacity="1Gi"), "storageClassName": "x"}],
+        SPACE,
+    ),
+    "enough in the second": (
+        [_room(selector=IN_ZONE_A, capacity="1"), _room("s", selector=IN_ZONE_A, capacity="2Gi")],
+        "",
+    ),
 }
 
 

@@ -38,9 +38,9 @@ PAIRS: dict[str, tuple[Json, Json, str]] = {
 }
 
 
-@pytest.mark.parametrize(("mine", "theirs", "expected"), PAIRS.values(), ids=PAIRS)
-def test_disks_conflict_on_their_node_only(mine: Json, theirs: Json, expected: str) -> None:
-    table = load(node("a"), node("b"), with_volumes(theirs, name="other", on="a"), with_volumes(mine))
+@pytest.mark.parametrize(("mine", "other", "expected"), PAIRS.values(), ids=PAIRS)
+def test_disks_conflict_on_their_node_only(mine: Json, other: Json, expected: str) -> None:
+    table = load(node("a"), node("b"), with_volumes(other, name="other", on="a"), with_volumes(mine))
     actual = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
     assert actual == {"a": expected, "b": ""}
 
@@ -68,7 +68,9 @@ IN_USE: dict[str, tuple[tuple[str, ...], str, str]] = {
 
 
 @pytest.mark.parametrize(("modes", "user_on", "expected"), IN_USE.values(), ids=IN_USE)
-def test_access_modes_of_claims(modes: tuple[str, ...], user_on: str, expected: str) -> None:
+def test_a_read_write_once_pod_claim_in_use_rejects_the_pod(
+    modes: tuple[str, ...], user_on: str, expected: str
+) -> None:
     table = load(node("a"), node("b"), claim("c", modes=modes), mounting("c", name="user", on=user_on), mounting("c"))
     actual = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
     assert actual == {"a": expected, "b": expected}

@@ -33,19 +33,19 @@ LABELS: dict[str, tuple[Json, Json, str]] = {
 
 
 @pytest.mark.parametrize(("volume_labels", "node_labels", "expected"), LABELS.values(), ids=LABELS)
-def test_zone_of_volume_and_node(volume_labels: Json, node_labels: Json, expected: str) -> None:
+def test_the_zone_of_the_volume_must_match_the_node(volume_labels: Json, node_labels: Json, expected: str) -> None:
     table = load(
         node("n", labels=node_labels), volume("v", labels=volume_labels), claim("c", volume="v"), mounting("c")
     )
     assert reasons(volume_zone.PLUGIN, table.pods["default/p"].cls, table) == {"n": expected}
 
 
-def test_a_zone_that_no_node_has() -> None:
+def test_a_volume_in_a_zone_without_nodes_rejects_the_pod() -> None:
     table = load(node("n", labels={ZONE: "a"}), volume("v", labels={ZONE: "x"}), claim("c", volume="v"), mounting("c"))
     assert reasons(volume_zone.PLUGIN, table.pods["default/p"].cls, table) == {"n": REASON}
 
 
-def test_all_volumes_count() -> None:
+def test_all_volumes_of_a_pod_must_match() -> None:
     table = load(
         *(node(zone, labels={ZONE: zone}) for zone in "ab"),
         *(volume(f"v{zone}", labels={ZONE: zone}) for zone in "ab"),
@@ -84,7 +84,7 @@ def test_a_claim_without_a_bound_volume_rejects_the_pod(objects: list[Json], exp
     assert (refusal is not None and refusal.prefilter) == bool(expected)
 
 
-def test_a_claim_without_a_name() -> None:
+def test_a_claim_without_a_name_rejects_the_pod() -> None:
     table = load(node("n"), mounting(""))
     expected = {"n": "PersistentVolumeClaim had no name"}
     assert reasons(volume_zone.PLUGIN, table.pods["default/p"].cls, table) == expected

@@ -51,7 +51,7 @@ POD = pod("web-1", "n1", labels={"app": "web"}, requests={"cpu": "100m"})
 # Classes
 
 #: Every field that a filter reads affects the class.
-TELLING: dict[str, tuple[str, Any]] = {
+FIELDS_IN_CLASS: dict[str, tuple[str, Any]] = {
     "namespace": ("metadata.namespace", "other"),
     "label": ("metadata.labels.app", "db"),
     "deletion": ("metadata.deletionTimestamp", "2024-01-01T00:00:00Z"),
@@ -75,7 +75,7 @@ TELLING: dict[str, tuple[str, Any]] = {
 }
 
 #: Fields that no filter reads do not affect the class.
-SILENT: dict[str, tuple[str, Any]] = {
+OTHER_FIELDS: dict[str, tuple[str, Any]] = {
     "name": ("metadata.name", "web-2"),
     "uid": ("metadata.uid", "other"),
     "node": ("spec.nodeName", "n2"),
@@ -87,7 +87,7 @@ SILENT: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("path", "value"), TELLING.values(), ids=TELLING)
+@pytest.mark.parametrize(("path", "value"), FIELDS_IN_CLASS.values(), ids=FIELDS_IN_CLASS)
 def test_fields_that_filters_read_affect_the_class(path: str, value: Any) -> None:
     decoder = Decoder(Interner())
     assert _pod(POD, decoder).cls is not _pod(_with(POD, path, value), decoder).cls
@@ -107,7 +107,7 @@ def test_all_decoded_fields_are_in_a_key(read: type[msgspec.Struct], key: type[m
     assert set.difference(*names) == set()
 
 
-@pytest.mark.parametrize(("path", "value"), SILENT.values(), ids=SILENT)
+@pytest.mark.parametrize(("path", "value"), OTHER_FIELDS.values(), ids=OTHER_FIELDS)
 def test_pods_with_equal_scheduling_fields_share_a_class(path: str, value: Any) -> None:
     decoder = Decoder(Interner())
     assert _pod(POD, decoder).cls is _pod(_with(POD, path, value), decoder).cls
@@ -274,10 +274,10 @@ BROKEN: dict[str, tuple[Json, str]] = {
 }
 
 
-@pytest.mark.parametrize(("obj", "words"), BROKEN.values(), ids=BROKEN)
-def test_errors_name_the_field_and_what_was_expected(obj: Json, words: str) -> None:
+@pytest.mark.parametrize(("obj", "message"), BROKEN.values(), ids=BROKEN)
+def test_errors_name_the_field_and_what_was_expected(obj: Json, message: str) -> None:
     name = "Pod default/web-1" if obj["kind"] == "Pod" else "Node n1"
-    with pytest.raises(WireError, match=rf"^{name if 'name' not in words else 'Pod'}.*: .*{words}"):
+    with pytest.raises(WireError, match=rf"^{name if 'name' not in message else 'Pod'}.*: .*{message}"):
         _decode(obj)
 
 
@@ -336,7 +336,12 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-_PATHS = [*(path for path, _ in TELLING.values()), *(path for path, _ in SILENT.values()), "status.conditions", "spec"]
+_PATHS = [
+    *(path for path, _ in FIELDS_IN_CLASS.values()),
+    *(path for path, _ in OTHER_FIELDS.values()),
+    "status.conditions",
+    "spec",
+]
 
 
 @given(st.sampled_from(_PATHS), _JSON)

@@ -66,12 +66,12 @@ def pool(name: str = POOL, minimum: int = 0, maximum: int = 10, **changes: Any) 
     return config.CherryPool(NodeGroup(name, minimum, maximum), definition(**changes))
 
 
-def add(server: StandinServer[CherryCloud], name: str = POOL, cluster: str = CLUSTER, **more: Any) -> ServerState:
+def add(server: StandinServer[CherryCloud], name: str = POOL, cluster: str = CLUSTER, **fields: Any) -> ServerState:
     """Add a server to a pool; without a name, to no pool."""
-    project = more.pop("project", PROJECT)
+    project = fields.pop("project", PROJECT)
     tags = {"k8s-cluster": cluster} | ({"k8s-nodepool": name} if name else {})
-    created = server.cloud.create(project, {**ORDER, "tags": tags}, **more)
-    server.cloud.change(created.id, hostname=more.get("hostname", f"server-{created.id}"))
+    created = server.cloud.create(project, {**ORDER, "tags": tags}, **fields)
+    server.cloud.change(created.id, hostname=fields.get("hostname", f"server-{created.id}"))
     return server.cloud.server(created.id) or created
 
 

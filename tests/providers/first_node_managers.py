@@ -105,8 +105,8 @@ def serving(machines: int = 0, minimum: int = 0) -> Iterator[StandinServer[First
         yield server
 
 
-def provider(url: str, clock: StepClock, **more: Any) -> LiqoProvider:
-    return LiqoProvider(LiqoFile(node_manager=Endpoint(url=url, **more)), Path(), clock)
+def provider(url: str, clock: StepClock, **fields: Any) -> LiqoProvider:
+    return LiqoProvider(LiqoFile(node_manager=Endpoint(url=url, **fields)), Path(), clock)
 
 
 def node_of(name: str) -> NodeRef:

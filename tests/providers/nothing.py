@@ -1,4 +1,4 @@
-"""The backend without a system, for tables that include all backends."""
+"""The backend `none`, which has no system, for tables that include all backends."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A client for all verbs of a cloud pool, also those that the program does not need."""
+"""A client for all operations of a cloudpool, including those that the program does not use."""
 
 import enum
 from typing import Any

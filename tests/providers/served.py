@@ -78,11 +78,11 @@ class Played:
         return {request["code"] for request in self.calls if request["rpc"] == rpc}
 
 
-def play(binary: Path, folder: Path, **given: Any) -> Played:
-    """Play one run of Cluster Autoscaler; *given* are the caller's settings, with files in *folder*."""
+def play(binary: Path, folder: Path, **settings: Any) -> Played:
+    """Play one run of Cluster Autoscaler; *settings* are the caller's settings, with files in *folder*."""
     done = subprocess.run(
         [binary],
-        input=json.dumps(given),
+        input=json.dumps(settings),
         cwd=folder,
         capture_output=True,
         text=True,

@@ -46,9 +46,9 @@ class Shelf(CloudProvider):
         self.owned = False  #: whether nodes without a provider ID belong to the group
         self.listed: dict[str, str] = {}  #: name of a node → id of its instance
 
-    def _ask(self, deadline: float, *what: Any) -> None:
+    def _ask(self, deadline: float, *arguments: Any) -> None:
         self.deadlines.append(deadline)
-        self.asked.append(what)
+        self.asked.append(arguments)
         if self.error is not None:
             raise self.error
 
@@ -135,13 +135,13 @@ class Caller:
             self(rpc, request, timeout)
         return caught.value.code().name, caught.value.details()
 
-    def failure_in_time(self, rpc: str, request: Any, timeout: float, words: str) -> tuple[str, str]:
-        """Return the failure that the service reports, containing *words*, just before the caller's *timeout*.
+    def failure_in_time(self, rpc: str, request: Any, timeout: float, text: str) -> tuple[str, str]:
+        """Return the failure that the service reports, containing *text*, just before the caller's *timeout*.
 
         Try up to five times, because a busy machine may delay the answer beyond the timeout.
         """
         for _ in range(5):
             code, message = self.failure(rpc, request, timeout)
-            if words in message:
+            if text in message:
                 break
         return code, message

@@ -1,4 +1,4 @@
-"""A StackPointCloud stand-in over HTTP for tests, with a controllable clock; both generations."""
+"""A StackPointCloud stand-in over HTTP for tests, with a controllable clock, for both API generations."""
 
 import contextlib
 from collections.abc import Iterator
@@ -117,7 +117,7 @@ class StackpointWorld(FailingDeletions):
 
 @contextlib.contextmanager
 def first_generation(machines: int, minimum: int) -> Iterator[StackpointWorld]:
-    """World with group specs, ``add_node``, and no ``can_delete``."""
+    """Run a world with group specs, ``add_node``, and no ``can_delete``."""
     clock = StepClock()
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(serving(clock, deleting=4.0, asks=False))
@@ -128,7 +128,7 @@ def first_generation(machines: int, minimum: int) -> Iterator[StackpointWorld]:
 
 @contextlib.contextmanager
 def second_generation(machines: int, minimum: int) -> Iterator[StackpointWorld]:
-    """World with pools of the API."""
+    """Run a world with pools of the API."""
     clock = StepClock()
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(serving(clock, deleting=4.0, pools=(pool(minimum),), answers_all=False))

@@ -103,7 +103,7 @@ def test_a_server_in_the_project_of_another_pool_is_not_a_member() -> None:
         assert provider.target_size("pool1", deadline=MINUTES) == 0
 
 
-def test_states_errors_spot_and_notices() -> None:
+def test_servers_have_states_errors_and_termination_notices() -> None:
     clock = StepClock()
     end = START + dt.timedelta(minutes=2)
     with serving(clock, provisioning=10.0, deploying=10.0, terminating=600.0) as server:
@@ -132,7 +132,7 @@ def test_states_errors_spot_and_notices() -> None:
 
 
 @pytest.mark.parametrize("text", ["None", "", None, "soon"])
-def test_texts_that_are_no_time_are_no_notice(text: str | None) -> None:
+def test_texts_that_are_not_a_time_are_not_a_notice(text: str | None) -> None:
     assert notice(text) is None
 
 
@@ -297,7 +297,7 @@ MATCHES: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize("fact", MATCHES)
-def test_the_server_of_a_node(fact: str) -> None:
+def test_a_node_is_matched_to_its_server(fact: str) -> None:
     changes, is_its = MATCHES[fact]
     clock = StepClock()
     with serving(clock) as server, providing(server, clock) as provider:
@@ -466,7 +466,7 @@ def test_secrets_are_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture) ->
 
 
 #: body of an error: text for people
-WORDS = {
+MESSAGES = {
     b'{"errors": ["a", "b"], "error": "c"}': "a; b; c",
     b'{"code": 404, "message": "not here"}': "not here",
     b"<html>down</html>": "<html>down</html>",
@@ -474,6 +474,6 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("body", WORDS)
-def test_messages_of_error_bodies(body: bytes) -> None:
-    assert words(body) == WORDS[body]
+@pytest.mark.parametrize("body", MESSAGES)
+def test_messages_of_error_bodies_are_read(body: bytes) -> None:
+    assert words(body) == MESSAGES[body]

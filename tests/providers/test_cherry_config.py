@@ -42,7 +42,7 @@ def read(tmp_path: Path, text: str, *nodes: str, cluster: str = "") -> tuple[Che
     return config.settings(file, GroupFlags(nodes, cluster), ENVIRONMENT).pools
 
 
-def test_every_key_of_both_sections(tmp_path: Path) -> None:
+def test_every_key_of_both_sections_is_read(tmp_path: Path) -> None:
     """A named pool has a separate definition, except for cluster name, project and API server."""
     pool1, pool2 = read(tmp_path, FULL, "0:10:pool1", "1:3:pool2", cluster="cluster2")
     assert pool1 == CherryPool(
@@ -73,7 +73,7 @@ def test_every_key_of_both_sections(tmp_path: Path) -> None:
     )
 
 
-def test_the_api_server_key_from_the_readme_of_the_original(tmp_path: Path) -> None:
+def test_the_api_server_key_of_the_original_readme_is_an_alias(tmp_path: Path) -> None:
     renamed = FULL.replace("api-server-endpoint", "api-server")
     (pool,) = read(tmp_path, renamed, "0:10:pool1")
     assert pool.definition.api_server_endpoint == "10.0.0.1:6443"
@@ -172,7 +172,7 @@ def test_a_wrong_environment_is_reported_without_its_secrets(fact: str) -> None:
     assert "cret" not in str(caught.value)
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file or directory"):
         config.read(tmp_path / "nothing")
 
@@ -191,7 +191,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("text", VALUES)
-def test_values_of_the_ini_dialect(text: str) -> None:
+def test_values_of_the_ini_dialect_are_parsed(text: str) -> None:
     assert [entry.value for entry in ini.entries(f"[s]\nkey = {text}\n") if entry.key] == [VALUES[text]]
 
 

@@ -20,7 +20,7 @@ from tests.providers.clocks import START, StepClock
 from tests.providers.cloudpools import document, section, serving, settings
 from tests.providers.pool_client import FullPoolClient, PoolStatus, ServiceState
 
-SOON = 600.0
+DEADLINE = 600.0
 API = ["v5", "multipool"]
 
 
@@ -47,10 +47,10 @@ def first(server: CloudpoolServer, clock: StepClock) -> str:
 
 
 @pytest.mark.parametrize("api", API)
-def test_the_pool_and_its_size(api: str, clock: StepClock) -> None:
+def test_the_pool_and_its_size_are_read(api: str, clock: StepClock) -> None:
     with serving(settings(api=api), clock) as server, client(server, clock) as pool:
-        seen = pool.pool(deadline=SOON)
-        size = pool.size(deadline=SOON)
+        seen = pool.pool(deadline=DEADLINE)
+        size = pool.size(deadline=DEADLINE)
         assert [machine.id for machine in seen.machines] == [machine.id(START) for machine in server.pool.machines()]
         assert {(machine.machine_state, machine.membership, machine.active) for machine in seen.machines} == {
             ("RUNNING", Membership(), True)
@@ -62,80 +62,80 @@ def test_the_pool_and_its_size(api: str, clock: StepClock) -> None:
 @pytest.mark.parametrize("api", API)
 def test_the_size_is_set_and_reached(api: str, clock: StepClock) -> None:
     with serving(settings(api=api), clock) as server, client(server, clock) as pool:
-        pool.set_size(5, deadline=SOON)
-        assert (pool.size(deadline=SOON).desired_size, states(server, clock)) == (5, ["RUNNING"] * 5)
-        pool.set_size(0, deadline=SOON)
-        assert (pool.size(deadline=SOON).desired_size, states(server, clock)) == (0, ["TERMINATED"] * 5)
+        pool.set_size(5, deadline=DEADLINE)
+        assert (pool.size(deadline=DEADLINE).desired_size, states(server, clock)) == (5, ["RUNNING"] * 5)
+        pool.set_size(0, deadline=DEADLINE)
+        assert (pool.size(deadline=DEADLINE).desired_size, states(server, clock)) == (0, ["TERMINATED"] * 5)
 
 
 @pytest.mark.parametrize("api", API)
 @pytest.mark.parametrize(("decrement", "desired"), [(True, 2), (False, 3)])
 def test_a_machine_is_terminated(api: str, decrement: bool, desired: int, clock: StepClock) -> None:
     with serving(settings(api=api), clock) as server, client(server, clock) as pool:
-        pool.terminate(first(server, clock), decrement=decrement, deadline=SOON)
+        pool.terminate(first(server, clock), decrement=decrement, deadline=DEADLINE)
         assert states(server, clock) == ["TERMINATED", "RUNNING", "RUNNING"]
-        assert pool.size(deadline=SOON).desired_size == desired
+        assert pool.size(deadline=DEADLINE).desired_size == desired
 
 
 @pytest.mark.parametrize("api", API)
 def test_a_machine_is_detached_and_attached(api: str, clock: StepClock) -> None:
     with serving(settings(api=api, refresh_interval=0), clock) as server, client(server, clock) as pool:
         machine = first(server, clock)
-        pool.detach(machine, decrement=True, deadline=SOON)
+        pool.detach(machine, decrement=True, deadline=DEADLINE)
         assert states(server, clock) == ["RUNNING"] * 3
-        assert machine not in [listed.id for listed in pool.pool(deadline=SOON).machines]
-        assert pool.size(deadline=SOON).desired_size == 2
-        pool.attach(machine, deadline=SOON)
-        assert machine in [listed.id for listed in pool.pool(deadline=SOON).machines]
-        assert pool.size(deadline=SOON).desired_size == 3
+        assert machine not in [listed.id for listed in pool.pool(deadline=DEADLINE).machines]
+        assert pool.size(deadline=DEADLINE).desired_size == 2
+        pool.attach(machine, deadline=DEADLINE)
+        assert machine in [listed.id for listed in pool.pool(deadline=DEADLINE).machines]
+        assert pool.size(deadline=DEADLINE).desired_size == 3
 
 
 @pytest.mark.parametrize("api", API)
 def test_states_are_set(api: str, clock: StepClock) -> None:
     with serving(settings(api=api, refresh_interval=0), clock) as server, client(server, clock) as pool:
         machine = first(server, clock)
-        pool.set_service_state(machine, ServiceState.UNHEALTHY, deadline=SOON)
-        pool.set_membership(machine, Membership(active=False, evictable=False), deadline=SOON)
-        seen = pool.pool(deadline=SOON).machines[0]
+        pool.set_service_state(machine, ServiceState.UNHEALTHY, deadline=DEADLINE)
+        pool.set_membership(machine, Membership(active=False, evictable=False), deadline=DEADLINE)
+        seen = pool.pool(deadline=DEADLINE).machines[0]
         assert (seen.service_state, seen.membership) == ("UNHEALTHY", Membership(active=False, evictable=False))
         assert (seen.allocated, seen.active) == (True, False)
 
 
 @pytest.mark.parametrize("api", API)
-def test_configuration_start_and_stop(api: str, clock: StepClock) -> None:
+def test_the_configuration_is_set_and_the_pool_is_started_and_stopped(api: str, clock: StepClock) -> None:
     with serving(settings(api=api, pool=None, desired_size=None), clock) as server, client(server, clock) as pool:
-        assert pool.status(deadline=SOON) == PoolStatus(started=False, configured=False)
+        assert pool.status(deadline=DEADLINE) == PoolStatus(started=False, configured=False)
         with pytest.raises(Missing, match="no configuration has been set"):
-            pool.config(deadline=SOON)
-        pool.set_config({"name": "p", "cloudProvider": "GCE", "launchDelay": "1m0s"}, deadline=SOON)
-        pool.start(deadline=SOON)
-        pool.start(deadline=SOON)
-        assert pool.status(deadline=SOON) == PoolStatus(started=True, configured=True)
-        assert pool.config(deadline=SOON)["cloudProvider"] == "GCE"
-        assert pool.size(deadline=SOON).desired_size == 0
-        pool.stop(deadline=SOON)
-        assert pool.status(deadline=SOON) == PoolStatus(started=False, configured=True)
+            pool.config(deadline=DEADLINE)
+        pool.set_config({"name": "p", "cloudProvider": "GCE", "launchDelay": "1m0s"}, deadline=DEADLINE)
+        pool.start(deadline=DEADLINE)
+        pool.start(deadline=DEADLINE)
+        assert pool.status(deadline=DEADLINE) == PoolStatus(started=True, configured=True)
+        assert pool.config(deadline=DEADLINE)["cloudProvider"] == "GCE"
+        assert pool.size(deadline=DEADLINE).desired_size == 0
+        pool.stop(deadline=DEADLINE)
+        assert pool.status(deadline=DEADLINE) == PoolStatus(started=False, configured=True)
 
 
 Call = Callable[[FullPoolClient, str], object]
 
 #: All calls that require a started pool; the second argument is a machine.
 ON_POOL: dict[str, Call] = {
-    "GET pool": lambda pool, _: pool.pool(deadline=SOON),
-    "GET size": lambda pool, _: pool.size(deadline=SOON),
-    "POST size": lambda pool, _: pool.set_size(3, deadline=SOON),
-    "terminate": lambda pool, machine: pool.terminate(machine, decrement=True, deadline=SOON),
-    "detach": lambda pool, machine: pool.detach(machine, decrement=True, deadline=SOON),
-    "attach": lambda pool, machine: pool.attach(machine, deadline=SOON),
-    "service state": lambda pool, machine: pool.set_service_state(machine, ServiceState.BOOTING, deadline=SOON),
-    "membership": lambda pool, machine: pool.set_membership(machine, Membership(), deadline=SOON),
+    "GET pool": lambda pool, _: pool.pool(deadline=DEADLINE),
+    "GET size": lambda pool, _: pool.size(deadline=DEADLINE),
+    "POST size": lambda pool, _: pool.set_size(3, deadline=DEADLINE),
+    "terminate": lambda pool, machine: pool.terminate(machine, decrement=True, deadline=DEADLINE),
+    "detach": lambda pool, machine: pool.detach(machine, decrement=True, deadline=DEADLINE),
+    "attach": lambda pool, machine: pool.attach(machine, deadline=DEADLINE),
+    "service state": lambda pool, machine: pool.set_service_state(machine, ServiceState.BOOTING, deadline=DEADLINE),
+    "membership": lambda pool, machine: pool.set_membership(machine, Membership(), deadline=DEADLINE),
 }
 ON_MACHINE = ["terminate", "detach", "attach", "service state", "membership"]
 
 
 @pytest.mark.parametrize("call", ON_POOL)
 @pytest.mark.parametrize(("api", "error", "status"), [("v5", ServerFault, 500), ("multipool", RequestRejected, 400)])
-def test_calls_before_the_start_of_the_pool(
+def test_calls_before_the_start_of_the_pool_are_errors(
     call: str, api: str, error: type[errors.ReschedulerError], status: int, clock: StepClock
 ) -> None:
     raised = pytest.raises(error, match=rf": {status} .*: attempt to use the cloud pool before it was started$")
@@ -145,7 +145,7 @@ def test_calls_before_the_start_of_the_pool(
 
 @pytest.mark.parametrize("call", ON_MACHINE)
 @pytest.mark.parametrize("api", API)
-def test_calls_for_an_unknown_machine(call: str, api: str, clock: StepClock) -> None:
+def test_calls_for_an_unknown_machine_are_errors(call: str, api: str, clock: StepClock) -> None:
     with serving(settings(api=api), clock) as server, client(server, clock) as pool:
         with pytest.raises(Missing, match=r": 404 Not Found: .*i-nobody"):
             ON_POOL[call](pool, "i-nobody")
@@ -153,17 +153,17 @@ def test_calls_for_an_unknown_machine(call: str, api: str, clock: StepClock) -> 
 
 
 @pytest.mark.parametrize("call", ["terminate", "detach"])
-def test_calls_for_a_protected_machine(call: str, clock: StepClock) -> None:
+def test_calls_for_a_protected_machine_are_errors(call: str, clock: StepClock) -> None:
     with serving(settings(refresh_interval=0), clock) as server, client(server, clock) as pool:
         machine = first(server, clock)
-        pool.set_membership(machine, Membership(active=True, evictable=False), deadline=SOON)
+        pool.set_membership(machine, Membership(active=True, evictable=False), deadline=DEADLINE)
         with pytest.raises(ServerFault, match=r": 502 Bad Gateway: machine .* is not evictable"):
             ON_POOL[call](pool, machine)
         assert (states(server, clock), server.pool.size()["desiredSize"]) == (["RUNNING"] * 3, 3)
 
 
 @pytest.mark.parametrize("call", [*ON_MACHINE, "GET pool", "GET size"])
-def test_a_long_outage_of_the_cloud(call: str, clock: StepClock) -> None:
+def test_calls_during_a_long_outage_of_the_cloud_are_errors(call: str, clock: StepClock) -> None:
     with serving(settings(pool_update=9999), clock) as server, client(server, clock) as pool:
         machine = first(server, clock)
         server.pool.cloud_down = True
@@ -173,10 +173,10 @@ def test_a_long_outage_of_the_cloud(call: str, clock: StepClock) -> None:
 
 
 @pytest.mark.parametrize("keys", [[], {}, {"name": 1}, {"name": "p", "launchDelay": 5}, {"name": "p", "unknown": True}])
-def test_an_invalid_configuration(keys: Any, clock: StepClock) -> None:
+def test_an_invalid_configuration_is_rejected(keys: Any, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as pool:
         with pytest.raises(RequestRejected, match=": 400 Bad Request: the configuration is not"):
-            pool.set_config(keys, deadline=SOON)
+            pool.set_config(keys, deadline=DEADLINE)
         assert server.pool.config()["name"] == "pool"
 
 
@@ -188,14 +188,14 @@ def test_a_pool_without_a_configuration_cannot_start(clock: StepClock) -> None:
             RequestRejected, match=": 400 Bad Request: attempt to start the cloud pool before it was configured"
         ),
     ):
-        pool.start(deadline=SOON)
+        pool.start(deadline=DEADLINE)
 
 
-def test_requests_on_the_wire(clock: StepClock) -> None:
+def test_requests_have_the_documented_form(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as pool:
         machine = first(server, clock)
-        pool.terminate(machine, decrement=True, deadline=SOON)
-        pool.set_size(4, deadline=SOON)
+        pool.terminate(machine, decrement=True, deadline=DEADLINE)
+        pool.set_size(4, deadline=DEADLINE)
         sent = [(request.method, request.path, json.loads(request.body)) for request in server.face.requests]
         assert sent == [
             ("POST", "/pool/terminate", {"machineId": machine, "decrementDesiredSize": True}),
@@ -210,7 +210,7 @@ def test_an_order_is_sent_only_once(clock: StepClock) -> None:
             server.face.inject(*(Fault(path=f"/pool/{call.__name__}", kind=kind) for kind in ("reset", "answer")))
             for _ in range(2):
                 with pytest.raises(errors.Retryable):
-                    call(machine, decrement=True, deadline=SOON)
+                    call(machine, decrement=True, deadline=DEADLINE)
         assert len(server.face.requests) == 4
 
 
@@ -241,7 +241,7 @@ def test_unusual_machines_are_read_leniently(fact: str, clock: StepClock) -> Non
     body, expected = READ[fact]
     with serving(settings(), clock) as server, client(server, clock) as pool:
         server.face.inject(Fault(path="/pool", method="GET", status=200, body=json.dumps(body)))
-        assert pool.pool(deadline=SOON).machines == expected
+        assert pool.pool(deadline=DEADLINE).machines == expected
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_an_invalid_pool_is_an_error(body: object, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as pool:
         server.face.inject(Fault(path="/pool", method="GET", status=200, body=json.dumps(body)))
         with pytest.raises(BadAnswer, match="GET /pool: the response does not match the API"):
-            pool.pool(deadline=SOON)
+            pool.pool(deadline=DEADLINE)
 
 
 #: membershipStatus: (active, evictable)
@@ -299,7 +299,7 @@ STATES = {
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("active", [True, False])
-def test_sets_of_states(state: str, active: bool) -> None:
+def test_the_state_determines_whether_a_machine_is_allocated_or_gone(state: str, active: bool) -> None:
     machine = Machine(id="a", machine_state=state, membership_status={"active": active})
     allocated, gone = STATES[state]
     assert (machine.allocated, machine.gone, machine.active) == (allocated, gone, allocated and active)
@@ -337,7 +337,7 @@ AGES = {
 
 
 @pytest.mark.parametrize("fact", AGES)
-def test_the_age_of_a_view_by_our_clock(fact: str, clock: StepClock) -> None:
+def test_the_age_of_a_view_is_corrected_for_the_clock_of_the_pool(fact: str, clock: StepClock) -> None:
     ahead, stamped, asked, seen = AGES[fact]
     date = (START + dt.timedelta(seconds=ahead)).strftime("%a, %d %b %Y %H:%M:%S GMT")
     timestamp = (START + dt.timedelta(seconds=stamped)).isoformat()
@@ -345,7 +345,7 @@ def test_the_age_of_a_view_by_our_clock(fact: str, clock: StepClock) -> None:
     clock.advance(asked)
     with serving(settings(), clock) as server, client(server, clock) as pool:
         server.face.inject(Fault(path="/pool", method="GET", status=200, body=body, headers={"date": date}))
-        assert pool.pool(deadline=SOON).observed_at == START + dt.timedelta(seconds=seen)
+        assert pool.pool(deadline=DEADLINE).observed_at == START + dt.timedelta(seconds=seen)
 
 
 #: body of GET /pool without a Date header: seen at
@@ -362,11 +362,11 @@ UNDATED = {
 def test_without_a_date_header_the_oldest_age_is_assumed(body: str, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock, cacheAge="40s") as pool:
         server.face.inject(Fault(path="/pool", method="GET", status=200, body=body))
-        assert pool.pool(deadline=SOON).observed_at == START + dt.timedelta(seconds=UNDATED[body])
+        assert pool.pool(deadline=DEADLINE).observed_at == START + dt.timedelta(seconds=UNDATED[body])
 
 
 #: body of an error: text for people
-WORDS = {
+MESSAGES = {
     '{"message": "no", "detail": ""}': "no",
     '{"message": "no", "detail": null}': "no",
     '{"message": "no"}': "no",
@@ -378,9 +378,9 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("body", WORDS)
-def test_messages_of_error_bodies(body: str) -> None:
-    assert error_words(body.encode()) == WORDS[body]
+@pytest.mark.parametrize("body", MESSAGES)
+def test_messages_of_error_bodies_are_read(body: str) -> None:
+    assert error_words(body.encode()) == MESSAGES[body]
 
 
 def test_placeholders_of_requests_get_their_ids_later(clock: StepClock) -> None:
@@ -388,6 +388,6 @@ def test_placeholders_of_requests_get_their_ids_later(clock: StepClock) -> None:
         keys = document(cloudProvider=cloud, requestDelay="10s")
         served = settings(pool=keys, desired_size=1, refresh_interval=0)
         with serving(served, clock) as server, client(server, clock) as pool:
-            assert [machine.id for machine in pool.pool(deadline=SOON).machines] == [early]
+            assert [machine.id for machine in pool.pool(deadline=DEADLINE).machines] == [early]
             clock.advance(10)
-            assert [machine.id for machine in pool.pool(deadline=SOON).machines] != [early]
+            assert [machine.id for machine in pool.pool(deadline=DEADLINE).machines] != [early]

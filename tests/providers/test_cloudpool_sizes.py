@@ -45,7 +45,7 @@ def test_the_paths_of_a_multipool_are_used() -> None:
 # -- sizes, instances, templates
 
 
-def test_states_of_instances() -> None:
+def test_instances_have_the_states_of_their_machines() -> None:
     slow = document(requestDelay="1h", terminationDelay="1h")
     with pool(settings(pool=slow, desired_size=2, refresh_interval=0)) as world:
         world.clock.advance(3600)
@@ -106,7 +106,7 @@ def test_the_size_is_not_lowered_while_machines_may_be_launching() -> None:
 
 @pytest.mark.parametrize("later", [0, 31])
 def test_machines_missing_in_an_old_view_do_not_cost_other_machines(later: float) -> None:
-    """They already run when the call arrives, so nothing is given up and the pool's size is not changed."""
+    """The machines already run when the call arrives, so nothing is given up and the pool's size is not changed."""
     keys = document(victimSelectionPolicy="OLDEST", startBlocks="60s")
     with pool(settings(pool=keys, list_delay=2)) as world:
         world.provider.refresh(deadline=LATER)

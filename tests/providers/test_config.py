@@ -34,14 +34,14 @@ pools:
 """
 
 #: fact: text of the file; all are equivalent.
-GOOD = {
+VALID = {
     "JSON": '{"pools": [{"id": "od", "backend": {"url": "http://pool:9010"}}]}',
     "YAML": "pools:\n- id: od\n  backend:\n    url: http://pool:9010\n",
     "YAML, in flow style": "pools: [{id: od, backend: {url: 'http://pool:9010'}}]",
 }
 
 #: fact: (text of the file, message after its name)
-BAD = {
+INVALID = {
     "empty": ("", "Object missing required field `pools`"),
     "no pools": ("pools: []", "pools: expected at least one"),
     "an unknown key": ("pools: []\nfoo: 1", "Object contains unknown field `foo`"),
@@ -116,10 +116,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("fact", GOOD)
+@pytest.mark.parametrize("fact", VALID)
 def test_equal_files_in_other_forms_are_read_equally(fact: str, tmp_path: Path) -> None:
     file = tmp_path / "cloud"
-    file.write_text(GOOD[fact])
+    file.write_text(VALID[fact])
     assert read_pools(file) == [MINIMAL]
 
 
@@ -144,9 +144,9 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (pool.template.labels, pool.template.capacity) == ({"a": "b"}, {"cpu": "4"})
 
 
-@pytest.mark.parametrize("fact", BAD)
+@pytest.mark.parametrize("fact", INVALID)
 def test_an_invalid_file_is_rejected_with_its_key(fact: str, tmp_path: Path) -> None:
-    text, message = BAD[fact]
+    text, message = INVALID[fact]
     file = tmp_path / "cloud"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -216,7 +216,7 @@ def test_the_default_owns_nothing() -> None:
 
 def test_a_provider_is_created_from_its_file(tmp_path: Path) -> None:
     file = tmp_path / "cloud.yaml"
-    file.write_text(GOOD["YAML"])
+    file.write_text(VALID["YAML"])
     provider = rescheduler.providers.load("cloudpool", file, StepClock())
     assert [group.id for group in provider.groups(deadline=1)] == ["od"]
     provider.close()

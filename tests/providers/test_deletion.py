@@ -165,7 +165,7 @@ JUDGED: dict[str, tuple[Machine | None, TerminationOrder | None, float, float, V
 
 
 @pytest.mark.parametrize("fact", JUDGED)
-def test_the_next_step_of_a_deletion(fact: str) -> None:
+def test_the_next_step_of_a_deletion_depends_on_machine_and_order(fact: str) -> None:
     seen, last, observed, now, verdict = JUDGED[fact]
     assert verdict == judge(seen, last, observed_at=at(observed), not_before=at(5), now=at(now), limits=LIMITS)
 
@@ -225,7 +225,7 @@ def test_protected_machines_are_deleted_only_if_disposable(ending: Ending) -> No
 
 
 @pytest.mark.parametrize("fact", GIVEN_UP)
-def test_outcomes_at_the_deadline(fact: str) -> None:
+def test_the_outcome_at_the_deadline_depends_on_machine_and_order(fact: str) -> None:
     seen, last, observed, outcome = GIVEN_UP[fact]
     assert give_up(seen, last, observed_at=at(observed)) == outcome
 
@@ -243,7 +243,7 @@ LOWERED: dict[str, tuple[Machine, TerminationOrder | None, int, bool]] = {
 
 
 @pytest.mark.parametrize("fact", LOWERED)
-def test_which_orders_lower_the_size(fact: str) -> None:
+def test_an_order_lowers_the_size_unless_it_was_lowered_before(fact: str) -> None:
     seen, last, desired, expected = LOWERED[fact]
     assert lowers(seen, last, desired) is expected
 
@@ -254,7 +254,9 @@ def test_which_orders_lower_the_size(fact: str) -> None:
     now=st.floats(0, 109),
     ours=st.booleans(),
 )
-def test_no_order_while_another_may_take_effect(answer: OrderResult, seen: float, now: float, ours: bool) -> None:
+def test_no_order_is_sent_while_another_may_take_effect(
+    answer: OrderResult, seen: float, now: float, ours: bool
+) -> None:
     verdict = judge(
         machine(),
         order(answer, ours=ours),

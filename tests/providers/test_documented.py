@@ -46,10 +46,10 @@ def keys(*shapes: type[msgspec.Struct]) -> list[str]:
 
 def test_the_page_without_a_provider_has_valid_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     """The daemon gets the arguments of the page; other tests cover the drain itself."""
-    taken: list[Running] = []
+    calls: list[Running] = []
 
     def run(_connection: object, _policy: object, running: Running, *_: object) -> int:
-        taken.append(running)
+        calls.append(running)
         return 0
 
     monkeypatch.setattr(composition, "run", run)
@@ -57,7 +57,7 @@ def test_the_page_without_a_provider_has_valid_arguments(monkeypatch: pytest.Mon
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert (program, ended.value.code) == ("rescheduler", 0)
-    [running] = taken
+    [running] = calls
     assert providers.load(running.provider.name, None, StepClock(), GroupFlags()).name == "none"
     with pytest.raises(ConfigError, match="has nothing to configure"):
         providers.load("none", Path("file"), StepClock(), GroupFlags())
@@ -79,7 +79,7 @@ def test_the_file_of_the_cloudpool_page_works(tmp_path: Path) -> None:
         provider.close()
 
 
-def test_the_proxy_of_a_cloudpool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_file_of_the_proxy_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's file, with a pool at another address, sends the page's password."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "password").write_text("secret")
@@ -126,16 +126,16 @@ def test_the_stackpoint_page_has_the_defaults(tmp_path: Path) -> None:
     assert settings == StackpointFile(node_pools_file="pools/nodepools")
 
 
-def test_beside_cluster_autoscaler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_commands_beside_cluster_autoscaler_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both programs get the arguments of the page, and both use the service's file."""
-    taken: list[object] = []
+    calls: list[object] = []
 
     def served(settings: Serving, _logs: object) -> int:
-        taken.append((settings.provider.name, settings.address.port, settings.listen))
+        calls.append((settings.provider.name, settings.address.port, settings.listen))
         return 0
 
     def run(_connection: object, _policy: object, running: Running, *_: object) -> int:
-        taken.append((running.provider.name, running.provider.config))
+        calls.append((running.provider.name, running.provider.config))
         return 0
 
     monkeypatch.setattr(serve, "run", served)
@@ -147,6 +147,6 @@ def test_beside_cluster_autoscaler(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         assert ended.value.code == 0
-    assert taken == [("cloudpool", 8086, ListenAddress("0.0.0.0", 9235)), ("externalgrpc", Path("client.yaml"))]
+    assert calls == [("cloudpool", 8086, ListenAddress("0.0.0.0", 9235)), ("externalgrpc", Path("client.yaml"))]
     program, *arguments = shlex.split(commands[2])
     assert (program, "--cloud-config=client.yaml" in arguments) == ("cluster-autoscaler", True)

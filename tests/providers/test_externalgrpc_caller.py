@@ -44,7 +44,7 @@ class System:
 
 @contextlib.contextmanager
 def cloudpool(folder: Path) -> Iterator[System]:
-    """The first machines start at once; machines requested later, with another configuration, never do."""
+    """Run a cloudpool whose first machines start immediately; machines requested later never start."""
     settings = cloudpools.settings(pool=cloudpools.document(), desired_size=NODES, refresh_interval=0)
     with CloudpoolServer(settings, folder, CLOCK).running() as server:
         server.pool.set_config({"name": "pool", "requestDelay": f"{FOREVER}s"})
@@ -204,7 +204,7 @@ def _node(node: NodeRef) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("scene", "generation", "mutual"), CASES, indirect=["scene"])
-def test_a_run_of_cluster_autoscaler(generation: str, mutual: bool, caller: Path, scene: Scene) -> None:
+def test_cluster_autoscaler_can_use_every_response(generation: str, mutual: bool, caller: Path, scene: Scene) -> None:
     before = set(scene.system.machines())
     played = life(caller, scene, generation, mutual=mutual)
     assert played.problem == ""

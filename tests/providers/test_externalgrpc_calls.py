@@ -211,18 +211,18 @@ def test_every_order_is_logged_and_every_call_is_counted(process: Process) -> No
         ),
     ]
     assert statuses == ["OK", "FAILED_PRECONDITION", "FAILED_PRECONDITION", "NOT_FOUND", "OK", "FAILED_PRECONDITION"]
-    by, refused = f"by client (ADDRESS), group {GROUP}", f"group {GROUP} must keep 2, 1 would be left"
+    suffix, refused = f"by client (ADDRESS), group {GROUP}", f"group {GROUP} must keep 2, 1 would be left"
     stays = f"1 of 1 nodes are not deleted: node {second.name}: {refused}; {second.name}: refused: below-minimum"
     unknown = f"NOT_FOUND: cloudpool: no group 'nowhere'; the groups are {GROUP}"
     short = "2 is less than the 3 machines that run or are required; 0 of 1 were given up"
     running = f"FAILED_PRECONDITION: cloudpool {GROUP}: {short}"
     nodes = [f"nodes {node.name} ({node.provider_id})" for node in (first, second)]
     assert process.orders(5) == [
-        f"NodeGroupDecreaseTargetSize {by}, by -1: {running}",
-        f"NodeGroupIncreaseSize {by}, by +9: FAILED_PRECONDITION: cloudpool {GROUP}: 12 is above 4",
+        f"NodeGroupDecreaseTargetSize {suffix}, by -1: {running}",
+        f"NodeGroupIncreaseSize {suffix}, by +9: FAILED_PRECONDITION: cloudpool {GROUP}: 12 is above 4",
         f"NodeGroupIncreaseSize by client (ADDRESS), group nowhere, by +1: {unknown}",
-        f"NodeGroupDeleteNodes {by}, {nodes[0]}: OK; {first.name}: deleted: TERMINATED",
-        f"NodeGroupDeleteNodes {by}, {nodes[1]}: FAILED_PRECONDITION: {stays}: {refused}",
+        f"NodeGroupDeleteNodes {suffix}, {nodes[0]}: OK; {first.name}: deleted: TERMINATED",
+        f"NodeGroupDeleteNodes {suffix}, {nodes[1]}: FAILED_PRECONDITION: {stays}: {refused}",
     ]
     assert process.counted() == {
         ("NodeGroups", "OK"): 1,

@@ -10,7 +10,7 @@ from rescheduler.errors import ConfigError
 from rescheduler.net.config_files import Duration
 from rescheduler.providers.externalgrpc.config import ExternalGrpcFile, read_file
 
-GOOD: dict[str, tuple[str, ExternalGrpcFile]] = {
+VALID: dict[str, tuple[str, ExternalGrpcFile]] = {
     "plain text": ('address: "provider:8086"', ExternalGrpcFile(address="provider:8086")),
     "key and CA without a certificate are ignored": (
         "address: '[::1]:8086'\nkey: /nowhere\ncacert: ''",
@@ -22,7 +22,7 @@ GOOD: dict[str, tuple[str, ExternalGrpcFile]] = {
     ),
 }
 
-BAD: dict[str, tuple[str, str]] = {
+INVALID: dict[str, tuple[str, str]] = {
     "empty": ("", "Object missing required field `address`"),
     "no address": ("cert: ''", "Object missing required field `address`"),
     "no port": ("address: provider", "address: expected host:port, such as provider:8086 or [::1]:8086"),
@@ -46,21 +46,21 @@ BAD: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("fact", GOOD)
+@pytest.mark.parametrize("fact", VALID)
 def test_valid_files_are_read(fact: str, tmp_path: Path) -> None:
-    text, expected = GOOD[fact]
+    text, expected = VALID[fact]
     (tmp_path / "file").write_text(text)
     assert read_file(tmp_path / "file") == expected
 
 
-@pytest.mark.parametrize("fact", BAD)
+@pytest.mark.parametrize("fact", INVALID)
 def test_invalid_files_are_reported_in_one_line(fact: str, tmp_path: Path) -> None:
-    text, words = BAD[fact]
+    text, message = INVALID[fact]
     path = tmp_path / "file"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
         rescheduler.providers.load("externalgrpc", path, SystemClock())
-    assert str(caught.value) == f"cloud configuration {path}: {words}"
+    assert str(caught.value) == f"cloud configuration {path}: {message}"
 
 
 def test_a_missing_file_is_a_usage_error() -> None:

@@ -108,7 +108,7 @@ def serving(service: Foreign) -> Iterator[str]:
         threads.shutdown()
 
 
-ONE = NodeRef("node-1", "x://1")
+NODE = NodeRef("node-1", "x://1")
 CLOCK_START = StepClock().now()
 
 
@@ -117,7 +117,7 @@ def delete(service: Foreign, *nodes: NodeRef, within: float = 60, times: int = 1
     clock = StepClock()
     with serving(service) as address, connected(address, clock) as provider:
         for _ in range(times):
-            outcomes = provider.delete_nodes("g", nodes or (ONE,), deadline=clock.monotonic() + within)
+            outcomes = provider.delete_nodes("g", nodes or (NODE,), deadline=clock.monotonic() + within)
     return list(outcomes.values())
 
 
@@ -190,7 +190,7 @@ def test_an_accepted_order_is_repeated_after_five_minutes_as_by_cluster_autoscal
 
 def test_the_client_enforces_the_minimum() -> None:
     service = Foreign(minimum=1)
-    first, second = delete(service, ONE, NodeRef("node-2", "x://2"))
+    first, second = delete(service, NODE, NodeRef("node-2", "x://2"))
     assert (first, second) == (Deleted(), Refused(Refusal.BELOW_MINIMUM, "group g must keep 1, 0 would be left"))
     assert service.deletions == 1
 
@@ -199,13 +199,13 @@ def test_an_order_with_unknown_result_counts_for_the_minimum_until_the_machine_i
     clock, two = StepClock(), NodeRef("node-2", "x://2")
     service = Foreign(minimum=1, failures=[StatusCode.UNAVAILABLE], acts=False)
     with serving(service) as address, connected(address, clock) as provider:
-        (first,) = provider.delete_nodes("g", [ONE], deadline=clock.monotonic() + 10).values()
+        (first,) = provider.delete_nodes("g", [NODE], deadline=clock.monotonic() + 10).values()
         assert isinstance(first, Accepted)
         refused = Refused(Refusal.BELOW_MINIMUM, "group g must keep 1, 0 would be left")
         assert provider.refusals("g", [two], deadline=clock.monotonic() + 10) == {two.name: refused}
         assert provider.delete_nodes("g", [two], deadline=clock.monotonic() + 10) == {two.name: refused}
         service.instances["x://1"], service.target, service.minimum, service.acts = 3, 1, 0, True
-        provider.delete_nodes("g", [ONE], deadline=clock.monotonic() + 10)
+        provider.delete_nodes("g", [NODE], deadline=clock.monotonic() + 10)
         assert provider.refusals("g", [two], deadline=clock.monotonic() + 10) == {}
         assert provider.delete_nodes("g", [two], deadline=clock.monotonic() + 10) == {two.name: Deleted()}
 
@@ -218,7 +218,7 @@ def test_after_an_invalid_answer_the_result_of_the_order_is_unknown(caplog: pyte
     assert not caplog.records
 
 
-def test_no_order_for_a_machine_that_terminated_after_the_intent() -> None:
+def test_a_machine_that_terminated_after_the_intent_is_not_ordered() -> None:
     service = Foreign(instances={"x://2": 1})
     gone = NodeRef("node-1", "x://1", ordered_at=CLOCK_START - dt.timedelta(minutes=1))
     assert (delete(service, gone), service.deletions) == ([AlreadyGone("no longer listed")], 0)
@@ -240,7 +240,7 @@ def test_an_unknown_group_is_recognized_by_its_error() -> None:
             provider.template("g", deadline=60)
         assert provider.options("g", deadline=60) is None
         assert [instance.state for instance in provider.instances("g", deadline=60)] == [InstanceState.RUNNING] * 2
-        assert (provider.has_instance(ONE, deadline=60), provider.has_instance(NodeRef("n"), deadline=60)) == (
+        assert (provider.has_instance(NODE, deadline=60), provider.has_instance(NodeRef("n"), deadline=60)) == (
             True,
             None,
         )
@@ -249,7 +249,7 @@ def test_an_unknown_group_is_recognized_by_its_error() -> None:
 def test_with_an_unreachable_service_nothing_was_ordered() -> None:
     clock = StepClock()
     with connected("127.0.0.1:1", clock) as provider:
-        (outcome,) = provider.delete_nodes("g", [ONE], deadline=clock.monotonic() + 5).values()
+        (outcome,) = provider.delete_nodes("g", [NODE], deadline=clock.monotonic() + 5).values()
     assert isinstance(outcome, Failed)
     assert (outcome.retryable, "UNAVAILABLE" in outcome.error) == (True, True)
 

@@ -49,16 +49,16 @@ def test_a_machine_whose_node_has_no_provider_id_is_kept(world: World) -> None:
     world.shelf.owned = True
     assert world.group_of("n", "") == "g"
     assert world.group_of(INSTANCE, INSTANCE) == ""
-    status, words = world.call.failure("NodeGroupDeleteNodes", world.deletion(INSTANCE))
+    status, message = world.call.failure("NodeGroupDeleteNodes", world.deletion(INSTANCE))
     assert status == "FAILED_PRECONDITION"
-    assert words == "1 of 1 nodes are not deleted: node shelf://1: the machine has joined as node n"
+    assert message == "1 of 1 nodes are not deleted: node shelf://1: the machine has joined as node n"
     assert (world.deleted(), world.instances()[0]) == ([], INSTANCE)
 
 
 def test_only_placeholders_of_machines_without_nodes_are_deleted(world: World) -> None:
     assert world.group_of("n", "shelf://ONE") == "g"
-    status, words = world.call.failure("NodeGroupDeleteNodes", world.deletion(INSTANCE, "shelf://2"))
-    assert (status, words.partition(":")[0]) == ("FAILED_PRECONDITION", "1 of 2 nodes are not deleted")
+    status, message = world.call.failure("NodeGroupDeleteNodes", world.deletion(INSTANCE, "shelf://2"))
+    assert (status, message.partition(":")[0]) == ("FAILED_PRECONDITION", "1 of 2 nodes are not deleted")
     assert world.deleted() == ["shelf://2"]
 
 

@@ -144,8 +144,8 @@ WRONG: dict[str, tuple[str, Any, str]] = {
 
 @pytest.mark.parametrize("fact", WRONG)
 def test_invalid_requests_do_not_reach_the_backend(fact: str, call: Caller, shelf: Shelf) -> None:
-    rpc, request, words = WRONG[fact]
-    assert call.failure(rpc, request) == ("INVALID_ARGUMENT", words)
+    rpc, request, message = WRONG[fact]
+    assert call.failure(rpc, request) == ("INVALID_ARGUMENT", message)
     assert shelf.asked == []
 
 
@@ -183,7 +183,7 @@ def test_a_completed_or_pending_deletion_is_ok_so_that_taints_are_kept(call: Cal
 
 
 def test_options_of_an_unknown_group_are_not_found(call: Caller) -> None:
-    """Also for releases up to 1.28, which use the defaults for an answer without options."""
+    """Releases up to 1.28 get this status, too; they use the defaults if a response has no options."""
     old = wire.NodeGroupAutoscalingOptions(scaleDownUnneededTime=wire.LegacyDuration(duration=1))
     for defaults in (None, old):
         request = wire.NodeGroupAutoscalingOptionsRequest(id="x", defaults=defaults)
@@ -194,8 +194,8 @@ def test_the_error_for_a_thousand_nodes_fits_the_headers(call: Caller, shelf: Sh
     names = [f"node-{number}" for number in range(1000)]
     shelf.outcomes = {name: Failed("the system is down", retryable=True) for name in names}
     request = wire.NodeGroupDeleteNodesRequest(id="g", nodes=[node(name) for name in names])
-    code, words = call.failure("NodeGroupDeleteNodes", request)
-    assert (code, words[:47]) == ("UNAVAILABLE", "1000 of 1000 nodes are not deleted: node node-0")
+    code, message = call.failure("NodeGroupDeleteNodes", request)
+    assert (code, message[:47]) == ("UNAVAILABLE", "1000 of 1000 nodes are not deleted: node node-0")
 
 
 def test_long_names_in_any_script_fit_the_headers(call: Caller, shelf: Shelf) -> None:
@@ -241,8 +241,8 @@ class Stuck(NoProvider):
 def test_a_stuck_backend_fails_with_its_message_before_the_callers_deadline() -> None:
     with offered(Stuck(), SystemClock()) as address:
         call = Caller(address)
-        words = "the system is silent"
-        assert call.failure_in_time("Refresh", wire.RefreshRequest(), 4, words) == ("DEADLINE_EXCEEDED", words)
+        message = "the system is silent"
+        assert call.failure_in_time("Refresh", wire.RefreshRequest(), 4, message) == ("DEADLINE_EXCEEDED", message)
         call.channel.close()
 
 
@@ -301,5 +301,5 @@ def test_arbitrary_bytes_break_no_method(rpc: str, body: bytes, call: Caller) ->
 def test_a_pod_without_metadata_is_an_invalid_request(call: Caller) -> None:
     request = wire.PricingPodPriceRequest(pod_bytes=b"\x12\x00")
     request.startTimestamp.seconds = request.endTimestamp.seconds = 1
-    code, words = call.failure("PricingPodPrice", request)
-    assert (code, words.partition(":")[0]) == ("INVALID_ARGUMENT", "pod")
+    code, message = call.failure("PricingPodPrice", request)
+    assert (code, message.partition(":")[0]) == ("INVALID_ARGUMENT", "pod")

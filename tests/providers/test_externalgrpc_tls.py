@@ -71,7 +71,7 @@ def test_failed_handshakes_are_not_logged(pems: Path) -> None:
         address = service.address
     ours = [f"serving the cloud provider none on {address}", "SIGTERM: stopping after the calls in progress"]
     assert len(service.lines) == len(ours), service.lines
-    assert all(words in line for words, line in zip(ours, service.lines, strict=True)), service.lines
+    assert all(text in line for text, line in zip(ours, service.lines, strict=True)), service.lines
 
 
 def test_a_new_ca_at_both_ends_is_used_without_a_restart(address: str, pems: Path, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_certificate_that_does_not_match_its_key_is_ignored(
     assert "PRIVATE KEY" not in messages[0]
 
 
-BAD: dict[str, tuple[dict[str, str], str]] = {
+INVALID_FILES: dict[str, tuple[dict[str, str], str]] = {
     "a missing file": ({"cert": "nowhere.crt"}, "cert {folder}/nowhere.crt: cannot be read: "),
     "a key of another certificate": ({"key": "server.key"}, "cert {folder}/client.crt, key {folder}/server.key: "),
     "a key with a password": ({"key": "encrypted.key"}, "key {folder}/encrypted.key: "),
@@ -110,9 +110,9 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("fact", BAD)
+@pytest.mark.parametrize("fact", INVALID_FILES)
 def test_errors_name_invalid_files(fact: str, pems: Path) -> None:
-    changes, begin = BAD[fact]
+    changes, begin = INVALID_FILES[fact]
     keys = {"cert": "client.crt", "key": "client.key", "cacert": "ca.pem"} | changes
     with pytest.raises(errors.UsageError) as caught, connected("127.0.0.1:1", CLOCK, pems, **keys):
         pass

@@ -42,7 +42,7 @@ BODIES = st.binary(max_size=60).map(lambda body: body.decode("utf-8", "surrogate
 
 @SLOW
 @given(body=SERVERS.map(json.dumps) | BODIES)
-def test_any_list_of_servers(body: str) -> None:
+def test_any_list_of_servers_is_read_or_an_error(body: str) -> None:
     clock = StepClock()
     with cherry_tests.serving(clock) as server, cherry_tests.providing(server, clock) as provider:
         path = f"/v1/projects/{cherry_tests.PROJECT}/servers"
@@ -56,7 +56,7 @@ def test_any_list_of_servers(body: str) -> None:
 
 @SLOW
 @given(body=NODES.map(json.dumps) | BODIES)
-def test_any_list_of_nodes(body: str) -> None:
+def test_any_list_of_nodes_is_read_or_an_error(body: str) -> None:
     clock = StepClock()
     with (
         stackpoints.serving(clock) as server,
@@ -90,7 +90,7 @@ def test_any_file_is_read_or_rejected(text: str, tmp_path: Path) -> None:
 
 @SLOW
 @given(spec=st.text(max_size=12) | st.from_regex(r"[0-9-]{0,3}:[0-9]{0,25}:[a-z:]{0,5}", fullmatch=True))
-def test_any_group_spec(spec: str) -> None:
+def test_any_group_spec_is_read_or_an_error(spec: str) -> None:
     for reader in (cherry.node_groups, stackpoint.group_specs):
         with contextlib.suppress(ConfigError):
             reader([spec])

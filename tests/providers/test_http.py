@@ -29,7 +29,7 @@ from tests.providers.cloudpools import serving, settings
 from tests.providers.pool_client import PoolStatus
 from tests.proxy.backend import Backend, running
 
-SOON = 60.0  #: seconds
+DEADLINE = 60.0  #: seconds
 PASSWORD = "correct horse/battery=="
 STATUS = {"started": True, "configured": True}
 
@@ -96,7 +96,7 @@ def test_each_answer_gives_its_result_or_error(fact: str, clock: StepClock) -> N
             before = count(server)
             server.face.inject(Fault(path=path, method=method, times=9, **fault))
             with pytest.raises(error) as caught:
-                http.send(method, path, {}, deadline=clock.monotonic() + SOON, repeatable=method == "GET")
+                http.send(method, path, {}, deadline=clock.monotonic() + DEADLINE, repeatable=method == "GET")
             assert str(caught.value).startswith(f"system: {method} {path}: {message}")
             assert "\n" not in str(caught.value)
             assert count(server) - before == expected
@@ -105,25 +105,25 @@ def test_each_answer_gives_its_result_or_error(fact: str, clock: StepClock) -> N
 def test_temporary_failures_are_retried(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.face.inject(Fault(path="/status", method="GET", kind="reset"), Fault(path="/status", method="GET"))
-        status, answer = http.get("/status", dict[str, bool], deadline=SOON)
+        status, answer = http.get("/status", dict[str, bool], deadline=DEADLINE)
         assert (status, answer.status, count(server)) == (STATUS, 200, 3)
 
 
-def test_no_retries_in_a_loop_that_repeats_the_requests(clock: StepClock) -> None:
+def test_one_attempt_disables_retries(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.face.inject(Fault(path="/status", method="GET"))
         with one_attempt(), pytest.raises(ServerFault):
-            http.get("/status", dict[str, bool], deadline=SOON)
+            http.get("/status", dict[str, bool], deadline=DEADLINE)
         assert (count(server), clock.monotonic()) == (1, StepClock().monotonic())
         server.face.inject(Fault(path="/status", method="GET"))
-        http.get("/status", dict[str, bool], deadline=SOON)
+        http.get("/status", dict[str, bool], deadline=DEADLINE)
         assert count(server) == 3
 
 
 def test_a_repeatable_post_is_retried(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.face.inject(Fault(path="/stop", kind="reset", acted=True))
-        http.send("POST", "/stop", deadline=SOON, repeatable=True)
+        http.send("POST", "/stop", deadline=DEADLINE, repeatable=True)
         assert (server.pool.status()["started"], count(server)) == (False, 2)
 
 
@@ -134,21 +134,21 @@ def test_a_later_answer_does_not_hide_a_lost_one(later: dict[str, Any], clock: S
     with serving(settings(), clock) as server, client(server, clock, attempts=3) as http:
         server.face.inject(Fault(path="/stop", kind="reset"), Fault(path="/stop", times=9, **later))
         with pytest.raises(Unanswered, match="system: POST /stop: no answer: "):
-            http.send("POST", "/stop", deadline=SOON, repeatable=True)
+            http.send("POST", "/stop", deadline=DEADLINE, repeatable=True)
 
 
 def test_requests_that_must_not_be_repeated_use_a_new_connection(clock: StepClock) -> None:
     with running(Backend()) as backend:
         http = JsonClient("system", Endpoint(url=backend.url), Path(), clock)
         for method in ("GET", "GET", "POST", "POST", "GET"):
-            http.send(method, "/x", deadline=SOON, repeatable=method == "GET")
+            http.send(method, "/x", deadline=DEADLINE, repeatable=method == "GET")
         http.close()
     first, second, *posts, last = (request.connection for request in backend.seen)
     assert (first == second == last, len({first, *posts})) == (True, 3)
 
 
 #: Retry-After: seconds until the second request
-PATIENCE = {
+RETRY_AFTER = {
     "7": 7.0,
     "Wed, 01 May 2024 12:00:09 GMT": 9.0,
     "Wed, 01 May 2024 11:00:00 GMT": 0.25,
@@ -156,35 +156,35 @@ PATIENCE = {
 }
 
 
-@pytest.mark.parametrize("header", PATIENCE)
+@pytest.mark.parametrize("header", RETRY_AFTER)
 @pytest.mark.parametrize("status", [429, 503])
 def test_the_requested_wait_is_respected(header: str, status: int, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         headers = {"retry-after": header}
         server.face.inject(Fault(path="/status", method="GET", status=status, headers=headers))
-        http.get("/status", dict[str, bool], deadline=SOON)
-        assert clock.monotonic() == PATIENCE[header]
+        http.get("/status", dict[str, bool], deadline=DEADLINE)
+        assert clock.monotonic() == RETRY_AFTER[header]
 
 
 def test_a_wait_beyond_the_deadline_is_an_error(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.face.inject(Fault(path="/status", method="GET", status=429, headers={"retry-after": "61"}))
         with pytest.raises(RateLimited) as caught:
-            http.get("/status", dict[str, bool], deadline=SOON)
+            http.get("/status", dict[str, bool], deadline=DEADLINE)
         assert (caught.value.retry_after, clock.monotonic(), count(server)) == (61.0, 0.0, 1)
 
 
-def test_no_request_before_the_wait_is_over(clock: StepClock) -> None:
+def test_no_request_is_sent_before_the_wait_is_over(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.face.inject(Fault(path="/status", method="GET", status=429, headers={"retry-after": "90"}))
-        for asked, left in ((0.0, 90.0), (50.0, 40.0)):
+        for asked, remaining in ((0.0, 90.0), (50.0, 40.0)):
             clock.advance(asked)
             with pytest.raises(RateLimited) as caught:
                 http.send("POST", "/stop", deadline=clock.monotonic() + 10) if asked else http.get(
                     "/status", dict[str, bool], deadline=clock.monotonic() + 10
                 )
-            assert (caught.value.retry_after, count(server)) == (left, 1)
-        assert http.get("/status", dict[str, bool], deadline=clock.monotonic() + SOON)[0] == STATUS
+            assert (caught.value.retry_after, count(server)) == (remaining, 1)
+        assert http.get("/status", dict[str, bool], deadline=clock.monotonic() + DEADLINE)[0] == STATUS
         assert (clock.monotonic(), count(server)) == (90.0, 2)
 
 
@@ -193,10 +193,10 @@ def test_an_extreme_wait_is_limited(header: str, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.face.inject(Fault(path="/status", method="GET", status=429, headers={"retry-after": header}))
         with pytest.raises(RateLimited) as caught:
-            http.get("/status", dict[str, bool], deadline=SOON)
+            http.get("/status", dict[str, bool], deadline=DEADLINE)
         assert caught.value.retry_after == 24 * 3600
         clock.advance(600)
-        assert http.get("/status", dict[str, bool], deadline=clock.monotonic() + SOON)[0] == STATUS
+        assert http.get("/status", dict[str, bool], deadline=clock.monotonic() + DEADLINE)[0] == STATUS
 
 
 @pytest.mark.parametrize("header", ["soon", "", "-1", "1.5", "Wed, 21 Oct 99999999999999 07:28:00 GMT"])
@@ -205,11 +205,11 @@ def test_an_invalid_wait_is_replaced_by_the_default(header: str, clock: StepCloc
         body = Fault(path="/status", method="GET", status=429, headers={"retry-after": header})
         server.face.inject(body)
         with pytest.raises(RateLimited) as caught:
-            http.get("/status", dict[str, bool], deadline=SOON)
+            http.get("/status", dict[str, bool], deadline=DEADLINE)
         assert caught.value.retry_after is None
 
 
-def test_no_request_after_the_deadline(clock: StepClock) -> None:
+def test_no_request_is_sent_after_the_deadline(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         with pytest.raises(DeadlineExceeded) as caught:
             http.get("/status", dict[str, bool], deadline=0.0)
@@ -221,7 +221,7 @@ def test_a_refused_connection_is_an_unsent_request(clock: StepClock) -> None:
     with serving(settings(), clock) as server:
         pass
     with client(server, clock) as http, pytest.raises(Unsent) as caught:
-        http.send("POST", "/pool/terminate", {}, deadline=SOON)
+        http.send("POST", "/pool/terminate", {}, deadline=DEADLINE)
     assert str(caught.value) == "system: POST /pool/terminate: cannot connect: [Errno 111] Connection refused"
 
 
@@ -229,28 +229,28 @@ def test_a_closed_client_raises_an_error(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         http.close()
         with pytest.raises(Unsent, match="closed"):
-            http.get("/status", dict[str, bool], deadline=SOON)
+            http.get("/status", dict[str, bool], deadline=DEADLINE)
 
 
 DEEP = '{"started": true, "configured": true, "more": ' + "[" * 10_000 + "]" * 10_000 + "}"
 
 
 @pytest.mark.parametrize("body", ["", "null", "[]", '{"started": 1}', "<html>", '{"started"', "\udcff", DEEP])
-def test_an_answer_of_the_wrong_form(body: str, clock: StepClock) -> None:
+def test_a_response_that_does_not_match_the_api_is_an_error(body: str, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.face.inject(Fault(path="/status", method="GET", status=200, body=body))
         with pytest.raises(BadAnswer, match="system: GET /status: the response does not match the API: "):
-            http.get("/status", PoolStatus, deadline=SOON)
+            http.get("/status", PoolStatus, deadline=DEADLINE)
 
 
-def test_a_too_large_answer(clock: StepClock) -> None:
+def test_a_response_that_is_too_large_is_an_error(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock, max_answer_bytes=10) as http:
         with pytest.raises(BadAnswer, match="system: GET /pool: the response is larger than 10 bytes"):
-            http.get("/pool", Any, deadline=SOON)
+            http.get("/pool", Any, deadline=DEADLINE)
         assert count(server) == 1
 
 
-def test_a_small_answer_that_decompresses_to_a_large_one(clock: StepClock) -> None:
+def test_a_response_that_decompresses_to_a_large_one_is_an_error(clock: StepClock) -> None:
     packed = gzip.compress(b"[" + b" " * 100_000 + b"]")
     with serving(settings(), clock) as server, client(server, clock, max_answer_bytes=50_000) as http:
         fault = Fault(
@@ -262,23 +262,23 @@ def test_a_small_answer_that_decompresses_to_a_large_one(clock: StepClock) -> No
         )
         server.face.inject(fault)
         with pytest.raises(BadAnswer, match="the response is larger than 50000 bytes"):
-            http.get("/pool", Any, deadline=SOON)
+            http.get("/pool", Any, deadline=DEADLINE)
         server.face.inject(fault)
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.face.inject(fault)
-        assert http.get("/pool", list[int], deadline=SOON)[0] == []
+        assert http.get("/pool", list[int], deadline=DEADLINE)[0] == []
 
 
 def test_errors_do_not_contain_parameters(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         with pytest.raises(Missing) as caught:
-            http.get("/nowhere", Any, deadline=SOON, params={"key": "secret"})
+            http.get("/nowhere", Any, deadline=DEADLINE, params={"key": "secret"})
         assert str(caught.value) == "system: GET /nowhere: 404 Not Found: Not Found"
 
 
-def test_a_base_path_with_and_without_a_slash(clock: StepClock) -> None:
+def test_a_base_path_may_end_with_a_slash(clock: StepClock) -> None:
     with serving(settings(api="multipool"), clock) as server, client(server, clock, url=f"{server.url}/") as http:
-        assert http.get("/status", dict[str, bool], deadline=SOON)[0] == STATUS
+        assert http.get("/status", dict[str, bool], deadline=DEADLINE)[0] == STATUS
 
 
 #: fact: (settings of the server, endpoint, whether the server accepts it)
@@ -314,16 +314,16 @@ def test_only_valid_credentials_are_accepted(fact: str, secrets: Path, clock: St
     with serving(settings(**guarded), clock, secrets) as server, client(server, clock, secrets, **shown) as http:
         outcome = contextlib.nullcontext() if welcome else pytest.raises(AuthError, match="401 Unauthorized")
         with outcome:
-            http.get("/status", dict[str, bool], deadline=SOON)
+            http.get("/status", dict[str, bool], deadline=DEADLINE)
 
 
 def test_a_rotated_secret_is_read_again(secrets: Path, clock: StepClock) -> None:
     guarded = settings(token_file="token")
     with serving(guarded, clock, secrets) as server, client(server, clock, secrets, token_file="other") as http:
         with pytest.raises(AuthError):
-            http.get("/status", dict[str, bool], deadline=SOON)
+            http.get("/status", dict[str, bool], deadline=DEADLINE)
         (secrets / "other").write_text("token-1")
-        assert http.get("/status", dict[str, bool], deadline=SOON)[0] == STATUS
+        assert http.get("/status", dict[str, bool], deadline=DEADLINE)[0] == STATUS
 
 
 def test_an_echoed_secret_is_masked(secrets: Path, clock: StepClock) -> None:
@@ -333,7 +333,7 @@ def test_an_echoed_secret_is_masked(secrets: Path, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock, secrets, **endpoint) as http:
         server.face.inject(Fault(path="/status", method="GET", status=400, body=echo))
         with pytest.raises(RequestRejected) as caught:
-            http.get("/status", dict[str, bool], deadline=SOON)
+            http.get("/status", dict[str, bool], deadline=DEADLINE)
         shown = [str(caught.value), repr(caught.value), repr(http), repr(http.__dict__)]
         assert not [text for text in shown if PASSWORD in text or basic in text]
         assert str(caught.value) == "system: GET /status: 400 Bad Request: *** *** ***"
@@ -405,7 +405,7 @@ def test_handshakes_succeed_only_with_trusted_certificates(fact: str, certificat
     with serving(served, clock, certificates) as server, client(server, clock, certificates, **endpoint) as http:
         outcome = pytest.raises(refusal[0], match=refusal[1]) if refusal else contextlib.nullcontext()
         with outcome:
-            assert http.get("/status", dict[str, bool], deadline=SOON)[0] == STATUS
+            assert http.get("/status", dict[str, bool], deadline=DEADLINE)[0] == STATUS
 
 
 def test_a_renewed_certificate_is_used(certificates: Path, tmp_path: Path, clock: StepClock) -> None:
@@ -416,9 +416,9 @@ def test_a_renewed_certificate_is_used(certificates: Path, tmp_path: Path, clock
     endpoint = {"ca_file": "ca.pem", "client_cert_file": "client.pem"}
     with serving(served, clock, certificates) as server, client(server, clock, tmp_path, **endpoint) as http:
         with pytest.raises(Unanswered):
-            http.get("/status", dict[str, bool], deadline=SOON)
+            http.get("/status", dict[str, bool], deadline=DEADLINE)
         (tmp_path / "client.pem").write_text((certificates / "client.pem").read_text())
-        assert http.get("/status", dict[str, bool], deadline=clock.monotonic() + SOON)[0] == STATUS
+        assert http.get("/status", dict[str, bool], deadline=clock.monotonic() + DEADLINE)[0] == STATUS
 
 
 def test_an_encrypted_key_is_an_error_without_a_prompt(certificates: Path) -> None:
@@ -429,11 +429,11 @@ def test_an_encrypted_key_is_an_error_without_a_prompt(certificates: Path) -> No
 
 def test_bodies_are_json_with_a_content_type(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
-        http.send("POST", "/pool/size", {"desiredSize": 4}, deadline=SOON)
+        http.send("POST", "/pool/size", {"desiredSize": 4}, deadline=DEADLINE)
         assert json.loads(server.face.requests[-1].body) == {"desiredSize": 4}
         assert server.pool.size()["desiredSize"] == 4
 
 
-@pytest.mark.parametrize("words", [cherry_words, stackpoint_words, liqo_words, cloudpool_words])
-def test_a_deeply_nested_error_has_a_message(words: Callable[[bytes], str]) -> None:
-    assert isinstance(words(DEEP.encode()), str)
+@pytest.mark.parametrize("message_of", [cherry_words, stackpoint_words, liqo_words, cloudpool_words])
+def test_a_deeply_nested_error_has_a_message(message_of: Callable[[bytes], str]) -> None:
+    assert isinstance(message_of(DEEP.encode()), str)

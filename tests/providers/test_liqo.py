@@ -39,7 +39,7 @@ from tests.providers.liqos import NodeManager, providing
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 WEEK = START + dt.timedelta(weeks=1)
-SOON = 600.0
+DEADLINE = 600.0
 VIRTUAL = {
     "liqo.io/type": "virtual-node",
     "kubernetes.io/role": "agent",
@@ -87,14 +87,14 @@ def current(bench: Bench) -> Iterator[ServerAndClient]:
 
 
 def deadline(two: ServerAndClient) -> float:
-    return two.provider._fleet.clock.monotonic() + SOON
+    return two.provider._fleet.clock.monotonic() + DEADLINE
 
 
-def test_requests_to_the_first_node_manager(first: ServerAndClient) -> None:
-    groups = first.provider.groups(deadline=SOON)
+def test_requests_to_the_first_node_manager_use_its_routes(first: ServerAndClient) -> None:
+    groups = first.provider.groups(deadline=DEADLINE)
     assert groups == [NodeGroup("STANDARD", 1, 10), NodeGroup("GPU", 0, 1)]
-    assert first.provider.target_size("STANDARD", deadline=SOON) == 2
-    assert first.provider.instances("STANDARD", deadline=SOON) == [
+    assert first.provider.target_size("STANDARD", deadline=DEADLINE) == 2
+    assert first.provider.instances("STANDARD", deadline=DEADLINE) == [
         Instance("liqo://cluster-0", InstanceState.RUNNING),
         Instance("liqo://cluster-1", InstanceState.RUNNING),
     ]
@@ -104,11 +104,11 @@ def test_requests_to_the_first_node_manager(first: ServerAndClient) -> None:
         "GET /nodegroup/nodes?id=STANDARD",
         "GET /nodegroup/nodes?id=GPU",
     ]
-    first.provider.increase_size("STANDARD", 3, deadline=SOON)
+    first.provider.increase_size("STANDARD", 3, deadline=DEADLINE)
     assert first.asked()[-1] == "GET /nodegroup/scaleup?id=STANDARD&count=3"
-    assert first.provider.target_size("STANDARD", deadline=SOON) == 5
+    assert first.provider.target_size("STANDARD", deadline=DEADLINE) == 5
     node = first_node_managers.node_of("cluster-1")
-    first.provider.delete_nodes("STANDARD", [node], deadline=SOON)
+    first.provider.delete_nodes("STANDARD", [node], deadline=DEADLINE)
     ordered = "GET /nodegroup/scaledown?id=liqo%3A%2F%2Fcluster-1&nodegroupid=STANDARD"
     assert [request for request in first.asked() if "scaledown" in request] == [ordered]
 
@@ -116,53 +116,53 @@ def test_requests_to_the_first_node_manager(first: ServerAndClient) -> None:
 def test_a_change_at_the_first_node_manager_is_never_repeated(first: ServerAndClient) -> None:
     first.server.face.inject(Fault(method="GET", path="/nodegroup/scaleup", kind="reset", acted=True))
     with pytest.raises(BackendUnavailable, match="GET /nodegroup/scaleup: no answer"):
-        first.provider.increase_size("STANDARD", 1, deadline=SOON)
-    assert first.provider.target_size("STANDARD", deadline=SOON) == 3
+        first.provider.increase_size("STANDARD", 1, deadline=DEADLINE)
+    assert first.provider.target_size("STANDARD", deadline=DEADLINE) == 3
 
 
 def test_answers_of_the_first_node_manager_other_than_true_are_failures(first: ServerAndClient) -> None:
     first.server.face.inject(Fault(method="GET", path="/nodegroup/scaleup", status=200, body="false"))
     with pytest.raises(BadAnswer, match="GET /nodegroup/scaleup: expected true"):
-        first.provider.increase_size("STANDARD", 1, deadline=SOON)
+        first.provider.increase_size("STANDARD", 1, deadline=DEADLINE)
     first.server.face.inject(Fault(method="GET", path="/nodegroup/scaleup", status=500, body="no cluster\nleft"))
     with pytest.raises(BackendUnavailable, match="500 Internal Server Error: no cluster left"):
-        first.provider.increase_size("STANDARD", 1, deadline=SOON)
+        first.provider.increase_size("STANDARD", 1, deadline=DEADLINE)
 
 
 def test_a_template_of_the_first_node_manager_is_completed_with_liqos_labels(first: ServerAndClient) -> None:
     amounts = {"cpu": "2", "memory": "2Gi", "pods": "110", "nvidia.com/gpu": "0", "ephemeral-storage": "20Gi"}
     labels = VIRTUAL | {"country": "italy", "provider": "liqo"}
-    assert first.provider.template("STANDARD", deadline=SOON) == NodeTemplate(labels, (TAINT,), amounts, amounts)
+    assert first.provider.template("STANDARD", deadline=DEADLINE) == NodeTemplate(labels, (TAINT,), amounts, amounts)
     with pytest.raises(UnknownGroup):
-        first.provider.template("nowhere", deadline=SOON)
+        first.provider.template("nowhere", deadline=DEADLINE)
 
 
 def test_prices_of_the_first_node_manager_are_per_hour(first: ServerAndClient) -> None:
     template = NodeRef("template-node-for-STANDARD-1")
-    assert first.provider.node_price(template, START, WEEK, deadline=SOON) == 2.5 * 24 * 7
+    assert first.provider.node_price(template, START, WEEK, deadline=DEADLINE) == 2.5 * 24 * 7
     with pytest.raises(BackendUnavailable, match="index out of range"):
-        first.provider.node_price(first_node_managers.node_of("cluster-0"), START, WEEK, deadline=SOON)
+        first.provider.node_price(first_node_managers.node_of("cluster-0"), START, WEEK, deadline=DEADLINE)
     with pytest.raises(NotSupported):
-        first.provider.pod_price({"cpu": Decimal(1)}, START, WEEK, deadline=SOON)
+        first.provider.pod_price({"cpu": Decimal(1)}, START, WEEK, deadline=DEADLINE)
 
 
-def test_gpus_of_the_first_node_manager(first: ServerAndClient) -> None:
+def test_gpus_of_the_first_node_manager_are_read(first: ServerAndClient) -> None:
     assert first.provider.gpu_label() == "nvidia.com/gpu"
     assert first.provider.gpu_types() == {"nvidia.com/gpu", "second type"}
 
 
-def test_states_and_errors_of_the_first_node_manager(first: ServerAndClient) -> None:
+def test_states_and_errors_of_the_first_node_manager_are_read(first: ServerAndClient) -> None:
     states = '{"InstanceState":2,"InstanceErrorInfo":"denied"}', '{"InstanceState":9}'
     body = f'[{{"id":"a","--":{states[0]}}},{{"id":"b"}},{{"id":"c","--":{states[1]}}}]'
     first.server.face.inject(Fault(method="GET", path="/nodegroup/nodes", status=200, body=body))
-    assert first.provider.instances("STANDARD", deadline=SOON) == [
+    assert first.provider.instances("STANDARD", deadline=DEADLINE) == [
         Instance("liqo://a", InstanceState.CREATING, InstanceError("node-manager", "denied")),
         Instance("liqo://b", InstanceState.RUNNING),
         Instance("liqo://c", InstanceState.UNKNOWN),
     ]
 
 
-def test_requests_to_our_node_manager(current: ServerAndClient, bench: Bench) -> None:
+def test_requests_to_our_node_manager_use_its_routes(current: ServerAndClient, bench: Bench) -> None:
     assert current.provider.groups(deadline=deadline(current)) == [
         NodeGroup("STANDARD", 1, 10, "Liqo group STANDARD: clusters with hasGPU=false; 2 per node and hour"),
         NodeGroup("GPU", 0, 1, "Liqo group GPU: clusters with hasGPU=false; 1 per node and hour"),
@@ -184,7 +184,7 @@ def test_requests_to_our_node_manager(current: ServerAndClient, bench: Bench) ->
     assert bench.liqo.remaining() == ["rome-1"]
 
 
-def test_templates_of_our_node_manager(current: ServerAndClient) -> None:
+def test_templates_of_our_node_manager_are_read(current: ServerAndClient) -> None:
     template = current.provider.template("STANDARD", deadline=deadline(current))
     assert (template.taints, template.capacity) == ((TAINT,), template.allocatable)
     assert template.labels == VIRTUAL | {"tier": "spot", "spot-rescheduler/node-group": "STANDARD"}
@@ -204,7 +204,7 @@ def test_prices_of_our_node_manager_are_per_window(current: ServerAndClient) -> 
         current.provider.node_price(NodeRef("worker"), START, WEEK, deadline=deadline(current))
 
 
-def test_gpus_of_our_node_manager(current: ServerAndClient) -> None:
+def test_gpus_of_our_node_manager_are_read(current: ServerAndClient) -> None:
     assert current.provider.gpu_label() == "nvidia.com/gpu"
     assert current.provider.gpu_types() == {"nvidia.com/gpu"}
 
@@ -230,11 +230,11 @@ def test_nodes_are_matched_by_provider_id_or_else_by_name(current: ServerAndClie
 
 
 def test_replacement_of_the_first_node_manager_by_ours_is_detected(first: ServerAndClient, bench: Bench) -> None:
-    first.provider.groups(deadline=SOON)
+    first.provider.groups(deadline=DEADLINE)
     first.server.face._app = node_manager(bench.service)
     first.provider._fleet.forget()
     first.asked()
-    assert [group.id for group in first.provider.groups(deadline=SOON)] == ["STANDARD", "GPU"]
+    assert [group.id for group in first.provider.groups(deadline=DEADLINE)] == ["STANDARD", "GPU"]
     assert first.asked() == ["GET /version", "GET /v1/fleet"]
 
 
@@ -255,7 +255,7 @@ def test_an_invalid_answer_is_an_error(current: ServerAndClient) -> None:
         current.provider.groups(deadline=deadline(current))
 
 
-def test_mutual_tls_with_our_node_manager(tmp_path: Path, bench: Bench) -> None:
+def test_our_node_manager_requires_a_client_certificate(tmp_path: Path, bench: Bench) -> None:
     pki.make(tmp_path)
     face = HttpsListener(
         ListenAddress("127.0.0.1", 0), tmp_path / "server.crt", tmp_path / "server.key", tmp_path / "ca.pem"
@@ -293,7 +293,7 @@ def test_the_token_is_sent_and_kept_out_of_errors(tmp_path: Path, current: Serve
     assert current.server.face.requests[-1].all("authorization") == ["Bearer sesame"]
 
 
-def test_the_defaults_of_the_file(tmp_path: Path) -> None:
+def test_missing_keys_of_the_file_have_defaults(tmp_path: Path) -> None:
     file = tmp_path / "liqo.json"
     file.write_text('{"nodeManager": {"url": "https://node-manager:9009", "timeout": "4m"}, "settleTime": "2m"}')
     settings = read_file(file)

@@ -30,7 +30,7 @@ def spot(instance: object, **fields: Any) -> Machine:
 
 
 #: fact: (machine, node) that match.
-SAME: dict[str, tuple[Machine, NodeRef]] = {
+MATCHING: dict[str, tuple[Machine, NodeRef]] = {
     "EC2": (machine(), node("aws:///eu-north-1a/i-0abc1234")),
     "EC2, another zone in the Node": (machine(region="eu-north-1"), node("aws:///eu-north-1b/i-0abc1234")),
     "EC2, no zone in the Node": (machine(), node("aws:///i-0abc1234")),
@@ -102,9 +102,9 @@ DIFFERENT: dict[str, tuple[Machine, NodeRef]] = {
 }
 
 
-@pytest.mark.parametrize("fact", SAME)
+@pytest.mark.parametrize("fact", MATCHING)
 def test_a_machine_and_its_node_are_matched(fact: str) -> None:
-    machine_, other = SAME[fact]
+    machine_, other = MATCHING[fact]
     matched = MachineIndex([machine_]).match([other])
     assert (matched.machines, matched.unsure, matched.claimed) == ({other.name: machine_}, {}, frozenset({0}))
 
@@ -117,7 +117,7 @@ def test_a_machine_and_the_node_of_another_are_not_matched(fact: str) -> None:
 
 
 #: fact: (machines, nodes, matches, ambiguous nodes)
-MANY: dict[str, tuple[list[Machine], list[NodeRef], dict[str, str], dict[str, str]]] = {
+SEVERAL: dict[str, tuple[list[Machine], list[NodeRef], dict[str, str], dict[str, str]]] = {
     "an address of two machines": (
         [machine("sir-1", private_ips=["10.0.0.7"]), machine("sir-2", private_ips=["10.0.0.7"])],
         [node("", "10.0.0.7")],
@@ -169,9 +169,9 @@ MANY: dict[str, tuple[list[Machine], list[NodeRef], dict[str, str], dict[str, st
 }
 
 
-@pytest.mark.parametrize("fact", MANY)
+@pytest.mark.parametrize("fact", SEVERAL)
 def test_several_machines_and_nodes_are_matched_only_with_certainty(fact: str) -> None:
-    machines, nodes, sure, unsure = MANY[fact]
+    machines, nodes, sure, unsure = SEVERAL[fact]
     for order in (1, -1):
         matched = MachineIndex(machines[::order]).match(nodes[::order])
         assert ({name: machine_.id for name, machine_ in matched.machines.items()}, matched.unsure) == (sure, unsure)
@@ -254,6 +254,6 @@ PROVIDER_IDS: dict[str, tuple[Machine, str]] = {
 
 
 @pytest.mark.parametrize("fact", PROVIDER_IDS)
-def test_the_future_provider_id_of_a_node(fact: str) -> None:
+def test_the_future_provider_id_of_a_node_is_derived_from_its_machine(fact: str) -> None:
     machine_, expected = PROVIDER_IDS[fact]
     assert identity.provider_id(machine_) == expected

@@ -45,7 +45,7 @@ def ids(cloudpool: ReferencePool) -> list[str]:
     return [machine["id"] for machine in cloudpool.pool()["machines"]]
 
 
-def test_the_life_of_a_machine(clock: StepClock) -> None:
+def test_a_machine_passes_through_all_states(clock: StepClock) -> None:
     with pool(clock, pool=document(**SLOW), desired_size=1) as cloudpool:
         seen = []
         for seconds in (0, 9, 1, 19, 1):
@@ -128,7 +128,7 @@ def test_the_view_is_as_old_as_the_interval_and_has_its_timestamp(clock: StepClo
 
 
 @pytest.mark.parametrize(("second", "answer"), [("error", CloudError), ("ok", None)])
-def test_a_second_termination_within_the_cached_view(
+def test_the_cloud_determines_whether_a_second_termination_fails(
     second: str, answer: type[Exception] | None, clock: StepClock
 ) -> None:
     with pool(clock, refresh_interval=30, second_termination=second) as cloudpool:
@@ -178,12 +178,12 @@ FORGETTING: dict[str, Callable[[ReferencePool], None]] = {
 }
 
 
-@pytest.mark.parametrize("by", FORGETTING)
-def test_a_lost_desired_size_is_derived_from_the_active_machines(by: str, clock: StepClock) -> None:
+@pytest.mark.parametrize("event", FORGETTING)
+def test_a_lost_desired_size_is_derived_from_the_active_machines(event: str, clock: StepClock) -> None:
     with pool(clock, pool=document(quota=3), refresh_interval=30) as cloudpool:
         cloudpool.set_size(9)
         assert cloudpool.size()["desiredSize"] == 9
-        FORGETTING[by](cloudpool)
+        FORGETTING[event](cloudpool)
         assert cloudpool.size()["desiredSize"] == 3
 
 
@@ -218,14 +218,14 @@ def test_a_timestamp_is_taken_after_the_listing(clock: StepClock) -> None:
         assert (cloudpool.pool()["timestamp"], listed(cloudpool)[0]) == ("2024-05-01T12:00:35.000Z", "RUNNING")
 
 
-@pytest.mark.parametrize(("policy", "left"), [("NEWEST", [0, 1]), ("OLDEST", [2, 3])])
-def test_a_resize_selects_victims_by_the_policy(policy: str, left: list[int], clock: StepClock) -> None:
+@pytest.mark.parametrize(("policy", "remaining"), [("NEWEST", [0, 1]), ("OLDEST", [2, 3])])
+def test_a_resize_selects_victims_by_the_policy(policy: str, remaining: list[int], clock: StepClock) -> None:
     with pool(clock, pool=document(victimSelectionPolicy=policy), desired_size=2) as cloudpool:
         clock.advance(60)
         cloudpool.set_size(4)
         clock.advance(60)
         cloudpool.set_size(2)
-        assert [listed(cloudpool)[index] for index in left] == ["RUNNING", "RUNNING"]
+        assert [listed(cloudpool)[index] for index in remaining] == ["RUNNING", "RUNNING"]
         assert [ended.by_resize for ended in cloudpool.terminations] == [True, True]
 
 
@@ -281,7 +281,7 @@ WIRE: dict[str, tuple[str, str, str, str, int, bool]] = {
     "a method that a path does not support": ("DELETE", "/pool", "", "", 405, False),
     "a body of another type": ("POST", "/pool/size", "text/plain", "{}", 415, False),
     "a body without a type": ("POST", "/pool/size", "", "{}", 415, False),
-    "no JSON": ("POST", "/pool/size", "application/json", "{", 400, True),
+    "not JSON": ("POST", "/pool/size", "application/json", "{", 400, True),
     "a size below zero": ("POST", "/pool/size", "application/json", '{"desiredSize": -1}', 400, True),
     "a size that is not a number": ("POST", "/pool/size", "application/json", '{"desiredSize": "1"}', 400, True),
     "no machine": ("POST", "/pool/terminate", "application/json", "{}", 400, True),
@@ -298,7 +298,7 @@ WIRE: dict[str, tuple[str, str, str, str, int, bool]] = {
 
 
 @pytest.mark.parametrize("fact", WIRE)
-def test_errors_on_the_wire(fact: str, clock: StepClock) -> None:
+def test_errors_have_the_format_of_the_api(fact: str, clock: StepClock) -> None:
     method, path, kind, body, status, formed = WIRE[fact]
     headers = {"content-type": kind} if kind else {}
     with serving(settings(), clock) as server:
@@ -307,7 +307,7 @@ def test_errors_on_the_wire(fact: str, clock: StepClock) -> None:
         assert (list(answer.json()) == ["message", "detail"]) if formed else ("message" not in answer.text)
 
 
-def test_successes_on_the_wire(clock: StepClock) -> None:
+def test_successful_responses_have_the_format_of_the_api(clock: StepClock) -> None:
     with serving(settings(), clock) as server:
         posted = httpx2.post(f"{server.url}/pool/size", json={"desiredSize": 4}, timeout=60)
         assert (posted.status_code, posted.content) == (200, b"")

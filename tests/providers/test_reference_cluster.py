@@ -69,7 +69,7 @@ def test_machines_join_when_they_run_and_leave_when_they_end(world: World, plane
     assert names(plane) == ["pool-2"]
 
 
-def test_a_node_is_as_a_kubelet_registers_it(world: World, plane: ControlPlane) -> None:
+def test_a_node_has_the_fields_that_a_kubelet_registers(world: World, plane: ControlPlane) -> None:
     world.after(10)
     machine = world.pool.machines()[0]
     node = plane.api.get("/api/v1/nodes/pool-1")

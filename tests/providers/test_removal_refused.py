@@ -12,7 +12,7 @@ from tests.providers.pools import LATER, pool
 # -- refusals
 
 
-def test_a_protected_machine_is_refused_and_forecast() -> None:
+def test_a_protected_machine_is_rejected_as_forecast() -> None:
     with pool(settings(refresh_interval=0)) as world:
         world.server.pool.set_membership(world.machines[0].id(world.clock.now()), active=True, evictable=False)
         refused = Refused(Refusal.PROTECTED, "its membership status says that it is not evictable")
@@ -48,7 +48,7 @@ def test_ambiguous_machines_are_not_deleted() -> None:
 
 
 def test_an_ambiguous_machine_that_may_be_terminating_keeps_its_node() -> None:
-    """Its address may already belong to another machine."""
+    """The address of such a machine may already belong to another machine."""
     with pool() as world:
         shared = world.machines[0].private_ip
         rival = NodeRef("b", internal_ips=(shared,))
@@ -57,12 +57,12 @@ def test_an_ambiguous_machine_that_may_be_terminating_keeps_its_node() -> None:
         [outcome] = world.delete(resumed)
         assert isinstance(outcome, Accepted)
         assert doubt in outcome.detail
-        world.clock.advance(200)  # beyond settleTime
+        world.clock.advance(200)  # longer than settleTime
         [outcome] = world.delete(resumed)
         assert (isinstance(outcome, Refused), world.orders()) == (True, [])
 
 
-def test_all_refusals_are_forecast() -> None:
+def test_all_rejections_are_forecast() -> None:
     with pool(minSize=2) as world:
         nodes = [
             world.node(0),
@@ -133,7 +133,7 @@ def test_an_unreadable_pool_fails_closed(fault: dict[str, Any], message: str) ->
         assert (world.orders(), world.states()) == ([], ["RUNNING"] * 3)
 
 
-def test_no_order_with_an_unreadable_size() -> None:
+def test_no_order_is_sent_if_the_size_cannot_be_read() -> None:
     with pool() as world:
         world.inject(path="/pool/size", method="GET", times=999)
         (outcome,) = world.delete(world.node(), within=60)

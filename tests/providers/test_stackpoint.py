@@ -56,7 +56,7 @@ PROTECTED: dict[str, tuple[dict[str, Any], Refusal, str]] = {
 
 
 @pytest.mark.parametrize("fact", PROTECTED)
-def test_protected_nodes_are_refused_and_forecast(fact: str, clock: StepClock) -> None:
+def test_protected_nodes_are_rejected_as_forecast(fact: str, clock: StepClock) -> None:
     """The Node's labels declare a worker of the group; the API contradicts and takes precedence."""
     word, reason, message = PROTECTED[fact]
     with serving(clock) as server, providing(server, clock, SPEC) as provider:
@@ -148,7 +148,7 @@ NODES: dict[str, tuple[dict[str, Any], str | None]] = {
 
 
 @pytest.mark.parametrize("fact", NODES)
-def test_the_group_of_a_node(fact: str, clock: StepClock) -> None:
+def test_a_node_is_matched_to_its_group(fact: str, clock: StepClock) -> None:
     changes, group = NODES[fact]
     with serving(clock) as server, providing(server, clock, SPEC) as provider:
         node = node_of(server.cloud.add(group_name=FIRST), **changes)
@@ -177,7 +177,7 @@ def test_instances_have_the_provider_ids_seen_in_the_cluster(clock: StepClock) -
         ]
 
 
-def test_states_with_failed_and_endless_builds(clock: StepClock) -> None:
+def test_failed_and_endless_builds_are_reported_as_errors(clock: StepClock) -> None:
     with serving(clock, building=400.0, deleting=9000.0) as server, providing(server, clock, SPEC) as provider:
         server.cloud.add(group_name=FIRST, building=0.0)
         server.cloud.add(group_name=FIRST, failed=True)
@@ -275,10 +275,10 @@ MEMBERS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("fact", MEMBERS)
-def test_the_group_of_a_node_by_its_fields(fact: str) -> None:
-    words, group = MEMBERS[fact]
+def test_the_group_is_derived_from_the_fields_of_the_api(fact: str) -> None:
+    fields, group = MEMBERS[fact]
     groups = {"autoscaling-p1": StackpointGroup(NodeGroup("autoscaling-p1", 0, 1), "t2.medium", 1)}
-    assert group_of(ClusterNode(41, **words), groups) == group
+    assert group_of(ClusterNode(41, **fields), groups) == group
 
 
 def test_a_template_is_derived_from_the_pool_or_the_size(clock: StepClock) -> None:
@@ -354,7 +354,7 @@ def test_a_pool_deleted_with_its_node_does_not_hide_the_order(tmp_path: Path, cl
             provider.delete_nodes(SECOND, [node_of(server.cloud.add(group_name=SECOND))], deadline=MINUTES)
 
 
-def test_the_log_of_changes(clock: StepClock, caplog: pytest.LogCaptureFixture) -> None:
+def test_changes_are_logged_once(clock: StepClock, caplog: pytest.LogCaptureFixture) -> None:
     """At -v=4 and above: the messages that the original's manager writes at -v=6, once per change."""
     caplog.set_level(logging.DEBUG, "rescheduler.providers.stackpoint")
 
@@ -402,8 +402,8 @@ def test_a_node_added_to_another_group_is_logged(clock: StepClock, caplog: pytes
 
 
 @pytest.mark.parametrize("text", [None, "cordonUntilRunning: false"])
-def test_nodes_that_join_while_their_machine_is_built(text: str | None, tmp_path: Path, clock: StepClock) -> None:
-    """But not nodes whose build failed, nor nodes of other systems."""
+def test_nodes_whose_machine_is_being_built_are_reported(text: str | None, tmp_path: Path, clock: StepClock) -> None:
+    """Nodes whose build failed and nodes of other systems are not reported."""
     file = None
     if text is not None:
         file = tmp_path / "spc.yaml"

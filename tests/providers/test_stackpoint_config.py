@@ -12,26 +12,28 @@ from rescheduler.providers.stackpoint.config import Spec, StackpointFile
 from tests.providers.clocks import StepClock
 from tests.providers.stackpoints import TOKEN, environment
 
-GOOD = environment("https://api.stackpoint.io/")
+ENVIRONMENT = environment("https://api.stackpoint.io/")
 
 
-def test_both_names_of_the_url_variable() -> None:
-    other = {key: value for key, value in GOOD.items() if key != "SPC_API_BASE_URL"} | {"SPC_BASE_API_URL": "http://x"}
-    urls = [config.settings(None, GroupFlags(), environ).endpoint.url for environ in (GOOD, other)]
+def test_both_names_of_the_url_variable_are_accepted() -> None:
+    other = {key: value for key, value in ENVIRONMENT.items() if key != "SPC_API_BASE_URL"} | {
+        "SPC_BASE_API_URL": "http://x"
+    }
+    urls = [config.settings(None, GroupFlags(), environ).endpoint.url for environ in (ENVIRONMENT, other)]
     assert urls == ["https://api.stackpoint.io/", "http://x"]
 
 
 @pytest.mark.parametrize("name", ["stackpoint", "spc", "stackpointio"])
 def test_the_provider_has_aliases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for key, value in GOOD.items():
+    for key, value in ENVIRONMENT.items():
         monkeypatch.setenv(key, value)
     provider = providers.load(name, None, StepClock(), GroupFlags(("0:3:t2.medium:od",)))
     assert provider.name == "stackpoint"
     provider.close()
 
 
-def test_group_specs_of_the_first_generation() -> None:
-    specs = config.settings(None, GroupFlags(("0:3:t2.medium", "1:1:n1-standard-1:b")), GOOD).specs
+def test_group_specs_of_the_first_generation_are_parsed() -> None:
+    specs = config.settings(None, GroupFlags(("0:3:t2.medium", "1:1:n1-standard-1:b")), ENVIRONMENT).specs
     assert specs == (
         Spec(NodeGroup("autoscaling-default", 0, 3, "StackPointCloud nodes of the size t2.medium"), "t2.medium"),
         Spec(NodeGroup("autoscaling-b", 1, 1, "StackPointCloud nodes of the size n1-standard-1"), "n1-standard-1"),
@@ -41,14 +43,14 @@ def test_group_specs_of_the_first_generation() -> None:
 def test_the_file_sets_the_constants_of_the_original(tmp_path: Path) -> None:
     file = tmp_path / "spc.yaml"
     file.write_text("nodePoolsFile: pools/nodepools\npollInterval: 5s\nbuildTimeout: 10m\n")
-    settings = config.settings(file, GroupFlags(), GOOD)
+    settings = config.settings(file, GroupFlags(), ENVIRONMENT)
     assert settings.node_pools == tmp_path / "pools/nodepools"
     read = [settings.file.poll_interval, settings.file.build_timeout, settings.file.refresh_interval]
     assert [float(duration) for duration in read] == [5.0, 600.0, 60.0]
 
 
 def test_settings_do_not_print_the_token() -> None:
-    assert TOKEN not in repr(config.settings(None, GroupFlags(), GOOD))
+    assert TOKEN not in repr(config.settings(None, GroupFlags(), ENVIRONMENT))
 
 
 #: fact: (changes of the environment, --nodes, message)
@@ -72,7 +74,7 @@ WRONG: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
 def test_a_wrong_environment_or_group_is_reported(fact: str) -> None:
     changes, nodes, message = WRONG[fact]
     with pytest.raises(ConfigError) as caught:
-        config.settings(None, GroupFlags(nodes), GOOD | changes)
+        config.settings(None, GroupFlags(nodes), ENVIRONMENT | changes)
     assert str(caught.value).startswith(message)
 
 
@@ -91,16 +93,16 @@ def test_a_wrong_file_is_reported_with_its_place(text: str, tmp_path: Path) -> N
     file = tmp_path / "spc.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        config.settings(file, GroupFlags(nodes), GOOD)
+        config.settings(file, GroupFlags(nodes), ENVIRONMENT)
     assert f"{file}{message}" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", [None, "", "# pollInterval: 15s\n", "{}"])
-def test_defaults_without_a_file_or_key(text: str | None, tmp_path: Path) -> None:
+def test_missing_files_and_keys_have_defaults(text: str | None, tmp_path: Path) -> None:
     file = None if text is None else tmp_path / "spc.yaml"
     if file:
         file.write_text(text or "")
-    assert config.settings(file, GroupFlags(), GOOD).file == StackpointFile()
+    assert config.settings(file, GroupFlags(), ENVIRONMENT).file == StackpointFile()
 
 
 #: size: (CPUs, MB)
@@ -127,5 +129,5 @@ SIZES = {
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_sizes_missing_in_the_api(size: str) -> None:
+def test_sizes_missing_in_the_api_are_derived_from_their_name(size: str) -> None:
     assert sizes.of(size) == SIZES[size]

@@ -21,7 +21,7 @@ from tests.providers.shelf import Caller
 
 @dataclass(frozen=True)
 class Scene:
-    """One old machine runs; of two requested ones, one runs and one does not."""
+    """One old machine runs. Of two requested machines, one runs and one does not."""
 
     provider: CloudProvider
     clock: StepClock
@@ -87,7 +87,7 @@ def test_pending_machines_are_given_up_and_the_rest_is_reported(name: str) -> No
         assert (scene.target(), scene.running()) == (3, 2)
         with offered(scene.provider, scene.clock) as address:
             request = wire.NodeGroupDecreaseTargetSizeRequest(id=scene.group, delta=-2)
-            code, words = Caller(address).failure("NodeGroupDecreaseTargetSize", request)
+            code, message = Caller(address).failure("NodeGroupDecreaseTargetSize", request)
         assert (scene.target(), scene.running()) == (2, 2)
         assert code == "FAILED_PRECONDITION"
-        assert words.endswith(": 1 is less than the 2 machines that run or are required; 1 of 2 were given up")
+        assert message.endswith(": 1 is less than the 2 machines that run or are required; 1 of 2 were given up")

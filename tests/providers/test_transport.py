@@ -55,7 +55,7 @@ def test_the_proxy_is_selected_by_the_environment(fact: str, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("proxy", ["socks5://u:pass-word@a:1", "http://[::bad", "http://a:b", "http://", "a b:1"])
-def test_an_invalid_proxy(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_proxy_is_an_error(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     environment(monkeypatch, {"https_proxy": proxy})
     with pytest.raises(ConfigError) as caught:
         way_out("https://cloud")
@@ -79,7 +79,7 @@ BEGINNINGS: dict[str, tuple[bytes, bytes]] = {
 
 @contextlib.contextmanager
 def dripping(beginning: bytes, piece: bytes) -> Iterator[str]:
-    """A server that sends a piece ten times per second until the client disconnects."""
+    """Run a server that sends a piece ten times per second until the client disconnects."""
     over = threading.Event()
 
     def serve(listener: socket.socket) -> None:

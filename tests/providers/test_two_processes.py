@@ -28,7 +28,7 @@ SYSTEMS: Final[dict[str, tuple[World, str]]] = {
 
 
 @pytest.mark.parametrize(("make", "path"), SYSTEMS.values(), ids=SYSTEMS)
-def test_deletion_by_another_process_after_the_first_read(make: World, path: str) -> None:
+def test_a_deletion_by_another_process_counts_for_the_minimum(make: World, path: str) -> None:
     with make(3, 2) as world:
         mine, others, _ = world.nodes()
         slow = world.provider

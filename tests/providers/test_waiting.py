@@ -18,9 +18,9 @@ def message_of(deadline: float, *, ends: bool) -> str:
     return str(caught.value)
 
 
-def test_the_deadline_is_before_the_next_poll() -> None:
+def test_a_wait_ends_if_its_deadline_is_before_the_next_poll() -> None:
     assert message_of(1, ends=False) == "pool p: its view is old"
 
 
-def test_the_program_stops() -> None:
+def test_a_wait_ends_when_the_program_stops() -> None:
     assert message_of(60, ends=True) == "pool p: its view is old; stopping"

@@ -9,7 +9,7 @@ from typing import Protocol
 from rescheduler.clock import Clock
 from rescheduler.providers.base import AlreadyGone, CloudProvider, Deleted, DeleteOutcome, NodeRef, Refusal, Refused
 
-MINUTES = 600.0  #: in seconds; long enough for every system to become consistent
+MINUTES = 600.0  #: seconds; long enough for every system to become consistent
 
 
 class World(Protocol):

@@ -163,7 +163,7 @@ def test_removals_on_other_paths_are_rejected(path: str, backend: Backend) -> No
 
 
 #: (path, body): the message of a 400
-BAD = {
+INVALID = {
     ("/pool/size", b"{}"): "setDesiredSize message did not specify a desiredSize",
     ("/pool/size", b'{"desiredSize": -1}'): "setDesiredSize message: desiredSize must be non-negative",
     ("/pool/size", b"{"): "failed to decode setDesiredSize message",
@@ -175,17 +175,17 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("request_", BAD, ids=lambda request: request[0])
+@pytest.mark.parametrize("request_", INVALID, ids=lambda request: request[0])
 def test_invalid_input_is_rejected_and_not_forwarded(request_: tuple[str, bytes], backend: Backend) -> None:
     asked = RecordedUpdates()
     with proxying(backend.url, asked) as url:
         answer = httpx2.post(url + request_[0], content=request_[1], timeout=60)
-    assert (answer.status_code, answer.json()["message"]) == (400, BAD[request_])
+    assert (answer.status_code, answer.json()["message"]) == (400, INVALID[request_])
     assert answer.headers["content-type"] == "application/json"
     assert (asked.calls, backend.seen) == ([], [])
 
 
-def test_an_incomplete_body(backend: Backend) -> None:
+def test_an_incomplete_body_is_rejected(backend: Backend) -> None:
     with proxying(backend.url, patience=ClientTimeouts(0.3, 60.0)) as url:
         answer = raw(url, line("POST", "/pool/size", "Content-Length: 20"))
     assert answer.startswith(b"HTTP/1.1 400")

@@ -80,7 +80,7 @@ def test_an_empty_duration_is_the_default(duration: str, tmp_path: Path) -> None
 
 
 #: fact: (document, message after the file's name)
-BAD: dict[str, tuple[Any, str]] = {
+INVALID: dict[str, tuple[Any, str]] = {
     "not JSON": ("{", "not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
     "a trailing comma, as in the old manual": ('{"backend": {},}', "not JSON: Expecting property name"),
     "not an object": ([], "Expected `object`, got `array`"),
@@ -148,9 +148,9 @@ BAD: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("fact", BAD)
+@pytest.mark.parametrize("fact", INVALID)
 def test_an_invalid_file_is_rejected_with_its_key(fact: str, tmp_path: Path) -> None:
-    document, message = BAD[fact]
+    document, message = INVALID[fact]
     file = written(tmp_path, document)
     with pytest.raises(ConfigError) as caught:
         read(file)
@@ -241,7 +241,7 @@ def test_credentials_with_a_server_need_no_url(auth: dict[str, Any], tmp_path: P
     assert read(written(tmp_path, {"apiServer": {"auth": auth}, "backend": BACKEND})).api_server.url == ""
 
 
-def test_the_backend_section_of_the_provider(tmp_path: Path) -> None:
+def test_the_backend_section_becomes_a_pool_of_the_provider(tmp_path: Path) -> None:
     auth = {"caCertPath": "/ca", "clientCertPath": "/c", "clientKeyPath": "/k", "username": "me", "passwordPath": "/p"}
     backend = {**BACKEND, "timeout": "10s", "auth": auth, "api": "multipool", "settleTime": "5s"}
     pool = read(written(tmp_path, {"apiServer": API, "backend": backend, "minSize": 2})).pool()

@@ -23,9 +23,9 @@ def documented() -> Any:
 def docker_run() -> tuple[dict[str, str], str, list[str]]:
     """Return the flags with values, the image, and the arguments of the program."""
     [text] = re.findall(r"```bash\n(docker run .*?)```", PAGE, re.DOTALL)
-    words = [word for word in shlex.split(text.replace("\\\n", " "))[2:] if word != "--rm"]
-    at = next(number for number in range(0, len(words), 2) if not words[number].startswith("-"))
-    return dict(zip(words[0:at:2], words[1:at:2], strict=True)), words[at], words[at + 1 :]
+    arguments = [word for word in shlex.split(text.replace("\\\n", " "))[2:] if word != "--rm"]
+    at = next(number for number in range(0, len(arguments), 2) if not arguments[number].startswith("-"))
+    return dict(zip(arguments[0:at:2], arguments[1:at:2], strict=True)), arguments[at], arguments[at + 1 :]
 
 
 def test_the_documented_docker_run_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ SERVERS: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_the_warning_at_level_0(name: str, tmp_path: Path) -> None:
+def test_unauthenticated_listeners_cause_a_warning_at_level_0(name: str, tmp_path: Path) -> None:
     host, server, expected = SERVERS[name]
     pki.make(tmp_path)
     (tmp_path / "token").write_text("a-token\n")

@@ -299,7 +299,7 @@ def test_a_reused_connection_closed_by_the_backend_is_not_a_failure(backend: Bac
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_an_unreachable_backend(method: str) -> None:
+def test_an_unreachable_backend_gives_502(method: str) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # bound but not listening, so that connections are refused
         down = f"http://127.0.0.1:{held.getsockname()[1]}"
@@ -311,7 +311,7 @@ def test_an_unreachable_backend(method: str) -> None:
     assert answer.json()["detail"] == f"{down}: All connection attempts failed"
 
 
-def test_a_slow_backend(backend: Backend) -> None:
+def test_a_slow_backend_gives_504(backend: Backend) -> None:
     backend.silent = True
     with proxying(backend.url, timeout=1) as url:
         answer = httpx2.get(f"{url}/pool", timeout=60)
@@ -367,14 +367,14 @@ def test_methods_that_reflect_credentials_are_not_forwarded(method: str, backend
 RIGHT = ("Bearer right", "Bearer right ", "bearer  right")
 
 
-@pytest.mark.parametrize("shown", [None, "", "Bearer", "Bearer wrong", "right", "Basic right", *RIGHT])
-def test_requests_without_the_token_are_rejected(shown: str | None, backend: Backend) -> None:
-    headers = [] if shown is None else [f"Authorization: {shown}"]
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer wrong", "right", "Basic right", *RIGHT])
+def test_requests_without_the_token_are_rejected(header: str | None, backend: Backend) -> None:
+    headers = [] if header is None else [f"Authorization: {header}"]
     with proxying(backend.url, token=lambda: "right") as url:
         answer = raw(url, line("GET", "/pool", *headers))
-    expected = b"HTTP/1.1 200" if shown in RIGHT else b"HTTP/1.1 401"
+    expected = b"HTTP/1.1 200" if header in RIGHT else b"HTTP/1.1 401"
     assert answer.startswith(expected)
-    assert (b"\r\nwww-authenticate: Bearer\r\n" in answer) is (shown not in RIGHT)
+    assert (b"\r\nwww-authenticate: Bearer\r\n" in answer) is (header not in RIGHT)
 
 
 def test_the_clients_token_is_not_forwarded(backend: Backend) -> None:
@@ -383,7 +383,7 @@ def test_the_clients_token_is_not_forwarded(backend: Backend) -> None:
     assert backend.seen[0].all("authorization") == []
 
 
-def test_a_listener_with_tls_and_client_certificates(certificates: Path, backend: Backend) -> None:
+def test_a_listener_with_tls_requires_client_certificates(certificates: Path, backend: Backend) -> None:
     names = {name: str(certificates / f"{name}.pem") for name in ("server", "client", "ca")}
     tls = ServerTls(cert_path=names["server"], key_path=names["server"], client_ca_path=names["ca"])
     trusting = ssl.create_default_context(cafile=names["ca"])

@@ -41,7 +41,7 @@ def ends(env: World) -> tuple[int, int, list[str]]:
 
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("later", [0, 10, 61, 100, 200])
-def test_a_size_set_while_a_machine_is_replaced(later: float, start: str) -> None:
+def test_a_size_set_during_a_replacement_terminates_no_other_machine(later: float, start: str) -> None:
     with lagging_world(**STARTS[start]) as env:
         assert env.updates.terminate(machine(env, 1), decrement=False) == ""
         env.wait(later)
@@ -50,7 +50,7 @@ def test_a_size_set_while_a_machine_is_replaced(later: float, start: str) -> Non
 
 
 @pytest.mark.parametrize("desired", [2, 3, 4])
-def test_a_size_set_while_the_pool_grows(desired: int) -> None:
+def test_a_size_set_while_the_pool_grows_terminates_no_other_machine(desired: int) -> None:
     with lagging_world(startBlocks="120s") as env:
         env.updates.set_size(5)
         env.wait(1)
@@ -69,7 +69,7 @@ def test_the_smaller_size_is_set_when_the_pool_could_not_grow_for_long() -> None
 
 
 def test_a_reactivation_terminates_no_other_machine_despite_an_old_view() -> None:
-    """Its replacement was just launched, and the pool's answers do not show it yet."""
+    """The replacement was just launched, and the pool's responses do not show it yet."""
     with lagging_world() as env:
         env.server.pool.set_membership(machine(env, 1), active=False, evictable=False)
         env.wait(19)
@@ -78,14 +78,14 @@ def test_a_reactivation_terminates_no_other_machine_despite_an_old_view() -> Non
         assert ends(env) == (4, 4, [])
 
 
-def test_a_reactivation_right_after_a_change_of_status() -> None:
+def test_a_machine_is_inactive_immediately_after_a_change_of_status() -> None:
     with lagging_world() as env:
         env.wait(1)
         env.server.pool.set_membership(machine(env, 1), active=False, evictable=False)
         assert env.updates.is_inactive(machine(env, 1))
 
 
-WORDS = "502 Bad Gateway: failed to terminate i-"
+TERMINATION_FAILED = "502 Bad Gateway: failed to terminate i-"
 
 
 @pytest.mark.parametrize("moment", range(0, 66, 8))
@@ -98,19 +98,19 @@ def test_after_a_lost_decrement_the_replacement_is_removed(moment: float) -> Non
         assert ends(env) == (2, 2, [])
 
 
-@pytest.mark.parametrize("by", ["size", "machine"])
-def test_a_lost_decrement_without_a_replacement_is_reported(by: str) -> None:
+@pytest.mark.parametrize("operation", ["size", "machine"])
+def test_a_lost_decrement_without_a_replacement_is_reported(operation: str) -> None:
     """The pool updates itself once a day; until then its desired size is one too high."""
     slow = settings(pool=document(victimSelectionPolicy="OLDEST"), pool_update=86400, second_termination="ok")
     with world(slow, settleTime="300s") as env:
         env.server.pool.failing_terminations = 1
         first = machine(env, 1)
-        answer = env.updates.set_size(2) if by == "size" else env.updates.terminate(first, decrement=True)
+        answer = env.updates.set_size(2) if operation == "size" else env.updates.terminate(first, decrement=True)
         assert answer.startswith("1 of 1 machines were removed: the pool's desired size is still 3, not 2: machine i-")
-        assert WORDS in answer
+        assert TERMINATION_FAILED in answer
         assert (env.desired, env.sizes(), env.undrained()) == (3, [], [])
-        if by == "machine":
-            assert WORDS in env.updates.terminate(first, decrement=True)
+        if operation == "machine":
+            assert TERMINATION_FAILED in env.updates.terminate(first, decrement=True)
 
 
 def test_a_rejected_termination_request_terminates_no_machine() -> None:
@@ -135,7 +135,7 @@ def test_a_size_set_by_another_client_terminates_no_machines() -> None:
 
 
 @pytest.mark.parametrize(("desired", "drained"), [(1, ["pool-1"]), (0, ["pool-1"])])
-def test_no_drain_in_a_pool_at_its_minimum(desired: int, drained: list[str]) -> None:
+def test_no_node_of_a_pool_at_its_minimum_is_drained(desired: int, drained: list[str]) -> None:
     with world(lagging(), minSize=2) as env:
         assert env.updates.set_size(desired) == f"1 of {3 - desired} machines were removed: the pool must keep 2"
         assert (env.drained, env.desired) == (drained, 2)

@@ -90,7 +90,7 @@ def kubeconfig(folder: Path, url: str, cluster: dict[str, str], user: dict[str, 
 
 
 def by_paths(folder: Path, url: str) -> ApiServerSection:
-    """Paths are relative to the kubeconfig's folder."""
+    """Write a kubeconfig with paths, which are relative to its folder."""
     user = {"client-certificate": "client.crt", "client-key": "client.key"}
     return kubeconfig(folder, url, {"certificate-authority": "ca.pem"}, user)
 

@@ -164,7 +164,7 @@ def test_any_body_is_decoded_or_rejected(body: bytes) -> None:
             json.loads(error_document(error.message, error.detail))
 
 
-def test_the_exact_bytes_of_an_error() -> None:
+def test_an_error_has_exactly_the_bytes_of_the_original() -> None:
     expected = (
         b'{\n  "message": "failed to set desired size",\n'
         b'  "detail": "a \\u003cb\\u003e \\u0026 \\"c\\"\\n\xc3\xa4\\u2028"\n}'

@@ -61,7 +61,7 @@ def test_counters_start_at_zero() -> None:
     assert {("requests_total", "size", "503"), ("requests_total", "forward", "none"), ("victims_total",)} <= zeros
 
 
-def test_requests_by_route_and_code(backend: Backend, registry: CollectorRegistry) -> None:
+def test_requests_are_counted_by_route_and_code(backend: Backend, registry: CollectorRegistry) -> None:
     asked = RecordedUpdates(failing(503, "not read yet"))
     with proxying(backend.url, asked, token=lambda: "right", metrics=ProxyMetrics(registry)) as url:
         shown = {"authorization": "Bearer right"}
@@ -88,7 +88,9 @@ RESULTS = [(lambda: "", "done"), (lambda: "1 of 2 machines were removed: why", "
 
 
 @pytest.mark.parametrize(("does", "result"), RESULTS, ids=[result for _, result in RESULTS])
-def test_updates_by_result(does: Callable[[], str], result: str, backend: Backend, registry: CollectorRegistry) -> None:
+def test_updates_are_counted_by_result(
+    does: Callable[[], str], result: str, backend: Backend, registry: CollectorRegistry
+) -> None:
     with proxying(backend.url, RecordedUpdates(does), metrics=ProxyMetrics(registry)) as url:
         httpx2.post(f"{url}/pool/size", content=SIZE, timeout=60)
         httpx2.post(f"{url}/pool/terminate", content=b'{"machineId": "i-1"}', timeout=60)
@@ -96,7 +98,7 @@ def test_updates_by_result(does: Callable[[], str], result: str, backend: Backen
     assert counted(registry, "update_duration_seconds_count") == {("size",): 1, ("terminate",): 1}
 
 
-def test_waiting_and_timed_out_updates(backend: Backend, registry: CollectorRegistry) -> None:
+def test_waiting_and_timed_out_updates_are_counted(backend: Backend, registry: CollectorRegistry) -> None:
     entered, opened = threading.Event(), threading.Event()
 
     def hold() -> str:
@@ -122,7 +124,7 @@ def test_waiting_and_timed_out_updates(backend: Backend, registry: CollectorRegi
     assert counted(registry, "updates_waiting") == {}
 
 
-def test_victims_and_blockers(registry: CollectorRegistry) -> None:
+def test_victims_and_blockers_are_counted(registry: CollectorRegistry) -> None:
     metrics = ProxyMetrics(registry)
     blockers = (Blocker(Reason.LOCAL_STORAGE, "why", "default/a"), Blocker(Reason.NO_ROOM, "why", "default/b"))
     nodes = {name: InvolvedNode(name, name) for name in ("a", "b")}

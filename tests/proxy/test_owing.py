@@ -16,7 +16,7 @@ from tests.planning.builders import node, pod
 
 WEB = Controller("default", "ReplicaSet", "web", "uid-of-web")
 OWED = {WEB: Debt(WEB, ready=1, bound=1, owner_uids=("uid-of-web",))}
-LACKS = (
+LACKS_ONE_POD = (
     "replacement pods are not running yet: default/ReplicaSet/web lacks 1 since the drain of od-1; "
     "a restart of the proxy waives the debts"
 )
@@ -25,8 +25,8 @@ EVICTED = (PodRef("default", "web-1", "uid-web-1"),)
 BEGUN = frozenset({WEB})
 
 
-def ended(**more: object) -> Drain:
-    return Drain("od-1", Limits(eviction=1, grace=1), Phase.DONE, debts=OWED, **more)  # type: ignore[arg-type]
+def ended(**fields: object) -> Drain:
+    return Drain("od-1", Limits(eviction=1, grace=1), Phase.DONE, debts=OWED, **fields)  # type: ignore[arg-type]
 
 
 def drains(here: LoopWorld, *, ready: bool = False) -> FailedDrains:
@@ -35,15 +35,15 @@ def drains(here: LoopWorld, *, ready: bool = False) -> FailedDrains:
 
 #: End of a drain whose controller has no pod left: its debt.
 ENDS: dict[str, tuple[Drain, str]] = {
-    "failed after an eviction": (ended(failure=FAILED, evicted=EVICTED, begun=BEGUN), LACKS),
+    "failed after an eviction": (ended(failure=FAILED, evicted=EVICTED, begun=BEGUN), LACKS_ONE_POD),
     "failed without an eviction": (ended(failure=FAILED), ""),
-    "of a dead process, rolled back": (ended(rolled_back=True, released=True), LACKS),
+    "of a dead process, rolled back": (ended(rolled_back=True, released=True), LACKS_ONE_POD),
     "succeeded": (ended(evicted=EVICTED, begun=BEGUN, released=True), ""),
 }
 
 
 @pytest.mark.parametrize(("drain", "owed"), ENDS.values(), ids=ENDS)
-def test_which_drains_leave_debts(drain: Drain, owed: str) -> None:
+def test_only_failed_drains_that_may_have_evicted_pods_leave_debts(drain: Drain, owed: str) -> None:
     with world(node("od-1"), node("od-2")) as here:
         here.controllers["web"] = {"wanted": 1}
         failed = drains(here)
@@ -53,14 +53,14 @@ def test_which_drains_leave_debts(drain: Drain, owed: str) -> None:
 
 #: The replacement pod, whether it must be Ready, and the remaining debt.
 REPLACED = {
-    "not bound": ("", False, LACKS),
+    "not bound": ("", False, LACKS_ONE_POD),
     "bound": ("od-2", False, ""),
-    "bound, and to be Ready": ("od-2", True, LACKS),
+    "bound, and to be Ready": ("od-2", True, LACKS_ONE_POD),
 }
 
 
 @pytest.mark.parametrize(("on", "ready", "owed"), REPLACED.values(), ids=REPLACED)
-def test_when_a_debt_is_paid(on: str, owed: str, *, ready: bool) -> None:
+def test_a_bound_or_ready_replacement_pays_a_debt(on: str, owed: str, *, ready: bool) -> None:
     unready = {"conditions": [{"type": "Ready", "status": "False"}]}
     with world(node("od-1"), node("od-2"), pod("web-2", on, status=unready)) as here:
         here.controllers["web"] = {"wanted": 1}

@@ -36,7 +36,7 @@ OWED = (OpenDebt("od-1", START, DEBT),)
         pytest.param(replace(FAILED, begun=frozenset({WEB}), failure=None, debts={}), (), id="all debts are paid"),
     ],
 )
-def test_debts_of_a_drain(drain: Drain, owed: tuple[OpenDebt, ...]) -> None:
+def test_evictions_and_unanswered_requests_are_debts(drain: Drain, owed: tuple[OpenDebt, ...]) -> None:
     with world(node("od-1", ON_DEMAND)) as here:
         failed = FailedDrains(
             ClusterView(here, Policy(), here.clock, "proxy"), here, here.clock, here.report, ready=True

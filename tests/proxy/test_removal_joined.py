@@ -6,7 +6,7 @@ from rescheduler.providers.none import NoProvider
 from rescheduler.proxy.removal import RemovalMethod, RemovalProgress, VictimOutcome
 
 
-def test_a_drain_taken_over_by_another_tool() -> None:
+def test_a_drain_taken_over_by_another_tool_is_not_counted() -> None:
     limits = Limits(eviction=120, grace=60, headroom=30, release=20)
     message = "another tool is removing it (taint ToBeDeletedByClusterAutoscaler of Cluster Autoscaler)"
     drain = Drain("od-1", limits, Phase.DONE, released=True, removed_by=message)

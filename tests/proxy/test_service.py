@@ -85,7 +85,7 @@ def test_the_node_of_the_proxy_is_not_a_victim(
         assert (env.running(), env.tainted()) == (["od-1", "od-3"], [])
 
 
-def test_an_unknown_machine(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_an_unknown_machine_is_not_found(cluster: ControlPlane, tmp_path: Path) -> None:
     with world(cluster, tmp_path, 2) as env:
         answer = env.post("/pool/terminate", {"machineId": "i-00000000000000000"})
         assert (answer.status_code, answer.json()["message"]) == (404, "failed to terminate machine")

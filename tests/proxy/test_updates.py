@@ -39,7 +39,7 @@ LIMITS = Limits(eviction=1.0, grace=1.0)
 
 
 def _finished(ordered: PendingRemoval) -> Drain:
-    """Fail: drains in these tests end when the machine is terminated, so none is pending."""
+    """Fail, because drains in these tests end when the machine is terminated."""
     raise AssertionError(ordered)
 
 
@@ -54,7 +54,7 @@ class World:
         self.drained: list[str] = []
         self.blind = ""
         self.owing = ""
-        self.owing_after: dict[str, str] = {}  # what is owed once the drain of a node has failed
+        self.owing_after: dict[str, str] = {}  # debts by node after a failed drain
         self.going: list[str] = []
         self.broken: dict[str, Failure] = {}
         self.emptied: list[str] = []
@@ -263,7 +263,7 @@ def test_masters_in_the_pool_count_and_are_kept() -> None:
         assert "node pool-1: it belongs to the control plane" in answer
 
 
-def test_no_node_can_be_removed() -> None:
+def test_an_update_fails_if_no_node_can_be_removed() -> None:
     with world(objects=BLOCKED) as env:
         with pytest.raises(UpdateFailed) as caught:
             env.updates.set_size(1)
@@ -394,7 +394,7 @@ def test_the_status_of_a_failure_shows_its_origin(why: Why) -> None:
 
 
 @pytest.mark.parametrize(("fault", "status"), [({"status": 500}, 502), ({"status": 404, "body": ""}, 502)])
-def test_an_unavailable_pool(fault: dict[str, Any], status: int) -> None:
+def test_an_unavailable_pool_is_an_error(fault: dict[str, Any], status: int) -> None:
     with world(backend={"attempts": 1}) as env:
         env.server.face.inject(Fault(path="/pool", method="GET", times=9, **fault))
         updates: list[Callable[[], str]] = [
@@ -438,7 +438,7 @@ def test_a_machine_that_may_belong_to_an_unmatched_node_is_kept() -> None:
         assert env.running() == ["pool-1", "pool-2", "pool-3"]
 
 
-def test_a_repeated_termination_and_an_unknown_machine() -> None:
+def test_a_repeated_termination_succeeds_and_an_unknown_machine_is_an_error() -> None:
     with world() as env:
         machine = env.server.pool.machines()[0].id(env.clock.now())
         for _ in range(2):
@@ -492,7 +492,7 @@ def test_a_protected_machine_without_a_node_is_disposed_of_only_during_its_launc
 
 @pytest.mark.parametrize("decrement", [True, False])
 def test_a_machine_that_the_pool_will_terminate_is_drained_first(decrement: bool) -> None:
-    """Another client made it disposable: it no longer counts, so the size is not lowered for it."""
+    """Another client made the machine disposable: it no longer counts, so its removal does not lower the size."""
     with world(settings(refresh_interval=1, pool_update=3600)) as env:
         machine = env.server.pool.machines()[0].id(env.clock.now())
         env.server.pool.set_membership(machine, active=False, evictable=True)

@@ -24,8 +24,8 @@ UNDERUSED: dict[str, Any] = {
 DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
-def node(name: str, **more: Any) -> Manifest:
-    return build_node(name, WORKER, **more)
+def node(name: str, **fields: Any) -> Manifest:
+    return build_node(name, WORKER, **fields)
 
 
 def test_the_node_of_the_proxy_itself_is_not_a_victim() -> None:
@@ -223,7 +223,7 @@ JUDGED: dict[str, tuple[list[Manifest], list[str] | dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("fact", JUDGED)
-def test_verdict_about_a_node(fact: str) -> None:
+def test_a_node_is_removable_or_has_reasons(fact: str) -> None:
     objects, expected = JUDGED[fact]
     assert judged(*objects) == expected
 
@@ -301,7 +301,7 @@ CHOSEN: dict[str, tuple[list[Manifest], list[str], int, list[str]]] = {
 
 
 @pytest.mark.parametrize("fact", CHOSEN)
-def test_choice_of_victims(fact: str) -> None:
+def test_victims_are_chosen_in_order_of_cost(fact: str) -> None:
     objects, candidates, most, expected = CHOSEN[fact]
     choice = chosen(objects, candidates, most)
     assert [plan.node for plan in choice.plans] == expected

@@ -49,13 +49,13 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("library", sorted(BY_MODULE))
-def test_modules_that_import_a_library(library: str) -> None:
+def test_the_listed_modules_import_their_library(library: str) -> None:
     used = importers(library, PRODUCT) or importers(library, TESTS)
     assert sorted(rows()[library]) == sorted(used)
 
 
 @pytest.mark.parametrize("library", sorted(rows().keys() - BY_MODULE))
-def test_packages_that_import_a_library(library: str) -> None:
+def test_the_listed_packages_import_their_library(library: str) -> None:
     """Each listed package imports the library, and no other module does."""
     packages = rows()[library]
     used = importers(library, PRODUCT)

@@ -34,7 +34,7 @@ def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_the_content_of_the_packed_chart(tmp_path: Path) -> None:
+def test_the_packed_chart_has_all_files_and_the_version(tmp_path: Path) -> None:
     with tarfile.open(chart.pack(CHART, "1.10", EPOCH, tmp_path)) as archive:
         entries = archive.getmembers()
         file = archive.extractfile("spot-rescheduler/Chart.yaml")

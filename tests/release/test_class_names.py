@@ -1,4 +1,4 @@
-"""Every class has a name that only one class has."""
+"""Class names are unique."""
 
 import ast
 from collections import defaultdict

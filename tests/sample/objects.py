@@ -13,7 +13,7 @@ ZONE: Final = "topology.kubernetes.io/zone"
 ON_DEMAND: Final = "node-role.kubernetes.io/worker"
 SPOT: Final = "node-role.kubernetes.io/spot-worker"
 
-#: As ``--manage-soft-taint`` adds it to on-demand nodes.
+#: The soft taint that ``--manage-soft-taint`` adds to on-demand nodes.
 _PREFER_SPOT: Final[Json] = {"key": SOFT_TAINT.key, "effect": SOFT_TAINT.effect}
 
 #: By instance type: vCPU and GiB of the machine, and allocatable millicores and MiB.

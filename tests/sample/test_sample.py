@@ -31,7 +31,7 @@ def test_the_dump_is_reproducible_and_small() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in files.PAGES.iterdir()))
-def test_a_page_is_the_committed_one(pages: dict[str, str], name: str) -> None:
+def test_each_page_equals_the_committed_page(pages: dict[str, str], name: str) -> None:
     """If a change of the pages is intended, ``python -m tests.sample`` writes them again."""
     assert pages[name] == (files.PAGES / name).read_text(encoding="utf-8")
 

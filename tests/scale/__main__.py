@@ -49,7 +49,7 @@ _ERRORS: Final = (OSError, RuntimeError, LocalError, httpx2.HTTPError, subproces
 def main(nodes: int, pods: int, server: str, grow: bool, sizes: str, **seconds: int) -> None:
     """Start each program on an API server with a large cluster, and measure it from outside.
 
-    What is measured once is measured at the second size, and also on kube-apiserver.
+    Measurements that are made only once use the second size, and are repeated on kube-apiserver.
     """
     exit_on_sigterm()
     phases = Phases(**seconds)
@@ -74,7 +74,7 @@ def main(nodes: int, pods: int, server: str, grow: bool, sizes: str, **seconds: 
 
 
 class Results:
-    """The figures so far. *limited* are the sizes with limits: what is measured once, and the largest."""
+    """The figures so far. **limited* are the sizes with limits: the one for single measurements, and the largest."""
 
     def __init__(self, phases: Phases, limited: tuple[int, int], commit: str) -> None:
         self._phases, self._limited, self._commit = phases, limited, commit

@@ -1,4 +1,4 @@
-"""The limits that the figures must keep, and the table that shows whether they do."""
+"""The limits of the figures, and the table that shows which limits are met."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _Limited: TypeAlias = Sequence[tuple[str, str, float, float]]
 class Limit:
     """A figure, and the value that it must not exceed."""
 
-    what: str
+    label: str
     figure: float
     unit: str
     at_most: float
@@ -54,8 +54,8 @@ def _limits(runs: Sequence[ScaleFigures], size: str, limited: _Limited) -> Itera
             yield Limit(f"{size}, dry run: {_NAMES[name]}", max(values), unit, at_most, aim)
     if ours and peers:
         more = max(run.per_status_event for run in ours) - min(peers)
-        what = f"{size}, {RATE} edits of pods a second: CPU above that of the informers"
-        yield Limit(what, more * RATE / 10, "points", 2.0, 1.0)  # from ms per event to % of a core
+        label = f"{size}, {RATE} edits of pods a second: CPU above that of the informers"
+        yield Limit(label, more * RATE / 10, "points", 2.0, 1.0)  # from ms per event to % of a core
 
 
 def table(limits: Iterable[Limit]) -> str:
@@ -64,5 +64,5 @@ def table(limits: Iterable[Limit]) -> str:
     for limit in limits:
         verdict = "**missed**" if not limit.held else "aim reached" if limit.figure <= limit.aim else "held"
         figures = (f"{number:.3g} {limit.unit}" for number in (limit.figure, limit.at_most, limit.aim))
-        lines.append(f"| {' | '.join((limit.what, *figures, verdict))} |")
+        lines.append(f"| {' | '.join((limit.label, *figures, verdict))} |")
     return "\n".join(lines)

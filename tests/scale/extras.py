@@ -21,8 +21,8 @@ PLANNING_TIMEOUT: Final = 2.0
 
 _PAGES: Final = ("/metrics", "/statusz")
 _WAIT_FOR_PLANS: Final = 30  #: seconds in which rounds compute forecasts
-_QUIET_ROUND: Final = 0.2  #: a round of at most these seconds has computed nothing
-_PATIENCE: Final = 240.0
+_QUIET_ROUND: Final = 0.2  #: seconds; a shorter round has computed nothing
+_TIMEOUT: Final = 240.0
 
 
 def extras(server: StandIn, folder: Path, size: str, phases: Phases) -> Iterator[Limit]:
@@ -72,7 +72,7 @@ def avoid_spot(server: StandIn) -> None:
 
 
 def _limited_rounds(server: StandIn, folder: Path, size: str) -> Iterator[Limit]:
-    """Compute forecasts in each round, as many as there is time for, and request pages meanwhile."""
+    """Compute forecasts in each round, as many as the time allows, and request pages meanwhile."""
     flags = ("--housekeeping-interval=1s", *ACTING)
     with daemon(server.kubeconfig, folder, JSON, *flags) as subject, watched(subject) as rounds:
         eventually(subject.ready, subject.process)
@@ -90,7 +90,7 @@ def _acting_idle(server: StandIn, folder: Path, size: str, phases: Phases) -> Li
     """Measure a daemon that is not a dry run, and that has found that no node can be drained."""
     with daemon(server.kubeconfig, folder, JSON, f"--planning-timeout={_WAIT_FOR_PLANS}s", *ACTING) as subject:
         eventually(subject.ready, subject.process)
-        end = time.monotonic() + _PATIENCE  # noqa: TID251 - measured time
+        end = time.monotonic() + _TIMEOUT  # noqa: TID251 - measured time
         while not _is_quiet(server, subject) and time.monotonic() < end:  # noqa: TID251
             pass
         idle = cpu_of(subject, lambda: wait(subject, phases.idle)) / phases.idle

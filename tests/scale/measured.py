@@ -75,11 +75,11 @@ class MeasuredProcess:
 class UnreadData:
     """Measures how long data from a server waits in the sockets of a process before the process reads it.
 
-    *seconds* has an age for each sample: since when there is unread data, 0.0 if there is none.
+    **seconds* contains the age of the unread data for each sample, 0.0 if there is none.
     """
 
     def __init__(self, process: MeasuredProcess, port: int) -> None:
-        """*port* is that of the server."""
+        """*port* is the server's port."""
         self._process = process
         self._port = port
         self._ended = threading.Event()

@@ -1,4 +1,4 @@
-"""The phases of a measurement: start, nothing changes, events, drain."""
+"""The phases of a measurement: start, idle, events, drain."""
 
 import contextlib
 import time
@@ -15,7 +15,7 @@ from tests.scale.rounds import watched
 from tests.scale.server import START_SECONDS, ApiServer, StandIn, eventually
 from tests.scale.subjects import DESCHEDULER, SUBJECTS, Subject, daemon, descheduler
 
-#: Flags of a daemon that drains nodes: no provider, nothing that waits for a person.
+#: Flags of a daemon that drains nodes, without a provider and without delays.
 ACTING: Final = (
     "--node-drain-delay=0",
     "--max-graceful-termination=5s",
@@ -28,7 +28,7 @@ ACTING: Final = (
 class Phases:
     """The durations of the phases in seconds, and the rate of the events per second."""
 
-    settle: int = 20  #: after ready, until the first rounds are over
+    settle: int = 20  #: from ready to the end of the first rounds
     idle: int = 30
     events: int = 25
     rate: int = 100
@@ -73,9 +73,9 @@ def measure(name: str, server: ApiServer, folder: Path, nodes: int, pods: int, p
 def wait(subject: Subject, seconds: float) -> None:
     """Wait for *seconds* while the subject runs."""
     end = time.monotonic() + seconds  # noqa: TID251 - measured time
-    while (left := end - time.monotonic()) > 0:  # noqa: TID251
+    while (remaining := end - time.monotonic()) > 0:  # noqa: TID251
         subject.process.check()
-        time.sleep(min(left, 1.0))  # noqa: TID251
+        time.sleep(min(remaining, 1.0))  # noqa: TID251
 
 
 def cpu_of(subject: Subject, act: Callable[[], object]) -> float:
@@ -86,7 +86,7 @@ def cpu_of(subject: Subject, act: Callable[[], object]) -> float:
 
 
 def _per_event(subject: Subject, server: ApiServer, kind: str, phases: Phases) -> float:
-    """Return the CPU seconds per event, with all that the subject does in that time."""
+    """Return the CPU seconds per event, including all other work of the subject meanwhile."""
     events = 0
 
     def act() -> None:
@@ -118,7 +118,7 @@ def _evictions(server: StandIn) -> list[dict[str, Any]]:
 
 
 def _evicting(server: StandIn) -> bool:
-    """Return whether the last write to a node is its mark: the drain has not ended."""
+    """Return whether the drain has not ended: the last write to a node is its mark."""
     return _at(_evictions(server)[-1]) > _at(_mark(server)[-1])
 
 

@@ -12,19 +12,19 @@ import httpx2
 from tests.scale.measured import percentile
 from tests.scale.subjects import Durations, Subject
 
-_SECONDS: Final = 0.2  #: between two looks at the metrics: shorter than the shortest interval between rounds
-_PAGE_SECONDS: Final = 0.02  #: between two requests of pages
+_SECONDS: Final = 0.2  #: interval between two readings of the metrics; shorter than between rounds
+_PAGE_SECONDS: Final = 0.02  #: interval between two requests for pages
 
 
 @dataclass(slots=True)
 class Rounds:
-    """The seconds of rounds and of plannings, one by one. Of those between two looks, the mean."""
+    """The durations of rounds and plannings in seconds; between two readings of the metrics, their mean."""
 
     rounds: list[float] = field(default_factory=list)
     plannings: list[float] = field(default_factory=list)
 
     def add(self, earlier: Durations, later: Durations) -> None:
-        """Add what has ended between two looks."""
+        """Add the rounds and plannings that ended between two readings."""
         self.rounds += _each(later.rounds - earlier.rounds, later.seconds - earlier.seconds)
         self.plannings += _each(later.plannings - earlier.plannings, later.planning_seconds - earlier.planning_seconds)
 
@@ -44,8 +44,8 @@ def _each(count: int, seconds: float) -> list[float]:
 
 @contextlib.contextmanager
 def watched(subject: Subject) -> Iterator[Rounds]:
-    """Record the rounds of *subject* in the block. It may start in the block."""
-    found, ended, last = Rounds(), threading.Event(), Durations()
+    """Record the rounds of *subject* during the block, in which it may start."""
+    rounds, ended, last = Rounds(), threading.Event(), Durations()
     with contextlib.suppress(httpx2.TransportError):
         last = subject.durations()
 
@@ -53,7 +53,7 @@ def watched(subject: Subject) -> Iterator[Rounds]:
         nonlocal last
         with contextlib.suppress(httpx2.TransportError):
             now = subject.durations()
-            found.add(last, now)
+            rounds.add(last, now)
             last = now
 
     def run() -> None:
@@ -64,7 +64,7 @@ def watched(subject: Subject) -> Iterator[Rounds]:
     if subject.pages:
         thread.start()
     try:
-        yield found
+        yield rounds
     finally:
         ended.set()
         if subject.pages:
@@ -74,7 +74,7 @@ def watched(subject: Subject) -> Iterator[Rounds]:
 
 @contextlib.contextmanager
 def requested(subject: Subject, path: str) -> Iterator[list[float]]:
-    """Request a page of *subject* all the time in the block. Record the seconds until each response."""
+    """Request a page of *subject* repeatedly during the block. Record the seconds until each response."""
     seconds: list[float] = []
     ended = threading.Event()
 
@@ -95,5 +95,5 @@ def requested(subject: Subject, path: str) -> Iterator[list[float]]:
 
 
 def slowest(seconds: list[float]) -> float:
-    """Return the seconds that 99 % of the requests take at most."""
+    """Return the 99th percentile of *seconds*."""
     return percentile(seconds, 0.99)

@@ -38,14 +38,14 @@ class Durations:
     """The durations of rounds and of planning since the start, from the daemon's own metrics: only it knows them."""
 
     rounds: int = 0
-    seconds: float = 0.0  #: of all rounds together
+    seconds: float = 0.0  #: total duration of all rounds
     plannings: int = 0
-    planning_seconds: float = 0.0  #: of all plannings together
+    planning_seconds: float = 0.0  #: total duration of all plannings
 
 
 @contextlib.contextmanager
 def daemon(kubeconfig: Path, folder: Path, content_type: str, *flags: str) -> Iterator[Subject]:
-    """Run the daemon. Without *flags*, in a dry run."""
+    """Run the daemon with *flags*, or in a dry run if there are none."""
     with contextlib.ExitStack() as parts:
         pages = f"127.0.0.1:{ports.reserve(parts)}"
         client = parts.enter_context(httpx2.Client(base_url=f"http://{pages}", trust_env=False, timeout=60.0))
@@ -125,7 +125,7 @@ DESCHEDULER: Final = "descheduler, dry run"
 
 def durations_in(metrics: str) -> Durations:
     """Return the durations in the text of metrics. Only four lines are read, because this is called often."""
-    found = {name: float(value) for name, value in _TOTALS.findall(metrics)}
-    counts = [int(found.get(f"{name}_count", 0)) for name in (_ROUND, _PLANNING)]
-    seconds = [found.get(f"{name}_sum", 0.0) for name in (_ROUND, _PLANNING)]
+    totals = {name: float(value) for name, value in _TOTALS.findall(metrics)}
+    counts = [int(totals.get(f"{name}_count", 0)) for name in (_ROUND, _PLANNING)]
+    seconds = [totals.get(f"{name}_sum", 0.0) for name in (_ROUND, _PLANNING)]
     return Durations(counts[0], seconds[0], counts[1], seconds[1])

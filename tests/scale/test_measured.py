@@ -67,7 +67,7 @@ def test_a_process_that_has_exited_is_reported_with_its_last_lines(tmp_path: Pat
     [((), 0.99, 0.0), ((3.0,), 0.99, 3.0), (tuple(map(float, range(100))), 0.99, 99.0), ((1.0, 2.0, 3.0), 0.5, 2.0)],
     ids=["none", "one", "a hundred", "the middle"],
 )
-def test_percentiles(values: Sequence[float], share: float, expected: float) -> None:
+def test_percentiles_are_values_of_the_sample(values: Sequence[float], share: float, expected: float) -> None:
     assert percentile(values, share) == expected
 
 
@@ -79,7 +79,7 @@ DURATIONS: dict[str, tuple[Durations, Durations, tuple[list[float], list[float]]
 
 
 @pytest.mark.parametrize(("earlier", "later", "expected"), DURATIONS.values(), ids=DURATIONS)
-def test_rounds_between_two_looks(
+def test_rounds_between_two_readings_are_added(
     earlier: Durations, later: Durations, expected: tuple[list[float], list[float]]
 ) -> None:
     rounds = Rounds()
@@ -100,7 +100,7 @@ def limit(name: str, figure: float) -> Limit:
     return Limit(name, figure, "s", at_most=2.0, aim=1.0)
 
 
-def test_the_table_of_limits_has_missed_ones() -> None:
+def test_the_table_shows_missed_limits() -> None:
     rows = table([limit("a", 0.5), limit("b", 2.0), limit("c", 2.1)]).splitlines()
     assert [row.split(" | ")[-1].strip(" |") for row in rows[2:]] == ["aim reached", "held", "**missed**"]
 
@@ -109,13 +109,13 @@ def figures(subject: str, nodes: int, idle: float, round_idle: float | None) -> 
     return ScaleFigures(subject, "stand-in", nodes, 10, 1.0, 1.0, 100.0, 200.0, idle, 0.5, 1.0, round_idle)
 
 
-def test_limits_are_those_of_the_worse_encoding_and_of_two_sizes() -> None:
+def test_limits_apply_to_the_worse_encoding_at_two_sizes() -> None:
     runs = [
         figures(subject, nodes, idle, round_idle)
         for nodes in (500, 1000, 5000)
         for subject, idle, round_idle in (("JSON", 0.3, 0.1), ("protobuf", 1.3, 0.1), ("informers", 9.0, None))
     ]
-    held = {each.what: each.held for each in limits_of(runs, 1000, 5000)}
+    held = {each.label: each.held for each in limits_of(runs, 1000, 5000)}
     assert held == {
         "1,000 nodes, dry run: CPU when nothing changes": False,
         "1,000 nodes, 100 edits of pods a second: CPU above that of the informers": True,

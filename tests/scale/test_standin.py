@@ -23,7 +23,7 @@ from tests.scale.server import eventually as eventually_running
 from tests.scale.subjects import daemon, informers
 
 NODES, PODS = 50, 500
-SECONDS = 180.0  #: until a test fails
+SECONDS = 180.0  #: timeout of the tests
 ENCODINGS = pytest.mark.parametrize("content_type", [JSON, PROTOBUF], ids=["JSON", "protobuf"])
 
 

@@ -40,9 +40,7 @@ class Tally:
     pods: int = 0
     drained: int = 0
     failed: Counter[str] = field(default_factory=Counter)
-    outcomes: Counter[str] = field(
-        default_factory=Counter
-    )  #: of placements: where pods landed compared to the forecast
+    outcomes: Counter[str] = field(default_factory=Counter)  #: placements of pods compared with the forecast
     trouble: list[str] = field(default_factory=list)
 
 
@@ -52,7 +50,7 @@ class Tally:
     "--seed", default=1, show_default=True, help="Seed of the first cluster; later clusters use the following seeds."
 )
 def main(clusters: int, seed: int) -> None:
-    """Check that all pods run again, none is Pending, and no drain failed for lack of room."""
+    """Check that all pods run again, none is Pending, and no drain failed because of missing room."""
     exit_on_sigterm()
     tallies: list[Tally] = []
     with ControlPlane() as plane:

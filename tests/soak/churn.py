@@ -72,8 +72,8 @@ RULES: Final = Rules(
 )
 
 STEP_SECONDS: Final = 0.5
-PAUSE_SECONDS: Final = 1.5  #: between two actions, on average
-CALM_SECONDS: Final = 25.0  #: at the end, without actions
+PAUSE_SECONDS: Final = 1.5  #: average time between two actions
+CALM_SECONDS: Final = 25.0  #: time without actions at the end
 ON_DEMAND_NODES: Final = 4
 SPOT_NODES: Final = 5
 WORKLOADS: Final = 10
@@ -101,7 +101,7 @@ class Soak:
             if now >= self.seconds - CALM_SECONDS and not calm:
                 calm = True
                 self.trouble.calm()
-                self.journal.note("calm: all troubles are ended")
+                self.journal.note("calm: all disturbances have ended")
             if not calm and now >= self.next_action:
                 self.next_action = now + self.rng.expovariate(1 / PAUSE_SECONDS)
                 self.trouble.act()
@@ -114,7 +114,7 @@ class Soak:
 
 @contextlib.contextmanager
 def pool(plane: ControlPlane, folder: Path) -> Iterator[tuple[CloudpoolServer, FaultProxy]]:
-    """The cloudpool of the on-demand nodes, and the proxy through which the daemons use it."""
+    """Run the cloudpool of the on-demand nodes, and the proxy through which the daemons use the pool."""
     clock = SystemClock()
     taint = {"key": ON_DEMAND, "value": "true", "effect": SOFT}
     settings = CloudpoolSettings(

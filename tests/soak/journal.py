@@ -17,11 +17,11 @@ class Journal:
     since: datetime = field(default_factory=lambda: SystemClock().now())
     lines: list[tuple[float, str]] = field(default_factory=list)  #: seconds since the start, and the action
 
-    def note(self, what: str) -> None:
+    def note(self, action: str) -> None:
         now = SystemClock().now()
         seconds = (now - self.since).total_seconds()
-        self.lines.append((seconds, what))
-        text = f"{now:%H:%M:%S.%f} {seconds:7.1f} s  {what}"
+        self.lines.append((seconds, action))
+        text = f"{now:%H:%M:%S.%f} {seconds:7.1f} s  {action}"
         click.echo(text, err=True)
         with self.file.open("a") as log:
             log.write(f"{text}\n")

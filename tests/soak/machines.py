@@ -1,4 +1,4 @@
-"""Changing nodes: on-demand nodes are machines of a reference cloudpool, spot nodes can be interrupted anytime.
+"""Changing nodes: on-demand nodes are machines of a reference cloudpool, spot nodes can be interrupted at any time.
 
 A simple autoscaler adds a node for unschedulable pods and removes idle nodes.
 """
@@ -35,8 +35,8 @@ class ChangingNodes:
     rng: Random
     pool: ReferencePool
     spot_count: int = 0
-    pending_since: dict[str, float] = field(default_factory=dict)  #: by UID of the pod
-    idle_since: dict[str, float] = field(default_factory=dict)  #: by name of the node
+    pending_since: dict[str, float] = field(default_factory=dict)  #: start time by pod UID
+    idle_since: dict[str, float] = field(default_factory=dict)  #: start time by node name
 
     def add_spot(self) -> str:
         if len(self.spot()) >= MOST_SPOT:

@@ -93,7 +93,7 @@ def _memory(usages: Sequence[Usage]) -> list[tuple[float, float]]:
 
 
 def _cpu(usages: Sequence[Usage]) -> list[tuple[float, float]]:
-    """Average over ten measurements; the counter of a new process restarts at zero."""
+    """Return the CPU usage, averaged over ten measurements; the counter of a new process restarts at zero."""
     every: Callable[[int], Usage] = usages.__getitem__
     pairs = [(every(index), every(index + 10)) for index in range(0, len(usages) - 10, 10)]
     return [

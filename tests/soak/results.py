@@ -63,8 +63,8 @@ class Results:
         table = Table(title=f"{self.minutes:g} minutes of soak, seed {self.seed}", title_justify="left")
         table.add_column("what")
         table.add_column("result")
-        for what, result in self._rows():
-            table.add_row(what, result)
+        for label, result in self._rows():
+            table.add_row(label, result)
         text = io.StringIO()
         Console(width=120, file=text).print(table)
         return text.getvalue()
@@ -118,7 +118,7 @@ def write_report(results: Results, folder: Path) -> None:
 
 
 def _counted(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items())) or "none"
+    return ", ".join(f"{count} {label}" for label, count in sorted(counts.items())) or "none"
 
 
 def _spread(values: Sequence[float]) -> str:

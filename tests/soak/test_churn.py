@@ -21,7 +21,7 @@ MIB: Final = 2**20
 
 
 @pytest.mark.cluster
-def test_two_minutes_of_soak_pass(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_a_soak_of_two_minutes_passes(cluster: ControlPlane, tmp_path: Path) -> None:
     results = soak(cluster, minutes=2, seed=1, folder=tmp_path)
     assert results.troubles() == []
     assert {"report.txt", "report.json", "soak.svg", "actions.log"} <= {file.name for file in tmp_path.iterdir()}
@@ -43,7 +43,7 @@ def test_ten_minutes_need_ten_drains(report: dict[str, Any], enough: bool) -> No
     assert (Results(10, 1, (), report, (), ()).troubles() == []) is enough
 
 
-def test_the_report_of_a_recorded_run(tmp_path: Path) -> None:
+def test_a_report_is_written_for_a_recorded_run(tmp_path: Path) -> None:
     recorded = Recorded.load(HISTORIES / "soak-6.json.gz")
     judgement = judge(recorded.history, recorded.rules, [invariant() for invariant in INVARIANTS.values()])
     write_report(Results(8, 6, judgement.violations, summary(judgement), (), ()), tmp_path)

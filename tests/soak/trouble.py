@@ -49,9 +49,9 @@ class RandomTrouble:
         """End the actions that are due."""
         self.now = now
         while self._later and self._later[0][0] <= now:
-            _, _, what, end = heapq.heappop(self._later)
+            _, _, action, end = heapq.heappop(self._later)
             end()
-            self.journal.note(what)
+            self.journal.note(action)
 
     def calm(self) -> None:
         """End all actions immediately."""
@@ -79,8 +79,8 @@ class RandomTrouble:
             (self._pool_faults, 1),
         ]
 
-    def _after(self, seconds: float, what: str, end: Callable[[], object]) -> None:
-        heapq.heappush(self._later, (self.now + seconds, next(self._count), what, end))
+    def _after(self, seconds: float, action: str, end: Callable[[], object]) -> None:
+        heapq.heappush(self._later, (self.now + seconds, next(self._count), action, end))
 
     def _break(self) -> str:
         done = self.workloads.break_one()

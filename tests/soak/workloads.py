@@ -25,7 +25,7 @@ class Workloads:
 
     plane: ControlPlane
     rng: Random
-    deployments: dict[str, Json] = field(default_factory=dict)  #: and StatefulSets, by `namespace/name`
+    deployments: dict[str, Json] = field(default_factory=dict)  #: Deployments and StatefulSets by `namespace/name`
     broken: list[str] = field(default_factory=list)
     created: int = 0
 

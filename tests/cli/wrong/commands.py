@@ -63,9 +63,9 @@ COMMANDS: dict[str, Wrong] = {
 }
 
 CLUSTERS: dict[str, Wrong] = {
-    f"{what}, {command}": case
+    f"{name}, {command}": case
     for command in ("run", "plan", "explain")
-    for what, case in {
+    for name, case in {
         "kubeconfig missing": wrong(f"{command} --kubeconfig=absent", "kubeconfig absent"),
         "kubeconfig a directory": wrong(f"{command} --kubeconfig=folder", "kubeconfig folder"),
         "kubeconfig below a file": wrong(f"{command} --kubeconfig=kubeconfig/x", "kubeconfig kubeconfig/x"),
@@ -77,7 +77,7 @@ CLUSTERS: dict[str, Wrong] = {
         "kubeconfig empty": wrong(f"{command} --kubeconfig=k.yaml", "kubeconfig k.yaml", k_yaml=""),
         "no such context": wrong(f"{command} --kubeconfig=kubeconfig --context=there", "kubeconfig", "there"),
         "no current context": wrong(f"{command} --kubeconfig=k.yaml", "k.yaml", k_yaml=kubeconfig(current="")),
-        "a server that is no URL": wrong(
+        "a server that is not a URL": wrong(
             f"{command} --kubeconfig=k.yaml", "k.yaml", "server", k_yaml=kubeconfig(server="nowhere at all")
         ),
         "a token file missing": wrong(
@@ -98,7 +98,7 @@ CLUSTERS: dict[str, Wrong] = {
                 server="https://127.0.0.1:1", **{"client-certificate": "client.crt", "client-key": "server.key"}
             ),
         ),
-        "a client key that is no base64": wrong(
+        "a client key that is not base64": wrong(
             f"{command} --kubeconfig=k.yaml",
             "k.yaml",
             "client-key-data",
@@ -106,7 +106,7 @@ CLUSTERS: dict[str, Wrong] = {
                 server="https://127.0.0.1:1", **{"client-certificate": "client.crt", "client-key-data": f"{SECRET}!"}
             ),
         ),
-        "a client key that is no PEM": wrong(
+        "a client key that is not PEM": wrong(
             f"{command} --kubeconfig=k.yaml",
             "k.yaml",
             k_yaml=kubeconfig(
@@ -121,13 +121,13 @@ CLUSTERS: dict[str, Wrong] = {
 }
 
 SNAPSHOTS: dict[str, Wrong] = {
-    f"{what}, {command}": case
+    f"{name}, {command}": case
     for command in ("plan", "explain")
-    for what, case in {
+    for name, case in {
         "snapshot missing": wrong(f"{command} --snapshot=absent", "absent"),
         "snapshot a directory": wrong(f"{command} --snapshot=folder", "folder"),
         "snapshot not UTF-8": wrong(f"{command} --snapshot=latin", "latin", status=1),
-        "snapshot no JSON": wrong(f"{command} --snapshot=s.json", "s.json", status=1, s_json="{"),
+        "snapshot is not JSON": wrong(f"{command} --snapshot=s.json", "s.json", status=1, s_json="{"),
         "snapshot of another kind": wrong(f"{command} --snapshot=s.json", "s.json", status=1, s_json='{"kind": "Pod"}'),
         "snapshot a number": wrong(f"{command} --snapshot=s.json", "s.json", status=1, s_json="1"),
         "snapshot cut off": wrong(f"{command} --snapshot=cut.gz", "cut.gz", status=1),

@@ -50,9 +50,9 @@ def _of_flags() -> Iterator[tuple[str, Wrong]]:
         **{f"--cloud-config of {name}": (f"{SERVE}={name}{more}", environ) for name, more, environ in _PROVIDERS},
     }
     for flag, (command, environ) in commands.items():
-        for path, words in NO_FILES.items():
+        for path, message in NO_FILES.items():
             name = flag.partition(" ")[0]
-            expected = {"--database": "--database", "--liqoctl": "--liqoctl"}.get(name, words)
+            expected = {"--database": "--database", "--liqoctl": "--liqoctl"}.get(name, message)
             yield f"{flag} {path!r}", wrong(f"{command} {name}={path}", expected, environ=environ)
 
 
@@ -76,9 +76,9 @@ def _of_the_proxy() -> Iterator[tuple[str, Wrong]]:
     for section, names in keys.items():
         for key in names:
             pem = not key.startswith(("password", "token", "bearer", "kube"))
-            for path, words in (NO_FILES | (NO_PEM if pem else {})).items():
+            for path, message in (NO_FILES | (NO_PEM if pem else {})).items():
                 key_name = "kubeconfig" if key == "kubeConfigPath" else f"{section}.{key}"
-                expected = "no such file" if (key, path) == ("kubeConfigPath", "a\0b") else words
+                expected = "no such file" if (key, path) == ("kubeConfigPath", "a\0b") else message
                 yield (
                     f"{section}.{key} {path!r}",
                     wrong(PROXY, key_name, expected, proxy_json=_proxy(section, key, path)),
@@ -103,8 +103,8 @@ def _proxy(section: str, key: str, path: str) -> str:
 
 def _of_kubeconfigs() -> Iterator[tuple[str, Wrong]]:
     for key in ("certificate-authority", "client-certificate", "client-key", "tokenFile"):
-        for path, words in (NO_FILES | (NO_PEM if key != "tokenFile" else {})).items():
-            yield f"kubeconfig {key} {path!r}", wrong("plan --kubeconfig=k", key, words, k=_kubeconfig(key, path))
+        for path, message in (NO_FILES | (NO_PEM if key != "tokenFile" else {})).items():
+            yield f"kubeconfig {key} {path!r}", wrong("plan --kubeconfig=k", key, message, k=_kubeconfig(key, path))
     for key in ("certificate-authority-data", "client-certificate-data", "client-key-data"):
         text = _kubeconfig(key, "bm8gUEVNCg==")
         yield f"kubeconfig {key}", wrong("plan --kubeconfig=k", f"{key}: no usable PEM", k=text)
@@ -137,37 +137,44 @@ def _of_cloud_configurations() -> Iterator[tuple[str, Wrong]]:
     }
     for key in ("caFile", "clientCertFile", "clientKeyFile", "passwordFile", "tokenFile"):
         pem = key not in {"passwordFile", "tokenFile"}
-        for path, words in (NO_FILES | (NO_PEM if pem else {})).items():
+        for path, message in (NO_FILES | (NO_PEM if pem else {})).items():
             text = POOL.format(more=f", {key}: {json.dumps(path)}{further_keys.get(key, '')}")
-            yield f"cloudpool {key} {path!r}", wrong(_CLOUDPOOL, f"pools[0].backend.{key}", words, cloud_yaml=text)
+            yield f"cloudpool {key} {path!r}", wrong(_CLOUDPOOL, f"pools[0].backend.{key}", message, cloud_yaml=text)
             text = f"nodeManager: {{url: '{_URL}', {key}: {json.dumps(path)}{further_keys.get(key, '')}}}"
             key_name = f"nodeManager.{key}"
-            yield f"liqo {key} {path!r}", wrong(f"{SERVE}=liqo {FILE}", key_name, words, cloud_yaml=text)
+            yield f"liqo {key} {path!r}", wrong(f"{SERVE}=liqo {FILE}", key_name, message, cloud_yaml=text)
     for key in ("cert", "key", "cacert"):
-        for path, words in (NO_FILES | NO_PEM).items():
+        for path, message in (NO_FILES | NO_PEM).items():
             pems = {"cert": "client.crt", "key": "client.key", "cacert": "ca.pem"} | {key: path}
             text = json.dumps({"address": "a:1"} | pems)
             yield (
                 f"externalgrpc {key} {path!r}",
-                wrong(f"{SERVE}=externalgrpc {FILE}", f"{key} ", words, cloud_yaml=text),
+                wrong(f"{SERVE}=externalgrpc {FILE}", f"{key} ", message, cloud_yaml=text),
             )
-    for path, words in NO_FILES.items():
+    for path, message in NO_FILES.items():
         text = json.dumps({"nodePoolsFile": path})
         command = f"{SERVE}=stackpoint {FILE}"
-        yield f"nodePoolsFile {path!r}", wrong(command, "nodePoolsFile", words, environ=SPC, cloud_yaml=text)
+        yield f"nodePoolsFile {path!r}", wrong(command, "nodePoolsFile", message, environ=SPC, cloud_yaml=text)
 
 
 def _of_pems() -> Iterator[tuple[str, Wrong]]:
     """Yield flags with an invalid PEM file; the error names only that flag."""
     for flag in ("--cert", "--key-cert", "--ca-cert"):
-        yield f"{flag} no PEM", wrong(f"provider serve {_SERVER_PEMS} {flag}=no.pem", f" {flag} no.pem: no usable PEM")
+        yield (
+            f"{flag} is not PEM",
+            wrong(f"provider serve {_SERVER_PEMS} {flag}=no.pem", f" {flag} no.pem: no usable PEM"),
+        )
     for flag in ("--tls-cert", "--tls-key", "--tls-client-ca"):
         command = f"{DISCOVERY} {PEMS} --database=:memory: {flag}=no.pem"
-        yield f"{flag} no PEM", wrong(command, f" {flag} no.pem: no usable PEM")
+        yield f"{flag} is not PEM", wrong(command, f" {flag} no.pem: no usable PEM")
 
 
 _EMPTY: Final = {"nothing": "", "a comment": "# groups\n", "null": "null", "braces": "{}", "a document": "---\n"}
-_LONG: Final = {"past a datetime": "100000000h", "past a float": "9" * 400 + "h", "past ten years": "87600h1s"}
+_LONG_DURATIONS: Final = {
+    "past a datetime": "100000000h",
+    "past a float": "9" * 400 + "h",
+    "past ten years": "87600h1s",
+}
 _DURATIONS: Final = (
     "run --housekeeping-interval",
     "run --node-drain-delay",
@@ -201,7 +208,7 @@ _NUMBERS: Final[dict[str, str]] = {
 
 def _of_ranges() -> Iterator[tuple[str, Wrong]]:
     for flag in _DURATIONS:
-        for what, text in _LONG.items():
+        for what, text in _LONG_DURATIONS.items():
             yield f"{flag} {what}", wrong(f"{flag}={text}", flag.split()[-1], "at most 87600h")
     for flag, text in _NUMBERS.items():
         more = " --cloud-provider=stackpoint --insecure-plaintext" if flag.endswith("--nodes") else ""
@@ -220,7 +227,7 @@ def _of_ranges() -> Iterator[tuple[str, Wrong]]:
 
 
 def _of_empty_files() -> Iterator[tuple[str, Wrong]]:
-    """Yield empty files where groups are expected: defaults would hide the mistake."""
+    """Yield empty files where groups are expected: using defaults would hide the mistake."""
     for what, text in _EMPTY.items():
         command = f"{MANAGER} {PEMS} --database=:memory: --config=g.yaml"
         yield f"groups: {what}", wrong(command, "configuration g.yaml", "empty", g_yaml=text)

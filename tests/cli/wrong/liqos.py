@@ -5,20 +5,20 @@ from tests.cli.wrong.facts import DISCOVERY, MANAGER, PEMS, SECRET, Wrong, wrong
 GROUP = "{id: A, maxSize: 1, resources: {min: {cpu: 1, memory: 1Gi, pods: 10}}}"
 
 LIQO: dict[str, Wrong] = {
-    f"{what}, {start.split()[1]}": case
+    f"{name}, {start.split()[1]}": case
     for start in (MANAGER, DISCOVERY)
-    for what, case in {
+    for name, case in {
         "no certificates": wrong(start, "--tls-cert, --tls-key and --tls-client-ca"),
         "two of three": wrong(f"{start} --tls-cert=server.crt --tls-key=server.key", "--tls-client-ca"),
         "plain text on another address": wrong(
             start.replace("127.0.0.1:0", "0.0.0.0:0") + " --insecure-plaintext", "--insecure-plaintext", "loopback"
         ),
         "certificate missing": wrong(f"{start} {PEMS.replace('server.crt', 'absent')}", "--tls-cert absent"),
-        "certificate no PEM": wrong(f"{start} {PEMS.replace('server.crt', 'secret')}", "--tls-cert secret"),
+        "certificate is not PEM": wrong(f"{start} {PEMS.replace('server.crt', 'secret')}", "--tls-cert secret"),
         "key of another certificate": wrong(
             f"{start} {PEMS.replace('server.key', 'client.key')}", "--tls-key client.key"
         ),
-        "authority no PEM": wrong(f"{start} {PEMS.replace('ca.pem', 'secret')}", "--tls-client-ca secret"),
+        "authority is not PEM": wrong(f"{start} {PEMS.replace('ca.pem', 'secret')}", "--tls-client-ca secret"),
         "database a directory": wrong(f"{start} {PEMS} --database=folder", "--database folder"),
         "database in no folder": wrong(f"{start} {PEMS} --database=absent/db", "--database absent/db"),
         "database no database": wrong(f"{start} {PEMS} --database=ca.pem", "--database ca.pem"),

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from tests.cli.wrong.facts import CHERRY, FILE, GLOBAL, NODES, POOL, SECRET, SERVE, SPC, Wrong, wrong
 
 
-def _of_files(provider: str, environ: Mapping[str, str], more: str = "") -> dict[str, Wrong]:
+def _of_files(provider: str, environ: Mapping[str, str], files: str = "") -> dict[str, Wrong]:
     """Yield errors that the file of any provider can have."""
-    start = f"{SERVE}={provider}{more} --cloud-config"
+    start = f"{SERVE}={provider}{files} --cloud-config"
     return {
         f"{provider}: file missing": wrong(f"{start}=absent", "cloud configuration absent", environ=environ),
         f"{provider}: file a directory": wrong(f"{start}=folder", "cloud configuration folder", environ=environ),
@@ -64,7 +64,7 @@ PROVIDERS: dict[str, Wrong] = {
         "folder",
         cloud_yaml=POOL.format(more=", username: me, passwordFile: folder"),
     ),
-    "cloudpool: a CA that is no PEM": wrong(
+    "cloudpool: a CA that is not PEM": wrong(
         f"{SERVE}=cloudpool {FILE}",
         "pools[0].backend.caFile",
         "secret",
@@ -117,7 +117,7 @@ PROVIDERS: dict[str, Wrong] = {
         "server.key",
         cloud_yaml="address: a:1\ncert: client.crt\nkey: server.key\ncacert: ca.pem",
     ),
-    "externalgrpc: a CA that is no PEM": wrong(
+    "externalgrpc: a CA that is not PEM": wrong(
         f"{SERVE}=externalgrpc {FILE}",
         "secret",
         cloud_yaml="address: a:1\ncert: client.crt\nkey: client.key\ncacert: secret",
@@ -154,14 +154,14 @@ PROVIDERS: dict[str, Wrong] = {
         environ=CHERRY,
         cloud_yaml="[global]\nproject-id = 1",
     ),
-    "cherryservers: a project that is no number": wrong(
+    "cherryservers: a project that is not a number": wrong(
         f"{SERVE}=cherryservers {NODES} {FILE}",
         "line 3",
         "project-id",
         environ=CHERRY,
         cloud_yaml="[global]\ncluster-name = c\nproject-id = x",
     ),
-    "cherryservers: cloud-init that is no base64": wrong(
+    "cherryservers: cloud-init that is not base64": wrong(
         f"{SERVE}=cherryservers {NODES} {FILE}",
         "line 4",
         "cloudinit",
@@ -209,7 +209,7 @@ PROVIDERS: dict[str, Wrong] = {
     ),
     # -- stackpoint
     **{f"stackpoint: no {name}": wrong(f"{SERVE}=spc", name, environ={**SPC, name: ""}) for name in SPC},
-    "stackpoint: an organization that is no number": wrong(
+    "stackpoint: an organization that is not a number": wrong(
         f"{SERVE}=spc", "ORGANIZATION_ID", "'x'", environ=SPC | {"ORGANIZATION_ID": "x"}
     ),
     "stackpoint: an address": wrong(
@@ -258,7 +258,7 @@ PROVIDERS: dict[str, Wrong] = {
     "serve: a certificate that is missing": wrong(
         "provider serve --cert=absent --key-cert=server.key --ca-cert=ca.pem", "--cert absent"
     ),
-    "serve: a certificate that is no PEM": wrong(
+    "serve: a certificate that is not PEM": wrong(
         "provider serve --cert=secret --key-cert=server.key --ca-cert=ca.pem", "--cert secret"
     ),
     "serve: a key of another certificate": wrong(

@@ -6,7 +6,7 @@ PROXIES: dict[str, Wrong] = {
     "file missing": wrong("proxy --config-file=absent", "configuration absent"),
     "file a directory": wrong("proxy --config-file=folder", "configuration folder"),
     "file not UTF-8": wrong("proxy --config-file=latin", "configuration latin"),
-    "no JSON": wrong(PROXY, "configuration proxy.json", "line 1", proxy_json="{"),
+    "not JSON": wrong(PROXY, "configuration proxy.json", "line 1", proxy_json="{"),
     "not an object": wrong(PROXY, "configuration proxy.json", "object", proxy_json="[]"),
     "empty": wrong(PROXY, "configuration proxy.json", proxy_json=""),
     "nested without end": wrong(PROXY, "configuration proxy.json", proxy_json="[" * 100_000),
@@ -16,12 +16,12 @@ PROXIES: dict[str, Wrong] = {
     "a bad duration": wrong(PROXY, "proxy.json", "$.server.timeout", proxy_json=proxy(server={"timeout": "60"})),
     "a number for a duration": wrong(PROXY, "proxy.json", "$.server.timeout", proxy_json=proxy(server={"timeout": 60})),
     "no backend": wrong(PROXY, "proxy.json", "backend.url", proxy_json=proxy(backend={})),
-    "a backend that is no URL": wrong(PROXY, "proxy.json", "backend.url", proxy_json=proxy(backend={"url": "pool"})),
+    "a backend that is not a URL": wrong(PROXY, "proxy.json", "backend.url", proxy_json=proxy(backend={"url": "pool"})),
     "two URLs": wrong(
         PROXY, "backend.cloudPoolUrl", proxy_json=proxy(backend={"url": "http://a", "cloudPoolUrl": "http://b"})
     ),
     "no API server": wrong(PROXY, "proxy.json", "apiServer.url", proxy_json=proxy(apiServer={})),
-    "an API server that is no URL": wrong(
+    "an API server that is not a URL": wrong(
         PROXY, "proxy.json", "apiServer.url", proxy_json=proxy(apiServer={"url": "k8s", "auth": {"inCluster": True}})
     ),
     "an API server without credentials": wrong(
@@ -62,7 +62,7 @@ PROXIES: dict[str, Wrong] = {
     "a token that is not UTF-8": wrong(
         PROXY, "backend.auth.tokenPath", "latin", proxy_json=proxy(backend=backend(tokenPath="latin"))
     ),
-    "a CA that is no PEM": wrong(
+    "a CA that is not PEM": wrong(
         PROXY, "backend.auth.caCertPath", "secret", proxy_json=proxy(backend=backend(caCertPath="secret"))
     ),
     "a client certificate without its key": wrong(
@@ -79,7 +79,7 @@ PROXIES: dict[str, Wrong] = {
     "a listener's certificate that is missing": wrong(
         PROXY, "server.tls", proxy_json=proxy(server=tls("absent", "server.key"))
     ),
-    "a listener's certificate that is no PEM": wrong(
+    "a listener's certificate that is not PEM": wrong(
         PROXY, "server.tls", proxy_json=proxy(server=tls("secret", "server.key"))
     ),
     "a listener's key of another certificate": wrong(
@@ -88,7 +88,7 @@ PROXIES: dict[str, Wrong] = {
     "a listener's key with a password": wrong(
         PROXY, "server.tls", proxy_json=proxy(server=tls("client.crt", "encrypted.key"))
     ),
-    "a listener's CA that is no PEM": wrong(
+    "a listener's CA that is not PEM": wrong(
         PROXY, "server.tls", proxy_json=proxy(server=tls("server.crt", "server.key", "secret"))
     ),
     "a listener's token that is missing": wrong(

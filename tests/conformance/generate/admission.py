@@ -42,7 +42,7 @@ def adds_labels(items: list[Json]) -> bool:
 
 
 def add_labels(rng: Random, nodes: list[Json], pods: list[Json]) -> None:
-    """In half of the clusters, label all bound pods, some others, and let some selectors select such labels."""
+    """Add labels in half of the clusters: to all bound pods, to some others, and to some selectors."""
     if rng.random() < 0.5:
         return
     by_name = {node["metadata"]["name"]: node for node in nodes}

@@ -35,9 +35,9 @@ _BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
 _STEP = 16 * 2**20
 
 
-def add_class(world: ClusterBuilder, name: str, provisioner: str, mode: str | None, **rest: Any) -> Json:
+def add_class(world: ClusterBuilder, name: str, provisioner: str, mode: str | None, **fields: Any) -> Json:
     obj = world.add(
-        "StorageClass", name, version="storage.k8s.io/v1", provisioner=provisioner, reclaimPolicy="Delete", **rest
+        "StorageClass", name, version="storage.k8s.io/v1", provisioner=provisioner, reclaimPolicy="Delete", **fields
     )
     if mode is not None:
         obj["volumeBindingMode"] = mode

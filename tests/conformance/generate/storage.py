@@ -260,15 +260,15 @@ def _prebind(world: ClusterBuilder, claim: Json) -> None:
 
 
 def _spoil(world: ClusterBuilder, claim: Json) -> None:
-    what = world.pick(("lost", "deleting", "volume gone", "not completed"))
-    if what == "lost":
+    defect = world.pick(("lost", "deleting", "volume gone", "not completed"))
+    if defect == "lost":
         claim["spec"]["volumeName"] = "pv-gone"
         claim["status"] = {"phase": "Lost"}
-    elif what == "deleting":
+    elif defect == "deleting":
         claim["metadata"]["deletionTimestamp"] = "2024-03-01T10:00:00Z"
     else:
         bind(claim, add_volume(world, csi_source(world)))
-        if what == "volume gone":
+        if defect == "volume gone":
             world.objects.pop()
         else:
             del claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"]

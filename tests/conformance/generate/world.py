@@ -47,14 +47,14 @@ class ClusterBuilder:
         self.serial += 1
         return f"{stem}-{self.serial}"
 
-    def add(self, kind: str, name: str, namespace: str = "", version: str = "v1", **rest: Any) -> Json:
+    def add(self, kind: str, name: str, namespace: str = "", version: str = "v1", **fields: Any) -> Json:
         """Add and return an object; it replaces an object of the same name from an earlier family."""
         self.objects = [other for other in self.objects if _key(other) != (kind, name, namespace)]
         obj: Json = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "uid": f"uid-{kind}-{name}"}}
         if namespace:
             obj["metadata"]["namespace"] = namespace
             obj["metadata"]["uid"] += f"-{namespace}"
-        obj.update(rest)
+        obj.update(fields)
         self.objects.append(obj)
         return obj
 

@@ -19,26 +19,26 @@ ON_SPOT = {"key": SPOT, "operator": "Exists"}
 ROOM = "spot-rescheduler-room"
 
 
-def pod_of(given: Manifest, *others: Manifest) -> tuple[Pod, list[Any]]:
+def pod_of(pod_manifest: Manifest, *objects: Manifest) -> tuple[Pod, list[Any]]:
     """Return the pod and the node selector terms of its volumes."""
-    cluster = snapshot([*others, given])
+    cluster = snapshot([*objects, pod_manifest])
     [built] = cluster.pods.values()
     return built, volume_terms(cluster, built)
 
 
-def spec_of(given: Manifest, *others: Manifest) -> Manifest:
+def spec_of(pod_manifest: Manifest, *objects: Manifest) -> Manifest:
     """Return the spec of the placeholder for a pod whose order has no other pods."""
-    built, volumes = pod_of(given, *others)
+    built, volumes = pod_of(pod_manifest, *objects)
     spec: Manifest = manifest(built, TERMS, volumes, label_keys_of([built.cls]))["spec"]
     return spec
 
 
-def node_terms(given: Manifest, *others: Manifest) -> Any:
-    affinity = spec_of(given, *others)["affinity"]["nodeAffinity"]
+def node_terms(pod_manifest: Manifest, *objects: Manifest) -> Any:
+    affinity = spec_of(pod_manifest, *objects)["affinity"]["nodeAffinity"]
     return affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
 
 
-def test_a_plain_pod() -> None:
+def test_a_plain_pod_gets_this_placeholder() -> None:
     built, volumes = pod_of(pod("web-1", on="od", cpu="1500m"))
     assert manifest(built, TERMS, volumes, frozenset()) == {
         "apiVersion": "v1",
@@ -180,9 +180,9 @@ SHAPES: dict[str, tuple[Manifest, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("given", "expected"), SHAPES.values(), ids=SHAPES)
-def test_a_placeholder_has_the_shape_of_its_pod(given: Manifest, expected: dict[str, Any]) -> None:
-    spec = spec_of(given)
+@pytest.mark.parametrize(("pod_manifest", "expected"), SHAPES.values(), ids=SHAPES)
+def test_a_placeholder_has_the_shape_of_its_pod(pod_manifest: Manifest, expected: dict[str, Any]) -> None:
+    spec = spec_of(pod_manifest)
     fields = {**spec, **spec["affinity"]}
     assert {name: fields[name] for name in expected} == expected
 
@@ -230,9 +230,11 @@ NODE_TERMS: dict[str, tuple[Manifest, tuple[Manifest, ...], list[list[dict[str, 
 }
 
 
-@pytest.mark.parametrize(("given", "others", "expected"), NODE_TERMS.values(), ids=NODE_TERMS)
-def test_node_terms(given: Manifest, others: tuple[Manifest, ...], expected: list[list[dict[str, Any]]]) -> None:
-    assert node_terms(given, *others) == [{"matchExpressions": rules, "matchFields": []} for rules in expected]
+@pytest.mark.parametrize(("pod_manifest", "objects", "expected"), NODE_TERMS.values(), ids=NODE_TERMS)
+def test_node_terms_require_a_spot_node(
+    pod_manifest: Manifest, objects: tuple[Manifest, ...], expected: list[list[dict[str, Any]]]
+) -> None:
+    assert node_terms(pod_manifest, *objects) == [{"matchExpressions": rules, "matchFields": []} for rules in expected]
 
 
 LABELS: dict[str, list[dict[str, Any]]] = {
@@ -272,13 +274,13 @@ UNSERVED: dict[str, tuple[Manifest, str]] = {
 }
 
 
-@pytest.mark.parametrize(("given", "why"), UNSERVED.values(), ids=UNSERVED)
-def test_why_not_served(given: Manifest, why: str) -> None:
-    built, _ = pod_of(given)
+@pytest.mark.parametrize(("pod_manifest", "why"), UNSERVED.values(), ids=UNSERVED)
+def test_pods_without_a_placeholder_have_a_reason(pod_manifest: Manifest, why: str) -> None:
+    built, _ = pod_of(pod_manifest)
     assert why_not_served(built.cls) == why
 
 
-def test_a_placeholder_is_read_as_it_was_written() -> None:
+def test_a_written_placeholder_is_read_unchanged() -> None:
     built, volumes = pod_of(pod("web-1", on="od"))
     written = manifest(built, TERMS, volumes, frozenset())
     written["metadata"]["uid"] = "uid-placeholder"

@@ -1,4 +1,4 @@
-"""Tests of orders of spot room: for which nodes, how many new nodes, and whether that pays."""
+"""Tests of orders of spot room: for which nodes, how many new nodes, and whether the order pays off."""
 
 from decimal import Decimal
 from typing import Any
@@ -32,8 +32,8 @@ FULL = [node("s", cpu="4"), pod("filler-1", on="s", cpu="4")]
 OD = node("od", ON_DEMAND)
 
 
-def pods(*cpus: str, on: str = "od", **more: Any) -> list[Manifest]:
-    return [pod(f"web-{number}", on=on, cpu=cpu, **more) for number, cpu in enumerate(cpus)]
+def pods(*cpus: str, on: str = "od", **fields: Any) -> list[Manifest]:
+    return [pod(f"web-{number}", on=on, cpu=cpu, **fields) for number, cpu in enumerate(cpus)]
 
 
 def ordered(*objects: Manifest, name: str = "od", prices: PriceList | None = None, most: int = 50) -> Any:
@@ -99,7 +99,7 @@ def test_the_cheapest_order_is_returned(objects: list[Manifest], expected: Any) 
     assert ordered(*objects) == expected
 
 
-def test_too_many_pods() -> None:
+def test_an_order_for_too_many_pods_is_rejected() -> None:
     why = ordered(OD, *FULL, *pods("1", "1", "1"), most=2)
     assert why == "3 pods would need placeholders; --max-placeholders=2"
 
@@ -123,7 +123,7 @@ WORTHS: dict[str, tuple[Worth, bool]] = {
 
 
 @pytest.mark.parametrize(("value", "pays"), WORTHS.values(), ids=WORTHS)
-def test_an_order_pays_off(value: Worth, pays: bool) -> None:
+def test_an_order_pays_off_if_it_frees_more_than_it_adds(value: Worth, pays: bool) -> None:
     assert value.pays is pays
 
 
@@ -161,7 +161,7 @@ sizes = st.lists(st.sampled_from(["500m", "1", "2", "3"]), min_size=1, max_size=
 
 @settings(max_examples=40, deadline=None)
 @given(sizes, st.sampled_from(["2", "4", "8"]), st.sampled_from(["4", "8", "16"]))
-def test_an_order_is_enough_and_no_node_too_many(cpus: list[str], spot: str, on_demand: str) -> None:
+def test_an_order_adds_exactly_the_needed_nodes(cpus: list[str], spot: str, on_demand: str) -> None:
     objects = [
         node("od", ON_DEMAND, cpu=on_demand),
         node("s", cpu=spot),

@@ -57,7 +57,7 @@ CASES: dict[str, tuple[tuple[Placeholder, ...], OrderState, int, list[str], list
 
 
 @pytest.mark.parametrize(("placeholders", "state", "running", "missing", "surplus"), CASES.values(), ids=CASES)
-def test_progress_of_placeholders(
+def test_progress_is_derived_from_placeholders_and_pods(
     placeholders: tuple[Placeholder, ...], state: OrderState, running: int, missing: list[str], surplus: list[str]
 ) -> None:
     seen = judged(*placeholders)
@@ -102,6 +102,6 @@ def test_progress_is_consistent_for_any_placeholders(group: list[Placeholder]) -
     assert not late or seen.state is not OrderState.WAITING
 
 
-def test_placeholders_of_an_installation() -> None:
+def test_placeholders_of_other_installations_are_excluded() -> None:
     other, unknown = replace(A, installation="other"), replace(B, installation="")
     assert of_installation([B, other, unknown, A], "ours") == [A, B, unknown]

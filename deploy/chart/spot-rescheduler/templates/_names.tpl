@@ -84,7 +84,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- range $flag, $value := $options }}
 {{- $dashes := eq (len $flag) 1 | ternary "-" "--" }}
 {{- range kindIs "slice" $value | ternary $value (list $value) }}
-{{- /* Numbers of a values file are floats: without int64 a large one would be written with an exponent. */}}
+{{- /* Numbers in a values file are floats: without int64, large numbers would be written with an exponent. */}}
 - {{ printf "%s%s=%s" $dashes $flag (kindIs "float64" . | ternary (. | toJson) (toString .)) | quote }}
 {{- end }}
 {{- end }}
