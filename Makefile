@@ -66,7 +66,7 @@ fuzz: $(READY) ## send random requests, calls and files to all HTTP and gRPC ser
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
 soak: build ## run two replicas on a cluster with random changes and failures: make soak MINUTES=60 SEED=1; or one on N clusters: N=50
-	@$(BIN)/python -m $(if $(MINUTES),tests.soak.churn --minutes $(MINUTES) --seed $(SEED),tests.soak --clusters $(N)) $(ARGS)
+	@$(BIN)/python -m $(if $(MINUTES),tests.soak.churn --minutes $(MINUTES) --seed $(SEED),tests.soak $(if $(filter file,$(origin N)),,--clusters $(N))) $(ARGS)
 
 bench: build ## measure the performance, side by side with the scheduler's own plugins
 	@$(BIN)/python -m tests.bench $(ARGS)
