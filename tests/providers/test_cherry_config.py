@@ -116,7 +116,7 @@ WRONG_FILES = {
         "line 2: hostname-pattern: {{if .NodeGroup}}: expected one of {{.ClusterName}}",
     ),
     "an open template": ("[global]\nhostname-pattern = x-{{.NodeGroup\n", "line 2: hostname-pattern: a {{ is not"),
-    "an open quote": ('[global]\nplan = "x\n', "line 2: plan: a quote is not closed"),
+    "an open quote": ('[global]\nplan = "x\n', "line 2: plan: the quote is not closed"),
     "an invalid boolean": ("[global]\nspot-market = 1\n", "line 2: spot-market: expected true or false, got '1'"),
     "an empty file": ("", "[global]: expected the definition of the default pool"),
     "no cluster name": ("[global]\nproject-id = 1\n", "pool p: expected cluster-name here or --cluster-name"),

@@ -133,7 +133,7 @@ class TemplateTaint(Message, frozen=True, kw_only=True):
 
 
 class Template(Message, frozen=True, kw_only=True):
-    """The expected next Node of a group; amounts are quantities."""
+    """The expected Node of a group's next machine; amounts are quantities."""
 
     labels: dict[str, str] = {}
     taints: tuple[TemplateTaint, ...] = ()
