@@ -105,7 +105,7 @@ class Parsed(click.ParamType[Any]):
 
 def _path_text(text: str) -> str:
     if "\0" in text:
-        raise ValueError("a path cannot hold a NUL character")
+        raise ValueError("a path cannot contain a NUL character")
     return text
 
 
