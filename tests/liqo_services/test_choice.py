@@ -49,7 +49,7 @@ def test_no_partial_choice_and_a_reason_for_each_cluster() -> None:
     assert choice == Shortage(
         1,
         (
-            "a: too little is free: cpu 0 of 2, memory 0 of 2Gi, pods 0 of 110",
+            "a: insufficient resources: cpu 0 of 2, memory 0 of 2Gi, pods 0 of 110",
             "b: its label hasGPU is 'true', 'false' is expected",
             "c: it sleeps",
         ),

@@ -1,7 +1,7 @@
-"""The database of clusters, in SQLite, with one row per cluster and source, so that no source overwrites another.
+"""The database of clusters in SQLite. It has one row per cluster and source, so that no source overwrites another.
 
-An agent's description takes precedence over a Secret's. It expires; a Secret's is valid for as long as the Secret
-exists.
+An agent's description takes precedence over a Secret's. It expires, whereas a Secret's is valid for as long as the
+Secret exists.
 """
 
 import datetime as dt
@@ -17,7 +17,7 @@ from rescheduler.liqo_services.discovery.messages import Description, Listed
 
 SECRET: Final = "secret"  # noqa: S105 - a kind of source
 AGENT: Final = "agent"
-SOURCES: Final = (AGENT, SECRET)  #: in order of precedence
+SOURCES: Final = (AGENT, SECRET)  #: all sources in order of precedence
 
 _VERSION: Final = 1
 _TABLE: Final = """
@@ -39,7 +39,7 @@ SET said = excluded.said, last_seen = excluded.last_seen, expires = excluded.exp
 
 @dataclass(frozen=True, slots=True)
 class DatedDescription:
-    """A source's description of a cluster and when it expires; `None`: never."""
+    """A source's description of a cluster, and when it expires (`None`: never)."""
 
     description: Description
     expires: dt.datetime | None = None
@@ -49,7 +49,7 @@ class ClusterStore:
     """The database. Thread-safe. Changes are on disk before a call returns."""
 
     def __init__(self, path: str) -> None:
-        """Raise UsageError if *path* cannot be written, and InputError for a file of another kind."""
+        """Open the database. Raises UsageError if *path* cannot be written, and InputError for another kind of file."""
         self._database = Database(
             path, [_TABLE], _VERSION, failure=lambda error: InputError(f"--database {path}: {error}")
         )
@@ -68,7 +68,7 @@ class ClusterStore:
         return [_listed(name, by_source) for name, by_source in words.items()]
 
     def description(self, source: str, name: str, now: dt.datetime) -> Description:
-        """Return the description by *source*; an empty one if there is none."""
+        """Return the description from *source*; an empty description if there is none."""
         query = "SELECT said FROM clusters WHERE source = ? AND name = ? AND (expires IS NULL OR expires > ?)"
         with self._database.transaction() as connection:
             row = connection.execute(query, (source, name, now.timestamp())).fetchone()
@@ -94,13 +94,13 @@ class ClusterStore:
             return sum(connection.execute(query, (source, name)).rowcount for name in gone)
 
     def replace(self, source: str, words: Mapping[str, DatedDescription], now: dt.datetime) -> None:
-        """Store *words* as the complete set of the source: its other descriptions are deleted."""
+        """Store *words* as all descriptions of *source*, and delete its other descriptions."""
         with self._database.transaction() as connection:
             known = connection.execute("SELECT name FROM clusters WHERE source = ?", (source,)).fetchall()
         self.change(source, words, {name for (name,) in known} - words.keys(), now)
 
     def expire(self, now: dt.datetime) -> Sequence[str]:
-        """Delete expired descriptions; return their clusters."""
+        """Delete the expired descriptions and return their clusters."""
         past = (now.timestamp(),)
         with self._database.transaction() as connection:
             silent = connection.execute("SELECT name FROM clusters WHERE expires <= ? ORDER BY name", past).fetchall()
