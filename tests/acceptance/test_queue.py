@@ -40,7 +40,10 @@ def test_updates_take_turns(cluster: ControlPlane, tmp_path: Path) -> None:
         answer = late.result()
         assert (answer.status_code, answer.json()) == (
             504,
-            {"message": "failed to set desired size", "detail": f"timed out after {PATIENCE} s waiting for other updates"},
+            {
+                "message": "failed to set desired size",
+                "detail": f"timed out after {PATIENCE} s waiting for other updates",
+            },
         )
         assert not drain.done()
         delete_stuck_pods(cluster)

@@ -50,7 +50,7 @@ def test_no_partial_choice_and_a_reason_for_each_cluster() -> None:
         1,
         (
             "a: insufficient resources: cpu 0 of 2, memory 0 of 2Gi, pods 0 of 110",
-            "b: its label hasGPU is 'true', 'false' is expected",
+            "b: its label hasGPU is 'true', expected 'false'",
             "c: it sleeps",
         ),
     )
