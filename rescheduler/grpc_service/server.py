@@ -148,9 +148,9 @@ def _answering(
         response, code, message = _answer(name, lambda: verb(_parsed(kind, raw), call), call)
         if code is grpc.StatusCode.UNAVAILABLE and clock.monotonic() >= call.deadline:
             code = grpc.StatusCode.DEADLINE_EXCEEDED  # with more time, the system might have responded
-        by = caller(context.peer(), context.auth_context())
+        caller_name = caller(context.peer(), context.auth_context())
         seconds = clock.monotonic() - began
-        on_call(AnsweredCall(name, _request(kind, raw), by, code, message, call.outcomes, seconds))
+        on_call(AnsweredCall(name, _request(kind, raw), caller_name, code, message, call.outcomes, seconds))
         context.set_trailing_metadata(tuple(call.trailers))
         if code is not grpc.StatusCode.OK:
             context.abort(code, message)

@@ -88,18 +88,18 @@ class ProxyApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._lifespan(receive, send)
             return
         code, meaning, began = UNANSWERED, route(scope["method"], raw_path(scope)), self._seconds()
 
-        async def noting(message: Message) -> None:
+        async def send_and_record(message: Message) -> None:
             nonlocal code
             if message["type"] == "http.response.start":
                 code = str(message["status"])
             await send(message)
 
         try:
-            await self._handle(meaning, scope, receive, noting)
+            await self._handle(meaning, scope, receive, send_and_record)
         finally:
             self._metrics.answered(meaning.operation, code)
             if meaning.operation is Operation.FORWARD:
@@ -118,7 +118,7 @@ class ProxyApplication:
             log.info("%s %s from %s", scope["method"], raw_path(scope), client_address(scope))
             await self._update(meaning, scope, receive, send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Handle the lifespan protocol: start and stop with the server, in its event loop."""
         while (message := await receive())["type"] != "lifespan.shutdown":
             await send({"type": f"{message['type']}.complete"})
@@ -136,7 +136,7 @@ class ProxyApplication:
         except UpdateFailed as failure:
             answer = error(failure.status, answers.MEMBERSHIP, failure.detail)
         if answer is not None:
-            _tell(scope, answer)
+            _log_result(scope, answer)
             await answer(scope, receive, send)
 
     async def _body(self, receive: Receive) -> bytes:
@@ -164,12 +164,12 @@ class ProxyApplication:
             case Operation.SIZE:
                 return await self._turn(meaning, answers.SET_SIZE, partial(updates.set_size, set_size(body)), receive)
             case Operation.TERMINATE:
-                asked = on_machine(body, "terminateMachine", meaning.machine)
-                call = partial(updates.terminate, asked.machine, decrement=asked.decrement)
+                request = on_machine(body, "terminateMachine", meaning.machine)
+                call = partial(updates.terminate, request.machine, decrement=request.decrement)
                 return await self._turn(meaning, answers.TERMINATE, call, receive)
             case Operation.DETACH:
-                asked = on_machine(body, "detachMachine", meaning.machine)
-                call = partial(updates.detach, asked.machine, decrement=asked.decrement)
+                request = on_machine(body, "detachMachine", meaning.machine)
+                call = partial(updates.detach, request.machine, decrement=request.decrement)
                 return await self._turn(meaning, answers.DETACH, call, receive)
             case Operation.MEMBERSHIP:
                 return await self._membership(meaning, body, scope, receive, send)
@@ -194,8 +194,8 @@ class ProxyApplication:
         try:
             async with self._turns.turn(gone(receive), self._patience.queue):
                 with self._metrics.updating(operation):
-                    left_to_say = await run_in_threadpool(call)
-            result = UpdateResult.PARTLY if left_to_say else UpdateResult.DONE
+                    not_done = await run_in_threadpool(call)
+            result = UpdateResult.PARTLY if not_done else UpdateResult.DONE
         except QueueTimeout:
             result = UpdateResult.LATE
             return error(504, message, f"timed out after {self._patience.queue:g} s waiting for other updates")
@@ -209,10 +209,10 @@ class ProxyApplication:
             return error(500, message, f"internal error: {type(failure).__name__}")
         finally:
             self._metrics.updated(operation, result)
-        return done("partially done" if left_to_say else "", left_to_say)
+        return done("partially done" if not_done else "", not_done)
 
 
-def _tell(scope: Scope, answer: Response) -> None:
+def _log_result(scope: Scope, answer: Response) -> None:
     """Log the result of an update, because the client may not keep the response."""
     document = json.loads(bytes(answer.body)) if answer.body else {}
     words = " ".join(": ".join(text for text in (document.get("message"), document.get("detail")) if text).split())

@@ -62,20 +62,20 @@ class AgentUpdates:
             raise UsageError(f"clusters, deleted: expected each cluster once, and at most {_MOST}")
         with self._lock:
             now = self._clock.now()
-            words = {cluster.name: self._dated_description(cluster, now) for cluster in update.clusters}
-            deleted = self._store.change(AGENT, words, update.deleted, now)
-        return Updated(len(words), deleted)
+            descriptions = {cluster.name: self._dated_description(cluster, now) for cluster in update.clusters}
+            deleted = self._store.change(AGENT, descriptions, update.deleted, now)
+        return Updated(len(descriptions), deleted)
 
     def _dated_description(self, update: ClusterUpdate, now: dt.datetime) -> DatedDescription:
         if update.ttl is not None and update.ttl <= 0:
             raise UsageError(f"cluster {update.name}: ttl: expected more than 0s")
-        lasting = self._expire_after if update.ttl is None else dt.timedelta(seconds=update.ttl)
+        validity = self._expire_after if update.ttl is None else dt.timedelta(seconds=update.ttl)
         try:
             values = _validated(update)
         except UsageError as error:
             raise UsageError(f"cluster {update.name}: {error}") from error
         before = self._store.description(AGENT, update.name, now)
-        return DatedDescription(msgspec.structs.replace(before, **values), now + lasting)
+        return DatedDescription(msgspec.structs.replace(before, **values), now + validity)
 
 
 def _validated(update: ClusterUpdate) -> Mapping[str, Any]:

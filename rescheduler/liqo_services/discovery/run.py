@@ -92,10 +92,10 @@ class DiscoveryLoop:
 
     def step(self) -> None:
         now = self._clock.now()
-        silent = self._store.expire(now)
-        for name in silent:
+        expired = self._store.expire(now)
+        for name in expired:
             log.warning("cluster %s: its agent did not renew its update in time; the update is deleted", name)
-        self._metrics.expired(len(silent))
+        self._metrics.expired(len(expired))
         unreadable = len(self._secrets.unreadable) if self._secrets else 0
         self._metrics.seen(len(self._store.clusters(now)), unreadable)
 

@@ -58,24 +58,24 @@ class Secrets:
 
     def listed(self, kind: str, listing: Listing) -> None:
         self.unreadable = {}
-        words: dict[str, DatedDescription] = {}
+        descriptions: dict[str, DatedDescription] = {}
         for secret in cast("list[Secret]", listing.objects):
-            if word := self._dated_description(secret):
-                words[secret.metadata.name] = word
+            if description := self._dated_description(secret):
+                descriptions[secret.metadata.name] = description
         for key, unreadable in listing.unreadable.items():
             self._refuse(key.rpartition("/")[2], unreadable.why)
-        self._store.replace(SECRET, words, self._clock.now())
+        self._store.replace(SECRET, descriptions, self._clock.now())
         self.read = True
-        log.info("%d clusters, each a %s of namespace %s", len(words), kind, self._namespace)
+        log.info("%d clusters, each a %s of namespace %s", len(descriptions), kind, self._namespace)
 
     def changed(self, kind: str, change: Change) -> None:
         name = change.key.rpartition("/")[2]
         self.unreadable.pop(name, None)
         if change.unreadable is not None:
             self._refuse(name, change.unreadable.why)
-        word = self._dated_description(cast("Secret", change.object)) if change.object is not None else None
-        words, gone = ({name: word}, ()) if word else ({}, (name,))
-        if self._store.change(SECRET, words, gone, self._clock.now()) and change.type == "DELETED":
+        description = self._dated_description(cast("Secret", change.object)) if change.object is not None else None
+        descriptions, gone = ({name: description}, ()) if description else ({}, (name,))
+        if self._store.change(SECRET, descriptions, gone, self._clock.now()) and change.type == "DELETED":
             log.info("cluster %s: its %s is gone", name, kind)
 
     def failing(self, kind: str, error: ReschedulerError | None) -> None:

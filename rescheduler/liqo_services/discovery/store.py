@@ -62,10 +62,10 @@ class ClusterStore:
         query = "SELECT name, source, said, last_seen FROM clusters WHERE expires IS NULL OR expires > ? ORDER BY name"
         with self._database.transaction() as connection:
             rows = connection.execute(query, (now.timestamp(),)).fetchall()
-        words: dict[str, dict[str, tuple[str, float]]] = {}
+        rows_by_cluster: dict[str, dict[str, tuple[str, float]]] = {}
         for name, source, text, last_seen in rows:
-            words.setdefault(name, {})[source] = (text, last_seen)
-        return [_listed(name, by_source) for name, by_source in words.items()]
+            rows_by_cluster.setdefault(name, {})[source] = (text, last_seen)
+        return [_listed(name, by_source) for name, by_source in rows_by_cluster.items()]
 
     def description(self, source: str, name: str, now: dt.datetime) -> Description:
         """Return the description from *source*; an empty description if there is none."""
@@ -75,44 +75,44 @@ class ClusterStore:
         return _decoded(row[0]) if row else Description()
 
     def change(
-        self, source: str, words: Mapping[str, DatedDescription], gone: Collection[str], now: dt.datetime
+        self, source: str, descriptions: Mapping[str, DatedDescription], gone: Collection[str], now: dt.datetime
     ) -> int:
-        """Store *words* and delete *gone* in one transaction; return how many of *gone* existed."""
+        """Store *descriptions* and delete *gone* in one transaction; return how many of *gone* existed."""
         rows = [
             (
                 name,
                 source,
-                _encoded(word.description),
+                _encoded(dated.description),
                 now.timestamp(),
-                word.expires.timestamp() if word.expires else None,
+                dated.expires.timestamp() if dated.expires else None,
             )
-            for name, word in words.items()
+            for name, dated in descriptions.items()
         ]
         with self._database.transaction() as connection:
             connection.executemany(_UPSERT, rows)
             query = "DELETE FROM clusters WHERE source = ? AND name = ?"
             return sum(connection.execute(query, (source, name)).rowcount for name in gone)
 
-    def replace(self, source: str, words: Mapping[str, DatedDescription], now: dt.datetime) -> None:
-        """Store *words* as all descriptions of *source*, and delete its other descriptions."""
+    def replace(self, source: str, descriptions: Mapping[str, DatedDescription], now: dt.datetime) -> None:
+        """Store *descriptions* as all descriptions of *source*, and delete its other descriptions."""
         with self._database.transaction() as connection:
             known = connection.execute("SELECT name FROM clusters WHERE source = ?", (source,)).fetchall()
-        self.change(source, words, {name for (name,) in known} - words.keys(), now)
+        self.change(source, descriptions, {name for (name,) in known} - descriptions.keys(), now)
 
     def expire(self, now: dt.datetime) -> Sequence[str]:
         """Delete the expired descriptions and return their clusters."""
         past = (now.timestamp(),)
         with self._database.transaction() as connection:
-            silent = connection.execute("SELECT name FROM clusters WHERE expires <= ? ORDER BY name", past).fetchall()
+            expired = connection.execute("SELECT name FROM clusters WHERE expires <= ? ORDER BY name", past).fetchall()
             connection.execute("DELETE FROM clusters WHERE expires <= ?", past)
-        return [name for (name,) in silent]
+        return [name for (name,) in expired]
 
 
-def _listed(name: str, words: Mapping[str, tuple[str, float]]) -> Listed:
+def _listed(name: str, rows: Mapping[str, tuple[str, float]]) -> Listed:
     description = Description()
     for source in reversed(SOURCES):
-        if source in words:
-            description = _decoded(words[source][0]).over(description)
+        if source in rows:
+            description = _decoded(rows[source][0]).over(description)
     return Listed(
         name=name,
         kubeconfig=description.kubeconfig or "",
@@ -121,7 +121,7 @@ def _listed(name: str, words: Mapping[str, tuple[str, float]]) -> Listed:
         has_nat=bool(description.has_nat),
         price=description.price,
         free=description.free,
-        last_seen=dt.datetime.fromtimestamp(max(seen for _, seen in words.values()), dt.UTC),
+        last_seen=dt.datetime.fromtimestamp(max(seen for _, seen in rows.values()), dt.UTC),
     )
 
 

@@ -181,7 +181,7 @@ def _number(text: str) -> int:
     return int(text, 16) if text[:2].lower() == "0x" else int(text)
 
 
-def _truth(text: str) -> bool:
+def _boolean(text: str) -> bool:
     if text.lower() not in {"true", "false"}:
         raise ValueError(f"expected true or false, got {text!r}")
     return text.lower() == "true"
@@ -213,6 +213,6 @@ READERS: dict[str, Callable[[str], object]] = {
     "cloudinit": _cloud_init,
     "hostname-pattern": _hostname,
     "os-partition-size": _number,
-    "spot-market": _truth,
+    "spot-market": _boolean,
 }
 _LISTS = frozenset({"ssh-key-ids"})

@@ -124,8 +124,8 @@ def _observed_at(
     if timestamp is None:
         return asked_at - cache_age
     try:
-        theirs = email.utils.parsedate_to_datetime(answer.headers.get("date", ""))
+        pool_time = email.utils.parsedate_to_datetime(answer.headers.get("date", ""))
     except ValueError:
         return min(timestamp - _UNKNOWN_SKEW, asked_at)
-    ahead = theirs.replace(tzinfo=theirs.tzinfo or dt.UTC) + dt.timedelta(seconds=1) - asked_at
+    ahead = pool_time.replace(tzinfo=pool_time.tzinfo or dt.UTC) + dt.timedelta(seconds=1) - asked_at
     return min(timestamp - ahead, asked_at)

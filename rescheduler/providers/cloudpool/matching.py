@@ -98,10 +98,10 @@ def _index(machines: Sequence[Machine], keys: Callable[[Machine], Iterable[str]]
 
 def _differ(node: NodeRef, machine: Machine) -> bool:
     """Return whether the two provider IDs denote different instances, which overrides addresses and names."""
-    theirs, ours = identity.of_provider_id(node.provider_id), identity.of_machine(machine)
-    if theirs is None or ours is None or theirs == ours:
+    of_node, of_machine = identity.of_provider_id(node.provider_id), identity.of_machine(machine)
+    if of_node is None or of_machine is None or of_node == of_machine:
         return False
-    return theirs.cloud in identity.CLOUDS or theirs.cloud == ours.cloud
+    return of_node.cloud in identity.CLOUDS or of_node.cloud == of_machine.cloud
 
 
 def _node_ids(node: NodeRef) -> list[str]:

@@ -171,11 +171,11 @@ def options_message(
     """Merge *options* into the caller's *defaults*: the caller replaces all options, and reads missing ones as 0."""
     message = wire.NodeGroupAutoscalingOptions()
     message.CopyFrom(defaults)
-    for ours, theirs in _PLAIN.items():
-        if (value := getattr(options, ours)) is not None:
-            setattr(message, theirs, value)
-    for ours, (new, old) in _DURATIONS.items():
-        value = getattr(options, ours)
+    for field, wire_field in _PLAIN.items():
+        if (value := getattr(options, field)) is not None:
+            setattr(message, wire_field, value)
+    for field, (new, old) in _DURATIONS.items():
+        value = getattr(options, field)
         duration = _duration(defaults, new, old) if value is None else value
         if duration is not None:
             seconds, nanos = _split(duration)
@@ -186,8 +186,8 @@ def options_message(
 
 
 def options(message: wire.NodeGroupAutoscalingOptions) -> GroupOptions:
-    fields: dict[str, Any] = {ours: _plain(message, theirs) for ours, theirs in _PLAIN.items()}
-    fields |= {ours: _duration(message, *names) for ours, names in _DURATIONS.items()}
+    fields: dict[str, Any] = {field: _plain(message, wire_field) for field, wire_field in _PLAIN.items()}
+    fields |= {field: _duration(message, *names) for field, names in _DURATIONS.items()}
     return GroupOptions(**fields)
 
 
