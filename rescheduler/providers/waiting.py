@@ -9,7 +9,7 @@ from rescheduler.errors import DeadlineExceeded
 
 
 class PolledSystem:
-    """A polled system: its *name*, its clock, and the *poll* interval in seconds. Thread-safe."""
+    """A system that is polled every *poll* seconds; *name* identifies it in errors. Thread-safe."""
 
     def __init__(self, name: str, clock: Clock, poll: float) -> None:
         self.clock = clock

@@ -40,7 +40,7 @@ class PoolUpdates:
     def set_size(self, desired: int) -> str:
         """Set the desired size. Growing does not read the cluster; shrinking reads the pool again first.
 
-        The pool's own size is lowered directly only if it could not get as many machines as it wants: while it
+        The pool's own size is only lowered directly if the pool could not get as many machines as desired: while it
         launches machines, it would later find a surplus and terminate a machine of its choice.
         """
         deadline, began = self._deadline(), self._pool.clock.now()
@@ -176,7 +176,7 @@ class PoolUpdates:
         launching = listed.machine_state != MachineState.RUNNING
         if launching and surely_nodeless(listed, view.machines, view.index, nodes):
             return None
-        raise UpdateFailed(500, f"machine {machine.id}: its node is unknown or may be about to register")
+        raise UpdateFailed(500, f"machine {machine.id}: its node is unknown; it may be about to register")
 
     def _viable(self, node: str) -> Plan:
         if owed := self._nodes.owed():

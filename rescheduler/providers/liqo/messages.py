@@ -46,7 +46,7 @@ class Group(Message, frozen=True, kw_only=True):
 
 
 class Size(Message, frozen=True, kw_only=True):
-    """``/nodegroup/current-size``."""
+    """The response of ``/nodegroup/current-size``."""
 
     current_size: int
 
@@ -73,7 +73,7 @@ class Amounts(Message, frozen=True, kw_only=True):
 
 
 class GroupTemplate(Message, frozen=True, kw_only=True):
-    """``/nodegroup/template``; `cost` is per hour."""
+    """The response of ``/nodegroup/template``; `cost` is per hour."""
 
     nodegroup_id: str = ""
     resources: Amounts = Amounts()
