@@ -86,6 +86,8 @@ def _reasons(group: VirtualNodeGroup, offers: Sequence[Offer], left: dict[str, O
     reasons = []
     for offer in offers:
         name = offer.cluster.name
-        shortage = ", ".join(missing(left[name].available, group.needed))
-        reasons.append(f"{name}: {_obstacle(group, offer) or f'insufficient resources: {shortage}'}")
+        reason = _obstacle(group, offer)
+        if not reason:
+            reason = f"insufficient resources: {', '.join(missing(left[name].available, group.needed))}"
+        reasons.append(f"{name}: {reason}")
     return reasons
