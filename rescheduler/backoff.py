@@ -17,37 +17,37 @@ class Backoff:
     factor: float = 2.0
 
     def after(self, failures: int) -> timedelta:
-        """Return the wait after *failures* in a row; 0 failures count as 1."""
+        """Return the wait after *failures* consecutive failures; 0 counts as 1."""
         seconds = self.first.total_seconds() * self.factor ** min(max(failures, 1) - 1, 64)
         return self.longest if seconds >= self.longest.total_seconds() else timedelta(seconds=seconds)
 
     def seconds_after(self, failures: int) -> float:
-        """Return the wait after *failures* in a row in seconds."""
+        """Return the wait after *failures* consecutive failures, in seconds."""
         return self.after(failures).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)
 class _Delay:
-    """The delay after this number of *failures* in a row."""
+    """The number of consecutive failures of a key, and the end of its pause."""
 
     failures: int
     until: float  #: monotonic seconds
 
 
 class Pauses:
-    """The pauses of a *backoff* after failures, by key. All times are monotonic seconds. Not thread-safe."""
+    """Pauses after failures, by key; *backoff* sets their length. All times are monotonic seconds. Not thread-safe."""
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
         self._pauses: dict[str, _Delay] = {}
 
     def failed(self, key: str, now: float) -> None:
-        """Begin the next pause of *key*."""
+        """Record a failure of *key* and start its next pause."""
         failures = self._pauses[key].failures + 1 if key in self._pauses else 1
         self._pauses[key] = _Delay(failures, now + self._backoff.seconds_after(failures))
 
     def succeeded(self, key: str) -> None:
-        """End the pause of *key*, and forget its failures."""
+        """End the pause of *key* and forget its failures."""
         self._pauses.pop(key, None)
 
     def active(self, key: str, now: float) -> bool:

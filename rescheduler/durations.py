@@ -43,8 +43,8 @@ def nanoseconds(text: str) -> int:
 def seconds(text: str) -> float:
     """Parse the duration of a setting and return it in seconds.
 
-    Raises ValueError, with the expected format, for anything else: also for negative durations and for those longer
-    than :data:`LONGEST`.
+    Raises ValueError, with the expected format, for anything else, including negative durations and durations
+    longer than :data:`LONGEST`.
     """
     total = _total(text)
     if total < 0:
@@ -63,7 +63,7 @@ def period(text: str) -> timedelta | None:
 
 
 def _total(text: str) -> int:
-    """Return *text* in nanoseconds, of any size. Raises ValueError if it does not have the format."""
+    """Parse *text* and return nanoseconds, however many. Raises ValueError if the format is invalid."""
     whole = _WHOLE.fullmatch(text)
     if whole is None:
         raise ValueError("expected a duration such as 10s, 2m30s, 1h or 500ms")
@@ -72,7 +72,7 @@ def _total(text: str) -> int:
 
 
 def _part(number: str, unit: int) -> int:
-    """Return *number* of *unit*, which is in nanoseconds. The fraction is rounded as in Go."""
+    """Return *number* times *unit*, in nanoseconds. The fraction is rounded as in Go."""
     integer, _, fraction = number.partition(".")
     digits = fraction[:_DIGITS]
     return int(integer.lstrip("0")[:_DIGITS] or "0") * unit + int(int(digits or "0") * (unit / 10 ** len(digits)))

@@ -2,11 +2,11 @@
 
 
 class ReschedulerError(Exception):
-    """The base class of all errors of this program. The message is one line for a person."""
+    """The base class of all errors of this program. The message is one line that a person can read."""
 
 
 class UsageError(ReschedulerError):
-    """A wrong flag, file or value that a person has to correct. Exit code 2."""
+    """A wrong flag, file or value that the user has to correct. Exit code 2."""
 
 
 class ConfigError(UsageError):
@@ -26,7 +26,7 @@ class Retryable(ReschedulerError):
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
-        self.retry_after = retry_after  #: seconds that the server asked to wait, if any
+        self.retry_after = retry_after  #: seconds to wait, if the server asked for a delay
 
 
 class BackendUnavailable(Retryable):

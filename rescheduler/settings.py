@@ -40,7 +40,7 @@ class ApiServerConnection:
 
     kubeconfig: str | None = None
     context: str | None = None
-    in_cluster: bool | None = None  #: None: the ServiceAccount if this is a pod, otherwise a kubeconfig
+    in_cluster: bool | None = None  #: None: the ServiceAccount in a pod, otherwise a kubeconfig
     content_type: str = PROTOBUF
 
 
@@ -86,7 +86,7 @@ class ListenAddress:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Intervals, timeouts and waits of the daemon. The defaults are those of k8s-spot-rescheduler, if it has them."""
+    """Intervals, timeouts and waits of the daemon. The defaults are those of k8s-spot-rescheduler where it has them."""
 
     housekeeping_interval: timedelta = timedelta(seconds=10)
     node_drain_delay: timedelta = timedelta(minutes=10)  #: after a drain; zero: none
@@ -115,7 +115,7 @@ class Provider:
 
 
 class MakeRoom(enum.StrEnum):
-    """How spot room is made for nodes whose pods do not fit on the spot nodes."""
+    """How room is made for nodes whose pods do not fit on the spot nodes."""
 
     OFF = "off"
     PLACEHOLDERS = "placeholders"
@@ -124,13 +124,13 @@ class MakeRoom(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoomSettings:
-    """Orders of spot room."""
+    """How, and how much, room on spot nodes is ordered."""
 
     mode: MakeRoom = MakeRoom.OFF
-    most: int = 50  #: placeholders at a time
+    most: int = 50  #: maximum number of placeholders at a time
     timeout: timedelta = timedelta(minutes=15)  #: for placeholders to run
     image: str = PAUSE_IMAGE
-    per_hour: int = 10  #: spot nodes that the cloud provider is asked for
+    per_hour: int = 10  #: maximum number of spot nodes requested from the cloud provider
 
     @property
     def wanted(self) -> bool:
@@ -139,7 +139,7 @@ class RoomSettings:
 
     @property
     def life_seconds(self) -> int:
-        """After this time the kubelet ends a placeholder that was not deleted: longer than an order and its drain."""
+        """The seconds after which the kubelet ends a leftover placeholder: longer than an order and its drain."""
         return int((2 * self.timeout + timedelta(hours=2)).total_seconds())
 
 
@@ -164,5 +164,5 @@ class Running:
 
     @property
     def identity(self) -> str:
-        """The identity of the installation: equal for all its replicas, and different for other installations."""
+        """The identity of the installation: the same for all its replicas, and different for other installations."""
         return f"{self.namespace}/{self.lease_name}"

@@ -15,18 +15,18 @@ from click.shell_completion import CompletionItem
 
 from rescheduler.errors import NoNodesError, ReschedulerError, UsageError
 
-#: By command: the module that defines it as ``command``, and its line in the help.
+#: Command → the module that defines it as ``command``, and its line in the help.
 COMMANDS: Final = {
-    "run": ("rescheduler.cli.run", "Run the daemon: drain on-demand nodes round by round."),
+    "run": ("rescheduler.cli.run", "Run the daemon, which drains on-demand nodes in rounds."),
     "plan": ("rescheduler.cli.plan", "Show which on-demand nodes can be drained now, and what blocks the others."),
     "explain": ("rescheduler.cli.explain", "Explain which spot nodes reject each pod, and why."),
-    "report": ("rescheduler.cli.report", "Write the plan as an HTML file: sums, pictures, nodes."),
-    "savings": ("rescheduler.cli.savings", "Show what drains have saved, with receipts per day."),
-    "pause": ("rescheduler.cli.pause", "Pause drains until resume, or for a given time."),
-    "resume": ("rescheduler.cli.resume", "End a pause, or drop what an earlier drain still owes."),
+    "report": ("rescheduler.cli.report", "Write the plan as an HTML file with totals, diagrams and nodes."),
+    "savings": ("rescheduler.cli.savings", "Show what drains have saved, with receipts for each day."),
+    "pause": ("rescheduler.cli.pause", "Pause drains, for a given time or until resumed."),
+    "resume": ("rescheduler.cli.resume", "End a pause, or waive replacement pods that an earlier drain owes."),
     "status": (
         "rescheduler.cli.status",
-        "Show the leader, pauses, the drain in progress and debts of earlier drains.",
+        "Show the leader, pauses, the drain in progress and owed replacement pods.",
     ),
     "proxy": ("rescheduler.cli.proxy", "Run the cloudpool proxy: drain nodes before their machines are removed."),
     "provider": ("rescheduler.cli.provider", "Serve a cloud provider to Cluster Autoscaler over gRPC."),
@@ -34,14 +34,14 @@ COMMANDS: Final = {
     "version": ("rescheduler.cli.version", "Print the version."),
     "help": ("rescheduler.cli.help", "Show the help of a command."),
 }
-# numpy's BLAS would start a thread for each processor on import. The program does not use it, and the threads cost CPU.
+# On import, numpy's BLAS would start a thread per processor. The program does not use BLAS, and the threads cost CPU.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _OWN_FLAGS: Final = ("-h", "--help", "-help")
 _VERSION_FLAGS: Final = ("--version", "-version")
 
 _PROGRAM: Final = "rescheduler"
-#: The file name of the kubectl plugin; kubectl replaces dashes of a plugin's name in the file name.
+#: The file name of the kubectl plugin; kubectl replaces dashes in the plugin's name with underscores.
 _PLUGIN: Final = "kubectl-spot_rescheduler"
 _PLUGIN_PROGRAM: Final = "kubectl spot-rescheduler"
 
@@ -56,7 +56,7 @@ class Commands(click.Group):
         if args and args[0] in _VERSION_FLAGS:
             args = ["version"]
         elif not args and ctx.resilient_parsing:
-            pass  # Completion of the first word: it can be any command.
+            pass  # Completion of the first word, which can be any command.
         elif not args and ctx.info_name == _PLUGIN_PROGRAM:
             args = ["--help"]  # A user who tries the plugin in a terminal does not expect a daemon to start.
         elif not args or (args[0].startswith("-") and args[0] not in _OWN_FLAGS):
@@ -64,7 +64,7 @@ class Commands(click.Group):
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete a command without importing it, or a flag of ``run``, which is the command if a flag comes first."""
+        """Complete a command without importing it, or a flag of ``run``, the default command."""
         commands = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items()]
         matching = [item for item in commands if item.value.startswith(incomplete)]
         if not incomplete.startswith("-"):
@@ -107,7 +107,7 @@ def main(args: Sequence[str] | None = None) -> None:
     Errors are one line on standard error. If the program was started as a kubectl plugin, its name in messages is that
     of the plugin.
     """
-    # Python collects garbage once more when it exits. With millions of objects that takes long, and it frees nothing.
+    # Python collects garbage once more at exit. With millions of objects, that takes a long time and frees nothing.
     atexit.register(gc.freeze)
     sys.exit(_status(args, _PLUGIN_PROGRAM if Path(sys.argv[0]).name == _PLUGIN else _PROGRAM))
 
@@ -120,7 +120,7 @@ def k8s_spot_rescheduler() -> None:
 
 def _status(args: Sequence[str] | None, program: str) -> int:
     try:
-        if sys.stdout is None:  # It was closed before the program started.
+        if sys.stdout is None:  # Standard error was closed before the program started.
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - it stays open
         result: Any = cli.main(args, prog_name=program, standalone_mode=False)
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Blockers of nodes and pods on a page: grouped by reason, then by controller."""
+"""Blockers of nodes and pods on a page, grouped by reason and then by controller."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
@@ -14,7 +14,7 @@ ControllerLookup: TypeAlias = Callable[[str], str]
 
 
 def controllers_in(snapshot: Snapshot) -> ControllerLookup:
-    """Return the lookup for the pods of *snapshot*. The result for a pod that is not in it is the pod."""
+    """Return the lookup for the pods of *snapshot*. For an unknown pod, the lookup returns the pod itself."""
 
     def controller(pod: str) -> str:
         known = snapshot.pods.get(pod)
@@ -34,7 +34,7 @@ def by_controller(pods: Iterable[str], controller: ControllerLookup) -> dict[str
 def blocker_lines(
     blockers: Sequence[Blocker], controller: ControllerLookup, level: int, *, wide: bool = False
 ) -> Iterator[Line]:
-    """Yield the reasons in the order of their first blocker, each with the pods that it applies to."""
+    """Yield the reasons in the order of their first blocker, each followed by the pods to which it applies."""
     groups: dict[tuple[str, str], list[str]] = {}
     for blocker in blockers:
         pods = groups.setdefault((blocker.reason, blocker.detail), [])
@@ -47,7 +47,7 @@ def blocker_lines(
 
 
 def _members(controller: str, pods: list[str], *, wide: bool) -> str:
-    """Return what follows the name of the controller: its only pod, or the number of its pods."""
+    """Return the text after the name of a controller: its only pod, or the number of its pods."""
     if controller.startswith("Pod "):
         return ""
     names = ", ".join(pod.partition("/")[2] for pod in pods)

@@ -1,4 +1,4 @@
-"""``--compat``: the defaults of another tool. Flags and the environment take precedence."""
+"""``--compat``: use the defaults of another tool. Flags and the environment take precedence."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,7 +9,7 @@ from rescheduler.cli.go_flags import Option
 
 ORIGINAL: Final = "k8s-spot-rescheduler"
 
-#: By tool: the defaults that differ from ours, by parameter name.
+#: Tool → its defaults that differ from ours, by parameter name.
 DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     ORIGINAL: {
         "skip_nodes_with_local_storage": "false",

@@ -1,4 +1,4 @@
-"""Text for people on standard output: its width, its line breaks, and whether it has colours."""
+"""Text on standard output for people: width, line breaks and colors."""
 
 import os
 import re
@@ -23,7 +23,7 @@ _UNBROKEN: Final = re.compile(rf"(?<=[/=]) {_BREAK}")
 #: Narrower terminals are treated as this wide.
 _NARROWEST: Final = 40
 
-#: How parts of a page are shown if the terminal has colours.
+#: Styles of the parts of a page, used if the terminal supports colors.
 HEADING: Final = {"bold": True}
 GOOD: Final = {"bold": True, "fg": "green"}
 BAD: Final = {"bold": True, "fg": "yellow"}
@@ -31,16 +31,16 @@ BAD: Final = {"bold": True, "fg": "yellow"}
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a page. If it is too long for the page, it continues two columns further to the right."""
+    """A line of a page. A line that is too long is wrapped; the rest is indented by two more columns."""
 
     text: str
-    level: int = 0  #: of indentation
+    level: int = 0  #: level of indentation
     style: tuple[tuple[str, Any], ...] = ()
 
     def wrapped(self, width: int) -> list[str]:
-        """Return the line in pieces of at most *width* columns.
+        """Split the line into pieces of at most *width* columns.
 
-        Names are only divided if they are wider, after a slash or an equals sign if they have one.
+        Only names that are wider than that are divided, after a slash or an equals sign if possible.
         """
         text = printable(self.text)
         indent = " " * (_INDENT * self.level)
@@ -67,7 +67,7 @@ def styled(text: str, style: dict[str, Any], level: int = 0) -> Line:
 
 
 def printable(text: str) -> str:
-    """Return *text* in one line. Characters that a terminal would execute, such as escape sequences, become ``?``."""
+    """Return *text* in one line. Control characters, such as those of escape sequences, become ``?``."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "?" for character in text)
@@ -84,33 +84,33 @@ def say(text: str) -> None:
 
 
 def page_width() -> int:
-    """Return the width for pages: ``COLUMNS``, else that of the terminal, else 80."""
+    """Return the width of pages: ``COLUMNS`` if set, otherwise the width of the terminal, otherwise 80."""
     return max(_NARROWEST, shutil.get_terminal_size().columns)
 
 
-def rendered(lines: Iterable[Line], width: int, *, colours: bool = False) -> str:
+def rendered(lines: Iterable[Line], width: int, *, colors: bool = False) -> str:
     """Return *lines* as text of at most *width* columns."""
     return "\n".join(
-        click.style(piece, **dict(line.style)) if colours and line.style else piece
+        click.style(piece, **dict(line.style)) if colors and line.style else piece
         for line in lines
         for piece in line.wrapped(width)
     )
 
 
 def show(lines: Iterable[Line]) -> None:
-    """Print *lines* on standard output, with colours if it is a terminal and ``NO_COLOR`` is not set."""
-    colours = _has_colours()
-    click.echo(_encodable(rendered(lines, page_width(), colours=colours)), color=colours)
+    """Print *lines* on standard output, with colors if it is a terminal and ``NO_COLOR`` is not set."""
+    colors = _has_colors()
+    click.echo(_encodable(rendered(lines, page_width(), colors=colors)), color=colors)
 
 
-def _has_colours() -> bool:
+def _has_colors() -> bool:
     if os.environ.get("NO_COLOR"):
         return False
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _encodable(text: str) -> str:
-    """Return *text* without the characters that the encoding of standard output lacks; ``?`` takes their place."""
+    """Return *text* with ``?`` in place of the characters that the encoding of standard output lacks."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)

@@ -48,8 +48,8 @@ def command(
     """Explain which spot nodes would accept each pod, and why the others reject it.
 
     Without names: every pod that would have to move for an on-demand node to be drained, and every pending pod.
-    A node name selects the pods on it and also shows what blocks the node itself. Each pod is evaluated as if it
-    alone were evicted and recreated. The reasons are the scheduler's own. Prices only matter for --drain-order=cost.
+    A node name selects the pods on it and also shows what blocks the node itself. Each pod is evaluated as if only
+    it were evicted and recreated. The reasons are the scheduler's own. Prices only matter for --drain-order=cost.
     """
     with progress("reading the cluster"):
         source = ClusterSource(snapshot, connection)
@@ -96,7 +96,7 @@ def _show(parts: Iterable[Iterable[Line]], *, html: bool) -> None:
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:
-    """Return the object of one pod for ``-o yaml``; ``-o json`` prints the same."""
+    """Return the object for one pod for ``-o yaml``; ``-o json`` prints the same object."""
     refusals = [
         [{"plugin": plugin, "reasons": list(reasons)} for plugin, reasons in refusals]
         for refusals in explanation.refusals
@@ -116,7 +116,7 @@ def _blockers(explanation: Explanation) -> list[dict[str, str]]:
 
 
 def _print_json(explanations: Iterable[Explanation]) -> None:
-    """Print one line per pod. The text of equal refusals is encoded only once."""
+    """Print one line per pod. Identical refusals are encoded only once."""
     out, encode = sys.stdout.buffer, msgspec.json.encode
     for explanation in explanations:
         texts = [

@@ -1,4 +1,4 @@
-"""Explanations as a page: for each node what blocks its drain, for each pod which spot nodes reject it and why."""
+"""Explanations as a page: what blocks the drain of each node, and which spot nodes reject each pod and why."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -14,7 +14,7 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances
 from rescheduler.planning.units import count
 
-#: Names of at most this many nodes that accept a pod are printed; ``-o wide`` prints all.
+#: Maximum number of names printed of nodes that accept a pod; ``-o wide`` prints all.
 _NODES_NAMED: Final = 12
 
 
@@ -48,7 +48,7 @@ class ExplainPage:
         yield BLANK
 
     def pod(self, explanation: Explanation) -> Iterator[Line]:
-        """Yield which nodes accept the pod, the others grouped by reason, and what would help."""
+        """Yield the nodes that accept the pod, the nodes that reject it, grouped by reason, and what would help."""
         yield from self._start()
         pod = explanation.pod
         controller = self._controller(pod.key)
@@ -68,7 +68,7 @@ class ExplainPage:
         yield BLANK
 
     def nothing(self) -> Iterator[Line]:
-        """Yield the text for the case that there is no pod to explain."""
+        """Yield the text to print if there is no pod to explain."""
         yield Line("No pod of an on-demand node has to move, and no pod is pending.")
 
     def _start(self) -> Iterator[Line]:
@@ -95,5 +95,5 @@ class ExplainPage:
 
 
 def _reasons(refusals: Refusals) -> str:
-    """Return all plugins that reject a node, with their reasons: ``NodeResourcesFit: Insufficient cpu; …``."""
+    """Return all rejecting plugins with their reasons: ``NodeResourcesFit: Insufficient cpu; …``."""
     return "; ".join(f"{plugin}: {', '.join(reasons)}" for plugin, reasons in refusals)

@@ -1,4 +1,4 @@
-"""Flags in the syntax of Go's pflag, on click: ``--flag``, ``--flag=false``, ``-flag=value``, ``-v=2``, durations.
+"""Click options in the syntax of Go's pflag: ``--flag``, ``--flag=false``, ``-flag=value``, ``-v=2``, durations.
 
 The argument lists of k8s-spot-rescheduler's deployments work unchanged, including long flags with a single dash.
 """
@@ -15,7 +15,7 @@ from rescheduler import durations
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-#: The name of parameters that are paths.
+#: The type name of parameters that are paths.
 _PATH: Final = "path"
 
 _TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")
@@ -34,7 +34,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """Format *duration* for :func:`parse_duration`, to the millisecond: ``2m30s``, ``500ms``."""
+    """Format *duration* to the millisecond, as :func:`parse_duration` accepts it: ``2m30s``, ``500ms``."""
     milliseconds = round(duration.total_seconds() * 1000)
     if milliseconds % 1000:
         return f"{milliseconds}ms"
@@ -65,7 +65,7 @@ class DurationType(click.ParamType[timedelta]):
 
 
 class Bool(click.ParamType[bool]):
-    """A boolean in the spellings of Go's ``strconv.ParseBool``."""
+    """A boolean in any spelling that Go's ``strconv.ParseBool`` accepts."""
 
     name = "boolean"
 
@@ -77,13 +77,13 @@ class Bool(click.ParamType[bool]):
         return value in _TRUE
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        """Complete ``--flag=t``. After ``--flag`` and a blank, what follows is the next argument, not a value."""
+        """Complete ``--flag=t``. What follows ``--flag`` and a space is the next argument, not a value."""
         values = [CompletionItem(value) for value in ("true", "false") if incomplete and value.startswith(incomplete)]
         return values or ctx.command.shell_complete(ctx, incomplete)
 
 
 class Parsed(click.ParamType[Any]):
-    """A value converted by *parse*. Its exceptions of type *errors* become the error message."""
+    """A value converted by *parse*. Exceptions of type *errors* become error messages."""
 
     def __init__(self, parse: Callable[[str], Any], name: str, errors: type[Exception] = ValueError) -> None:
         self.name = name
@@ -105,7 +105,7 @@ class Parsed(click.ParamType[Any]):
 
 def _path_text(text: str) -> str:
     if "\0" in text:
-        raise ValueError("a path cannot hold a NUL character")
+        raise ValueError("a path cannot contain a NUL character")
     return text
 
 
@@ -115,12 +115,12 @@ FILE_TEXT: Final = Parsed(_path_text, _PATH)
 
 
 class Option:
-    """A long option that can also be set by ``RESCHEDULER_…`` in the environment; decorates a command."""
+    """A decorator that adds a long option, which ``RESCHEDULER_…`` in the environment can also set, to a command."""
 
     def __init__(
         self, flag: str, kind: click.ParamType[Any] | None = None, *, to: str = "", short: str = "", **more: Any
     ) -> None:
-        """Set the command's parameter to *to*, or by default to the flag's name."""
+        """Create the option. *to* is the name of the command's parameter; the default is the name of the flag."""
         self.to = to or flag.lstrip("-").replace("-", "_")
         self._names = (flag, *filter(None, [short]), self.to)
         self._settings = {
@@ -138,7 +138,7 @@ class Option:
 
 
 class GoCommand(click.Command):
-    """A command with options in Go's syntax."""
+    """A command whose options have Go's syntax."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, list(normalised(args, self.get_params(ctx))))
@@ -169,7 +169,7 @@ def normalised(args: Sequence[str], params: Sequence[click.Parameter]) -> Iterat
 
 
 def _known(name: str, options: dict[str, click.Option]) -> str | None:
-    """Return the option that *name* refers to, or None. Underscores and a single dash are accepted, as in glog."""
+    """Return the option to which *name* refers, or None. As in glog, underscores and a single dash are accepted."""
     if not name.startswith("-"):
         return None
     bare = name.lstrip("-").replace("_", "-")

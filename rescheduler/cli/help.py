@@ -7,7 +7,7 @@ from click.shell_completion import CompletionItem
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a command of the group that is already typed."""
+    """Complete the name of a command of the group typed so far."""
     parent = _described(ctx, ctx.params.get(param.name or "") or ())
     if not isinstance(parent.command, click.Group):
         return []
@@ -24,7 +24,7 @@ def command(ctx: click.Context, names: tuple[str, ...]) -> None:
 
 
 def _described(ctx: click.Context, names: Sequence[str]) -> click.Context:
-    """Return the context of the command with these *names*, each a command of the one before it.
+    """Return the context of the command with these *names*, each of which is a subcommand of the previous one.
 
     Raises click.UsageError if there is no such command.
     """

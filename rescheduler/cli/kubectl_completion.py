@@ -1,6 +1,6 @@
-"""Completion for ``kubectl spot-rescheduler``: kubectl calls ``kubectl_complete-spot_rescheduler`` with the words.
+"""Completion for ``kubectl spot-rescheduler``: kubectl passes the arguments to ``kubectl_complete-spot_rescheduler``.
 
-It prints a line for each completion, with its description after a tab, and then a colon and what the shell may add.
+This program prints a line per completion, with its description after a tab, then a colon and a directive for the shell.
 """
 
 import sys
@@ -17,7 +17,7 @@ _NO_FILES: Final = ":4"
 
 
 def main() -> None:
-    """Complete the last argument of the program, after the arguments before it: an entry point."""
+    """Complete the last argument of the program (an entry point)."""
     *words, incomplete = sys.argv[1:] or [""]
     items = ShellComplete(cli, {}, "rescheduler", "").get_completions(words, incomplete)
     for item in items:

@@ -8,7 +8,7 @@ from rescheduler.pages.element import Markup, element
 
 
 def as_html(title: str, lines: Iterable[Line]) -> str:
-    """Return *lines* as a document. A line with a style begins a section; indented lines are items of a list."""
+    """Return *lines* as a document. A styled line begins a section; indented lines become items of a list."""
     content = element("main", element("h1", title), _elements(lines))
     return document(title, element("div", content))
 

@@ -19,7 +19,7 @@ DATABASE: Final = "/var/lib/spot-rescheduler/discovery.db"
 
 
 class LiqoCommands(click.Group):
-    """The Liqo commands. The node manager is imported from a separate module."""
+    """The Liqo commands. The command of the node manager is in a separate module."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*super().list_commands(ctx), _NODE_MANAGER]
@@ -46,8 +46,8 @@ def command() -> None:
     FILE_TEXT,
     metavar="FILE",
     default=DATABASE,
-    help="SQLite file for registered clusters. It contains kubeconfigs, so it must be readable by this process "
-    "only. :memory: keeps nothing after exit.",
+    help="SQLite file for registered clusters. It contains kubeconfigs, so only this process should be able to "
+    "read it. :memory: keeps nothing after exit.",
 )
 @Option(
     "--namespace",
@@ -73,7 +73,7 @@ def command() -> None:
     multiple=True,
     metavar="NAME",
     help="Name in a client certificate (common name, DNS name or URI) that may list clusters, including "
-    "kubeconfigs. Repeatable; without this flag every certificate issued by --tls-client-ca may.",
+    "kubeconfigs. Repeatable; without this flag, every certificate issued by --tls-client-ca may.",
 )
 @Option(
     "--updater",
@@ -81,7 +81,7 @@ def command() -> None:
     multiple=True,
     metavar="NAME",
     help="Name in a client certificate that may update every cluster; other clients may update only the cluster "
-    "whose ID is one of their certificate's names. Repeatable; without this flag every certificate may "
+    "whose ID is one of their certificate's names. Repeatable; without this flag, every certificate may "
     "update every cluster.",
 )
 @health_option

@@ -53,7 +53,7 @@ DATABASE: Final = "/var/lib/spot-rescheduler/node-manager.db"
     multiple=True,
     metavar="NAME",
     help="Name in a client certificate (common name, DNS name or URI) that is authorized. Repeatable; without "
-    "this flag every certificate issued by --tls-client-ca is.",
+    "this flag, every certificate issued by --tls-client-ca is.",
 )
 @Option(
     "--post-only",
@@ -65,7 +65,7 @@ DATABASE: Final = "/var/lib/spot-rescheduler/node-manager.db"
     "--liqoctl",
     FILE_TEXT,
     metavar="PROGRAM",
-    help="Path of liqoctl, which creates missing peerings. Without it only clusters that are already peered can "
+    help="Path of liqoctl, which creates missing peerings. Without it, only clusters that are already peered can "
     "be used.",
 )
 @Option(

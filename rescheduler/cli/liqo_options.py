@@ -1,4 +1,4 @@
-"""The options shared by the Liqo services: ``@face_options`` passes ``face: Face``."""
+"""The options shared by the Liqo services: ``@face_options`` passes ``face: HttpsListener``."""
 
 from pathlib import Path
 from typing import Any, Final

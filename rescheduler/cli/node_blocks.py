@@ -1,4 +1,4 @@
-"""The nodes of a plan on a page: a block each, and one block for nodes that stay for the same reasons."""
+"""The nodes of a plan on a page: one block per node, and one for all nodes that stay for the same reasons."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from rescheduler.planning.overview import Overview
 from rescheduler.planning.prices import HOURS_PER_MONTH
 from rescheduler.planning.units import age, count, cpu, memory, per_month
 
-#: What two nodes must have in common to share a block: per reason its detail and the controllers of its pods.
+#: Nodes with the same signature share a block. It contains the reasons, their details, and the controllers of the pods.
 _Signature: TypeAlias = tuple[tuple[str, str, str], ...]
 
 
@@ -29,7 +29,7 @@ class NodeBlocks:
     wide: bool
 
     def lines(self) -> Iterator[Line]:
-        """Yield the blocks: plans in drain order, then the nodes that stay."""
+        """Yield the blocks: first the plans in drain order, then the nodes that stay."""
         for plan in self.overview.planning.plans:
             yield BLANK
             yield from self._plan(plan)
@@ -60,7 +60,7 @@ class NodeBlocks:
             yield Line(f"{controller}{number} → {self._targets(nodes)}", 1)
 
     def _targets(self, nodes: Counter[str]) -> str:
-        """Return the target nodes, each with its number of pods if it takes several."""
+        """Return the target nodes, each with the number of pods if it gets several."""
         return ", ".join(
             self.names.short(name) + (f" ({number})" if number > 1 and len(nodes) > 1 else "")
             for name, number in nodes.items()
@@ -76,7 +76,7 @@ class NodeBlocks:
             yield Line(f"{placement.pod}{owner} → {self.names.short(placement.node)}{other}", 1)
 
     def _alike(self) -> Iterable[list[Rejected]]:
-        """Group the rejected nodes by their reasons; with ``-o wide``, return one group for each node."""
+        """Group the rejected nodes by their reasons; with ``-o wide``, return one group per node."""
         groups: dict[_Signature | str, list[Rejected]] = {}
         for rejected in self.overview.planning.rejected:
             groups.setdefault(rejected.node if self.wide else self._signature(rejected), []).append(rejected)
@@ -104,7 +104,7 @@ class NodeBlocks:
         )
 
     def _heading(self, node: str) -> str:
-        """Return what identifies a node, and its price: ``ip-10-0-1-2, m5.large, eu-1a, 3d old, 70 $/month``."""
+        """Return the properties and the price of a node: ``ip-10-0-1-2, m5.large, eu-1a, 3d old, 70 $/month``."""
         facts, prices = self.overview.nodes[node], self.overview.prices
         price = prices.per_hour(facts)
         old = age(facts.created, self.now)

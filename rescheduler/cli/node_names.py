@@ -1,11 +1,11 @@
-"""Short names of nodes: without the suffix that all of them have in common."""
+"""Short names of nodes, without the suffix that all names share."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
-#: Shorter suffixes are not worth an explanation.
+#: The minimum length of a suffix: removing shorter ones is not worth an explanation.
 _LEAST: Final = 8
 
 
@@ -13,12 +13,12 @@ _LEAST: Final = 8
 class NodeNames:
     """Shortens the names of nodes."""
 
-    suffix: str = ""  #: what is left out; "" if nothing is
+    suffix: str = ""  #: the suffix to remove; "" if there is none
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "NodeNames":
-        """Return the shortening for *names*: their common suffix, from a dot on, if it leaves something of each."""
-        parts = [name.split(".")[:0:-1] for name in names]  # of each name, from the end, without the first part
+        """Return the shortening for *names*: their common suffix, from a dot on, if it leaves a part of each name."""
+        parts = [name.split(".")[:0:-1] for name in names]  # the parts of each name from its end, without the first
         common = list(takewhile(lambda equal: len(set(equal)) == 1, zip(*parts, strict=False)))
         suffix = "".join(f".{equal[0]}" for equal in reversed(common))
         return cls(suffix if len(parts) > 1 and len(suffix) > _LEAST else "")
@@ -28,10 +28,10 @@ class NodeNames:
         return name.removesuffix(self.suffix)
 
     def shorten_in(self, text: str) -> str:
-        """Return *text* with the suffix left out of each node name that it contains."""
+        """Return *text* with the suffix removed from each node name in it."""
         return text.replace(self.suffix, "") if self.suffix else text
 
     @property
     def note(self) -> str:
-        """Return the sentence that states what is left out, or ""."""
+        """The sentence that states which suffix is removed; "" if there is none."""
         return f"Node names end with {self.suffix}, which is left out." if self.suffix else ""

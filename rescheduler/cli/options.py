@@ -1,4 +1,4 @@
-"""Options shared by several commands, in groups. Each group passes one value to its command instead of its options.
+"""Groups of options shared by several commands. Each group passes one value to the command instead of its options.
 
 ``@connection_options`` passes ``connection: ApiServerConnection``, ``@logging_options`` ``logs: Logging``,
 ``@provider_options(…)`` ``provider: Provider``. The help lists the options in the order of the decorators.
@@ -39,7 +39,7 @@ ADDRESS: Final = Parsed(ListenAddress.parse, "host:port", UsageError)
 def group(name: str, make: Callable[..., Any], options: Sequence[Option]) -> Decorator:
     """Combine *options* into one parameter *name* of the command.
 
-    *make* creates its value from theirs, passed by keyword.
+    *make* creates the value of that parameter from the values of the options, passed by keyword.
     """
 
     def decorate(command: Command) -> Command:
@@ -102,7 +102,7 @@ node_name_option: Final = Option(
     "--node-name",
     default="",
     metavar="NAME",
-    help="The node that this program runs on. It is never drained, because that would interrupt the drain "
+    help="The node on which this program runs. It is never drained, because that would interrupt the drain "
     "itself. The shipped manifests set it in the environment. Empty: none.",
 )
 
@@ -111,7 +111,7 @@ namespace_option: Final = Option(
     Parsed(object_name, "name", UsageError),
     default="kube-system",
     metavar="NAME",
-    help="The namespace that the daemon runs in, with its Lease and its memory ConfigMap.",
+    help="The namespace of the daemon, its Lease and its memory ConfigMap.",
 )
 
 lease_name_option: Final = Option(
@@ -157,12 +157,12 @@ connection_options = group(
             to="content_type",
             default=PROTOBUF,
             metavar="TYPE",
-            help=f"Encoding of objects read from the API server: {PROTOBUF}, which is smaller, or {JSON}.",
+            help=f"Encoding of objects read from the API server: {PROTOBUF} (smaller) or {JSON}.",
         ),
     ),
 )
 
-#: The highest verbosity; larger values are the same.
+#: The highest verbosity; larger values have the same effect.
 _MOST_VERBOSE: Final = 4
 
 

@@ -1,4 +1,4 @@
-"""Results on standard output: JSON, the same object as YAML, or a plan as HTML."""
+"""Results on standard output as JSON or YAML, or a plan as HTML."""
 
 import sys
 from datetime import datetime

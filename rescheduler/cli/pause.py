@@ -1,4 +1,4 @@
-"""``rescheduler pause``: start no drains until ``rescheduler resume``, or for a time."""
+"""``rescheduler pause``: start no drains, for a given time or until ``rescheduler resume``."""
 
 from datetime import timedelta
 
@@ -43,10 +43,10 @@ def _reason(text: str) -> str:
 def command(
     period: timedelta | None, reason: str, connection: ApiServerConnection, namespace: str, lease_name: str
 ) -> None:
-    """Pause drains: none starts, and the one in progress is rolled back within seconds.
+    """Pause drains: no drain starts, and the drain in progress is rolled back within seconds.
 
     A machine whose termination was already requested is still removed, and replacement pods of earlier drains are
-    still followed. The pause is an annotation of the Lease, so it also survives restarts of the daemon, and may be
+    still followed. The pause is an annotation on the Lease, so it survives restarts of the daemon, and can be
     set before the daemon is installed. A new pause replaces an earlier one.
     """
     from rescheduler.kube.client import connect  # noqa: PLC0415 - the client is imported on demand

@@ -35,23 +35,23 @@ from rescheduler.settings import ApiServerConnection, Provider
     "--independent",
     Bool(),
     default=False,
-    help="Evaluate each node by itself in the current state. Without this flag the drains are planned in "
-    "sequence, and each one takes room from the next.",
+    help="Evaluate each node by itself in the current state. Without this flag, the drains are planned in "
+    "sequence, and each one leaves less room for the next.",
 )
 @Option(
     "--budgets-at-once",
     Bool(),
     default=False,
     help="Use each PodDisruptionBudget only once in the whole plan. Without this flag, a budget that allows one "
-    "eviction now counts as allowing several in sequence, as its replacement pods become Ready. The daemon "
-    "counts in this way, and waits for the pods.",
+    "eviction now counts as allowing several in sequence, as the replacement pods become Ready. The daemon "
+    "does so, and waits for the pods.",
 )
 @Option(
     "--budgets-in-steps",
     Bool(),
     default=True,
     hidden=True,
-    help="The default; false is the same as --budgets-at-once.",
+    help="The opposite of --budgets-at-once, and the default.",
 )
 @levers_option
 @what_if_option

@@ -7,7 +7,7 @@ from rescheduler.planning.overview import Lever, Overview, Totals
 
 
 def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
-    """Return the object for ``-o json``. *seconds* is the duration of planning only."""
+    """Return the object for ``-o json``. *seconds* is the duration of planning alone."""
     planning = overview.planning
     return {
         "nodes": [_node(verdict, overview) for verdict in planning.verdicts],

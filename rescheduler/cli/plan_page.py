@@ -1,4 +1,4 @@
-"""A plan as a page: a summary sentence, what is freed, what prevents more, then each node."""
+"""A plan as a page: a summary sentence, what is freed, what prevents more, and each node."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from rescheduler.planning.overview import NO_PRICE, Lever, Overview, Totals
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.units import count, cpu, memory, per_month
 
-#: Levers shown without ``-o wide``.
+#: Maximum number of levers shown without ``-o wide``.
 _LEVERS_SHOWN: Final = 10
 
 _GIB: Final = 1 << 30
 
-#: Reasons whose blocker names only the first pod that does not fit.
+#: Reasons that concern the node as a whole: the blocker only names the first pod that does not fit.
 _OF_THE_NODE: Final = frozenset({Reason.NO_ROOM})
 
 
@@ -66,7 +66,7 @@ class _Summary:
         return f"{cpu(_rounded(totals.cpu, 1000))} vCPU, {memory(_rounded(totals.memory, _GIB))}"
 
     def _main_obstacle(self) -> str:
-        """Return the last part of the sentence: the most useful lever, or else the most frequent obstacle."""
+        """Return the last part of the sentence: the most useful lever, otherwise the most frequent obstacle."""
         if self.overview.levers:
             obstacle, number = self.overview.levers[0].controller, len(self.overview.levers[0].nodes)
         elif nodes := self._obstacles():
@@ -76,7 +76,7 @@ class _Summary:
         return f"; {self.names.short(obstacle.rpartition(' ')[2])} blocks {number}"
 
     def _obstacles(self) -> Counter[str]:
-        """Return the number of nodes by controller, or by reason if a node itself is blocked or spot is full."""
+        """Count the nodes by controller, or by reason if the node itself is blocked or spot nodes are full."""
         nodes: Counter[str] = Counter()
         for verdict in self.overview.planning.rejected:
             nodes.update(
@@ -88,7 +88,7 @@ class _Summary:
         return nodes
 
     def details(self) -> Iterator[Line]:
-        """Yield the sums by instance type, the reasons, and what limits the result."""
+        """Yield the totals by instance type, the reasons, and what limits the result."""
         planning = self.overview.planning
         if planning.plans:
             yield BLANK
@@ -152,7 +152,7 @@ def _levers(overview: Overview, names: NodeNames, *, wide: bool) -> Iterator[Lin
     if len(shown) < len(overview.levers):
         yield Line(f"{len(overview.levers) - len(shown)} more with -o wide.", 1)
     if not overview.levers_complete:
-        yield Line("Not all of them were tried: --levers-timeout was used up.", 1)
+        yield Line("Some levers were not tried before --levers-timeout.", 1)
 
 
 def _lever(lever: Lever, overview: Overview, names: NodeNames) -> str:
@@ -167,7 +167,7 @@ def _lever(lever: Lever, overview: Overview, names: NodeNames) -> str:
 
 
 def _gain(nodes: tuple[str, ...], overview: Overview, names: NodeNames) -> str:
-    """Return the number of nodes, with what they are worth: ``1 (m5.2xlarge, 280 $/month)``."""
+    """Return the number of nodes with their type and price: ``1 (m5.2xlarge, 280 $/month)``."""
     if not nodes:
         return "none"
     price = overview.per_month(nodes)
@@ -179,7 +179,7 @@ def _gain(nodes: tuple[str, ...], overview: Overview, names: NodeNames) -> str:
 
 
 def _table(rows: list[tuple[str, ...]]) -> Iterator[Line]:
-    """Yield *rows* with aligned columns, the first to the left and the others to the right."""
+    """Yield *rows* with aligned columns: the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
         cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True) if width]

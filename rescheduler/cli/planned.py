@@ -30,34 +30,34 @@ levers_option: Final = Option(
 )
 
 
-#: The limitation of the sums of a plan with ``--independent``.
+#: A limitation of the totals of a plan with ``--independent``.
 _INDEPENDENT: Final = "each node is drained alone (--independent); the pods of all nodes together may not fit"
 
-#: The limitation of a plan that moves pods of Jobs: the Jobs are not read.
+#: A limitation of a plan that moves pods of Jobs, because Jobs are not read.
 _JOBS: Final = (
-    "the plan moves pods of Jobs: assumed that the Jobs tolerate it; the daemon reads each Job first (job-would-fail)"
+    "the plan moves pods of Jobs, assuming that the Jobs tolerate it; the daemon reads each Job first (job-would-fail)"
 )
 
 #: Passes ``provider: Provider`` to the command.
 price_provider_options: Final = provider_options(
-    "Cloud provider whose prices are shown for nodes that --prices does not contain. none: no such prices."
+    "Cloud provider whose prices are used for nodes that --prices does not contain. none: no such prices."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCluster:
-    """A cluster and its plan."""
+    """A cluster and the plan for it."""
 
     snapshot: Snapshot
     policy: Policy
     circumstances: Circumstances
     planner: Planner
     planning: Planning
-    seconds: float  #: duration of the planning alone
+    seconds: float  #: duration of planning alone
     assumptions: tuple[str, ...]
 
     def overview(self, prices: PriceList, levers: RankedLevers = NO_LEVERS) -> Overview:
-        """Return the sums of the plan."""
+        """Return the totals of the plan."""
         return overview(
             self.planning,
             self.snapshot,
@@ -68,18 +68,18 @@ class PlannedCluster:
         )
 
     def priced(self, provider: Provider) -> PriceList:
-        """Return the prices with those of the cloud provider, for nodes that the price file lacks.
+        """Return the prices, with the cloud provider's for nodes that the price file does not contain.
 
         Raises the errors of loading the provider.
         """
         return _priced(self.snapshot, self._nodes(), self.circumstances.prices, provider)
 
     def _nodes(self) -> Iterator[NodeFacts]:
-        """Yield the nodes of the plan. The plan is summed up when the first one is requested."""
+        """Yield the nodes of the plan. The totals are computed when the first node is requested."""
         yield from self.overview(self.circumstances.prices).nodes.values()
 
     def levers(self, prices: PriceList, timeout: timedelta, clock: Clock) -> RankedLevers:
-        """Return the levers that were tried within *timeout*. With a timeout of 0 there are none."""
+        """Return the levers that were tried within *timeout*; none if it is 0."""
         if not timeout:
             return NO_LEVERS
         with progress("trying levers"):
@@ -129,9 +129,9 @@ def _moves_jobs(planning: Planning) -> bool:
 
 
 def _priced(snapshot: Snapshot, nodes: Iterable[NodeFacts], prices: PriceList, provider: Provider) -> PriceList:
-    """Return *prices* with those of the cloud provider, for those of *nodes* that have none yet.
+    """Return *prices*, with the cloud provider's for those of *nodes* that have none yet.
 
-    Prices per vCPU and GiB do not count: the provider's come before them.
+    Prices per vCPU and GiB are ignored for this, because the provider's prices take precedence over them.
     """
     if provider.name == "none":
         return prices

@@ -1,4 +1,4 @@
-"""``@policy_options``: which nodes may be drained, and which pods evicted. It passes ``policy: Policy``."""
+"""``@policy_options``: which nodes may be drained and which pods evicted. It passes ``policy: Policy``."""
 
 from datetime import timedelta
 from itertools import chain
@@ -66,7 +66,7 @@ policy_options = group(
             _NODE_LABELS,
             to="spot_label",
             default=str(_POLICY.spot_label),
-            help="Label of the nodes to move pods to, in the same syntax.",
+            help="Label of the nodes to which pods are moved, in the same syntax.",
         ),
         Option(
             "--delete-non-replicated-pods",
@@ -93,8 +93,8 @@ policy_options = group(
             "--skip-single-replicas",
             Bool(),
             default=False,
-            help="Do not drain nodes with a pod that is the only one of its controller, because it is interrupted "
-            "until its replacement runs.",
+            help="Do not drain nodes with a pod that is its controller's only replica, because the workload would be "
+            "interrupted until the replacement runs.",
         ),
         Option(
             "--namespaces",
@@ -130,7 +130,7 @@ policy_options = group(
             click.Choice([value.value for value in DrainOrder]),
             default=_POLICY.drain_order.value,
             help="Which on-demand nodes are drained first. least-requested: those with the least requested CPU. "
-            "cost: those with the highest price; nodes without a price come after, by vCPU and memory, largest "
+            "cost: those with the highest price; nodes without a price come last, by vCPU and memory, largest "
             "first. age: the oldest.",
         ),
         Option(
@@ -138,7 +138,7 @@ policy_options = group(
             DurationType(),
             default="0",
             help="Drain on-demand nodes that are at least this old before all others, such as 720h. They are "
-            "drained only if their pods fit on spot nodes, as any other node. 0: off.",
+            "drained only if their pods fit on spot nodes, like any other node. 0: off.",
         ),
         Option(
             "--move-jobs",

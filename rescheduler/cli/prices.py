@@ -1,4 +1,4 @@
-"""The options for prices, and the file that they name."""
+"""The options for prices, and the price file."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +16,7 @@ _LONGEST_CURRENCY: Final = 16
 
 
 def read_prices(path: Path) -> dict[PriceKey, Decimal]:
-    """Return the prices in the file *path*. Raises UsageError, with the file and the line."""
+    """Return the prices in the file *path*. Raises UsageError that names the file and the line."""
     try:
         return price_files.parse(files.read_text(path))
     except OSError as error:

@@ -43,7 +43,7 @@ def command() -> None:
     Bool(),
     to="plaintext",
     default=False,
-    help="Serve plain text to every client that reaches --address. Without this flag plain text is served on a "
+    help="Serve plain text to every client that reaches --address. Without this flag, plain text is served on a "
     "loopback address only.",
 )
 @Option(
@@ -56,7 +56,7 @@ def command() -> None:
     "--node-group-auto-discovery",
     multiple=True,
     metavar="SPEC",
-    help="Flag of Cluster Autoscaler's example server; rejected, because no cloud provider here supports it.",
+    help="Flag of Cluster Autoscaler's example server. It is rejected, because no cloud provider here supports it.",
 )
 @logging_options
 @ignored_options
@@ -71,10 +71,10 @@ def serve(
     listen_address: ListenAddress | None,
     logs: Logging,
 ) -> int:
-    """Serve a cloud provider to Cluster Autoscaler 1.25 to 1.37 (--cloud-provider=externalgrpc there).
+    """Serve a cloud provider to Cluster Autoscaler 1.25 to 1.37 (run with --cloud-provider=externalgrpc).
 
     Requires mutual TLS with --key-cert, --cert and --ca-cert; plain text requires --insecure-plaintext or a
-    loopback address. Health and reflection are served, too. Every request to change a size or to delete nodes is
+    loopback address. Health and reflection are also served. Every request to change a size or to delete nodes is
     logged with its caller and its response.
     """
     if node_group_auto_discovery:

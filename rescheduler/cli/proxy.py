@@ -21,7 +21,7 @@ _PORTS = click.IntRange(0, 65535)
     metavar="FILE",
     help="Configuration file in the format of kubeaware-cloudpool-proxy: JSON with server, apiServer and backend.",
 )
-# A Service named rescheduler sets RESCHEDULER_PORT in every pod's environment, with a different meaning.
+# A Service named rescheduler sets RESCHEDULER_PORT in the environment of every pod, with a different meaning.
 @Option(
     "--port",
     _PORTS,
@@ -49,7 +49,7 @@ _PORTS = click.IntRange(0, 65535)
 def command(
     config_file: Path, port: int, host: str, listen_address: ListenAddress, node_name: str, logs: Logging
 ) -> int:
-    """Serve a cloudpool's REST API in front of a cloudpool, and drain nodes before their machines are removed.
+    """Serve the cloudpool REST API in front of a cloudpool, and drain nodes before their machines are removed.
 
     POST /pool/size, /pool/terminate, /pool/detach and a disposable membership status drain nodes first. All other
     requests are forwarded unchanged.

@@ -28,7 +28,7 @@ from rescheduler.settings import ApiServerConnection, Provider
     "--output-file",
     metavar="FILE",
     default="-",
-    help="Write the report to FILE and replace an existing one; - is standard output.",
+    help="Write the report to FILE, replacing an existing file; - is standard output.",
 )
 @levers_option
 @compat_option
@@ -47,7 +47,7 @@ def command(
 ) -> None:
     """Write an HTML file that shows which on-demand nodes can be freed, and what blocks the other nodes.
 
-    The file contains everything it needs: it loads nothing from the network. Nothing in the cluster is changed.
+    The file is self-contained: it loads nothing from the network. Nothing in the cluster is changed.
     """
     clock = SystemClock()
     source = ClusterSource(snapshot, connection)
@@ -59,7 +59,7 @@ def command(
 
 
 def _write(page: str, file: str) -> None:
-    """Write *page* to *file*. Raises UsageError if that is not possible."""
+    """Write *page* to *file*. Raises UsageError if *file* cannot be written."""
     if file == "-":
         sys.stdout.buffer.write(page.encode())
         return

@@ -1,4 +1,4 @@
-"""``rescheduler resume``: end a pause, or waive what an earlier drain owes."""
+"""``rescheduler resume``: end a pause, or waive replacement pods that an earlier drain owes."""
 
 import click
 
@@ -31,10 +31,10 @@ def _controller(text: str) -> str:
 def command(
     waive: tuple[str, ...], connection: ApiServerConnection, namespace: str, memory_name: str, lease_name: str
 ) -> None:
-    """End the pause that rescheduler pause started. With --waive, drop a debt of an earlier drain instead.
+    """End the pause that rescheduler pause started. With --waive, waive replacement pods of an earlier drain instead.
 
-    While the pods that a drain moved do not run, no other node is drained (landing-pending). If these pods are
-    not needed, or you have checked them, drop the debt with --waive. It takes effect in the next round.
+    Until all replacement pods of a drain run, no other node is drained (landing-pending). If these pods are not
+    needed, or if you have checked them, waive them with --waive. It takes effect in the next round.
     """
     if waive:
         _waive(waive, connection, namespace, memory_name)

@@ -1,4 +1,4 @@
-"""The options for room on spot nodes."""
+"""The options for making room on spot nodes."""
 
 from datetime import timedelta
 from typing import Final
@@ -55,7 +55,7 @@ room_options = group(
             "--room-timeout",
             DurationType(least=timedelta(seconds=1)),
             default="15m",
-            help="How long placeholders may take to run on spot nodes. After it they are removed, and no others are "
+            help="How long placeholders may take to run on spot nodes. After that, they are removed and no others are "
             "created for 15m, which doubles with each consecutive timeout, up to 4h.",
         ),
         Option(
@@ -70,7 +70,7 @@ room_options = group(
             "--max-spot-nodes-per-hour",
             click.IntRange(1, _MOST),
             default=10,
-            help="Maximum number of spot nodes that the cloud provider is asked for within an hour, with "
+            help="Maximum number of spot nodes requested from the cloud provider within an hour, with "
             "--make-room=provider.",
         ),
     ),

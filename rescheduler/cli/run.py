@@ -41,7 +41,7 @@ from rescheduler.settings import (
 
 
 class WindowType(Parsed):
-    """A drain window. In the environment, windows are separated by semicolons, because they contain spaces."""
+    """A drain window. In the environment, semicolons separate windows, because windows contain spaces."""
 
     envvar_list_splitter = ";"
 
@@ -50,7 +50,7 @@ class WindowType(Parsed):
 
 
 def _check_room(room: RoomSettings, provider: Provider, *, once: bool) -> None:
-    """Raise UsageError if room cannot be made with the other flags."""
+    """Raise UsageError if the other flags do not allow making room."""
     if room.mode is MakeRoom.PROVIDER and provider.name == "none":
         raise UsageError("--make-room=provider: expected --cloud-provider, the cloud provider that adds spot nodes")
     if once and room.mode is not MakeRoom.OFF:
@@ -132,7 +132,7 @@ def command(
     room: RoomSettings,
     **more: Any,
 ) -> int:
-    """Drain on-demand nodes, round by round.
+    """Drain on-demand nodes in rounds.
 
     In each round, the first on-demand node (see --drain-order) whose pods may all be evicted and all fit on spot nodes
     is drained, a few pods at a time. The drain succeeds when its pods run again elsewhere; then the drain

@@ -50,7 +50,7 @@ _SINCE: Final = Parsed(_since, "duration")
 @namespace_option
 @savings_name_option
 def command(since: timedelta, output: str, connection: ApiServerConnection, namespace: str, savings_name: str) -> None:
-    """Show what drains have saved: sums, and for each day the nodes that were removed after a drain.
+    """Show what drains have saved: totals, and for each day the nodes that were removed after a drain.
 
     The daemon keeps this ledger in a ConfigMap. Nothing in the cluster is changed.
     """

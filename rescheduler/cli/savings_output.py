@@ -1,4 +1,4 @@
-"""The text and the JSON of ``rescheduler savings``."""
+"""The text and the JSON output of ``rescheduler savings``."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,12 +13,12 @@ from rescheduler.planning.units import count
 
 _HOUR: Final = 3600
 
-#: How a saving ended, for people.
+#: How a saving ended → its text for people.
 _ENDINGS: Final = {"": "still counts", "replaced": "ended by a new node", "expired": "ended after 30 days"}
 
 
 def page(known: SavingsReport) -> Iterator[Line]:
-    """Yield the lines of the receipts for people: the sums first."""
+    """Yield the lines of the receipts for people, with the totals first."""
     yield from _head(known)
     for day in known.days:
         yield BLANK

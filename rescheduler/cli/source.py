@@ -25,7 +25,7 @@ snapshot_option: Final = Option(
     metavar="FILE",
     help="Read the cluster from FILE, the output of kubectl get "
     "nodes,pods,poddisruptionbudgets,namespaces,persistentvolumes,persistentvolumeclaims,storageclasses,csinodes "
-    "-A -o json; - is standard input, gzip is supported. Default: the cluster of the kubeconfig.",
+    "-A -o json; - is standard input; gzip is supported. Default: the cluster of the kubeconfig.",
 )
 output_option: Final = Option(
     "--output",
@@ -39,7 +39,7 @@ output_option: Final = Option(
 
 @dataclass(frozen=True, slots=True)
 class ClusterSource:
-    """A snapshot file, or a connection if there is none."""
+    """A snapshot file or, if there is none, a connection."""
 
     snapshot: str | None
     connection: ApiServerConnection
@@ -55,13 +55,13 @@ class ClusterSource:
         return snapshot
 
     def assumptions(self, snapshot: Snapshot, policy: Policy) -> tuple[str, ...]:
-        """Return what is assumed about the kinds that the snapshot file does not contain, in sentences."""
+        """Return sentences that state the assumptions about kinds that the snapshot file does not contain."""
         if self.snapshot is None:
             return ()
         return assumptions(snapshot, by_namespace_labels=not policy.namespaces.selector.everything)
 
     def warn(self, snapshot: Snapshot, policy: Policy) -> None:
-        """Print a warning for each assumption, and one if nodes match both labels. Call it after the result.
+        """Print a warning for each assumption, and one if nodes match both labels. Call this after printing the result.
 
         Raises NoNodesError if no node matches one of the labels.
         """
@@ -72,7 +72,7 @@ class ClusterSource:
             _warn(text)
 
     def _read(self) -> Snapshot:
-        # A read creates millions of objects that all stay alive, so garbage collection would only cost time.
+        # Reading creates millions of objects that all stay alive, so garbage collection would only cost time.
         gc.disable()
         try:
             if self.snapshot is not None:
@@ -83,7 +83,7 @@ class ClusterSource:
         finally:
             gc.enable()
             gc.freeze()
-            gc.set_threshold(_GC_THRESHOLD)  # Objects created by planning mostly stay alive, too.
+            gc.set_threshold(_GC_THRESHOLD)  # Most objects created by planning also stay alive.
 
 
 def _warn(text: str) -> None:

@@ -1,4 +1,4 @@
-"""``rescheduler status``: the leader, a pause, the drain in progress, and the stored memory."""
+"""``rescheduler status``: the leader, pauses, the drain in progress, and the stored memory."""
 
 import json
 from collections.abc import Iterator
@@ -43,10 +43,10 @@ def command(
     lease_name: str,
     memory_name: str,
 ) -> None:
-    """Show which replica leads, whether and why drains wait, which node is drained, and what earlier drains owe.
+    """Show which replica leads, whether and why drains wait, which node is being drained, and what earlier drains owe.
 
     Everything is read from the cluster: the Lease, the ConfigMap with the memory, and the annotations of the nodes. The
-    daemon is not asked, so this also works while it does not run. Its status page shows more.
+    daemon is not contacted, so this also works while it is not running. Its status page shows more.
     """
     from rescheduler.housekeeping.installation_status import (  # noqa: PLC0415 - the client is imported on demand
         Installation,
@@ -67,7 +67,7 @@ def command(
 
 
 def lines(status: dict[str, Any]) -> Iterator[str]:
-    """Return *status*, which is the object of ``-o json``, as lines for people."""
+    """Return *status*, the object printed by ``-o json``, as lines for people."""
     waiting, paused = status["waiting"], status["paused"]
     renewed = f", renewed {status['leaseRenewed']}" if status["leader"] and status["leaseRenewed"] else ""
     yield f"Installation  {status['installation']}"

@@ -12,7 +12,7 @@ from rescheduler.settings import Timing
 
 _SECOND: Final = timedelta(seconds=1)
 
-#: Settings with an initial value and a maximum (``…_max``).
+#: Settings that have an initial value and a maximum (``…_max``).
 _DOUBLING: Final = ("failure_pause", "node_cooldown", "return_wait")
 
 

@@ -1,4 +1,4 @@
-"""The option ``--what-if`` of ``rescheduler plan``: its forms, and its field in the JSON output."""
+"""The option ``--what-if`` of ``rescheduler plan``: its syntax, and its field in the JSON output."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ _MOST_NODES: Final = 1000
 
 
 class ChangeText(click.types.StringParamType):
-    """The text of a change. In the environment variable several changes are separated by semicolons."""
+    """The text of a change. In the environment variable, semicolons separate several changes."""
 
     envvar_list_splitter = ";"
 
@@ -49,12 +49,12 @@ _Parse: TypeAlias = Callable[[Sequence[str]], Hypothesis | None]
 
 
 def parsed(texts: Iterable[str], policy: Policy) -> list[Hypothesis]:
-    """Parse the values of the option, within the command that has it. Raises UsageError with the expected form."""
+    """Parse the values of the option, within its command. Raises UsageError with the expected syntax."""
     params = click.get_current_context().command.params
     hypotheses: list[Hypothesis] = []
     for text in texts:
         hypothesis = parse(text, policy, params)
-        if isinstance(hypothesis, SettingChange):  # a later setting can change a part of the same field
+        if isinstance(hypothesis, SettingChange):  # several settings can change parts of the same field
             policy = replace(policy, **{hypothesis.field: hypothesis.value})
         hypotheses.append(hypothesis)
     return hypotheses
@@ -63,7 +63,7 @@ def parsed(texts: Iterable[str], policy: Policy) -> list[Hypothesis]:
 def parse(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Hypothesis:
     """Parse one value of ``--what-if``. *params* are the options of the command, for settings.
 
-    Raises UsageError with the expected form.
+    Raises UsageError with the expected syntax.
     """
     if not text.isprintable():
         raise UsageError(f"--what-if {text!r}: expected printable characters")
@@ -167,7 +167,7 @@ def what_if_json(
     outcome: HypotheticalPlan,
     summaries: tuple[dict[str, Any], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Return the object for the field ``what_if``. *summaries* are those before and after the changes."""
+    """Return the object of the field ``what_if``. *summaries* are the summaries before and after the changes."""
     before, after = (
         {**summary, "drainable": [plan.node for plan in planned.plans]}
         for summary, planned in zip(summaries, (planning, outcome.planning), strict=True)

@@ -14,10 +14,10 @@ from rescheduler.planning.what_if import LostSpot
 
 _GIB: Final = 1 << 30
 
-#: At most this many nodes, or controllers, are listed.
+#: Maximum number of nodes, or of controllers, that are listed.
 _LISTED: Final = 20
 
-#: Widths of the columns of amounts, and of the titles before them.
+#: The widths of the title column and of the amount columns.
 _TITLE: Final = 26
 _AMOUNT: Final = 16
 
@@ -42,7 +42,7 @@ def _row(title: str, amounts: Iterable[str]) -> str:
 
 
 def _rows(before: Overview, after: Overview) -> Iterator[tuple[str, Decimal | None, Decimal | None, int]]:
-    """Yield a title, the amounts before and after, and the decimal places to show."""
+    """Yield rows: a title, the amounts before and after, and the number of decimal places to show."""
 
     def row(title: str, old: float, new: float, places: int = 0) -> tuple[str, Decimal, Decimal, int]:
         return title, Decimal(old), Decimal(new), places
@@ -60,7 +60,7 @@ def _rows(before: Overview, after: Overview) -> Iterator[tuple[str, Decimal | No
 
 
 def _price(freed: Totals) -> Decimal | None:
-    """Return the monthly price of the freed nodes. Without freed nodes it is 0, even if no price is known."""
+    """Return the monthly price of the freed nodes; 0 if there are none, even if no price is known."""
     return freed.per_month if freed.nodes else Decimal(0)
 
 

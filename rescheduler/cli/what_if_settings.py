@@ -1,4 +1,4 @@
-"""Settings in ``--what-if``: flags of planning with another value."""
+"""The settings of ``--what-if``: planning flags with a different value."""
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from rescheduler.planning.changes import SettingChange
 from rescheduler.planning.namespaces import NamespaceScope, namespace_scope, parse_names
 from rescheduler.planning.policy import Policy
 
-#: By parameter: the scope of namespaces after the flag was set to a text. An empty text removes the limit.
+#: Parameter → function that returns the scope of namespaces with the flag set to a text; "" removes the limit.
 _SCOPES: Final[Mapping[str, Callable[[NamespaceScope, str], NamespaceScope]]] = {
     "namespaces": lambda scope, text: namespace_scope(_names(text), scope.excluded, scope.selector_text),
     "exclude_namespaces": lambda scope, text: namespace_scope(scope.included, _names(text), scope.selector_text),
@@ -59,7 +59,7 @@ def _change(option: click.Option, name: str, text: str, policy: Policy) -> Setti
 
 
 def _as_field(value: Any, before: Any, *, multiple: bool) -> Any:
-    """Return the *value* of an option as a field of the policy, which had the value *before*."""
+    """Convert the *value* of an option to a field of the policy, whose value was *before*."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(before, enum.Enum):

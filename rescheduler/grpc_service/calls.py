@@ -1,4 +1,4 @@
-"""Reports of completed calls: orders in the log, with caller and result, and all calls as metrics."""
+"""Report completed calls: orders in the log, with caller and result, and all calls as metrics."""
 
 import logging
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ from rescheduler.providers.externalgrpc import wire
 #: The calls that change something.
 ORDERS: Final = frozenset({"NodeGroupIncreaseSize", "NodeGroupDeleteNodes", "NodeGroupDecreaseTargetSize"})
 
-_NODES_NAMED: Final = 100  #: per order; further nodes are counted
-_LONGEST_TEXT: Final = 512  #: characters of a name or an error, which may come from callers
+_NODES_NAMED: Final = 100  #: maximum number of nodes named per order; the rest are counted
+_LONGEST_TEXT: Final = 512  #: maximum characters of a name or an error, which may come from callers
 _BUCKETS: Final = (0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 log = logging.getLogger(__name__)
@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class AnsweredCall:
     method: str
-    request: Message | None  #: None: it could not be decoded
+    request: Message | None  #: None if it could not be decoded
     caller: str
     code: grpc.StatusCode
     words: str = ""  #: the error, if it failed
-    outcomes: Mapping[str, DeleteOutcome] = field(default_factory=dict)  #: of a deletion, by node name
+    outcomes: Mapping[str, DeleteOutcome] = field(default_factory=dict)  #: by node name, for a deletion
     seconds: float = 0.0
 
 

@@ -1,8 +1,8 @@
-"""Nodes that Cluster Autoscaler cannot match to their instance, because their provider ID differs from the instance's.
+"""Nodes that Cluster Autoscaler cannot match to their instance because their provider ID differs from its ID.
 
-It considers an instance as registered if a Node has exactly its ID as ``spec.providerID``, and deletes one that is not
+It considers an instance registered if the ``spec.providerID`` of a Node equals its ID, and deletes one that is not
 registered after ``--max-node-provision-time`` (clusterstate.go), regardless of what runs on it. A kubelet may spell the
-ID differently than the cloud, or have none. Cluster Autoscaler asks for the group of every Node in each of its rounds,
+ID differently from the cloud, or have none. Cluster Autoscaler asks for the group of every Node in each of its rounds,
 and this module learns the machines' Nodes from these calls.
 """
 
@@ -32,7 +32,7 @@ class Joined:
         self._seen: dict[str, _JoinedNode] = {}
 
     def saw(self, instance: str, node: NodeRef) -> None:
-        """Store that *node* exists and that its machine is listed as *instance*."""
+        """Record that *node* exists and that its machine is listed as *instance*."""
         now = self._clock.monotonic()
         with self._lock:
             if node.provider_id == instance:

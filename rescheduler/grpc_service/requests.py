@@ -1,4 +1,4 @@
-"""Read the parts of requests. Raises UsageError for invalid ones."""
+"""Functions that read parts of requests. They raise UsageError for invalid requests."""
 
 from decimal import Decimal
 
@@ -21,7 +21,7 @@ def need(message: Message, name: str) -> None:
 
 
 def times(request: wire.PricingNodePriceRequest | wire.PricingPodPriceRequest) -> tuple[codec.Moment, codec.Moment]:
-    """Return the start and the end of the time for which a price is requested."""
+    """Return the start and the end of the period for which a price is requested."""
     try:
         start = codec.moment(request, "startTimestamp", "startTime")
         end = codec.moment(request, "endTimestamp", "endTime")
@@ -44,6 +44,6 @@ def pod_requests(pod: bytes) -> dict[str, Decimal]:
 
 
 def until_1_28(defaults: wire.NodeGroupAutoscalingOptions) -> bool:
-    """Return whether the defaults are those of a release up to 1.28, which have no provision time."""
+    """Return whether the defaults are from a release up to 1.28, which sends no provision time."""
     provision = defaults.HasField("MaxNodeProvisionTime") or defaults.HasField("MaxNodeProvisionDuration")
     return defaults.HasField("scaleDownUnneededTime") and not provision

@@ -32,9 +32,9 @@ log = logging.getLogger("rescheduler")
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """The settings. Either all three files are given or none; without them, callers are not authenticated.
+    """The settings of the service. Either all three files are set or none; without them, callers are not authenticated.
 
-    Without files, addresses other than loopback need *plaintext*.
+    Without files, an address other than loopback requires *plaintext*.
     """
 
     address: ListenAddress
@@ -43,7 +43,7 @@ class Serving:
     cert: Path | None = None
     ca_cert: Path | None = None
     plaintext: bool = False
-    listen: ListenAddress | None = None  #: of /metrics and the probes; None: not served
+    listen: ListenAddress | None = None  #: address of /metrics and the probes; None: not served
 
 
 def run(settings: Serving, logs: Logging) -> int:

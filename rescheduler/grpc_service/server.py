@@ -25,18 +25,18 @@ from rescheduler.providers.externalgrpc import outcomes, statuses, wire
 from rescheduler.providers.externalgrpc.channel import SERVICE
 from rescheduler.settings import ListenAddress
 
-#: The deadline of calls without one, and the longest one, in seconds.
+#: The time limit of calls without a deadline, and the longest time limit, in seconds.
 LONGEST: Final = 300.0
 #: The share of the caller's remaining time reserved for sending the response, and its maximum in seconds.
 _MARGIN: Final = 0.1
 _LARGEST_MARGIN: Final = 0.5
 
 THREADS: Final = 32
-_AT_ONCE: Final = 256  #: calls, including those that wait for a thread; further calls are rejected
-_LARGEST_MESSAGE: Final = 1500  #: bytes in gRPC's encoding: ASCII, with everything else as %xx
+_AT_ONCE: Final = 256  #: maximum number of calls, including those waiting for a thread; further calls are rejected
+_LARGEST_MESSAGE: Final = 1500  #: maximum bytes in gRPC's encoding: ASCII, with everything else as %xx
 _PLAIN: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _WRONG_USE: Final = grpc.StatusCode.INVALID_ARGUMENT
-_GRACE: Final = 30.0  #: seconds for running calls when the service stops
+_GRACE: Final = 30.0  #: seconds until calls in progress are canceled when the service stops
 _OPTIONS: Final = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 << 20))
 
 Verb: TypeAlias = Callable[[Message, Call], Message]
@@ -53,7 +53,7 @@ def serving(
     certificates: Certificates | None,
     on_call: OnCall = lambda _: None,
 ) -> Iterator[int]:
-    """Serve for the block; yield the port. At the end, wait for running calls.
+    """Serve while the block runs; yield the port. At the end, wait for calls in progress.
 
     *on_call* is called with each completed call.
 
@@ -77,7 +77,7 @@ def serving(
 
 
 def _add_health(server: Any, spare: ThreadPoolExecutor) -> Any:
-    """Add the health service, with its own thread: all other threads may be waiting for the backend."""
+    """Add the health service, which has its own thread because all others may be waiting for the backend."""
     standing = health.HealthServicer()
 
     def check(request: Any, context: Any) -> Any:
@@ -92,7 +92,7 @@ def _add_health(server: Any, spare: ThreadPoolExecutor) -> Any:
 
 
 def _listen(server: Any, address: ListenAddress, certificates: Certificates | None) -> int:
-    listen(address, "--address").close()  # gRPC would not report what is wrong, and log to stderr
+    listen(address, "--address").close()  # gRPC would not report the cause, and would log to stderr
     where = str(ListenAddress(address.host or "::", address.port))
     try:
         if certificates is None:
@@ -131,7 +131,7 @@ def _handlers(service: ProviderService, clock: Clock, on_call: OnCall) -> Any:
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
             _answering(name, GetMessageClass(method.input_type), verbs[name], clock, on_call),
-            # Requests are decoded by the verb: for invalid bytes, gRPC itself would return INTERNAL.
+            # The verb decodes the request: for invalid bytes, gRPC itself would return INTERNAL.
             response_serializer=GetMessageClass(method.output_type).SerializeToString,
         )
         for name, method in methods.items()
@@ -147,10 +147,10 @@ def _answering(
         call = Call(clock.monotonic() + _patience(context.time_remaining()), context.invocation_metadata())
         response, code, message = _answer(name, lambda: verb(_parsed(kind, raw), call), call)
         if code is grpc.StatusCode.UNAVAILABLE and clock.monotonic() >= call.deadline:
-            code = grpc.StatusCode.DEADLINE_EXCEEDED  # with more time, the system might have answered
-        by = caller(context.peer(), context.auth_context())
+            code = grpc.StatusCode.DEADLINE_EXCEEDED  # with more time, the system might have responded
+        caller_name = caller(context.peer(), context.auth_context())
         seconds = clock.monotonic() - began
-        on_call(AnsweredCall(name, _request(kind, raw), by, code, message, call.outcomes, seconds))
+        on_call(AnsweredCall(name, _request(kind, raw), caller_name, code, message, call.outcomes, seconds))
         context.set_trailing_metadata(tuple(call.trailers))
         if code is not grpc.StatusCode.OK:
             context.abort(code, message)
@@ -198,7 +198,7 @@ def _patience(remaining: float | None) -> float:
 
 
 def _line(error: ReschedulerError) -> str:
-    """Return the error in one line, cut to the size of a header."""
+    """Return the error in one line, truncated to the maximum size of a header."""
     text = " ".join(str(error).split())
     sizes = accumulate(len(quote(character, safe=_PLAIN, errors="replace")) for character in text)
     fitting = sum(size <= _LARGEST_MESSAGE for size in sizes)

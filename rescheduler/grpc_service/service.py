@@ -1,4 +1,4 @@
-"""The verbs of the service: from a request message and a deadline to a response message or one of our errors.
+"""The verbs of the service, which convert a request message and a deadline to a response message or an error.
 
 Responses take into account how Cluster Autoscaler reacts (cluster-autoscaler/cloudprovider/externalgrpc):
 
@@ -46,21 +46,21 @@ T = TypeVar("T", bound=Message)
 class Call:
     """The context of a call, and what its verb adds to the response."""
 
-    deadline: float  #: on the provider's clock
+    deadline: float  #: monotonic seconds of the provider's clock
     metadata: Iterable[tuple[str, str | bytes]] = ()
     trailers: list[tuple[str, str | bytes]] = field(default_factory=list)
-    outcomes: Mapping[str, DeleteOutcome] = field(default_factory=dict)  #: of a deletion, by node name
+    outcomes: Mapping[str, DeleteOutcome] = field(default_factory=dict)  #: by node name, for a deletion
 
 
 class ProviderService:
-    """One method per rpc. Errors are ReschedulerError; UsageError means that the request is invalid."""
+    """One method per RPC. Errors are ReschedulerErrors; UsageError means that the request is invalid."""
 
     def __init__(self, provider: CloudProvider, clock: Clock) -> None:
         self._provider = provider
         self._joined = Joined(clock)
 
     def verbs(self) -> Mapping[str, Callable[[Message, Call], Message]]:
-        """Return the methods by the name of their rpc."""
+        """Return the methods by the name of their RPC."""
         return {
             "NodeGroups": _verb(wire.NodeGroupsRequest, self.node_groups),
             "NodeGroupForNode": _verb(wire.NodeGroupForNodeRequest, self.node_group_for_node),
@@ -84,7 +84,7 @@ class ProviderService:
         return wire.NodeGroupsResponse(nodeGroups=[codec.group_message(group) for group in groups])
 
     def node_group_for_node(self, request: wire.NodeGroupForNodeRequest, call: Call) -> wire.NodeGroupForNodeResponse:
-        """Return the node's group; empty for a foreign node, and for the placeholder of a machine that has joined."""
+        """Return the node's group; none for a foreign node, or for the placeholder of a machine that has joined."""
         need(request, "node")
         node = codec.node(request.node)
         group = self._provider.group_for(node, deadline=call.deadline)
@@ -141,7 +141,7 @@ class ProviderService:
         return wire.NodeGroupDecreaseTargetSizeResponse()
 
     def delete_nodes(self, request: wire.NodeGroupDeleteNodesRequest, call: Call) -> wire.NodeGroupDeleteNodesResponse:
-        """Delete nodes. The error has the class of the first failure and names all nodes that are not deleted."""
+        """Delete nodes. The error has the class of the first failure and names all nodes that were not deleted."""
         try:
             ordered_at = outcomes.ordered_at(call.metadata)
         except ValueError as error:
@@ -163,7 +163,7 @@ class ProviderService:
         return wire.NodeGroupDeleteNodesResponse()
 
     def nodes(self, request: wire.NodeGroupNodesRequest, call: Call) -> wire.NodeGroupNodesResponse:
-        """Return the group's instances, each with the provider ID of its Node if that is known."""
+        """Return the group's instances, each with the provider ID of its Node if known."""
         instances = self._provider.instances(request.id, deadline=call.deadline)
         known = [(instance, self._joined.node(instance.id)) for instance in instances]
         named = [
@@ -195,7 +195,7 @@ class ProviderService:
         raise NotSupported(f"{self._provider.name} has no options of group {request.id!r}")
 
     def _delete(self, group: str, nodes: Mapping[str, NodeRef], deadline: float) -> Mapping[str, DeleteOutcome]:
-        """Delete the nodes, but refuse placeholders of machines that have joined, contrary to the caller's view."""
+        """Delete the nodes, but refuse placeholders whose machine has joined without the caller noticing."""
         kept = {
             name: Refused(Refusal.PROTECTED, f"the machine has joined as node {there.name}")
             for name, node in nodes.items()
@@ -206,7 +206,7 @@ class ProviderService:
         return {name: kept.get(name) or results[name] for name in nodes}
 
     def _meet(self, node: NodeRef, deadline: float) -> NodeRef | None:
-        """Return the Node that a placeholder's machine has joined as; remember the machines of all other nodes."""
+        """Return the Node as which a placeholder's machine has joined. For a real Node, record its machine."""
         instance = self._provider.instance_for(node, deadline=deadline)
         if instance is None:
             return None
@@ -217,7 +217,7 @@ class ProviderService:
 
 
 def _verb(kind: type[T], method: Callable[[T, Call], Message]) -> Callable[[Message, Call], Message]:
-    """Adapt *method* to any message: generic handlers have no types."""
+    """Adapt *method* to accept any message, because generic handlers have no types."""
 
     def verb(message: Message, call: Call) -> Message:
         assert isinstance(message, kind)

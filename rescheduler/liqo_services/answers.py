@@ -1,4 +1,4 @@
-"""Responses of the HTTPS services: JSON, with errors in one line."""
+"""The responses of the HTTPS services: JSON, with errors in one line."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ def problem(status: int, text: str, **more: object) -> Response:
 
 
 def body(raw: bytes, shape: type[T]) -> T:
-    """Decode a request's body as *shape*. Raises UsageError with the place and the expectation."""
+    """Decode a request's body as *shape*. Raises UsageError that names the key and the expected value."""
     try:
         return decoding.decode(raw, shape, dec_hook=decode)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -54,7 +54,7 @@ def body(raw: bytes, shape: type[T]) -> T:
 
 
 def application(routes: Sequence[BaseRoute]) -> Starlette:
-    """Return an application with *routes* and ``/healthz`` that converts our errors to responses."""
+    """Return an application with *routes* and ``/healthz``, which converts our errors to responses."""
     handlers: Mapping[Any, Any] = {
         ReschedulerError: _failed,
         HTTPException: _refused,

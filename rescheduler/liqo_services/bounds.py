@@ -8,13 +8,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rescheduler.liqo_services.answers import problem
 
-MAX_BODY: Final = 4 << 20  #: bytes; a kubeconfig has about 10 KiB
-BODY_SECONDS: Final = 30.0  #: for receiving a request's body
-TAKING_SECONDS: Final = 60.0  #: for a client to receive a part of the response
+MAX_BODY: Final = 4 << 20  #: maximum bytes of a body; a kubeconfig has about 10 KiB
+BODY_SECONDS: Final = 30.0  #: seconds to receive a request's body
+TAKING_SECONDS: Final = 60.0  #: seconds for a client to receive a part of the response
 
 
 class Bounded:
-    """An ASGI middleware that passes complete bodies of limited size."""
+    """An ASGI middleware that passes on requests with a complete body of limited size."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Bounded:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return the body once, then the following messages, that is, the client's disconnect."""
+    """Return a receive function that yields the body once, and then the client's disconnect."""
     read = False
 
     async def replayed() -> Message:

@@ -14,7 +14,7 @@ import msgspec
 from rescheduler import decoding
 from rescheduler.errors import InputError, ReschedulerError, UsageError
 
-MEMORY: Final = ":memory:"  #: lost on a restart
+MEMORY: Final = ":memory:"  #: an in-memory database, which is lost on a restart
 
 _BUSY_SECONDS: Final = 10.0
 _PRIVATE: Final = 0o600
@@ -28,7 +28,7 @@ class Database:
     def __init__(
         self, path: str, schema: Sequence[str], version: int, failure: Callable[[sqlite3.Error], ReschedulerError]
     ) -> None:
-        """Open the file as :func:`_opened` does. *failure* returns the error to raise if a transaction fails."""
+        """Open the file (see :func:`_opened`). *failure* returns the error to raise if a transaction fails."""
         self._connection = _opened(path, schema, version)
         self._failure = failure
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ def _opened(path: str, schema: Sequence[str], version: int) -> sqlite3.Connectio
     try:
         _prepare(connection, schema, version)
         if path != MEMORY:
-            _make_private(path)  # only now is it certain that the file is ours
+            _make_private(path)  # by now, the file is known to be ours
     except sqlite3.Error as error:
         connection.close()
         foreign = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB
@@ -72,7 +72,7 @@ def _opened(path: str, schema: Sequence[str], version: int) -> sqlite3.Connectio
 
 
 def decoded(raw: str | bytes, shape: type[T]) -> T:
-    """Decode a JSON value. Raises InputError, which does not quote the value: it may be a kubeconfig."""
+    """Decode a JSON value. Raises InputError, which does not quote the value because it may be a kubeconfig."""
     try:
         return decoding.decode(raw, shape)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -81,7 +81,7 @@ def decoded(raw: str | bytes, shape: type[T]) -> T:
 
 def _prepare(connection: sqlite3.Connection, schema: Sequence[str], version: int) -> None:
     """Create the tables of a new file, or validate an existing one. Raises UsageError and InputError."""
-    # A second process would undo or repeat the first one's changes.
+    # A second process would undo or repeat the changes of the first.
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("BEGIN EXCLUSIVE")
     with connection:
@@ -106,7 +106,7 @@ def _spaced(text: str) -> str:
 
 
 def _make(path: str) -> None:
-    """Create a private file if there is none. SQLite's journal gets the same mode."""
+    """Create a private file if it does not exist. SQLite's journal gets the same mode."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, _PRIVATE)
     except OSError as error:

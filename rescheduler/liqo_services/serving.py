@@ -1,7 +1,7 @@
 """The HTTPS server of discovery and of the node manager: mutual TLS, with limits on time and size.
 
-One CA issues all certificates: every part presents its own and accepts only those of that CA. Each handshake checks
-the files for changes.
+One CA issues all certificates: every component presents its own and accepts only those of this CA. Each handshake
+checks the files for changes.
 """
 
 import contextlib
@@ -21,17 +21,17 @@ from rescheduler.net.certificates import PLAINTEXT, Certificates, of_listener
 from rescheduler.net.server import listen, running
 from rescheduler.settings import ListenAddress
 
-HEALTH_FLAG: Final = "--health-address"  #: of the pages in plain text, served in addition
+HEALTH_FLAG: Final = "--health-address"  #: sets an additional address, for pages in plain text
 
-#: Concurrent connections; further ones get a 503.
+#: Maximum number of concurrent connections; further ones get a 503.
 _AT_ONCE: Final = 256
-_IDLE_SECONDS: Final = 75  #: longer than common clients keep idle connections
-_GRACE_SECONDS: Final = 30  #: for running requests when the server stops
+_IDLE_SECONDS: Final = 75  #: seconds; longer than common clients keep idle connections
+_GRACE_SECONDS: Final = 30  #: seconds for requests in progress when the server stops
 
 
 @dataclass(frozen=True, slots=True)
 class HttpsListener:
-    """The address and the files of mutual TLS: all three, or none with *plaintext*, on a loopback address."""
+    """The address and the files of mutual TLS: all three, or none with *plaintext* on a loopback address."""
 
     listen: ListenAddress
     cert: Path | None = None
@@ -54,9 +54,9 @@ class HttpsListener:
 
 @contextlib.contextmanager
 def serving(application: ASGIApp, face: HttpsListener, name: str) -> Iterator[ListenAddress]:
-    """Serve in a thread called *name* for the block; yield the address with its port.
+    """Serve in a thread called *name* while the block runs; yield the address with the actual port.
 
-    At the end, wait for running requests. Raises ReschedulerError if the address cannot be used, and UsageError
+    At the end, wait for requests in progress. Raises ReschedulerError if the address cannot be used, and UsageError
     for invalid combinations of flags and invalid files.
     """
     certificates = face.certificates()
@@ -86,7 +86,7 @@ def _settings(application: ASGIApp, certificates: Certificates | None) -> uvicor
 
 
 def _context(certificates: Certificates) -> ssl.SSLContext:
-    """Return the server's context, which switches each handshake to the context of the current files."""
+    """Return the server's TLS context, which switches each handshake to the context of the current files."""
 
     def renewed(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
         certificates.renewed()

@@ -1,1 +1,1 @@
-"""HTTP clients and servers, TLS, credentials, and configuration files, for all other parts."""
+"""HTTP clients and servers, TLS, credentials, and configuration files, shared by all other packages."""

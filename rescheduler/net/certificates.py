@@ -21,20 +21,20 @@ class Pems:
     ca: bytes
 
     def __repr__(self) -> str:
-        return "Pems(…)"  # contains a private key
+        return "Pems(…)"  # the contents include a private key
 
 
 #: The flag that permits a listener without certificates.
 PLAINTEXT: Final = "--insecure-plaintext"
 
-#: A flag and its value, a path.
+#: A flag and its value, which is a path.
 Named: TypeAlias = tuple[str, Path | None]
 
 
 def of_listener(key: Named, cert: Named, ca: Named, *, plaintext: bool, permitted: bool) -> "Certificates | None":
-    """Return a listener's certificates, or `None` for plain text, which needs *permitted*.
+    """Return a listener's certificates; `None` for plain text, which requires *permitted*.
 
-    *plaintext* is whether the flag for plain text was given. Raises UsageError for an invalid combination of flags,
+    *plaintext* states whether the flag for plain text was set. Raises UsageError for an invalid combination of flags,
     and ConfigError for invalid files.
     """
     named = (key, cert, ca)
@@ -53,14 +53,14 @@ class Certificates:
     """Our certificate, its key, and the CA that must have signed the peer's certificate."""
 
     def __init__(self, *, key: PemFile, cert: PemFile, ca: PemFile) -> None:
-        """Raise ConfigError for invalid files."""
+        """Read the files. Raises ConfigError if they are invalid."""
         self._key, self._cert, self._ca = key, cert, ca
         self._lock = threading.Lock()
         self.current = self._seen = self._read()
         self.server_context = self._check()  #: for servers, from the current files; clients must present a certificate
 
     def renewed(self) -> Pems | None:
-        """Return the files' contents if they changed and are valid. Invalid files are logged once and ignored."""
+        """Return the files' contents if they have changed and are valid. Invalid files are logged once and ignored."""
         with self._lock:
             try:
                 pems = self._read()
@@ -69,7 +69,7 @@ class Certificates:
                 self._seen = pems
                 context = self._check()
                 if self._read() != pems:
-                    self._seen = self.current  # the files are being written: read them again on the next call
+                    self._seen = self.current  # the files are being written; read them again on the next call
                     return None
             except ConfigError as error:
                 log.warning("the reloaded certificates are invalid; keeping the old ones: %s", error)

@@ -1,4 +1,4 @@
-"""Configuration files, JSON or YAML, decoded into structs; every error names the file and the key."""
+"""Configuration files in JSON or YAML, decoded into structs. Every error names the file and the key."""
 
 import json
 from collections.abc import Hashable
@@ -20,7 +20,7 @@ _MOST_ATTEMPTS = 100
 
 
 class Duration(float):
-    """A duration in seconds, written in files in Go's format: ``300ms``, ``90s``, ``1m35s``."""
+    """A duration in seconds, which files contain in Go's format: ``300ms``, ``90s``, ``1m35s``."""
 
     __slots__ = ()
 
@@ -35,11 +35,11 @@ class Duration(float):
 
 
 class Section(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """The base of all sections: keys are in camelCase, unknown keys are errors."""
+    """The base class of all sections: keys are in camelCase, and unknown keys are errors."""
 
 
 class Endpoint(Section, frozen=True, kw_only=True):
-    """A system's HTTP address and the credentials for it. Paths are relative to the file."""
+    """The HTTP address of a system and the credentials for it. Paths are relative to the file."""
 
     url: str
     timeout: Duration = Duration(60)  #: of one request
@@ -55,7 +55,7 @@ class Endpoint(Section, frozen=True, kw_only=True):
 
 
 def read(path: Path, shape: type[T], what: str = "cloud configuration", *, may_be_empty: bool = True) -> T:
-    """Decode the file as *shape*; ConfigError names the kind of file (*what*), the path, the key and the expectation.
+    """Decode the file as *shape*. Raises ConfigError that names the kind of file (*what*), the path and the key.
 
     With *may_be_empty* false, a file without keys is an error: it is probably the output of a failed template.
     """
@@ -74,7 +74,7 @@ def read(path: Path, shape: type[T], what: str = "cloud configuration", *, may_b
 
 
 def shaped(document: object, shape: type[T], where: str) -> T:
-    """Convert a parsed document to *shape*; a ConfigError begins with *where*."""
+    """Convert a parsed document to *shape*. Raises ConfigError, whose message begins with *where*."""
     try:
         return msgspec.convert(document, shape, dec_hook=decode)
     except msgspec.ValidationError as error:
@@ -82,7 +82,7 @@ def shaped(document: object, shape: type[T], where: str) -> T:
 
 
 def check_endpoint(endpoint: Endpoint, where: str, key: str) -> None:
-    """Check the rules that types cannot express, such as a URL without secrets and complete pairs of credentials."""
+    """Check the rules that types cannot express, for example, that the URL has no secrets."""
     rules = {
         "attempts": (1 <= endpoint.attempts <= _MOST_ATTEMPTS, f"1 to {_MOST_ATTEMPTS}"),
         "maxAnswerBytes": (1 <= endpoint.max_answer_bytes <= INT32, f"1 to {INT32}"),
@@ -117,7 +117,7 @@ def usable_url(url: str) -> bool:
     """Return whether *url* is a valid HTTP URL with a host."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises if it is not a number
+        _ = parts.port  # raises if the port is not a number
         (parts.hostname or "").encode("idna")  # raises for invalid host names, as resolvers do
     except ValueError:
         return False
@@ -126,21 +126,21 @@ def usable_url(url: str) -> bool:
 
 
 def decode(shape: type, value: object) -> object:
-    """Decode types that msgspec does not know (its `dec_hook`)."""
+    """Decode types that msgspec does not support (the `dec_hook`)."""
     if shape is Duration:
         return Duration.parse(value)
-    raise NotImplementedError(f"no reading rule for {shape}")
+    raise NotImplementedError(f"no decoder for {shape}")
 
 
 def _parse(text: str) -> object:
-    """Parse JSON if the text begins like JSON, for its better messages; YAML otherwise."""
+    """Parse text that begins like JSON as JSON, for better error messages, and all other text as YAML."""
     if text.lstrip().startswith(("{", "[")):
         return json.loads(text, object_pairs_hook=unique)
     return yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 -- a SafeLoader
 
 
 def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Reject duplicate keys (an `object_pairs_hook` of json)."""
+    """Return the pairs as a dict, but reject duplicate keys (an `object_pairs_hook` of json)."""
     document: dict[str, object] = {}
     for key, value in pairs:
         if key in document:

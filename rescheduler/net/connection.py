@@ -1,4 +1,4 @@
-"""HTTP connections of our servers, with time limits for clients that are slow, silent, faulty or too many."""
+"""HTTP connections of our servers, with limits against clients that are slow, silent, faulty or too many."""
 
 import asyncio
 import logging
@@ -8,14 +8,14 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: Time limit for a request's first line and headers, from the connection or their first byte, in seconds.
+#: Time limit for a request's first line and headers, from the start of the connection or their first byte, in seconds.
 HEAD_SECONDS: Final = 15.0
 #: Time limit for receiving the rest of a request, in seconds.
 BODY_SECONDS: Final = 60.0
 #: Time limit for a client to receive a part of its response, in seconds.
 SEND_SECONDS: Final = 60.0
 #: At shutdown, the time limit for an idle client to close its side, in seconds. An idle pooled connection does not
-#: respond to the TLS close_notify, and we would wait half a minute for it.
+#: respond to the TLS close_notify, and would delay the shutdown by half a minute.
 CLOSE_SECONDS: Final = 2.0
 #: Maximum number of connections of one server, so that file descriptors are left for the program itself.
 MAX_CONNECTIONS: Final = 512
@@ -76,7 +76,7 @@ class HttpConnection(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.transport.is_closing():
-            self._start_send_timer()  # for the data that is still to be sent
+            self._start_send_timer()  # for the data that has not been sent yet
 
     def send_400_response(self, msg: str) -> None:
         """Respond to invalid HTTP with 400 unless a response has started. Interrupt a handler that reads the body."""
@@ -92,11 +92,11 @@ class HttpConnection(H11Protocol):
             self.transport.close()
 
     def _make_room(self) -> "HttpConnection":
-        """Return the connection to close when there are too many.
+        """Return the connection to close because there are too many.
 
-        It is the connection that has been idle the longest, of the client with the most idle connections. So clients
-        that hold connections cannot lock out others, in particular the kubelet's probes. If none is idle, this new
-        connection is closed.
+        This is the longest-idle connection of the client with the most idle connections, so that clients that hold
+        connections cannot lock out others, in particular the kubelet's probes. If none is idle, this new connection
+        is closed.
         """
         idle = [
             connection
@@ -114,17 +114,17 @@ class HttpConnection(H11Protocol):
 
     @property
     def idle(self) -> bool:
-        """Return whether no response is in progress, or the client does not receive it."""
+        """Whether no response is in progress, or the client is not receiving it."""
         return self.cycle is None or self.cycle.response_complete or self._send_timer is not None
 
     @property
     def host(self) -> str:
-        """Return the client's address, or ""."""
+        """The client's address; "" if unknown."""
         return str(self.client[0]) if self.client else ""
 
     @property
     def last_received(self) -> float:
-        """Return when the client last sent data, in the event loop's clock."""
+        """When the client last sent data, on the event loop's clock."""
         return self._last_received
 
     def _start_receive_timer(self) -> None:
@@ -153,7 +153,7 @@ class HttpConnection(H11Protocol):
 
 
 def _ours(record: logging.LogRecord) -> bool:
-    """Log errors of the application. Log errors of clients only at the debug level."""
+    """Return whether to log *record*: errors of the application always, errors of clients only at the debug level."""
     return record.levelno >= logging.ERROR or _log.isEnabledFor(logging.DEBUG)
 
 

@@ -1,4 +1,4 @@
-"""Secrets from files: read on each use, so that rotation needs no restart, and kept out of logs and errors."""
+"""Secrets from files, read on each use, so that rotation needs no restart, and kept out of logs and errors."""
 
 import base64
 import contextlib
@@ -19,7 +19,7 @@ _KEYS: Final = re.compile(r"\b(?:caFile|clientCertFile|clientKeyFile|passwordFil
 
 @contextlib.contextmanager
 def keys_as(spelled: Callable[[str], str], where: str = "") -> Iterator[None]:
-    """Rewrite ConfigErrors about an endpoint's files: prefix them with *where* and spell their keys with *spelled*."""
+    """Prefix ConfigErrors about an endpoint's files with *where*, and rename the keys in them as in *spelled*."""
     try:
         yield
     except ConfigError as error:
@@ -28,7 +28,7 @@ def keys_as(spelled: Callable[[str], str], where: str = "") -> Iterator[None]:
 
 
 def is_token(text: str) -> bool:
-    """Return whether *text* is valid as a token in a header: printable ASCII without surrounding blanks."""
+    """Return whether *text* is valid as a token in a header: printable ASCII without surrounding whitespace."""
     return bool(text) and text.isascii() and text.isprintable() and text == text.strip()
 
 
@@ -36,11 +36,11 @@ class Credentials:
     """The credentials for an endpoint (bearer token or password, client certificate) and its trusted CAs.
 
     Relative paths are resolved against *folder*. Raises ConfigError if a file is invalid at the start, and AuthError
-    if it cannot be read later.
+    if a file cannot be read later.
     """
 
     def __init__(self, endpoint: Endpoint, folder: Path, token: str = "", password: str | None = None) -> None:
-        """With a bearer *token* or the user's *password*, the secret files of *endpoint* are not read."""
+        """Read the files of *endpoint*, without its secrets if a bearer *token* or the user's *password* is given."""
 
         def file(name: str | None) -> Path | None:
             return folder / name if name else None
@@ -65,7 +65,7 @@ class Credentials:
         return f"Credentials(secret={self._secret_file}, certificate={self._cert}, ca={self._ca})"
 
     def headers(self) -> dict[str, str]:
-        """Return the Authorization header, with the current secret of the file."""
+        """Return the Authorization header with the current secret from the file."""
         secret = self._secret()
         if secret is None:
             return {}
@@ -75,7 +75,7 @@ class Credentials:
         return {"authorization": f"Basic {pair}"}
 
     def redact(self, text: str) -> str:
-        """Replace our secret in *text*, in case the server echoed it."""
+        """Replace our secret in *text*, in case the server has echoed it."""
         try:
             values = [*self.headers().values(), self._secret() or ""]
         except AuthError:
@@ -87,9 +87,9 @@ class Credentials:
         return text
 
     def tls(self) -> ssl.SSLContext:
-        """Return the TLS context for new connections, with the current certificates on disk.
+        """Return the TLS context for new connections, with the certificates that are currently on disk.
 
-        A CA that was removed from the file stays trusted until a restart: a context cannot drop CAs.
+        A CA that was removed from the file is trusted until a restart, because a context cannot drop CAs.
         """
         with self._lock:
             if self._stamps() != self._seen:
@@ -139,6 +139,6 @@ def _stamp(path: Path | None) -> object:
         return None
     try:
         stat = path.stat()
-    except (OSError, ValueError):  # ValueError: the path has a NUL character
+    except (OSError, ValueError):  # ValueError: the path contains a NUL character
         return None
     return stat.st_mtime_ns, stat.st_size, stat.st_ino

@@ -1,7 +1,7 @@
-"""Read files that users name in flags or in configurations. Only regular files are read, so that reading never blocks.
+"""Read files that users name in flags or configurations. Only regular files are read, so that reading never blocks.
 
-Opening a FIFO without a writer blocks, and a device may never end. So the type of the file is checked before it is
-opened, and again afterwards.
+Opening a FIFO without a writer blocks, and a device may never end. So the type of the file is checked before the file
+is opened, and again afterwards.
 """
 
 import errno
@@ -17,9 +17,9 @@ _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 def opened(path: Path | str) -> BinaryIO:
-    """Open the regular file *path* for reading. Raises OSError with a message for a person."""
+    """Open the regular file *path* for reading. Raises OSError with a readable message."""
     if "\0" in str(path):
-        raise OSError(errno.EINVAL, "a path cannot hold a NUL character")
+        raise OSError(errno.EINVAL, "a path cannot contain a NUL character")
     _check_kind(Path(path).stat())  # before open(), which has side effects on some devices
     handle = os.open(path, _FLAGS)
     try:
@@ -31,12 +31,12 @@ def opened(path: Path | str) -> BinaryIO:
 
 
 def check(path: Path | str) -> None:
-    """Check that *path* is a readable regular file before a library opens it. Raises OSError, see `opened`."""
+    """Check that *path* is a readable regular file before a library opens it. Raises OSError (see `opened`)."""
     opened(path).close()
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """Return the content of the file, at most `MOST` bytes. Raises OSError, see `opened`."""
+    """Return the content of the file, at most `MOST` bytes. Raises OSError (see `opened`)."""
     with opened(path) as file:
         content = file.read(MOST + 1)
     if len(content) > MOST:

@@ -1,4 +1,4 @@
-"""JSON over HTTP: deadlines, retries only where they are safe, typed errors, no secrets in messages."""
+"""JSON over HTTP, with deadlines, retries only where they are safe, typed errors, and no secrets in messages."""
 
 import math
 import threading
@@ -31,7 +31,7 @@ from rescheduler.net.transport import Bounds, Transport, way_out
 
 T = TypeVar("T")
 
-_MAX_TEXT = 500  #: characters of the server's message in an error
+_MAX_TEXT = 500  #: maximum characters of the server's message in an error
 _UNSENT = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
@@ -39,14 +39,14 @@ _UNSENT = (
     httpx2.UnsupportedProtocol,
     httpx2.ProxyError,
 )
-_LONGEST_PATIENCE = 600.0  #: seconds without requests at most, so that one wrong header cannot block the client
+_LONGEST_PATIENCE = 600.0  #: maximum seconds without requests, so that one wrong header cannot block the client
 
 
 class JsonClient:
-    """A client of a system's HTTP API; thread-safe.
+    """A client of a system's HTTP API. Thread-safe.
 
-    A request that must not be repeated uses a new connection: on a reused one, the server's idle timeout would look
-    like a lost response.
+    A request that must not be repeated uses a new connection: on a reused connection, the server's idle timeout would
+    look like a lost response.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class JsonClient:
         turn: Callable[[float], None] = lambda _: None,
         password: str | None = None,
     ) -> None:
-        """*words* extracts the readable message from the body of an error response.
+        """Create a client. *words* extracts the readable message from the body of an error response.
 
         *token* is a bearer token and *password* the password of the endpoint's user, if they are not in files.
 
@@ -92,7 +92,7 @@ class JsonClient:
         params: Mapping[str, str] | None = None,
         strict: bool = True,
     ) -> tuple[T, HttpResponse]:
-        """Return the document at *path* as *shape*, or raise BadAnswer. If not *strict*, "12" is a number, too."""
+        """Return the document at *path* as *shape*, or raise BadAnswer. Unless *strict*, "12" is also a number."""
         answer = self.send("GET", path, deadline=deadline, params=params, repeatable=True)
         return self.decode(answer, shape, f"GET {path}", strict=strict), answer
 
@@ -112,10 +112,10 @@ class JsonClient:
         repeatable: bool = False,
         params: Mapping[str, str] | None = None,
     ) -> HttpResponse:
-        """Send a request; retry up to `attempts` times, only where that is safe, and not within `one_attempt`.
+        """Send a request. If that is safe, retry it, up to `attempts` times in total, but not within `one_attempt`.
 
         *repeatable* means that a second request does no harm. Requests that never reached the system or got a 429
-        are always retried. If an earlier attempt may have been carried out, its error is raised, not that of a retry.
+        are always retried. If an earlier attempt may have been carried out, its error is raised, not the last one.
         """
         unsure: list[BackendUnavailable] = []
 
@@ -174,7 +174,7 @@ class JsonClient:
         return self._checked(self._exchange(client, request, what, until), what)
 
     def _time_left(self, what: str, deadline: float) -> tuple[float, float]:
-        """Return the time limit of a request, in seconds from now and on the clock; raise if none may be sent now."""
+        """Return the time limit of a request, in seconds and as a monotonic time. Raises if none may be sent now."""
         if self._closed.is_set():
             raise Unsent(self._line(what, "closed"))
         now = self._clock.monotonic()
@@ -183,7 +183,7 @@ class JsonClient:
             raise DeadlineExceeded(self._line(what, "no time left"))
         if now < self._patient_until:
             wait = self._patient_until - now
-            raise RateLimited(self._line(what, f"the system asked for no requests for {wait:.0f} s"), retry_after=wait)
+            raise RateLimited(self._line(what, f"the system asked to wait {wait:.0f} s"), retry_after=wait)
         return left, now + left
 
     def _exchange(self, client: httpx2.Client, request: httpx2.Request, what: str, until: float) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""HTTP responses, and the errors of requests to a system's API."""
+"""HTTP responses and the errors of requests to a system's API."""
 
 import http
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import msgspec
 from rescheduler import errors
 from rescheduler.errors import AuthError, BackendUnavailable, RateLimited
 
-#: What decoding a response may raise: invalid JSON, an unexpected shape, or too deep nesting.
+#: The errors of decoding a response: invalid JSON, an unexpected shape, or excessive nesting.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _OWN_FAULTS: Final = frozenset({500, 503})
@@ -32,11 +32,11 @@ class Unsent(BackendUnavailable):
 
 
 class Unanswered(BackendUnavailable):
-    """The request was sent but no complete response was received: the system may have acted, or may still act."""
+    """The request was sent, but no complete response was received: the system may have acted or may still act."""
 
 
 class ServerFault(BackendUnavailable):
-    """The system, or a gateway, reported a failure; the request may have been carried out in part."""
+    """The system or a gateway reported a failure; the request may have been carried out partially."""
 
     def __init__(self, message: str, *, answer: HttpResponse, retry_after: float | None = None) -> None:
         super().__init__(message, retry_after=retry_after)
@@ -57,7 +57,7 @@ class Missing(errors.NotFound):
 
 
 class RequestRejected(errors.Permanent):
-    """The system refuses the request: any other error status."""
+    """The system rejected the request with any other error status."""
 
 
 def response_error(answer: HttpResponse, message: str, retry_after: float | None) -> errors.ReschedulerError:

@@ -13,7 +13,7 @@ _OF_ANOTHER: Final = "KEY_VALUES_MISMATCH"
 
 @dataclass(frozen=True, slots=True)
 class PemFile:
-    """A PEM file that a flag or a configuration key names."""
+    """A PEM file named by a flag or a configuration key."""
 
     name: str  #: the flag or key, for messages
     path: Path
@@ -31,7 +31,7 @@ class PemFile:
 
 
 def trust(context: ssl.SSLContext, authority: PemFile) -> None:
-    """Trust certificates that *authority* issued. Raises ConfigError with the name of the file."""
+    """Make *context* trust certificates issued by *authority*. Raises ConfigError with the name of the file."""
     _check(authority)
     try:
         context.load_verify_locations(cafile=authority.path)
@@ -40,14 +40,14 @@ def trust(context: ssl.SSLContext, authority: PemFile) -> None:
 
 
 def present(context: ssl.SSLContext, certificate: PemFile, key: PemFile | None = None) -> None:
-    """Present *certificate* with *key*, or with the key in the certificate's own file.
+    """Make *context* present *certificate* with *key*, or with the key in the certificate's own file.
 
     Raises ConfigError with the name of the wrong file, or of both if they do not match.
     """
     for file in filter(None, (certificate, key)):
         _check(file)
     try:
-        # An empty password; without the callable OpenSSL would prompt at the terminal.
+        # An empty password: without this callable, OpenSSL would prompt at the terminal.
         context.load_cert_chain(certificate.path, key.path if key else None, password=lambda: b"")
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(_wrong(certificate, key, error)) from error

@@ -1,6 +1,6 @@
-"""Retries of requests: how often, and the pauses between them.
+"""Retries of requests: how many, and the pauses between them.
 
-Within a loop that repeats its requests anyway, each request is sent once. Otherwise the attempts of both loops would
+Within a loop that repeats its requests anyway, each request is sent once; otherwise the attempts of both loops would
 multiply.
 """
 
@@ -18,10 +18,10 @@ from rescheduler import errors
 from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
 
-#: The longest pauses; each is random, from 0, so that several clients do not retry at the same time.
+#: The upper limits of the pauses. Each pause is random, from 0, so that several clients do not retry at the same time.
 _BACKOFF: Final = Backoff(dt.timedelta(seconds=0.4), dt.timedelta(seconds=10))
-_LEAST_PAUSE: Final = 0.25  #: seconds, even if the server asks for less
-_UNTOLD_PAUSE: Final = 1.0  #: seconds at least after a 429 without Retry-After
+_LEAST_PAUSE: Final = 0.25  #: minimum seconds, even if the server asks for less
+_UNTOLD_PAUSE: Final = 1.0  #: minimum seconds after a 429 without Retry-After
 _LONGEST_WAIT: Final = 24 * 3600.0  #: seconds; longer Retry-After values are cut to this
 
 _repeated: Final[ContextVar[bool]] = ContextVar("repeated", default=False)
@@ -38,7 +38,7 @@ def one_attempt() -> Iterator[None]:
 
 
 def attempts(limit: int) -> int:
-    """Return how often to send a request that may be sent *limit* times: once within `one_attempt`."""
+    """Return how often to send a request: at most *limit* times, but once within `one_attempt`."""
     return 1 if _repeated.get() else limit
 
 

@@ -17,16 +17,17 @@ from rescheduler.settings import ListenAddress
 
 _STOP_SECONDS: Final = 5.0
 
-#: How often an idle server wakes up: the Date header has seconds. Uvicorn itself wakes up ten times as often.
+#: How often an idle server wakes up, in seconds: the Date header has whole seconds. Uvicorn itself wakes up ten times
+#: as often.
 _TICK_SECONDS: Final = 1.0
 
-#: How long a thread that computes keeps a request waiting, each time that the thread of the server has to wait for the
-#: interpreter. That is several times per request, and Python's default is five times as long.
+#: How long a computing thread delays the server's thread each time that thread waits for the interpreter, in seconds.
+#: It waits several times per request, and Python's default is five times as long.
 _SWITCH_SECONDS: Final = 0.001
 
 
 class QuietServer(uvicorn.Server):
-    """A server that takes little CPU while it has no requests, and stops at once."""
+    """A server that uses little CPU while it has no requests, and stops at once."""
 
     def __init__(self, settings: uvicorn.Config) -> None:
         super().__init__(settings)
@@ -40,10 +41,10 @@ class QuietServer(uvicorn.Server):
                 await asyncio.wait_for(woken.wait(), _TICK_SECONDS)
 
     def stop(self) -> None:
-        """Ask the server to stop. For any thread."""
+        """Ask the server to stop. May be called from any thread."""
         self.should_exit = True
         if self._woken is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
+            with contextlib.suppress(RuntimeError):  # the event loop has ended
                 self._woken[0].call_soon_threadsafe(self._woken[1].set)
 
 
@@ -67,7 +68,7 @@ def running(
 ) -> Iterator[int]:
     """Serve *listener* in a thread *name* while the block runs. Yield its port, and close the listener at the end.
 
-    Then wait for requests in progress: *patience* seconds, or as long as *settings* allow.
+    Then wait for requests in progress, for *patience* seconds or as long as *settings* allow.
     """
     server = QuietServer(settings)
     thread = threading.Thread(target=server.run, args=([listener],), name=name, daemon=patience is not None)
@@ -81,7 +82,7 @@ def running(
 
 
 def listen(address: ListenAddress, flag: str) -> socket.socket:
-    """Return a listening socket. It is not created by the server, so that errors in the address can be reported.
+    """Return a listening socket. The server does not create it itself, so that errors in the address can be reported.
 
     Raises ReschedulerError naming the *flag* if the address cannot be used.
     """

@@ -1,4 +1,4 @@
-"""Signal handling: the first SIGTERM or SIGINT requests a graceful stop, the second one ends the process."""
+"""Signal handling: the first SIGTERM or SIGINT requests a graceful stop, and the second one ends the process."""
 
 import contextlib
 import signal

@@ -1,4 +1,4 @@
-"""The transport to a system's HTTP API: proxies from the environment, and a limit on the total time of a request."""
+"""The transport to a system's HTTP API, with proxies from the environment and a limit on a request's total time."""
 
 import ipaddress
 import math
@@ -49,7 +49,7 @@ def way_out(url: str) -> str | None:
 
 
 class Bounds(threading.local):
-    """The time, on `clock.monotonic()`, by which all reads and writes of the current thread must complete."""
+    """The deadline, on `clock.monotonic()`, of all reads and writes of the current thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -71,7 +71,7 @@ class Bounds(threading.local):
 
 
 class Transport(httpx2.BaseTransport):
-    """A transport that limits the total time. Those of httpx2 limit each read only, so a slow server could block them.
+    """A transport that limits the total time. Those of httpx2 only limit each read, so a slow server could block them.
 
     It uses httpcore2 directly, whose connection pools accept a network backend.
     """

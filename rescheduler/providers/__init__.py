@@ -1,6 +1,6 @@
-"""Cloud providers, by their name in ``--cloud-provider``; each is imported when it is selected.
+"""Cloud providers by their name in ``--cloud-provider``; each is imported when it is selected.
 
-The protocol of providers is imported with them: commands without a provider need only the names.
+The provider protocol is imported together with a provider: commands without one need only the names.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ FLAGGED = frozenset({"cherryservers", "stackpoint", "spc", "stackpointio"})
 
 
 def load(name: str, config: Path | None, clock: Clock, flags: GroupFlags | None = None) -> CloudProvider:
-    """Load the provider *name* with the file *config* and *flags*; ConfigError names what is invalid."""
+    """Load the provider *name* with the file *config* and *flags*. Raises ConfigError."""
     if name not in BACKENDS:
         raise ConfigError(f"--cloud-provider {name!r}: expected one of {', '.join(BACKENDS)}")
     loader: Callable[..., CloudProvider] = importlib.import_module(BACKENDS[name]).load
     if name in FLAGGED:
         return loader(config, clock, flags) if flags is not None else loader(config, clock)
     if flags is not None and flags.nodes:
-        raise ConfigError(f"--nodes={flags.nodes[0]}: the cloud provider {name!r} knows its groups without it")
+        raise ConfigError(f"--nodes={flags.nodes[0]}: the cloud provider {name!r} does not use this flag")
     return loader(config, clock)

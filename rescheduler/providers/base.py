@@ -1,4 +1,4 @@
-"""The protocol of cloud providers, systems that own machines; its verbs follow Cluster Autoscaler's externalgrpc.
+"""The protocol of cloud providers: systems that own machines. Its verbs follow Cluster Autoscaler's externalgrpc.
 
 How a caller removes the machine of a node:
 
@@ -24,7 +24,7 @@ How a caller removes the machine of a node:
 If ``delete_nodes`` raises, nothing was ordered for any node of the call. All verbs are thread-safe. Deadlines are
 values of ``monotonic()`` of the clock that the provider was loaded with, in seconds.
 
-The values and errors of the verbs are defined in modules of their own and can all be imported from here.
+The values and errors of the verbs are defined in separate modules and can all be imported from here.
 """
 
 # ruff: noqa: ARG002 -- optional verbs keep the protocol's signature although they ignore its arguments
@@ -119,7 +119,7 @@ class CloudProvider(Protocol):
         ...
 
     def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
-        """Return the group that certainly owns the node's machine; `None` otherwise and for the control plane."""
+        """Return the group that owns the node's machine; `None` if that is uncertain, and for control-plane nodes."""
         ...
 
     def target_size(self, group: str, *, deadline: float) -> int:
@@ -144,15 +144,15 @@ class CloudProvider(Protocol):
         ...
 
     def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
-        """Lower the target size by -*delta* > 0, giving up only machines that do not run yet.
+        """Lower the target size by -*delta* > 0, cancelling only machines that are not running yet.
 
-        If there are fewer of them, all are given up and BelowMinimum states how many. Cluster Autoscaler reverts
-        the whole increase when a scale-up has timed out, even if some of its machines are running.
+        If there are fewer such machines, all of them are canceled and BelowMinimum states how many. Cluster Autoscaler
+        reverts the whole increase when a scale-up has timed out, even if some of its machines are running.
         """
         ...
 
     def close(self) -> None:
-        """Close connections and end waits; the provider must not be used afterwards."""
+        """Close connections and end all waits. The provider must not be used afterwards."""
         ...
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
@@ -160,7 +160,7 @@ class CloudProvider(Protocol):
         return {}
 
     def notices(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, dt.datetime]:
-        """Return, by node name, when the system will terminate machines on its own, such as spot interruptions."""
+        """Return, by node name, when the system will terminate machines on its own (for example, spot instances)."""
         return {}
 
     def building(self, nodes: Sequence[NodeRef], *, deadline: float) -> frozenset[str]:
@@ -188,7 +188,7 @@ class CloudProvider(Protocol):
     def pod_price(
         self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
     ) -> float:
-        """Return the price of a pod's share; *requests* are in cores, bytes or units."""
+        """Return the price of a pod's share of a node; *requests* are in cores, bytes or units."""
         raise NotSupported(f"{self.name} has no prices")
 
     def gpu_label(self) -> str:

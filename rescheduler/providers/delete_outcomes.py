@@ -1,4 +1,4 @@
-"""Outcomes of the deletion of a machine; :mod:`rescheduler.providers.base` describes how a caller acts on each."""
+"""The outcomes of deleting a machine. :mod:`rescheduler.providers.base` describes how a caller acts on each."""
 
 import enum
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ ON_CONTROL_PLANE: Final = Refused(Refusal.CONTROL_PLANE, "the node belongs to th
 
 
 def below_minimum(group: str, minimum: int, left: int) -> Refused | None:
-    """Return a refusal if *left* machines are fewer than the *minimum* of *group*."""
+    """Return a refusal if *left*, the number of machines left, is below the *minimum* of *group*."""
     if left >= minimum:
         return None
     return Refused(Refusal.BELOW_MINIMUM, f"group {group} must keep {minimum}, {left} would be left")

@@ -1,4 +1,4 @@
-"""The loop of every deletion: read the state and send orders until each machine's outcome is known or time runs out."""
+"""The loop of all deletions: read the state and send orders until all outcomes are known or the deadline passes."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -22,7 +22,7 @@ def delete_until_confirmed(
     argument. It sends each request once; the next call repeats those that failed.
     *wait* waits until the next call; it returns False if there is no time for one. *give_up* returns the outcomes for
     the nodes that have none, given the last error. The loop does not wait for a node for which *is_taken* is true.
-    UnknownGroup is raised unless *is_ordered*: then an order may take effect, and an exception means that none can.
+    UnknownGroup is raised unless *is_ordered*, because an exception means that no order can take effect.
     """
     done: dict[str, DeleteOutcome] = {}
     while True:

@@ -1,4 +1,4 @@
-"""The orders of this process, and the machine that each node had when they were given."""
+"""The deletion orders of this process, and the machine that each node had when its order was given."""
 
 import threading
 from collections import OrderedDict
@@ -8,11 +8,11 @@ from rescheduler.providers.base import NodeRef
 
 Given = TypeVar("Given")
 
-_REMEMBERED = 10_000  #: orders, and nodes; the oldest are dropped
+_REMEMBERED = 10_000  #: maximum number of orders, and of nodes; the oldest are dropped
 
 
 class Ledger(Generic[Given]):
-    """The last order per machine, and the machine per node, which is kept after the machine is gone. Thread-safe."""
+    """The last order per machine, and the machine per node, even after the machine is gone. Thread-safe."""
 
     def __init__(self) -> None:
         self._orders: OrderedDict[str, Given] = OrderedDict()
@@ -20,7 +20,7 @@ class Ledger(Generic[Given]):
         self._lock = threading.Lock()
 
     def record(self, machine: str, order: Given, node: NodeRef | None = None) -> None:
-        """Store *order* as the last one for *machine*, and *machine* as that of *node*."""
+        """Store *order* as the last order for *machine*, and *machine* as the machine of *node*."""
         with self._lock:
             self._orders[machine] = order
             self._orders.move_to_end(machine)

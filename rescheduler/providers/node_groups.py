@@ -58,7 +58,7 @@ class NodeTaint:
 
 @dataclass(frozen=True, slots=True)
 class NodeTemplate:
-    """The expected next Node of a group; amounts are Kubernetes quantities."""
+    """The expected Node of a group's next machine; amounts are Kubernetes quantities."""
 
     labels: Mapping[str, str]
     taints: tuple[NodeTaint, ...]

@@ -13,14 +13,14 @@ TEMPLATE_PREFIX = "template-node-for-"
 
 @dataclass(frozen=True, slots=True)
 class NodeRef:
-    """What a caller knows about a Node; providers match it by provider ID, own label, address, then name."""
+    """What a caller knows about a Node. Providers match it by provider ID, their own label, address, then name."""
 
     name: str
     provider_id: str = ""  #: spec.providerID
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     internal_ips: tuple[str, ...] = ()  #: status.addresses of type InternalIP
-    control_plane: bool = False  #: the caller knows it from something other than the labels
+    control_plane: bool = False  #: the caller recognized a control-plane node by something other than labels
     #: The intent's time, if an earlier process may have ordered the deletion. Providers then order nothing before
     #: they have a state observed after this time, and treat a missing machine as deleted.
     ordered_at: dt.datetime | None = None
@@ -47,7 +47,7 @@ class NodeRef:
 
 
 def with_rivals(nodes: Sequence[NodeRef]) -> list[NodeRef]:
-    """Return *nodes* followed by those of their rivals that are not among *nodes*."""
+    """Return *nodes*, followed by those of their rivals that are not among *nodes*."""
     known = {node.name for node in nodes}
     others = {rival.name: rival for node in nodes for rival in node.rivals if rival.name not in known}
     return [*nodes, *others.values()]

@@ -1,4 +1,4 @@
-"""The default provider: no system owns machines. Emptied nodes are left to the cluster's own autoscaler."""
+"""The default provider, which owns no machines: the cluster's own autoscaler removes empty nodes."""
 
 # ruff: noqa: ARG001, ARG002 -- the protocol sets the signatures
 

@@ -1,4 +1,4 @@
-"""Errors that the verbs of a cloud provider raise, with their gRPC status; a failed deletion as one of them."""
+"""The errors that the verbs of a cloud provider raise, with their gRPC status."""
 
 from rescheduler import errors
 from rescheduler.providers.delete_outcomes import Accepted, DeleteOutcome, Failed, Refusal, Refused
@@ -25,7 +25,7 @@ class NotInGroup(errors.Permanent):
 
 
 def error_of(node: str, outcome: DeleteOutcome) -> errors.ReschedulerError | None:
-    """Convert *outcome* to an error, for callers that return one result for all nodes; `None` if it succeeded."""
+    """Convert *outcome* to an error, for callers that return one result for all nodes; `None` for a success."""
     match outcome:
         case Refused(Refusal.BELOW_MINIMUM, detail):
             return BelowMinimum(f"node {node}: {detail}")

@@ -1,4 +1,4 @@
-"""Waits of threads that use the same system: between polls, and for changes by other threads."""
+"""Waits of threads that share a system: between polls, and for changes by other threads."""
 
 import threading
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from rescheduler.errors import DeadlineExceeded
 
 
 class PolledSystem:
-    """A polled system: its *name*, its clock, and the *poll* interval in seconds. Thread-safe."""
+    """A system that is polled every *poll* seconds; *name* identifies it in errors. Thread-safe."""
 
     def __init__(self, name: str, clock: Clock, poll: float) -> None:
         self.clock = clock
@@ -28,7 +28,7 @@ class PolledSystem:
             raise DeadlineExceeded(f"{self._name}: {why}; stopping")
 
     def rest(self, deadline: float) -> bool:
-        """Wait one poll interval; return False if that passes the deadline or the system is closed."""
+        """Wait one poll interval; return False if that would exceed the deadline or the system is closed."""
         try:
             self.pause("timed out", deadline)
         except DeadlineExceeded:
@@ -37,7 +37,7 @@ class PolledSystem:
 
     @contextmanager
     def changing(self, *, deadline: float) -> Iterator[None]:
-        """Allow one change at a time, so that each is based on the result of the one before."""
+        """Allow one change at a time, so that each is based on the result of the previous one."""
         if not self._turn.acquire(timeout=max(0.0, deadline - self.clock.monotonic())):
             raise DeadlineExceeded(f"{self._name}: another change is in progress")
         try:

@@ -1,4 +1,4 @@
-"""Responses of the proxy itself, in the format of the API."""
+"""The responses of the proxy itself, in the format of the API."""
 
 from starlette.responses import Response
 
@@ -11,9 +11,10 @@ MEMBERSHIP = "failed to set membership status"
 
 
 class UpdateFailed(Exception):
-    """An update that failed, at least in part: the status code and the detail.
+    """A complete or partial failure of an update: the status code and the detail.
 
-    404: unknown machine. 502: backend error. 503: API server error, or pods are owed. 504: timeout. 500: other.
+    404: unknown machine. 502: backend error. 503: API server error, or replacement pods are owed. 504: timeout.
+    500: everything else.
     """
 
     def __init__(self, status: int, detail: str) -> None:
@@ -26,7 +27,7 @@ def error(status: int, message: str, detail: str = "") -> Response:
 
 
 def done(message: str = "", detail: str = "") -> Response:
-    """Return a success, without a body unless there is a message."""
+    """Return a success response, which has a body only if there is a message."""
     if not message:
         return Response()
     return Response(error_document(message, detail), media_type="application/json")

@@ -1,4 +1,4 @@
-"""The proxy as an ASGI application: removals drain nodes first, everything else is forwarded."""
+"""The proxy as an ASGI application. Removals of machines drain their nodes first; everything else is forwarded."""
 
 import asyncio
 import json
@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 
 
 class Updates(Protocol):
-    """Removals of machines with drains of their nodes. Called from threads, one call at a time.
+    """The operations that remove machines and drain their nodes. They are called from threads, one call at a time.
 
-    Each returns what to report about a success, "" if nothing, and raises UpdateFailed.
+    Each returns a message about what was not done, "" if everything was, and raises UpdateFailed on failure.
     """
 
     def set_size(self, desired: int) -> str: ...
@@ -52,11 +52,11 @@ class Updates(Protocol):
         ...
 
     def is_inactive(self, machine: str) -> bool:
-        """Return whether the machine is allocated and does not count for the pool's size. May be called at any time."""
+        """Return whether the machine is allocated but does not count towards the pool's size. Callable at any time."""
         ...
 
     def reactivate(self, machine: str, *, evictable: bool) -> str:
-        """Make the machine active again, without a surplus machine that the pool would terminate."""
+        """Make the machine active again without creating a surplus machine, which the pool would terminate."""
         ...
 
 
@@ -69,7 +69,7 @@ class ClientTimeouts:
 
 
 class ProxyApplication:
-    """The application. *token* returns the bearer token that clients must send, `None` for no authentication."""
+    """The ASGI application. *token* returns the bearer token that clients must send; `None`: no authentication."""
 
     def __init__(
         self,
@@ -88,18 +88,18 @@ class ProxyApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._lifespan(receive, send)
             return
         code, meaning, began = UNANSWERED, route(scope["method"], raw_path(scope)), self._seconds()
 
-        async def noting(message: Message) -> None:
+        async def send_and_record(message: Message) -> None:
             nonlocal code
             if message["type"] == "http.response.start":
                 code = str(message["status"])
             await send(message)
 
         try:
-            await self._handle(meaning, scope, receive, noting)
+            await self._handle(meaning, scope, receive, send_and_record)
         finally:
             self._metrics.answered(meaning.operation, code)
             if meaning.operation is Operation.FORWARD:
@@ -118,7 +118,7 @@ class ProxyApplication:
             log.info("%s %s from %s", scope["method"], raw_path(scope), client_address(scope))
             await self._update(meaning, scope, receive, send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Handle the lifespan protocol: start and stop with the server, in its event loop."""
         while (message := await receive())["type"] != "lifespan.shutdown":
             await send({"type": f"{message['type']}.complete"})
@@ -136,7 +136,7 @@ class ProxyApplication:
         except UpdateFailed as failure:
             answer = error(failure.status, answers.MEMBERSHIP, failure.detail)
         if answer is not None:
-            _tell(scope, answer)
+            _log_result(scope, answer)
             await answer(scope, receive, send)
 
     async def _body(self, receive: Receive) -> bytes:
@@ -158,18 +158,18 @@ class ProxyApplication:
     async def _updated(
         self, meaning: Route, body: bytes, scope: Scope, receive: Receive, send: Send
     ) -> Response | None:
-        """Run the update and return its response; `None` if the backend has responded."""
+        """Run the update and return its response; `None` if the backend's response was sent instead."""
         updates = self._updates
         match meaning.operation:
             case Operation.SIZE:
                 return await self._turn(meaning, answers.SET_SIZE, partial(updates.set_size, set_size(body)), receive)
             case Operation.TERMINATE:
-                asked = on_machine(body, "terminateMachine", meaning.machine)
-                call = partial(updates.terminate, asked.machine, decrement=asked.decrement)
+                request = on_machine(body, "terminateMachine", meaning.machine)
+                call = partial(updates.terminate, request.machine, decrement=request.decrement)
                 return await self._turn(meaning, answers.TERMINATE, call, receive)
             case Operation.DETACH:
-                asked = on_machine(body, "detachMachine", meaning.machine)
-                call = partial(updates.detach, asked.machine, decrement=asked.decrement)
+                request = on_machine(body, "detachMachine", meaning.machine)
+                call = partial(updates.detach, request.machine, decrement=request.decrement)
                 return await self._turn(meaning, answers.DETACH, call, receive)
             case Operation.MEMBERSHIP:
                 return await self._membership(meaning, body, scope, receive, send)
@@ -178,11 +178,11 @@ class ProxyApplication:
     async def _membership(
         self, meaning: Route, body: bytes, scope: Scope, receive: Receive, send: Send
     ) -> Response | None:
-        """Drain first if the pool would then terminate a machine on its own; forward other changes of status."""
+        """Drain first if the new status makes the pool terminate a machine on its own; forward all other changes."""
         updates, status = self._updates, set_membership(body, meaning.machine)
         if status.disposable:  # the pool would replace and terminate it
             call = partial(updates.dispose, status.machine)
-        elif status.active and await run_in_threadpool(updates.is_inactive, status.machine):  # a surplus machine
+        elif status.active and await run_in_threadpool(updates.is_inactive, status.machine):  # surplus
             call = partial(updates.reactivate, status.machine, evictable=status.evictable)
         else:
             await self._forwarder.forward(scope, receive, send, _plain(status, in_path=bool(meaning.machine)))
@@ -194,11 +194,11 @@ class ProxyApplication:
         try:
             async with self._turns.turn(gone(receive), self._patience.queue):
                 with self._metrics.updating(operation):
-                    left_to_say = await run_in_threadpool(call)
-            result = UpdateResult.PARTLY if left_to_say else UpdateResult.DONE
+                    not_done = await run_in_threadpool(call)
+            result = UpdateResult.PARTLY if not_done else UpdateResult.DONE
         except QueueTimeout:
             result = UpdateResult.LATE
-            return error(504, message, f"timed out after {self._patience.queue:g} s behind other updates")
+            return error(504, message, f"timed out after {self._patience.queue:g} s waiting for other updates")
         except ClientGone:
             result = UpdateResult.LEFT
             raise
@@ -209,11 +209,11 @@ class ProxyApplication:
             return error(500, message, f"internal error: {type(failure).__name__}")
         finally:
             self._metrics.updated(operation, result)
-        return done("done in part" if left_to_say else "", left_to_say)
+        return done("partially done" if not_done else "", not_done)
 
 
-def _tell(scope: Scope, answer: Response) -> None:
-    """Log the result of an update: the client may not keep responses."""
+def _log_result(scope: Scope, answer: Response) -> None:
+    """Log the result of an update, because the client may not keep the response."""
     document = json.loads(bytes(answer.body)) if answer.body else {}
     words = " ".join(": ".join(text for text in (document.get("message"), document.get("detail")) if text).split())
     level = logging.WARNING if words and answer.status_code not in range(400, 500) else NOTICE
@@ -221,7 +221,7 @@ def _tell(scope: Scope, answer: Response) -> None:
 
 
 def _plain(status: SetMembership, *, in_path: bool) -> bytes:
-    """Encode the status as decoded, so that the backend cannot read the request differently."""
+    """Encode the decoded status again, so that the backend cannot interpret the request differently."""
     membership = {"active": status.active, "evictable": status.evictable}
     machine = {} if in_path else {"machineId": status.machine}
     return json.dumps({**machine, "membershipStatus": membership}).encode()

@@ -11,7 +11,7 @@ from rescheduler.proxy.request_client import Scope
 
 
 def unauthorized(scope: Scope, token: Callable[[], str]) -> Response | None:
-    """Return the response to a request without the expected *token*; `None` if it has it."""
+    """Return the response to a request without the expected *token*; `None` if the request has the token."""
     shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
     scheme, _, sent = shown.partition(b" ")
     try:

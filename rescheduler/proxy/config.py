@@ -1,4 +1,4 @@
-"""The proxy's configuration file: the JSON of kubeaware-cloudpool-proxy, with additional keys.
+"""The proxy's configuration file: the JSON format of kubeaware-cloudpool-proxy, with additional keys.
 
 Durations have Go's format; zero and negative ones mean the default. :mod:`rescheduler.proxy.config_file` reads it.
 """
@@ -29,16 +29,16 @@ class ServerTls(Section, frozen=True, kw_only=True):
 
 
 class ServerSection(Section, frozen=True, kw_only=True):
-    timeout: GoDuration = GoDuration(60)  #: for receiving a request
-    queue_timeout: GoDuration = GoDuration(300)  #: of an update in the queue
-    update_timeout: GoDuration = GoDuration(3600)  #: of an update, without the queue
+    timeout: GoDuration = GoDuration(60)  #: maximum time to receive a request
+    queue_timeout: GoDuration = GoDuration(300)  #: maximum time of an update in the queue
+    update_timeout: GoDuration = GoDuration(3600)  #: maximum time of an update after the queue
     tls: ServerTls | None = None
     bearer_token_path: str | None = None  #: clients must send this token
 
 
 class ApiServerAuth(Section, frozen=True, kw_only=True):
     kube_config_path: str | None = None
-    context: str | None = None  #: of the kubeconfig; default: that of `url`, or the current one
+    context: str | None = None  #: a context of the kubeconfig; default: the one for `url`, or the current one
     in_cluster: bool = False
     client_cert_path: str | None = None
     client_key_path: str | None = None
@@ -75,7 +75,7 @@ class DrainSection(Section, frozen=True, kw_only=True):
     eviction_timeout: GoDuration = GoDuration(120)  #: for evictions that are rejected with 429
     max_graceful_termination: GoDuration = GoDuration(600)  #: the maximum of a pod's grace period
     termination_headroom: GoDuration = GoDuration(30)  #: from the end of the grace period until the pod must be gone
-    #: For the replacement pods to become Ready, from the last eviction; 0: they only need to be bound.
+    #: for the replacement pods to become Ready, from the last eviction; 0: they only need to be bound
     landing_timeout: GoDuration = GoDuration(0)
 
 
@@ -88,7 +88,7 @@ class ProxyFile(Section, frozen=True, kw_only=True):
 
     @property
     def backend_url(self) -> str:
-        """The backend's URL without user and password."""
+        """The URL of the backend without user and password."""
         parts = _split(self._written_url)
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
@@ -132,7 +132,7 @@ class ProxyFile(Section, frozen=True, kw_only=True):
 
 
 def _split(url: str) -> SplitResult:
-    """Split *url*; an invalid URL becomes a path, which the checks of the file reject."""
+    """Split *url*. An invalid URL becomes a path, which the validation of the file rejects."""
     try:
         return urlsplit(url)
     except ValueError:

@@ -1,7 +1,7 @@
 """Read and check the proxy's configuration file.
 
-Keys match in any case, as in kubeaware-cloudpool-proxy; unknown keys are errors. `null` and duplicate keys have Go's
-semantics. Relative paths are resolved against the working directory.
+Keys are case-insensitive, as in kubeaware-cloudpool-proxy; unknown keys are errors. `null` and duplicate keys have
+Go's semantics. Relative paths are resolved against the working directory.
 """
 
 import json
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def read(path: Path) -> ProxyFile:
-    """Read and validate the file; ConfigError is one line with the file and the key."""
+    """Read and validate the file. Raises ConfigError, one line that names the file and the key."""
     where = f"configuration {files.printable(path)}"
     try:
         document = json.loads(files.read_text(path), object_pairs_hook=_Pairs)
@@ -38,7 +38,7 @@ def read(path: Path) -> ProxyFile:
 
 
 def _check(file: ProxyFile, where: str) -> None:
-    """Check the file in the original's order; report the first problem."""
+    """Check the file in the order of the original. Raises ConfigError for the first problem."""
     api, auth, backend = file.api_server, file.api_server.auth, file.backend
     certificates = not (auth.kube_config_path or auth.in_cluster or auth.token_path)
     complaints = {
@@ -50,12 +50,12 @@ def _check(file: ProxyFile, where: str) -> None:
         "backend.url: missing": not file.backend_url,
         "backend.url and backend.cloudPoolUrl: expected one of them": bool(backend.url and backend.cloud_pool_url),
         "backend.url: expected http(s)://host[:port][/path]": not plain_http(file.backend_url),
-        "backend.url: expected without user, together with backend.auth": bool(file.url_user)
+        "backend.url: expected a URL without a user, because backend.auth is set": bool(file.url_user)
         and bool(backend.auth.username or backend.auth.token_path),
         "backend.url: expected a user name without a colon": ":" in file.url_user,
-        "backend.auth.passwordPath: expected with username": bool(backend.auth.username)
+        "backend.auth.passwordPath: expected together with username": bool(backend.auth.username)
         != bool(backend.auth.password_path),
-        "backend.auth.tokenPath: expected without username": bool(backend.auth.username and backend.auth.token_path),
+        "backend.auth.tokenPath: not allowed with username": bool(backend.auth.username and backend.auth.token_path),
         f"minSize: expected 0 to {INT32}": not 0 <= file.min_size <= INT32,
     }
     for complaint, holds in complaints.items():
@@ -64,9 +64,9 @@ def _check(file: ProxyFile, where: str) -> None:
 
 
 def check_files(file: ProxyFile, path: Path) -> None:
-    """Check that every file named and needed by *file*, read from *path*, is readable; ConfigError names the key.
+    """Check that every file that *file*, read from *path*, refers to and needs is readable. ConfigError names the key.
 
-    The contents are checked when they are used.
+    The contents are checked later, when they are used.
     """
     tls, api, backend = file.server.tls, file.api_server.auth, file.backend.auth
     unused = bool(api.kube_config_path or api.in_cluster)
@@ -95,7 +95,7 @@ def check_files(file: ProxyFile, path: Path) -> None:
 
 
 def _with_defaults(section: Any) -> Any:
-    """Replace durations that are not positive by their defaults."""
+    """Replace durations that are not positive with their defaults."""
     changes = {}
     for field in msgspec.structs.fields(section):
         value = getattr(section, field.name)

@@ -15,12 +15,12 @@ from rescheduler.proxy.request_client import ClientGone, ClientSlow, Header, Rec
 
 FAILED: Final = "failed to forward request to backend: failed to complete backend cloudpool request"
 
-#: RFC 9110, 7.6.1, and those of older clients; they concern a single connection.
+#: The headers of RFC 9110, 7.6.1, and those of older clients, which concern a single connection.
 _HOP_BY_HOP: Final = frozenset(
     b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer transfer-encoding"
     b" upgrade".split()
 )
-#: Set by us for the backend: its own Host, and no Expect, because our server has already sent a 100.
+#: Headers that we set or drop: the backend gets its own Host, and no Expect, because our server has sent a 100.
 _OURS: Final = frozenset({b"host", b"expect"})
 #: Some servers let certain headers override the method or path. Their names contain one of these words, and otherwise
 #: only words of _QUALIFIERS. Gateways write other characters of a header name as underscores or dashes.
@@ -37,10 +37,10 @@ class BrokenOff(Exception):
 
 
 class Forwarder:
-    """The backend, for requests that the proxy does not interpret. Connections are pooled.
+    """A forwarder to the backend for requests that the proxy does not interpret. Connections are pooled.
 
     A request that is not safe to repeat uses a new connection: the backend may be closing an idle one.
-    *timeout* is the backend's, *patience* the client's for each part of its body, both in seconds.
+    *timeout* applies to the backend and *patience* to each part of the client's request body; both are in seconds.
     *consumes_authorization*: the client's credentials are meant for the proxy and are not forwarded.
     """
 
@@ -71,9 +71,9 @@ class Forwarder:
         await self._fresh.aclose()
 
     async def forward(self, scope: Scope, receive: Receive, send: Send, body: bytes | None = None) -> None:
-        """Forward the request of *scope*, with *body*, if given, in place of its own, which may already have been read.
+        """Forward the request of *scope*. *body*, if given, replaces its body, which may already have been read.
 
-        If the client disconnects, the request is cancelled.
+        If the client disconnects, the request is canceled.
         """
         client = RequestClient(receive, self._patience, sends=body is None and _has_body(scope["headers"]))
         async with client.attended():
@@ -96,7 +96,7 @@ class Forwarder:
         try:
             await _hand_back(response, send)
         except httpx2.HTTPError as failure:
-            # Sent parts cannot be revoked: the server closes the connection, so that the client notices.
+            # Sent parts of the response cannot be revoked: the server closes the connection to tell the client.
             raise BrokenOff(f"{scope['method']} {raw_path(scope)}: {self._reason(failure)}") from failure
         finally:
             await response.aclose()
@@ -123,7 +123,7 @@ class Forwarder:
         return f"{self._url}: {text or type(failure).__name__}"
 
     def _target(self, scope: Scope) -> bytes:
-        """Return path and query unchanged, below the backend's own path."""
+        """Return the unchanged path and query, appended to the backend's own path."""
         query: bytes = scope["query_string"]
         return self._base + raw_path(scope).encode("ascii") + (b"?" + query if query else b"")
 
@@ -180,7 +180,7 @@ def _has_body(headers: Iterable[Header]) -> bool:
 
 
 def _end_to_end(headers: Iterable[Header]) -> list[Header]:
-    """Drop the hop-by-hop headers, including those named in the Connection header."""
+    """Return *headers* without hop-by-hop headers, including those named in the Connection header."""
     pairs = [(name.lower(), value) for name, value in headers]
     named = {
         token.strip().lower() for name, value in pairs if name == b"connection" for token in value.split(b",") if token
@@ -189,7 +189,7 @@ def _end_to_end(headers: Iterable[Header]) -> list[Header]:
 
 
 def _with_client(headers: list[Header], scope: Scope) -> list[Header]:
-    """Append the client's address to X-Forwarded-For, in one line."""
+    """Return *headers* with the client's address appended to X-Forwarded-For, in one line."""
     before = [value for name, value in headers if name == b"x-forwarded-for" and value.strip()]
     rest = [(name, value) for name, value in headers if name != b"x-forwarded-for"]
     client = [client_address(scope).encode()] if scope.get("client") else []

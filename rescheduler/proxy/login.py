@@ -1,4 +1,4 @@
-"""Credentials for the API server of the configuration file."""
+"""The credentials for the API server in the configuration file."""
 
 import json
 import ssl
@@ -35,7 +35,7 @@ def source(api: ApiServerSection) -> Iterator[Source]:
 
 
 def _check_pems(auth: ApiServerAuth) -> None:
-    """Check the PEM files under their own keys: kube errors would name the generated kubeconfig instead."""
+    """Check the PEM files here, so that errors name their keys instead of the generated kubeconfig."""
 
     def file(key: str, path: str | None) -> pem.PemFile | None:
         return pem.PemFile(f"apiServer.auth.{key}", Path(path)) if path else None
@@ -69,7 +69,7 @@ def _kubeconfig(url: str, auth: ApiServerAuth) -> dict[str, Any]:
 
 
 def _context_of(path: Path, url: str) -> str | None:
-    """Return the context whose cluster is at *url*, or `None` for the current one. Raises ConfigError if unclear."""
+    """Return the context whose cluster is at *url*; `None` for the current one. Raises ConfigError if unclear."""
     if not url:
         return None
     try:

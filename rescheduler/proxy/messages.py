@@ -1,7 +1,7 @@
-"""The bodies of removals, decoded as in the original (Go's encoding/json), and the form of its errors.
+"""The request bodies of removals, decoded as in the original (Go's encoding/json), and its error format.
 
-Keys match in any case; of duplicate keys the last counts; unknown keys are ignored; `null` leaves a field unset; and
-integers must be written as such: ``3``, not ``3.0``, ``3e0`` or ``"3"``.
+Keys are case-insensitive. The last of duplicate keys counts, unknown keys are ignored, and `null` leaves a field unset.
+Integers must be written as such: ``3``, not ``3.0``, ``3e0`` or ``"3"``.
 """
 
 import json
@@ -26,7 +26,7 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OnMachine:
-    """The body of terminate and detach."""
+    """The body of a terminate or detach request."""
 
     machine: str
     decrement: bool
@@ -40,12 +40,12 @@ class SetMembership:
 
     @property
     def disposable(self) -> bool:
-        """Whether the pool terminates such a machine on its own."""
+        """Whether the pool terminates a machine with this status on its own."""
         return self.evictable and not self.active
 
 
 def set_size(body: bytes) -> int:
-    """Decode the desired size, 0 or more."""
+    """Decode the desired size, which is at least 0."""
     fields = _fields(body, "setDesiredSize")
     desired = _field(fields, "desiredSize", _integer, "setDesiredSize")
     if desired is None:
@@ -79,7 +79,7 @@ def set_membership(body: bytes, machine: str | None = None) -> SetMembership:
 
 
 def error_document(message: str, detail: str) -> bytes:
-    """Encode an error, byte for byte like the original."""
+    """Encode an error, byte for byte as the original does."""
     text = json.dumps({"message": message, "detail": detail}, indent=2, ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -99,13 +99,13 @@ def _fields(body: bytes, name: str) -> Mapping[str, Any]:
 
 
 def _decode(body: bytes) -> Any:
-    """Decode JSON. Invalid UTF-8 becomes a replacement character, as in Go; a byte order mark is an error."""
+    """Decode JSON. Invalid UTF-8 becomes replacement characters, as in Go; a byte order mark is an error."""
     text = body.decode("utf-8", "replace")
     return json.loads(text, object_pairs_hook=_folded, parse_float=_no_integer, parse_constant=_no_constant)
 
 
 def _folded(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Fold the case of keys; of duplicates the last counts, and a `null` removes an earlier value."""
+    """Fold the case of keys. The last of duplicate keys counts, and `null` removes an earlier value."""
     return {key.translate(_FOLD).lower(): value for key, value in pairs}
 
 

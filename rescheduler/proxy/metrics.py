@@ -1,4 +1,4 @@
-"""The proxy's metrics for Prometheus, in addition to the drains of :mod:`rescheduler.observe.metrics`."""
+"""The proxy's metrics for Prometheus, in addition to the drain metrics of :mod:`rescheduler.observe.metrics`."""
 
 import enum
 import itertools
@@ -18,7 +18,7 @@ NAME: Final = f"{PREFIX}proxy_"
 #: The code of a request whose client disconnected before the response began.
 UNANSWERED: Final = "none"
 
-#: The codes of responses with which the counter of requests starts; others are added when they occur.
+#: The response codes with which the counter of requests is initialized; others are added when they occur.
 _CODES: Final = ("200", "400", "401", "403", "404", "405", "413", "500", "502", "503", "504", UNANSWERED)
 #: The operations that remove machines.
 _UPDATES: Final = (Operation.SIZE, Operation.TERMINATE, Operation.DETACH, Operation.MEMBERSHIP)
@@ -38,7 +38,7 @@ class UpdateResult(enum.StrEnum):
 
 
 class ProxyMetrics:
-    """Metrics of requests and updates, reported by calls, and of victims, reported by events."""
+    """Metrics of requests and updates, which the proxy reports, and of victims, which events report."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
@@ -96,5 +96,5 @@ class ProxyMetrics:
         return self._seconds.labels(operation).time()
 
     def waiting_are(self, count: Callable[[], int]) -> None:
-        """Call *count* at each scrape for the number of queued updates."""
+        """Use *count* at each scrape to get the number of queued updates."""
         self._waiting.set_function(count)

@@ -1,4 +1,4 @@
-"""The cluster, as seen by the proxy's drains and updates."""
+"""The cluster as the proxy's drains and updates see it."""
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,13 +26,13 @@ from rescheduler.proxy.victims import Choice, Victims
 #: The rules of `victims` judge nodes; this policy only applies to the daemon's other checks.
 _POLICY: Final = Policy(move_jobs=MoveJobs.ALWAYS)
 
-#: Seconds to wait until the watched state shows released nodes, and between two checks.
+#: The maximum wait until the watched state shows released nodes, and the wait between two checks, in seconds.
 AGREE_SECONDS: Final = 3.0
 AGREE_STEP_SECONDS: Final = 0.2
 
 
 class ProxyView(ClusterView):
-    """A view that judges nodes by the rules of a scale-down and sees only the marks that *mine* accepts as its own."""
+    """A view that judges nodes by the rules of a scale-down and sees only the marks for which *mine* is true."""
 
     def __init__(
         self, state: State, clock: Clock, holder: str, mine: Callable[[Intent], bool], own_node: str = ""
@@ -73,7 +73,7 @@ class ClusterNodes:
         stop: threading.Event,
         owed: Callable[[], str],
     ) -> None:
-        """The provider of *access* is not used. Once *stop* is set, waits end.
+        """Create the operations. The provider of *access* is not used. Once *stop* is set, waits end.
 
         *owed* returns the pods that failed drains still owe.
         """
@@ -96,7 +96,7 @@ class ClusterNodes:
         return self._marked(Step.REMOVING)
 
     def draining(self) -> Collection[str]:
-        """Return the nodes with our marks whose machine termination was not requested."""
+        """Return the nodes with our marks for which no machine termination was requested."""
         return self._marked(Step.DRAINING)
 
     def agree(self) -> None:
@@ -144,7 +144,7 @@ class ClusterNodes:
             self.agree()
 
     def _not_ours(self, annotations: Mapping[str, str]) -> str:
-        """Return why the marks on a node must not be changed: they belong to another program."""
+        """Return why the marks on a node must not be changed, if they belong to another program; "" otherwise."""
         text = annotations.get(ANNOTATION)
         written = None if text is None else intent.parse(text)
         if text is None or (written is not None and written.holder == self._holder):

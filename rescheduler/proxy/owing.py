@@ -1,4 +1,4 @@
-"""Replacement pods that a proxy's failed drains still owe, for the lifetime of its process."""
+"""The replacement pods that failed drains of a proxy still owe, for the lifetime of its process."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -17,15 +17,15 @@ _WAIVE: Final = "a restart of the proxy waives the debts"
 
 
 class FailedDrains:
-    """The debts of failed drains. No drain starts while there are any: each would cost further pods.
+    """The debts of failed drains. No drain starts while there are any, because it could cause more debts.
 
-    For one thread at a time.
+    Not thread-safe.
     """
 
     def __init__(
         self, view: ClusterView, controllers: Controllers, clock: Clock, report: Report, *, ready: bool
     ) -> None:
-        """Without *ready*, replacement pods only need to be bound."""
+        """Create a record without debts. Without *ready*, replacement pods only need to be bound."""
         self.debts: tuple[OpenDebt, ...] = ()
         self._clock = clock
         self._landings = Landings(view, controllers, self, report, ready=ready, waive=_WAIVE)
@@ -45,5 +45,5 @@ class FailedDrains:
         try:
             held = self._landings.settle()
         except ReschedulerError as error:
-            return f"cannot read what earlier drains owe: {error}"
+            return f"cannot check the debts of earlier drains: {error}"
         return held.detail if held is not None else ""

@@ -1,10 +1,10 @@
-"""Determine what a request means to the backend, in any spelling of its path.
+"""Determine what a request does at the backend, however its path is spelled.
 
-A removal must not bypass the proxy in a spelling that the backend understands and the proxy does not. So the path is
-interpreted in every way that a server might: nested escapes of either kind, path parameters, doubled slashes, dot
-segments, trailing slashes, letters of either case and of other widths, a suffix such as ``.json``, and text after an
-escaped question mark. Servers apply these steps in different orders: ``/pool//../size`` is ``/size`` to some and
-``/pool/size`` to others. A request that is no removal in any interpretation is forwarded unchanged.
+A removal must not bypass the proxy by a spelling that the backend understands and the proxy does not. So the path
+is interpreted in every way that a server might interpret it: nested escapes of either kind, path parameters, doubled
+slashes, dot segments, trailing slashes, letters of either case and of other widths, a suffix such as ``.json``, and
+text after an escaped question mark. Servers apply these steps in different orders: ``/pool//../size`` is ``/size`` to
+some and ``/pool/size`` to others. A request that is not a removal in any interpretation is forwarded unchanged.
 """
 
 import enum
@@ -17,19 +17,19 @@ from urllib.parse import unquote
 
 _END = re.compile(r"[?#\x00]")
 _UNICODE_ESCAPE = re.compile(r"%u([0-9A-Fa-f]{4})")  # accepted by servlet containers
-_OVERLONG = re.compile(r"%(?:c|e0%8)([01])%([0-9a-f]{2})", re.IGNORECASE)  #: ASCII encoded in two or three bytes
-_MAX_DEPTH = 8  #: of nested escapes; no server decodes deeper ones
+_OVERLONG = re.compile(r"%(?:c|e0%8)([01])%([0-9a-f]{2})", re.IGNORECASE)  #: ASCII in two or three bytes
+_MAX_DEPTH = 8  #: maximum depth of nested escapes; no server decodes more
 
 
 class Operation(enum.StrEnum):
     """The effect of a POST on the pool's members."""
 
-    FORWARD = enum.auto()  #: removes nothing
+    FORWARD = enum.auto()  #: the request removes nothing
     SIZE = enum.auto()
     TERMINATE = enum.auto()
     DETACH = enum.auto()
     MEMBERSHIP = enum.auto()
-    FORBIDDEN = enum.auto()  #: would remove a machine whose Node is unknown
+    FORBIDDEN = enum.auto()  #: the request would remove a machine whose Node is unknown
 
 
 _SIZE = ["pool", "size"]
@@ -52,7 +52,7 @@ _FORWARD = Route(Operation.FORWARD)
 def route(method: str, raw_path: str) -> Route:
     """Return the meaning of a request to *raw_path*, the path of the request line without the query.
 
-    Methods are matched in any case: the backend gets them in capitals.
+    Methods are case-insensitive, because the backend gets them in upper case.
     """
     if method.upper() != "POST":
         return _FORWARD
@@ -76,7 +76,7 @@ def _meaning(raw_path: str, segments: list[str]) -> Route:
 
 
 def _name(segment: str) -> str:
-    """Return *segment* as a lenient server reads it: without suffix, case-folded."""
+    """Return *segment* as a lenient server reads it: without a suffix and case-folded."""
     return segment.partition(".")[0].upper().casefold()
 
 
@@ -84,9 +84,9 @@ def _readings(raw_path: str) -> Iterator[list[str]]:
     """Yield the segments of every interpretation, the most decoded ones first."""
     for path in reversed(_decoded(raw_path)):
         variants = {
-            "cut": _END.search(path) is not None,  # an escaped ? ends the path, or belongs to it
-            "backslash": "\\" in path,  # it separates segments, or belongs to one
-            "merge": "//" in path or "\\" in path,  # an empty segment is dropped, or is what `..` removes
+            "cut": _END.search(path) is not None,  # an escaped ? ends the path, or is part of it
+            "backslash": "\\" in path,  # a backslash separates segments, or is part of one
+            "merge": "//" in path or "\\" in path,  # an empty segment is dropped, or `..` removes it
             "bare": ";" in path,  # parameters are removed before dot segments are resolved, or after
         }
         for ways in product(*((True, False) if varies else (True,) for varies in variants.values())):
@@ -106,7 +106,7 @@ def _decoded(raw_path: str) -> list[str]:
 
 
 def _segments(path: str, *, cut: bool, backslash: bool, merge: bool, bare: bool) -> list[str]:
-    """Split one interpretation; `..` above the root is ignored, as in browsers and servers."""
+    """Split one interpretation of the path; `..` above the root is ignored, as in browsers and servers."""
     path = _END.split(path, maxsplit=1)[0] if cut else path
     segments: list[str] = []
     for part in (path.replace("\\", "/") if backslash else path).split("/"):
@@ -120,7 +120,7 @@ def _segments(path: str, *, cut: bool, backslash: bool, merge: bool, bare: bool)
 
 
 def _machine(raw_path: str, segments: list[str]) -> str:
-    """Return the machine's id in the path: one escaped segment, as ids may contain slashes (GCE, Azure)."""
+    """Return the machine's id in the path: one escaped segment, because ids may contain slashes (GCE, Azure)."""
     match raw_path.strip("/").split("/"):
         case [_, machine, _]:
             return unquote(machine)

@@ -1,4 +1,4 @@
-"""The active machines of a pool, matched to Nodes, and the order in which they are removed. No I/O, no clock."""
+"""The active machines of a pool, matched to Nodes, and their order of removal. No I/O, no clock."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Members:
 
 
 def members(machines: Sequence[Machine], index: MachineIndex, nodes: Sequence[NodeRef]) -> Members:
-    """Match machines and Nodes. A machine that could belong to an unmatched Node is kept: its pods are unknown."""
+    """Match machines and Nodes. A machine that could belong to an unmatched Node is kept, as its pods are unknown."""
     matching = index.match(nodes)
     unpaired = [node for node in nodes if node.name not in matching.machines]
     paired = {machine.id: name for name, machine in matching.machines.items()}
@@ -37,7 +37,7 @@ def members(machines: Sequence[Machine], index: MachineIndex, nodes: Sequence[No
         elif machine.id in paired:
             of_nodes[paired[machine.id]] = machine
         elif position in matching.claimed or not _differs(machine, unpaired):
-            reasons.append(f"machine {machine.id}: it is unknown which node it is")
+            reasons.append(f"machine {machine.id}: its node is unknown")
         else:
             nodeless.append(machine)
     reasons += [f"node {name}: {why}" for name, why in sorted(matching.unsure.items())]
@@ -48,14 +48,14 @@ def members(machines: Sequence[Machine], index: MachineIndex, nodes: Sequence[No
 def surely_nodeless(
     machine: Machine, machines: Sequence[Machine], index: MachineIndex, nodes: Sequence[NodeRef]
 ) -> bool:
-    """Return whether *machine*, one of *machines*, certainly belongs to none of *nodes*."""
+    """Return whether *machine*, which is one of *machines*, certainly belongs to none of *nodes*."""
     matching = index.match(nodes)
     claimed = any(machines[position].id == machine.id for position in matching.claimed)
     return not claimed and _differs(machine, [node for node in nodes if node.name not in matching.machines])
 
 
 def _differs(machine: Machine, unpaired: Collection[NodeRef]) -> bool:
-    """Return whether the machine is not launched yet, or every unmatched Node is certainly another instance."""
+    """Return whether the machine is not launched yet or certainly differs from every unmatched Node."""
     if machine.machine_state == MachineState.REQUESTED:
         return True
     own = identity.of_machine(machine)
@@ -67,6 +67,6 @@ def _differ(own: identity.Identity | None, other: identity.Identity | None) -> b
 
 
 def _giving_up(machine: Machine) -> tuple[int, float, str]:
-    """Return the sort key of removal: requested machines first, then pending ones, then the youngest."""
+    """Return the sort key for removal: requested machines first, then pending ones, then the youngest."""
     launched = moment(machine.launch_time)
     return _ORDER[MachineState(machine.machine_state)], -launched.timestamp() if launched else 0.0, machine.id

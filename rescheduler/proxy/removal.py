@@ -1,4 +1,4 @@
-"""Remove machines from the pool node by node, and collect the results for one response."""
+"""Remove machines from the pool, node by node, and collect the results for one response."""
 
 import enum
 from collections.abc import Callable, Collection, Sequence
@@ -17,7 +17,7 @@ from rescheduler.proxy.victims import Choice
 
 ORDERED: Final = "node {}: machine termination requested, not yet confirmed"
 
-#: The status code for a drain's failure; 500 for all others.
+#: Cause of a failed drain → HTTP status code; 500 for all other causes.
 _STATUS: Final = {
     Why.PROVIDER: 502,
     Why.API_ERROR: 503,
@@ -27,7 +27,7 @@ _STATUS: Final = {
     Why.LANDING_TIMEOUT: 504,
 }
 
-#: Failures that do not affect the next node.
+#: Causes of failed drains that do not affect other nodes.
 _OF_THE_NODE: Final = frozenset(
     {
         Why.PLAN_CHANGED,
@@ -42,7 +42,7 @@ _OF_THE_NODE: Final = frozenset(
 
 
 class VictimOutcome(enum.Enum):
-    """What happened to a victim."""
+    """The outcome for a victim."""
 
     GOES = enum.auto()  #: its machine is gone, or termination was requested
     STAYS = enum.auto()  #: its drain failed; another node may be drained instead
@@ -51,7 +51,7 @@ class VictimOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RemovalMethod:
-    """A way to remove a machine: *drain* drains its node and asks *provider* to remove it.
+    """A way to remove a machine: *drain* drains its node and asks *provider* to remove the machine.
 
     The provider returns as soon as the pool has accepted the order.
     """
@@ -63,7 +63,7 @@ class RemovalMethod:
 
 @dataclass(frozen=True, slots=True)
 class RemovalMethods:
-    """All methods to remove the machine of a drained node."""
+    """The available methods of removing the machine of a drained node."""
 
     shrink: RemovalMethod  #: terminate it, and lower the desired size by one
     replace: RemovalMethod  #: terminate it, and let the pool launch a replacement
@@ -77,11 +77,11 @@ class NodeOperations(Protocol):
     """The operations on the cluster that updates need."""
 
     def unfit(self) -> str:
-        """Return why the known state of the cluster is not sufficient for decisions; "" if it is."""
+        """Return why the known state of the cluster is insufficient for decisions; "" if it is sufficient."""
         ...
 
     def owed(self) -> str:
-        """Return why no drain may start: replacement pods of failed drains do not run yet. "" if none are owed."""
+        """Return why no drain may start: which replacement pods of failed drains are still owed; "" if none are."""
         ...
 
     def refs(self) -> Sequence[NodeRef]:
@@ -89,15 +89,15 @@ class NodeOperations(Protocol):
         ...
 
     def leaving(self) -> Collection[str]:
-        """Return the nodes whose machine termination this process or an earlier one may have requested."""
+        """Return the nodes for which this process or an earlier one may have requested the machine's termination."""
         ...
 
     def choose(self, nodes: Sequence[str], most: int) -> Choice:
-        """See `victims.Victims.choose`."""
+        """Choose at most *most* victims among *nodes*; see `victims.Victims.choose`."""
         ...
 
     def taint(self, nodes: Sequence[str]) -> None:
-        """Taint *nodes* against new pods. If it raises ReschedulerError, some may be tainted."""
+        """Taint *nodes* to keep new pods away. If this raises ReschedulerError, some nodes may be tainted."""
         ...
 
     def release(self, nodes: Sequence[str]) -> None:
@@ -107,7 +107,7 @@ class NodeOperations(Protocol):
 
 @dataclass(slots=True)
 class RemovalProgress:
-    """The progress of a removal of one or several machines."""
+    """The progress of removing one or more machines."""
 
     gone: int = 0
     ordered: int = 0  #: terminations requested and not confirmed
@@ -120,7 +120,7 @@ class RemovalProgress:
         self.failures.append(why)
 
     def going(self, node: str) -> None:
-        """Count a node whose machine is already being terminated; nothing else has to be done."""
+        """Count a node whose machine is already being terminated, so that nothing else has to be done."""
         self.ordered += 1
         self.failed(504, ORDERED.format(node))
 
@@ -165,12 +165,12 @@ class RemovalProgress:
         return True
 
     def drain(self, plan: Plan, method: RemovalMethod) -> VictimOutcome:
-        """Drain the plan's node and remove its machine."""
+        """Drain the node of *plan* and remove its machine."""
         ended = method.drain(plan)
         return self._became(plan.node, method.finish(ended) if isinstance(ended, PendingRemoval) else ended)
 
     def _became(self, node: str, drain: Drain | None) -> VictimOutcome:
-        """Count the outcome of *node*; `None` means that it disappeared before its drain began."""
+        """Count the outcome for *node*; a *drain* of `None` means that the node disappeared before its drain began."""
         if drain is None:
             self.failed(500, f"node {node}: it is gone")
             return VictimOutcome.BROKEN
@@ -189,7 +189,7 @@ class RemovalProgress:
         return VictimOutcome.GOES
 
     def cancel(self, machines: Sequence[Machine], provider: CloudProvider, deadline: float) -> None:
-        """Terminate machines without a Node, which need no drain; all are ordered before the first wait."""
+        """Terminate machines without a Node, which need no drain. All are ordered before the first wait."""
         if not machines:
             return
         refs = [NodeRef(machine.id, machine.id) for machine in machines]
@@ -211,11 +211,11 @@ class RemovalProgress:
                     self.failed(500, f"machine {name}: {outcome.detail}")
 
     def replaced(self) -> None:
-        """Drop the failures: other machines were removed instead."""
+        """Drop the failures, because other machines were removed instead."""
         self.failures.clear()
 
     def result_text(self, wanted: int) -> str:
-        """Return what to report about a success; raise UpdateFailed if nothing was done."""
+        """Return what was not done, "" if everything was. Raises UpdateFailed if nothing was done."""
         why = "; ".join(self.failures)
         if not self.failures:
             return ""

@@ -17,11 +17,11 @@ class ClientGone(Exception):
 
 
 class ClientSlow(Exception):
-    """The client does not send the announced body."""
+    """The client did not send the announced body in time."""
 
 
 class RequestClient:
-    """The client of a request: its body, and later whether it has disconnected."""
+    """The client of a request, first for its body and then for its disconnect."""
 
     def __init__(self, receive: Receive, patience: float, *, sends: bool) -> None:
         self.receive, self.sends = receive, sends
@@ -46,7 +46,7 @@ class RequestClient:
 
     @asynccontextmanager
     async def attended(self) -> AsyncIterator[None]:
-        """Cancel the block, without an error, when the client disconnects."""
+        """Run the block, and cancel it without an error when the client disconnects."""
         working = asyncio.current_task()
         assert working is not None
         left = over = False
@@ -62,7 +62,7 @@ class RequestClient:
         try:
             yield
         except asyncio.CancelledError:
-            if not left or working.uncancel():  # cancelled by another task too
+            if not left or working.uncancel():  # another task also canceled it
                 raise
         finally:
             over = True
@@ -74,6 +74,6 @@ class RequestClient:
 
 
 async def gone(receive: Receive) -> None:
-    """Return when the client has disconnected; its request must have been read."""
+    """Wait until the client disconnects; its request must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -36,11 +36,11 @@ from rescheduler.proxy.service import AlwaysLeading, ProxyService
 from rescheduler.settings import PROTOBUF, ListenAddress
 from rescheduler.version import VERSION
 
-#: Seconds between two sweeps, and between attempts until the first sweep succeeds.
+#: Seconds between two sweeps, and between attempts at the first sweep.
 SWEEP_SECONDS: Final = 10.0
 FIRST_SECONDS: Final = 0.2
 
-#: Our endpoint keys → the keys of the proxy's configuration file.
+#: Keys of our endpoint → keys of the proxy's configuration file.
 _BACKEND_KEYS: Final = {
     "caFile": "backend.auth.caCertPath",
     "clientCertFile": "backend.auth.clientCertPath",
@@ -64,7 +64,7 @@ def run(
 ) -> int:
     """Run the proxy until it is stopped; *own_node* is the node on which it runs.
 
-    With *other_port*, *pages* are served on any free port if theirs is taken.
+    With *other_port*, *pages* are served on any free port if their own port is in use.
 
     Raises UsageError and ReschedulerError if it cannot start.
     """
@@ -104,7 +104,7 @@ def _sweep_until_stopped(service: ProxyService, standing: AlwaysLeading, clock: 
 
 @contextlib.contextmanager
 def _pages(content: Starlette, pages: ListenAddress, *, other_port: bool) -> Iterator[ListenAddress]:
-    """Serve the pages. The original had none, so the proxy must not fail because of their port."""
+    """Serve the pages. The original had none, so the proxy must not fail because their port is in use."""
     with contextlib.ExitStack() as parts:
         try:
             address = parts.enter_context(serving_pages(content, pages))

@@ -19,9 +19,9 @@ from rescheduler.proxy.config import ServerSection, ServerTls
 
 @contextlib.contextmanager
 def serving(proxy: ProxyApplication, host: str, port: int, config: ServerSection) -> Iterator[int]:
-    """Serve in a separate thread for the block; yield the port.
+    """Serve in a separate thread while the block runs; yield the port.
 
-    At the end, wait for running requests: callers must stop the updates before they leave the block.
+    At the end, requests in progress are awaited, so callers must stop the updates before they leave the block.
     Raises ReschedulerError if the address cannot be used, and ConfigError for invalid certificates.
     """
     settings = _settings(proxy, config)
@@ -39,7 +39,7 @@ def _settings(proxy: ProxyApplication, config: ServerSection) -> uvicorn.Config:
         lifespan="on",
         log_config=None,
         access_log=False,
-        # The backend's own headers are returned.
+        # Responses have the backend's own headers.
         server_header=False,
         date_header=False,
         # The client is the peer of the connection, regardless of X-Forwarded-For.
@@ -64,7 +64,7 @@ def _context(tls: ServerTls) -> ssl.SSLContext:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket with its protocol set: asyncio disables Nagle's algorithm only for those."""
+    """Return a listening socket with its protocol set, because asyncio disables Nagle's algorithm only for those."""
     family = socket.AF_INET6 if not host or ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

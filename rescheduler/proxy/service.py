@@ -1,4 +1,4 @@
-"""The proxy's work on the watched cluster: updates of the pool, and sweeps between them."""
+"""The parts of the proxy that work on the watched cluster: updates of the pool, and sweeps between them."""
 
 import contextlib
 import hashlib
@@ -39,14 +39,14 @@ from rescheduler.proxy.owing import FailedDrains
 from rescheduler.proxy.removal import RemovalMethod, RemovalMethods
 from rescheduler.proxy.updates import PoolUpdates
 
-#: How long an order is followed before its outcome is left open: clients wait for the machines' termination.
+#: How long a termination is followed before its outcome is left open: clients are waiting for the result.
 REMOVAL_SECONDS: Final = 600.0
 
 log = logging.getLogger(__name__)
 
 
 class AlwaysLeading:
-    """The leadership of the proxy: a pool has one proxy, so it always leads until it stops."""
+    """The leadership of the proxy: a pool has only one proxy, which leads until it stops."""
 
     leading = True
     paused = ""  #: a proxy has no Lease, and its drains are ordered by the pool's clients
@@ -70,7 +70,7 @@ class AlwaysLeading:
 
 
 class ExclusiveUpdates:
-    """Updates that exclude sweeps: both read the same snapshot and mark nodes.
+    """Updates that never run at the same time as sweeps, because both read the same snapshot and mark nodes.
 
     Each update starts with a sweep, which finishes or rolls back drains that another process left behind.
     """
@@ -129,7 +129,7 @@ class ProxyService:
         # The same after a restart, and different for another pool.
         self.holder = f"{PROXIES}{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
         limits = _limits(file)
-        # Victims stay marked while earlier ones are drained; no drain starts after the update's deadline.
+        # Victims stay marked while earlier ones are drained. No drain starts after the deadline of the update.
         self._mark_validity = timedelta(seconds=file.server.update_timeout + limits.longest)
         views = self._views(state, own_node)
         self._view = views[Ending.SHRINK]
@@ -143,7 +143,7 @@ class ProxyService:
         self.updates = ExclusiveUpdates(updates, self._lock, partial(self._tidy, hurried=True))
 
     def sweep(self) -> bool:
-        """Finish requested removals and roll back abandoned drains; return whether the cluster's state allowed it.
+        """Finish requested removals and roll back abandoned drains; return whether the cluster's state allowed that.
 
         During an update, which starts with a sweep, nothing is done.
         """
@@ -158,7 +158,7 @@ class ProxyService:
         return True
 
     def _tidy(self, *, hurried: bool = False) -> None:
-        """Sweep. Never raises: errors are reported, and the next sweep retries. With *hurried*, a client waits."""
+        """Sweep once. Errors are reported, not raised, and the next sweep retries. *hurried*: a client is waiting."""
         if self._view.unfit():
             return
         try:
@@ -207,7 +207,7 @@ class ProxyService:
         return RemovalMethod(drain, finish, provider)
 
     def _is_taken(self, ordered: PendingRemoval) -> bool:
-        """Return whether the pool accepted the order for the machine of a drain whose Node is already gone.
+        """Return whether the pool accepted the termination order of a drain whose Node is already gone.
 
         A controller may delete the Node of a terminated machine before the pool lists its machines again.
         """
@@ -224,7 +224,7 @@ class ProxyService:
         )
 
     def _is_ours(self, ending: Ending, written: Intent) -> bool:
-        """Return whether a drainer with this *ending* handles the drain that *written* describes.
+        """Return whether the drainer with this *ending* handles the drain that *written* describes.
 
         Ending.SHRINK also handles drains whose ending is not recorded yet, and expired drains of other proxies.
         """

@@ -1,4 +1,4 @@
-"""Lower the size of a pool: choose machines, drain their nodes, and make the pool's desired size consistent."""
+"""Lower the size of a pool: choose machines, drain their nodes, and correct the pool's desired size."""
 
 import datetime as dt
 import threading
@@ -14,13 +14,13 @@ from rescheduler.proxy.removal import NodeOperations, RemovalMethods, RemovalPro
 
 
 class PoolShrinking:
-    """Removals of machines that the proxy chooses. Once *stop* is set, the pool is no longer awaited."""
+    """Removes machines that the proxy chooses. Once *stop* is set, waits for the pool end."""
 
     def __init__(self, pool: CloudPool, nodes: NodeOperations, methods: RemovalMethods, stop: threading.Event) -> None:
         self._pool, self._nodes, self._methods, self._stop = pool, nodes, methods, stop
 
     def shrink(self, members: Members, excess: int, deadline: float) -> RemovalProgress:
-        """Remove *excess* machines: count earlier orders, then those without a Node, then drain victims in order.
+        """Remove *excess* machines: count earlier orders, then remove machines without a Node, then drain victims.
 
         Victims that could not be drained are not reported if others were removed instead.
         """
@@ -38,7 +38,7 @@ class PoolShrinking:
     def _drain_some(
         self, members: Members, tried: set[str], wanted: int, removal: RemovalProgress, deadline: float
     ) -> None:
-        """Drain *wanted* nodes; for each drain that fails try another node, each node once."""
+        """Drain *wanted* nodes. After each failed drain, try another node; each node is tried once."""
         while wanted:
             if owed := self._nodes.owed():
                 removal.failed(503, owed)
@@ -58,11 +58,11 @@ class PoolShrinking:
             return
 
     def settle(self, wanted: int, words: str, removal: RemovalProgress, deadline: float) -> None:
-        """Ensure that the pool wants *wanted* machines, which is never less than the number of undrained ones.
+        """Ensure that the pool's desired size is *wanted*, which is never less than the number of undrained machines.
 
-        A pool that wants more did not lower its size with a termination, and launches another machine. If its size
-        were set, it would choose its own victim; so this waits for that machine and removes it. While orders
-        may still take effect, nothing is done. *words* are the pool's errors about the terminations.
+        If the size is larger, the pool did not lower it with a termination and launches another machine. If the size
+        were set, the pool would choose its own victim, so this method waits for the new machine and removes it. While
+        orders may still take effect, nothing is done. *words* are the pool's errors about the terminations.
         """
         try:
             size = self._pool.desired_size(deadline=deadline)
@@ -71,10 +71,10 @@ class PoolShrinking:
             elif size > wanted and not removal.ordered:
                 self._take_replacements(wanted, words, removal, deadline)
         except errors.ReschedulerError as error:
-            removal.failed(502, f"unknown whether the pool wants {wanted} machines: {error}")
+            removal.failed(502, f"unknown whether the pool's desired size is {wanted}: {error}")
 
     def _take_replacements(self, wanted: int, words: str, removal: RemovalProgress, deadline: float) -> None:
-        """Remove machines until the pool wants *wanted*; if it does not show them in time, its size stays."""
+        """Remove machines until the desired size is *wanted*, or until the pool fails to list them in time."""
         began, more = self._pool.clock.now(), RemovalProgress()
         try:
             view, size = self._pool.caught_up(began, deadline=deadline, stop=self._stop)
@@ -89,18 +89,18 @@ class PoolShrinking:
             removal.failed(502, f"the pool's desired size is still {size}, not {wanted}: {why}")
 
     def lost(self, since: dt.datetime | None = None, of: str = "") -> Iterator[str]:
-        """Yield the pool's errors about terminations that did not lower its size."""
+        """Yield the pool's errors about terminations that did not lower its desired size."""
         for machine, order in self._pool.ledger.orders().items():
             if order.lost and (since is None or order.at >= since) and of in {"", machine}:
-                yield f"machine {machine}: {order.words or 'another client set the size meanwhile'}"
+                yield f"machine {machine}: {order.words or 'another client set the size in the meantime'}"
 
     def members(self, view: PoolObservation) -> Members:
-        """Return the machines of the pool with their Nodes. Raises UpdateFailed if the cluster is unreadable."""
+        """Return the machines of the pool with their Nodes. Raises UpdateFailed if the cluster is not readable."""
         if unfit := self._nodes.unfit():
             raise UpdateFailed(503, unfit)
         return members(view.machines, view.index, self._nodes.refs())
 
 
 def rejection_texts(rejected: Iterable[Rejected]) -> list[str]:
-    """Return a line for each blocker of *rejected* nodes."""
+    """Return one line for each blocker of the *rejected* nodes."""
     return [f"node {rejection.node}: {blocker.text}" for rejection in rejected for blocker in rejection.blockers]

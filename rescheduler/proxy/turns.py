@@ -1,4 +1,4 @@
-"""A queue of updates: one at a time, in order of arrival; clients that time out or disconnect leave it."""
+"""A queue that runs one update at a time, in order of arrival, and drops those that time out or whose client left."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -13,15 +13,15 @@ class QueueTimeout(Exception):
 
 
 class Turns:
-    """The queue, for the tasks of one event loop."""
+    """The queue of updates, for tasks of one event loop."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        self.waiting = 0  #: queued updates, without the running one
+        self.waiting = 0  #: number of queued updates, excluding the running one
 
     @asynccontextmanager
     async def turn(self, gone: Awaitable[None], patience: float) -> AsyncIterator[None]:
-        """Wait for the caller's turn, and keep it during the block. *gone* completes when the client has disconnected.
+        """Wait for the caller's turn and keep it during the block. *gone* completes when the client has disconnected.
 
         Raises QueueTimeout after *patience* seconds, and ClientGone if the client has disconnected.
         """
@@ -45,7 +45,7 @@ class Turns:
             self._lock.release()
 
     async def _give_back(self, taking: "asyncio.Task[Literal[True]]") -> None:
-        """Cancel the wait; release the lock if it was acquired at the same time."""
+        """Cancel the wait for the lock; release the lock if it was acquired at the same time."""
         taking.cancel()
         await asyncio.wait({taking})
         if not taking.cancelled():

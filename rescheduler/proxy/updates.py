@@ -1,4 +1,4 @@
-"""Updates of the pool: set sizes and remove machines, with their nodes drained first."""
+"""Updates of the pool: set its size, and remove machines after draining their nodes."""
 
 import threading
 from collections.abc import Callable
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class PoolUpdates:
-    """The updates of a pool, one at a time (see `app.Updates`); each times out after *patience* seconds.
+    """The updates of a pool, one at a time (see `app.Updates`). Each one times out after *patience* seconds.
 
     Once *stop* is set, they no longer wait for the pool.
     """
@@ -38,9 +38,9 @@ class PoolUpdates:
         self._shrinking = PoolShrinking(pool, nodes, methods, self._stop)
 
     def set_size(self, desired: int) -> str:
-        """Set the desired size. Growing needs no cluster; shrinking uses a view of the pool from after the call.
+        """Set the desired size. Growing does not read the cluster; shrinking reads the pool again first.
 
-        The pool's own size is lowered directly only if it could not get as many machines as it wants: while it
+        The pool's own size is only lowered directly if the pool could not get as many machines as desired: while it
         launches machines, it would later find a surplus and terminate a machine of its choice.
         """
         deadline, began = self._deadline(), self._pool.clock.now()
@@ -64,7 +64,7 @@ class PoolUpdates:
         return removal.result_text(members.active - desired)
 
     def terminate(self, machine: str, *, decrement: bool) -> str:
-        """Terminate a machine; a machine that is gone, or whose termination we requested, counts as terminated."""
+        """Terminate a machine. One that is gone, or whose termination we have requested, counts as terminated."""
         deadline, began = self._deadline(), self._pool.clock.now()
         listed = self._machine(machine, deadline)
         if listed is not None and decrement:
@@ -90,7 +90,7 @@ class PoolUpdates:
         return removal.result_text(1)
 
     def detach(self, machine: str, *, decrement: bool) -> str:
-        """Drain the node, detach its machine from the pool, and let the node accept pods again."""
+        """Drain the node, detach its machine from the pool, and make the node schedulable again."""
         deadline = self._deadline()
         listed = self._machine(machine, deadline)
         if listed is None:
@@ -105,7 +105,7 @@ class PoolUpdates:
         return ""
 
     def is_inactive(self, machine: str) -> bool:
-        """Return whether the machine is allocated and inactive, on a fresh view: cached responses may be outdated."""
+        """Return whether the machine is allocated and inactive, according to a fresh view of the pool."""
         deadline, began = self._deadline(), self._pool.clock.now()
         view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
         return any(member.id == machine and member.allocated and not member.active for member in view.machines)
@@ -114,7 +114,7 @@ class PoolUpdates:
         """Make the machine active again and raise the desired size at once, so that the pool has no surplus.
 
         The size is raised in any case. If the machine had no replacement yet, the pool launches one more machine than
-        before; if a client then sets a smaller size, it is drained first.
+        before; if a client then sets a smaller size, a node is drained first.
         """
         deadline = self._deadline()
         size = self._asked(lambda: self._pool.desired_size(deadline=deadline))
@@ -127,7 +127,7 @@ class PoolUpdates:
         """Drain the machine's node, if it has one, and remove the machine."""
         if machine is None:
             return
-        # An inactive machine is disposable, or is being made so: the pool terminates it.
+        # An inactive machine is disposable or about to be: the pool terminates it.
         method = method if machine.active else self._methods.dispose
         if node := self._node_of(machine, deadline):
             removal.drain(self._viable(node), method)
@@ -141,7 +141,7 @@ class PoolUpdates:
             raise UpdateFailed(500, f"machine {machine.id}: the pool must keep {least}")
 
     def _machine(self, machine: str, deadline: float, *, protected: bool = False) -> Machine | None:
-        """Return the machine, or `None` if it is gone. Raises UpdateFailed: 404 if unknown, 500 if protected."""
+        """Return the machine; `None` if it is gone. Raises UpdateFailed (404 if it is unknown, 500 if protected)."""
         view = self._asked(lambda: self._pool.look(deadline=deadline))
         listed = [member for member in view.machines if member.id == machine]
         if len(listed) > 1:
@@ -152,13 +152,13 @@ class PoolUpdates:
             raise UpdateFailed(404, f"machine {machine} is not a member of the pool")
         order = self._pool.ledger.order(machine)
         if order is not None and order.answer is OrderResult.DONE and view.observed_at < order.at:
-            return None  # the pool has accepted the order, and its response is older
+            return None  # the pool has accepted the order since it listed the machine
         if not (listed[0].gone or listed[0].membership.evictable or protected):
             raise UpdateFailed(500, f"machine {machine}: its membership status says that it is not evictable")
         return None if listed[0].gone else listed[0]
 
     def _node_of(self, machine: Machine, deadline: float) -> str | None:
-        """Return the machine's Node; `None` if it is not fully launched, according to a sufficiently fresh view."""
+        """Return the machine's Node; `None` if a fresh view shows that the machine has not fully launched."""
         began = self._pool.clock.now()
         if machine.machine_state != MachineState.RUNNING:
             view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
@@ -176,7 +176,7 @@ class PoolUpdates:
         launching = listed.machine_state != MachineState.RUNNING
         if launching and surely_nodeless(listed, view.machines, view.index, nodes):
             return None
-        raise UpdateFailed(500, f"machine {machine.id}: no node is certainly this machine; it may be about to register")
+        raise UpdateFailed(500, f"machine {machine.id}: its node is unknown; it may be about to register")
 
     def _viable(self, node: str) -> Plan:
         if owed := self._nodes.owed():
@@ -190,7 +190,7 @@ class PoolUpdates:
         return self._pool.clock.monotonic() + self._patience
 
     def _asked(self, call: Callable[[], T], *, missing: int = 502) -> T:
-        """Call the backend; convert its errors to UpdateFailed."""
+        """Call the backend and convert its errors to UpdateFailed."""
         try:
             return call()
         except DeadlineExceeded as error:

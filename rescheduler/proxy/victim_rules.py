@@ -1,4 +1,4 @@
-"""The rules for pods and nodes of a removal, as in kubeaware-cloudpool-proxy, on top of the daemon's rules."""
+"""The rules of kubeaware-cloudpool-proxy for the pods and nodes of a removal, in addition to the daemon's rules."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,23 +31,23 @@ _OF_NODES: Final = frozenset(
 
 
 def pod_fate(pod: Pod, context: Context) -> Fate | Blocker:
-    """Return what happens to *pod* when its node is removed, or what blocks the removal."""
+    """Return what happens to *pod* when its node is removed, or the blocker of the removal."""
     if stays(pod):
         return Fate.STAYS
     opinion = _local_storage(pod) or fate(pod, context)
     if isinstance(opinion, Blocker) and opinion.reason is Reason.NO_CONTROLLER:
-        # The rule's detail names a flag that only the daemon has.
+        # The rule's own detail names a flag that only the daemon has.
         return replace(opinion, detail=f'{NOT_RECREATED}; {SAFE_TO_EVICT}: "true" allows eviction')
     return opinion
 
 
 def stays(pod: Pod) -> bool:
-    """Return whether it belongs to the node or to the system, so that it neither moves nor blocks."""
+    """Return whether *pod* belongs to the node or to the system, so that it neither moves nor blocks."""
     return pod.namespace == _SYSTEM or belongs_to_node(pod)
 
 
 def _local_storage(pod: Pod) -> Blocker | None:
-    """Block hostPath and emptyDir volumes of any medium, unless an annotation allows their loss."""
+    """Return a blocker for hostPath and emptyDir volumes of any medium, unless an annotation allows their loss."""
     if pod.deletion_timestamp is not None or pod.annotations.get(SAFE_TO_EVICT) == "true":
         return None
     expendable = expendable_volumes(pod)
@@ -76,6 +76,6 @@ def control_plane_nodes(snapshot: Snapshot) -> Iterator[str]:
 
 
 def removal_blockers(node: Node, circumstances: Circumstances) -> Iterator[Blocker]:
-    """Yield what blocks the removal of *node*, apart from the control plane, readiness and pods."""
+    """Yield the blockers of the removal of *node*, except for control plane, readiness and pods."""
     blockers = node_blockers(node, POLICY, circumstances)
     return (blocker for blocker in blockers if blocker.reason in _OF_NODES)

@@ -1,7 +1,7 @@
 """Choose the nodes to remove, by the rules of kubeaware-cloudpool-proxy and with the scheduler's own predicates.
 
-Pods may move to any node that is Ready, schedulable and not part of the control plane; pods of kube-system are not
-moved and terminate with their node. Everything works on one snapshot, which is not changed.
+Pods may move to any node that is Ready, schedulable and not part of the control plane. Pods of kube-system are not
+moved; they terminate with their node. All rules apply to one snapshot, which is not changed.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from rescheduler.planning.spot_room import Room, Sizes, Stuck
 from rescheduler.planning.unreadable import UnreadableObjects
 from rescheduler.proxy.victim_rules import POLICY, control_plane_nodes, pod_fate, removal_blockers, stays
 
-_EFFORT: Final = EVALUATIONS_PER_SECOND  #: one second of search beyond first-fit
+_EFFORT: Final = EVALUATIONS_PER_SECOND  #: searches for one second beyond first-fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class _RemovableNode:
 
 
 class Victims:
-    """The rules applied to *snapshot* at the time *now*, for the proxy whose marks have the holder *holder*.
+    """Applies the rules to *snapshot* at the time *now*, for the proxy whose marks have the holder *holder*.
 
     *own* is the node on which the proxy runs; *vetoes* are further blockers by node.
     """
@@ -72,9 +72,9 @@ class Victims:
         return self._masters
 
     def judge(self, node: str, evicted: Collection[str] = ()) -> Verdict:
-        """Return a plan to remove *node* alone, or its blockers.
+        """Return a plan to remove only *node*, or its blockers.
 
-        *evicted* are the UIDs of pods that this drain has evicted. The drain waits for them, however long they take.
+        *evicted* are the UIDs of pods that this drain has evicted. The drain waits for them, however long it takes.
         """
         choice = self.choose([node], 1, evicted)
         return choice.plans[0] if choice.plans else choice.rejected[0]
@@ -123,7 +123,7 @@ class Victims:
         return Context(POLICY, self._now, self._budgets.guards, evicted, waits_for_terminating=True)
 
     def _examined(self, name: str, context: Context, *, budgets: bool = True) -> _RemovableNode | Rejected:
-        """Apply the rules, and the *budgets* if set, to a node and its pods; room is checked later."""
+        """Apply the rules, and the budgets unless *budgets* is false, to a node and its pods. Room is checked later."""
         row = self._snapshot.nodes.row[name]
         node = self._snapshot.nodes.nodes[row]
         assert node is not None
@@ -185,7 +185,7 @@ class Victims:
         return Plan(victim.node, tuple(placements), tuple(sorted(leaving, key=str)))
 
     def _targets(self) -> list[tuple[str, int]]:
-        """Return the target nodes, fullest first to keep free room contiguous; other tools' candidates come last."""
+        """Return the target nodes, fullest first to keep free room contiguous; candidates of other tools come last."""
         targets = [
             node
             for node in self._snapshot.nodes

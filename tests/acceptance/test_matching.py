@@ -103,7 +103,7 @@ def ambiguous_machines(env: World, cluster: ControlPlane) -> None:
     status, detail = attempt(env, "terminate", pod)
     assert (status, detail.partition(": ")[2]) == (
         500,
-        "no node is certainly this machine; it may be about to register",
+        "its node is unknown; it may be about to register",
     )
     cluster.apply([manifests.node("twin", providerID=env.machine("od-1").provider_id)])
     cluster.wait_for(lambda: attempt(env, "terminate", "od-1")[0] == 500, "the proxy to see the twin")

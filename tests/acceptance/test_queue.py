@@ -42,7 +42,7 @@ def test_updates_do_not_overlap(cluster: ControlPlane, tmp_path: Path) -> None:
             504,
             {
                 "message": "failed to set desired size",
-                "detail": f"timed out after {QUEUE_TIMEOUT} s behind other updates",
+                "detail": f"timed out after {QUEUE_TIMEOUT} s waiting for other updates",
             },
         )
         assert not drain.done()

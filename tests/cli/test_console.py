@@ -1,4 +1,4 @@
-"""Tests of text for people: line breaks, colours, encodings, short names of nodes."""
+"""Tests of text for people: line breaks, colors, encodings, short names of nodes."""
 
 import io
 import subprocess
@@ -51,12 +51,12 @@ class Terminal(io.TextIOWrapper):
 
 
 @pytest.mark.parametrize(
-    ("variables", "coloured"),
+    ("variables", "colored"),
     [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
     ids=str,
 )
-def test_colours_depend_on_the_terminal_and_the_environment(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], coloured: bool
+def test_colors_depend_on_the_terminal_and_the_environment(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], colored: bool
 ) -> None:
     for name in ("NO_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)
@@ -67,8 +67,8 @@ def test_colours_depend_on_the_terminal_and_the_environment(
     monkeypatch.setattr(sys, "stdout", terminal)
     lines = [styled("a node", BAD)]
     show(lines)
-    assert raw.getvalue().decode() == rendered(lines, 80, colours=coloured) + "\n"
-    assert (rendered(lines, 80, colours=coloured) == "a node") is not coloured
+    assert raw.getvalue().decode() == rendered(lines, 80, colors=colored) + "\n"
+    assert (rendered(lines, 80, colors=colored) == "a node") is not colored
 
 
 def test_arrows_are_ascii_if_the_encoding_has_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ def test_an_object_that_cannot_be_decoded_blocks_its_node_and_is_named_on_standa
     assert b"unreadable-object: it cannot be decoded: Pod default/broken: " in out
 
 
-def test_a_pipe_gets_no_colours_and_no_animation_even_if_they_are_forced(
+def test_a_pipe_gets_no_colors_and_no_animation_even_if_they_are_forced(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def printed() -> tuple[str, bytes]:

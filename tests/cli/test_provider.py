@@ -62,7 +62,7 @@ WRONG = {
     "unsupported node groups": (
         ("--nodes", "1:2:pool", "--insecure-plaintext"),
         2,
-        "rescheduler: --nodes=1:2:pool: the cloud provider 'none' knows its groups without it",
+        "rescheduler: --nodes=1:2:pool: the cloud provider 'none' does not use this flag",
     ),
     "group auto-discovery": (
         ("--cloud-provider=cherryservers", "--node-group-auto-discovery=asg:tag=a", "--node-group-auto-discovery=b"),

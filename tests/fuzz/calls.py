@@ -209,7 +209,7 @@ def _ask(channel: grpc.Channel, unary: UnaryCall) -> tuple[str, bytes]:
     call = channel.unary_unary(unary.path).future(unary.request, timeout=unary.timeout, metadata=unary.metadata)
     if unary.cancel:
         call.cancel()
-        return "cancelled", b""
+        return "canceled", b""
     try:
         answer: bytes = call.result()
     except grpc.RpcError as error:

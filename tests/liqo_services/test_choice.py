@@ -49,8 +49,8 @@ def test_without_enough_clusters_each_cluster_has_a_reason() -> None:
     assert choice == Shortage(
         1,
         (
-            "a: too little is free: cpu 0 of 2, memory 0 of 2Gi, pods 0 of 110",
-            "b: its label hasGPU is 'true', 'false' is expected",
+            "a: insufficient resources: cpu 0 of 2, memory 0 of 2Gi, pods 0 of 110",
+            "b: its label hasGPU is 'true', expected 'false'",
             "c: it sleeps",
         ),
     )

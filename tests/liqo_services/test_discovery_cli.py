@@ -104,7 +104,7 @@ WRONG = {
         (*FILES, "--database=:memory:", "--kubeconfig=kubeconfig", "--secret-selector=autoscaling==true=no"),
         2,
         (
-            "rescheduler: --secret-selector 'autoscaling==true=no': expected labels as kubectl takes them, "
+            "rescheduler: --secret-selector 'autoscaling==true=no': expected a label selector as for kubectl, "
             "such as autoscaling=true or country in (it, fr)"
         ),
     ),

@@ -273,5 +273,5 @@ def test_valid_selectors_are_those_of_the_api_server(selector: str) -> None:
     ],
 )
 def test_an_invalid_selector_is_a_usage_error(selector: str) -> None:
-    with pytest.raises(UsageError, match=r"--secret-selector '.*': expected labels as kubectl takes them, such as "):
+    with pytest.raises(UsageError, match=r"--secret-selector '.*': expected a label selector as for kubectl, such as "):
         resource("demo", selector)

@@ -91,7 +91,7 @@ WRONG = {
         "groups[0].resources.min: 'a b': expected the name",
     ),
     "an infinite price": (FULL.replace("cost: 0.25", "cost: .inf"), "Expected `float` <= 1000000000.0"),
-    "an invalid taint": (FULL.replace("key: k", "key: k k"), "groups[0].taints: expected taints of Kubernetes"),
+    "an invalid taint": (FULL.replace("key: k", "key: k k"), "groups[0].taints: expected Kubernetes taints"),
     "an invalid class": (FULL.replace("class: gold", "class: a b"), "groups[0].class: expected at most 63 of"),
     "an invalid added amount": (
         FULL.replace("5Gi", "much"),
@@ -100,7 +100,7 @@ WRONG = {
     "an amount of zero": (FULL.replace("500m", "0"), "groups[0].resources.min.cpu: expected more than 0"),
     "max amount below min": (FULL.replace("2Gi", "1Mi"), "groups[0].resources.max.memory: expected min.memory or more"),
     "a max without a min": (FULL.replace("{memory: 2Gi}", "{gpu: 1}"), "groups[0].resources.max.gpu: expected min"),
-    "an invalid label": (FULL.replace("team: a", "team: a b"), "groups[0].labels: expected labels of Kubernetes"),
+    "an invalid label": (FULL.replace("team: a", "team: a b"), "groups[0].labels: expected Kubernetes labels"),
     "a label of Liqo": (FULL.replace("team", "liqo.io/type"), "groups[0].labels: liqo.io/type: expected labels that"),
     "a taint's effect": (FULL.replace("NoSchedule", "Never"), "Invalid enum value 'Never'"),
     "a duration": (FULL.replace("5m", "300"), 'expected a duration such as "90s"'),

@@ -57,7 +57,7 @@ def test_the_maximum_is_enforced() -> None:
 
 def test_without_a_cluster_nothing_is_reserved() -> None:
     with bench(cluster("rome", 1)) as here:
-        with pytest.raises(NoCapacity, match="no cluster for 1 of 2: rome: too little is free: cpu 0 of 2"):
+        with pytest.raises(NoCapacity, match="no cluster for 1 of 2: rome: insufficient resources: cpu 0 of 2"):
             here.service.increase("STANDARD", 2)
         assert (here.size(), here.liqo.pieces) == (0, {})
         here.catalog.down = True

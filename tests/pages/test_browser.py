@@ -146,10 +146,10 @@ class TestReport:
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         page.goto(report)
         page.get_by_role("button", name="Open all").click()
-        colours: list[list[str]] = page.evaluate(COLOURS)
-        assert len(colours) >= 5
-        assert [pair for pair in colours if contrast(*map(luminance, pair)) < CONTRAST] == []
-        dark = luminance(colours[0][1]) < 0.1
+        colors: list[list[str]] = page.evaluate(COLORS)
+        assert len(colors) >= 5
+        assert [pair for pair in colors if contrast(*map(luminance, pair)) < CONTRAST] == []
+        dark = luminance(colors[0][1]) < 0.1
         assert dark == (scheme == "dark")
 
     def test_without_javascript_all_nodes_are_listed(self, chromium: Browser, report: str) -> None:
@@ -168,12 +168,12 @@ class TestReport:
         expect(page.locator("#count")).to_have_text("1 of 1000 nodes match")
 
 
-#: The text and background colours of all elements with a text of their own, each pair once.
-COLOURS = """() => {
+#: The text and background colors of all elements with a text of their own, each pair once.
+COLORS = """() => {
   const background = (element) => {
     for (; element; element = element.parentElement) {
-      const colour = getComputedStyle(element).backgroundColor;
-      if (colour !== "rgba(0, 0, 0, 0)") return colour;
+      const color = getComputedStyle(element).backgroundColor;
+      if (color !== "rgba(0, 0, 0, 0)") return color;
     }
     return "rgb(255, 255, 255)";
   };
@@ -184,9 +184,9 @@ COLOURS = """() => {
 }"""
 
 
-def luminance(colour: str) -> float:
+def luminance(color: str) -> float:
     """Return the relative luminance of ``rgb(r, g, b)``, as WCAG defines it."""
-    shares = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    shares = [int(part) / 255 for part in re.findall(r"\d+", color)[:3]]
     red, green, blue = (share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 

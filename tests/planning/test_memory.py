@@ -231,7 +231,7 @@ def test_the_limit_is_kept() -> None:
         assert len(dump(SMALL, limit)) <= limit
 
 
-# Behaviour
+# Behavior
 
 
 def test_a_waiver_removes_the_debts_to_a_controller() -> None:

@@ -95,7 +95,7 @@ WRONG_FILES = {
     "no section at all": ("plan = x\n", "line 1: plan: expected a section before the first key"),
     "a broken header": ("[global\n", 'line 1: expected a section such as [global] or [nodegroupdef "pool1"]'),
     "a key without a value": ("[global]\nplan\n", "line 2: expected a section, key = value or a comment"),
-    "a misspelled key": ("[global]\n\napi-servers = x\n", "line 3: api-servers: no such key;"),
+    "a misspelled key": ("[global]\n\napi-servers = x\n", "line 3: api-servers: unknown key;"),
     "a key twice": ("[global]\nplan = a\nplan = b\n", "line 3: plan: occurs twice"),
     "a project that is not a number": (
         "[global]\nproject-id = x1\n",
@@ -116,7 +116,7 @@ WRONG_FILES = {
         "line 2: hostname-pattern: {{if .NodeGroup}}: expected one of {{.ClusterName}}",
     ),
     "an open template": ("[global]\nhostname-pattern = x-{{.NodeGroup\n", "line 2: hostname-pattern: a {{ is not"),
-    "an open quote": ('[global]\nplan = "x\n', "line 2: plan: a quote is not closed"),
+    "an open quote": ('[global]\nplan = "x\n', "line 2: plan: the quote is not closed"),
     "an invalid boolean": ("[global]\nspot-market = 1\n", "line 2: spot-market: expected true or false, got '1'"),
     "an empty file": ("", "[global]: expected the definition of the default pool"),
     "no cluster name": ("[global]\nproject-id = 1\n", "pool p: expected cluster-name here or --cluster-name"),

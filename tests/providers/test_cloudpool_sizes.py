@@ -78,7 +78,7 @@ def test_requests_are_given_up_one_by_one_and_running_machines_are_kept(cloud: s
         world.provider.decrease_target_size(GROUP, -2, deadline=LATER)
         assert sorted(world.states()) == ["REQUESTED", "RUNNING", "RUNNING", "TERMINATED", "TERMINATED"]
         assert world.desired == 3
-        with pytest.raises(BelowMinimum, match="1 is less than the 2 machines that run or are required"):
+        with pytest.raises(BelowMinimum, match="1 is less than the 2 machines that are running or required"):
             world.provider.decrease_target_size(GROUP, -2, deadline=LATER)
 
 
@@ -101,7 +101,7 @@ def test_the_size_is_not_lowered_while_machines_may_be_launching() -> None:
             except DeadlineExceeded as error:
                 failures.append(str(error))
         assert (world.desired, world.orders(), world.clock.monotonic() - began >= 100) == (3, [], True)
-        assert failures[-1] == ("cloudpool on-demand: it wants 7 machines and shows 3; it may be launching more")
+        assert failures[-1] == ("cloudpool on-demand: it lists 3 of 7 desired machines; it may be launching more")
 
 
 @pytest.mark.parametrize("later", [0, 31])
@@ -112,7 +112,7 @@ def test_machines_missing_in_an_old_view_do_not_cost_other_machines(later: float
         world.provider.refresh(deadline=LATER)
         world.provider.increase_size(GROUP, 2, deadline=LATER)
         world.clock.advance(later)
-        with pytest.raises(BelowMinimum, match="4 is less than the 5 machines that run or are required"):
+        with pytest.raises(BelowMinimum, match="4 is less than the 5 machines that are running or required"):
             world.provider.decrease_target_size(GROUP, -1, deadline=LATER)
         world.clock.advance(600)
         assert (world.desired, world.states()) == (5, ["RUNNING"] * 5)

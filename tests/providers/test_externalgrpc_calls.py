@@ -214,7 +214,7 @@ def test_every_order_is_logged_and_every_call_is_counted(process: Process) -> No
     suffix, refused = f"by client (ADDRESS), group {GROUP}", f"group {GROUP} must keep 2, 1 would be left"
     stays = f"1 of 1 nodes are not deleted: node {second.name}: {refused}; {second.name}: refused: below-minimum"
     unknown = f"NOT_FOUND: cloudpool: no group 'nowhere'; the groups are {GROUP}"
-    short = "2 is less than the 3 machines that run or are required; 0 of 1 were given up"
+    short = "2 is less than the 3 machines that are running or required; 0 of 1 were canceled"
     running = f"FAILED_PRECONDITION: cloudpool {GROUP}: {short}"
     nodes = [f"nodes {node.name} ({node.provider_id})" for node in (first, second)]
     assert process.orders(5) == [

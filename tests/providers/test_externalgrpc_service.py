@@ -1,4 +1,4 @@
-"""The service's wire behaviour: statuses, deadlines, health, reflection."""
+"""The service's wire behavior: statuses, deadlines, health, reflection."""
 
 import threading
 from typing import Any

@@ -90,4 +90,4 @@ def test_pending_machines_are_given_up_and_the_rest_is_reported(name: str) -> No
             code, message = Caller(address).failure("NodeGroupDecreaseTargetSize", request)
         assert (scene.target(), scene.running()) == (2, 2)
         assert code == "FAILED_PRECONDITION"
-        assert message.endswith(": 1 is less than the 2 machines that run or are required; 1 of 2 were given up")
+        assert message.endswith(": 1 is less than the 2 machines that are running or required; 1 of 2 were canceled")

@@ -64,7 +64,7 @@ def test_removals_are_processed(removal: tuple[str, bytes], backend: Backend) ->
 #: Results of updates: the logged line
 LOGGED: dict[str, tuple[Callable[[], str], tuple[str, str]]] = {
     "done": (lambda: "", ("Level 25", "POST /pool/size: 200 done")),
-    "in part": (lambda: "1 of 2", ("WARNING", "POST /pool/size: 200 done in part: 1 of 2")),
+    "in part": (lambda: "1 of 2", ("WARNING", "POST /pool/size: 200 partially done: 1 of 2")),
     "failed": (failing(502, "a\nb"), ("WARNING", "POST /pool/size: 502 failed to set desired size: a b")),
 }
 
@@ -210,7 +210,7 @@ def test_partial_results_are_a_success_with_a_detail(backend: Backend) -> None:
         answer = httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
     assert (answer.status_code, answer.json()) == (
         200,
-        {"message": "done in part", "detail": "1 of 2 removed; node n2: why"},
+        {"message": "partially done", "detail": "1 of 2 removed; node n2: why"},
     )
 
 
@@ -277,7 +277,7 @@ def test_a_blocked_queue_times_out(backend: Backend) -> None:
         update = client.submit(httpx2.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
         assert gate.entered.wait(timeout=60)
         second = httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 2}', timeout=60)
-        assert (second.status_code, second.json()["detail"]) == (504, "timed out after 0.3 s behind other updates")
+        assert (second.status_code, second.json()["detail"]) == (504, "timed out after 0.3 s waiting for other updates")
         gate.open.set()
         assert update.result().status_code == 200
     assert asked.calls == [("size", 1)]

@@ -119,7 +119,7 @@ INVALID: dict[str, tuple[Any, str]] = {
     ),
     "a user in the backend's URL and in auth": (
         {"apiServer": API, "backend": {"url": "http://me:secret@pool", "auth": {"tokenPath": "t"}}},
-        "backend.url: expected without user, together with backend.auth",
+        "backend.url: expected a URL without a user, because backend.auth is set",
     ),
     "a colon in the name of the URL's user": (
         {"apiServer": API, "backend": {"url": "http://m%3Ae:secret@pool"}},
@@ -139,7 +139,7 @@ INVALID: dict[str, tuple[Any, str]] = {
     ),
     "a name without a password": (
         {"apiServer": API, "backend": {**BACKEND, "auth": {"username": "me"}}},
-        "backend.auth.passwordPath: expected with username",
+        "backend.auth.passwordPath: expected together with username",
     ),
     "a minimum below zero": (
         {"apiServer": API, "backend": BACKEND, "minSize": -1},

@@ -84,4 +84,4 @@ def test_controllers_that_cannot_be_read_hold_drains() -> None:
         failed = drains(here)
         failed.note(ended(failure=FAILED, evicted=EVICTED, begun=BEGUN))
         here.controller_errors["web"] = InputError("broken")
-        assert failed.owed() == "cannot read what earlier drains owe: broken"
+        assert failed.owed() == "cannot check the debts of earlier drains: broken"

@@ -434,7 +434,7 @@ def test_a_machine_that_may_belong_to_an_unmatched_node_is_kept() -> None:
         with pytest.raises(UpdateFailed) as caught:
             env.updates.set_size(1)
         machine = env.server.pool.machines()[0].id(env.clock.now())
-        assert f"machine {machine}: it is unknown which node it is" in caught.value.detail
+        assert f"machine {machine}: its node is unknown" in caught.value.detail
         assert env.running() == ["pool-1", "pool-2", "pool-3"]
 
 

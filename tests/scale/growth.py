@@ -11,7 +11,7 @@ HEIGHT: Final = 130
 LEFT: Final = 70
 GAP: Final = 60
 COLUMNS: Final = 2
-COLOURS: Final = ("#1f77b4", "#ff7f0e", "#2ca02c")
+COLORS: Final = ("#1f77b4", "#ff7f0e", "#2ca02c")
 
 
 def growth(runs: Sequence[ScaleFigures]) -> str:
@@ -24,7 +24,7 @@ def growth(runs: Sequence[ScaleFigures]) -> str:
         for number, name in enumerate(names)
     )
     key = "".join(
-        f'<rect x="{LEFT + index * 260}" y="12" width="10" height="10" fill="{COLOURS[index]}"/>'
+        f'<rect x="{LEFT + index * 260}" y="12" width="10" height="10" fill="{COLORS[index]}"/>'
         f'<text x="{LEFT + 14 + index * 260}" y="21">{escape(subject)}</text>'
         for index, subject in enumerate(subjects)
     )
@@ -39,14 +39,14 @@ def _panel(name: str, runs: Sequence[ScaleFigures], subjects: Sequence[str]) -> 
     most = max((value for run in runs if (value := getattr(run, name)) is not None), default=0.0) or 1.0
     widest = max(run.nodes for run in runs)
     lines = []
-    for subject, colour in zip(subjects, COLOURS, strict=False):
+    for subject, color in zip(subjects, COLORS, strict=False):
         points = [
             (run.nodes / widest * WIDTH, HEIGHT - value / most * HEIGHT)
             for run in runs
             if run.subject == subject and (value := getattr(run, name)) is not None
         ]
-        dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>' for x, y in points)
-        lines.append(f'<polyline stroke="{colour}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>{dots}')
+        dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{color}"/>' for x, y in points)
+        lines.append(f'<polyline stroke="{color}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>{dots}')
     return (
         f'<text x="0" y="-6">{escape(title)}</text>'
         f'<text x="-8" y="10" text-anchor="end">{format(most, form)}</text>'

@@ -10,7 +10,7 @@ WIDTH: Final = 1000
 LEFT: Final = 70
 PANEL: Final = 120
 GAP: Final = 40
-COLOURS: Final = ("#1f77b4", "#ff7f0e")
+COLORS: Final = ("#1f77b4", "#ff7f0e")
 OUTCOMES: Final = {
     "removed": "#2ca02c",
     "emptied": "#98df8a",
@@ -20,16 +20,16 @@ OUTCOMES: Final = {
     "open": "#9467bd",
 }
 
-Line = tuple[str, Sequence[tuple[float, float]]]  #: colour, and points
+Line = tuple[str, Sequence[tuple[float, float]]]  #: color, and points
 
 
 def picture(report: dict[str, Any], replicas: Sequence[Replica]) -> str:
     """Return the SVG document."""
     seconds = max(report["seconds"], 1.0)
-    memory = [(colour, _memory(replica.usages)) for colour, replica in zip(COLOURS, replicas, strict=False)]
-    cpu = [(colour, _cpu(replica.usages)) for colour, replica in zip(COLOURS, replicas, strict=False)]
+    memory = [(color, _memory(replica.usages)) for color, replica in zip(COLORS, replicas, strict=False)]
+    cpu = [(color, _cpu(replica.usages)) for color, replica in zip(COLORS, replicas, strict=False)]
     panels = [
-        _lines("evicted pods without a Ready successor", [(COLOURS[0], _steps(report["missing"], seconds))], seconds),
+        _lines("evicted pods without a Ready successor", [(COLORS[0], _steps(report["missing"], seconds))], seconds),
         _drains(report["drained"], seconds),
         _lines("resident memory of each replica, MiB", memory, seconds),
         _lines("CPU of each replica, % of a core", cpu, seconds),
@@ -47,7 +47,7 @@ def picture(report: dict[str, Any], replicas: Sequence[Replica]) -> str:
 def _lines(title: str, lines: Sequence[Line], seconds: float) -> str:
     most = max((value for _, points in lines for _, value in points), default=1.0) or 1.0
     return _frame(title, seconds, f"{most:.0f}") + "".join(
-        f'<polyline stroke="{colour}" points="{_points(points, seconds, most)}"/>' for colour, points in lines
+        f'<polyline stroke="{color}" points="{_points(points, seconds, most)}"/>' for color, points in lines
     )
 
 
@@ -56,7 +56,7 @@ def _points(points: Sequence[tuple[float, float]], seconds: float, most: float) 
 
 
 def _drains(drained: Sequence[tuple[str, float, float, str]], seconds: float) -> str:
-    """Draw one bar per drain, with a row for each concurrent drain, coloured by outcome."""
+    """Draw one bar per drain, with a row for each concurrent drain, colored by outcome."""
     rows = 6
     bars = []
     for index, (node, begin, end, outcome) in enumerate(drained):
@@ -65,9 +65,9 @@ def _drains(drained: Sequence[tuple[str, float, float, str]], seconds: float) ->
         bar = f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{PANEL / rows - 3:.1f}"'
         bars.append(f'{bar} fill="{OUTCOMES[outcome]}"><title>{escape(node)}: {outcome}</title></rect>')
     key = "".join(
-        f'<rect x="{120 + index * 130}" y="-16" width="10" height="10" fill="{colour}"/>'
+        f'<rect x="{120 + index * 130}" y="-16" width="10" height="10" fill="{color}"/>'
         f'<text x="{134 + index * 130}" y="-7">{outcome}</text>'
-        for index, (outcome, colour) in enumerate(OUTCOMES.items())
+        for index, (outcome, color) in enumerate(OUTCOMES.items())
     )
     return _frame("drains", seconds, "") + key + "".join(bars)
 

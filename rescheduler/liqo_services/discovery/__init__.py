@@ -1,1 +1,1 @@
-"""The discovery server: a database of the clusters that share resources, fed by Secrets and by the clusters' agents."""
+"""The discovery server: a database of clusters that share resources, described by Secrets and the clusters' agents."""

@@ -22,17 +22,17 @@ from rescheduler.liqo_services.discovery import checks
 from rescheduler.liqo_services.discovery.messages import ClusterUpdate, Description, Updated, UpdateRequest
 from rescheduler.liqo_services.discovery.store import AGENT, ClusterStore, DatedDescription
 
-_MOST: Final = 1000  #: clusters in one update
+_MOST: Final = 1000  #: maximum number of clusters in one update
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientAccess:
-    """Access by names of client certificates. Readers see kubeconfigs; empty: every client of the CA may read."""
+    """Access by the names in client certificates. Readers see kubeconfigs; empty: every client of the CA may read."""
 
     readers: frozenset[str] = frozenset()
-    #: May update every cluster; all other clients only the cluster whose ID is in their certificate.
+    #: Names that may update every cluster; other clients may only update the cluster whose ID is in their certificate.
     updaters: frozenset[str] = frozenset()
 
     def check_reader(self, names: frozenset[str]) -> None:
@@ -47,14 +47,14 @@ class ClientAccess:
 
 
 class AgentUpdates:
-    """Agents' updates, validated and written to the store."""
+    """Validates the updates of agents and writes them to the store."""
 
     def __init__(self, store: ClusterStore, clock: Clock, expire_after: dt.timedelta) -> None:
         self._store, self._clock, self._expire_after = store, clock, expire_after
         self._lock = threading.Lock()
 
     def take(self, update: UpdateRequest) -> Updated:
-        """Apply an update. Raises UsageError that names the cluster, the key and the expectation."""
+        """Apply an update. Raises UsageError that names the cluster, the key and the expected value."""
         names = [cluster.name for cluster in update.clusters] + list(update.deleted)
         for name in names:
             checks.cluster_id(name)
@@ -62,20 +62,20 @@ class AgentUpdates:
             raise UsageError(f"clusters, deleted: expected each cluster once, and at most {_MOST}")
         with self._lock:
             now = self._clock.now()
-            words = {cluster.name: self._dated_description(cluster, now) for cluster in update.clusters}
-            deleted = self._store.change(AGENT, words, update.deleted, now)
-        return Updated(len(words), deleted)
+            descriptions = {cluster.name: self._dated_description(cluster, now) for cluster in update.clusters}
+            deleted = self._store.change(AGENT, descriptions, update.deleted, now)
+        return Updated(len(descriptions), deleted)
 
     def _dated_description(self, update: ClusterUpdate, now: dt.datetime) -> DatedDescription:
         if update.ttl is not None and update.ttl <= 0:
             raise UsageError(f"cluster {update.name}: ttl: expected more than 0s")
-        lasting = self._expire_after if update.ttl is None else dt.timedelta(seconds=update.ttl)
+        validity = self._expire_after if update.ttl is None else dt.timedelta(seconds=update.ttl)
         try:
             values = _validated(update)
         except UsageError as error:
             raise UsageError(f"cluster {update.name}: {error}") from error
         before = self._store.description(AGENT, update.name, now)
-        return DatedDescription(msgspec.structs.replace(before, **values), now + lasting)
+        return DatedDescription(msgspec.structs.replace(before, **values), now + validity)
 
 
 def _validated(update: ClusterUpdate) -> Mapping[str, Any]:

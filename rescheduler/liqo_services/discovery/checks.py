@@ -1,4 +1,4 @@
-"""Validation of cluster descriptions from any source. Messages name the place and contain no secrets."""
+"""Validation of cluster descriptions from any source. Messages name the invalid key and contain no secrets."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,9 @@ from rescheduler.liqo_services.discovery.messages import Quantities
 CLUSTER_ID: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 _RESOURCE: Final = re.compile(r"([a-z0-9][-a-z0-9.]{0,252}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_MOST: Final = 64  #: resources, and labels, of a cluster
-_LONGEST: Final = 256  #: characters of a label's key and of its value
-_KUBECONFIG: Final = 256 << 10  #: characters
+_MOST: Final = 64  #: maximum number of resources, and of labels, of a cluster
+_LONGEST: Final = 256  #: maximum characters of a label's key, and of its value
+_KUBECONFIG: Final = 256 << 10  #: maximum characters
 DEAREST: Final = 1e9  #: the highest price per hour
 
 #: Fields that make a client run a program, read a file, or skip verification.
@@ -102,7 +102,7 @@ def _check_entries(document: Any, item: str) -> None:
 
 
 def _foreign(part: Any, where: str) -> Iterator[str]:
-    """Yield the places of forbidden fields, at any depth and in any case, because some parsers ignore case."""
+    """Yield the paths of forbidden fields at any depth and in any case, because some parsers ignore case."""
     if isinstance(part, dict):
         for key, value in part.items():
             if key.lower() in _FOREIGN and value not in _UNSET:

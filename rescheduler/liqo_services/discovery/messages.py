@@ -15,17 +15,17 @@ Quantities: TypeAlias = dict[str, str | int | float]
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One source's description of a cluster; `None` is unknown. ``repr`` contains no secrets."""
+    """One source's description of a cluster; `None` means unknown. ``repr`` contains no secrets."""
 
     kubeconfig: str | None = None
-    resources: dict[str, str] | None = None  #: shared by the cluster
+    resources: dict[str, str] | None = None  #: resources that the cluster shares
     labels: dict[str, str] | None = None
     has_nat: bool | None = None
     price: float | None = None  #: per hour
     free: dict[str, str] | None = None  #: the currently free part of the resources
 
     def over(self, other: "Description") -> "Description":
-        """Return this description, with its unknown values taken from *other*."""
+        """Return this description with the unknown values filled in from *other*."""
         given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
         return msgspec.structs.replace(other, **given)
 
@@ -76,14 +76,14 @@ class ClusterUpdate(Section, frozen=True, kw_only=True):
 
 
 class UpdateRequest(Section, frozen=True, kw_only=True):
-    """The body of ``POST /update``, applied completely or not at all."""
+    """The body of ``POST /update``, which is applied completely or not at all."""
 
     clusters: tuple[ClusterUpdate, ...] = ()
     deleted: tuple[str, ...] = ()
 
 
 class Updated(msgspec.Struct, frozen=True):
-    """The response: the number of updated clusters, and of deleted clusters that existed."""
+    """The response: the number of updated clusters, and the number of deleted clusters that existed."""
 
     updated: int
     deleted: int

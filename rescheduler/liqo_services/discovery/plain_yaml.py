@@ -1,7 +1,7 @@
 """A parser for untrusted YAML: only maps, lists and strings.
 
-Without aliases a document cannot expand, without tags no constructor runs, and without merges and duplicate keys every
-reader finds the same keys.
+Without aliases, a document cannot expand; without tags, no constructor runs; and without merges and duplicate keys, all
+parsers agree on the keys.
 """
 
 from collections.abc import Hashable
@@ -13,7 +13,7 @@ from yaml.constructor import ConstructorError
 
 
 def parse(text: str) -> object:
-    """Parse a document into dicts, lists and str. Raises ValueError for invalid YAML and for all other features."""
+    """Parse a document into dicts, lists and strings. Raises ValueError for invalid YAML and for all other features."""
     loader = _Plain(text)
     try:
         return loader.get_single_data()

@@ -24,7 +24,7 @@ from rescheduler.observe.health import Health
 from rescheduler.observe.pages import application
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
 
-#: Seconds between two deletions of expired entries, which are not listed in any case.
+#: Seconds between two deletions of expired entries, which are no longer listed anyway.
 STEP_SECONDS: Final = 10.0
 _JOIN_SECONDS: Final = 5.0
 
@@ -33,7 +33,7 @@ log = logging.getLogger("rescheduler")
 
 @dataclass(frozen=True, slots=True)
 class DiscoverySettings:
-    """The settings of the flags. Without a *namespace*, no Secrets are read and no cluster is accessed."""
+    """The settings from the flags. Without a *namespace*, no Secrets are read and no cluster is accessed."""
 
     face: HttpsListener
     pages: ListenAddress  #: of /metrics, /healthz and /readyz, in plain text
@@ -92,10 +92,10 @@ class DiscoveryLoop:
 
     def step(self) -> None:
         now = self._clock.now()
-        silent = self._store.expire(now)
-        for name in silent:
+        expired = self._store.expire(now)
+        for name in expired:
             log.warning("cluster %s: its agent did not renew its update in time; the update is deleted", name)
-        self._metrics.expired(len(silent))
+        self._metrics.expired(len(expired))
         unreadable = len(self._secrets.unreadable) if self._secrets else 0
         self._metrics.seen(len(self._store.clusters(now)), unreadable)
 
@@ -104,7 +104,7 @@ def _watching(
     parts: contextlib.ExitStack, settings: DiscoverySettings, store: ClusterStore, clock: Clock
 ) -> Secrets | None:
     if not settings.namespace:
-        store.replace(SECRET, {}, clock.now())  # read by an earlier run with a namespace
+        store.replace(SECRET, {}, clock.now())  # delete those read by an earlier run with a namespace
         return None
     client = connect(settings.connection, clock)
     described = resource(settings.namespace, settings.selector)

@@ -1,4 +1,4 @@
-"""Secrets as a source: each describes the cluster of its name, for as long as it exists.
+"""Secrets as a source: each one describes the cluster with the same name for as long as it exists.
 
 The Secret's keys are those of Liqo's cluster autoscaler: ``info``, in JSON, and ``kubeconfig``.
 """
@@ -58,24 +58,24 @@ class Secrets:
 
     def listed(self, kind: str, listing: Listing) -> None:
         self.unreadable = {}
-        words: dict[str, DatedDescription] = {}
+        descriptions: dict[str, DatedDescription] = {}
         for secret in cast("list[Secret]", listing.objects):
-            if word := self._dated_description(secret):
-                words[secret.metadata.name] = word
+            if description := self._dated_description(secret):
+                descriptions[secret.metadata.name] = description
         for key, unreadable in listing.unreadable.items():
             self._refuse(key.rpartition("/")[2], unreadable.why)
-        self._store.replace(SECRET, words, self._clock.now())
+        self._store.replace(SECRET, descriptions, self._clock.now())
         self.read = True
-        log.info("%d clusters, each a %s of namespace %s", len(words), kind, self._namespace)
+        log.info("%d clusters, each a %s of namespace %s", len(descriptions), kind, self._namespace)
 
     def changed(self, kind: str, change: Change) -> None:
         name = change.key.rpartition("/")[2]
         self.unreadable.pop(name, None)
         if change.unreadable is not None:
             self._refuse(name, change.unreadable.why)
-        word = self._dated_description(cast("Secret", change.object)) if change.object is not None else None
-        words, gone = ({name: word}, ()) if word else ({}, (name,))
-        if self._store.change(SECRET, words, gone, self._clock.now()) and change.type == "DELETED":
+        description = self._dated_description(cast("Secret", change.object)) if change.object is not None else None
+        descriptions, gone = ({name: description}, ()) if description else ({}, (name,))
+        if self._store.change(SECRET, descriptions, gone, self._clock.now()) and change.type == "DELETED":
             log.info("cluster %s: its %s is gone", name, kind)
 
     def failing(self, kind: str, error: ReschedulerError | None) -> None:
@@ -99,7 +99,7 @@ class Secrets:
 
 
 def description_of(secret: Secret) -> Description:
-    """Decode a Secret. Raises UsageError that names the key and the expectation."""
+    """Decode a Secret. Raises UsageError that names the key and the expected value."""
     checks.cluster_id(secret.metadata.name)
     data = secret.data or {}
     if "info" not in data:
@@ -123,17 +123,17 @@ def description_of(secret: Secret) -> Description:
 
 
 def resource(namespace: str, selector: str) -> Resource:
-    """Return the resource of the Secrets in *namespace* that match *selector*. Raises UsageError for invalid values."""
+    """Return the API resource of the Secrets in *namespace* that match *selector*. Raises UsageError."""
     if not _NAMESPACE.fullmatch(namespace):
         raise UsageError(f"--namespace {namespace!r}: expected the name of a namespace")
     if not _SELECTOR.fullmatch(selector):
-        expected = "expected labels as kubectl takes them, such as autoscaling=true or country in (it, fr)"
+        expected = "expected a label selector as for kubectl, such as autoscaling=true or country in (it, fr)"
         raise UsageError(f"--secret-selector {selector!r}: {expected}")
     return Resource(KIND, f"/api/v1/namespaces/{namespace}/secrets", selector=selector)
 
 
 def first_look(client: Client, resource: Resource) -> None:
-    """Raise permanent errors, such as missing permissions; log those that are worth a retry."""
+    """List the resource once. Raise permanent errors, such as missing permissions; log those that may be temporary."""
     try:
         client.request(f"list {resource.plural}", "GET", resource.path, query={"limit": "1"} | resource.query)
     except Retryable as error:

@@ -1,4 +1,4 @@
-"""Access to the node manager by name: clients need a listed name in addition to a certificate of the CA."""
+"""Access to the node manager by name: clients need a certificate of the CA that contains a listed name."""
 
 import logging
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class Clients:
-    """A middleware for clients whose certificate has one of *names*."""
+    """A middleware that rejects clients whose certificate has none of *names*."""
 
     def __init__(self, application: ASGIApp, names: frozenset[str]) -> None:
         self._application, self._names = application, names

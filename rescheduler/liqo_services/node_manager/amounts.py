@@ -1,4 +1,4 @@
-"""Amounts of resources: Kubernetes quantities by resource name, in cores, bytes and units."""
+"""Amounts of resources: Kubernetes quantities by resource name, in cores, bytes or units."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -23,12 +23,12 @@ def amounts(quantities: Mapping[str, str]) -> dict[str, Decimal]:
 
 
 def quantities(amounts: Amounts) -> dict[str, str]:
-    """Format amounts as quantities: integers, in Gi or Mi if divisible, or thousandths with an ``m``."""
+    """Format amounts as quantities: as integers, in Gi or Mi if divisible, or as thousandths with the suffix ``m``."""
     return {name: _text(amount) for name, amount in amounts.items()}
 
 
 def less(amounts: Amounts, other: Amounts) -> dict[str, Decimal]:
-    """Return *amounts* minus *other*, at least 0."""
+    """Return *amounts* minus *other*; no amount is below 0."""
     return {name: max(Decimal(0), amount - other.get(name, Decimal(0))) for name, amount in amounts.items()}
 
 
@@ -37,12 +37,12 @@ def plus(amounts: Amounts, other: Amounts) -> dict[str, Decimal]:
 
 
 def smaller(amounts: Amounts, other: Amounts) -> dict[str, Decimal]:
-    """Return the smaller amount of each resource of *amounts*; resources missing in *other* are not limited by it."""
+    """Return the smaller amount of each resource of *amounts*. Resources that *other* lacks are not limited."""
     return {name: min(amount, other.get(name, amount)) for name, amount in amounts.items()}
 
 
 def times(available: Amounts, needed: Amounts) -> int:
-    """Return how often *needed* fits into *available*. Amounts of 0 always fit."""
+    """Return how many times *needed* fits into *available*. Amounts of 0 always fit."""
     fits = [int(available.get(name, Decimal(0)) // amount) for name, amount in needed.items() if amount > 0]
     return min(fits, default=0)
 

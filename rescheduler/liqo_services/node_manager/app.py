@@ -24,7 +24,7 @@ _VERSION: Final = messages.Version(server="spot-rescheduler", version=VERSION, r
 
 
 def node_manager(service: NodeManagerService, *, post_only: bool = False) -> Starlette:
-    """Return the application; with *post_only*, the original routes change nothing on GET."""
+    """Return the application. With *post_only*, the original routes reject changes by GET."""
     machines = "/v1/groups/{group}/machines"
     return application(
         [
@@ -47,7 +47,7 @@ def node_manager(service: NodeManagerService, *, post_only: bool = False) -> Sta
 
 
 def fleet(service: NodeManagerService) -> messages.Fleet:
-    """Return all groups, all machines, and the virtual nodes that were not created by us."""
+    """Return all groups, all machines, and the virtual nodes that we did not create."""
     look = service.look()
     view = look.view
     groups = service.groups()
@@ -79,7 +79,7 @@ def template(group: VirtualNodeGroup) -> messages.Template:
 
 
 def _machine(machine: VirtualMachine, groups: Mapping[str, VirtualNodeGroup]) -> messages.FleetMachine:
-    """Convert a machine; one of a group that is no longer configured has no group."""
+    """Convert a machine. If its group is no longer configured, the group is empty."""
     group = machine.group if machine.group in groups else ""
     return messages.FleetMachine(
         name=machine.name,

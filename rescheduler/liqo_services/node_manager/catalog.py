@@ -12,7 +12,7 @@ from rescheduler.net.config_files import Endpoint
 from rescheduler.net.http import JsonClient
 from rescheduler.providers.liqo.client import words
 
-_SECONDS = 20.0  #: for the list, including retries
+_SECONDS = 20.0  #: seconds to read the list, including retries
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class Catalog(Protocol):
     """A list of the clusters that share resources."""
 
     def clusters(self) -> Sequence[RemoteCluster]:
-        """Return the current list. Raises Retryable, and Unauthorized if access is denied."""
+        """Return the current list. Raises Retryable, or Unauthorized if access is denied."""
         ...
 
 
@@ -29,7 +29,7 @@ class DiscoveryClient:
     """A client of ``GET /list`` of a discovery server, Liqo's or ours."""
 
     def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
-        """Raises ConfigError for files that cannot be used."""
+        """Create a client. Raises ConfigError for files that cannot be used."""
         self._client = JsonClient("discovery", endpoint, Path(), clock, words)
         self._clock = clock
         self._complaints: frozenset[str] = frozenset()

@@ -15,24 +15,24 @@ class Offer:
     """A cluster and its current state."""
 
     cluster: RemoteCluster
-    available: Amounts  #: for new slices
-    failures: int = 0  #: in a row
-    obstacle: str = ""  #: why it is not used at present
+    available: Amounts  #: resources available for new slices
+    failures: int = 0  #: consecutive failures
+    obstacle: str = ""  #: why the cluster is currently not used
 
     def barred(self, obstacle: str) -> "Offer":
-        """Return the offer with an obstacle, so that the cluster is not used."""
+        """Return the offer with *obstacle*, so that the cluster is not used."""
         return replace(self, obstacle=obstacle)
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
     cluster: RemoteCluster
-    resources: dict[str, str]  #: to request
+    resources: dict[str, str]  #: resources to request
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Fewer slices are available than wanted; the reasons by cluster."""
+    """A shortage: how many of the requested slices are available, and the reason for each cluster."""
 
     available: int
     reasons: tuple[str, ...]
@@ -45,9 +45,9 @@ Choice: TypeAlias = tuple[Pick, ...] | Shortage
 
 
 def choose(group: VirtualNodeGroup, count: int, offers: Sequence[Offer]) -> Choice:
-    """Choose *count* slices, all or none, by price, then free room, then fewest failures.
+    """Choose *count* slices, all or none, by lowest price, then most free room, then fewest failures.
 
-    Clusters without a price come last. Several slices may come from one cluster. More than the minimum is requested
+    Clusters without a price come last. One cluster may provide several slices. More than the minimum is requested
     only if that does not reduce the number of slices.
     """
     picks = _picks(group, count, offers, generous=True)
@@ -78,7 +78,7 @@ def _obstacle(group: VirtualNodeGroup, offer: Offer) -> str:
     labels = offer.cluster.labels
     for key, value in group.selector.items():
         if labels.get(key) != value:
-            return f"its label {key} is {labels.get(key)!r}, {value!r} is expected"
+            return f"its label {key} is {labels.get(key)!r}, expected {value!r}"
     return offer.obstacle
 
 
@@ -86,8 +86,8 @@ def _reasons(group: VirtualNodeGroup, offers: Sequence[Offer], left: dict[str, O
     reasons = []
     for offer in offers:
         name = offer.cluster.name
-        short = (
-            _obstacle(group, offer) or f"too little is free: {', '.join(missing(left[name].available, group.needed))}"
-        )
-        reasons.append(f"{name}: {short}")
+        reason = _obstacle(group, offer)
+        if not reason:
+            reason = f"insufficient resources: {', '.join(missing(left[name].available, group.needed))}"
+        reasons.append(f"{name}: {reason}")
     return reasons

@@ -1,4 +1,4 @@
-"""Access to the cluster in which Liqo runs: its state, and the three possible changes."""
+"""Access to the cluster in which Liqo runs: reads of its state, and three kinds of changes."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, TypeVar
@@ -45,11 +45,11 @@ class LiqoCluster(Protocol):
     def look(self) -> LiqoObjects: ...
 
     def peerings(self) -> Mapping[str, Tenancy]:
-        """Return the tenancies with clusters that share resources with us, by cluster."""
+        """Return our tenancies by the cluster that shares resources with us."""
         ...
 
     def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
-        """Create a slice. An existing one, from a call whose response was lost, is accepted."""
+        """Create a slice. An existing slice, from a call whose response was lost, is accepted."""
         ...
 
     def delete_slice(self, resource_slice: ResourceSlice) -> None:
@@ -57,7 +57,7 @@ class LiqoCluster(Protocol):
         ...
 
     def mark_node(self, node: LiqoNode, provider_id: str, labels: Mapping[str, str]) -> None:
-        """Set provider ID and labels. Raises Conflict if the node has changed."""
+        """Set the provider ID and labels of a Node. Raises Conflict if the Node has changed."""
         ...
 
 
@@ -66,7 +66,7 @@ class ResourceListMeta(LiqoResource, frozen=True, kw_only=True):
 
 
 class ResourcePage(LiqoResource, frozen=True, kw_only=True):
-    items: list[msgspec.Raw] | None  #: null if a metadata list is empty
+    items: list[msgspec.Raw] | None  #: null if a list of metadata is empty
     metadata: ResourceListMeta = ResourceListMeta()
 
 
@@ -110,7 +110,7 @@ class KubeLiqo:
             raise Permanent(str(error)) from error
 
     def delete_slice(self, resource_slice: ResourceSlice) -> None:
-        """Delete in the foreground: the slice exists until the VirtualNode that it owns is gone."""
+        """Delete in the foreground, so that the slice exists until the VirtualNode that it owns is gone."""
         meta = resource_slice.metadata
         body = {
             "apiVersion": "v1",
@@ -121,7 +121,7 @@ class KubeLiqo:
         path = f"{SLICES}/namespaces/{meta.namespace}/resourceslices/{meta.name}"
         try:
             self._client.request(f"delete resourceslice {meta.namespace}/{meta.name}", "DELETE", path, body=body)
-        except Conflict as error:  # another UID: ours is gone
+        except Conflict as error:  # the slice has another UID: ours is gone
             raise NotFound(str(error)) from error
 
     def mark_node(self, node: LiqoNode, provider_id: str, labels: Mapping[str, str]) -> None:

@@ -27,19 +27,19 @@ class DiscoveredCluster(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
 @dataclass(frozen=True, slots=True)
 class RemoteCluster:
-    """A cluster: `shared` is all that it shares with us, `free` what is free now, if known."""
+    """A cluster: `shared` are all resources that it shares with us, `free` those that are currently free, if known."""
 
     name: str  #: Liqo's cluster ID
     shared: Amounts
     free: Amounts | None = None
     labels: dict[str, str] = field(default_factory=dict)
     price: Decimal | None = None  #: per hour
-    has_nat: bool = False  #: it is not reachable from outside: the gateway server must be on our side
+    has_nat: bool = False  #: the cluster is not reachable from outside, so the gateway server must be on our side
     kubeconfig: str = field(default="", repr=False)
 
 
 def remote_cluster(entry: DiscoveredCluster) -> RemoteCluster:
-    """Convert an entry. Raises UsageError with the place and the expectation."""
+    """Convert an entry. Raises UsageError that names the key and the expected value."""
     name = checks.cluster_id(entry.name)
     price = None if entry.price is None else Decimal(str(checks.price(entry.price)))
     shared = amounts(checks.quantities(entry.resources, f"cluster {name}: resources"))

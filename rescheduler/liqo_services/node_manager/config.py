@@ -39,7 +39,7 @@ class ResourcesSection(Section, frozen=True, kw_only=True):
 
     min: dict[str, str | int | float]  #: requested for every node
     max: dict[str, str | int | float] = msgspec.field(default_factory=dict)  #: requested if the cluster has enough
-    #: what clusters grant without a request
+    #: granted by clusters without a request
     added: dict[str, str | int | float] = msgspec.field(default_factory=lambda: {**ADDED_RESOURCES})
 
 
@@ -57,9 +57,9 @@ class GroupSection(Section, frozen=True, kw_only=True):
 
 class NodeManagerFile(Section, frozen=True, kw_only=True):
     groups: list[GroupSection] | msgspec.UnsetType = msgspec.UNSET  #: unset: DEFAULT_GROUPS
-    provision_timeout: Duration = Duration(900)  #: until a machine runs
-    show_failures_for: Duration = Duration(60)  #: before failed machines are given back
-    unpeer_after: Duration | None = None  #: without slices; none: peerings are kept
+    provision_timeout: Duration = Duration(900)  #: maximum time until a machine runs
+    show_failures_for: Duration = Duration(60)  #: how long failed machines are listed before they are given back
+    unpeer_after: Duration | None = None  #: how long peerings without slices are kept; none: forever
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Configuration:
 
 
 def configuration(path: Path | None) -> Configuration:
-    """Return the validated file, or the defaults. ConfigError names the file, the key and the expectation."""
+    """Return the validated file, or the defaults. Raises ConfigError that names the file and the key."""
     if path is None:
         return Configuration()
     file = read(path, NodeManagerFile, "configuration", may_be_empty=False)
@@ -126,7 +126,7 @@ def check_group(section: GroupSection, where: str) -> None:
     for name, pairs in (("labels", section.labels.items()), ("taints", taints)):
         for key, value in pairs:
             if not _LABEL_KEY.fullmatch(key) or (value and not _LABEL_VALUE.fullmatch(value)):
-                raise ConfigError(f"{where}.{name}: expected {name} of Kubernetes, got {key!r}: {value!r}")
+                raise ConfigError(f"{where}.{name}: expected Kubernetes {name}, got {key!r}: {value!r}")
     for key in section.labels:
         if key.startswith(("liqo.io/", "spot-rescheduler/")) or key in VIRTUAL_NODE_LABELS:
             raise ConfigError(f"{where}.labels: {key}: expected labels that are not Liqo's or ours")

@@ -1,4 +1,4 @@
-"""What is due for each machine, as values. No I/O."""
+"""The actions that are due for each machine, as values. No I/O."""
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from rescheduler.providers.base import InstanceState
 
 @dataclass(frozen=True, slots=True)
 class MachineTimeouts:
-    """The time until a machine must run, and how long a failed one is listed before it is given back."""
+    """The time within which a machine must run, and how long a failed machine is listed before it is given back."""
 
     provision: dt.timedelta = dt.timedelta(minutes=15)
     shown: dt.timedelta = dt.timedelta(minutes=1)
@@ -42,14 +42,14 @@ class MarkNode:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Record a machine that is in no record because the database is new; its provision time starts now."""
+    """Create the missing record of a machine because the database is new; its provision time starts now."""
 
     machine: VirtualMachine
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Record the failure of a machine, which stays listed with its error for a while."""
+    """Record the failure of a machine, which is listed with its error for a while."""
 
     machine: VirtualMachine
     code: str
@@ -65,14 +65,14 @@ class Recover:
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """Give back a failed machine after its error was listed long enough."""
+    """Give back a failed machine whose error has been listed for long enough."""
 
     machine: VirtualMachine
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Record that a machine runs, and reset its cluster's failures."""
+    """Record that a machine is running, and reset the failures of its cluster."""
 
     machine: VirtualMachine
 

@@ -1,4 +1,4 @@
-"""The clusters that share resources with us, by Liqo's ForeignClusters and tenant namespaces. No I/O.
+"""The clusters that share resources with us, according to ForeignClusters and tenant namespaces. No I/O.
 
 Source: ``core.liqo.io/v1beta1`` and the controller that writes its status, Liqo v1.0 to v1.2.
 """
@@ -59,7 +59,7 @@ class ForeignCluster(LiqoResource, frozen=True, kw_only=True):
 
     @property
     def lacks_identity(self) -> bool:
-        """Whether its status shows a provider, although there is no Identity for it.
+        """Whether the status shows a provider although there is no Identity for the cluster.
 
         Since v1.2, a kubeconfig Secret is sufficient for that. The same status remains, for hours, after a peering was
         ended: only the Secret itself distinguishes the two.
@@ -80,12 +80,12 @@ class TenantNamespace(LiqoResource, frozen=True, kw_only=True):
 class Tenancy:
     """Our side of a peering with a cluster that shares resources with us."""
 
-    namespace: str  #: for the slices
-    obstacle: str = ""  #: why no slice is requested at present
+    namespace: str  #: namespace of the slices
+    obstacle: str = ""  #: why no slice is currently requested
 
 
 def tenant_namespaces(namespaces: Sequence[TenantNamespace]) -> dict[str, str]:
-    """Return the tenant namespaces by cluster. They are found by label, because their names are arbitrary."""
+    """Return the tenant namespaces by cluster. Labels identify them, because their names are arbitrary."""
     return {
         cluster: namespace.metadata.name
         for namespace in namespaces
@@ -97,10 +97,10 @@ def tenant_namespaces(namespaces: Sequence[TenantNamespace]) -> dict[str, str]:
 def tenancies(
     namespaces: Mapping[str, str], foreign: Sequence[ForeignCluster], kubeconfigs: Mapping[str, str]
 ) -> dict[str, Tenancy]:
-    """Return, by cluster, those that gave us credentials for their API server and have a tenant namespace here.
+    """Return by cluster the tenancies with credentials for its API server and a tenant namespace here.
 
     An enabled authentication module is not sufficient: it is also enabled for our consumers, and may stay so after a
-    peering has ended. *kubeconfigs* has the clusters without an Identity for which there is a kubeconfig Secret ("") or
+    peering has ended. *kubeconfigs* contains the clusters without an Identity that have a kubeconfig Secret (""), or
     for which that is unknown (the reason).
     """
     return {

@@ -1,4 +1,4 @@
-"""Node groups: the clusters they may use, the resources they request, and the properties of their Nodes."""
+"""Node groups: which clusters they may use, which resources they request, and the properties of their Nodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class VirtualNodeGroup:
     most: Mapping[str, str] = field(default_factory=dict)  #: requested if the cluster has enough
     selector: Mapping[str, str] = field(default_factory=dict)  #: required labels of a cluster
     labels: Mapping[str, str] = field(default_factory=dict)  #: set on the Nodes, in addition to Liqo's
-    taints: tuple[NodeTaint, ...] = ()  #: of the template: those of the clusters' VirtualNodes
+    taints: tuple[NodeTaint, ...] = ()  #: taints of the template: those of the clusters' VirtualNodes
     cost: float = 1.0
     added: Mapping[str, str] = field(default_factory=lambda: dict(ADDED_RESOURCES))  #: granted without a request
     slice_class: str = DEFAULT_CLASS  #: selects the controller that grants the slices
@@ -34,7 +34,7 @@ class VirtualNodeGroup:
 
     @property
     def template_resources(self) -> dict[str, str]:
-        """The resources of every Node: the requested ones, and those that the clusters add."""
+        """The resources of every Node: those that are requested, and those that the clusters add."""
         return {**self.added, **self.least}
 
     @property
@@ -61,7 +61,7 @@ class VirtualNodeGroup:
         return {**self.least, **more}
 
 
-#: The groups without a configuration.
+#: The groups that are used without a configuration.
 DEFAULT_GROUPS: Final = (
     VirtualNodeGroup(
         "STANDARD",

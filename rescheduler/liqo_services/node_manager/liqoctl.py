@@ -1,4 +1,4 @@
-"""Liqo's command line tool, for what custom resources alone cannot do: the first peering with a cluster."""
+"""Liqo's command-line tool, for the one task that custom resources cannot do: the first peering with a cluster."""
 
 import contextlib
 import os
@@ -19,14 +19,14 @@ from rescheduler.liqo_services.discovery import checks, plain_yaml
 from rescheduler.liqo_services.node_manager.clusters import RemoteCluster
 
 _FOLDER: Final = "kubeconfigs"
-_SECONDS_TO_END: Final = 10.0  #: between SIGTERM and SIGKILL
-_SPARE_SECONDS: Final = 30.0  #: for liqoctl to report its own timeout
-_COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-#: Tokens, keys and certificates in any form, in case liqoctl quotes its input.
+_SECONDS_TO_END: Final = 10.0  #: seconds between SIGTERM and SIGKILL
+_SPARE_SECONDS: Final = 30.0  #: additional seconds for liqoctl to report its own timeout
+_COLORS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+#: Matches tokens, keys and certificates in any form, in case liqoctl quotes its input.
 _SECRETS: Final = re.compile(r"[A-Za-z0-9+/=_-]{40,}(\.[A-Za-z0-9+/=_-]+)*")
 
 
-#: Flags that only one of the commands accepts (``cmd/liqoctl/cmd``, v1.0 to v1.2).
+#: Flags that only one of the two commands accepts (``cmd/liqoctl/cmd``, v1.0 to v1.2).
 _OWN_FLAGS: Final = {
     "peer": frozenset(
         {
@@ -61,22 +61,22 @@ class PeeringFailed(Retryable):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """How to call liqoctl. *state* is our own folder; files that a killed process left in it are deleted."""
+    """How to call liqoctl. *state* is our own folder; files left in it by a killed process are deleted."""
 
     program: str
     state: Path
     timeout: float = 600.0  #: seconds
-    kubeconfig: str | None = None  #: of the local cluster; default: liqoctl's own
+    kubeconfig: str | None = None  #: kubeconfig of the local cluster; default: the default of liqoctl
     context: str | None = None
     namespace: str = "liqo"
-    arguments: tuple[str, ...] = ()  #: further arguments, each for the commands that accept it
+    arguments: tuple[str, ...] = ()  #: additional arguments, each for the commands that accept it
 
 
 class Liqoctl:
-    """liqoctl. Callers must run one command at a time. Kubeconfigs are on disk only while a command runs."""
+    """Runs liqoctl, one command at a time. Kubeconfigs are only on disk while a command runs."""
 
     def __init__(self, tool: Tool) -> None:
-        """Raise UsageError if the program does not exist or the folder is not writable."""
+        """Check the settings. Raises UsageError if the program does not exist or the folder is not writable."""
         if shutil.which(tool.program) is None:
             raise UsageError(f"--liqoctl {tool.program}: expected a program that can be run")
         self._tool = tool
@@ -101,7 +101,7 @@ class Liqoctl:
         self._run("unpeer", cluster, (own, *further("unpeer", self._tool.arguments)))
 
     def close(self) -> None:
-        """Stop the running command, and start no other."""
+        """Stop the running command, and run no further commands."""
         self._closed = True
         if (process := self._running) is not None:
             _end(process)
@@ -161,7 +161,7 @@ class Liqoctl:
 
     @contextlib.contextmanager
     def _file(self, cluster: RemoteCluster) -> Iterator[Path]:
-        """Provide the cluster's kubeconfig in a private file for the block."""
+        """Provide the cluster's kubeconfig in a private file while the block runs."""
         handle, name = tempfile.mkstemp(dir=self._folder, suffix=".yaml")  # mode 0600
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -172,7 +172,7 @@ class Liqoctl:
 
 
 def further(verb: str, arguments: Sequence[str]) -> list[str]:
-    """Return those of *arguments* that ``liqoctl VERB`` accepts; a separate value stays with its flag."""
+    """Return those of *arguments* that ``liqoctl VERB`` accepts; a flag keeps its separate value."""
     foreign = frozenset[str]().union(*(flags for other, flags in _OWN_FLAGS.items() if other != verb))
     kept, known = [], True
     for argument in arguments:
@@ -201,7 +201,7 @@ def _environment() -> dict[str, str]:
 
 
 def _secrets(kubeconfig: str) -> Collection[str]:
-    """Return a kubeconfig's secrets: all values of its users, and proxy URLs, which may contain a password."""
+    """Return the secrets in a kubeconfig: all values of its users, and proxy URLs, which may contain a password."""
     document: Any = plain_yaml.parse(kubeconfig)
     proxies = [cluster["cluster"].get("proxy-url", "") for cluster in document["clusters"]]
     return {*_texts([user["user"] for user in document["users"]]), *_texts(proxies)}
@@ -216,8 +216,8 @@ def _texts(part: object) -> Iterator[str]:
 
 
 def _last(output: str, secrets: Collection[str]) -> str:
-    """Return the last non-empty line, without colours, *secrets* and anything that looks like a secret."""
-    lines = [line.strip() for line in _COLOURS.sub("", output).splitlines() if line.strip()]
+    """Return the last non-empty line without colors, *secrets*, and anything that looks like a secret."""
+    lines = [line.strip() for line in _COLORS.sub("", output).splitlines() if line.strip()]
     line = lines[-1] if lines else ""
     for secret in sorted(secrets, key=len, reverse=True):
         line = line.replace(secret, "***")

@@ -1,4 +1,4 @@
-"""Machines, combined from records, slices, VirtualNodes and Nodes. No I/O."""
+"""Machines as derived from records, slices, VirtualNodes and Nodes. No I/O."""
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from rescheduler.providers.base import InstanceError, InstanceState
 from rescheduler.providers.liqo.messages import SCHEME
 
 #: Error codes.
-OUT_OF_RESOURCES: Final = "OUT_OF_RESOURCES"  #: the cluster denied the amount
+OUT_OF_RESOURCES: Final = "OUT_OF_RESOURCES"  #: the cluster denied the requested amount
 DENIED: Final = "DENIED"  #: the cluster denied the slice for another reason
 TIMED_OUT: Final = "NOT_READY_IN_TIME"
 NO_PEERING: Final = "NO_PEERING"
@@ -28,7 +28,7 @@ REFUSED: Final = "REFUSED"  #: the local API server rejected the slice
 
 
 class MachineRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored state of a machine since its reservation."""
+    """The stored state of a machine, from its reservation on."""
 
     name: str
     group: str
@@ -43,7 +43,7 @@ class MachineRecord(msgspec.Struct, frozen=True, kw_only=True):
     removed_at: dt.datetime | None = None
 
     def without_error(self) -> "MachineRecord":
-        """Return the record of a machine that has recovered from its error."""
+        """Return the record without the error, from which the machine has recovered."""
         return replace(self, error="", message="", failed_at=None)
 
 
@@ -66,18 +66,18 @@ class VirtualMachine:
 
     @property
     def counts(self) -> bool:
-        """Whether it is part of its group's size."""
+        """Whether the machine counts towards its group's size."""
         return self.state is not InstanceState.DELETING
 
     @property
     def recovered(self) -> bool:
-        """Whether its recorded error was a denial and the slice has been granted since."""
+        """Whether the recorded error is a denial of the slice, which has been granted since."""
         record = self.record
         return record is not None and record.error in {OUT_OF_RESOURCES, DENIED} and self.virtual_node is not None
 
     @property
     def unmarked(self) -> bool:
-        """Whether its Node is Ready but has no provider ID or group labels yet."""
+        """Whether the machine's Node is Ready but has no provider ID or group labels yet."""
         return self.node is not None and self.node.ready and not _marked(self.node)
 
 
@@ -98,7 +98,7 @@ class MachinesView:
         return sum(machine.counts and machine.error is None for machine in self.members(group))
 
     def find(self, node: str) -> VirtualMachine | None:
-        """Return the machine with this name or provider ID, which may be set by us or by newer releases of Liqo."""
+        """Return the machine with this name or provider ID (set by us or by newer releases of Liqo)."""
         machine = self.machines.get(node.removeprefix(SCHEME))
         if machine is not None:
             return machine
@@ -110,7 +110,7 @@ class MachinesView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterReading:
-    """The records, the state of the cluster, and the machines derived from both."""
+    """The records, the state of the cluster, and the machines derived from the two."""
 
     records: Sequence[MachineRecord]
     seen: LiqoObjects
@@ -123,7 +123,7 @@ class ClusterReading:
 
 
 def record_of(machine: VirtualMachine) -> MachineRecord:
-    """Return a record for a machine that was found without one, because the database is new."""
+    """Return a record for a machine that has none because the database is new."""
     wanted = machine.slice.spec.resources if machine.slice else {}
     return MachineRecord(
         name=machine.name,
@@ -137,7 +137,7 @@ def record_of(machine: VirtualMachine) -> MachineRecord:
 
 
 def view(records: Iterable[MachineRecord], seen: LiqoObjects, now: dt.datetime) -> MachinesView:
-    """Derive the machines. If records and the cluster's state differ, the cluster's state is correct.
+    """Derive the machines. If the records and the cluster's state differ, the cluster's state takes precedence.
 
     A record whose slice was created and no longer exists belongs to a machine that is gone.
     """
@@ -149,7 +149,7 @@ def view(records: Iterable[MachineRecord], seen: LiqoObjects, now: dt.datetime) 
 
 
 def _orphans(seen: LiqoObjects) -> list[str]:
-    """Return our Nodes, including those without slice and record."""
+    """Return the names of our Nodes, including those without a slice and a record."""
     return [name for name, node in seen.nodes.items() if node.metadata.labels.get(GROUP_LABEL)]
 
 
@@ -190,9 +190,9 @@ def _state(
     node: LiqoNode | None,
     record: MachineRecord | None,
 ) -> InstanceState:
-    """Return the state. A machine is running once its Node has our marks, whether it is Ready or not.
+    """Return the state. A machine is running once its Node has our marks, whether the Node is Ready or not.
 
-    It stays running while Liqo recreates its Node.
+    The machine stays running while Liqo recreates its Node.
     """
     if resource_slice is None and record is not None and not record.ordered and record.removed_at is None:
         return InstanceState.CREATING
@@ -205,7 +205,7 @@ def _state(
 
 
 def _marked(node: LiqoNode) -> bool:
-    """Return whether the Node has a provider ID, from us or Liqo, and our labels."""
+    """Return whether the Node has a provider ID, set by us or by Liqo, and our labels."""
     return bool(node.spec.provider_id) and GROUP_LABEL in node.metadata.labels
 
 
@@ -217,7 +217,7 @@ def _since(resource_slice: ResourceSlice | None, record: MachineRecord | None, n
 
 
 def _held(resource_slice: ResourceSlice | None, record: MachineRecord | None) -> Amounts:
-    """Return the resources that the machine uses of its cluster."""
+    """Return the resources of its cluster that the machine uses."""
     if resource_slice is None:
         return amounts(record.resources) if record else {}
     return amounts(
@@ -228,7 +228,7 @@ def _held(resource_slice: ResourceSlice | None, record: MachineRecord | None) ->
 def _error(
     resource_slice: ResourceSlice | None, virtual: VirtualNode | None, record: MachineRecord | None
 ) -> InstanceError | None:
-    """Return the error. A denial after the VirtualNode was created does not concern that node."""
+    """Return the error. A denial after the creation of the VirtualNode does not affect that node."""
     if resource_slice is not None and virtual is None and (denied := resource_slice.denied):
         words = " ".join(f"{denied.reason}: {denied.message}".strip(": ").split())
         message = f"cluster {resource_slice.cluster} denied it ({denied.type}){': ' if words else ''}{words}"

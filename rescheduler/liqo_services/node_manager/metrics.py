@@ -25,7 +25,7 @@ class NodeManagerMetrics:
         )
 
     def seen(self, groups: Iterable[str], view: MachinesView) -> None:
-        """Set the gauge for every state of every group, including zeros."""
+        """Set the gauge for each state of each group, including zeros."""
         counted = Counted((machine.group, machine.state) for machine in view.machines.values())
         for group in {*groups, *(group for group, _ in counted)}:
             for state in InstanceState:

@@ -1,4 +1,4 @@
-"""The current offers of clusters: their shared resources without our slices, and their failures."""
+"""The current offers of clusters: their shared resources minus our slices, and their failures."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from rescheduler.liqo_services.node_manager.machines import MachinesView, Virtua
 from rescheduler.liqo_services.node_manager.store import Failures
 from rescheduler.providers.base import InstanceState
 
-#: How long a cluster is not used after failures in a row.
+#: How long a cluster is not used after consecutive failures.
 BACKOFF: Final = Backoff(dt.timedelta(minutes=1), dt.timedelta(minutes=30))
 
 
@@ -26,7 +26,7 @@ def offers(
     *,
     peers: bool,
 ) -> Sequence[Offer]:
-    """Return the offers. *peers* means that missing peerings can be established."""
+    """Return the offers. *peers* states whether missing peerings can be established."""
     current = []
     for cluster in clusters:
         failed = failures.get(cluster.name)
@@ -37,10 +37,10 @@ def offers(
 
 
 def available(cluster: RemoteCluster, machines: Sequence[VirtualMachine]) -> Amounts:
-    """Return what *cluster* has left for new slices.
+    """Return the resources that *cluster* has left for new slices.
 
-    This is the smaller of its shared resources without our slices, and its reported free resources without those of
-    our slices that it may not have counted yet.
+    This is the smaller of its shared resources minus our slices, and its reported free resources minus those of our
+    slices that it may not have counted yet.
     """
     held: Amounts = {}
     coming: Amounts = {}

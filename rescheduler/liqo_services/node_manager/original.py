@@ -1,6 +1,7 @@
 """The original routes of Liqo's cluster autoscaler, with the responses that it expects.
 
-They make changes on GET, because its gRPC server sends GET requests. POST is equivalent, and required with *post_only*.
+They accept GET for changes, because the gRPC server of Liqo's cluster autoscaler sends GET requests. POST is
+equivalent, and required with *post_only*.
 """
 
 import datetime as dt
@@ -49,7 +50,7 @@ _HOUR: Final = 1.0
 
 
 class NewGroup(Section, frozen=True, kw_only=True):
-    """The body of ``/nodegroup/create``: the original keys, and those of configured groups."""
+    """The body of ``/nodegroup/create``: the original keys, and the keys of configured groups."""
 
     id: str
     max_size: GroupSize
@@ -94,7 +95,7 @@ def _group(known: VirtualNodeGroup) -> GroupAnswer:
 
 
 def _owner(service: NodeManagerService, node: str) -> GroupAnswer:
-    """Return the group of a node, given its name or provider ID, which is also a placeholder's name."""
+    """Return the group of a node by its name or provider ID, which is also the name of a placeholder."""
     owner = service.group_of(node)
     return _group(owner) if owner else GroupAnswer(id="", max_size=0, min_size=0)
 
@@ -129,7 +130,7 @@ def _scale_up(service: NodeManagerService, request: Request) -> Response:
 
 
 def _scale_down(service: NodeManagerService, request: Request) -> Response:
-    """Remove a node; the response is an empty 200 if it is being deleted or gone."""
+    """Remove a node. If the node is being deleted or gone, the response is an empty 200."""
     node = _text(request, "id")
     outcome = service.remove(_text(request, "nodegroupid"), node)
     if (error := refusal(node, outcome)) is not None:
@@ -138,7 +139,7 @@ def _scale_down(service: NodeManagerService, request: Request) -> Response:
 
 
 def refusal(node: str, outcome: DeleteOutcome) -> ReschedulerError | None:
-    """Return why the machine is not removed; `None` if it is being deleted or gone."""
+    """Return the error if the machine is not removed; `None` if it is being deleted or gone."""
     match outcome:
         case Accepted():
             return None
@@ -175,7 +176,7 @@ def _create(service: NodeManagerService, raw: bytes) -> Response:
 
 
 def node_price(service: NodeManagerService, request: Request, node: str) -> float:
-    """Return the price of a node that exists or of a group's template. Raises NotFound for other nodes."""
+    """Return the price of an existing node or of a group's template. Raises NotFound for other nodes."""
     owner = pricing.group_of_template(node, service.groups()) or service.group_of(node)
     if owner is None:
         raise NotFound(f"node {node}: it belongs to no group")
@@ -195,7 +196,7 @@ def _requests(text: str) -> Amounts:
 
 
 def _hours(request: Request) -> float:
-    """Return the hours between `start` and `end`; one hour without them."""
+    """Return the hours between `start` and `end`; one hour if they are missing."""
     texts = [request.query_params.get(name, "") for name in ("start", "end")]
     if not any(texts):
         return _HOUR
@@ -221,7 +222,7 @@ def _count(request: Request) -> int:
 
 
 def with_body(verb: Callable[[Request, bytes], Response]) -> Callable[[Request], Awaitable[Response]]:
-    """Run *verb* in a thread when the body has been received."""
+    """Return a handler that receives the body and then runs *verb* in a thread."""
 
     async def answered(request: Request) -> Response:
         return await run_in_threadpool(verb, request, await request.body())

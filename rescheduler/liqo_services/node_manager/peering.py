@@ -14,14 +14,14 @@ from rescheduler.liqo_services.node_manager.machines import NO_PEERING
 from rescheduler.liqo_services.node_manager.service import NodeManagerService, Ports
 from rescheduler.liqo_services.node_manager.upkeep import Upkeep
 
-#: How long Liqo may take to show in its resources what liqoctl did.
+#: How long it may take until Liqo's resources show the result of liqoctl.
 _SETTLING: Final = dt.timedelta(minutes=2)
 
 log = logging.getLogger(__name__)
 
 
 class Peering:
-    """Calls liqoctl in a separate thread. Running work is tracked by cluster, so nothing is started twice."""
+    """Calls liqoctl in a separate thread. Work in progress is tracked by cluster, so nothing is started twice."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Peering:
         service: NodeManagerService,
         unpeer_after: dt.timedelta | None = None,
     ) -> None:
-        """*unpeer_after*: how long a peering of ours must be without slices before it is ended."""
+        """Create the worker. Our peerings are ended after they had no slices for *unpeer_after*."""
         self._ports, self._liqoctl, self._upkeep, self._service = ports, liqoctl, upkeep, service
         self._unpeer_after = unpeer_after
         self._lock = threading.Lock()
@@ -42,14 +42,14 @@ class Peering:
         self._thread = ThreadPoolExecutor(1, "liqoctl")
 
     def establish(self, clusters: Collection[str]) -> None:
-        """Start to peer with those of *clusters* for which it is not in progress."""
+        """Start to peer with those of *clusters* with which peering is not in progress."""
         now = self._ports.clock.now()
         for name in clusters:
             if now >= self._made.get(name, now - _SETTLING) + _SETTLING:
                 self._begin(name, self._establish)
 
     def release(self, used: Collection[str]) -> None:
-        """End our peerings with clusters that have not been *used* for long enough."""
+        """End our peerings with clusters that are not in *used* and have not been for long enough."""
         if self._unpeer_after is None:
             return
         now = self._ports.clock.now()
@@ -64,7 +64,7 @@ class Peering:
             return not self._busy
 
     def close(self) -> None:
-        """Stop running work; it is repeated after the next start."""
+        """Stop the work in progress, which is repeated after the next start."""
         self._closed = True
         self._liqoctl.close()
         self._thread.shutdown(cancel_futures=True)
@@ -94,7 +94,7 @@ class Peering:
 
     def _establish(self, cluster: RemoteCluster) -> None:
         log.info("cluster %s: peering", cluster.name)
-        # Recorded first: from here on, this node manager has to end the peering.
+        # Record the peering first: from here on, this node manager is responsible for ending it.
         self._ports.store.peered(cluster.name)
         try:
             self._liqoctl.peer(cluster)

@@ -10,7 +10,7 @@ from rescheduler.errors import UsageError
 from rescheduler.liqo_services.node_manager.amounts import Amounts, amounts
 from rescheduler.liqo_services.node_manager.groups import VirtualNodeGroup
 
-#: Cluster Autoscaler's names of nodes that do not exist yet.
+#: Matches Cluster Autoscaler's names of nodes that do not exist yet.
 _TEMPLATE: Final = re.compile(r"(?:template-node-)?for-(?P<group>.+?)(?:-\d+)?(?:-upcoming-\d+)?")
 
 
@@ -29,7 +29,7 @@ def group_of_template(name: str, groups: Mapping[str, VirtualNodeGroup]) -> Virt
 def pod_price(groups: Sequence[VirtualNodeGroup], requests: Amounts, hours: float) -> float:
     """Return the price of a pod's share of a node, in the cheapest group that has all of its resources.
 
-    The share is the largest one of any resource. A pod without requests counts as a full node. Raises UsageError if
+    The share is the largest share of any resource. A pod without requests counts as a full node. Raises UsageError if
     no group has all of the resources.
     """
     prices = [

@@ -1,4 +1,4 @@
-"""Liqo's custom resources and the virtual Nodes, as far as they are used.
+"""The parts of Liqo's custom resources and of virtual Nodes that are used.
 
 Source: Liqo's API types, ``authentication.liqo.io/v1beta1`` and ``offloading.liqo.io/v1beta1``.
 """
@@ -9,16 +9,16 @@ from typing import Any, Final
 
 import msgspec
 
-#: Of slices and Nodes: their group.
+#: Label of slices and Nodes: their group.
 GROUP_LABEL: Final = "spot-rescheduler/node-group"
-#: Of slices, VirtualNodes, Nodes and tenant namespaces: their cluster.
+#: Label of slices, VirtualNodes, Nodes and tenant namespaces: their cluster.
 CLUSTER_LABEL: Final = "liqo.io/remote-cluster-id"
 TENANT_LABEL: Final = "liqo.io/tenant-namespace"
 VIRTUAL_NODE_LABEL: Final = "liqo.io/type"
-#: Of slices: ``true`` on the original, which is replicated to the provider, and ``false`` on the replica.
+#: Label of slices: ``true`` on the original, which is replicated to the provider, and ``false`` on the replica.
 REPLICATION_LABEL: Final = "liqo.io/replication"
 
-#: The class of slices that Liqo's own provider grants.
+#: The class of slices that Liqo's own controller grants.
 DEFAULT_CLASS: Final = "default"
 
 DENIED: Final = "Denied"
@@ -27,7 +27,7 @@ DELETING: Final = "Deleting"
 
 
 class LiqoResource(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """The base of resources; unknown fields are ignored."""
+    """The base class of resources; unknown fields are ignored."""
 
 
 class ResourceMeta(LiqoResource, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class ResourceSlice(LiqoResource, frozen=True, kw_only=True):
 
     @property
     def local(self) -> bool:
-        """Whether this cluster is the consumer. A replica here has the original's other labels."""
+        """Whether this cluster is the consumer. Replicas have the same labels as their original except for this one."""
         return self.metadata.labels.get(REPLICATION_LABEL) == "true"
 
     @property
@@ -113,16 +113,16 @@ class LiqoNode(LiqoResource, frozen=True, kw_only=True):
 class LiqoObjects:
     """The state of the cluster at one time, by name."""
 
-    slices: Mapping[str, ResourceSlice] = field(default_factory=dict)  #: local ones, with a group
+    slices: Mapping[str, ResourceSlice] = field(default_factory=dict)  #: local slices that have a group
     virtual_nodes: Mapping[str, VirtualNode] = field(default_factory=dict)
     nodes: Mapping[str, LiqoNode] = field(default_factory=dict)  #: virtual ones
-    lenders: frozenset[str] = frozenset()  #: clusters of all local slices, including those without a group
+    lenders: frozenset[str] = frozenset()  #: the clusters of all local slices, including those without a group
 
 
 def seen(
     slices: Sequence[ResourceSlice], virtual_nodes: Sequence[VirtualNode], nodes: Sequence[LiqoNode]
 ) -> LiqoObjects:
-    """Index the objects by name. Our slices have unique names; others may repeat a name across namespaces."""
+    """Index the objects by name. The names of our slices are unique; those of other slices may not be."""
     local = [resource_slice for resource_slice in slices if resource_slice.local]
     return LiqoObjects(
         slices={

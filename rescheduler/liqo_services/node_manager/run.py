@@ -37,7 +37,7 @@ from rescheduler.observe.pages import application
 from rescheduler.providers.liqo.config import private
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
 
-#: Seconds between two steps of upkeep; requests wake it at once.
+#: Seconds between two steps of upkeep, unless a request triggers a step.
 STEP_SECONDS: Final = 2.0
 
 log = logging.getLogger("rescheduler")
@@ -45,7 +45,7 @@ log = logging.getLogger("rescheduler")
 
 @dataclass(frozen=True, slots=True)
 class NodeManagerSettings:
-    """The settings of the flags."""
+    """The settings from the flags."""
 
     face: HttpsListener
     pages: ListenAddress  #: of /metrics, /healthz and /readyz, in plain text
@@ -54,12 +54,12 @@ class NodeManagerSettings:
     database: str
     discovery_ca: Path | None = None
     config: Path | None = None
-    liqoctl: str | None = None  #: the program; none: peerings are not managed
+    liqoctl: str | None = None  #: path of the program; none: peerings are not managed
     liqo_namespace: str = "liqo"
     liqoctl_timeout: float = 600.0  #: seconds
     liqoctl_arguments: tuple[str, ...] = ()
     post_only: bool = False
-    clients: frozenset[str] = frozenset()  #: names of certificates; empty: every client of the CA is allowed
+    clients: frozenset[str] = frozenset()  #: names in client certificates; empty: every client of the CA is allowed
 
 
 def run(settings: NodeManagerSettings, logs: Logging) -> int:
@@ -93,7 +93,7 @@ def run(settings: NodeManagerSettings, logs: Logging) -> int:
 
 
 class NodeManagerLoop:
-    """Repeats upkeep until it is stopped."""
+    """Repeats upkeep until stopped."""
 
     def __init__(self, service: NodeManagerService, upkeep: Upkeep, peering: Peering | None, clock: Clock) -> None:
         self._service, self._upkeep, self._peering, self._clock = service, upkeep, peering, clock
@@ -130,7 +130,7 @@ class NodeManagerLoop:
 
 
 def first_look(liqo: LiqoCluster) -> None:
-    """Raise permanent errors (no Liqo, no permissions); log those that are worth a retry."""
+    """Read the cluster once. Raise permanent errors (no Liqo, no permissions); log those that may be temporary."""
     try:
         liqo.look()
         liqo.peerings()
@@ -150,7 +150,7 @@ def _ports(parts: contextlib.ExitStack, settings: NodeManagerSettings, clock: Cl
 
 
 def _endpoint(settings: NodeManagerSettings) -> Endpoint:
-    """Return discovery's endpoint, with our own certificate for it."""
+    """Return the endpoint of discovery, for which we use our own certificate."""
     face = settings.face
     ca = settings.discovery_ca or face.client_ca
     endpoint = Endpoint(

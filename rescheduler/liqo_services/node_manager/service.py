@@ -1,4 +1,4 @@
-"""The node manager's requests: groups, sizes, and machines to create or give back."""
+"""The requests to the node manager: groups, sizes, and machines to create or give back."""
 
 import datetime as dt
 import logging
@@ -42,14 +42,14 @@ from rescheduler.providers.base import (
 )
 from rescheduler.providers.liqo.messages import SCHEME
 
-_PATIENCE: Final = 30.0  #: seconds to wait for another change
+_PATIENCE: Final = 30.0  #: seconds to wait for another change to complete
 _LONGEST_NAME: Final = 63  #: a slice's name is also a Node's name and a label value
 
 log = logging.getLogger(__name__)
 
 
 class NoCapacity(Retryable):
-    """No cluster can provide the resources of a group's nodes at present."""
+    """No cluster can currently provide the resources of a group's nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class NodeManagerService:
     """The node manager's logic. Every call reads the cluster; changes are serialized."""
 
     def __init__(self, ports: Ports, groups: Sequence[VirtualNodeGroup], *, peers: bool) -> None:
-        """*peers*: missing peerings can be established."""
+        """Create the service. *peers* states whether missing peerings can be established."""
         self._liqo, self._catalog, self._store, self._clock = ports.liqo, ports.catalog, ports.store, ports.clock
         self._configured = {group.id: group for group in groups}
         self._peers = peers
@@ -88,7 +88,7 @@ class NodeManagerService:
         return groups[name]
 
     def look(self) -> ClusterReading:
-        # Records first: the slice of an ordered record must be visible in the cluster's state.
+        # Read the records first: the cluster's state must include the slice of each ordered record.
         records = self._store.records()
         seen = self._liqo.look()
         return ClusterReading(records, seen, view(records, seen, self._clock.now()))
@@ -97,7 +97,7 @@ class NodeManagerService:
         return self.look().view
 
     def group_of(self, node: str) -> VirtualNodeGroup | None:
-        """Return the group of the machine with the name or provider ID *node*; `None` if it is not ours."""
+        """Return the group of the machine with the name or provider ID *node*; `None` if the machine is not ours."""
         machine = self.view().find(node)
         return self.groups().get(machine.group) if machine and machine.counts else None
 
@@ -146,7 +146,7 @@ class NodeManagerService:
         ]
 
     def _order_soon(self, record: MachineRecord, peerings: Mapping[str, Tenancy]) -> None:
-        """Order now; upkeep does it later if there is no peering yet or the order fails."""
+        """Order the slice now. If there is no peering yet or the order fails, upkeep does it later."""
         if (tenancy := peerings.get(record.cluster)) is None:
             return
         try:
@@ -157,7 +157,7 @@ class NodeManagerService:
     # -- removing machines
 
     def remove(self, name: str, node: str) -> DeleteOutcome:
-        """Give a machine back; idempotent. It is gone when it is no longer listed."""
+        """Give a machine back. This is idempotent; the machine is gone when it is no longer listed."""
         with self.changing():
             group, view = self.group(name), self.view()
             machine = view.find(node)
@@ -196,7 +196,7 @@ class NodeManagerService:
     # -- creating and deleting groups
 
     def create_group(self, group: VirtualNodeGroup) -> None:
-        """Store a group. Raises Conflict if its ID exists."""
+        """Store a group. Raises Conflict if the ID already exists."""
         with self.changing():
             if group.id in self.groups():
                 raise Conflict(f"group {group.id}: it already exists")
@@ -214,7 +214,7 @@ class NodeManagerService:
 
     @contextmanager
     def sparing(self, cluster: str) -> Iterator[None]:
-        """Request nothing from *cluster* during the block. Raises Conflict if it has a slice or a reservation."""
+        """Request nothing from *cluster* while the block runs. Raises Conflict if it has a slice or a reservation."""
         with self.changing():
             if cluster in self.look().used:
                 raise Conflict(f"cluster {cluster}: it is in use again")

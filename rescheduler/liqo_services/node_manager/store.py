@@ -1,7 +1,7 @@
 """The node manager's database, an SQLite file: reservations, failures of clusters, our peerings and stored groups.
 
 Every change is on disk before it is reported. What can be read from the cluster is not stored, except for the names
-of deleted machines: a repeated deletion gets "gone" and not "unknown".
+of deleted machines, so that a repeated deletion gets "gone" and not "unknown".
 """
 
 import datetime as dt
@@ -30,7 +30,7 @@ _TABLES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """A cluster's failures in a row."""
+    """The consecutive failures of a cluster."""
 
     count: int
     last: dt.datetime
@@ -40,8 +40,8 @@ class NodeManagerStore:
     """The database. Thread-safe; verbs raise Retryable if the file cannot be used."""
 
     def __init__(self, path: str) -> None:
-        """Raise UsageError and InputError if *path* is unusable."""
-        # A full or missing disk may recover.
+        """Open the database. Raises UsageError or InputError if *path* is unusable."""
+        # A full or missing disk may become available again.
         self._database = Database(path, _TABLES, _VERSION, failure=lambda error: Retryable(f"database: {error}"))
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class NodeManagerStore:
         self._rows("DELETE FROM clusters WHERE name = ?", cluster)
 
     def peerings(self) -> Sequence[str]:
-        """Return the clusters with which we established the peering."""
+        """Return the clusters with which we have established the peering."""
         return [row[0] for row in self._rows("SELECT cluster FROM peerings ORDER BY cluster")]
 
     def peered(self, cluster: str) -> None:

@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """The clusters that concern peerings after a step."""
+    """The clusters whose peerings are needed after a step."""
 
-    awaited: frozenset[str]  #: reservations wait for a peering with them
-    used: frozenset[str]  #: as of `Look.used`
+    awaited: frozenset[str]  #: clusters for which reservations wait for a peering
+    used: frozenset[str]  #: see `ClusterReading.used`
 
 
 class Upkeep:
@@ -68,7 +68,7 @@ class Upkeep:
         )
 
     def failed(self, cluster: str, code: str, message: str) -> None:
-        """Record that the peering with *cluster* failed, for it and for the reservations that wait for it."""
+        """Record that peering with *cluster* failed, for the cluster and for the reservations that wait for it."""
         now = self._ports.clock.now()
         with self._service.changing():
             self._ports.store.failed(cluster, now)

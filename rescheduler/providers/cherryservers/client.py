@@ -1,4 +1,4 @@
-"""A client of Cherry Servers' API: pagination, a request rate within the API's limit, and plans cached for an hour."""
+"""A client of Cherry Servers' API with pagination, a limited request rate, and plans cached for an hour."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +14,16 @@ from rescheduler.providers.cherryservers.messages import CreateServer, Server, S
 
 _PAGE = 100
 _MOST_PAGES = 1000
-_DIGITS = 10  #: of a total that is accepted
+_DIGITS = 10  #: maximum of a total that is accepted
 _PAUSE = 0.25  #: seconds between two requests: more than four per second may get a 429
-_PLANS_SERVE = 3600.0  #: seconds for which plans are reused
+_PLANS_SERVE = 3600.0  #: seconds for which plans are cached
 
 
 class CherryClient:
     """A client of the API. Deadlines are on the clock's `monotonic`; errors are those of `net.http_errors`."""
 
     def __init__(self, endpoint: Endpoint, token: str, clock: Clock, secret: Callable[[], str] = lambda: "") -> None:
-        """*secret* returns a further secret to remove from errors, "" if there is none."""
+        """Create a client. *secret* returns an additional secret to remove from errors, "" if there is none."""
 
         def redacted(body: bytes) -> str:
             hidden = secret()
@@ -77,7 +77,7 @@ class CherryClient:
             return None
 
     def create(self, request: CreateServer, *, deadline: float) -> Server | None:
-        """Order a server with a single request; return it if the response contains it."""
+        """Order a server with a single request; return the server if the response contains it."""
         answer = self._http.send("POST", f"/projects/{request.project_id}/servers", request, deadline=deadline)
         try:
             return decoding.decode(answer.body, Server, strict=False)
@@ -89,7 +89,7 @@ class CherryClient:
         self._http.send("DELETE", f"/servers/{key}", deadline=deadline, repeatable=True)
 
     def plans(self, *, deadline: float) -> Mapping[str, ServerPlan]:
-        """Return the plans by slug. A failure leaves the cached ones in place."""
+        """Return the plans by slug. A failed request does not discard the cached ones."""
         known = self._plans
         if known is not None and self._clock.monotonic() - known[0] < _PLANS_SERVE:
             return known[1]

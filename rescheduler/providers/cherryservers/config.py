@@ -49,15 +49,15 @@ class CherryPool:
 class CherrySettings:
     pools: tuple[CherryPool, ...]
     endpoint: Endpoint
-    control_label: str  #: a further label of control-plane nodes; may be empty
+    control_label: str  #: an additional label of control-plane nodes; may be empty
 
 
 def settings(path: Path | None, flags: GroupFlags, environ: Mapping[str, str]) -> CherrySettings:
-    """Return the validated settings; ConfigError names file and line, flag or variable."""
+    """Return the validated settings. Raises ConfigError that names the file and line, flag or variable."""
     token = environ.get(TOKEN, "")
     if not is_token(token):
         raise ConfigError(
-            f"{TOKEN}: expected a token of Cherry Servers' API in the environment, without surrounding blanks"
+            f"{TOKEN}: expected a token of Cherry Servers' API in the environment, without surrounding whitespace"
         )
     manager = environ.get("CHERRY_MANAGER") or "rest"
     if manager != "rest":
@@ -153,11 +153,11 @@ def _definition_name(entry: ini.IniEntry, where: str) -> str | None:
 
 
 def _add(keys: dict[str, object], entry: ini.IniEntry, where: str) -> None:
-    """Add an entry under its field's name; only lists may repeat a key."""
+    """Add the value of *entry* under its field's name. Only a key whose value is a list may be repeated."""
     line = f"{where}: line {entry.line}: {entry.key}"
     key = _ALIASES.get(entry.key, entry.key)
     if key not in READERS:
-        raise ConfigError(f"{line}: no such key; expected one of {', '.join(READERS)}")
+        raise ConfigError(f"{line}: unknown key; expected one of {', '.join(READERS)}")
     field = key.replace("-", "_")
     listed = keys.get(field, ()) if key in _LISTS else None
     if isinstance(listed, tuple):
@@ -171,7 +171,7 @@ def _add(keys: dict[str, object], entry: ini.IniEntry, where: str) -> None:
     keys[field] = (*listed, value) if isinstance(listed, tuple) else value
 
 
-#: Keys of the original's README that its program did not accept.
+#: Keys that the README of the original documents but its code rejects.
 _ALIASES: Final = {"api-server": "api-server-endpoint"}
 
 
@@ -181,7 +181,7 @@ def _number(text: str) -> int:
     return int(text, 16) if text[:2].lower() == "0x" else int(text)
 
 
-def _truth(text: str) -> bool:
+def _boolean(text: str) -> bool:
     if text.lower() not in {"true", "false"}:
         raise ValueError(f"expected true or false, got {text!r}")
     return text.lower() == "true"
@@ -201,7 +201,7 @@ def _cloud_init(text: str) -> str:
     return decoded
 
 
-#: Every key of the file, and the parser of its value.
+#: All keys of the file, each with the parser of its value.
 READERS: dict[str, Callable[[str], object]] = {
     "cluster-name": str,
     "project-id": _number,
@@ -213,6 +213,6 @@ READERS: dict[str, Callable[[str], object]] = {
     "cloudinit": _cloud_init,
     "hostname-pattern": _hostname,
     "os-partition-size": _number,
-    "spot-market": _truth,
+    "spot-market": _boolean,
 }
 _LISTS = frozenset({"ssh-key-ids"})

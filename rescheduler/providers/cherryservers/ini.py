@@ -26,7 +26,7 @@ class IniEntry:
 
 
 def entries(text: str) -> Iterator[IniEntry]:
-    """Return all headers and entries in order; the message of a ValueError begins with the line."""
+    """Yield all headers and entries in order. Raises ValueError; its message begins with the line number."""
     header: IniEntry | None = None
     for line, raw in _joined(text):
         stripped = raw.strip()
@@ -49,7 +49,7 @@ def entries(text: str) -> Iterator[IniEntry]:
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:
-    """Join lines continued by a backslash; return each with the number of its first line."""
+    """Join lines that a backslash continues; yield each with the number of its first line."""
     begun, first = "", 0
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
         first = first or number
@@ -63,7 +63,7 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _value(raw: str, line: int, key: str) -> str:
-    """Return the value without surrounding blanks outside quotes, and without a comment."""
+    """Return the value without surrounding whitespace outside quotes, and without a comment."""
     characters: list[str] = []
     kept = 0  #: the number of characters that must not be stripped
     quoted = False
@@ -84,5 +84,5 @@ def _value(raw: str, line: int, key: str) -> str:
             characters.append(character)
             kept = len(characters) if quoted else kept
     if quoted:
-        raise ValueError(f"line {line}: {key}: a quote is not closed")
+        raise ValueError(f"line {line}: {key}: the quote is not closed")
     return "".join(characters[:kept]) + "".join(characters[kept:]).rstrip()

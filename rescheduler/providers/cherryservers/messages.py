@@ -1,4 +1,4 @@
-"""The messages of Cherry Servers' API, as far as they are used. Fields may be missing, null or of another form."""
+"""The parts of Cherry Servers' API messages that are used. Fields may be missing, null or of another type."""
 
 import base64
 import datetime as dt
@@ -110,7 +110,7 @@ class CreateServer(msgspec.Struct, omit_defaults=True):
 
 
 class Errors(msgspec.Struct):
-    """The body of an error, in the old and the new form."""
+    """The body of an error, in the old and the new format."""
 
     errors: list[str] | None = None
     error: str | None = None
@@ -136,7 +136,7 @@ def machine(server: Server, group: str) -> SystemMachine:
 
 
 def notice(text: str | None) -> dt.datetime | None:
-    """Parse the announced end of a spot server; the API writes "None" if there is none."""
+    """Parse the announced termination time of a spot server; the API writes "None" if there is none."""
     try:
         moment = dt.datetime.fromisoformat(text or "")
     except ValueError:
@@ -145,7 +145,7 @@ def notice(text: str | None) -> dt.datetime | None:
 
 
 def words(body: bytes) -> str:
-    """Return an error's message without encoded parts, which might be our user data with its secret."""
+    """Return the message of an error without encoded parts, which might be our user data with its secret."""
     try:
         document = decoding.decode(body, Errors)
         text = "; ".join(part for part in (*(document.errors or ()), document.error, document.message) if part)

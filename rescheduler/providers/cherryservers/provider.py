@@ -41,7 +41,7 @@ _PODS = "110"
 
 
 def load(config: Path | None, clock: Clock, flags: GroupFlags = GroupFlags()) -> CloudProvider:  # noqa: B008 -- a value
-    """Load the provider from the file of `--cloud-config`, `--nodes` and the environment; ConfigError."""
+    """Load the provider from the `--cloud-config` file, `--nodes` and the environment. Raises ConfigError."""
     return CherryProvider(settings(config, flags, os.environ), os.environ, clock)
 
 
@@ -84,7 +84,7 @@ class CherrySystem:
         try:
             return self.client.server(key, deadline=deadline) is not None
         except AuthError:
-            return None  # a server of another account
+            return None  # the server belongs to another account
 
     def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:  # noqa: ARG002
         return None
@@ -93,7 +93,7 @@ class CherrySystem:
         self.client.delete(machine.key, deadline=deadline)
 
     def create(self, group: NodeGroup, count: int, created: Callable[[str], None], *, deadline: float) -> None:
-        """Order servers one by one. A failed order does not prevent the next, unless all would fail the same way."""
+        """Order servers one by one. After a failed order, continue with the next unless all would fail the same way."""
         pool = self.pools[group.id]
         _check_orderable(pool)
         troubles: list[errors.ReschedulerError] = []
@@ -175,7 +175,7 @@ class CherryProvider(FleetProvider):
         return NodeTemplate({key: value for key, value in labels.items() if value}, (), capacity, capacity)
 
     def node_price(self, node: NodeRef, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
-        """Return the plan's hourly (spot) price times the hours. The node may be the next node of a pool."""
+        """Return the plan's hourly (spot) price times the hours. The node may be the template of a pool."""
         machine = self.machine(node, deadline=deadline)
         if machine is not None and machine.group:
             slug = self._cherry.plan_of.get(machine.key) or self._cherry.pools[machine.group].definition.plan
@@ -189,7 +189,7 @@ class CherryProvider(FleetProvider):
     def pod_price(
         self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
     ) -> float:
-        """Return the pod's share in the cheapest pool; cores and memory each make up half of a plan's price."""
+        """Return the price of the pod's share in the cheapest pool; cores and memory each make up half of the price."""
         prices = [self._share(pool.definition, requests, deadline) for pool in self._cherry.config.pools]
         known = [price for price in prices if price is not None]
         if not known:
@@ -223,7 +223,7 @@ class CherryProvider(FleetProvider):
 def _failed(
     group: str, count: int, missing: int, troubles: Sequence[errors.ReschedulerError]
 ) -> errors.ReschedulerError:
-    """Combine the failed orders into one error, of the last one's class if callers react to that."""
+    """Combine the failed orders into one error, with the class of the last error if callers react to that class."""
     reasons = "; ".join(dict.fromkeys(str(error) for error in troubles))
     line = f"cherryservers: group {group}: {missing} of {count} servers were not ordered: {reasons}"
     last = troubles[-1]
@@ -237,7 +237,7 @@ def _failed(
 
 
 def _check_orderable(pool: CherryPool) -> None:
-    """Check the keys needed to order servers; machines can be deleted without them."""
+    """Check that the keys required to order servers are set; machines can be deleted without them."""
     needed = {"region": pool.definition.region, "plan": pool.definition.plan, "os": pool.definition.os}
     if missing := [key for key, value in needed.items() if not value]:
         raise ConfigError(

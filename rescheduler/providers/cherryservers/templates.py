@@ -1,4 +1,4 @@
-"""The part of Go's text/template that cloud-init and hostnames use: ``{{.Name}}``, with ``{{-`` and ``-}}``."""
+"""The subset of Go's text/template used by cloud-init and host names: ``{{.Name}}``, with ``{{-`` and ``-}}``."""
 
 import re
 import secrets

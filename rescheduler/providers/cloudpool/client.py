@@ -30,7 +30,7 @@ _UNKNOWN_SKEW = dt.timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class PoolObservation:
-    """The machines as the pool saw them, at `observed_at` on our clock or later."""
+    """The machines as observed by the pool at `observed_at`, on our clock, or later."""
 
     machines: Sequence[Machine]
     observed_at: dt.datetime
@@ -38,7 +38,7 @@ class PoolObservation:
 
     @property
     def active(self) -> int:
-        """How many machines count for the pool's size."""
+        """The number of machines that count towards the pool's size."""
         return sum(machine.active for machine in self.machines)
 
 
@@ -46,7 +46,7 @@ class CloudPoolClient:
     """A client of one pool. Deadlines are on the clock's `monotonic`; errors are those of `net.http_errors`."""
 
     def __init__(self, config: PoolSection, folder: Path, clock: Clock, password: str | None = None) -> None:
-        """*password* is the password of the backend's user, if it is not in a file."""
+        """Create a client. *password* is the password of the backend's user if it is not in a file."""
         self._clock = clock
         self._cache_age = dt.timedelta(seconds=config.cache_age)
         self._machine = "/pool" if config.api == "v5" else ""
@@ -70,16 +70,16 @@ class CloudPoolClient:
         return self._http.get("/pool/size", PoolSize, deadline=deadline)[0]
 
     def set_size(self, desired: int, *, deadline: float) -> None:
-        """Set the desired size. The pool acts on it later; below its active machines it chooses victims itself."""
+        """Set the desired size. The pool resizes later, and chooses the victims itself if it has too many machines."""
         self._post("/pool/size", {"desiredSize": desired}, deadline=deadline)
 
     def terminate(self, machine: str, *, decrement: bool, deadline: float) -> None:
-        """Terminate a machine; sent once. An error or a lost response does not prove that the machine still runs."""
+        """Terminate a machine with a single request. After an error or a lost response, it may still be terminated."""
         body = {"machineId": machine, "decrementDesiredSize": decrement}
         self._orders.send("POST", f"{self._machine}/terminate", body, deadline=deadline)
 
     def detach(self, machine: str, *, decrement: bool, deadline: float) -> None:
-        """Remove a machine from the pool without terminating it; sent once."""
+        """Remove a machine from the pool without terminating it, with a single request."""
         body = {"machineId": machine, "decrementDesiredSize": decrement}
         self._orders.send("POST", f"{self._machine}/detach", body, deadline=deadline)
 
@@ -90,7 +90,7 @@ class CloudPoolClient:
         self._post(f"{self._machine}/membershipStatus", body, deadline=deadline)
 
     def _post(self, path: str, body: object, *, deadline: float) -> None:
-        """Send an idempotent POST, which sets a state."""
+        """Send a POST that sets a state and is therefore idempotent."""
         self._http.send("POST", path, body, deadline=deadline, repeatable=True)
 
 
@@ -105,7 +105,7 @@ def error_words(body: bytes) -> str:
 
 
 def from_pool(fault: ServerFault) -> bool:
-    """Return whether the pool itself reported the failure and has finished the request; otherwise a gateway did."""
+    """Return whether the pool itself, not a gateway, reported the failure; then it has finished the request."""
     try:
         decoding.decode(fault.answer.body, ErrorMessage)
     except UNREADABLE:
@@ -124,8 +124,8 @@ def _observed_at(
     if timestamp is None:
         return asked_at - cache_age
     try:
-        theirs = email.utils.parsedate_to_datetime(answer.headers.get("date", ""))
+        pool_time = email.utils.parsedate_to_datetime(answer.headers.get("date", ""))
     except ValueError:
         return min(timestamp - _UNKNOWN_SKEW, asked_at)
-    ahead = theirs.replace(tzinfo=theirs.tzinfo or dt.UTC) + dt.timedelta(seconds=1) - asked_at
+    ahead = pool_time.replace(tzinfo=pool_time.tzinfo or dt.UTC) + dt.timedelta(seconds=1) - asked_at
     return min(timestamp - ahead, asked_at)

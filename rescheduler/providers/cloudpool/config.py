@@ -34,7 +34,7 @@ class PoolSection(Section, frozen=True, kw_only=True):
     api: Literal["v5", "multipool"] = "v5"  #: a multipool serves machines next to `pool`, not below it
     min_size: int = 0  #: machines are not removed below it
     max_size: int = 1000
-    refresh_interval: Duration = Duration(10)  #: how long an observation is reused
+    refresh_interval: Duration = Duration(10)  #: how long an observation is cached
     cache_age: Duration = Duration(30)  #: the maximum age of answers without a timestamp
     poll_interval: Duration = Duration(2)  #: between two polls while a machine is being terminated
     order_timeout: Duration = Duration(300)  #: for the response to a termination; some clouds take minutes
@@ -47,7 +47,7 @@ class CloudpoolFile(Section, frozen=True, kw_only=True):
 
 
 def read_pools(path: Path | None) -> list[PoolSection]:
-    """Return the pools of the file, validated; ConfigError names the file, the pool and the key."""
+    """Return the validated pools of the file. Raises ConfigError that names the file, the pool and the key."""
     if path is None:
         raise ConfigError("--cloud-provider cloudpool: --cloud-config FILE is missing")
     pools = read(path, CloudpoolFile).pools

@@ -1,4 +1,4 @@
-"""Decide when to order a machine's termination, when to wait, and when it is confirmed. No I/O and no clock.
+"""Decide when to order a machine's termination, when to wait, and when the termination is confirmed. No I/O, no clock.
 
 The pool answers from a cache, and its responses do not prove what happened to the machine: a termination may succeed
 although the response is an error or was lost. So an order is given only while no other can take effect, and the
@@ -68,7 +68,7 @@ class OrderTimeouts:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send the order, or repeat it."""
+    """Send the order, for the first time or again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +119,11 @@ def give_up(machine: Machine | None, order: TerminationOrder | None, *, observed
 
 
 def lowers(machine: Machine, order: TerminationOrder | None, desired: int) -> bool:
-    """Return whether the next order should lower the desired size, which is *desired* now.
+    """Return whether the next order should lower the desired size, which is now *desired*.
 
-    An inactive machine does not count for the size. If the size fell since the first order, that order may have lowered
-    it; then it is not lowered again: a surplus machine costs money, but a missing one terminates a node with its pods.
+    An inactive machine does not count towards the size. If the size has fallen since the first order, that order may
+    have lowered it. Then it is not lowered again: a surplus machine costs money, but a missing one terminates a node
+    with its pods.
     """
     if not machine.active:
         return False
@@ -133,7 +134,7 @@ def lowers(machine: Machine, order: TerminationOrder | None, desired: int) -> bo
 
 
 def unshrunk(order: TerminationOrder | None, desired: int) -> str:
-    """Return why the desired size, *desired* now, was not lowered for a terminated machine; "" if it was.
+    """Return why the desired size, now *desired*, was not lowered for a terminated machine; "" if it was.
 
     The pool lowers it after the cloud has terminated the machine. If that fails, or another client sets a size in
     between, the size stays and the pool launches a replacement.
@@ -148,7 +149,7 @@ def unshrunk(order: TerminationOrder | None, desired: int) -> str:
 
 
 def protection(machine: Machine, ending: Ending) -> Refused | None:
-    """Return why an existing machine must not be terminated, if so."""
+    """Return why an existing machine must not be terminated; `None` if it may be."""
     if not machine.allocated:
         return Refused(Refusal.PROTECTED, f"its state {machine.machine_state!r} is not known")
     if not machine.membership.evictable and not ending.takes_protected:
@@ -176,7 +177,7 @@ def _gone(machine: Machine | None, order: TerminationOrder | None) -> DeleteOutc
 
 
 def _again(machine: Machine, order: TerminationOrder, now: dt.datetime, limits: OrderTimeouts) -> Verdict:
-    """Decide for a machine that still exists after an order: repeat it once the last one cannot take effect."""
+    """Decide for a machine that still exists after an order: repeat the order once it can no longer take effect."""
     match order.answer:
         case OrderResult.PENDING:
             return KeepWaiting()

@@ -110,7 +110,7 @@ def _spot_instance(metadata: object) -> str | None:
 
 
 def _holders(metadata: object) -> list[Mapping[str, object]]:
-    """Return the parts of a cloud's metadata to search: a spot request's instance, the request, then the whole."""
+    """Return the parts of a cloud's metadata to search: a spot request's instance, the request, then all metadata."""
     if not isinstance(metadata, Mapping):
         return []
     inner = [_lookup(metadata, key) for key in ("instance", "request")]
@@ -118,7 +118,7 @@ def _holders(metadata: object) -> list[Mapping[str, object]]:
 
 
 def _lookup(holder: Mapping[str, object], key: str) -> object:
-    """Look up *key*, ignoring case and underscores: SDKs write both `instanceId` and `InstanceId`."""
+    """Look up *key*, ignoring case and underscores: SDKs write `instanceId` or `InstanceId`."""
     for name, value in holder.items():
         if isinstance(name, str) and name.lower().replace("_", "") == key:
             return value

@@ -1,6 +1,6 @@
 """Match the machines of a pool to Nodes; a node without a certain match has none.
 
-Provider IDs decide if both sides have comparable ones; a spot request has that of its instance, from the metadata. If
+Provider IDs decide if both sides have comparable ones; that of a spot request is its instance's, from the metadata. If
 one side has none, an internal address decides, then a name, but only among allocated machines that no stronger
 evidence assigns to another node. A machine that two nodes claim by the same evidence matches neither.
 """
@@ -22,7 +22,7 @@ class Matching:
 
     machines: Mapping[str, Machine]  #: node name → its machine
     unsure: Mapping[str, str]  #: node name → why its machine is uncertain
-    claimed: frozenset[int]  #: positions of the machines that a node claims, certain or not
+    claimed: frozenset[int]  #: positions of the machines that any node claims, even if the match is uncertain
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class MachineIndex:
         self._indexes = [_index(machines, evidence.of_machine) for evidence in _EVIDENCE]
 
     def match(self, nodes: Sequence[NodeRef]) -> Matching:
-        """Match *nodes* to the machines, also against the nodes' rivals; the order does not matter."""
+        """Match *nodes* and their rivals to the machines; the order of the nodes does not matter."""
         candidates, how = _candidates(self._machines, self._indexes, with_rivals(nodes))
         return _decide(self._machines, nodes, candidates, how)
 
@@ -72,7 +72,7 @@ def _decide(
 def _candidates(
     machines: Sequence[Machine], indexes: Sequence[Mapping[str, list[int]]], nodes: Sequence[NodeRef]
 ) -> tuple[dict[str, set[int]], dict[str, str]]:
-    """Return each node's machines by its strongest evidence, and the name of that evidence."""
+    """Return the machines of each node by its strongest evidence, and the name of that evidence."""
     candidates: dict[str, set[int]] = {node.name: set() for node in nodes}
     how: dict[str, str] = {}
     for evidence, index in zip(_EVIDENCE, indexes, strict=True):
@@ -98,10 +98,10 @@ def _index(machines: Sequence[Machine], keys: Callable[[Machine], Iterable[str]]
 
 def _differ(node: NodeRef, machine: Machine) -> bool:
     """Return whether the two provider IDs denote different instances, which overrides addresses and names."""
-    theirs, ours = identity.of_provider_id(node.provider_id), identity.of_machine(machine)
-    if theirs is None or ours is None or theirs == ours:
+    of_node, of_machine = identity.of_provider_id(node.provider_id), identity.of_machine(machine)
+    if of_node is None or of_machine is None or of_node == of_machine:
         return False
-    return theirs.cloud in identity.CLOUDS or theirs.cloud == ours.cloud
+    return of_node.cloud in identity.CLOUDS or of_node.cloud == of_machine.cloud
 
 
 def _node_ids(node: NodeRef) -> list[str]:

@@ -1,7 +1,7 @@
-"""The messages of the cloudpool REST API, version 5, decoded as leniently as clients must.
+"""The messages of the cloudpool REST API, version 5, decoded leniently, as the API requires of clients.
 
-A pool may omit or set to null every field but a machine's id and state, and may add fields; times may have any
-ISO 8601 form or be missing. Protection is decoded strictly: a value that is not understood protects the machine.
+A pool may omit every field except a machine's id and state, or set it to null, and may add fields; times may have any
+ISO 8601 format or be missing. Protection is decoded strictly: an invalid value protects the machine.
 """
 
 import datetime as dt
@@ -27,7 +27,7 @@ GONE = frozenset({MachineState.REJECTED, MachineState.TERMINATING, MachineState.
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A membership status: `evictable` false protects a machine; `active` machines count for the pool's size."""
+    """A membership status: `evictable` false protects a machine; `active` machines count towards the pool's size."""
 
     active: bool = True
     evictable: bool = True
@@ -69,18 +69,18 @@ class Machine(_PoolMessage, frozen=True, kw_only=True):
 
     @property
     def active(self) -> bool:
-        """Whether it counts for the pool's desired size."""
+        """Whether the machine counts towards the pool's desired size."""
         return self.allocated and self.membership.active
 
     @property
     def disposable(self) -> bool:
-        """Whether the pool terminates it on its own at its next resize."""
+        """Whether the pool terminates the machine on its own at its next resize."""
         return self.allocated and self.membership.evictable and not self.membership.active
 
 
 class MachinePool(_PoolMessage, frozen=True, kw_only=True):
     machines: list[Machine]
-    timestamp: object = None  #: when the pool looked; answers may be cached
+    timestamp: object = None  #: when the pool listed the machines; responses may be cached
 
 
 class PoolSize(_PoolMessage, frozen=True, kw_only=True):
@@ -107,7 +107,8 @@ def _yes(value: object) -> bool:
 def moment(value: object) -> dt.datetime | None:
     """Parse a time of the API, in UTC unless it has a zone; `None` if it is not a valid ISO 8601 time.
 
-    The year 1 and 1970 are how programs write an unset time, so they give `None`, like times that datetime cannot hold.
+    Programs write an unset time as a date in the year 1 or 1970, so these also give `None`, as do times that datetime
+    cannot represent.
     """
     if not isinstance(value, str):
         return None

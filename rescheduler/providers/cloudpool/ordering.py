@@ -43,7 +43,7 @@ class PoolOrders:
     def order(
         self, node: NodeRef, machine: Machine, judged: TerminationOrder | None, view: PoolObservation, deadline: float
     ) -> DeleteOutcome | None:
-        """Send an order if the last one is still *judged*; return an outcome if repeating the order cannot help."""
+        """Send an order if the last order is still *judged*; return an outcome if repeating the order cannot help."""
         try:
             with self._pool.changing(deadline=deadline):
                 current = self._ledger.order(machine.id)

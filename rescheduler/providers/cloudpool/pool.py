@@ -40,7 +40,7 @@ _SPOT = {"AWS-SPOT": True, "AWS-EC2": False, "AWS_EC2": False}
 
 @dataclass(frozen=True, slots=True)
 class _Lacking:
-    """A period in which the pool has fewer active machines than it wants; times are on the clock's monotonic()."""
+    """A period in which the pool has fewer active machines than its desired size. Times are monotonic seconds."""
 
     size: int
     since: float
@@ -51,7 +51,7 @@ class CloudPool(PolledSystem):
     """A cloudpool with a cached view. Views are immutable: another thread may replace the view while one is in use."""
 
     def __init__(self, config: PoolSection, folder: Path, clock: Clock, password: str | None = None) -> None:
-        """*password*: see `CloudPoolClient`."""
+        """Create the group. *password*: see `CloudPoolClient`."""
         super().__init__(f"cloudpool {config.id}", clock, config.poll_interval)
         self.config = config
         poll = dt.timedelta(seconds=config.poll_interval)
@@ -67,7 +67,7 @@ class CloudPool(PolledSystem):
         self.client.close()
 
     def view(self, *, deadline: float) -> PoolObservation:
-        """Return the machines as observed at most a refresh interval ago."""
+        """Return the machines as observed no longer than one refresh interval ago."""
         known = self._view
         if known is not None and self.clock.monotonic() - known[0] < self.config.refresh_interval:
             return known[1]
@@ -86,7 +86,7 @@ class CloudPool(PolledSystem):
     ) -> PoolObservation:
         """Return the machines as the pool observed them at *moment* or later.
 
-        Polls often at first: the pool's timestamps have whole seconds, so a response from now may only count one second
+        Polls often at first: the pool's timestamps are whole seconds, so a response from now may only count a second
         later. Raises DeadlineExceeded if the pool does not list them again, or if *stop* is set before it does.
         """
         looks = 1
@@ -100,19 +100,20 @@ class CloudPool(PolledSystem):
             except (BackendUnavailable, DeadlineExceeded) as error:
                 if self.clock.monotonic() < deadline:
                     raise
-                # The last read had too little time left; its timeout does not mean that the pool is unavailable.
+                # The last read had too little time left, so its timeout does not mean that the pool is unavailable.
                 raise DeadlineExceeded(f"{self._name}: {why}") from error
         return observation
 
     def caught_up(
         self, began: dt.datetime, *, deadline: float, stop: threading.Event | None = None
     ) -> tuple[PoolObservation, int]:
-        """Return the machines, observed at *began* or later, and the desired size, once the pool has as many machines.
+        """Return the machines, observed at *began* or later, and the desired size once the pool has reached it.
 
         While machines are missing, the pool may be launching them, and its responses show them only after its next
-        listing. If its size were lowered before, it would see a surplus machine and terminate a machine of its choice.
-        So this waits until machines have been missing for `settleTime`; then the pool cannot get them, and its current
-        machines are returned. Raises DeadlineExceeded if that takes too long, or if *stop* is set.
+        listing. If the size were lowered before that, the pool would see a surplus and terminate a machine of its
+        choice. So this method waits until machines have been missing for `settleTime`; then it assumes that the pool
+        cannot get them, and returns the current machines. Raises DeadlineExceeded if that takes too long, or if *stop*
+        is set.
         """
         view = self.look_since(began, deadline=deadline, stop=stop)
         while view.active < (size := self.desired_size(deadline=deadline)):
@@ -123,7 +124,7 @@ class CloudPool(PolledSystem):
             self._lacking = replace(lacking, last=now)
             if now >= lacking.since + self.config.settle_time:
                 break
-            self.pause(f"it wants {size} machines and shows {view.active}; it may be launching more", deadline, stop)
+            self.pause(f"it lists {view.active} of {size} desired machines; it may be launching more", deadline, stop)
             view = self.look(deadline=deadline)
         return view, size
 
@@ -131,7 +132,7 @@ class CloudPool(PolledSystem):
         return self.client.size(deadline=deadline).desired_size
 
     def instances(self, *, deadline: float) -> Sequence[Instance]:
-        """Return the active members and those being terminated or rejected; other inactive machines do not scale."""
+        """Return the active machines and those being terminated or rejected; other inactive ones are not scaled."""
         machines = self.view(deadline=deadline).machines
         return [_instance(machine) for machine in machines if machine.active or _passing(machine)]
 
@@ -143,11 +144,11 @@ class CloudPool(PolledSystem):
             self.client.set_size(wanted, deadline=deadline)
 
     def decrease_unfulfilled(self, delta: int, *, deadline: float) -> None:
-        """Give up *delta* machines that do not run: first those that were never requested, then requests.
+        """Cancel *delta* machines that are not running: first those that were never requested, then requested ones.
 
-        If there are fewer, those are given up and BelowMinimum is raised.
-        Requests are cancelled one by one: with only a number, the pool would choose, and might choose a machine that
-        has started meanwhile, or terminate a machine in place of a request that its answers do not show yet.
+        If there are fewer, all of them are canceled and BelowMinimum is raised.
+        Requests are canceled one by one: given only a number, the pool would choose, and might choose a machine that
+        has started in the meantime, or terminate a machine instead of a request that it does not list yet.
         """
         began = self.clock.now()
         with self.changing(deadline=deadline):
@@ -156,17 +157,17 @@ class CloudPool(PolledSystem):
             wanted = desired - delta
             requested = [machine for machine in active if machine.machine_state == MachineState.REQUESTED]
             floor = max(self.group.min_size, len(active) - len(requested))
-            short = f"{wanted} is less than the {floor} machines that run or are required" if wanted < floor else ""
+            short = f"{wanted} is less than the {floor} machines that are running or required" if wanted < floor else ""
             wanted = min(desired, max(wanted, floor))
             for machine in requested[: max(0, len(active) - wanted)]:
                 self.client.terminate(machine.id, decrement=True, deadline=deadline)
             left = self.desired_size(deadline=deadline)
             if left > wanted and len(active) >= desired:
-                raise BackendUnavailable(f"cloudpool {self.group.id}: requests were cancelled, it still wants {left}")
+                raise BackendUnavailable(f"cloudpool {self.group.id}: size still {left} after requests were canceled")
             if left > wanted:
                 self.client.set_size(wanted, deadline=deadline)
             if short:
-                given_up = f"{desired - wanted} of {delta} were given up"
+                given_up = f"{desired - wanted} of {delta} were canceled"
                 raise BelowMinimum(f"cloudpool {self.group.id}: {short}; {given_up}")
 
     def template(self) -> NodeTemplate:

@@ -25,7 +25,7 @@ from rescheduler.providers.cloudpool.removal import PoolRemoval
 
 
 def load(config: Path | None, clock: Clock) -> CloudProvider:
-    """Load the provider from the file of `--cloud-config`; ConfigError, or AuthError for an unreadable secret."""
+    """Load the provider from the `--cloud-config` file. Raises ConfigError, or AuthError for an unreadable secret."""
     return CloudpoolProvider(list(_pools(config, clock)))
 
 
@@ -36,16 +36,16 @@ def _pools(config: Path | None, clock: Clock) -> Iterator[CloudPool]:
 
 
 class CloudpoolProvider(CloudProvider):
-    """A node belongs to the pool that lists its machine as active, unless two pools list it or the match is uncertain.
+    """A provider in which a node belongs to the only pool that lists its machine as active, if the match is certain.
 
-    Machines that are disposed of need not be active. The groups' IDs have *ending* as suffix, so that the group in an
-    intent also tells how the machine was to be removed.
+    A machine to dispose of does not have to be active. Group IDs have the suffix *ending*, so the group in an intent
+    also states how the machine is to be removed.
     """
 
     name = "cloudpool"
 
     def __init__(self, pools: Sequence[CloudPool], ending: Ending = Ending.SHRINK, *, prompt: bool = False) -> None:
-        """*prompt*: see `removal.PoolRemoval`."""
+        """Create the provider. *prompt*: see `removal.PoolRemoval`."""
         self._ending = ending
         self._pools = {pool.group.id + ending: pool for pool in pools}
         self._removals = {name: PoolRemoval(pool, ending, prompt=prompt) for name, pool in self._pools.items()}

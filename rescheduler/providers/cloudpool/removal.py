@@ -1,4 +1,4 @@
-"""Terminate machines of a pool: look, order (`ordering`), and repeat an order only where it is safe (`deletion`)."""
+"""Terminate machines of a pool: observe it, order (`ordering`), and repeat orders only where safe (`deletion`)."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,8 @@ class PoolRemoval:
         settle = dt.timedelta(seconds=pool.config.settle_time)
         backoff = Backoff(dt.timedelta(seconds=pool.config.poll_interval), _LONGEST_BACKOFF)
         self._limits = OrderTimeouts(settle, backoff)
-        self._ahead: dict[tuple[str, dt.datetime], dt.datetime] = {}  #: future intent times, and when first seen
+        #: intent times in the future → when they were first seen
+        self._ahead: dict[tuple[str, dt.datetime], dt.datetime] = {}
 
     def delete(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
         """Remove the nodes' machines. Never raises: errors and timeouts become outcomes."""
@@ -81,13 +82,13 @@ class PoolRemoval:
         )
 
     def _is_taken(self, node: NodeRef, began: dt.datetime) -> bool:
-        """Whether, with *prompt*, the pool accepted an order for the node's machine since *began*."""
+        """Return whether, with *prompt*, the pool accepted an order for the node's machine since *began*."""
         machine = self._ledger.machine_of(node) if self._prompt else None
         order = self._ledger.order(machine) if machine is not None else None
         return order is not None and order.answer is OrderResult.DONE and order.at >= began
 
     def refusals(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
-        """Return what would be refused; for the minimum, the earlier nodes count as removed."""
+        """Return the refusals; for the minimum, the earlier nodes count as removed."""
         view = self._pool.view(deadline=deadline)
         left = self._pool.desired_size(deadline=deadline) - self._orders.unsettled(view)
         refused: dict[str, Refused] = {}
@@ -147,7 +148,7 @@ class PoolRemoval:
         return Refused(Refusal.AMBIGUOUS, unsure) if unsure else _Target(None, before)
 
     def _by_our_clock(self, node: str, ordered_at: dt.datetime) -> dt.datetime:
-        """Return the time of an earlier process's order; if its clock was ahead of ours, when we first saw it."""
+        """Return the time of an earlier process's order, or when we first saw it if that process's clock was ahead."""
         now = self._clock.now()
         if ordered_at > now:
             return self._ahead.setdefault((node, ordered_at), now)
@@ -156,7 +157,7 @@ class PoolRemoval:
     def _advance(
         self, node: NodeRef, target: _Target | Refused | Accepted, view: PoolObservation, deadline: float
     ) -> DeleteOutcome | None:
-        """Decide once and give an order if needed; `None` while the termination is not confirmed."""
+        """Give an order if one is due; return `None` while the termination is not confirmed."""
         if isinstance(target, Refused | Accepted):
             return target
         verdict = deletion.judge(
@@ -199,7 +200,7 @@ class PoolRemoval:
         }
 
     def _unended(self, node: NodeRef, target: _Target, view: PoolObservation) -> DeleteOutcome:
-        """Return the outcome, and reset the back-off of an order that failed, for the next call."""
+        """Return the outcome, and reset the back-off of a failed order for the next call."""
         outcome = deletion.give_up(target.machine, target.order, observed_at=view.observed_at)
         if isinstance(outcome, Failed) and target.machine is not None and target.order is not None:
             self._ledger.record(target.machine.id, replace(target.order, attempts=1), node)

@@ -1,4 +1,4 @@
-"""Client of services with Cluster Autoscaler's external gRPC protocol; our own service also uses `codec`."""
+"""A client of services with Cluster Autoscaler's external gRPC protocol; our own service also uses `codec`."""
 
 import importlib.util
 import os
@@ -8,12 +8,12 @@ from rescheduler.clock import Clock
 from rescheduler.errors import ConfigError
 from rescheduler.providers.base import CloudProvider
 
-# gRPC's core would log to stderr what calls and binding report anyway.
+# gRPC's core would log errors to stderr that calls and binding report anyway.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def load(config: Path | None, clock: Clock) -> CloudProvider:
-    """Load the provider from the file of `--cloud-config`; ConfigError names what is invalid."""
+    """Load the provider from the `--cloud-config` file. Raises ConfigError."""
     if importlib.util.find_spec("grpc") is None:
         raise ConfigError("--cloud-provider externalgrpc: gRPC is not installed: pip install 'spot-rescheduler[grpc]'")
     from rescheduler.providers.externalgrpc import provider  # noqa: PLC0415 -- an extra, imported when selected

@@ -1,4 +1,4 @@
-"""Calls to an external gRPC service: with deadlines, retries for reads, and status codes converted to our errors."""
+"""Calls to an external gRPC service, with deadlines, retries of reads, and status codes converted to our errors."""
 
 import datetime as dt
 import threading
@@ -27,8 +27,8 @@ SERVICE: Final = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
 _ATTEMPTS: Final = 3  #: of a call that only reads
 _BACKOFF: Final = Backoff(dt.timedelta(milliseconds=250), dt.timedelta(seconds=1))
 _OPTIONS: Final = (
-    ("grpc.max_receive_message_length", 64 << 20),  # a group of 100,000 instances has about 10 MiB
-    # A service that restarts is reconnected within seconds; gRPC's default pauses grow to minutes.
+    ("grpc.max_receive_message_length", 64 << 20),  # the response for a group of 100,000 instances is about 10 MiB
+    # Reconnect to a restarted service within seconds; gRPC's default back-off grows to minutes.
     ("grpc.initial_reconnect_backoff_ms", 250),
     ("grpc.min_reconnect_backoff_ms", 250),
     ("grpc.max_reconnect_backoff_ms", 5000),
@@ -49,7 +49,7 @@ class CallResult:
 
     @property
     def unsure(self) -> bool:
-        """Whether the service may have executed the call, or may still do so."""
+        """Whether the service may have executed the call, or may still execute it."""
         return self.code in statuses.UNSURE and _UNSENT not in self.words
 
 
@@ -57,7 +57,7 @@ class Channel:
     """A connection to a service. Thread-safe."""
 
     def __init__(self, file: ExternalGrpcFile, folder: Path, clock: Clock) -> None:
-        """The connection is established at the first call. Raises ConfigError for invalid certificates."""
+        """Create a channel, which connects at the first call. Raises ConfigError for invalid certificates."""
         self.address, self._timeout, self._clock = file.address, file.grpc_timeout, clock
         self._certificates = None
         if file.cert:
@@ -72,11 +72,11 @@ class Channel:
         self._retired: Any = None  #: the previous channel, which may still have calls
 
     def read(self, rpc: str, request: Message, *, deadline: float) -> Any:
-        """Return the message of `ask`, or raise its error."""
+        """Make a call as `ask` does, and return its message or raise its error."""
         return self.message_of(rpc, self.ask(rpc, request, deadline=deadline))
 
     def ask(self, rpc: str, request: Message, *, deadline: float) -> CallResult:
-        """Make a call that only reads; retry UNAVAILABLE as long as there is time, but not within `one_attempt`."""
+        """Make a call that only reads; retry UNAVAILABLE until the deadline, but not within `one_attempt`."""
         most = attempts(_ATTEMPTS)
         for attempt in range(1, most + 1):
             answer = self.attempt(rpc, request, deadline=deadline)
@@ -135,7 +135,7 @@ class Channel:
                     channel.close()
 
     def pause(self, seconds: float) -> bool:
-        """Wait; return whether the provider was closed meanwhile."""
+        """Wait, and return whether the provider was closed in the meantime."""
         return self._clock.wait(seconds, self._stop)
 
     def _where(self, rpc: str) -> str:

@@ -1,4 +1,4 @@
-"""Conversion between our values and the protocol's messages, for both generations of fields.
+"""Conversion between our values and the protocol's messages, with both generations of fields.
 
 Responses have the old and the new fields; in requests the new field takes precedence. Numbers beyond the protocol's
 32 bits are clamped.
@@ -64,7 +64,7 @@ def node_message(node: NodeRef) -> wire.ExternalGrpcNode:
 
 
 def node(message: wire.ExternalGrpcNode, ordered_at: dt.datetime | None = None) -> NodeRef:
-    """Convert a node; one without a name gets its provider ID as name, like placeholders."""
+    """Convert a node; a node without a name gets its provider ID as its name, like placeholders."""
     return NodeRef(
         message.name or message.providerID,
         message.providerID,
@@ -85,7 +85,7 @@ def instance_message(instance: Instance) -> wire.Instance:
 
 
 def instance(message: wire.Instance) -> Instance:
-    """Convert an instance as upstream does: unknown states are UNKNOWN, and an error needs a code and a state."""
+    """Convert an instance as upstream does: unknown states become UNKNOWN, and an error needs a code and a state."""
     state = _STATE_OF.get(message.status.instanceState, InstanceState.UNKNOWN)
     info, error = message.status.errorInfo, None
     if info.errorCode and state is not InstanceState.UNKNOWN:
@@ -143,13 +143,13 @@ def moment(message: Any, new: str, old: str) -> dt.datetime | None:
 
 
 def set_moment(message: Any, new: str, old: str, value: dt.datetime) -> None:
-    """Set both fields; the old one in whole seconds, as Kubernetes does."""
+    """Set both fields: the old one in whole seconds, as Kubernetes does."""
     seconds, nanos = _split(value - _EPOCH)
     getattr(message, new).seconds = getattr(message, old).seconds = seconds
     getattr(message, new).nanos = nanos
 
 
-#: Field of GroupOptions → the new field, and the old one if it exists.
+#: Field of GroupOptions → the new field, and the old field if there is one.
 _DURATIONS: Final = {
     "unneeded_time": ("scaleDownUnneededDuration", "scaleDownUnneededTime"),
     "unready_time": ("scaleDownUnreadyDuration", "scaleDownUnreadyTime"),
@@ -171,11 +171,11 @@ def options_message(
     """Merge *options* into the caller's *defaults*: the caller replaces all options, and reads missing ones as 0."""
     message = wire.NodeGroupAutoscalingOptions()
     message.CopyFrom(defaults)
-    for ours, theirs in _PLAIN.items():
-        if (value := getattr(options, ours)) is not None:
-            setattr(message, theirs, value)
-    for ours, (new, old) in _DURATIONS.items():
-        value = getattr(options, ours)
+    for field, wire_field in _PLAIN.items():
+        if (value := getattr(options, field)) is not None:
+            setattr(message, wire_field, value)
+    for field, (new, old) in _DURATIONS.items():
+        value = getattr(options, field)
         duration = _duration(defaults, new, old) if value is None else value
         if duration is not None:
             seconds, nanos = _split(duration)
@@ -186,13 +186,13 @@ def options_message(
 
 
 def options(message: wire.NodeGroupAutoscalingOptions) -> GroupOptions:
-    fields: dict[str, Any] = {ours: _plain(message, theirs) for ours, theirs in _PLAIN.items()}
-    fields |= {ours: _duration(message, *names) for ours, names in _DURATIONS.items()}
+    fields: dict[str, Any] = {field: _plain(message, wire_field) for field, wire_field in _PLAIN.items()}
+    fields |= {field: _duration(message, *names) for field, names in _DURATIONS.items()}
     return GroupOptions(**fields)
 
 
 def _plain(message: Any, name: str) -> Any:
-    """Return the field's value; `None` if the field tracks presence and is not set."""
+    """Return the value of a field; `None` if the field tracks presence and is not set."""
     known = message.DESCRIPTOR.fields_by_name[name].has_presence
     return None if known and not message.HasField(name) else getattr(message, name)
 
@@ -214,7 +214,7 @@ def _duration_of(value: Any) -> dt.timedelta:
 
 
 def _split(duration: dt.timedelta) -> tuple[int, int]:
-    """Split into seconds and nanoseconds with the same sign, as google.protobuf.Duration requires."""
+    """Split *duration* into seconds and nanoseconds with the same sign, as google.protobuf.Duration requires."""
     micros = duration // _MICROSECOND
     sign = -1 if micros < 0 else 1
     seconds, rest = divmod(abs(micros), 10**6)

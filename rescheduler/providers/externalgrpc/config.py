@@ -25,7 +25,7 @@ class ExternalGrpcFile(Section, frozen=True, kw_only=True):
 
 
 def read_file(path: Path | None) -> ExternalGrpcFile:
-    """Return the validated file; ConfigError names the file and the key."""
+    """Return the validated file. Raises ConfigError that names the file and the key."""
     if path is None:
         raise ConfigError("--cloud-provider externalgrpc: --cloud-config FILE is missing")
     file = read(path, ExternalGrpcFile)

@@ -1,7 +1,7 @@
 """Decide the outcome of a deletion order from the service's response and its list of instances.
 
 Our own service is recognized by its responses: it sends an outcome per node (see `outcomes`) and accepts repeated
-orders. Of other services only the status of the call is known.
+orders. Other services only return the status of the call.
 """
 
 import datetime as dt
@@ -28,16 +28,16 @@ from rescheduler.providers.base import (
 from rescheduler.providers.externalgrpc import outcomes
 from rescheduler.providers.externalgrpc.channel import CallResult
 
-#: How long Cluster Autoscaler counts a deletion as in progress; then it repeats the order, and so do we.
+#: How long Cluster Autoscaler considers a deletion to be in progress. After that it repeats the order, and so do we.
 SETTLED: Final = dt.timedelta(minutes=5)
 
-#: Failed orders per machine and process, each given after the machine was seen running.
+#: Maximum number of failed orders per machine and process, each given after the machine was seen running.
 _ATTEMPTS: Final = 12
 _BACKOFF: Final = Backoff(dt.timedelta(seconds=2), dt.timedelta(seconds=60))
 
 _REMEMBERED: Final = 10_000  #: the oldest orders are dropped
 
-#: Codes that a repeated order would get again, and their reasons unless the service sends its own. A service may use
+#: Codes that a repeated order would get again, and their reasons if the service sends none. A service may use
 #: FAILED_PRECONDITION for any refusal; the message contains the reason.
 _REFUSALS: Final = {
     StatusCode.FAILED_PRECONDITION: Refusal.PROTECTED,
@@ -71,7 +71,7 @@ class DeletionOrder:
 
     @property
     def keeps(self) -> bool:
-        """Whether the service refused to delete the machine, so that it exists even if it is not listed."""
+        """Whether the service refused to delete the machine; then the machine exists even if it is not listed."""
         return isinstance(self.outcome, Refused) and self.outcome.reason is not Refusal.NOT_IN_GROUP
 
     @property
@@ -86,7 +86,7 @@ class DeletionOrder:
 
 
 def order_of(node: str, answer: CallResult, words: str, at: dt.datetime) -> DeletionOrder:
-    """Return the order with its result; *words* is the service's error as a text."""
+    """Return the order with its result; *words* is the error that the service returned, as text."""
     outcome = outcomes.read(answer.trailers.items()).get(node)
     if outcome is not None:
         return DeletionOrder(at, outcome, reported=True)
@@ -102,7 +102,7 @@ def order_of(node: str, answer: CallResult, words: str, at: dt.datetime) -> Dele
 def end(
     node: NodeRef, instance: Instance | None, order: DeletionOrder | None, *, before: DeletionOrder | None
 ) -> DeleteOutcome | None:
-    """Return the outcome if it is known; `None` while the deletion is not confirmed or nothing was ordered.
+    """Return the outcome if it is known; `None` if the deletion is not confirmed yet or nothing was ordered.
 
     *instance* is the service's entry, *before* the last order at the start of the call.
     """

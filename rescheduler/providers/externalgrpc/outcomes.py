@@ -1,4 +1,4 @@
-"""The outcome of each node of a deletion, as call metadata: the protocol itself has one status for all nodes.
+"""The outcome of each node of a deletion, as call metadata, because the protocol has one status for all nodes.
 
 The service adds the trailing metadata :data:`OUTCOMES` to successful and failed calls; other clients ignore it.
 A client that repeats an earlier process's order sends its time as :data:`ORDERED_AT`; other services ignore it.
@@ -37,13 +37,13 @@ class _Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def trailer(outcomes: Mapping[str, DeleteOutcome]) -> list[tuple[str, str | bytes]]:
-    """Return the metadata entry; none if it would be too large."""
+    """Return the outcomes as one metadata entry, or no entry if it would be too large."""
     encoded = msgspec.json.encode({node: _encoded(outcome) for node, outcome in outcomes.items()})
     return [(OUTCOMES, encoded)] if len(encoded) <= _LARGEST else []
 
 
 def read(metadata: Metadata | None) -> dict[str, DeleteOutcome]:
-    """Return the outcomes by node; empty if the service sends none that can be decoded."""
+    """Return the outcomes by node; empty if the metadata contains none or is invalid."""
     raw = dict(metadata or ()).get(OUTCOMES, b"")
     try:
         decoded = decoding.decode(raw, dict[str, _Outcome])

@@ -26,7 +26,7 @@ from rescheduler.providers.externalgrpc.verbs import Verbs
 
 
 def load(config: Path | None, clock: Clock) -> CloudProvider:
-    """Load the provider from the file of `--cloud-config`; no call is made yet."""
+    """Load the provider from the `--cloud-config` file, without making a call."""
     return ExternalGrpcProvider(read_file(config), Path(config or ".").parent, clock)
 
 
@@ -34,7 +34,7 @@ class ExternalGrpcProvider(CloudProvider):
     name = "externalgrpc"
 
     def __init__(self, file: ExternalGrpcFile, folder: Path, clock: Clock) -> None:
-        """Relative paths of *file* are resolved against *folder*. Raises ConfigError for invalid certificates."""
+        """Create the provider. Relative paths in *file* are based on *folder*. Raises ConfigError."""
         self._clock = clock
         self._channel = Channel(file, folder, clock)
         self._verbs = Verbs(self._channel)
@@ -78,7 +78,7 @@ class ExternalGrpcProvider(CloudProvider):
         return codec.template(raw)
 
     def options(self, group: str, *, deadline: float) -> GroupOptions | None:
-        """Return the options; no defaults are sent, so what the service leaves out is zero."""
+        """Return the options. No defaults are sent, so options that the service omits are zero."""
         request = wire.NodeGroupAutoscalingOptionsRequest(id=group)
         try:
             answer = self._verbs.of_group("NodeGroupGetOptions", request, deadline)
@@ -94,7 +94,7 @@ class ExternalGrpcProvider(CloudProvider):
             ) from error
 
     def has_instance(self, node: NodeRef, *, deadline: float) -> bool | None:
-        """Return True if the service lists the machine; otherwise the protocol cannot tell."""
+        """Return True if the service lists the machine, otherwise `None`: the protocol cannot express absence."""
         group = self.group_for(node, deadline=deadline)
         listed = self.instances(group.id, deadline=deadline) if group else ()
         return True if node.provider_id in {instance.id for instance in listed} else None

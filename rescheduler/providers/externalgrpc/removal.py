@@ -72,7 +72,7 @@ class GrpcRemoval:
         )
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
-        """Return what would be refused; for the minimum, the earlier nodes count as deleted."""
+        """Return the refusals; for the minimum, the earlier nodes count as deleted."""
         limits = self._verbs.group(group, deadline=deadline)
         left = self._verbs.target_size(group, deadline=deadline) - self._unsure(group)
         refused: dict[str, Refused] = {}
@@ -92,7 +92,7 @@ class GrpcRemoval:
     def _look(
         self, group: str, nodes: Sequence[NodeRef], known: dict[str, NodeGroup | None], deadline: float
     ) -> _GroupState:
-        """Read the group's state. Owners come first: services may learn the machines of nodes from these calls."""
+        """Read the group's state, the owners first: services may learn from these calls which machine a node has."""
         self._verbs.refresh(deadline=deadline)
         limits = self._verbs.group(group, deadline=deadline)
         for node in nodes:
@@ -102,14 +102,14 @@ class GrpcRemoval:
         return _GroupState(limits, known, listed)
 
     def _wait(self, deadline: float) -> bool:
-        """Wait until the next read; False if there is no time for it or the provider was closed."""
+        """Wait until the next read is due; return False if there is no time for one or the provider was closed."""
         left = deadline - self._clock.monotonic()
         return left > self._poll and not self._channel.pause(self._poll)
 
     def _advance(
         self, node: NodeRef, seen: _GroupState, before: DeletionOrder | None, deadline: float
     ) -> DeleteOutcome | None:
-        """Decide once and give an order if needed; `None` while the deletion is not confirmed."""
+        """Give an order if one is due; return `None` while the deletion is not confirmed."""
         order = self._ledger.order(node)
         instance = seen.listed.get(node.provider_id)
         if (outcome := orders.end(node, instance, order, before=before)) is not None:
@@ -123,7 +123,7 @@ class GrpcRemoval:
             return Failed("other orders used up the time", retryable=True)
         try:
             if self._ledger.order(node) != order:
-                return None  # another thread gave an order meanwhile; decide again after the next read
+                return None  # another thread has given an order in the meantime; decide again after the next read
             return self._order(node, seen, order, deadline)
         finally:
             lock.release()
@@ -159,7 +159,7 @@ def _unfit(node: NodeRef) -> Refused | None:
     if node.on_control_plane:
         return ON_CONTROL_PLANE
     if not node.provider_id:
-        return Refused(Refusal.NOT_IN_GROUP, "the node has no provider ID, which the service needs to identify it")
+        return Refused(Refusal.NOT_IN_GROUP, "the node has no provider ID, by which the service identifies nodes")
     return None
 
 

@@ -43,14 +43,14 @@ UNSURE: Final = frozenset(
 
 
 def code_of(error: errors.ReschedulerError) -> StatusCode:
-    """Return the status code of *error*; INTERNAL for errors that a caller neither caused nor can fix."""
+    """Return the status code of *error*; INTERNAL for errors that the caller neither caused nor can fix."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), StatusCode.INTERNAL)
 
 
 def error_of(
     code: StatusCode, message: str, *, raising: bool = False, retry_after: float | None = None
 ) -> errors.ReschedulerError:
-    """Return the error of a status code. *raising*: the call raised a size, so a refusal concerns the maximum.
+    """Return the error for a status code. *raising*: the call increases a size, so a refusal concerns the maximum.
 
     UNKNOWN, which upstream's example server returns for every error, and all other codes give BackendUnavailable.
     """

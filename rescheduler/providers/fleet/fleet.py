@@ -1,4 +1,4 @@
-"""The groups of a system: views of it, sizes, and requests for more or fewer machines."""
+"""The groups of a system: cached views, sizes, and requests for more or fewer machines."""
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
@@ -38,24 +38,24 @@ class MachineFleet(PolledSystem):
         self.system.close()
 
     def recent(self, *, deadline: float) -> FleetObservation:
-        """Return the last view if it is younger than the refresh interval, else a new one."""
+        """Return the last view if it is newer than the refresh interval, otherwise a new one."""
         known = self._look
         if known is not None and self.clock.monotonic() - known.at < self.pace.refresh:
             return known
         return self.look(deadline=deadline)
 
     def look(self, *, deadline: float) -> FleetObservation:
-        """Read the state of the system now; if that fails, keep the last view."""
+        """Read the current state of the system; if that fails, keep the last view."""
         at, changes = self.clock.monotonic(), self._changes
         view = self.system.look(deadline=deadline)
         self.ledger.seen((machine.key for machine in view.machines), self.settled())
         look = FleetObservation(view, Index(view.machines, self.system.key_of), at)
-        if self._changes == changes:  # otherwise it may show the state before the change
+        if self._changes == changes:  # otherwise the view may show the state before the change
             self._look = look
         return look
 
     def forget(self) -> None:
-        """Drop the cached view after a change: the next reader gets a new one."""
+        """Drop the cached view after a change, so that the next reader gets a new one."""
         self._changes += 1
         self._look = None
 
@@ -76,12 +76,12 @@ class MachineFleet(PolledSystem):
         raise UnknownGroup(f"{self.system.name}: no group {name!r}; the groups are {known}")
 
     def size(self, look: FleetObservation, group: str) -> int:
-        """Count the machines that exist or are being created, without those that were ordered to be deleted."""
+        """Count the machines that exist or are being created, except those whose deletion was ordered."""
         alive = [machine for machine in look.view.members(group) if machine.alive and not self.leaving(machine)]
         return len(alive) + len(self._unlisted(look, group))
 
     def sound(self, look: FleetObservation, group: str) -> int:
-        """Count the machines of `size` that have not failed: failed ones do not count for the minimum."""
+        """Count the machines of `size` that have not failed: failed ones do not count towards the minimum."""
         alive = [machine for machine in look.view.members(group) if machine.alive and not self.leaving(machine)]
         return self.size(look, group) - sum(machine.failed for machine in alive)
 
@@ -122,11 +122,11 @@ class MachineFleet(PolledSystem):
                 now = self.clock.now()
                 self.ledger.record(machine.key, FleetOrder(now, taken=True, open_since=now))
             if given_up < delta:
-                why = f"{size - delta} is less than the {floor} machines that run or are required"
-                raise BelowMinimum(f"{self.system.name}: group {name}: {why}; {given_up} of {delta} were given up")
+                why = f"{size - delta} is less than the {floor} machines that are running or required"
+                raise BelowMinimum(f"{self.system.name}: group {name}: {why}; {given_up} of {delta} were canceled")
 
     def settled(self) -> dt.datetime:
-        """Return the time before which every order has shown its effect by now."""
+        """Return the time before which every order has taken effect by now."""
         return self.clock.now() - dt.timedelta(seconds=self.pace.settle)
 
     def _unfinished(self, machine: SystemMachine) -> bool:

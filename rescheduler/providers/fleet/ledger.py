@@ -1,4 +1,4 @@
-"""The orders of this process and the machines it requested, until the system lists them."""
+"""The deletion orders of this process, and the machines that it requested until the system lists them."""
 
 import datetime as dt
 from collections import OrderedDict
@@ -20,7 +20,7 @@ class FleetOrder:
 
 
 class FleetLedger(ledger.Ledger[FleetOrder]):
-    """The orders, and the machines that were requested and are not listed yet."""
+    """The deletion orders, and the requested machines that are not listed yet."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class FleetLedger(ledger.Ledger[FleetOrder]):
         return order is not None and order.open_since is not None and order.open_since >= since
 
     def expect(self, key: str, group: str, now: dt.datetime) -> None:
-        """Store that the system is creating the machine and may not list it yet."""
+        """Record that the system is creating the machine and may not list it yet."""
         with self._lock:
             self._expected[key] = (group, now)
 

@@ -13,11 +13,11 @@ class SystemMachine:
     """A machine as the system reports it."""
 
     key: str  #: the system's own ID
-    id: str  #: the ``spec.providerID`` of its Node, as far as it is known
-    group: str  #: empty: no group
+    id: str  #: the ``spec.providerID`` of its Node, if known
+    group: str  #: empty if the machine is in no group
     state: InstanceState
     handle: int = 0  #: its ID in the API's paths, if that is not the key
-    gone: bool = False  #: still listed, but deleted
+    gone: bool = False  #: deleted, but still listed
     names: frozenset[str] = frozenset()  #: possible names of its Node, in lower case
     addresses: frozenset[str] = frozenset()  #: private addresses
     error: InstanceError | None = None
@@ -31,7 +31,7 @@ class SystemMachine:
 
     @property
     def failed(self) -> bool:
-        """Whether it will never run. A running machine counts as healthy even if the system reports an error."""
+        """Whether the machine will never run. A running machine is healthy even if the system reports an error."""
         return self.error is not None and self.state is not InstanceState.RUNNING
 
     @property
@@ -41,7 +41,7 @@ class SystemMachine:
 
 @dataclass(frozen=True, slots=True)
 class SystemView:
-    """The state of a system at one time: its groups and all of their machines."""
+    """The groups of a system and all of their machines at one time."""
 
     groups: Sequence[NodeGroup]
     machines: Sequence[SystemMachine]
@@ -54,7 +54,7 @@ class SystemView:
 class PollIntervals:
     """Intervals in seconds."""
 
-    refresh: float  #: how long a view is reused
+    refresh: float  #: how long a view is cached
     poll: float  #: between two polls while machines are being deleted
     settle: float  #: how long an order may take to show an effect
 
@@ -63,7 +63,7 @@ class MachineSystem(Protocol):
     """A system's API. Verbs raise the errors of `providers.base` and `net.http_errors`."""
 
     name: str
-    going_is_enough: bool  #: a machine that is being deleted never returns
+    going_is_enough: bool  #: a deletion in progress counts as success: it cannot fail
 
     def look(self, *, deadline: float) -> SystemView: ...
 
@@ -76,7 +76,7 @@ class MachineSystem(Protocol):
         ...
 
     def doubts(self, node: NodeRef, machine: SystemMachine) -> str:
-        """Return why the Node contradicts the match with *machine* or its group, or ""."""
+        """Return why the Node contradicts the match with *machine* or its group; "" if it does not."""
         ...
 
     def exists(self, key: str, *, deadline: float) -> bool | None:
@@ -84,7 +84,7 @@ class MachineSystem(Protocol):
         ...
 
     def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:
-        """Return why the system forbids deleting the machine now, if it does."""
+        """Return why the system currently forbids deleting the machine; `None` if it does not."""
         ...
 
     def end(self, machine: SystemMachine, *, deadline: float) -> None:
@@ -92,7 +92,7 @@ class MachineSystem(Protocol):
         ...
 
     def create(self, group: NodeGroup, count: int, created: Callable[[str], None], *, deadline: float) -> None:
-        """Request *count* machines and call *created* with the key of each; an error does not undo those created."""
+        """Request *count* machines and call *created* with the key of each. Those created before an error are kept."""
         ...
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Match Nodes to machines: by the ID on the Node, else by a private address, else by name. No I/O."""
+"""Match Nodes to machines by the ID on the Node, otherwise by a private address, otherwise by name. No I/O."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ class Index:
         return self._by_key.get(key)
 
     def match(self, nodes: Sequence[NodeRef]) -> Matches:
-        """Match *nodes*, also against their rivals. Two nodes that share a machine without its ID both match none."""
+        """Match *nodes* and their rivals. If several nodes match a machine and one has no ID, none of them gets it."""
         matched: dict[str, SystemMachine] = {}
         unsure: dict[str, str] = {}
         claims: dict[str, list[NodeRef]] = defaultdict(list)

@@ -12,7 +12,7 @@ from rescheduler.providers.fleet.removal import FleetRemoval
 
 
 class FleetProvider(CloudProvider):
-    """A provider in which a node belongs to its machine's group, unless the match is uncertain or it is protected."""
+    """A provider in which a node belongs to its machine's group if the match is certain and neither is protected."""
 
     def __init__(self, system: MachineSystem, clock: Clock, pace: PollIntervals) -> None:
         self.name = system.name
@@ -75,7 +75,7 @@ class FleetProvider(CloudProvider):
         self._fleet.close()
 
     def machine(self, node: NodeRef, *, deadline: float) -> SystemMachine | None:
-        """Return the machine that certainly belongs to the node."""
+        """Return the node's machine; `None` if the match is uncertain."""
         return self._fleet.recent(deadline=deadline).index.match([node]).machines.get(node.name)
 
     def group(self, name: str, *, deadline: float) -> NodeGroup:

@@ -31,7 +31,7 @@ _LONGEST_BACKOFF = dt.timedelta(seconds=30)
 
 
 class FleetRemoval:
-    """Deletions of machines of a fleet. Calls may run concurrently; orders are serialized, each after a new read."""
+    """Deletes machines of a fleet. Calls may run concurrently; orders are serialized, each after a new read."""
 
     def __init__(self, fleet: MachineFleet) -> None:
         self._fleet, self._system, self._clock = fleet, fleet.system, fleet.clock
@@ -56,7 +56,7 @@ class FleetRemoval:
         )
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
-        """Return what would be refused; for the minimum, the earlier nodes count as deleted."""
+        """Return the refusals; for the minimum, the earlier nodes count as deleted."""
         look = self._fleet.recent(deadline=deadline)
         minimum = self._fleet.group(look, group).min_size
         left = self._fleet.sound(look, group)
@@ -81,7 +81,7 @@ class FleetRemoval:
     def _pass(
         self, look: FleetObservation, group: str, nodes: Sequence[NodeRef], deadline: float
     ) -> dict[str, DeleteOutcome]:
-        """Decide once for each node and give orders where needed; nodes that are not decided yet are left out."""
+        """Give the orders that are due, and return the outcomes that are known by now."""
         minimum = self._fleet.group(look, group).min_size
         matches = look.index.match(nodes)
         outcomes: dict[str, DeleteOutcome] = {}
@@ -122,7 +122,7 @@ class FleetRemoval:
         return Refused(Refusal.NOT_IN_GROUP, doubt) if doubt else None
 
     def _of_absent(self, node: NodeRef, deadline: float) -> DeleteOutcome | None:
-        """Decide for an unlisted machine: it is gone if it was ordered or the system confirms it, else not ours."""
+        """Decide for an unlisted machine: gone if we ordered that or the system confirms it, otherwise not ours."""
         ordered = self._fleet.ledger.machine_of(node)
         key = ordered or self._system.key_of(node)
         if not key:
@@ -156,7 +156,7 @@ class FleetRemoval:
     def _order_now(
         self, node: NodeRef, machine: SystemMachine, last: FleetOrder | None, minimum: int, deadline: float
     ) -> DeleteOutcome | None:
-        """Read the state again, then order: the system has no lock, so other processes may have deleted machines."""
+        """Read the state again, then order. The system has no lock, so other processes may have deleted machines."""
         look = self._fleet.look(deadline=deadline)
         current = look.index.get(machine.key)
         if current is None or not current.alive:
@@ -166,7 +166,7 @@ class FleetRemoval:
         return self._order(node, current, last, deadline)
 
     def _left(self, look: FleetObservation, machine: SystemMachine) -> int:
-        """Return how many healthy machines its group has without *machine*."""
+        """Return the number of healthy machines in the group of *machine*, without *machine*."""
         counted = not (machine.failed or self._fleet.leaving(machine))
         return self._fleet.sound(look, machine.group) - counted
 
@@ -210,7 +210,7 @@ class FleetRemoval:
         return given if given and given >= self._fleet.settled() else None
 
     def _patience(self, order: FleetOrder) -> dt.timedelta:
-        """Return how long a machine may still be listed as alive after an order before the order is repeated."""
+        """Return how long a machine may be listed as alive after an order before the order is repeated."""
         if order.taken:
             return dt.timedelta(seconds=self._fleet.pace.settle)
         return self._backoff.after(order.attempts)

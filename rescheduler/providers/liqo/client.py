@@ -43,7 +43,7 @@ class NodeManager(Protocol):
     def look(self, *, deadline: float) -> SystemView: ...
 
     def create(self, group: str, count: int, *, deadline: float) -> Sequence[str]:
-        """Request *count* nodes; return the names of those that do not exist yet, as far as they are known."""
+        """Request *count* nodes; return the names of those that do not exist yet, if the node manager reports them."""
         ...
 
     def end(self, group: str, name: str, *, deadline: float) -> None:
@@ -64,7 +64,7 @@ def open_client(endpoint: Endpoint, folder: Path, clock: Clock) -> JsonClient:
 
 
 def find(http: JsonClient, *, deadline: float) -> NodeManager:
-    """Return the client for the node manager's generation. The original one sends empty responses for unknown paths."""
+    """Return the client for the node manager's generation. The original sends an empty response for unknown paths."""
     try:
         answer = http.send("GET", "/version", deadline=deadline, repeatable=True)
     except Missing:
@@ -142,7 +142,7 @@ class OriginalNodeManager:
         self._ask("/nodegroup/scaledown", {"id": SCHEME + name, "nodegroupid": group}, deadline)
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
-        """Return the template, with the fields that Liqo adds to every Node and the node manager omits."""
+        """Return the template, with the fields that Liqo adds to every Node but the node manager omits."""
         template = self._get("/nodegroup/template", messages.GroupTemplate, {"id": group}, deadline)
         if template is None or not template.resources.min:
             raise NotSupported(f"liqo: no template of group {group}")
@@ -150,7 +150,7 @@ class OriginalNodeManager:
         return NodeTemplate(VIRTUAL_NODE_LABELS | template.labels, (VIRTUAL_NODE_TAINT,), amounts, amounts)
 
     def node_price(self, name: str, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
-        """Return the price; the node manager returns that of one hour."""
+        """Return the price for the period; the node manager returns the price of one hour."""
         price, _ = self._http.get("/nodegroup/nodeprice", float, deadline=deadline, params={"id": name})
         return price * hours(start, end)
 
@@ -165,7 +165,7 @@ class OriginalNodeManager:
         raise NotSupported("liqo: per-pod prices are not available")
 
     def _get(self, path: str, shape: type[T], params: Mapping[str, str], deadline: float) -> T | None:
-        """Return the document; `None` for null, which stands for an empty result."""
+        """Return the document; `None` for null, which means an empty result."""
         answer = self._http.send("GET", path, deadline=deadline, repeatable=True, params=params)
         return None if answer.body.strip() == b"null" else self._http.decode(answer, shape, f"GET {path}")
 
@@ -202,7 +202,7 @@ def _part(text: str) -> str:
 
 
 def words(body: bytes) -> str:
-    """Return the message of our node manager's error; for the original one, return its text unchanged."""
+    """Return the message of an error of our node manager, or the unchanged text of one of the original's."""
     try:
         return decoding.decode(body, _Problem).error
     except UNREADABLE:

@@ -1,4 +1,4 @@
-"""The ``--cloud-config`` file: the node manager's address, and intervals."""
+"""The ``--cloud-config`` file: the address of the node manager, and intervals."""
 
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -9,16 +9,16 @@ from rescheduler.settings import ListenAddress
 
 
 class LiqoFile(Section, frozen=True, kw_only=True):
-    """The file. Paths are relative to it."""
+    """The keys of the file. Paths are relative to the file."""
 
     node_manager: Endpoint
-    refresh_interval: Duration = Duration(5)  #: how long a view is reused
+    refresh_interval: Duration = Duration(5)  #: how long a view is cached
     poll_interval: Duration = Duration(2)  #: between two polls while nodes are being deleted
     settle_time: Duration = Duration(60)  #: how long an order may take to show an effect
 
 
 def read_file(path: Path | None) -> LiqoFile:
-    """Return the validated file; ConfigError names the file and the key."""
+    """Return the validated file. Raises ConfigError that names the file and the key."""
     if path is None:
         raise ConfigError("--cloud-provider liqo: --cloud-config FILE is missing")
     file = read(path, LiqoFile)
@@ -36,6 +36,6 @@ def read_file(path: Path | None) -> LiqoFile:
 
 
 def private(url: str) -> bool:
-    """Return whether the traffic, which includes kubeconfigs of clusters, is encrypted or stays on this host."""
+    """Return whether traffic to *url*, which includes kubeconfigs of clusters, is encrypted or stays on this host."""
     parts = urlsplit(url)
     return parts.scheme == "https" or ListenAddress(parts.hostname or "", 0).loopback

@@ -46,7 +46,7 @@ class Group(Message, frozen=True, kw_only=True):
 
 
 class Size(Message, frozen=True, kw_only=True):
-    """``/nodegroup/current-size``."""
+    """The response of ``/nodegroup/current-size``."""
 
     current_size: int
 
@@ -73,7 +73,7 @@ class Amounts(Message, frozen=True, kw_only=True):
 
 
 class GroupTemplate(Message, frozen=True, kw_only=True):
-    """``/nodegroup/template``; `cost` is per hour."""
+    """The response of ``/nodegroup/template``; `cost` is per hour."""
 
     nodegroup_id: str = ""
     resources: Amounts = Amounts()
@@ -133,7 +133,7 @@ class TemplateTaint(Message, frozen=True, kw_only=True):
 
 
 class Template(Message, frozen=True, kw_only=True):
-    """The expected next Node of a group; amounts are quantities."""
+    """The expected Node of a group's next machine; amounts are quantities."""
 
     labels: dict[str, str] = {}
     taints: tuple[TemplateTaint, ...] = ()

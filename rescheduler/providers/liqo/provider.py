@@ -20,7 +20,7 @@ _TYPE = "liqo.io/type"
 
 
 def load(config: Path | None, clock: Clock) -> CloudProvider:
-    """Load the provider from the file of `--cloud-config`; ConfigError. No request is sent yet."""
+    """Load the provider from the `--cloud-config` file, without sending a request. Raises ConfigError."""
     file = read_file(config)
     with keys_as("nodeManager.{}".format, f"cloud configuration {config}"):
         return LiqoProvider(file, Path(config or ".").parent, clock)
@@ -30,7 +30,7 @@ class LiqoSystem:
     """A node manager as a fleet. A machine's key is the name of its virtual node."""
 
     name = "liqo"
-    going_is_enough = False  #: its pods are evicted first, which may take long
+    going_is_enough = False  #: a deletion evicts the node's pods first, which may take a long time
 
     def __init__(self, file: LiqoFile, folder: Path, clock: Clock) -> None:
         self._clock, self._timeout = clock, float(file.node_manager.timeout)
@@ -48,7 +48,7 @@ class LiqoSystem:
         return view
 
     def key_of(self, node: NodeRef) -> str | None:
-        """Return the name in the provider ID that the node manager or Liqo has set, or else a virtual node's name."""
+        """Return the name from the provider ID set by the node manager or Liqo, or else the name of a virtual node."""
         if node.provider_id in self._known:
             return self._known[node.provider_id]
         if node.provider_id.startswith(SCHEME):
@@ -65,7 +65,7 @@ class LiqoSystem:
         return False
 
     def exists(self, key: str, *, deadline: float) -> bool | None:  # noqa: ARG002
-        """Return whether it exists. Our node manager lists all virtual nodes, the original one those of its groups."""
+        """Return whether the machine exists. Only our node manager lists virtual nodes outside of its groups."""
         return key in self._known.values() or (False if isinstance(self._manager, OurNodeManager) else None)
 
     def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:  # noqa: ARG002
@@ -99,7 +99,7 @@ class LiqoSystem:
         return frozenset(self._http.get("/gpu/types", list[str], deadline=self._soon())[0])
 
     def _found(self, deadline: float) -> NodeManager:
-        """Return the client. The original node manager may be replaced at any time, so it is detected again."""
+        """Return the client. An original node manager may be replaced at any time, so it is detected again."""
         if not isinstance(self._manager, OurNodeManager):
             self._manager = find(self._http, deadline=deadline)
         return self._manager
@@ -110,7 +110,7 @@ class LiqoSystem:
 
 class LiqoProvider(FleetProvider):
     def __init__(self, file: LiqoFile, folder: Path, clock: Clock) -> None:
-        """Relative paths of *file* are resolved against *folder*. Raises ConfigError for invalid certificates."""
+        """Create the provider. Relative paths in *file* are based on *folder*. Raises ConfigError."""
         self._liqo = LiqoSystem(file, folder, clock)
         pace = PollIntervals(refresh=file.refresh_interval, poll=file.poll_interval, settle=file.settle_time)
         super().__init__(self._liqo, clock, pace)

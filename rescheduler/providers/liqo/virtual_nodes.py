@@ -1,7 +1,7 @@
-"""Properties of all virtual nodes of Liqo (``cmd/virtual-kubelet`` and the chart's values, v1.0 to v1.2).
+"""Properties common to all virtual nodes of Liqo (``cmd/virtual-kubelet`` and the chart's values, v1.0 to v1.2).
 
-Later releases may add to them. A template has only what every Node has: ``type=virtual-kubelet``, for example, was
-added after v1.2.0.
+Later releases may add more. A template has only the properties of every Node: ``type=virtual-kubelet``, for example,
+was added after v1.2.0.
 """
 
 from typing import Final
@@ -17,5 +17,5 @@ VIRTUAL_NODE_LABELS: Final = {
     "node.kubernetes.io/exclude-from-external-load-balancers": "true",
 }
 VIRTUAL_NODE_TAINT: Final = NodeTaint("virtual-node.liqo.io/not-allowed", "true", "NoExecute")
-#: What a provider grants by default in addition to cpu, memory and pods (``offloading.defaultNodeResources``).
+#: Resources granted by default in addition to cpu, memory and pods (``offloading.defaultNodeResources``).
 ADDED_RESOURCES: Final = {"ephemeral-storage": "20Gi"}

@@ -1,4 +1,4 @@
-"""The original's environment variables and ``--nodes``, and an optional file for values that it hard-codes."""
+"""The environment variables and ``--nodes`` of the original, and an optional file for values that it hard-codes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from rescheduler.net.config_files import Duration, Endpoint, Section, check_endp
 from rescheduler.net.credentials import is_token
 from rescheduler.providers.base import GroupFlags, NodeGroup
 
-PREFIX = "autoscaling-"  #: of all group IDs
+PREFIX = "autoscaling-"  #: prefix of all group IDs
 TOKEN = "CLUSTER_API_TOKEN"  # noqa: S105 -- its name
 _URLS = ("SPC_API_BASE_URL", "SPC_BASE_API_URL")  #: the second is the spelling of the original's documentation
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -19,13 +19,13 @@ _SIZE = re.compile(r"[0-9]{1,9}")
 
 
 class StackpointFile(Section, frozen=True, kw_only=True):
-    """The ``--cloud-config`` file. Paths are relative to it."""
+    """The keys of the ``--cloud-config`` file. Paths are relative to the file."""
 
     node_pools_file: str | None = None  #: the mounted key `nodepools` of the ConfigMap stackpoint-node-pools
-    refresh_interval: Duration = Duration(60)  #: how long a view is reused
+    refresh_interval: Duration = Duration(60)  #: how long a view is cached
     poll_interval: Duration = Duration(15)  #: between two polls while nodes are being deleted
     settle_time: Duration = Duration(120)  #: how long an order may take to show an effect
-    build_timeout: Duration = Duration(1200)  #: a longer build counts as failed
+    build_timeout: Duration = Duration(1200)  #: after this time, a build counts as failed
     timeout: Duration = Duration(60)  #: of one request
     cordon_until_running: bool = True  #: cordon nodes that join while they are being built
 
@@ -50,11 +50,11 @@ class StackpointSettings:
 
 
 def settings(path: Path | None, flags: GroupFlags, environ: Mapping[str, str]) -> StackpointSettings:
-    """Return the validated settings; ConfigError names file and key, flag or variable."""
+    """Return the validated settings. Raises ConfigError that names the file and key, flag or variable."""
     token = environ.get(TOKEN, "")
     if not is_token(token):
         raise ConfigError(
-            f"{TOKEN}: expected a token of StackPointCloud's API in the environment, without surrounding blanks"
+            f"{TOKEN}: expected a token of StackPointCloud's API in the environment, without surrounding whitespace"
         )
     name = next((variable for variable in _URLS if environ.get(variable)), _URLS[0])
     if not environ.get(name):

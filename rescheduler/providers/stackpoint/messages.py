@@ -1,4 +1,4 @@
-"""The messages of StackPointCloud's API, as far as they are used."""
+"""The parts of StackPointCloud's API messages that are used."""
 
 import datetime as dt
 from collections import Counter
@@ -76,7 +76,8 @@ def machines(
 ) -> Sequence[SystemMachine]:
     """Convert *nodes*, whose groups are *groups* in the same order; a build of *patience* seconds counts as failed.
 
-    Masters and members of etcd get no group, so that they do not count for a minimum; the API may return one for them.
+    Control-plane nodes and etcd members get no group, so that they do not count towards a minimum, although the API may
+    return a group for them.
     """
     keys = Counter(node.key for node in nodes)
     return [
@@ -104,7 +105,7 @@ def words(body: bytes) -> str:
 
 
 def _protection(node: ClusterNode) -> Refused | None:
-    """Return why the node is protected by its role or etcd state, which Kubernetes cannot know."""
+    """Return why the node is protected by its role or etcd state, which are unknown to Kubernetes."""
     if node.role != "worker":
         return Refused(Refusal.CONTROL_PLANE, f"StackPointCloud's role of the node is {node.role or 'unknown'}")
     if node.etcd_state not in {None, "", "none"}:

@@ -31,7 +31,7 @@ class StackpointGroup:
         return NodeAdd(self.size, count, group=self.group.id)
 
     def template(self) -> NodeTemplate:
-        """Return the template with the pool's numbers, else with those of the table of sizes."""
+        """Return the template with the pool's CPU and memory, or those of its size if the pool reports none."""
         if self.cpu.isdigit() and self.memory.isdigit():
             amounts: tuple[int, int] | None = (int(self.cpu), int(self.memory))
         else:
@@ -77,7 +77,7 @@ def mounted(path: Path) -> Sequence[NodePool] | None:
 
 
 def group_of(node: ClusterNode, groups: Mapping[str, StackpointGroup]) -> str:
-    """Return a node's group, by group name (with or without the prefix) and pool; "" if they disagree."""
+    """Return the group of *node* by group name (with or without the prefix) and by pool; "" if they disagree."""
     name = node.group_name or ""
     named = name if name in groups else PREFIX + name if PREFIX + name in groups else ""
     if node.pool is None or not any(group.pk for group in groups.values()):

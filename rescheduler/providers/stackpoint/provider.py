@@ -34,7 +34,7 @@ INSTANCE_LABEL, ROLE_LABEL = "stackpoint.io/instance_id", "stackpoint.io/role"
 
 
 def load(config: Path | None, clock: Clock, flags: GroupFlags = GroupFlags()) -> CloudProvider:  # noqa: B008 -- a value
-    """Load the provider from the environment, `--nodes` (first generation) and an optional file; ConfigError."""
+    """Load the provider from the environment, `--nodes` (first generation) and an optional file. Raises ConfigError."""
     return StackpointProvider(settings(config, flags, os.environ), clock)
 
 
@@ -42,7 +42,7 @@ class StackpointSystem:
     """StackPointCloud's API as a fleet. A machine's key is its node's `instance_id`."""
 
     name = "stackpoint"
-    going_is_enough = False  #: the deletion of a node may still fail
+    going_is_enough = False  #: a deletion in progress may still fail
 
     def __init__(self, config: StackpointSettings, clock: Clock) -> None:
         self._config, self._clock = config, clock
@@ -69,7 +69,7 @@ class StackpointSystem:
         )
 
     def key_of(self, node: NodeRef) -> str | None:
-        """Return the instance ID from the system's label, else by the cloud's ID if the API returns it."""
+        """Return the instance ID from the system's label, otherwise by the cloud's ID if the API returns that."""
         if label := node.labels.get(INSTANCE_LABEL):
             return label
         if node.provider_id.startswith(SCHEME):
@@ -105,7 +105,7 @@ class StackpointSystem:
         return node is not None and node.state != "deleted"
 
     def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:
-        """Ask `can_delete`. The first generation may lack it; then only the role and the etcd state count."""
+        """Ask the API for permission. If it has no such route, only the role and the etcd state count."""
         try:
             if self._client.can_delete(machine.handle, deadline=deadline):
                 return None
@@ -136,14 +136,14 @@ class StackpointSystem:
         self._client.close()
 
     def group(self, name: str) -> pools.StackpointGroup:
-        """Return the group as last listed; its pool may be gone."""
+        """Return the group as last listed. Raises UnknownGroup if its pool is gone."""
         group = self._groups.get(name)
         if group is None:
             raise UnknownGroup(f"{self.name}: the group {name!r} no longer exists")
         return group
 
     def learn(self, node: NodeRef) -> None:
-        """Store the ID under which the cluster knows a machine: the first generation of the API does not return it."""
+        """Store the provider ID or name of the machine's Node: the first generation of the API does not return it."""
         key = node.labels.get(INSTANCE_LABEL)
         if key and not node.placeholder:
             with self._lock:
@@ -199,7 +199,7 @@ class StackpointProvider(FleetProvider):
 def _tell_changes(
     before: Mapping[str, ClusterNode], after: Mapping[str, ClusterNode], groups: Mapping[str, str]
 ) -> None:
-    """Log at -v=4 and above, like the original at -v=6, which nodes appeared, disappeared or changed their state."""
+    """Log which nodes appeared, disappeared or changed their state, at -v=4 and above (the original: at -v=6)."""
     for key, node in after.items():
         if key not in before:
             group = groups[key] or "none"

@@ -1,4 +1,4 @@
-"""CPUs and MB of StackPointCloud's sizes, for pools that do not report them."""
+"""The CPUs and memory of StackPointCloud's sizes, for pools that do not report them."""
 
 import re
 from collections.abc import Callable
@@ -41,7 +41,7 @@ _AZURE_NAME = re.compile(r"(?:standard|basic)_(d|f|g)(s?)([0-9]+)(s?)(_v2)?")
 
 
 def of(size: str) -> tuple[int, int] | None:
-    """Return a size's CPUs and MB (2^20 bytes, in Kubernetes' terms); `None` if it is unknown."""
+    """Return the CPUs and MB (here 2^20 bytes, that is, Mi) of a size; `None` if the size is unknown."""
     name = size.lower()
     readers: tuple[Callable[[str], tuple[int, int] | None], ...] = (_SIZES.get, _gce, _azure)
     return next((amounts for reader in readers if (amounts := reader(name))), None)
