@@ -23,9 +23,9 @@ from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.explain import Explanation
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.prices import PriceList
 from rescheduler.settings import ApiServerConnection
 
 

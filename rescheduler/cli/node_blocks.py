@@ -9,10 +9,10 @@ from typing import TypeAlias
 from rescheduler.cli.blockers import ControllerLookup, blocker_lines, by_controller
 from rescheduler.cli.console import BAD, BLANK, GOOD, Line, styled
 from rescheduler.cli.node_names import NodeNames
+from rescheduler.planning.money.prices import HOURS_PER_MONTH
 from rescheduler.planning.outcome import Plan, Rejected
-from rescheduler.planning.overview import Overview
-from rescheduler.planning.prices import HOURS_PER_MONTH
 from rescheduler.planning.units import age, count, cpu, memory, per_month
+from rescheduler.planning.what_if.overview import Overview
 
 #: Nodes with the same signature share a block. It contains the reasons, their details, and the controllers of the pods.
 _Signature: TypeAlias = tuple[tuple[str, str, str], ...]

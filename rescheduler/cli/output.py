@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from rescheduler.planning.overview import Overview
+from rescheduler.planning.what_if.overview import Overview
 
 
 def print_json(value: Any) -> None:

@@ -21,10 +21,10 @@ from rescheduler.cli.what_if import parsed, what_if_json, what_if_option
 from rescheduler.cli.what_if_page import comparison
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import UsageError
-from rescheduler.planning.overview import Overview
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.prices import PriceList
-from rescheduler.planning.what_if import Hypothesis, HypotheticalPlan, what_if
+from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan, what_if
+from rescheduler.planning.what_if.overview import Overview
 from rescheduler.settings import ApiServerConnection, Provider
 
 

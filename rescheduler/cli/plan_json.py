@@ -3,7 +3,7 @@
 from typing import Any
 
 from rescheduler.planning.outcome import Plan, Rejected, Verdict
-from rescheduler.planning.overview import Lever, Overview, Totals
+from rescheduler.planning.what_if.overview import Lever, Overview, Totals
 
 
 def as_json(overview: Overview, seconds: float) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, styled
 from rescheduler.cli.node_blocks import NodeBlocks
 from rescheduler.cli.node_names import NodeNames
 from rescheduler.planning.outcome import Reason
-from rescheduler.planning.overview import NO_PRICE, Lever, Overview, Totals
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.units import count, cpu, memory, per_month
+from rescheduler.planning.what_if.overview import NO_PRICE, Lever, Overview, Totals
 
 #: Maximum number of levers shown without ``-o wide``.
 _LEVERS_SHOWN: Final = 10

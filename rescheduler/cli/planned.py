@@ -11,14 +11,14 @@ from rescheduler.cli.options import provider_options
 from rescheduler.cli.progress import progress
 from rescheduler.cli.source import ClusterSource
 from rescheduler.clock import Clock
-from rescheduler.planning.candidates import groups
-from rescheduler.planning.levers import NO_LEVERS, RankedLevers, rank_levers
+from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.outcome import Planning
-from rescheduler.planning.overview import Overview, overview
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.pod_traits import is_job
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy
-from rescheduler.planning.prices import NodeFacts, PriceList, node_facts
+from rescheduler.planning.rules.candidates import groups
+from rescheduler.planning.rules.pod_traits import is_job
+from rescheduler.planning.what_if.levers import NO_LEVERS, RankedLevers, rank_levers
+from rescheduler.planning.what_if.overview import Overview, overview
 from rescheduler.settings import Provider
 
 levers_option: Final = Option(

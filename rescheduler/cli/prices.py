@@ -8,8 +8,8 @@ from rescheduler.cli.go_flags import FILE, Option, Parsed
 from rescheduler.cli.options import group
 from rescheduler.errors import InputError, UsageError
 from rescheduler.net import files
-from rescheduler.planning import price_files
-from rescheduler.planning.prices import PriceKey, PriceList
+from rescheduler.planning.money import price_files
+from rescheduler.planning.money.prices import PriceKey, PriceList
 
 _PRICE: Final = Parsed(price_files.price, "price")
 _LONGEST_CURRENCY: Final = 16

@@ -17,8 +17,8 @@ from rescheduler.cli.source import ClusterSource, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.pages.report import as_html
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.prices import PriceList
 from rescheduler.settings import ApiServerConnection, Provider
 
 

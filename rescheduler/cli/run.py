@@ -26,8 +26,8 @@ from rescheduler.cli.room_options import room_options
 from rescheduler.cli.timing_options import timing_options
 from rescheduler.errors import UsageError
 from rescheduler.planning.drain_windows import DrainWindow, parse_window
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.prices import PriceList
 from rescheduler.settings import (
     ApiServerConnection,
     ListenAddress,

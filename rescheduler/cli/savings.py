@@ -13,8 +13,8 @@ from rescheduler.cli.go_flags import GoCommand, Option, Parsed, parse_duration
 from rescheduler.cli.options import connection_options, namespace_option, savings_name_option
 from rescheduler.cli.savings_output import as_json, page
 from rescheduler.clock import SystemClock
-from rescheduler.planning.savings import KEPT
-from rescheduler.planning.savings_report import report
+from rescheduler.planning.money.savings import KEPT
+from rescheduler.planning.money.savings_report import report
 from rescheduler.settings import ApiServerConnection
 
 

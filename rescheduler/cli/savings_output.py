@@ -6,8 +6,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from rescheduler.cli.console import BLANK, Line
-from rescheduler.planning.savings import Receipt, Savings
-from rescheduler.planning.savings_report import ASSUMPTIONS, ReceiptShare, SavingsDay, SavingsReport
+from rescheduler.planning.money.savings import Receipt, Savings
+from rescheduler.planning.money.savings_report import ASSUMPTIONS, ReceiptShare, SavingsDay, SavingsReport
 from rescheduler.planning.timestamps import utc
 from rescheduler.planning.units import count
 

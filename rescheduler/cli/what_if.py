@@ -12,13 +12,13 @@ from predicates.quantity import parse as parse_quantity
 from rescheduler.cli.go_flags import Option
 from rescheduler.cli.what_if_settings import setting_change, setting_options
 from rescheduler.errors import UsageError
-from rescheduler.planning.added_spot import AddSpot
-from rescheduler.planning.changes import BudgetChange, SettingChange, Unpin, Untaint
 from rescheduler.planning.controller_names import ControllerName
-from rescheduler.planning.lost_spot import LoseSpot, UnplacedPod
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.what_if import Hypothesis, HypotheticalPlan
+from rescheduler.planning.what_if.added_spot import AddSpot
+from rescheduler.planning.what_if.changes import BudgetChange, SettingChange, Unpin, Untaint
+from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan
+from rescheduler.planning.what_if.lost_spot import LoseSpot, UnplacedPod
 
 _MOST_NODES: Final = 1000
 

@@ -6,11 +6,11 @@ from itertools import groupby
 from typing import Final
 
 from rescheduler.cli.console import BLANK, HEADING, Line, styled
-from rescheduler.planning.lost_spot import UnplacedPod
 from rescheduler.planning.outcome import Planning
-from rescheduler.planning.overview import Overview, Totals
 from rescheduler.planning.units import count
-from rescheduler.planning.what_if import LostSpot
+from rescheduler.planning.what_if.comparison import LostSpot
+from rescheduler.planning.what_if.lost_spot import UnplacedPod
+from rescheduler.planning.what_if.overview import Overview, Totals
 
 _GIB: Final = 1 << 30
 

@@ -10,9 +10,9 @@ import click
 
 from rescheduler.cli.policy_options import ANY_SCHEDULER
 from rescheduler.errors import UsageError
-from rescheduler.planning.changes import SettingChange
 from rescheduler.planning.namespaces import NamespaceScope, namespace_scope, parse_names
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.what_if.changes import SettingChange
 
 #: Parameter → function that returns the scope of namespaces with the flag set to a text; "" removes the limit.
 _SCOPES: Final[Mapping[str, Callable[[NamespaceScope, str], NamespaceScope]]] = {

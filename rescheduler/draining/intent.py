@@ -11,7 +11,7 @@ import msgspec
 from predicates.objects import Node, Taint
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.planning.debts import Debt
-from rescheduler.planning.minimum import DRAIN_ANNOTATION
+from rescheduler.planning.rules.minimum import DRAIN_ANNOTATION
 
 ANNOTATION: Final = DRAIN_ANNOTATION
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from predicates.objects import Node, Pod
 from rescheduler.draining.intent import ANNOTATION, Intent, Step, read
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.policy import Circumstances
+from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.timestamps import utc
 
 

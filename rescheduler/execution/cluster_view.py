@@ -15,19 +15,19 @@ from rescheduler.draining.intent import Step, read
 from rescheduler.execution.circumstances import vetoes_of_others, while_draining
 from rescheduler.execution.watched_nodes import WatchedNodes
 from rescheduler.execution.watched_state import State, stale, unfit
-from rescheduler.planning.candidates import removal, why_not_target
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.debts import Replicas, count_replicas
 from rescheduler.planning.freshness import Fresh, lag
-from rescheduler.planning.jobs import job_blockers
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.original import Kept, kept_by_guards
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.prices import PriceList
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
+from rescheduler.planning.rules.candidates import removal, why_not_target
+from rescheduler.planning.rules.jobs import job_blockers
 from rescheduler.planning.timestamps import instant
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.

@@ -10,7 +10,7 @@ from rescheduler.execution import node_refs
 from rescheduler.execution.context import ActionResult, DrainContext
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, InvolvedNode, Trouble
-from rescheduler.planning.candidates import control_plane_label
+from rescheduler.planning.rules.candidates import control_plane_label
 from rescheduler.providers import base
 
 

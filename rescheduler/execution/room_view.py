@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from predicates.objects import Namespace, Node, NodeSelectorTerm, Pod
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.watched_state import State
+from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.prices import NodeFacts, PriceList
 from rescheduler.planning.room.orders import RoomSearch
 from rescheduler.planning.room.placeholders import Placeholder
 from rescheduler.planning.room.templates import templates

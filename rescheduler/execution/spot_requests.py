@@ -13,8 +13,8 @@ from rescheduler.execution.context import DrainContext
 from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.spot_templates import SpotTemplates
 from rescheduler.kube.node_edit import NodeEdit
-from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.room.increase import GroupSize, SpotOrder, surplus
+from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.timestamps import instant
 from rescheduler.providers.base import Accepted, AlreadyGone, BelowMinimum, Deleted, Failed
 

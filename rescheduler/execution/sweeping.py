@@ -14,8 +14,8 @@ from rescheduler.execution.context import DrainContext
 from rescheduler.execution.drain_runner import DrainRunner, involved, read_again
 from rescheduler.execution.removal_checks import RemovalChecks
 from rescheduler.observe.events import DrainStarted, Report, Sweep, Swept
-from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.debts import Debt
+from rescheduler.planning.rules.candidates import PROXIES
 
 #: A mark of another installation that expired this long ago is abandoned.
 ABANDONED: Final = timedelta(hours=1)

@@ -12,9 +12,9 @@ from predicates.snapshot import Snapshot
 from rescheduler.draining.intent import Intent, is_marked
 from rescheduler.execution.circumstances import intents
 from rescheduler.execution.watched_state import State
+from rescheduler.planning.money.prices import NodeFacts, node_facts
 from rescheduler.planning.node_info import LabelFindings, NodeInfos, OwnPods, label_findings, label_of, node_infos
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.prices import NodeFacts, node_facts
 
 _T = TypeVar("_T")
 

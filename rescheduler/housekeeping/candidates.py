@@ -16,9 +16,9 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import ControllerReading, Controllers
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.planning.controllers import ControllerState
-from rescheduler.planning.jobs import job_blockers
 from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.rules.jobs import job_blockers
 
 #: How long a veto lasts before the node is checked again. It doubles each time the check fails again.
 VETOES: Final = Backoff(timedelta(minutes=1), timedelta(minutes=10))

@@ -64,8 +64,8 @@ from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.pages import application
 from rescheduler.observe.prepared_pages import PreparedPages
 from rescheduler.observe.status import Status
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.prices import PriceList
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import CloudProvider
 from rescheduler.settings import ApiServerConnection, Logging, Running, Timing

@@ -16,7 +16,7 @@ from rescheduler.execution import node_refs
 from rescheduler.execution.context import PROVIDER_SECONDS, DrainContext
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.observe.events import ErrorKind, Report, Trouble
-from rescheduler.planning.candidates import UNFINISHED
+from rescheduler.planning.rules.candidates import UNFINISHED
 from rescheduler.planning.timestamps import instant
 
 #: A node that joined longer ago is uncordoned regardless of what the provider reports.

@@ -11,8 +11,8 @@ from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.order_prices import KnownPrices
 from rescheduler.observe.events import RoomEnding
+from rescheduler.planning.money.prices import template_facts
 from rescheduler.planning.outcome import Planning
-from rescheduler.planning.prices import template_facts
 from rescheduler.planning.room.explanations import Explanations, UnmetOrder
 from rescheduler.planning.room.orders import NotOrdered, RoomOrder
 from rescheduler.planning.room.progress import OrderState

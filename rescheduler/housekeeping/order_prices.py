@@ -10,7 +10,7 @@ from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.bookkeeping import Pricing
-from rescheduler.planning.prices import NodeFacts, PriceList
+from rescheduler.planning.money.prices import NodeFacts, PriceList
 
 #: How long the prices of the provider are used before it is asked again. The prices of new nodes are asked for at once.
 LIFETIME: Final = timedelta(hours=1)

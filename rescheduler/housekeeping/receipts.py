@@ -2,8 +2,8 @@
 
 from rescheduler.errors import InputError
 from rescheduler.kube.memory import Absent, MemoryStore, Stored, UnreadableMemory
-from rescheduler.planning.savings import SavingsLedger
-from rescheduler.planning.savings_form import load_ledger
+from rescheduler.planning.money.savings import SavingsLedger
+from rescheduler.planning.money.savings_form import load_ledger
 
 
 def stored_ledger(store: MemoryStore) -> SavingsLedger:

@@ -11,9 +11,9 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.loop_inputs import Actors, Knowledge, LoopState
 from rescheduler.housekeeping.offers import Offers
 from rescheduler.observe.events import InvolvedNode, Planned, Report, Surveyed
-from rescheduler.planning.candidates import control_plane_label
 from rescheduler.planning.outcome import Plan, Planning, Verdict
 from rescheduler.planning.room.progress import OrderState
+from rescheduler.planning.rules.candidates import control_plane_label
 
 #: While no drain may start, nodes are planned this often for metrics and the status page.
 SURVEY: Final = timedelta(minutes=1)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from rescheduler.observe.involved import InvolvedLease, InvolvedNode
+from rescheduler.planning.money.prices import NodeFacts
+from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.outcome import Plan, Planning, Rejected
-from rescheduler.planning.prices import NodeFacts
-from rescheduler.planning.savings import Savings
 
 
 class Waiting(enum.StrEnum):

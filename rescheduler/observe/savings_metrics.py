@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rescheduler.planning.savings import Savings
+from rescheduler.planning.money.savings import Savings
 
 
 class SavingsSeries(Collector):

@@ -21,8 +21,8 @@ from rescheduler.observe.events import (
     Started,
     Surveyed,
 )
-from rescheduler.planning.prices import PriceList
-from rescheduler.planning.savings import Savings
+from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.money.savings import Savings
 
 #: Number of recent drains that are kept.
 DRAINS: Final = 50

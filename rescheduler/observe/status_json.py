@@ -6,9 +6,9 @@ from typing import Any
 
 from rescheduler.observe.events import DrainEnded, DrainProgressed
 from rescheduler.observe.status import Board
+from rescheduler.planning.money.prices import NodeFacts, PriceList
+from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.outcome import Plan, Planning, Verdict
-from rescheduler.planning.prices import NodeFacts, PriceList
-from rescheduler.planning.savings import Savings
 from rescheduler.planning.timestamps import utc
 
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from rescheduler.pages.element import Markup, element, joined
 from rescheduler.pages.picture import fill
+from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.outcome import Blocker, Plan, Rejected, Verdict
-from rescheduler.planning.prices import NodeFacts, PriceList
 from rescheduler.planning.units import age, count, cpu, memory, per_hour, percent
 
 #: In a list of more nodes than this, browsers lay out only the visible ones.

@@ -9,9 +9,9 @@ from rescheduler.pages.document import document
 from rescheduler.pages.element import Markup, element
 from rescheduler.pages.nodes import NodeEntry, node_list, search_tools
 from rescheduler.pages.picture import NodeBox, picture
-from rescheduler.planning.overview import NO_PRICE, Overview
-from rescheduler.planning.prices import NodeFacts
+from rescheduler.planning.money.prices import NodeFacts
 from rescheduler.planning.units import count, percent
+from rescheduler.planning.what_if.overview import NO_PRICE, Overview
 
 
 def as_html(overview: Overview, at: datetime | None = None) -> str:

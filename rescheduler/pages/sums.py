@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from rescheduler.pages.element import Markup, element
 from rescheduler.pages.tables import table
-from rescheduler.planning.overview import Lever, Overview, Totals
-from rescheduler.planning.prices import PriceList
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.units import count, cpu, memory, money
+from rescheduler.planning.what_if.overview import Lever, Overview, Totals
 
 
 def headline(overview: Overview) -> str:

@@ -15,7 +15,7 @@ from predicates.objects import LabelSelector, Pod, PodClass, PodDisruptionBudget
 from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.replica_floors import OwnerKey, RemainingReplicas
+from rescheduler.planning.rules.replica_floors import OwnerKey, RemainingReplicas
 
 Pair: TypeAlias = tuple[str, str]
 

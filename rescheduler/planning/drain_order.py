@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Final, TypeAlias
 
 from predicates.snapshot import Snapshot
+from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.policy import Circumstances, DrainOrder, Policy
-from rescheduler.planning.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.timestamps import instant
 
 _Key: TypeAlias = tuple[object, ...]

@@ -16,9 +16,9 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import BudgetTerms
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.ground import Ground
-from rescheduler.planning.minimum import Minimum
 from rescheduler.planning.outcome import Blocker, PodRef, Verdict
 from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.rules.minimum import Minimum
 from rescheduler.planning.verdicts import Examined, examine
 
 #: Takes an examined node; returns its verdict, and whether the verdict is final.

@@ -11,8 +11,8 @@ from predicates.nodes import NodeTable
 from predicates.objects import Node, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.node_labels import NodeLabels, suggest_labels
-from rescheduler.planning.pod_traits import belongs_to_node
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.rules.pod_traits import belongs_to_node
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,21 +13,21 @@ from predicates.objects import Pod
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
-from rescheduler.planning.drainability import fate
 from rescheduler.planning.explain import Explanation, explain
-from rescheduler.planning.forecast import with_forecast
-from rescheduler.planning.forecast_checks import with_optional_forecast
 from rescheduler.planning.ground import common_ground
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
-from rescheduler.planning.pace import SecondsLeft, unlimited
-from rescheduler.planning.packing import Effort, pack
+from rescheduler.planning.placement.forecast import with_forecast
+from rescheduler.planning.placement.forecast_checks import with_optional_forecast
+from rescheduler.planning.placement.pace import SecondsLeft, unlimited
+from rescheduler.planning.placement.packing import Effort, pack
+from rescheduler.planning.placement.search import Search
+from rescheduler.planning.placement.selection import Selection
+from rescheduler.planning.placement.spot_room import Stuck
 from rescheduler.planning.planning_round import PlanningRound, new_round
-from rescheduler.planning.pod_rules import Fate
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.search import Search
-from rescheduler.planning.selection import Selection
+from rescheduler.planning.rules.drainability import fate
+from rescheduler.planning.rules.pod_rules import Fate
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
-from rescheduler.planning.spot_room import Stuck
 from rescheduler.planning.timestamps import instant
 from rescheduler.planning.verdicts import (
     Attempt,

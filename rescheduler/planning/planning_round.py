@@ -10,20 +10,20 @@ from predicates.filters import Filters
 from predicates.objects import Namespace, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
-from rescheduler.planning.candidates import Groups, groups
 from rescheduler.planning.drain_order import in_drain_order, next_expiry
-from rescheduler.planning.forecast import Forecaster
 from rescheduler.planning.ground import Ground
-from rescheduler.planning.minimum import Minimum, minimum
 from rescheduler.planning.outcome import Blocker, Planning, Verdict
-from rescheduler.planning.packing import EVALUATIONS_PER_SECOND, Effort
-from rescheduler.planning.pins import Pins
-from rescheduler.planning.pod_rules import Context
+from rescheduler.planning.placement.forecast import Forecaster
+from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort
+from rescheduler.planning.placement.spot_room import Room, Sizes
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.replica_floors import OwnerCounts, RemainingReplicas
-from rescheduler.planning.spot_room import Room, Sizes
+from rescheduler.planning.rules.candidates import Groups, groups
+from rescheduler.planning.rules.minimum import Minimum, minimum
+from rescheduler.planning.rules.pins import Pins
+from rescheduler.planning.rules.pod_rules import Context
+from rescheduler.planning.rules.replica_floors import OwnerCounts, RemainingReplicas
+from rescheduler.planning.rules.unreadable import UnreadableObjects
 from rescheduler.planning.steps import Steps
-from rescheduler.planning.unreadable import UnreadableObjects
 
 
 @dataclass(frozen=True, slots=True)

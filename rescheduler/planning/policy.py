@@ -9,10 +9,10 @@ from typing import Final
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.deadlines import Deadlines
 from rescheduler.planning.drain_windows import DrainWindow
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.namespaces import ALL_NAMESPACES, NamespaceScope
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Blocker
-from rescheduler.planning.prices import PriceList
 
 
 class DrainOrder(enum.StrEnum):

@@ -8,13 +8,13 @@ from typing import Final, TypeAlias
 from predicates.filters import Filters
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
-from rescheduler.planning.forecast import PLAYS
-from rescheduler.planning.forecast_checks import ForecastChecks, with_forecast_in_time
 from rescheduler.planning.ground import Ground, timeless
 from rescheduler.planning.kept_verdicts import JudgedNode, KeptVerdicts
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected, Verdict
-from rescheduler.planning.pace import Allowance, SearchPaces, SearchTime, SecondsLeft, unlimited
-from rescheduler.planning.packing import Effort
+from rescheduler.planning.placement.forecast import PLAYS
+from rescheduler.planning.placement.forecast_checks import ForecastChecks, with_forecast_in_time
+from rescheduler.planning.placement.pace import Allowance, SearchPaces, SearchTime, SecondsLeft, unlimited
+from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles, examine, first_obstacles, rejection

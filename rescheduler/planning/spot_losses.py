@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from predicates.objects import Node
-from rescheduler.planning.interruptions import signals_on
+from rescheduler.planning.rules.interruptions import signals_on
 
 #: A burst is the loss of at least FEWEST spot nodes, and of at least one in ONE_IN, within WINDOW.
 FEWEST: Final = 2

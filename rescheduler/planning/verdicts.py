@@ -11,15 +11,15 @@ from typing import Final
 from predicates.objects import Node, Pod, PodClass
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import Evictions, RemainingDisruptions
-from rescheduler.planning.candidates import Groups, node_blockers
-from rescheduler.planning.drainability import blockers_of, fate
-from rescheduler.planning.first_fit import place_or_explain
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
-from rescheduler.planning.packing import Effort, pack
+from rescheduler.planning.placement.first_fit import place_or_explain
+from rescheduler.planning.placement.packing import Effort, pack
+from rescheduler.planning.placement.selection import Candidate
+from rescheduler.planning.placement.spot_room import Reasons, Room, Stuck
 from rescheduler.planning.planning_round import PlanningRound
-from rescheduler.planning.pod_rules import Fate
-from rescheduler.planning.selection import Candidate
-from rescheduler.planning.spot_room import Reasons, Room, Stuck
+from rescheduler.planning.rules.candidates import Groups, node_blockers
+from rescheduler.planning.rules.drainability import blockers_of, fate
+from rescheduler.planning.rules.pod_rules import Fate
 from rescheduler.planning.units import count
 
 
@@ -41,7 +41,7 @@ class Attempt:
     trial: Trial
     effort: Effort
     emptied: int = 0  #: number of nodes drained by earlier plans that count towards the minimum
-    #: The reasons why no target accepts a class, as in :func:`rescheduler.planning.first_fit.place_or_explain`.
+    #: The reasons why no target accepts a class, as in :func:`.first_fit.place_or_explain`.
     never_fitting: dict[PodClass, str] = field(default_factory=dict)
     _evictions: dict[str, Evictions] = field(default_factory=dict)
 

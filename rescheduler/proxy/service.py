@@ -26,8 +26,8 @@ from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.state import ClusterState
 from rescheduler.observe.events import ErrorKind, Report, Trouble, WatchAges
 from rescheduler.observe.health import Health
-from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.outcome import Plan
+from rescheduler.planning.rules.candidates import PROXIES
 from rescheduler.providers.base import CloudProvider
 from rescheduler.providers.cloudpool.deletion import Ending, OrderResult
 from rescheduler.providers.cloudpool.pool import CloudPool

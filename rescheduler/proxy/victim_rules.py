@@ -6,12 +6,12 @@ from typing import Final
 
 from predicates.objects import Node, Pod
 from predicates.snapshot import Snapshot
-from rescheduler.planning.candidates import CONTROL_PLANE, node_blockers
-from rescheduler.planning.drainability import fate
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.pod_rules import NOT_RECREATED, SAFE_TO_EVICT, Context, Fate
-from rescheduler.planning.pod_traits import SAFE_LOCAL_VOLUMES, belongs_to_node, expendable_volumes
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.rules.candidates import CONTROL_PLANE, node_blockers
+from rescheduler.planning.rules.drainability import fate
+from rescheduler.planning.rules.pod_rules import NOT_RECREATED, SAFE_TO_EVICT, Context, Fate
+from rescheduler.planning.rules.pod_traits import SAFE_LOCAL_VOLUMES, belongs_to_node, expendable_volumes
 
 #: Pod opt-outs apply as in the daemon; local storage and kube-system have rules of their own here. Pods of other
 #: schedulers may be evicted, because the proxy has no option to allow it.

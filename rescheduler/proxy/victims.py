@@ -16,13 +16,13 @@ from predicates.objects import Node, Pod
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
-from rescheduler.planning.candidates import is_deletion_candidate, why_not_target
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
-from rescheduler.planning.packing import EVALUATIONS_PER_SECOND, Effort, pack
-from rescheduler.planning.pod_rules import Context, Fate
+from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, pack
+from rescheduler.planning.placement.spot_room import Room, Sizes, Stuck
 from rescheduler.planning.policy import Circumstances
-from rescheduler.planning.spot_room import Room, Sizes, Stuck
-from rescheduler.planning.unreadable import UnreadableObjects
+from rescheduler.planning.rules.candidates import is_deletion_candidate, why_not_target
+from rescheduler.planning.rules.pod_rules import Context, Fate
+from rescheduler.planning.rules.unreadable import UnreadableObjects
 from rescheduler.proxy.victim_rules import POLICY, control_plane_nodes, pod_fate, removal_blockers, stays
 
 _EFFORT: Final = EVALUATIONS_PER_SECOND  #: searches for one second beyond first-fit

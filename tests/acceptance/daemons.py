@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
-from rescheduler.planning.candidates import SCALE_DOWN_DISABLED
+from rescheduler.planning.rules.candidates import SCALE_DOWN_DISABLED
 from tests.acceptance.program import Program
 from tests.acceptance.site import Site, building
 from tests.cluster.daemon import LEASE_PATH, prefers

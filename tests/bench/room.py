@@ -11,11 +11,11 @@ from typing import Final
 
 from predicates.nodes import CPU
 from predicates.snapshot import Snapshot
-from rescheduler.planning.added_spot import AddSpot, add_spot
-from rescheduler.planning.candidates import groups
+from rescheduler.planning.money.prices import PriceList, node_facts, zone_of
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.prices import PriceList, node_facts, zone_of
+from rescheduler.planning.rules.candidates import groups
+from rescheduler.planning.what_if.added_spot import AddSpot, add_spot
 from tests.bench.freed import NOW, cluster
 from tests.bench.result import Result
 from tests.planning import builders as made

@@ -18,10 +18,10 @@ from rescheduler.cli.resume import command as resume_command
 from rescheduler.cli.run import command
 from rescheduler.cli.savings import command as savings_command
 from rescheduler.cli.status import command as status_command
-from rescheduler.planning.overview import overview
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.prices import PriceList
+from rescheduler.planning.what_if.overview import overview
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, snapshot
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating.md"

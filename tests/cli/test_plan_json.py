@@ -3,9 +3,9 @@
 from decimal import Decimal
 
 from rescheduler.cli.plan_json import as_json
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected
-from rescheduler.planning.overview import Lever, overview
-from rescheduler.planning.prices import PriceList
+from rescheduler.planning.what_if.overview import Lever, overview
 from tests.cli.test_plan_page import DISABLED, NODES
 from tests.planning.builders import snapshot
 

@@ -7,10 +7,10 @@ import pytest
 
 from rescheduler.cli.console import rendered
 from rescheduler.cli.plan_page import page
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Landing, Placement, Plan, Planning, PodRef, Reason, Rejected, Verdict
-from rescheduler.planning.overview import NO_PRICE, Lever, Overview, overview
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.prices import PriceList
+from rescheduler.planning.what_if.overview import NO_PRICE, Lever, Overview, overview
 from tests.planning.builders import NOW, ON_DEMAND, Manifest, node, pod, snapshot
 
 TYPE = "node.kubernetes.io/instance-type"

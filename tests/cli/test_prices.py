@@ -11,7 +11,7 @@ import pytest
 from rescheduler import cli
 from rescheduler.cli.prices import price_options
 from rescheduler.housekeeping import composition
-from rescheduler.planning.prices import PriceList
+from rescheduler.planning.money.prices import PriceList
 
 PRICES = "instance_type,capacity_type,price\nm5.large,spot,0.04\n"
 

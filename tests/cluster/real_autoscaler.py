@@ -29,7 +29,7 @@ from devcluster.plane import ControlPlane
 from devcluster.stackpoint import nodes as stackpoint_nodes
 from devcluster.standin.nodes import Nodes
 from rescheduler.clock import SystemClock
-from rescheduler.planning.candidates import DELETION_CANDIDATE
+from rescheduler.planning.rules.candidates import DELETION_CANDIDATE
 from tests.cluster.daemon import NO_DELAY, SOFT, Daemon, Look
 from tests.cluster.observer import Observer
 from tests.providers import cherry, cloudpools, pki, stackpoints

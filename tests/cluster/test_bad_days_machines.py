@@ -10,7 +10,7 @@ from devcluster.cloudpool.faults import Fault
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.planning.pod_rules import SAFE_TO_EVICT
+from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
 from tests.cluster.bad_days import FLAGS, lease_holder
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import Machines, machines

@@ -10,7 +10,7 @@ from devcluster.plane import ControlPlane
 from devcluster.stackpoint import nodes as stackpoint_nodes
 from devcluster.standin.nodes import Nodes
 from rescheduler.clock import SystemClock
-from rescheduler.planning.candidates import UNFINISHED
+from rescheduler.planning.rules.candidates import UNFINISHED
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer

@@ -9,10 +9,10 @@ import msgspec
 
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.cli.plan_json import as_json
-from rescheduler.planning.overview import overview
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.prices import PriceList
+from rescheduler.planning.what_if.overview import overview
 from tests.conformance import ours
 from tests.conformance.generate.world import Json
 from tests.conformance.oracle import Oracle

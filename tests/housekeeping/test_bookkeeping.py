@@ -13,9 +13,9 @@ from rescheduler.draining.intent import Intent, Step
 from rescheduler.errors import Conflict, Forbidden, ReschedulerError, Retryable
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import ErrorKind, SavingsCounted, Trouble
-from rescheduler.planning.prices import PriceList
-from rescheduler.planning.savings import Receipt, SavingsLedger
-from rescheduler.planning.savings_form import dump_ledger, load_ledger
+from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.money.savings import Receipt, SavingsLedger
+from rescheduler.planning.money.savings_form import dump_ledger, load_ledger
 from rescheduler.providers.base import Accepted, Deleted, NodeRef, NotSupported
 from rescheduler.providers.none import NoProvider
 from tests.housekeeping.world import IDENTITY, START, LoopWorld, ScriptedProvider, world

@@ -10,8 +10,8 @@ from starlette.applications import Starlette
 from rescheduler.errors import ReschedulerError
 from rescheduler.housekeeping import composition
 from rescheduler.net.server import serving
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.prices import PriceList
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, Running
 
 KUBECONFIG = """

@@ -34,10 +34,10 @@ from rescheduler.observe.events import (
     Trouble,
     Waiting,
 )
-from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.rules.candidates import PROXIES
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, Refusal, Refused
 from rescheduler.providers.base import Failed as RemovalFailed
 from rescheduler.providers.base import NodeRef as MachineRef

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from rescheduler.errors import Retryable
 from rescheduler.housekeeping.new_nodes import LONGEST
 from rescheduler.observe.events import Held, Trouble, Waiting
-from rescheduler.planning.candidates import UNFINISHED
 from rescheduler.planning.outcome import Reason
+from rescheduler.planning.rules.candidates import UNFINISHED
 from rescheduler.providers.base import Deleted, NodeRef
 from tests.housekeeping.world import IDENTITY, START, LoopWorld, ScriptedProvider, blockers, world
 from tests.planning.builders import ON_DEMAND, Manifest, node

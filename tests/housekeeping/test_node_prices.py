@@ -17,8 +17,8 @@ from rescheduler.housekeeping.node_prices import REFRESH, RETRY, NodePrices
 from rescheduler.observe.events import InvolvedNode, Planned, Surveyed
 from rescheduler.observe.status import Status
 from rescheduler.observe.status_json import as_json
+from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.outcome import Plan, Planning
-from rescheduler.planning.prices import NodeFacts, PriceList
 from tests.observe.builders import NOW
 from tests.providers import cherry
 from tests.providers.clocks import StepClock

@@ -9,8 +9,8 @@ import pytest
 from rescheduler.errors import Retryable
 from rescheduler.housekeeping.order_prices import LIFETIME
 from rescheduler.observe.events import Planned
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import DrainOrder
-from rescheduler.planning.prices import PriceList
 from rescheduler.providers.base import NodeRef
 from rescheduler.providers.none import NoProvider
 from tests.housekeeping.world import LoopWorld, world

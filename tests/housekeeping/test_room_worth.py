@@ -9,7 +9,7 @@ import pytest
 
 from rescheduler.errors import Retryable
 from rescheduler.observe.events import Held, Planned, RoomOrdered, Waiting
-from rescheduler.planning.prices import PriceList
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.providers.base import NodeGroup, NodeRef, NodeTaint, NodeTemplate, NotSupported
 from rescheduler.settings import MakeRoom, RoomSettings, Timing
 from tests.housekeeping.test_provider_room import SpotGroup

@@ -50,9 +50,9 @@ from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.drain_windows import DrainWindow
 from rescheduler.planning.freshness import Fresh, FreshPod
 from rescheduler.planning.memory import Memory, load
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Rejected
 from rescheduler.planning.policy import DrainOrder, Policy
-from rescheduler.planning.prices import PriceList
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import CloudProvider, Deleted, DeleteOutcome, NodeGroup, NodeRef, Refused
 from rescheduler.providers.none import NoProvider

@@ -22,9 +22,10 @@ from rescheduler.kube import eviction
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.elector import Elector
 from rescheduler.kube.node_edit import NodeEdit
-from rescheduler.planning import drainability, movements, pod_rules
-from rescheduler.planning.minimum import Minimum
+from rescheduler.planning import movements
 from rescheduler.planning.outcome import Verdict
+from rescheduler.planning.rules import drainability, pod_rules
+from rescheduler.planning.rules.minimum import Minimum
 from rescheduler.providers.cloudpool.client import CloudPoolClient
 
 

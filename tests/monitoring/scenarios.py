@@ -29,8 +29,8 @@ from rescheduler.observe.events import (
     WatchAges,
 )
 from rescheduler.planning.landing import LandingOutcome
+from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.outcome import Planning
-from rescheduler.planning.savings import Savings
 from tests.monitoring.recording import BACKEND, Script
 from tests.observe.builders import BLOCKED, OD, PLAN, SPOT, WEB, WORKER
 

@@ -33,8 +33,8 @@ from rescheduler.observe.events import (
 from rescheduler.observe.label_values import FAILURE_CODES
 from rescheduler.observe.metrics import Metrics
 from rescheduler.planning.landing import LandingOutcome
+from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.outcome import Plan
-from rescheduler.planning.savings import Savings
 from rescheduler.providers.base import DeleteResult
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, SPOT, WEB, WORKER, ended, observed, planned
 

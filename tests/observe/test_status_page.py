@@ -18,8 +18,8 @@ from rescheduler.observe.events import (
 from rescheduler.observe.status import DRAINS, Board, Status
 from rescheduler.observe.status_json import as_json
 from rescheduler.observe.status_page import StatusPage
-from rescheduler.planning.prices import NodeFacts, PriceList
-from rescheduler.planning.savings import Savings
+from rescheduler.planning.money.prices import NodeFacts, PriceList
+from rescheduler.planning.money.savings import Savings
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, observed, planned
 
 FACTS = NodeFacts(

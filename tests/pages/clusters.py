@@ -3,11 +3,11 @@
 from datetime import timedelta
 from decimal import Decimal
 
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Planning
-from rescheduler.planning.overview import Lever, Overview, overview
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.prices import PriceList
+from rescheduler.planning.what_if.overview import Lever, Overview, overview
 from tests.planning.builders import NOW, ON_DEMAND, SPOT, Manifest, budget, node, pod, snapshot
 
 PRICES = PriceList(

@@ -17,9 +17,9 @@ from rescheduler.observe.events import DrainProgressed, DrainStarted, InvolvedNo
 from rescheduler.observe.health import Health
 from rescheduler.observe.pages import application
 from rescheduler.observe.status import Status
+from rescheduler.planning.money.prices import node_facts
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.prices import node_facts
 from rescheduler.settings import ListenAddress
 from rescheduler.snapshot_file import reader
 from rescheduler.version import VERSION

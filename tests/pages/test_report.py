@@ -13,9 +13,9 @@ import pytest
 from rescheduler.cli import main
 from rescheduler.pages.report import as_html
 from rescheduler.pages.sums import headline
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Planning, Reason, Rejected
-from rescheduler.planning.overview import AddedRequests, Lever
-from rescheduler.planning.prices import PriceList
+from rescheduler.planning.what_if.overview import AddedRequests, Lever
 from tests.pages.clusters import manifests, planned
 from tests.planning.builders import NOW
 

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from predicates.snapshot import Snapshot
 from predicates.unreadable import Unreadable
 from predicates.wire import Decoder, Interner
-from rescheduler.planning.opt_outs import DO_NOT_DRAIN, DO_NOT_EVICT
-from rescheduler.planning.pod_rules import DO_NOT_DISRUPT, SAFE_TO_EVICT
-from rescheduler.planning.replica_floors import MIN_ON_DEMAND_REPLICAS
+from rescheduler.planning.rules.opt_outs import DO_NOT_DRAIN, DO_NOT_EVICT
+from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT, SAFE_TO_EVICT
+from rescheduler.planning.rules.replica_floors import MIN_ON_DEMAND_REPLICAS
 from tests.planning.builders import NOW, ON_DEMAND, SPOT, Manifest, budget, node, pod, repels, seeks
 
 ON_DEMAND_NODES = ("od-1", "od-2", "od-3")

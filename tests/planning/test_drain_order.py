@@ -8,9 +8,9 @@ import pytest
 
 from predicates.filters import Filters
 from predicates.plugins import DEFAULT
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, Policy
-from rescheduler.planning.prices import PriceList
 from tests.planning.builders import NOW, ON_DEMAND, Manifest, node, pod, snapshot
 from tests.planning.test_planner import random_cluster
 

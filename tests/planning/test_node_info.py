@@ -4,8 +4,8 @@ from typing import Any
 
 from rescheduler.planning.node_info import NodeInfos, OwnPods, node_infos
 from rescheduler.planning.node_labels import NodeLabels
-from rescheduler.planning.pod_traits import MIRROR
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.rules.pod_traits import MIRROR
 from tests.planning.builders import ON_DEMAND, SPOT, node, pod, snapshot
 
 OTHER = "node-role.kubernetes.io/other"

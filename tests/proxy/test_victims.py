@@ -6,8 +6,8 @@ import pytest
 
 from predicates.snapshot import DRAIN_TAINT
 from predicates.unreadable import Unreadable
-from rescheduler.planning.candidates import PROXIES
 from rescheduler.planning.outcome import Plan, Reason, Rejected
+from rescheduler.planning.rules.candidates import PROXIES
 from rescheduler.proxy.victims import Choice, Victims
 from tests.planning.builders import NOW, Manifest, budget, pod, repels, seeks, snapshot
 from tests.planning.builders import node as build_node

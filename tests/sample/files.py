@@ -11,11 +11,11 @@ from predicates.snapshot import Snapshot
 from rescheduler.cli.console import rendered
 from rescheduler.cli.explain_page import ExplainPage
 from rescheduler.cli.plan_page import page
-from rescheduler.planning.levers import rank_levers
-from rescheduler.planning.overview import Overview, overview
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.prices import PriceList
+from rescheduler.planning.what_if.levers import rank_levers
+from rescheduler.planning.what_if.overview import Overview, overview
 from tests.planning.builders import snapshot
 from tests.sample import cluster
 

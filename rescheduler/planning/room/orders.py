@@ -12,16 +12,16 @@ from typing import Final
 
 from predicates.objects import Node, Pod
 from predicates.snapshot import Snapshot
-from rescheduler.planning.added_spot import AddSpot, add_like, add_spot
-from rescheduler.planning.changes import copied
+from rescheduler.planning.money.prices import PriceList, node_facts
 from rescheduler.planning.outcome import Plan, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.prices import PriceList, node_facts
 from rescheduler.planning.room.manifests import why_not_served
 from rescheduler.planning.room.templates import MOST_GROUPS, templates
 from rescheduler.planning.room.worth import Worth, worth
 from rescheduler.planning.units import count
+from rescheduler.planning.what_if.added_spot import AddSpot, add_like, add_spot
+from rescheduler.planning.what_if.changes import copied
 
 #: At most this many nodes are added for one on-demand node.
 MOST_ADDED: Final = 20

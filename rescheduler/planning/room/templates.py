@@ -5,9 +5,9 @@ from typing import Final, TypeAlias
 
 from predicates.objects import Node, Taint
 from predicates.snapshot import Snapshot
-from rescheduler.planning.candidates import groups, why_not_target
+from rescheduler.planning.money.prices import instance_type, zone_of
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.prices import instance_type, zone_of
+from rescheduler.planning.rules.candidates import groups, why_not_target
 
 #: At most this many groups are tried.
 MOST_GROUPS: Final = 8

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from rescheduler.planning.prices import NodeFacts, PriceList
+from rescheduler.planning.money.prices import NodeFacts, PriceList
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.prices import PriceList
 from rescheduler.planning.room.orders import NotOrdered, RoomOrder, RoomSearch, candidates
 from rescheduler.planning.room.templates import templates
 from rescheduler.planning.room.worth import Worth

@@ -1,0 +1,1 @@
+"""Prices of nodes, and the ledger of savings."""

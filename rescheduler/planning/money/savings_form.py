@@ -1,0 +1,97 @@
+"""The stored form of the ledger of savings, and its readable summary."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Final
+
+import msgspec
+
+from rescheduler.errors import InputError
+from rescheduler.planning.money.savings import Receipt, SavingsLedger
+from rescheduler.planning.packed import LIMIT, pack, packed_within, unpack
+from rescheduler.planning.timestamps import utc
+
+#: Version of the stored form. It is incremented when older versions of this program cannot use the new form.
+VERSION: Final = 1
+
+#: Stored times must be in these years, and stored amounts below this number. Anything else comes from manual edits.
+_YEARS: Final = range(2000, 2200)
+_MOST: Final = Decimal(10) ** 15
+
+
+class _LedgerDocument(msgspec.Struct):
+    version: Annotated[int, msgspec.Meta(ge=1)]
+    savings: SavingsLedger
+
+
+#: Created once, at import: see :mod:`rescheduler.decoding`.
+_DECODER: Final = msgspec.json.Decoder(_LedgerDocument)
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def load_ledger(content: bytes) -> SavingsLedger:
+    """Decode the output of :func:`dump_ledger`. Fields that newer versions added are ignored.
+
+    Raises InputError with the reason if *content* is not valid.
+    """
+    try:
+        ledger = _DECODER.decode(unpack(content)).savings
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"expected the savings as JSON: {error}") from error
+    if any(not amount.is_finite() or abs(amount) >= _MOST for amount in _amounts(ledger)):
+        raise InputError("expected the savings as JSON: an amount is out of range")
+    if any(moment.year not in _YEARS for moment in _moments(ledger)):
+        raise InputError("expected the savings as JSON: a time is out of range")
+    return ledger
+
+
+def dump_ledger(ledger: SavingsLedger) -> bytes:
+    """Encode *ledger* as gzip-compressed JSON. Equal ledgers give equal bytes. See :func:`bounded`."""
+    in_order = msgspec.structs.replace(ledger, days=dict(sorted(ledger.days.items())))
+    return pack(_ENCODER.encode(_LedgerDocument(VERSION, in_order)))
+
+
+def bounded(ledger: SavingsLedger, limit: int = LIMIT) -> SavingsLedger:
+    """Return *ledger* with as many receipts as fit into *limit* bytes; the daily sums stay as they are.
+
+    The receipts of savings that have ended are dropped first, oldest first.
+    """
+    if len(dump_ledger(ledger)) <= limit:
+        return ledger
+    by_age = sorted(ledger.receipts, key=lambda receipt: (receipt.ended_at is None, receipt.drained_at, receipt.uid))
+    kept = packed_within(limit, len(by_age), lambda drop: dump_ledger(_without(ledger, by_age[:drop])))
+    return load_ledger(kept)
+
+
+def summary(ledger: SavingsLedger, now: datetime) -> str:
+    """Return a readable summary of the ledger, with several lines, for the ConfigMap."""
+    total = ledger.total(now)
+    money = ", ".join(f"{amount:.2f} {currency}".rstrip() for currency, amount in sorted(total.money.items()))
+    lines = (
+        f"node-hours of on-demand nodes saved until {utc(now)}: {total.node_hours:.1f}",
+        f"money saved: {money or 'unknown, because no prices are known'}",
+        f"nodes that are gone and still count: {sum(receipt.is_open for receipt in ledger.receipts)}",
+        f"drained nodes that still exist: {sum(receipt.gone_at is None for receipt in ledger.receipts)}",
+        "receipts: rescheduler savings",
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _without(ledger: SavingsLedger, receipts: list[Receipt]) -> SavingsLedger:
+    dropped = {receipt.uid for receipt in receipts}
+    kept = tuple(receipt for receipt in ledger.receipts if receipt.uid not in dropped)
+    return msgspec.structs.replace(ledger, receipts=kept)
+
+
+def _amounts(ledger: SavingsLedger) -> Iterator[Decimal]:
+    for receipt in ledger.receipts:
+        yield from (amount for amount in (receipt.price, receipt.spot_cost) if amount is not None)
+    for savings in (ledger.earlier, *ledger.days.values()):
+        yield from savings.money.values()
+
+
+def _moments(ledger: SavingsLedger) -> Iterator[datetime]:
+    for receipt in ledger.receipts:
+        moments = (receipt.drained_at, receipt.gone_at, receipt.ended_at, receipt.counted)
+        yield from (moment for moment in moments if moment is not None)

@@ -1,0 +1,225 @@
+"""Simulations of a plan in which the scheduler's own scoring places the pods.
+
+A plan proves that there is room. The scheduler does not know the plan: evicted pods are recreated in any order, each
+is bound to the node with the best score, ties are broken at random, and spot nodes are not preferred to other
+nodes. So a plan is simulated several times with different orders and random tie-breaking. The random seed
+depends on the node only, so that the result is reproducible.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from predicates.filters import Filters
+from predicates.nodes import Flags
+from predicates.objects import Pod
+from predicates.scores import totals
+from predicates.scores.frame import ScoringRequest
+from predicates.scores.pod_topology_spread import spreads_by_default
+from predicates.snapshot import Snapshot, Trial
+from rescheduler.planning.outcome import Blocker, Landing, Plan, Reason
+from rescheduler.planning.placement.packing import Effort
+
+#: The assumed speed of simulations, in pods per second on few nodes, and the number of nodes that halves it.
+_PODS_PER_SECOND: Final = 4_000
+_NODES_FOR_TWICE: Final = 3_000
+
+#: Limits of forecasts for plans that are only displayed: seconds, and nodes in the cluster.
+_AHEAD: Final = 0.5
+_NODES_TO_LOOK_AHEAD: Final = 1_500
+
+#: A message names at most this many pods.
+_NAMED: Final = 3
+
+#: The number of simulations of each plan.
+PLAYS: Final = 5
+
+#: ``minFeasibleNodesToFind`` in ``schedule_one.go``: the scheduler scores at least this many feasible nodes.
+_FEWEST_NODES: Final = 100
+#: Of larger clusters it scores 50 - nodes / 125 percent, and never less than ``minFeasibleNodesPercentageToFind``.
+_MOST_PERCENT, _NODES_A_PERCENT, _LEAST_PERCENT = 50, 125, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The results of all plays. In the first play pods arrive in plan order, higher priorities first."""
+
+    nodes: Mapping[str, str]  #: by pod key: its node in the first play, in the order of scheduling
+    landing: Landing  #: of the first play
+    returning: int  #: number of pods that returned to nodes that are not spot, in the play with the fewest
+    stuck: Mapping[str, int]  #: by pod key: in how many plays it was unschedulable
+    plays: int
+
+    @property
+    def robust(self) -> bool:
+        """Return whether every pod was schedulable in every play."""
+        return not self.stuck
+
+
+class Forecaster:
+    """Simulates plans on *snapshot*. *spot* has one flag per row. Open trials are not changed."""
+
+    def __init__(self, snapshot: Snapshot, filters: Filters, spot: Flags) -> None:
+        self._snapshot = snapshot
+        self._filters = filters
+        self._spot = spot
+        self._order = np.flatnonzero(snapshot.nodes.alive)
+
+    def forecast(self, plan: Plan, *, until_stuck: bool = False) -> Forecast:
+        """Return the forecast of *plan*, which must match the current snapshot, including an open trial.
+
+        With *until_stuck*, the simulation ends after the first play in which a pod was unschedulable.
+        """
+        pods = [self._snapshot.pods[str(placement.pod)] for placement in plan.placements]
+        with self._snapshot.trial() as trial:
+            trial.evict(*pods)
+            trial.drain(self._snapshot.nodes.row[plan.node])
+            plays: list[Mapping[str, int]] = []
+            for number in range(PLAYS):
+                plays.append(self._play(plan.node, number, pods, trial))
+                if until_stuck and len(plays[-1]) < len(pods):
+                    break
+        return self._summed_up(pods, plays)
+
+    def effort(self, seconds: float) -> Effort:
+        """Return how many pods can be simulated in about this many *seconds*, at least one."""
+        pods = seconds * _PODS_PER_SECOND / (1 + len(self._order) / _NODES_FOR_TWICE)
+        return Effort(max(1, int(pods)))
+
+    def ahead(self) -> Effort:
+        """Return how many pods may be simulated for plans that are only displayed; none in large clusters."""
+        few = len(self._order) <= _NODES_TO_LOOK_AHEAD
+        return self.effort(_AHEAD) if few else Effort(0)
+
+    def _play(self, node: str, number: int, pods: Sequence[Pod], trial: Trial) -> dict[str, int]:
+        """Simulate the plan once. Pods that do not fit are tried again after the others, as long as that helps."""
+        rng = np.random.default_rng([zlib.crc32(node.encode()), number])
+        scheduler = SimulatedScheduler(self._snapshot, self._filters, self._order, rng)
+        mark = trial.savepoint()
+        waiting, rows = _in_order(pods, number, rng), dict[str, int]()
+        while waiting:
+            left = []
+            for pod in waiting:
+                if (row := scheduler.choose(pod)) is None:
+                    left.append(pod)
+                else:
+                    trial.place(pod.cls, row)
+                    rows[pod.key] = row
+            if len(left) == len(waiting):
+                break
+            waiting = left
+        trial.revert(mark)
+        return rows
+
+    def _summed_up(self, pods: Sequence[Pod], plays: Sequence[Mapping[str, int]]) -> Forecast:
+        stuck = {pod.key: sum(pod.key not in rows for rows in plays) for pod in pods}
+        landings = [self._landing(rows) for rows in plays]
+        names = self._snapshot.nodes.names
+        return Forecast(
+            nodes={key: names[row] for key, row in plays[0].items()},
+            landing=landings[0],
+            returning=min(landing.on_demand for landing in landings),
+            stuck={key: times for key, times in stuck.items() if times},
+            plays=len(plays),
+        )
+
+    def _landing(self, rows: Mapping[str, int]) -> Landing:
+        spot = sum(bool(self._spot[row]) for row in rows.values())
+        return Landing(spot, len(rows) - spot)
+
+
+class SimulatedScheduler:
+    """Simulates the scheduler for the pods of one play."""
+
+    def __init__(
+        self, snapshot: Snapshot, filters: Filters, order: npt.NDArray[np.intp], rng: np.random.Generator
+    ) -> None:
+        self._snapshot = snapshot
+        self._filters = filters
+        self._order = order
+        self._rng = rng
+        self._wanted = nodes_to_find(len(order))
+        # The scheduler's position in its round-robin over the nodes (nextStartNodeIndex) is not known.
+        self._start = int(rng.integers(len(order))) if self._wanted < len(order) else 0
+
+    def choose(self, pod: Pod) -> int | None:
+        """Return the row to which the scheduler would bind *pod* now, or None if no node is feasible."""
+        rows = self._sample(self._filters.feasible(pod.cls))
+        if not len(rows):
+            return None
+        if len(rows) == 1:
+            return int(rows[0])
+        scores = totals(ScoringRequest(self._snapshot, pod.cls, rows, spreads_by_default(pod)))
+        best = rows[scores == scores.max()]
+        return int(best[self._rng.integers(len(best))])
+
+    def _sample(self, feasible: Flags) -> npt.NDArray[np.intp]:
+        """Return the feasible nodes that the scheduler would find before it stops searching.
+
+        The next search starts at the node after the last one that was checked.
+        """
+        if self._wanted >= len(self._order):
+            return np.flatnonzero(feasible)
+        found = np.flatnonzero(feasible[self._order])
+        behind = int(np.searchsorted(found, self._start))
+        found = np.concatenate([found[behind:], found[:behind]])[: self._wanted]
+        nodes = len(self._order)
+        processed = (int(found[-1]) - self._start) % nodes + 1 if len(found) == self._wanted else nodes
+        self._start = (self._start + processed) % nodes
+        return self._order[found]
+
+
+def nodes_to_find(nodes: int) -> int:
+    """Return how many feasible nodes the scheduler looks for in a cluster of this size (``numFeasibleNodesToFind``)."""
+    if nodes < _FEWEST_NODES:
+        return nodes
+    percent = max(_LEAST_PERCENT, _MOST_PERCENT - nodes // _NODES_A_PERCENT)
+    return max(_FEWEST_NODES, nodes * percent // 100)
+
+
+def _in_order(pods: Sequence[Pod], number: int, rng: np.random.Generator) -> list[Pod]:
+    """Return the pods in the order of play *number*: higher priorities first, as in the scheduler's queue.
+
+    Among equal priorities, play 0 uses plan order, play 1 the reverse, and later plays a random order.
+    """
+    arriving = list(pods) if number == 0 else list(reversed(pods))
+    if number > 1:
+        arriving = [pods[at] for at in rng.permutation(len(pods))]
+    return sorted(arriving, key=lambda pod: -(pod.cls.spec.priority or 0))
+
+
+def with_forecast(plan: Plan, forecast: Forecast) -> Plan:
+    """Return *plan* with the results of *forecast*."""
+    by_pod = {str(placement.pod): placement for placement in plan.placements}
+    forecast_placements = (msgspec.structs.replace(by_pod[key], node=node) for key, node in forecast.nodes.items())
+    return replace(plan, robust=forecast.robust, landing=forecast.landing, forecast=tuple(forecast_placements))
+
+
+def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_returning: bool = False) -> Blocker | None:
+    """Return a blocker if *plan* should not be executed although there is room, or None."""
+    pods = len(plan.placements)
+    if forecast.stuck and not allow_fragile:
+        worst = max(forecast.stuck.values())
+        detail = (
+            f"the scheduler would probably choose other nodes than the plan: {len(forecast.stuck)} of {pods} pods "
+            f"({_named(forecast.stuck)}) were unschedulable in up to {worst} of {forecast.plays} simulations"
+        )
+        return Blocker(Reason.FRAGILE, detail)
+    if 2 * forecast.returning > pods and not allow_returning:
+        detail = (
+            f"at least {forecast.returning} of {pods} pods would return to nodes that are not spot; "
+            "a PreferNoSchedule taint on on-demand nodes (--manage-soft-taint) keeps them away"
+        )
+        return Blocker(Reason.RETURNS_TO_ON_DEMAND, detail)
+    return None
+
+
+def _named(pods: Mapping[str, int]) -> str:
+    """Name the first few of *pods*, the most often unschedulable first."""
+    names = sorted(pods, key=lambda key: (-pods[key], key))
+    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")

@@ -1,0 +1,241 @@
+"""Select which of the candidate nodes to drain: as many as can be drained together, within a limited effort.
+
+The baseline is the original spot rescheduler's method: nodes in order of requested CPU, least first, each pod on the
+first spot node that accepts it. Another drain order is tried first, and kept if the baseline does not free more nodes.
+Then other orders are tried. Then nodes are added one at a time, if necessary by repacking all moved pods. For few nodes
+every subset is tried. The result never frees fewer nodes than the baseline.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from predicates.nodes import CPU
+from predicates.objects import Pod
+from predicates.snapshot import Trial
+from rescheduler.planning.budgets import Evictions, RemainingDisruptions
+from rescheduler.planning.placement.loads import Loads
+from rescheduler.planning.placement.packing import WAYS, Effort, Packing, pack
+from rescheduler.planning.placement.selection import Candidate, SelectedNode, Selection, counting
+from rescheduler.planning.placement.spot_room import Placed, Reasons, Room, Stuck
+
+#: For at most this many candidates every subset is tried, as long as effort is left.
+_EXHAUSTIVE_LIMIT: Final = 16
+
+#: The number of placements tried per subset: in the first pass, and in a second one if a better result may exist.
+_PLACEMENTS_PER_CHOICE: Final = (WAYS, 10 * WAYS)
+
+#: The changes of a pass are kept (:meth:`Trial.keep`) after this many rows: until then, a target that has become full
+#: is evaluated again for each pod.
+_KEEP_AFTER: Final = 8
+
+#: At most this many pods are repacked together.
+_REPACK_LIMIT: Final = 400
+
+
+class Search:
+    """One search over *candidates* (in drain order) within *trial*.
+
+    *evictions* maps each candidate to the evictions that its drain needs. At most *limit* candidates with
+    ``counts`` may be drained. *effort* limits the work beyond the baseline.
+    """
+
+    def __init__(
+        self,
+        room: Room,
+        trial: Trial,
+        candidates: Sequence[Candidate],
+        evictions: Mapping[str, Evictions],
+        new_remaining: Callable[[], RemainingDisruptions],
+        limit: int,
+        effort: Effort,
+    ) -> None:
+        self._room = room
+        self._trial = trial
+        self._start = trial.savepoint()
+        self._new_remaining = new_remaining
+        self._candidates = tuple(candidates)
+        cpu = room.snapshot.nodes.requested[:, CPU]
+        self._by_request = tuple(sorted(candidates, key=lambda candidate: (int(cpu[candidate.row]), candidate.node)))
+        self._evictions = evictions
+        self._loads = Loads(room, candidates)
+        self._share = self._loads.share
+        self._limit = limit
+        self._effort = effort
+        self._ways = WAYS
+        self.upper_bound = self._loads.bound(self._candidates, limit)
+        self._placed: Selection = ()  #: the nodes whose drains the trial contains, if they were selected in one pass
+
+    def run(self, *, keep_placed: bool = False) -> Selection:
+        """Return the largest set of nodes that was found to be drainable together, in drain order.
+
+        Afterwards the trial is unchanged. With *keep_placed* it may already contain the drains; see :meth:`is_placed`.
+        """
+        best = self._baseline()
+        for order in self._orders():
+            if len(best) >= self.upper_bound or self._effort.exhausted:
+                break
+            best = max(best, self._greedy(order, self._packed), key=len)
+        if len(self._candidates) > _EXHAUSTIVE_LIMIT:
+            best = self._add_one_by_one(best)
+        else:
+            for self._ways in _PLACEMENTS_PER_CHOICE:  # every subset with few placements each, then with more
+                best = self._every_subset(best)
+        best = self._in_drain_order(best)
+        if not (keep_placed and self.is_placed(best)):
+            self._reset()
+        return best
+
+    def _baseline(self) -> Selection:
+        """Return the result of first-fit in drain order, or by requested CPU if that frees more nodes."""
+        best = self._greedy(self._candidates, self._first_fit)
+        if self._candidates == self._by_request:
+            return best
+        return max(best, self._greedy(self._by_request, self._first_fit), key=len)
+
+    def _in_drain_order(self, best: Selection) -> Selection:
+        """Return *best* sorted by a drain order that is not the baseline's, if the pods can be scheduled in it."""
+        chosen = {victim.candidate.node for victim in best}
+        ordered = [candidate for candidate in self._candidates if candidate.node in chosen]
+        if self._candidates == self._by_request or ordered == [victim.candidate for victim in best]:
+            return best
+        rows = {pod.key: row for victim in best for pod, row in victim.placed}
+        return self._replay_in_order(ordered, rows) or best
+
+    def is_placed(self, victims: Selection) -> bool:
+        """Return whether the trial contains the drains of *victims*, in this order and kept, and nothing else."""
+        return bool(victims) and self._placed is victims
+
+    def _orders(self) -> Iterable[Sequence[Candidate]]:
+        yield self._candidates
+        yield sorted(self._candidates, key=lambda candidate: (self._share(candidate), candidate.node))
+        yield sorted(
+            self._candidates,
+            key=lambda candidate: (len(candidate.movers), self._share(candidate), candidate.node),
+        )
+
+    def _greedy(self, order: Sequence[Candidate], place: Callable[[Sequence[Pod]], Placed | None]) -> Selection:
+        self._reset()
+        remaining = self._new_remaining()
+        victims: list[SelectedNode] = []
+        counted = 0
+        for candidate in order:
+            evictions = self._evictions[candidate.node]
+            if (candidate.counts and counted >= self._limit) or remaining.blockers(evictions):
+                continue
+            mark = self._trial.savepoint()
+            self._empty(candidate)
+            if (placed := place(candidate.movers)) is None:
+                self._refill(candidate, mark)
+                continue
+            if len(self._room.snapshot.touched) >= _KEEP_AFTER:
+                self._trial.keep()
+            remaining.spend(evictions)
+            counted += candidate.counts
+            victims.append(SelectedNode(candidate, tuple(placed)))
+        self._trial.keep()
+        self._placed = tuple(victims)
+        return self._placed
+
+    def _every_subset(self, best: Selection) -> Selection:
+        """Search the subsets depth-first, lightest candidates first. Prune branches that cannot improve on *best*."""
+        order = sorted(self._candidates, key=lambda candidate: (self._share(candidate), candidate.node))
+        stack: list[tuple[int, Selection]] = [(0, ())]
+        while stack and len(best) < self.upper_bound and self._effort.spend():
+            position, victims = stack.pop()
+            if position == len(order):
+                continue
+            bound = self._loads.bound(order[position:], self._limit - counting(victims), victims)
+            if len(victims) + bound <= len(best):
+                continue
+            stack.append((position + 1, victims))
+            if (extended := self._extended(victims, order[position])) is not None:
+                best = max(best, extended, key=len)
+                stack.append((position + 1, extended))
+        return best
+
+    def _add_one_by_one(self, best: Selection) -> Selection:
+        """Add the remaining nodes, lightest first. If a node cannot be added, try it in place of a heavier one."""
+        chosen = {victim.candidate.node for victim in best}
+        rest = [candidate for candidate in self._candidates if candidate.node not in chosen]
+        for candidate in sorted(rest, key=lambda candidate: (self._share(candidate), candidate.node)):
+            if self._effort.exhausted or len(best) >= self.upper_bound:
+                break
+            best = self._extended(best, candidate) or self._swap_for_lighter(best, candidate) or best
+        return best
+
+    def _swap_for_lighter(self, victims: Selection, candidate: Candidate) -> Selection | None:
+        """Replace the heaviest victim with *candidate* if that is lighter, to leave more room for other candidates."""
+        heaviest = max(victims, key=lambda victim: (self._share(victim.candidate), victim.candidate.node), default=None)
+        if heaviest is None or self._share(candidate) >= self._share(heaviest.candidate):
+            return None
+        return self._extended(tuple(victim for victim in victims if victim is not heaviest), candidate)
+
+    def _extended(self, victims: Selection, candidate: Candidate) -> Selection | None:
+        """Return *victims* plus *candidate* if they can be drained together, else None."""
+        if candidate.counts and counting(victims) >= self._limit:
+            return None
+        if not self._are_within_budgets([*(victim.candidate for victim in victims), candidate]):
+            return None
+        self._reset()
+        for victim in victims:
+            self._empty(victim.candidate)
+            for pod, row in victim.placed:
+                self._trial.place(pod.cls, row)
+        self._effort.spend(sum(len(victim.placed) for victim in victims) // 8)
+        self._empty(candidate)
+        if (placed := self._packed(candidate.movers)) is not None:
+            return (*victims, SelectedNode(candidate, tuple(placed)))
+        return self._repacked([*(victim.candidate for victim in victims), candidate])
+
+    def _repacked(self, candidates: Sequence[Candidate]) -> Selection | None:
+        """Pack the pods of all *candidates* together.
+
+        Return the selection if the pods can also be scheduled node after node, else None.
+        """
+        movers = [pod for candidate in candidates for pod in candidate.movers]
+        if len(movers) > _REPACK_LIMIT or self._effort.exhausted:
+            return None
+        self._reset()
+        for candidate in candidates:
+            self._empty(candidate)
+        if (placed := self._packed(movers)) is None:
+            return None
+        return self._replay_in_order(candidates, {pod.key: row for pod, row in placed})
+
+    def _replay_in_order(self, candidates: Sequence[Candidate], rows: dict[str, int]) -> Selection | None:
+        self._reset()
+        victims = []
+        for candidate in candidates:
+            self._empty(candidate)
+            packing = Packing(self._room, self._trial)
+            self._effort.spend(len(candidate.movers))
+            if not packing.replay([(pod, rows[pod.key]) for pod in candidate.movers]):
+                return None
+            victims.append(SelectedNode(candidate, tuple(packing.placed)))
+        return tuple(victims)
+
+    def _are_within_budgets(self, candidates: Iterable[Candidate]) -> bool:
+        remaining = self._new_remaining()
+        return not any(remaining.take(self._evictions[candidate.node]) for candidate in candidates)
+
+    def _first_fit(self, pods: Sequence[Pod]) -> Placed | None:
+        packing = Packing(self._room, self._trial)
+        return None if packing.first_fit(pods) else packing.placed
+
+    def _packed(self, pods: Sequence[Pod]) -> Placed | None:
+        placed = pack(self._room, self._trial, pods, self._effort, self._ways, reasons=Reasons.NONE)
+        return None if isinstance(placed, Stuck) else placed
+
+    def _empty(self, candidate: Candidate) -> None:
+        self._trial.evict(*candidate.movers)
+        self._trial.drain(candidate.row)
+
+    def _refill(self, candidate: Candidate, mark: int) -> None:
+        self._trial.revert(mark)
+        self._trial.undrain(candidate.row)
+
+    def _reset(self) -> None:
+        self._placed = ()
+        self._trial.revert(self._start)
+        for candidate in self._candidates:
+            self._trial.undrain(candidate.row)

@@ -1,0 +1,1 @@
+"""Which nodes and pods may be drained: each rule has a reason."""

@@ -1,0 +1,204 @@
+"""Which nodes are on-demand and which are spot, and which on-demand nodes may be drained."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from predicates.local_results import Targets
+from predicates.nodes import CPU, MISSING, Flags
+from predicates.objects import Node
+from predicates.snapshot import DRAIN_TAINT, Snapshot
+from rescheduler.planning.node_labels import NodeLabel, NodeLabels
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.rules.interruptions import signals_on
+from rescheduler.planning.rules.opt_outs import node_opt_out
+from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT
+from rescheduler.planning.timestamps import instant, utc
+
+SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+
+#: Taints of nodes that are being drained or have not joined the cluster yet. Such nodes are not targets.
+_NO_TARGETS: Final = ("karpenter.sh/unregistered", DRAIN_TAINT.key)
+
+#: The annotation of nodes that an installation keeps cordoned until their machine is built; its value is the
+#: installation.
+UNFINISHED: Final = "spot-rescheduler/cordoned-until-built"
+
+#: Cluster Autoscaler's soft taint on underused nodes. It removes them only after ``--scale-down-unneeded-time``, and
+#: removes the taint when pods are scheduled to the node.
+DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
+
+#: The prefix of every cloudpool proxy's name in the value of the drain taint.
+PROXIES: Final = "cloudpool-proxy."
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The on-demand nodes, and the spot nodes that may accept their pods.
+
+    On-demand nodes are sorted by requested CPU, least first; other orders are in
+    :mod:`rescheduler.planning.drain_order`.
+    Spot nodes are sorted by requested CPU, most first, so that free capacity is not fragmented; nodes that Cluster
+    Autoscaler considers underused come last.
+    """
+
+    on_demand: tuple[str, ...]
+    spot: Targets
+    spot_rows: npt.NDArray[np.intp]  #: all spot nodes sorted by name, including those that accept no pods at present
+
+    @property
+    def spot_nodes(self) -> int:
+        """Return the number of all spot nodes, including those that accept no pods at present."""
+        return len(self.spot_rows)
+
+
+def groups(snapshot: Snapshot, policy: Policy, avoided: Collection[str] = ()) -> Groups:
+    """Split the nodes of *snapshot* by the policy's labels. A node that matches both is a spot node.
+
+    *avoided* are names of nodes that are not used as targets.
+    """
+    spot_rows = _labelled(snapshot, policy.spot_label)
+    is_spot = set(spot_rows)
+    on_demand = [row for row in _labelled(snapshot, policy.on_demand_label) if row not in is_spot]
+    cpu, names = snapshot.nodes.requested[:, CPU], snapshot.nodes.names
+    first = sorted((int(cpu[row]), names[row]) for row in on_demand)
+    nodes = ((node, row) for row in spot_rows if (node := snapshot.nodes.nodes[row]) and _takes_pods(node, avoided))
+    targets = sorted((is_deletion_candidate(node), -int(cpu[row]), node.name, int(row)) for node, row in nodes)
+    return Groups(
+        on_demand=tuple(name for _, name in first),
+        spot=Targets([row for *_, row in targets]),
+        spot_rows=np.array(sorted(spot_rows, key=lambda row: names[row]), np.intp),
+    )
+
+
+def why_not_target(node: Node) -> str | None:
+    """Return why *node* is not a target for any pod, or None if it is one.
+
+    The scheduler itself only checks taints. We also exclude nodes that will be removed soon, because their pods would
+    have to move again.
+    """
+    if node.metadata.deletion_timestamp is not None:
+        return "it is being deleted"
+    if node.spec.unschedulable:
+        return "it is cordoned"
+    if signals := signals_on(node):
+        return f"it will be removed soon ({signals[0]})"
+    for taint in node.spec.taints:
+        if taint.key in _NO_TARGETS:
+            return f"it may be removed soon (taint {taint.key})"
+    # A node without the condition (possible in a handwritten snapshot file) counts as Ready, as in the scheduler.
+    return "it is not Ready" if node.condition("Ready") not in ("True", "") else None
+
+
+def is_deletion_candidate(node: Node) -> bool:
+    """Return whether Cluster Autoscaler considers *node* underused. Such a node is used after all other targets."""
+    return any(taint.key == DELETION_CANDIDATE for taint in node.spec.taints)
+
+
+#: The known reason codes. A stored cooldown may contain a code that a newer version added.
+_REASONS: Final = frozenset(map(str, Reason))
+
+NodeRule: TypeAlias = Callable[[Node, Policy, Circumstances], Blocker | None]
+
+
+def _annotated(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
+    if node.metadata.annotations.get(SCALE_DOWN_DISABLED) == "true":
+        return Blocker(Reason.SCALE_DOWN_DISABLED, f'it has the annotation {SCALE_DOWN_DISABLED}: "true"')
+    if node.metadata.annotations.get(DO_NOT_DISRUPT) == "true":
+        return Blocker(Reason.DO_NOT_DISRUPT_NODE, f'it has the annotation {DO_NOT_DISRUPT}: "true"')
+    return None
+
+
+def _opted_out(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+    return node_opt_out(node, instant(node.metadata.creation_timestamp), circumstances.reached)
+
+
+def control_plane_label(node: Node) -> str:
+    """Return the label that marks *node* as part of the control plane, or "" if it has none."""
+    return next((key for key in CONTROL_PLANE if key in node.metadata.labels), "")
+
+
+def _control_plane(node: Node, policy: Policy, _: Circumstances) -> Blocker | None:
+    if policy.allow_control_plane or not (label := control_plane_label(node)):
+        return None
+    return Blocker(
+        Reason.CONTROL_PLANE, f"it has the label {label}; --allow-control-plane allows draining it, but not removing it"
+    )
+
+
+def _own(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+    if node.name != circumstances.own:
+        return None
+    return Blocker(
+        Reason.HOSTS_LEADER, "this program runs there: the drain would evict it, or terminate it with the machine"
+    )
+
+
+def removal(node: Node) -> Blocker | None:
+    """Return a blocker if another tool is removing *node*, else None."""
+    if node.metadata.deletion_timestamp is not None:
+        return Blocker(Reason.NODE_DELETING, f"its deletion was requested at {node.metadata.deletion_timestamp}")
+    signal = next((signal for signal in signals_on(node) if signal.deliberate), None)
+    return Blocker(Reason.BEING_DRAINED, f"another tool is removing it ({signal})") if signal else None
+
+
+def _leaving(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+    if (removed := removal(node)) is not None:
+        return removed
+    if node.name in circumstances.ordered:
+        return Blocker(Reason.BEING_DRAINED, "machine termination requested, not yet confirmed")
+    for taint in node.spec.taints:
+        if taint.key == DRAIN_TAINT.key and taint.value.startswith(PROXIES) and taint.value != circumstances.holder:
+            return Blocker(Reason.BEING_DRAINED, f"a cloudpool proxy is draining it (taint {taint.key}={taint.value})")
+    return None
+
+
+def _not_ready(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+    if UNFINISHED in node.metadata.annotations:
+        return Blocker(Reason.NODE_NOT_READY, f"its machine is still being built (annotation {UNFINISHED})")
+    status = node.condition("Ready")
+    if status in ("True", "") or node.name in circumstances.emptied:
+        return None
+    return Blocker(Reason.NODE_NOT_READY, f"its condition Ready is {status}: its kubelet cannot terminate pods")
+
+
+def _cooling(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+    cooldown = circumstances.cooling.get(node.name)
+    if cooldown is None or circumstances.reached(cooldown.until):
+        return None
+    next_attempt = f"no new attempt before {utc(cooldown.until)}"
+    if cooldown.reason in _REASONS:
+        return Blocker(Reason(cooldown.reason), f"{cooldown.detail}; {next_attempt}")
+    return Blocker(Reason.COOLING_DOWN, f"its last drain failed; {next_attempt}")
+
+
+#: The rules in the order in which they are applied. All blockers are reported, not only the first.
+NODE_RULES: Final[tuple[NodeRule, ...]] = (_annotated, _opted_out, _control_plane, _own, _leaving, _not_ready, _cooling)
+
+
+def node_blockers(node: Node, policy: Policy, circumstances: Circumstances) -> tuple[Blocker, ...]:
+    """Return all blockers of draining *node*, regardless of its pods."""
+    blockers = (rule(node, policy, circumstances) for rule in NODE_RULES)
+    return (*(blocker for blocker in blockers if blocker is not None), *circumstances.vetoes.get(node.name, ()))
+
+
+def _labelled(snapshot: Snapshot, labels: NodeLabels) -> npt.NDArray[np.intp]:
+    matches = snapshot.nodes.alive.copy()
+    for requirement in labels.requirements:
+        matches &= _nodes_matching(snapshot, requirement)
+    return np.flatnonzero(matches)
+
+
+def _nodes_matching(snapshot: Snapshot, label: NodeLabel) -> Flags:
+    column = snapshot.nodes.label(label.key)
+    matches = column.ids >= 0 if label.value is None else column.ids == column.number.get(label.value, MISSING - 1)
+    return ~matches if label.negated else matches
+
+
+def _takes_pods(node: Node, avoided: Collection[str]) -> bool:
+    return node.name not in avoided and why_not_target(node) is None

@@ -1,0 +1,140 @@
+"""Pods that no spot node could ever accept because of their own rules: nodeSelector, node affinity, tolerations."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from predicates.node_selectors import node_labels_mask, node_selector_mask
+from predicates.nodes import Flags
+from predicates.objects import NodeSelector, Pod, PodClass, Requirement, Taint, Toleration
+from predicates.plugins import node_affinity
+from predicates.snapshot import DRAIN_TAINT, Snapshot
+from predicates.tolerations import HARD_EFFECTS, tolerated
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.rules.interruptions import signal_of_taint
+
+#: Prefixes of taints that describe the condition of a node, or that mark nodes that have not joined the cluster yet.
+_CONDITIONS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/unregistered")
+
+#: A message names at most this many taints.
+_NAMED: Final = 3
+
+_Rules: TypeAlias = tuple[node_affinity.Required | None, tuple[Toleration, ...]]
+
+
+class Pins:
+    """The classes of pods that all spot nodes (*rows* of *snapshot*) reject. Valid until the nodes change.
+
+    The load of the nodes does not matter, nor do temporary taints, such as those of a node that is not Ready.
+    Without spot nodes no pod is pinned.
+    """
+
+    def __init__(self, snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> None:
+        self._snapshot = snapshot
+        self._rows = rows
+        self._by_class: dict[PodClass, str | None] = {}
+        self._by_rules: dict[_Rules, str | None] = {}
+
+    def blockers(self, pods: Iterable[Pod]) -> Iterator[Blocker]:
+        """Yield a blocker for each of *pods* that is pinned."""
+        for pod in pods:
+            if (why := self.why(pod.cls)) is not None:
+                yield Blocker(Reason.PINNED, why, pod.key)
+
+    def why(self, pod: PodClass) -> str | None:
+        """Return the rules of the class that reject all spot nodes, or None if they accept one of them."""
+        if pod not in self._by_class:
+            rules = node_affinity.required_by(pod), pod.spec.tolerations
+            if rules not in self._by_rules:
+                self._by_rules[rules] = self._evaluate(*rules)
+            self._by_class[pod] = self._by_rules[rules]
+        return self._by_class[pod]
+
+    def _evaluate(self, required: node_affinity.Required | None, tolerations: tuple[Toleration, ...]) -> str | None:
+        matches = self._matches(required)
+        rows = self._rows[matches] if matches.any() else self._rows
+        taints = self._untolerated(rows, tolerations)
+        if not len(rows) or (matches.any() and taints is None):
+            return None
+        selected = required is not None and matches.any()
+        texts = [] if required is None or selected else [self._selector_text(*required)]
+        if taints is not None:
+            texts.append(_taint_text(taints, len(rows), "matching spot nodes" if selected else "spot nodes"))
+        return "; ".join(texts)
+
+    def _matches(self, required: node_affinity.Required | None) -> Flags:
+        """Return which spot nodes match the nodeSelector and the required node affinity."""
+        rejected = None if required is None else node_affinity.PLUGIN.filter(required, self._snapshot, self._rows)
+        return np.ones(len(self._rows), np.bool_) if rejected is None else rejected.codes == 0
+
+    def _untolerated(
+        self, rows: npt.NDArray[np.intp], tolerations: tuple[Toleration, ...]
+    ) -> list[tuple[Taint, int]] | None:
+        """Return the untolerated taints, each with its number of nodes, or None if a node has no such taint."""
+        table = self._snapshot.nodes
+        nodes: Counter[Taint] = Counter()
+        for number, count in zip(*np.unique(table.taint_set[rows], return_counts=True), strict=True):
+            taints = [taint for taint in table.taint_sets[number] if _rejects(taint, tolerations)]
+            if not taints:
+                return None
+            nodes.update(dict.fromkeys(taints, int(count)))
+        return sorted(nodes.items(), key=lambda item: (-item[1], item[0].key))
+
+    def _selector_text(self, pairs: tuple[tuple[str, str], ...], affinity: NodeSelector | None) -> str:
+        """Describe the part of the requirements that matches no spot node."""
+        unmatched = [pair for pair in pairs if not node_labels_mask([pair], self._snapshot, self._rows).any()]
+        if unmatched:
+            return f"its nodeSelector {_pairs(unmatched)} matches no spot node"
+        if affinity is None or not node_labels_mask(pairs, self._snapshot, self._rows).any():
+            return f"its nodeSelector {_pairs(pairs)} matches no spot node"
+        text = f"its required node affinity {_affinity(affinity)}"
+        if not pairs or not node_selector_mask(affinity, self._snapshot, self._rows).any():
+            return f"{text} matches no spot node"
+        return f"its nodeSelector {_pairs(pairs)} and {text} match no spot node together"
+
+
+def _rejects(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+    """Return whether a permanent *taint* of a node is not tolerated."""
+    temporary = taint.key.startswith(_CONDITIONS) or taint.key == DRAIN_TAINT.key or signal_of_taint(taint.key)
+    return taint.effect in HARD_EFFECTS and not temporary and not tolerated(taint, tolerations)
+
+
+def _taint_text(taints: list[tuple[Taint, int]], total: int, nodes: str) -> str:
+    if len(taints) == 1:
+        taint, count = taints[0]
+        return f"it does not tolerate the taint {_taint(taint)} of {count} of {total} {nodes}"
+    named = ", ".join(f"{_taint(taint)} (of {count})" for taint, count in taints[:_NAMED])
+    more = f" and {len(taints) - _NAMED} more" if len(taints) > _NAMED else ""
+    return f"it does not tolerate the taints of {total} {nodes}: {named}{more}"
+
+
+def _taint(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
+    return ",".join(f"{key}={value}" for key, value in pairs)
+
+
+def _affinity(affinity: NodeSelector) -> str:
+    terms = (
+        ", ".join(_requirement(requirement) for requirement in (*term.match_expressions, *term.match_fields))
+        for term in affinity.node_selector_terms
+    )
+    return " or ".join(f"({term})" for term in terms)
+
+
+def _requirement(requirement: Requirement) -> str:
+    values = ", ".join(requirement.values)
+    match requirement.operator:
+        case "In" | "NotIn":
+            return f"{requirement.key} {'in' if requirement.operator == 'In' else 'not in'} [{values}]"
+        case "Exists":
+            return requirement.key
+        case "DoesNotExist":
+            return f"!{requirement.key}"
+        case other:
+            return f"{requirement.key} {other} {values}"

@@ -1,0 +1,1 @@
+"""Plans of a changed cluster, and the changes that would free more nodes."""

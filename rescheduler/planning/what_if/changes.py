@@ -1,0 +1,162 @@
+"""Changes to a cluster or to the settings, as values, and their application to a copy of a snapshot."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace as replaced
+
+from predicates.filters import Filters
+from predicates.objects import Pod, PodDisruptionBudget
+from predicates.plugins import DEFAULT
+from predicates.snapshot import Snapshot
+from rescheduler.errors import UsageError
+from rescheduler.planning.budgets import Budgets
+from rescheduler.planning.controller_names import ControllerName, controller_of
+from rescheduler.planning.outcome import Reason
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.rules.candidates import groups
+from rescheduler.planning.what_if.added_spot import AddSpot, add_spot
+from rescheduler.planning.what_if.lifting import lifted
+from rescheduler.planning.what_if.unpinning import Unpinning
+
+
+@dataclass(frozen=True, slots=True)
+class Unpin:
+    """Remove the rules that keep the pods of a controller off the spot nodes.
+
+    The change to nodeSelector, required node affinity and tolerations is the smallest after which a spot node could
+    accept the pods. If a spot node could accept them anyway, all rules about nodes are removed.
+    """
+
+    controller: ControllerName
+
+
+@dataclass(frozen=True, slots=True)
+class Lift:
+    """Allow the eviction of the pods of a controller despite *reason*, one of ``lifting.LIFTABLE``."""
+
+    controller: ControllerName
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetChange:
+    """Set ``maxUnavailable`` or ``minAvailable`` of a PodDisruptionBudget."""
+
+    budget: str  #: ``namespace/name``
+    field: str  #: ``maxUnavailable`` or ``minAvailable``
+    value: int | str  #: a number, or a percentage such as ``30%``
+
+
+@dataclass(frozen=True, slots=True)
+class Untaint:
+    """Remove the taints with a key from all spot nodes."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """Set a field of the policy."""
+
+    field: str
+    value: Any
+
+
+#: The changes that :func:`changed` applies.
+Change: TypeAlias = Unpin | Untaint | Lift | BudgetChange | SettingChange | AddSpot
+
+
+def copied(snapshot: Snapshot) -> Snapshot:
+    """Return an independent snapshot with the same objects."""
+    copy = Snapshot()
+    copy.replace("Node", snapshot.nodes)
+    for kind, objects in snapshot.objects.items():
+        copy.replace(kind, objects.values())
+    copy.replace("Pod", snapshot.pods.values())
+    copy.unreadable = snapshot.unreadable
+    return copy
+
+
+def changed(snapshot: Snapshot, policy: Policy, changes: Iterable[Change]) -> tuple[Snapshot, Policy]:
+    """Return the snapshot and the policy after *changes*, applied in order. The originals are not changed.
+
+    Raises UsageError if a change names a controller, taint, budget or node that does not exist.
+    """
+    copy = copied(snapshot)
+    for change in changes:
+        match change:
+            case Unpin():
+                _unpin(copy, policy, change.controller)
+            case Untaint(key):
+                _untaint(copy, policy, key)
+            case Lift():
+                for pod in _pods_of(copy, change.controller):
+                    copy.upsert("Pod", lifted(pod, change.reason, policy))
+            case BudgetChange():
+                copy.upsert("PodDisruptionBudget", _with_budget(copy, change))
+            case SettingChange():
+                policy = replace(policy, **{change.field: change.value})
+            case AddSpot():
+                add_spot(copy, policy, change)
+    return copy, policy
+
+
+def _pods_of(snapshot: Snapshot, controller: ControllerName) -> list[Pod]:
+    """Return the pods of *controller*, whose kind may be in lower case."""
+    path = controller.path
+    pods = [pod for pod in snapshot.pods.values() if controller_of(pod).path == path]
+    if not pods:
+        raise UsageError(f"no pod of {path}: expected namespace/kind/name, such as shop/deployment/cart")
+    return pods
+
+
+def _unpin(snapshot: Snapshot, policy: Policy, controller: ControllerName) -> None:
+    pods = _pods_of(snapshot, controller)
+    unpinning = Unpinning(snapshot, Filters(snapshot, DEFAULT), groups(snapshot, policy).spot)
+    classes = {pod.cls: unpinning.freed(pod.cls) for pod in pods}
+    for pod in pods:
+        cls = classes[pod.cls]
+        load = cls.requests if pod.load is pod.cls.requests else pod.load
+        snapshot.upsert("Pod", replaced(pod, cls=cls, load=load))
+
+
+def _untaint(snapshot: Snapshot, policy: Policy, key: str) -> None:
+    table = snapshot.nodes
+    spot = [node for row in groups(snapshot, policy).spot_rows if (node := table.nodes[row]) is not None]
+    tainted = [node for node in spot if any(taint.key == key for taint in node.spec.taints)]
+    if not tainted:
+        known = ", ".join(sorted({taint.key for node in spot for taint in node.spec.taints})) or "none"
+        raise UsageError(f"untaint: no spot node has the taint {key}; taints of the spot nodes: {known}")
+    for node in tainted:
+        taints = tuple(taint for taint in node.spec.taints if taint.key != key)
+        snapshot.upsert("Node", replaced(node, spec=replaced(node.spec, taints=taints)))
+
+
+def _with_budget(snapshot: Snapshot, change: BudgetChange) -> PodDisruptionBudget:
+    """Return the changed budget with the status that the disruption controller would compute for it."""
+    budget = snapshot.of("PodDisruptionBudget").get(change.budget)
+    if not isinstance(budget, PodDisruptionBudget):
+        raise UsageError(f"no PodDisruptionBudget {change.budget}: expected namespace/name")
+    budgets = Budgets(snapshot)
+    pods = [pod for pod in snapshot.pods.values() if change.budget in budgets.of(pod)]
+    status = budget.status
+    expected = status.expected_pods or len(pods)
+    amount = _scaled(change.value, expected)
+    is_max = change.field == "maxUnavailable"
+    desired = max(0, expected - amount) if is_max else amount
+    healthy = status.current_healthy
+    allowed = max(0, healthy - desired) if expected else 0
+    spec = replaced(
+        budget.spec,
+        max_unavailable=change.value if is_max else None,
+        min_available=None if is_max else change.value,
+    )
+    return replaced(budget, spec=spec, status=replaced(status, desired_healthy=desired, disruptions_allowed=allowed))
+
+
+def _scaled(value: int | str, expected: int) -> int:
+    """Resolve a number or a percentage of *expected* to a number of pods, rounded up as in Kubernetes."""
+    return value if isinstance(value, int) else ceil(int(value.removesuffix("%")) * expected / 100)

@@ -1,0 +1,158 @@
+"""The nodes that a plan does not free because of removable obstacles, and these obstacles."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from predicates.filters import Filters
+from predicates.objects import Pod
+from predicates.snapshot import Snapshot
+from rescheduler.planning.budgets import Budgets, RemainingDisruptions
+from rescheduler.planning.controller_names import ControllerName, controller_of
+from rescheduler.planning.outcome import Plan, Reason, Rejected
+from rescheduler.planning.placement.spot_room import Room, Sizes
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.rules.candidates import groups
+from rescheduler.planning.rules.minimum import minimum
+from rescheduler.planning.rules.pod_rules import Context, Fate
+from rescheduler.planning.rules.unreadable import UnreadableObjects
+from rescheduler.planning.steps import Steps
+from rescheduler.planning.what_if.lifting import LIFTABLE, NODE_OBSTACLES, Obstacle, lift_all
+from rescheduler.planning.what_if.unpinning import Unpinning
+
+_BUDGETS: Final = frozenset({Reason.BUDGET, Reason.BUDGET_TOO_SLOW})
+
+#: Reasons that can be lifted, and those about room on spot nodes, which a trial decides. All others are final.
+_OPEN: Final = LIFTABLE | NODE_OBSTACLES.keys() | _BUDGETS | {Reason.NO_ROOM, Reason.PINNED}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptNode:
+    """A node that the plan does not free. Without its *obstacles*, it could be drained if its pods fit elsewhere."""
+
+    node: str
+    row: int
+    movers: tuple[Pod, ...]  #: with their obstacles
+    lifted: tuple[Pod, ...]  #: the same pods without their obstacles
+    obstacles: frozenset[Obstacle]
+    counts: bool  #: whether it counts towards --min-on-demand-nodes
+    stays: bool  #: whether the node also has a blocker that cannot be removed
+
+
+class KeptNodes:
+    """The nodes that *plans* do not free, with their obstacles, and the inputs for trials without these obstacles.
+
+    All inputs must be those that were used for planning.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        filters: Filters,
+        policy: Policy,
+        circumstances: Circumstances,
+        plans: Sequence[Plan],
+    ) -> None:
+        left_out = UnreadableObjects(snapshot.unreadable)
+        node_groups = groups(snapshot, policy, circumstances.ending | left_out.nodes)
+        self._policy = policy
+        self._budgets = Budgets(snapshot)
+        self._steps = Steps(snapshot, self._budgets, policy)
+        self._minimum = minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances)
+        self._context = Context(policy, circumstances.now, self._budgets.guards)
+        self._unpinning = Unpinning(snapshot, filters, node_groups.spot)
+        self._needed: dict[str, int] = {}  #: by budget: evictions that it would have to allow
+        self.snapshot = snapshot
+        self.room = Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot))
+        self.planned = [self._as_planned(plan) for plan in plans]
+        remaining = self._remaining(self._budgets, {})
+        for _, placed in self.planned:
+            remaining.reserve(pod for pod, _ in placed)
+        self._spent = remaining.spent
+        emptied = sum(plan.node in self._minimum.counted for plan in plans)
+        self.spare = self._minimum.spare - emptied  #: nodes with ``counts`` that may also be drained
+
+    def _as_planned(self, plan: Plan) -> tuple[int, list[tuple[Pod, int]]]:
+        rows = self.snapshot.nodes.row
+        placed = [(self.snapshot.pods[str(item.pod)], rows[item.node]) for item in plan.placements]
+        return rows[plan.node], placed
+
+    def each(self, rejected: Iterable[Rejected]) -> Iterator[KeptNode]:
+        """Yield the nodes that have obstacles."""
+        return (kept for verdict in rejected if (kept := self._kept(verdict)).obstacles)
+
+    def remaining(self, lifted: frozenset[Obstacle]) -> RemainingDisruptions:
+        """Return the evictions that the budgets allow after the plans, without the obstacles *lifted*."""
+        keys = {
+            f"{obstacle.controller.namespace}/{obstacle.controller.name}"
+            for obstacle in lifted
+            if obstacle.reason is Reason.BUDGET
+        }
+        return self._remaining(self._budgets.allowing({key: self._needed[key] for key in keys}), self._spent)
+
+    def _remaining(self, budgets: Budgets, spent: Mapping[str, int]) -> RemainingDisruptions:
+        too_slow = self._steps.too_slow if self._policy.budgets_in_steps else None
+        return RemainingDisruptions(budgets, too_slow, dict(spent))
+
+    def _kept(self, verdict: Rejected) -> KeptNode:
+        stays = any(blocker.reason not in _OPEN for blocker in verdict.blockers)
+        node = ControllerName("", "Node", verdict.node)
+        obstacles = {
+            Obstacle(node, blocker.reason, NODE_OBSTACLES[blocker.reason])
+            for blocker in verdict.blockers
+            if blocker.pod is None and blocker.reason in NODE_OBSTACLES
+        }
+        movers: list[Pod] = []
+        lifted: list[Pod] = []
+        for _, original in sorted(self.snapshot.pods_on[verdict.node].items()):
+            pod, pod_obstacles, fate = lift_all(original, self._context)
+            obstacles |= pod_obstacles
+            stays = stays or fate is None or bool(fate is Fate.MOVES and pod.cls.spec.resource_claims)
+            if fate is Fate.MOVES:
+                if (pinned := self._unpinning.of(pod.cls)) is not None:
+                    pod = replace(pod, cls=pinned.cls)
+                    obstacles.add(Obstacle(controller_of(pod), Reason.PINNED, pinned.obstacle, pinned.taints))
+                movers.append(original)
+                lifted.append(pod)
+        budgets = self._budget_obstacles(movers)
+        return KeptNode(
+            node=verdict.node,
+            row=self.snapshot.nodes.row[verdict.node],
+            movers=tuple(movers),
+            lifted=tuple(lifted),
+            obstacles=frozenset(obstacles | budgets),
+            counts=verdict.node in self._minimum.counted,
+            stays=stays,
+        )
+
+    def _budget_obstacles(self, movers: Sequence[Pod]) -> set[Obstacle]:
+        """Return the budgets that do not allow the evictions of *movers*, except where several select one pod."""
+        blockers = self._remaining(self._budgets, self._spent).reserve(movers)
+        pods = [self.snapshot.pods[blocker.pod] for blocker in blockers if blocker.pod and blocker.reason in _BUDGETS]
+        keys = dict.fromkeys(key for pod in pods for key in self._budgets.of(pod))
+        for key in keys:
+            self._needed[key] = self._enough(key, [pod for pod in movers if key in self._budgets.of(pod)])
+        return {self._budget_obstacle(key) for key in keys}
+
+    def _budget_obstacle(self, key: str) -> Obstacle:
+        namespace, _, name = key.partition("/")
+        spec, allowed = self._budgets.get(key).spec, self._budgets.allowed[key]
+        field, value = (
+            ("maxUnavailable", spec.max_unavailable)
+            if spec.max_unavailable is not None
+            else ("minAvailable", spec.min_available)
+        )
+        at_once = not self._policy.budgets_in_steps
+        rule = "it" if value is None else f"{field} {value}"
+        spent = f", of which the plan uses {used}" if (used := self._spent.get(key, 0)) and at_once else ""
+        text = f"{rule} allows {allowed} eviction{'' if allowed == 1 else 's'} now{spent}"
+        return Obstacle(ControllerName(namespace, "PodDisruptionBudget", name), Reason.BUDGET, text)
+
+    def _enough(self, key: str, pods: Sequence[Pod]) -> int:
+        """Return how many evictions budget *key* would have to allow for *pods* and all pods counted before."""
+        before = self._needed.get(key, self._spent.get(key, 0))
+        if not self._policy.budgets_in_steps:
+            return before + len(pods)
+        return max(self._needed.get(key, 1), 1 if self._steps.too_slow(key, pods, 1) is None else len(pods))

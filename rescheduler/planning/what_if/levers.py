@@ -1,0 +1,252 @@
+"""The changes that would let a plan free more nodes: trials without one obstacle, and without several.
+
+Each trial starts from the finished plan, so that it never frees fewer nodes. It also drains the nodes that are
+otherwise blocked only by the lifted obstacles, if their pods fit on the spot nodes in the room that the plan leaves.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import combinations
+from typing import Final, TypeAlias
+
+from predicates.filters import Filters
+from predicates.snapshot import Snapshot, Trial
+from rescheduler.planning.money.prices import PriceList, node_facts
+from rescheduler.planning.outcome import Planning
+from rescheduler.planning.placement.packing import Effort, pack
+from rescheduler.planning.placement.spot_room import Stuck
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.what_if.kept_nodes import KeptNode, KeptNodes
+from rescheduler.planning.what_if.lifting import Obstacle
+from rescheduler.planning.what_if.overview import Lever
+
+#: Filter evaluations beyond first-fit for each node of a trial.
+_EFFORT: Final = 1_000
+
+#: At most this many further obstacles are lifted together with one.
+_PARTNERS: Final = 3
+
+#: At most this many sets of further obstacles are tried at each step of a combination.
+_ATTEMPTS: Final = 3
+
+Obstacles: TypeAlias = frozenset[Obstacle]
+
+#: Money per hour, number of nodes, vCPU in millicores. The larger, the more useful.
+_Worth: TypeAlias = tuple[Decimal, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RankedLevers:
+    """Levers, the most useful first."""
+
+    levers: tuple[Lever, ...]
+    complete: bool  #: False if there was no time for all trials
+
+
+NO_LEVERS: Final = RankedLevers((), complete=True)
+
+
+def rank_levers(
+    planning: Planning,
+    snapshot: Snapshot,
+    filters: Filters,
+    policy: Policy,
+    circumstances: Circumstances,
+    prices: PriceList,
+    time_is_up: Callable[[], bool],
+) -> RankedLevers:
+    """Rank the obstacles by the nodes that the plan would also free without them.
+
+    *planning* must be a plan of all nodes in sequence, made with the other arguments. *time_is_up* is called before
+    each node of a trial. Once it returns True, the result contains the findings so far. The snapshot is not changed.
+    """
+    if not planning.rejected:
+        return NO_LEVERS
+    nodes = KeptNodes(snapshot, filters, policy, circumstances, planning.plans)
+    kept = tuple(nodes.each(planning.rejected))
+    worth = {verdict.node: _worth(snapshot, verdict.node, prices) for verdict in planning.rejected}
+    with snapshot.trial() as trial:
+        for row, placed in nodes.planned:
+            trial.evict(*(pod for pod, _ in placed))
+            trial.drain(row)
+            for pod, target in placed:
+                trial.place(pod.cls, target)
+        trial.keep()
+        # The results that the trials start from are computed before any of them changes a row.
+        filters.refresh(pod.cls for node in kept for pod in node.lifted)
+        return _Ranking(nodes, kept, worth, trial, time_is_up).run()
+
+
+def _worth(snapshot: Snapshot, name: str, prices: PriceList) -> _Worth:
+    facts = node_facts(snapshot, name, spot=False)
+    return prices.per_hour(facts) or Decimal(0), 1, facts.cpu
+
+
+class _Ranking:
+    """The trials of all obstacles. *trial* has the state after the plan, which is restored at the end."""
+
+    def __init__(
+        self,
+        nodes: KeptNodes,
+        kept: Sequence[KeptNode],
+        worth: Mapping[str, _Worth],
+        trial: Trial,
+        time_is_up: Callable[[], bool],
+    ) -> None:
+        self._nodes = nodes
+        self._order = {node.node: number for number, node in enumerate(kept)}
+        self._worth = worth
+        self._trial = trial
+        self._time_is_up = time_is_up
+        self._complete = True
+        self._unfinished: set[Obstacles] = set()
+        self._with: defaultdict[Obstacle, list[KeptNode]] = defaultdict(list)
+        for node in kept:
+            for obstacle in node.obstacles:
+                self._with[obstacle].append(node)
+
+    def run(self) -> RankedLevers:
+        """Try each obstacle alone, then in combination: in both cases the one that may free the most nodes comes first.
+
+        Taints that pods of several controllers do not tolerate come before all of them.
+        """
+        taints = self._taints()
+        frees = {taint: self._frees(obstacles) for taint, obstacles in taints.items()}
+        frees_alone = {
+            obstacle: self._frees(frozenset({obstacle}))
+            for obstacle in self._sorted(lambda obstacle: self._only(frozenset({obstacle})))
+        }
+        intolerant = "pods of {} controllers do not tolerate it".format
+        levers = [
+            self._lever(obstacles, f"Taint {taint}", intolerant(len(obstacles)), frees[taint])
+            for taint, obstacles in taints.items()
+        ]
+        levers += [
+            self._lever(frozenset({obstacle}), str(obstacle.controller), obstacle.description, frees_alone[obstacle])
+            for obstacle in self._sorted(self._with.__getitem__)
+        ]
+        return RankedLevers(tuple(sorted(levers, key=self._usefulness, reverse=True)), self._complete)
+
+    def _taints(self) -> dict[str, Obstacles]:
+        """Return the obstacles of several controllers that lack only a toleration of the same taints."""
+        groups: defaultdict[str, set[Obstacle]] = defaultdict(set)
+        for obstacle in self._with:
+            if obstacle.taints:
+                groups[obstacle.taints].add(obstacle)
+        return {taints: frozenset(group) for taints, group in sorted(groups.items()) if len(group) > 1}
+
+    def _sorted(self, nodes: Callable[[Obstacle], Iterable[KeptNode]]) -> list[Obstacle]:
+        by_name = sorted(self._with)
+        return sorted(by_name, key=lambda obstacle: self._sum(node.node for node in nodes(obstacle)), reverse=True)
+
+    def _only(self, lifted: Obstacles) -> list[KeptNode]:
+        """Return the nodes that have no obstacles except *lifted*: no trial can free more."""
+        nodes = {
+            node.node: node
+            for obstacle in lifted
+            for node in self._with[obstacle]
+            if node.obstacles <= lifted and not node.stays
+        }
+        return sorted(nodes.values(), key=lambda node: self._order[node.node])
+
+    def _lever(self, obstacles: Obstacles, controller: str, description: str, frees: tuple[str, ...]) -> Lever:
+        partners, together = self._combined(obstacles, frees)
+        return Lever(
+            controller=controller,
+            reason=min(obstacles).reason,
+            obstacle=description,
+            nodes=tuple(node.node for node in self._nodes_with(obstacles)),
+            frees=frees,
+            together_with=tuple(map(str, partners)),
+            frees_together=together,
+            tried=obstacles not in self._unfinished,
+        )
+
+    def _nodes_with(self, obstacles: Obstacles) -> list[KeptNode]:
+        nodes = {node.node: node for obstacle in obstacles for node in self._with[obstacle]}
+        return sorted(nodes.values(), key=lambda node: self._order[node.node])
+
+    def _combined(self, obstacles: Obstacles, frees: tuple[str, ...]) -> tuple[tuple[Obstacle, ...], tuple[str, ...]]:
+        """Add further obstacles greedily. Return these obstacles, and the nodes that are freed if all are removed."""
+        lifted, best = obstacles, frees
+        while (extended := self._extended(obstacles, lifted, best)) is not None:
+            lifted, best = extended
+        partners = tuple(sorted(lifted - obstacles))
+        return partners, best if partners else ()
+
+    def _extended(
+        self, obstacles: Obstacles, lifted: Obstacles, frees: tuple[str, ...]
+    ) -> tuple[Obstacles, tuple[str, ...]] | None:
+        """Return *lifted* with more obstacles that free more of the nodes with *obstacles*, or None."""
+        if self._time_is_up():
+            self._complete = False
+            return None
+        own = self._nodes_with(obstacles)
+        before = len(frozenset(frees).intersection(node.node for node in own))
+        for further in self._further(own, lifted, _PARTNERS - len(lifted - obstacles)):
+            result = self._frees(lifted | further)
+            if len(frozenset(result).intersection(node.node for node in own)) > before:
+                return lifted | further, result
+        return None
+
+    def _further(self, own: Iterable[KeptNode], lifted: Obstacles, limit: int) -> list[Obstacles]:
+        """Return the sets of at most *limit* further obstacles that may free the most of *own*, the best first."""
+        nodes: defaultdict[Obstacles, list[str]] = defaultdict(list)
+        for node in own:
+            if not node.stays:
+                nodes[node.obstacles - lifted].append(node.node)
+        candidates = sorted((further for further in nodes if 0 < len(further) <= limit), key=sorted)
+        candidates.sort(key=lambda further: (-len(further), self._sum(_of_subsets(nodes, further))), reverse=True)
+        return candidates[:_ATTEMPTS]
+
+    def _frees(self, lifted: Obstacles) -> tuple[str, ...]:
+        """Return the nodes that can also be drained without the obstacles *lifted*."""
+        if not (nodes := self._only(lifted)):
+            return ()
+        mark = self._trial.savepoint()
+        remaining, spare = self._nodes.remaining(lifted), self._nodes.spare
+        drained: list[KeptNode] = []
+        for node in nodes:
+            if self._time_is_up():
+                self._complete = False
+                self._unfinished.add(lifted)
+                break
+            if node.counts and spare <= 0:
+                continue
+            tentative = remaining.copy()
+            if not tentative.reserve(node.movers) and self._drained(node):
+                remaining = tentative
+                spare -= node.counts
+                drained.append(node)
+        self._trial.revert(mark)
+        for node in drained:
+            self._trial.undrain(node.row)
+        return tuple(node.node for node in drained)
+
+    def _drained(self, node: KeptNode) -> bool:
+        """Drain *node* within the trial. Return whether all of its pods fit; if not, the trial is unchanged."""
+        mark = self._trial.savepoint()
+        self._trial.evict(*node.movers)
+        self._trial.drain(node.row)
+        if not isinstance(pack(self._nodes.room, self._trial, node.lifted, Effort(_EFFORT)), Stuck):
+            return True
+        self._trial.revert(mark)
+        self._trial.undrain(node.row)
+        return False
+
+    def _sum(self, nodes: Iterable[str]) -> _Worth:
+        worths = [self._worth[node] for node in nodes]
+        money = sum((money for money, *_ in worths), Decimal(0))
+        return money, len(worths), sum(cpu for *_, cpu in worths)
+
+    def _usefulness(self, lever: Lever) -> tuple[_Worth, _Worth, _Worth]:
+        return self._sum(lever.frees), self._sum(lever.frees_together), self._sum(lever.nodes)
+
+
+def _of_subsets(nodes: Mapping[Obstacles, Sequence[str]], obstacles: Obstacles) -> Iterator[str]:
+    """Yield the *nodes* whose obstacles are all in the small set *obstacles*."""
+    for size in range(len(obstacles) + 1):
+        for some in combinations(sorted(obstacles), size):
+            yield from nodes.get(frozenset(some), ())

@@ -1,0 +1,136 @@
+"""Obstacles that the owners of pods can remove, and pods without their obstacles."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from msgspec.structs import replace
+
+from predicates.objects import Pod
+from rescheduler.planning.controller_names import ControllerName, controller_of
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.policy import DEFAULT_SCHEDULER, Policy
+from rescheduler.planning.rules.candidates import SCALE_DOWN_DISABLED
+from rescheduler.planning.rules.drainability import fate
+from rescheduler.planning.rules.opt_outs import (
+    DO_NOT_DRAIN,
+    DO_NOT_EVICT,
+    PREFER_NO_EVICTION,
+    REMOVAL_DISABLED,
+    RESTRICT_SCALE_DOWN,
+)
+from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT, SAFE_TO_EVICT, Context, Fate
+from rescheduler.planning.rules.pod_traits import SAFE_LOCAL_VOLUMES, expendable_volumes, local_volumes
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Obstacle:
+    """A property of pods or nodes that prevents drains, and that its owner can change."""
+
+    controller: ControllerName
+    reason: Reason
+    description: str  #: what to change, such as ``emptyDir cache``
+    taints: str = ""  #: the taints of the spot nodes, if a toleration of them is all that the pods lack
+
+    def __str__(self) -> str:
+        return f"{self.controller}: {self.description}"
+
+
+#: Returns a pod without the obstacle, and what to change.
+_Lift: TypeAlias = Callable[[Pod, Policy], tuple[Pod, str]]
+
+
+def _without_annotation(key: str) -> _Lift:
+    def lift(pod: Pod, _: Policy) -> tuple[Pod, str]:
+        others = {name: value for name, value in pod.annotations.items() if name != key}
+        return replace(pod, annotations=others), f"annotation {key}: {pod.annotations.get(key, '')}"
+
+    return lift
+
+
+def _without_label(key: str) -> _Lift:
+    def lift(pod: Pod, _: Policy) -> tuple[Pod, str]:
+        others = {name: value for name, value in pod.cls.labels.items() if name != key}
+        return replace(pod, cls=replace(pod.cls, labels=others)), f"label {key}: {pod.cls.labels.get(key, '')}"
+
+    return lift
+
+
+def _removal_enabled(pod: Pod, policy: Policy) -> tuple[Pod, str]:
+    """Return the pod without CAST AI's key, which may be an annotation, a label or both."""
+    texts = []
+    for present, without in ((pod.annotations, _without_annotation), (pod.cls.labels, _without_label)):
+        if present.get(REMOVAL_DISABLED) == "true":
+            pod, description = without(REMOVAL_DISABLED)(pod, policy)
+            texts.append(description)
+    return pod, ", ".join(texts)
+
+
+def _safe(description: str) -> _Lift:
+    def lift(pod: Pod, _: Policy) -> tuple[Pod, str]:
+        return replace(pod, annotations={**pod.annotations, SAFE_TO_EVICT: "true"}), description
+
+    return lift
+
+
+def _local_storage(pod: Pod, _: Policy) -> tuple[Pod, str]:
+    expendable = expendable_volumes(pod)
+    volumes = local_volumes(pod)
+    names = ",".join(volume.name for volume in volumes)
+    blocking = [volume for volume in volumes if volume.name not in expendable]
+    description = ", ".join(
+        f"{'emptyDir' if volume.host_path is None else 'hostPath'} {volume.name}" for volume in blocking
+    )
+    return replace(pod, annotations={**pod.annotations, SAFE_LOCAL_VOLUMES: names}), description
+
+
+def _other_scheduler(pod: Pod, policy: Policy) -> tuple[Pod, str]:
+    spec = pod.cls.spec
+    cls = replace(pod.cls, spec=replace(spec, scheduler_name=policy.scheduler_names[0]))
+    return replace(pod, cls=cls), f"schedulerName {spec.scheduler_name or DEFAULT_SCHEDULER}"
+
+
+_LIFTS: Final[Mapping[Reason, _Lift]] = {
+    Reason.NOT_SAFE_TO_EVICT: _without_annotation(SAFE_TO_EVICT),
+    Reason.DO_NOT_DISRUPT: _without_annotation(DO_NOT_DISRUPT),
+    Reason.DO_NOT_EVICT: _without_annotation(DO_NOT_EVICT),
+    Reason.PREFER_NO_EVICTION: _without_annotation(PREFER_NO_EVICTION),
+    Reason.RESTRICT_SCALE_DOWN: _without_label(RESTRICT_SCALE_DOWN),
+    Reason.REMOVAL_DISABLED: _removal_enabled,
+    Reason.NO_CONTROLLER: _safe("no controller"),
+    Reason.KUBE_SYSTEM: _safe("a kube-system pod without a PodDisruptionBudget"),
+    Reason.LIQO_COMPONENT: _safe("Liqo component"),
+    Reason.LOCAL_STORAGE: _local_storage,
+    Reason.OTHER_SCHEDULER: _other_scheduler,
+}
+
+#: Reasons about nodes that can be lifted, and what to change.
+NODE_OBSTACLES: Final[Mapping[Reason, str]] = {
+    Reason.SCALE_DOWN_DISABLED: f"annotation {SCALE_DOWN_DISABLED}",
+    Reason.DO_NOT_DISRUPT_NODE: f"annotation {DO_NOT_DISRUPT}",
+    Reason.DO_NOT_DRAIN: f"annotation {DO_NOT_DRAIN}",
+    Reason.REMOVAL_DISABLED: f"annotation or label {REMOVAL_DISABLED}",
+}
+
+#: Reasons about pods that :func:`lifted` removes.
+LIFTABLE: Final = frozenset(_LIFTS)
+
+
+def lifted(pod: Pod, reason: Reason, policy: Policy) -> Pod:
+    """Return *pod* without the obstacle *reason*, which must be one of :data:`LIFTABLE`."""
+    return _LIFTS[reason](pod, policy)[0]
+
+
+def lift_all(pod: Pod, context: Context) -> tuple[Pod, frozenset[Obstacle], Fate | None]:
+    """Return *pod* without the obstacles to its eviction, these obstacles, and its fate without them.
+
+    The fate is None if no change to the pod would allow its eviction.
+    """
+    obstacles = set[Obstacle]()
+    while isinstance(result := fate(pod, context), Blocker):
+        lift = _LIFTS.get(result.reason)
+        if lift is None or any(obstacle.reason is result.reason for obstacle in obstacles):
+            return pod, frozenset(obstacles), None
+        pod, description = lift(pod, context.policy)
+        obstacles.add(Obstacle(controller_of(pod), result.reason, description))
+    return pod, frozenset(obstacles), result

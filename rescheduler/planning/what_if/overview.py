@@ -1,0 +1,131 @@
+"""A summary of a plan: the machines that it frees, their size and price, and what prevents it from freeing more."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Final
+
+from predicates.snapshot import Snapshot
+from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
+from rescheduler.planning.outcome import Planning, Reason
+
+#: The note for readers if :attr:`Overview.unpriced` is true.
+NO_PRICE: Final = "No on-demand node has a price: the prices are for other instance types, zones or capacity types."
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The totals of a group of nodes."""
+
+    nodes: int = 0
+    cpu: int = 0  #: allocatable, in millicores
+    memory: int = 0  #: allocatable, in bytes
+    per_hour: Decimal | None = None  #: of the nodes with a price; None if none has one
+    unpriced: int = 0  #: number of nodes without a price
+
+    @property
+    def per_month(self) -> Decimal | None:
+        """The price per month of 730 hours, or None if no price is known."""
+        return None if self.per_hour is None else self.per_hour * HOURS_PER_MONTH
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """A controller with one obstacle, and the nodes that the plan would free without this obstacle."""
+
+    controller: str  #: such as ``Deployment ci/ci-cache``, or ``Pod ci/job`` for a pod without a controller
+    reason: Reason
+    obstacle: str  #: what to change, such as ``nodeSelector pool=ci``
+    nodes: tuple[str, ...]  #: on-demand nodes with this obstacle
+    frees: tuple[str, ...] = ()  #: nodes that the plan also frees if only this obstacle is lifted
+    together_with: tuple[str, ...] = ()  #: further obstacles, as ``controller: obstacle``, lifted in combination
+    frees_together: tuple[str, ...] = ()  #: nodes that the plan also frees if all of them are lifted
+    tried: bool = True  #: False if there was no time to find all of :attr:`frees`
+
+
+@dataclass(frozen=True, slots=True)
+class AddedRequests:
+    """The total requests of the pods that a plan moves to a node."""
+
+    cpu: int = 0  #: in millicores
+    memory: int = 0  #: in bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A plan with the facts and sums that all its presentations share."""
+
+    planning: Planning
+    nodes: Mapping[str, NodeFacts]  #: all on-demand nodes, and the spot nodes that the plan uses
+    prices: PriceList
+    on_demand: Totals  #: all on-demand nodes
+    freed: Totals  #: nodes that the plan frees
+    freed_by_type: Mapping[str, Totals]  #: by instance type, most nodes first
+    levers: tuple[Lever, ...] = ()  #: the most useful first
+    levers_complete: bool = True  #: False if ``--levers-timeout`` ended the trials
+    assumptions: tuple[str, ...] = ()  #: sentences about what was assumed, for example for kinds that a dump lacks
+    added: Mapping[str, AddedRequests] = field(default_factory=dict)  #: by target node: requests of the moved pods
+
+    @property
+    def unpriced(self) -> bool:
+        """Return whether there are prices and on-demand nodes, but no price for any of these nodes."""
+        return not self.prices.empty and self.on_demand.nodes > 0 and self.on_demand.per_hour is None
+
+    def per_month(self, nodes: Iterable[str]) -> Decimal | None:
+        """Return the monthly price of *nodes*, or None if none has a price."""
+        return _totals((self.nodes[name] for name in nodes), self.prices).per_month
+
+
+def overview(
+    planning: Planning,
+    snapshot: Snapshot,
+    prices: PriceList,
+    levers: Iterable[Lever] = (),
+    *,
+    levers_complete: bool = True,
+    assumptions: Iterable[str] = (),
+) -> Overview:
+    """Summarize *planning*. *snapshot* must be the one that was used for planning."""
+    facts = {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
+    freed = [facts[plan.node] for plan in planning.plans]
+    targets = {placement.node for plan in planning.plans for placement in plan.placements}
+    spot = {name: node_facts(snapshot, name, spot=True) for name in sorted(targets)}
+    by_type: dict[str, list[NodeFacts]] = defaultdict(list)
+    for node in freed:
+        by_type[node.instance_type].append(node)
+    most_first = sorted(by_type.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+    return Overview(
+        planning=planning,
+        nodes=facts | spot,
+        prices=prices,
+        on_demand=_totals(facts.values(), prices),
+        freed=_totals(freed, prices),
+        freed_by_type={name: _totals(nodes, prices) for name, nodes in most_first},
+        levers=tuple(levers),
+        levers_complete=levers_complete,
+        assumptions=tuple(assumptions),
+        added=_added(planning, snapshot),
+    )
+
+
+def _added(planning: Planning, snapshot: Snapshot) -> dict[str, AddedRequests]:
+    """Sum up the requests of the moved pods, by target node. Pods that are gone from *snapshot* do not count."""
+    added: defaultdict[str, AddedRequests] = defaultdict(AddedRequests)
+    for placement in (placement for plan in planning.plans for placement in plan.placements):
+        if (pod := snapshot.pods.get(str(placement.pod))) is not None:
+            before, own = added[placement.node], dict(pod.cls.requests)
+            added[placement.node] = AddedRequests(before.cpu + own.get("cpu", 0), before.memory + own.get("memory", 0))
+    return dict(added)
+
+
+def _totals(nodes: Iterable[NodeFacts], prices: PriceList) -> Totals:
+    listed = list(nodes)
+    known = [price for node in listed if (price := prices.per_hour(node)) is not None]
+    return Totals(
+        nodes=len(listed),
+        cpu=sum(node.cpu for node in listed),
+        memory=sum(node.memory for node in listed),
+        per_hour=sum(known, Decimal(0)) if known else None,
+        unpriced=len(listed) - len(known),
+    )

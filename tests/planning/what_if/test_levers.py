@@ -1,0 +1,472 @@
+"""Tests of levers: obstacles that the owners of pods can remove, and the nodes that a plan then frees as well."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescheduler.planning.controller_names import ControllerName
+from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.outcome import Reason
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.what_if.changes import Lift, Unpin
+from rescheduler.planning.what_if.comparison import what_if
+from rescheduler.planning.what_if.levers import RankedLevers, rank_levers
+from rescheduler.planning.what_if.overview import Lever
+from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, budget, node, pod, snapshot
+
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+REMOVAL_DISABLED = "autoscaling.cast.ai/removal-disabled"
+SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+TYPE = "node.kubernetes.io/instance-type"
+
+
+def ranked(
+    objects: list[Manifest],
+    policy: Policy | None = None,
+    prices: PriceList | None = None,
+    over: Callable[[], bool] = lambda: False,
+) -> RankedLevers:
+    cluster, policy = snapshot(objects), policy or Policy(budgets_in_steps=True)
+    planner = Planner(cluster, policy)
+    planning = planner.plan_all(CIRCUMSTANCES)
+    return rank_levers(planning, cluster, planner.filters, policy, CIRCUMSTANCES, prices or PriceList(), over)
+
+
+def deployed(name: str, on: str, **fields: Any) -> Manifest:
+    """Return a pod of the Deployment *name* (``namespace/name``) on node *on*, with the fields of real ones."""
+    manifest = pod(f"{name}-6d4cf56db6-{on}", on, **fields)
+    manifest["metadata"]["labels"]["pod-template-hash"] = "6d4cf56db6"
+    [owner] = manifest["metadata"]["ownerReferences"]
+    owner["name"] = f"{name.partition('/')[2]}-6d4cf56db6"
+    return manifest
+
+
+CI: dict[str, Any] = {"nodeSelector": {"pool": "ci"}}
+CACHE: dict[str, Any] = {"volumes": [{"name": "cache", "emptyDir": {}}]}
+
+#: Eight nodes that ci-cache pins. Two of them also have an emptyDir of data/api, five have a pod with devices.
+PINNED = [
+    *(node(f"od-{n}", ON_DEMAND, labels={"pool": "ci", TYPE: "m5.2xlarge"}) for n in range(8)),
+    node("spot-1"),
+    *(deployed("ci/ci-cache", f"od-{n}", **CI) for n in range(8)),
+    *(deployed("data/api", f"od-{n}", cpu="100m", **CACHE) for n in (1, 2)),
+    *(deployed("data/db", f"od-{n}", resourceClaims=[{"name": "gpu"}]) for n in range(3, 8)),
+]
+
+
+SPOT_TAINT = {"key": "example.com/priority", "value": "spot", "effect": "NoSchedule"}
+
+#: Three nodes whose pods do not tolerate the taint of the spot nodes. od-1 has an emptyDir as well, od-2 a selector.
+TAINTED = [
+    *(node(f"od-{n}", ON_DEMAND, labels={TYPE: "m5.large"}) for n in range(3)),
+    *(node(f"spot-{n}", taints=[SPOT_TAINT]) for n in range(2)),
+    deployed("shop/cart", "od-0"),
+    deployed("shop/search", "od-0"),
+    deployed("data/api", "od-1", **CACHE),
+    deployed("ci/ci-cache", "od-2", nodeSelector={TYPE: "m5.large"}),
+]
+
+
+def test_a_taint_that_pods_of_several_controllers_do_not_tolerate_is_one_lever() -> None:
+    result = ranked(TAINTED)
+    assert result.levers[0] == Lever(
+        controller="Taint example.com/priority=spot:NoSchedule",
+        reason=Reason.PINNED,
+        obstacle="pods of 3 controllers do not tolerate it",
+        nodes=("od-1", "od-0"),
+        frees=("od-0",),
+        together_with=("Deployment data/api: emptyDir cache",),
+        frees_together=("od-1", "od-0"),
+    )
+    missing = "no toleration of example.com/priority=spot:NoSchedule"
+    assert [(lever.controller, lever.obstacle, lever.frees) for lever in result.levers[1:]] == [
+        ("Deployment ci/ci-cache", f"nodeSelector {TYPE}=m5.large, {missing}", ("od-2",)),
+        ("Deployment data/api", "emptyDir cache", ()),
+        ("Deployment data/api", missing, ()),
+        ("Deployment shop/cart", missing, ()),
+        ("Deployment shop/search", missing, ()),
+    ]
+
+
+def test_a_taint_that_only_one_controller_does_not_tolerate_is_a_lever_of_the_controller() -> None:
+    objects = [*TAINTED[:5], deployed("shop/cart", "od-0"), deployed("shop/cart", "od-1")]
+    [lever] = ranked(objects).levers
+    assert (lever.controller, lever.frees) == ("Deployment shop/cart", ("od-0", "od-1"))
+
+
+def test_several_taints_are_one_lever() -> None:
+    other = {"key": "a", "effect": "NoExecute"}
+    spot = [node(f"spot-{n}", taints=[SPOT_TAINT, other]) for n in range(2)]
+    objects = [*TAINTED[:3], *spot, deployed("shop/cart", "od-0"), deployed("shop/search", "od-1")]
+    assert ranked(objects).levers[0].controller == "Taint example.com/priority=spot:NoSchedule,a:NoExecute"
+    assert ranked(objects).levers[0].frees == ("od-0", "od-1")
+
+
+def test_pods_lack_only_the_tolerations_for_the_spot_nodes_with_the_fewest_taints() -> None:
+    other = {"key": "batch", "effect": "NoSchedule"}
+    spot = [node("spot-0", taints=[SPOT_TAINT, other]), node("spot-1", taints=[SPOT_TAINT])]
+    pods = [deployed("shop/cart", "od-0"), deployed("shop/search", "od-1", tolerations=[{"key": "batch"}])]
+    levers = ranked([*TAINTED[:3], *spot, *pods]).levers
+    assert [(lever.controller, lever.frees) for lever in levers] == [
+        ("Taint example.com/priority=spot:NoSchedule", ("od-0", "od-1")),
+        ("Deployment shop/cart", ("od-0",)),
+        ("Deployment shop/search", ("od-1",)),
+    ]
+
+
+def test_the_biggest_lever_is_named_with_the_one_that_completes_it() -> None:
+    prices = PriceList({("m5.2xlarge", "", False): Decimal("0.384")})
+    assert ranked(PINNED, prices=prices) == RankedLevers(
+        (
+            Lever(
+                controller="Deployment ci/ci-cache",
+                reason=Reason.PINNED,
+                obstacle="nodeSelector pool=ci",
+                nodes=tuple(f"od-{n}" for n in range(8)),
+                frees=("od-0",),
+                together_with=("Deployment data/api: emptyDir cache",),
+                frees_together=("od-0", "od-1", "od-2"),
+            ),
+            Lever(
+                controller="Deployment data/api",
+                reason=Reason.LOCAL_STORAGE,
+                obstacle="emptyDir cache",
+                nodes=("od-1", "od-2"),
+                together_with=("Deployment ci/ci-cache: nodeSelector pool=ci",),
+                frees_together=("od-0", "od-1", "od-2"),
+            ),
+        ),
+        complete=True,
+    )
+
+
+#: By obstacle: the objects besides od and a spot node, and the only lever: its owner, reason, and what to change.
+SINGLE: dict[str, tuple[list[Manifest], Policy, tuple[str, Reason, str]]] = {
+    "node affinity": (
+        [
+            pod(
+                "a",
+                "od",
+                affinity={
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["ci", "cd"]}]},
+                                {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]},
+                            ]
+                        }
+                    }
+                },
+            )
+        ],
+        Policy(),
+        ("ReplicaSet default/a", Reason.PINNED, "node affinity pool In (ci, cd) or gpu Exists"),
+    ),
+    "only the label that no spot node has is named": (
+        [pod("a", "od", nodeSelector={ON_DEMAND: "", "topology.kubernetes.io/zone": "a"})],
+        Policy(),
+        ("ReplicaSet default/a", Reason.PINNED, f"nodeSelector {ON_DEMAND}="),
+    ),
+    "safe-to-evict": (
+        [pod("a", "od", annotations={SAFE_TO_EVICT: "false"})],
+        Policy(),
+        ("ReplicaSet default/a", Reason.NOT_SAFE_TO_EVICT, f"annotation {SAFE_TO_EVICT}: false"),
+    ),
+    "do-not-disrupt": (
+        [pod("a", "od", owner="apps/v1/StatefulSet", annotations={DO_NOT_DISRUPT: "true"})],
+        Policy(),
+        ("StatefulSet default/a", Reason.DO_NOT_DISRUPT, f"annotation {DO_NOT_DISRUPT}: true"),
+    ),
+    "do-not-evict": (
+        [pod("a", "od", annotations={"spot-rescheduler/do-not-evict": "later"})],
+        Policy(),
+        ("ReplicaSet default/a", Reason.DO_NOT_EVICT, "annotation spot-rescheduler/do-not-evict: later"),
+    ),
+    "Descheduler": (
+        [pod("a", "od", annotations={"descheduler.alpha.kubernetes.io/prefer-no-eviction": ""})],
+        Policy(),
+        (
+            "ReplicaSet default/a",
+            Reason.PREFER_NO_EVICTION,
+            "annotation descheduler.alpha.kubernetes.io/prefer-no-eviction: ",
+        ),
+    ),
+    "Spot Ocean": (
+        [pod("a", "od", labels={"spotinst.io/restrict-scale-down": "true"})],
+        Policy(),
+        ("ReplicaSet default/a", Reason.RESTRICT_SCALE_DOWN, "label spotinst.io/restrict-scale-down: true"),
+    ),
+    "CAST AI, annotation and label": (
+        [pod("a", "od", annotations={REMOVAL_DISABLED: "true"}, labels={REMOVAL_DISABLED: "true"})],
+        Policy(),
+        (
+            "ReplicaSet default/a",
+            Reason.REMOVAL_DISABLED,
+            f"annotation {REMOVAL_DISABLED}: true, label {REMOVAL_DISABLED}: true",
+        ),
+    ),
+    "CAST AI, annotation": (
+        [pod("a", "od", annotations={REMOVAL_DISABLED: "true"}, labels={REMOVAL_DISABLED: "false"})],
+        Policy(),
+        ("ReplicaSet default/a", Reason.REMOVAL_DISABLED, f"annotation {REMOVAL_DISABLED}: true"),
+    ),
+    "no controller": (
+        [pod("a", "od", owner=None)],
+        Policy(),
+        ("Pod default/a", Reason.NO_CONTROLLER, "no controller"),
+    ),
+    "kube-system": (
+        [pod("kube-system/a", "od")],
+        Policy(),
+        ("ReplicaSet kube-system/a", Reason.KUBE_SYSTEM, "a kube-system pod without a PodDisruptionBudget"),
+    ),
+    "scheduler": (
+        [pod("a", "od", schedulerName="volcano")],
+        Policy(),
+        ("ReplicaSet default/a", Reason.OTHER_SCHEDULER, "schedulerName volcano"),
+    ),
+    "local volumes of which one is allowed": (
+        [
+            pod(
+                "a",
+                "od",
+                annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "tmp"},
+                volumes=[
+                    {"name": "tmp", "emptyDir": {}},
+                    {"name": "data", "emptyDir": {}},
+                    {"name": "logs", "hostPath": {"path": "/var/log"}},
+                ],
+            )
+        ],
+        Policy(),
+        ("ReplicaSet default/a", Reason.LOCAL_STORAGE, "emptyDir data, hostPath logs"),
+    ),
+    "a budget": (
+        [pod("a", "od"), budget("b", "a", allowed=0)],
+        Policy(budgets_in_steps=True),
+        ("PodDisruptionBudget default/b", Reason.BUDGET, "it allows 0 evictions now"),
+    ),
+    "a budget of which two evictions are needed at once": (
+        [pod("a-1", "od"), pod("a-2", "od"), budget("b", "a", allowed=1)],
+        Policy(budgets_in_steps=False),
+        ("PodDisruptionBudget default/b", Reason.BUDGET, "it allows 1 eviction now"),
+    ),
+    "a budget that is too slow": (
+        [
+            pod("a-1", "od", terminationGracePeriodSeconds=100),
+            pod("a-2", "od", terminationGracePeriodSeconds=100),
+            budget("b", "a", allowed=1),
+        ],
+        Policy(budgets_in_steps=True),
+        ("PodDisruptionBudget default/b", Reason.BUDGET, "it allows 1 eviction now"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SINGLE)
+def test_an_obstacle_is_lifted(case: str) -> None:
+    objects, policy, (owner, reason, obstacle) = SINGLE[case]
+    expected = Lever(owner, reason, obstacle, nodes=("od",), frees=("od",))
+    assert ranked([node("od", ON_DEMAND), node("s"), *objects], policy) == RankedLevers((expected,), complete=True)
+
+
+@pytest.mark.parametrize("annotation", [SCALE_DOWN_DISABLED, DO_NOT_DISRUPT, "spot-rescheduler/do-not-drain"])
+def test_an_annotation_of_a_node_is_a_lever(annotation: str) -> None:
+    kept = node("od", ON_DEMAND, annotations={annotation: "true"})
+    [lever] = ranked([kept, node("s"), pod("a", "od")]).levers
+    assert (lever.controller, lever.obstacle, lever.frees) == ("Node od", f"annotation {annotation}", ("od",))
+
+
+def test_a_key_that_exempts_nodes_and_pods_is_a_lever_of_each() -> None:
+    kept = node("od", ON_DEMAND, labels={REMOVAL_DISABLED: "true"})
+    result = ranked([kept, node("s"), pod("a", "od", annotations={REMOVAL_DISABLED: "true"})])
+    assert [(lever.controller, lever.obstacle, lever.frees_together) for lever in result.levers] == [
+        ("Node od", f"annotation or label {REMOVAL_DISABLED}", ("od",)),
+        ("ReplicaSet default/a", f"annotation {REMOVAL_DISABLED}: true", ("od",)),
+    ]
+
+
+def test_a_taint_of_the_spot_nodes_is_a_lever() -> None:
+    tainted = node("s", taints=[{"key": "spot", "value": "true", "effect": "NoSchedule"}])
+    [lever] = ranked([node("od", ON_DEMAND), tainted, pod("a", "od")]).levers
+    assert (lever.reason, lever.obstacle, lever.frees) == (
+        Reason.PINNED,
+        "no toleration of spot=true:NoSchedule",
+        ("od",),
+    )
+
+
+#: By case: the objects, and for each lever its owner, the nodes with its obstacle, and those freed without it.
+TRIALS: dict[str, tuple[list[Manifest], list[tuple[str, tuple[str, ...], tuple[str, ...]]]]] = {
+    "the plan's own moves take room from the trial": (
+        [
+            *(node(name, ON_DEMAND) for name in ("od-1", "od-2")),
+            node("s", cpu="4"),
+            pod("free", "od-1", cpu="3"),
+            pod("a", "od-2", cpu="3500m", **CACHE),
+        ],
+        [("ReplicaSet default/a", ("od-2",), ())],
+    ),
+    "each trial starts from the plan, not from the trial before": (
+        [
+            *(node(name, ON_DEMAND) for name in ("od-1", "od-2")),
+            node("s", cpu="4"),
+            pod("a", "od-1", cpu="3", **CACHE),
+            pod("b", "od-2", cpu="3500m", **CACHE),
+        ],
+        [("ReplicaSet default/a", ("od-1",), ("od-1",)), ("ReplicaSet default/b", ("od-2",), ("od-2",))],
+    ),
+    "a node with another blocker has the obstacle, but is not freed": (
+        [
+            node("od-1", ON_DEMAND),
+            node("od-2", ON_DEMAND, ready="False"),
+            node("s"),
+            pod("a-1", "od-1", **CACHE),
+            pod("a-2", "od-2", **CACHE),
+        ],
+        [("ReplicaSet default/a", ("od-1", "od-2"), ("od-1",))],
+    ),
+    "a pod that is too large for every spot node is not a lever": (
+        [node("od", ON_DEMAND, cpu="16"), node("s"), pod("a", "od", cpu="8", nodeSelector={ON_DEMAND: ""})],
+        [],
+    ),
+    "a pod of a DaemonSet is not an obstacle": (
+        [
+            node("od", ON_DEMAND, ready="False"),
+            node("s"),
+            pod("a", "od", owner="DaemonSet", nodeSelector={ON_DEMAND: ""}),
+        ],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TRIALS)
+def test_a_lever_frees_the_nodes_that_its_trial_drains(case: str) -> None:
+    objects, expected = TRIALS[case]
+    assert [(lever.controller, lever.nodes, lever.frees) for lever in ranked(objects).levers] == expected
+
+
+def test_a_budget_that_the_plan_has_used_is_a_lever() -> None:
+    objects = [
+        *(node(name, ON_DEMAND) for name in ("od-1", "od-2", "od-3")),
+        node("s"),
+        *(pod(f"a-{number}", f"od-{number}") for number in (1, 2, 3)),
+        budget("b", "a", allowed=1),
+    ]
+    [lever] = ranked(objects, Policy(budgets_in_steps=False)).levers
+    assert (lever.obstacle, lever.nodes, lever.frees) == (
+        "it allows 1 eviction now, of which the plan uses 1",
+        ("od-2", "od-3"),
+        ("od-2", "od-3"),
+    )
+
+
+def test_the_minimum_limits_what_a_lever_frees() -> None:
+    nodes = [node(name, ON_DEMAND) for name in ("od-1", "od-2", "od-3")]
+    pods = [pod("free", "od-1"), pod("a-2", "od-2", **CACHE), pod("a-3", "od-3", **CACHE)]
+    [lever] = ranked([*nodes, node("s"), *pods], Policy(min_on_demand_nodes=1)).levers
+    assert (lever.nodes, lever.frees) == (("od-2", "od-3"), ("od-2",))
+
+
+def test_a_pod_with_two_obstacles_needs_both_lifted() -> None:
+    stubborn = pod("a", "od", annotations={DO_NOT_DISRUPT: "true"}, **CACHE)
+    levers = ranked([node("od", ON_DEMAND), node("s"), stubborn]).levers
+    assert [(lever.obstacle, lever.frees, lever.together_with, lever.frees_together) for lever in levers] == [
+        (f"annotation {DO_NOT_DISRUPT}: true", (), ("ReplicaSet default/a: emptyDir cache",), ("od",)),
+        ("emptyDir cache", (), (f"ReplicaSet default/a: annotation {DO_NOT_DISRUPT}: true",), ("od",)),
+    ]
+
+
+def test_levers_are_ranked_by_money_and_without_prices_by_nodes() -> None:
+    cheap, dear = {TYPE: "small"}, {TYPE: "large"}
+    objects = [
+        *(node(f"od-{n}", ON_DEMAND, labels=cheap) for n in range(2)),
+        node("od-2", ON_DEMAND, labels=dear),
+        node("s"),
+        *(pod(f"a-{n}", f"od-{n}", **CACHE) for n in range(2)),
+        pod("b-1", "od-2", **CACHE),
+    ]
+    prices = PriceList({("small", "", False): Decimal("0.1"), ("large", "", False): Decimal(1)})
+    assert [
+        [lever.controller for lever in ranked(objects, prices=listed).levers] for listed in (PriceList(), prices)
+    ] == [
+        ["ReplicaSet default/a", "ReplicaSet default/b"],
+        ["ReplicaSet default/b", "ReplicaSet default/a"],
+    ]
+
+
+def test_without_time_the_levers_are_named_without_trials() -> None:
+    levers = ranked(PINNED, over=lambda: True)
+    assert (levers.complete, [(len(lever.nodes), lever.frees, lever.frees_together) for lever in levers.levers]) == (
+        False,
+        [(8, (), ()), (2, (), ())],
+    )
+
+
+def test_a_lever_that_was_not_tried_for_lack_of_time_is_marked() -> None:
+    objects = [node("od", ON_DEMAND), node("s"), pod("a", "od", owner=None)]
+    assert [lever.tried for lever in ranked(objects, over=lambda: True).levers] == [False]
+    assert [lever.tried for lever in ranked(objects).levers] == [True]
+
+
+def test_the_snapshot_is_unchanged() -> None:
+    cluster, policy = snapshot(PINNED), Policy()
+    planner = Planner(cluster, policy)
+    planning = planner.plan_all(CIRCUMSTANCES)
+    free, pods = cluster.nodes.free.copy(), dict(cluster.pods)
+    rank_levers(planning, cluster, planner.filters, policy, CIRCUMSTANCES, PriceList(), lambda: False)
+    assert (cluster.nodes.free == free).all()
+    assert (cluster.pods, cluster.draining_rows) == (pods, {})
+    again = Planner(cluster, policy).plan_all(CIRCUMSTANCES)
+    assert again == planning
+
+
+#: By reason: what a pod needs to have the obstacle.
+OBSTACLES: dict[Reason | None, dict[str, Any]] = {
+    None: {},
+    Reason.PINNED: {"nodeSelector": {ON_DEMAND: ""}},
+    Reason.LOCAL_STORAGE: CACHE,
+    Reason.DO_NOT_DISRUPT: {"annotations": {DO_NOT_DISRUPT: "true"}},
+}
+
+PODS = st.tuples(
+    st.sampled_from("abc"), st.sampled_from(["od-0", "od-1", "od-2"]), st.integers(1, 4), st.sampled_from([*OBSTACLES])
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(PODS, max_size=6), st.integers(1, 8))
+def test_a_plan_that_is_made_with_the_change_frees_at_least_what_the_lever_says(
+    pods: list[tuple[str, str, int, Reason | None]], room: int
+) -> None:
+    cluster = snapshot(
+        [
+            *(node(f"od-{number}", ON_DEMAND) for number in range(3)),
+            *(node(f"s-{number}", cpu=str(room)) for number in range(2)),
+            *(
+                pod(f"{app}{reason or ''}-{number}", on, cpu=str(cpu), **OBSTACLES[reason])
+                for number, (app, on, cpu, reason) in enumerate(pods)
+            ),
+        ]
+    )
+    policy = Policy()
+    planner = Planner(cluster, policy)
+    planning = planner.plan_all(CIRCUMSTANCES)
+    ranking = rank_levers(planning, cluster, planner.filters, policy, CIRCUMSTANCES, PriceList(), lambda: False)
+    for lever in ranking.levers:
+        kind, _, path = lever.controller.partition(" ")
+        namespace, _, name = path.partition("/")
+        controller = ControllerName(namespace, kind, name)
+        change = Unpin(controller) if lever.reason is Reason.PINNED else Lift(controller, lever.reason)
+        after = what_if(cluster, policy, CIRCUMSTANCES, [change]).planning
+        assert len(after.plans) >= len(planning.plans) + len(lever.frees)
+        assert not {plan.node for plan in planning.plans} & set(lever.frees)
+        assert set(lever.frees) <= set(lever.nodes)
+        assert not lever.together_with or len(lever.frees_together) > len(lever.frees)
