@@ -8,6 +8,7 @@ import pytest
 from devcluster.api import Json
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
+from rescheduler.planning import units
 from rescheduler.planning.rules.candidates import CONTROL_PLANE
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
@@ -41,7 +42,7 @@ def test_nodes_that_only_additional_guards_block_are_logged_and_drained_with_com
         [line] = daemon.logged("would drain")
     reason = expected.partition(" ")[2]
     assert line["message"].startswith(
-        f"k8s-spot-rescheduler would drain {count(nodes, 'more on-demand node')} ({nodes} {reason})"
+        f"k8s-spot-rescheduler would drain {units.count(nodes, 'more on-demand node')} ({nodes} {reason})"
     )
     with Daemon(cluster, *FLAGS, COMPAT) as daemon:
         observer.eventually(lambda: observer.kinds() == {"spot": count}, "the pods on spot")
