@@ -24,7 +24,7 @@ SEED ?= 1
 NODES ?= 1000
 PODS ?= 30000
 # Tests mostly wait for a cluster, so more workers than processors are useful. Each worker has its own control plane.
-WORKERS ?= 8
+WORKERS ?= 10
 
 # Without cached bytecode, each worker and each process that a test starts would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
