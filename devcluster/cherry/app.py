@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from devcluster.cherry.cloud import CherryCloud, plan_documents
-from devcluster.cloudpool.faults import App, Receive, Scope, Send
+from devcluster.standin.faults import App, Receive, Scope, Send
 
 _MAX_PAGE = 100  #: servers on a page
 

@@ -14,8 +14,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from devcluster.cloudpool import errors
-from devcluster.cloudpool.faults import App, Fault, Message, Receive, Scope, Send
 from devcluster.cloudpool.pool import ReferencePool
+from devcluster.standin.faults import App, Fault, Message, Receive, Scope, Send
 from rescheduler import decoding
 from rescheduler.clock import Clock
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from devcluster.cloudpool.app import Authenticated, Dated, admin_routes, application
-from devcluster.cloudpool.faults import App
 from devcluster.cloudpool.pool import ReferencePool
 from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.standin import server
+from devcluster.standin.faults import App
 from rescheduler.clock import Clock
 
 

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from devcluster.cloudpool.faults import App, Receive, Scope, Send
 from devcluster.stackpoint.cloud import StackpointCloud
+from devcluster.standin.faults import App, Receive, Scope, Send
 
 _REASON = "Node is a member of the etcd cluster and cannot be deleted"
 

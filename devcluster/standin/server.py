@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import click
 import uvicorn
 
-from devcluster.cloudpool.faults import App, FaultyApp
+from devcluster.standin.faults import App, FaultyApp
 
 
 class ClosableCloud(Protocol):

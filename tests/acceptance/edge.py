@@ -17,8 +17,8 @@ import httpx2
 import uvicorn
 from starlette.concurrency import run_in_threadpool
 
-from devcluster.cloudpool.faults import body_of
 from devcluster.plane import ControlPlane
+from devcluster.standin.faults import body_of
 from devcluster.standin.server import listen
 from rescheduler.draining.intent import ANNOTATION
 from rescheduler.net.server import running

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from devcluster.cloudpool.faults import Fault, LoggedRequest
+from devcluster.standin.faults import Fault, LoggedRequest
 from rescheduler.proxy.forward import FAILED
 from tests.proxy.test_forward import line, raw
 from tests.proxy.world import World

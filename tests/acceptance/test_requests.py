@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from devcluster.cloudpool.faults import Fault
+from devcluster.standin.faults import Fault
 from rescheduler.clock import SystemClock
 from rescheduler.proxy import answers
 from tests.proxy.test_forward import line, raw

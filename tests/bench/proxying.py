@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 import httpx2
 
 from devcluster import kubeconfig, ports
-from devcluster.cloudpool.faults import LoggedRequest, Message, Receive, Send
 from devcluster.demo import machines
 from devcluster.demo.program import Program
 from devcluster.plane import ControlPlane
+from devcluster.standin.faults import LoggedRequest, Message, Receive, Send
 from devcluster.standin.server import StandinServer
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.credentials import Credentials

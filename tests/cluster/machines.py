@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.faults import LoggedRequest
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.manifests import ON_DEMAND, deployment
+from devcluster.standin.faults import LoggedRequest
 from rescheduler.clock import SystemClock
 from rescheduler.net.config_files import Duration
 from tests.cluster.daemon import SOFT

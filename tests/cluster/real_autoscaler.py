@@ -22,11 +22,11 @@ import pytest
 from devcluster.autoscaler import binary
 from devcluster.cherry import nodes as cherry_nodes
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.faults import Fault
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.manifests import ON_DEMAND, SPOT, deployment, node
 from devcluster.plane import ControlPlane
 from devcluster.stackpoint import nodes as stackpoint_nodes
+from devcluster.standin.faults import Fault
 from devcluster.standin.nodes import Nodes
 from rescheduler.clock import SystemClock
 from rescheduler.planning.rules.candidates import DELETION_CANDIDATE

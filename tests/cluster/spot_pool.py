@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from devcluster.cloudpool.cluster import Cluster
-from devcluster.cloudpool.faults import Fault
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.manifests import SPOT
+from devcluster.standin.faults import Fault
 from rescheduler.clock import SystemClock
 from tests.cluster.observer import Observer
 from tests.providers.cloudpools import document, settings

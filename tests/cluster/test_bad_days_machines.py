@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from devcluster.cloudpool.faults import Fault
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
+from devcluster.standin.faults import Fault
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
 from tests.cluster.bad_days import FLAGS, lease_holder

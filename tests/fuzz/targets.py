@@ -13,9 +13,9 @@ from typing import Any, Final, Protocol
 from hypothesis import strategies as st
 
 from devcluster.cloudpool.cluster import node_of
-from devcluster.cloudpool.faults import App, Message, Receive, Scope, Send
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.cloudpool.settings import CloudpoolSettings
+from devcluster.standin.faults import App, Message, Receive, Scope, Send
 from rescheduler.clock import SystemClock
 from tests.fuzz.apiserver import ApiServer, pod
 from tests.fuzz.process import Watched, watched

@@ -6,7 +6,7 @@ from typing import Any
 
 from devcluster.cherry.app import application
 from devcluster.cherry.cloud import CherryCloud, CherryCloudSettings, ServerState
-from devcluster.cloudpool.faults import Fault
+from devcluster.standin.faults import Fault
 from devcluster.standin.server import StandinServer
 from rescheduler.clock import Clock
 from rescheduler.net.config_files import Duration, Endpoint

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from devcluster.cloudpool.faults import Fault
 from devcluster.cloudpool.machines import PoolMachine
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.cloudpool.settings import CloudpoolSettings, PoolDocument
+from devcluster.standin.faults import Fault
 from rescheduler.clock import Clock
 from rescheduler.net.config_files import shaped
 from rescheduler.providers.base import CloudProvider, NodeRef

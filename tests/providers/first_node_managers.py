@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from devcluster.cloudpool.faults import Fault
+from devcluster.standin.faults import Fault
 from devcluster.standin.server import StandinServer
 from rescheduler.net.config_files import Endpoint
 from rescheduler.providers.base import CloudProvider, NodeRef

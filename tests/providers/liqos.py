@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from devcluster.cloudpool.faults import Fault
+from devcluster.standin.faults import Fault
 from devcluster.standin.server import StandinServer
 from rescheduler.clock import Clock
 from rescheduler.liqo_services.node_manager.app import node_manager

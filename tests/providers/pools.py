@@ -5,10 +5,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from devcluster.cloudpool.faults import Fault, Kind
 from devcluster.cloudpool.machines import PoolMachine
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.cloudpool.settings import CloudpoolSettings
+from devcluster.standin.faults import Fault, Kind
 from rescheduler.providers.base import CloudProvider, DeleteOutcome, NodeRef
 from tests.providers.clocks import StepClock
 from tests.providers.cloudpools import GROUP, node_of, providing, serving, settings

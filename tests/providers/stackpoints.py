@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from devcluster.cloudpool.faults import Fault
 from devcluster.stackpoint.app import application
 from devcluster.stackpoint.cloud import StackpointCloud, StackpointCloudSettings, StackpointNode, StackpointPool
+from devcluster.standin.faults import Fault
 from devcluster.standin.server import StandinServer
 from rescheduler.clock import Clock
 from rescheduler.providers.base import CloudProvider, GroupFlags, NodeRef

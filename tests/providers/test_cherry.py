@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from devcluster.cloudpool.faults import Fault
+from devcluster.standin.faults import Fault
 from rescheduler import errors
 from rescheduler.errors import AuthError, BackendUnavailable, ConfigError, RateLimited
 from rescheduler.providers.base import (

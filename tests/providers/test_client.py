@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from devcluster.cloudpool.faults import Fault
 from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.standin.faults import Fault
 from rescheduler import errors
 from rescheduler.net.http_errors import BadAnswer, Missing, RequestRejected, ServerFault
 from rescheduler.providers.cloudpool.client import error_words

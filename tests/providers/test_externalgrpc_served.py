@@ -18,8 +18,8 @@ from tenacity import (
     wait_fixed,
 )
 
-from devcluster.cloudpool.faults import Fault
 from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.standin.faults import Fault
 from rescheduler.clock import SystemClock
 from rescheduler.providers.externalgrpc import codec, wire
 from tests.providers.cloudpools import GROUP, node_of, settings

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from devcluster.cloudpool.faults import Fault
+from devcluster.standin.faults import Fault
 from rescheduler import errors
 from rescheduler.errors import ConfigError
 from rescheduler.providers.base import GroupFlags, NodeRef

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from devcluster.cloudpool.faults import Fault
 from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.standin.faults import Fault
 from rescheduler import errors
 from rescheduler.errors import AuthError, ConfigError, DeadlineExceeded, RateLimited
 from rescheduler.net.config_files import Duration, Endpoint

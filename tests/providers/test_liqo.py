@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from devcluster.cloudpool.faults import Fault
+from devcluster.standin.faults import Fault
 from devcluster.standin.server import StandinServer
 from rescheduler import errors
 from rescheduler.clock import SystemClock

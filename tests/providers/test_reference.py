@@ -13,9 +13,9 @@ import httpx2
 import pytest
 
 from devcluster.cloudpool.errors import CloudError, ResourceNotFound
-from devcluster.cloudpool.faults import Fault
 from devcluster.cloudpool.pool import ReferencePool
 from devcluster.cloudpool.state import Termination
+from devcluster.standin.faults import Fault
 from tests.cluster.waiting import eventually
 from tests.providers.clocks import START, StepClock
 from tests.providers.cloudpools import document, serving, settings

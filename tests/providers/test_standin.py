@@ -7,7 +7,7 @@ import socket
 import threading
 from urllib.parse import urlsplit
 
-from devcluster.cloudpool.faults import App
+from devcluster.standin.faults import App
 from devcluster.standin.server import StandinServer
 
 

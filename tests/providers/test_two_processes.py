@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from devcluster.cloudpool.faults import Fault
+from devcluster.standin.faults import Fault
 from rescheduler.clock import SystemClock
 from rescheduler.providers.base import Refusal, Refused
 from tests.providers.cherry import PROJECT, cherry_world

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from devcluster.cloudpool.faults import Fault
 from devcluster.cloudpool.settings import CloudpoolSettings
+from devcluster.standin.faults import Fault
 from rescheduler.proxy.answers import UpdateFailed
 from tests.providers.cloudpools import document, settings
 from tests.proxy.test_updates import World, world

@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from devcluster.cloudpool.faults import Fault
 from devcluster.plane import ControlPlane
 from devcluster.stages import TERMINATE_AFTER
+from devcluster.standin.faults import Fault
 from tests.proxy.world import World, world
 
 pytestmark = pytest.mark.cluster

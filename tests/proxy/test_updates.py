@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from devcluster.cloudpool.faults import Fault
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.cloudpool.settings import CloudpoolSettings
+from devcluster.standin.faults import Fault
 from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.state import Drain, Limits, Phase
 from rescheduler.execution.drainer import PendingRemoval

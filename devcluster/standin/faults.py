@@ -1,4 +1,4 @@
-"""Fault injection between a client and the pool: a list of faults, each for the next matching requests."""
+"""Fault injection between a client and a stand-in: a list of faults, each for the next matching requests."""
 
 import asyncio
 import threading
