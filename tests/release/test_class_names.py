@@ -9,9 +9,9 @@ ROOT = Path(__file__).parents[2]
 
 def test_class_names_are_unique() -> None:
     modules: dict[str, list[str]] = defaultdict(list)
-    for package in ("predicates", "rescheduler", "devcluster"):
+    for package in ("predicates", "rescheduler", "devcluster", "deploy"):
         for path in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.ClassDef):
                     modules[node.name.lstrip("_")].append(str(path.relative_to(ROOT)))
     assert len(modules) > 300

@@ -16,20 +16,57 @@ ROOMS = {
     for path in (ROOT / "rescheduler").iterdir()
     if (path / "__init__.py").is_file() or (path.suffix == ".py" and not path.stem.startswith("__"))
 }
-PURE = ("predicates", "rescheduler/planning", "rescheduler/draining")
-#: Libraries and modules of Python that pure packages may import; all others are forbidden.
+#: Libraries and modules of Python that pure modules may import; all others are forbidden.
 ALLOWED = {
     "abc", "bisect", "collections", "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "enum",
-    "fractions", "functools", "heapq", "itertools", "json", "math", "msgspec", "numpy", "operator", "re", "shlex",
-    "statistics", "string", "types", "typing", "urllib", "zlib", "zoneinfo",
+    "fractions", "functools", "hashlib", "heapq", "html", "itertools", "json", "math", "msgspec", "numpy", "operator",
+    "re", "shlex", "statistics", "string", "types", "typing", "urllib.parse", "zlib", "zoneinfo",
 }  # fmt: skip
+#: `rescheduler.pages` embeds its style sheet and its script, which are files of the package.
+ALLOWED_FOR = {"rescheduler.pages": {"base64", "importlib"}}
+#: Functions of Python that do I/O, or that run code that imports cannot show.
+FORBIDDEN_CALLS = {"open", "print", "input", "exec", "eval", "__import__"}
+#: Modules of Python that open connections, in packages that also contain modules that do not.
+FORBIDDEN_MODULES = ("http.client", "http.server", "urllib.request")
+#: Functions of these that only read the environment.
+READS_ENVIRONMENT = {f"urllib.request.{name}" for name in ("getproxies", "getproxies_environment", "proxy_bypass")}
+
+
+def contract(name: str) -> configparser.SectionProxy:
+    """Return a contract of import-linter."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    return setup[f"importlinter:contract:{name}"]
+
+
+PURE = [module for name in ("decisions", "pure-modules") for module in contract(name)["source_modules"].split()]
+
+
+def files_of(module: str) -> list[Path]:
+    path = ROOT.joinpath(*module.split("."))
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+
+
+def imports(path: Path) -> set[str]:
+    """Return the full names of the modules, and members of modules, that a file imports."""
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return imported
+
+
+def is_allowed(name: str, module: str) -> bool:
+    """Return whether a pure *module* may import *name*, which is a module or a member of one."""
+    allowed = ALLOWED | ALLOWED_FOR.get(module, set()) | {"predicates", "rescheduler"}
+    return any(f"{name}.".startswith(f"{prefix}.") for prefix in allowed)
 
 
 def floors() -> list[set[str]]:
     """Return the rooms of each floor, from top to bottom."""
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    layers = setup["importlinter:contract:floors"]["layers"]
+    layers = contract("floors")["layers"]
     return [{room.strip() for room in line.split("|")} for line in layers.splitlines() if line.strip()]
 
 
@@ -52,14 +89,30 @@ def test_the_page_describes_every_package() -> None:
     assert {room for room in packages if not {room, f"rescheduler/{room}"} & described} == set()
 
 
-@pytest.mark.parametrize("package", PURE)
-def test_pure_packages_import_only_the_listed_libraries(package: str) -> None:
-    imported = set()
-    for path in (ROOT / package).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                imported |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                imported.add((node.module or "").partition(".")[0])
-    assert "typing" in imported
-    assert imported - ALLOWED - {"predicates", "rescheduler"} == set()
+@pytest.mark.parametrize("module", PURE)
+def test_pure_modules_import_only_the_listed_libraries(module: str) -> None:
+    imported = set().union(*map(imports, files_of(module)))
+    assert {name for name in imported if not is_allowed(name, module)} == set()
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_pure_modules_call_no_function_that_does_io(module: str) -> None:
+    names = {
+        node.id
+        for path in files_of(module)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Name)
+    }
+    assert names & FORBIDDEN_CALLS == set()
+
+
+def test_the_known_pure_packages_are_in_a_contract() -> None:
+    assert {"predicates", "rescheduler.planning", "rescheduler.draining"} <= set(PURE)
+
+
+def test_connections_are_opened_only_with_the_listed_libraries() -> None:
+    """import-linter cannot forbid a module of Python but allow others of the same package."""
+    files = [path for package in ("predicates", "rescheduler") for path in (ROOT / package).rglob("*.py")]
+    imported = {name: path for path in files for name in imports(path) - READS_ENVIRONMENT}
+    assert "urllib.parse.urlsplit" in imported
+    assert {name: path for name, path in imported.items() if name.startswith(FORBIDDEN_MODULES)} == {}
