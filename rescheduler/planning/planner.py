@@ -15,8 +15,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.ground import common_ground
-from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
-from rescheduler.planning.placement.forecast import with_forecast
+from rescheduler.planning.outcome import Planning, Rejected, Verdict
 from rescheduler.planning.placement.forecast_checks import with_optional_forecast
 from rescheduler.planning.placement.pace import SecondsLeft, unlimited
 from rescheduler.planning.placement.packing import Effort, pack
@@ -132,10 +131,6 @@ class Planner:
         if isinstance(placed, Stuck):
             return Rejected(node, (no_room(placed, shared.groups),))
         return new_plan(candidate, placed, shared)
-
-    def forecast(self, plan: Plan, circumstances: Circumstances) -> Plan:
-        """Return *plan* with its forecast. The plan must match the current snapshot."""
-        return with_forecast(plan, self._round(circumstances).forecaster.forecast(plan))
 
     def waiting(self, circumstances: Circumstances, patience: timedelta) -> list[Pod]:
         """Return the unschedulable pods that a spot node could run if it had room, by name.

@@ -30,10 +30,9 @@ def two(on: str) -> list[Manifest]:
 
 def forecast(objects: list[Manifest], on: str = "od") -> Plan:
     planner = Planner(snapshot([node(on, ON_DEMAND, cpu="32"), *objects]), Policy())
-    plan = planner.plan_node(on, CIRCUMSTANCES)
-    assert isinstance(plan, Plan)
-    assert plan.robust is None
-    return planner.forecast(plan, CIRCUMSTANCES)
+    [plan] = (plan for plan in planner.plan_each(CIRCUMSTANCES).plans if plan.node == on)
+    assert plan.robust is not None
+    return plan
 
 
 CASES: dict[str, tuple[list[Manifest], bool, Landing]] = {
@@ -219,12 +218,10 @@ def test_a_forecast_leaves_the_snapshot_unchanged_and_respects_capacity(
     objects += [pod(f"p{n}", "od", cpu=str(cpu)) for n, cpu in enumerate(pods)]
     objects += [node("stay", ON_DEMAND, cpu=str(stay))]
     cluster = snapshot(objects)
-    planner = Planner(cluster, Policy())
-    plan = planner.plan_node("od", CIRCUMSTANCES)
     before = cluster.nodes.requested.copy()
-    if isinstance(plan, Rejected):
+    result = next(plan for plan in Planner(cluster, Policy()).plan_each(CIRCUMSTANCES).verdicts if plan.node == "od")
+    if isinstance(result, Rejected):
         return
-    result = planner.forecast(plan, CIRCUMSTANCES)
     assert np.array_equal(cluster.nodes.requested, before)
     assert (dict(cluster.touched), dict(cluster.draining_rows)) == ({}, {})
     used = dict.fromkeys(cluster.nodes.row, 0)
@@ -232,4 +229,4 @@ def test_a_forecast_leaves_the_snapshot_unchanged_and_respects_capacity(
         used[placement.node] += pods[int(placement.pod.name[1:])]
     room = {f"s{n}": cpu for n, cpu in enumerate(cpus)} | {"stay": stay, "od": 0}
     assert all(used[name] <= room[name] for name in used)
-    assert result.robust is False or len(result.forecast) == len(plan.placements)
+    assert result.robust is False or len(result.forecast) == len(result.placements)
