@@ -5,8 +5,6 @@ orders. Other services only return the status of the call.
 """
 
 import datetime as dt
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +25,7 @@ from rescheduler.providers.base import (
 )
 from rescheduler.providers.externalgrpc import outcomes
 from rescheduler.providers.externalgrpc.channel import CallResult
+from rescheduler.providers.ledger import Ledger
 
 #: How long Cluster Autoscaler considers a deletion to be in progress. After that it repeats the order, and so do we.
 SETTLED: Final = dt.timedelta(minutes=5)
@@ -34,8 +33,6 @@ SETTLED: Final = dt.timedelta(minutes=5)
 #: Maximum number of failed orders per machine and process, each given after the machine was seen running.
 _ATTEMPTS: Final = 12
 _BACKOFF: Final = Backoff(dt.timedelta(seconds=2), dt.timedelta(seconds=60))
-
-_REMEMBERED: Final = 10_000  #: the oldest orders are dropped
 
 #: Codes that a repeated order would get again, and their reasons if the service sends none. A service may use
 #: FAILED_PRECONDITION for any refusal; the message contains the reason.
@@ -130,28 +127,22 @@ def give_up(node: NodeRef, order: DeletionOrder | None, before: DeletionOrder | 
 
 
 class DeletionLedger:
-    """The orders of this process by provider ID. Thread-safe."""
+    """The orders of this process by provider ID, each with the group of its machine. Thread-safe."""
 
     def __init__(self) -> None:
-        self._orders: OrderedDict[str, tuple[str, DeletionOrder]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._ledger: Ledger[tuple[str, DeletionOrder]] = Ledger()
 
     def order(self, node: NodeRef) -> DeletionOrder | None:
-        with self._lock:
-            return self._orders.get(node.provider_id, ("", None))[1]
+        given = self._ledger.order(node.provider_id)
+        return given[1] if given is not None else None
 
     def record(self, group: str, node: NodeRef, order: DeletionOrder) -> None:
-        with self._lock:
-            self._orders.pop(node.provider_id, None)
-            self._orders[node.provider_id] = group, order
-            while len(self._orders) > _REMEMBERED:
-                self._orders.popitem(last=False)
+        self._ledger.record(node.provider_id, (group, order))
 
     def unsure(self, group: str, since: dt.datetime, but: NodeRef | None = None) -> int:
         """Count the orders of *group* after *since* that may still lower its target size, except that for *but*."""
-        with self._lock:
-            return sum(
-                owner == group and order.unsure and order.at > since
-                for provider_id, (owner, order) in self._orders.items()
-                if but is None or provider_id != but.provider_id
-            )
+        return sum(
+            owner == group and order.unsure and order.at > since
+            for provider_id, (owner, order) in self._ledger.orders().items()
+            if but is None or provider_id != but.provider_id
+        )
