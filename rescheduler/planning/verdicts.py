@@ -107,7 +107,7 @@ RULES: Final[tuple[Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]], .
     _minimum,
 )
 
-#: The steps after the rules, in order. The last step is :func:`judge` itself: room on the spot nodes.
+#: The steps after the rules, in order. The last step, room on the spot nodes, places the pods.
 SHARED: Final[tuple[Callable[[Examined, Attempt], Iterable[Blocker]], ...]] = (
     _minimum_after_plans,
     _budgets,

@@ -13,7 +13,6 @@ from devcluster.api import Api, Json
 from devcluster.plane import ControlPlane
 from tests.cluster.rendering import DEPLOY
 
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLES = frozenset({"Role", "ClusterRole"})
 
 

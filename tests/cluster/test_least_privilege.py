@@ -38,7 +38,6 @@ NAMESPACE: Final = "kube-system"
 DAEMON: Final = "spot-rescheduler"
 PROXY: Final = "cloudpool-proxy"
 GET_POD: Final = Right("get", "", "pods")
-GET_NODE: Final = Right("get", "", "nodes")
 #: Reads that reflectors start in parallel, so that one process reports all missing rights.
 READS: Final = ("list", "watch")
 OF_THE_DAEMON: Final = shipped("base/rbac.yaml", "components/machines/rbac.yaml")
