@@ -54,7 +54,7 @@ class DrainActions:
     def __init__(self, access: DrainContext, node: Node, rivals: tuple[base.NodeRef, ...] = ()) -> None:
         self._access = access
         self._orders = MachineOrders(access, node, rivals)
-        self._ref = InvolvedNode(node.metadata.name, node.metadata.uid)
+        self._ref = InvolvedNode.of(node)
         self._before = node.metadata.annotations.get(ANNOTATION)  # the annotation that the first mark may replace
         self._marked = False  # our mark was written; from then on only our own mark may be changed
         self._step: Step | None = None  # the last step that was written successfully

@@ -99,7 +99,7 @@ class DrainExecution:
         return self._drain
 
     def _report_progress(self) -> None:
-        current = progress(self._drain, InvolvedNode(self._node.metadata.name, self._node.metadata.uid))
+        current = progress(self._drain, InvolvedNode.of(self._node))
         if current != self._progress:
             self._progress = current
             self._report(current)

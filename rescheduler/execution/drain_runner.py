@@ -64,14 +64,14 @@ class DrainRunner:
             self._checks.begin(node.metadata.uid, absent=drain.absent)
         if resumed and drain.failure is None:
             if drain.succeeded:
-                self._report(MachineGone(involved(node)))
+                self._report(MachineGone(InvolvedNode.of(node)))
             elif drain.postponed is not None:
-                self._report(RemovalPostponed(involved(node), drain.postponed))
+                self._report(RemovalPostponed(InvolvedNode.of(node), drain.postponed))
             return drain
         self._report(
             DrainEnded(
                 at=clock.now(),
-                node=involved(node),
+                node=InvolvedNode.of(node),
                 placements=drain.placements,
                 evicted=drain.evicted,
                 failure=drain.failure,
@@ -103,11 +103,6 @@ class DrainRunner:
         return DrainExecution(
             node, actions, self._access.clock, self._view, self._run_state, self._threads, self._report, self._debts
         )
-
-
-def involved(node: Node) -> InvolvedNode:
-    """Return *node* in the form that events use."""
-    return InvolvedNode(node.metadata.name, node.metadata.uid)
 
 
 def read_again(access: DrainContext, node: Node) -> Node | None:

@@ -13,12 +13,12 @@ from rescheduler.errors import ReschedulerError
 from rescheduler.execution import node_refs
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import PROVIDER_SECONDS, DebtRecorder, DrainContext, NoDebtRecorder, RunState
-from rescheduler.execution.drain_runner import DrainRunner, involved, read_again
+from rescheduler.execution.drain_runner import DrainRunner, read_again
 from rescheduler.execution.machine_orders import MachineOrders
 from rescheduler.execution.removal_checks import RemovalChecks
 from rescheduler.execution.sweeping import Sweeper
 from rescheduler.execution.threads import Threads
-from rescheduler.observe.events import DrainStarted, ErrorKind, Report, Trouble
+from rescheduler.observe.events import DrainStarted, ErrorKind, InvolvedNode, Report, Trouble
 from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.providers.base import Refusal
 
@@ -108,7 +108,7 @@ class Drainer:
         """Execute *plan*. Return the ended drain, or None if the node is already gone."""
         if (node := self._view.node(plan.node)) is None:
             return None
-        self._report(DrainStarted(involved(node), plan))
+        self._report(DrainStarted(InvolvedNode.of(node), plan))
         return self._runner.run_and_report(node, machine.start(plan, self._limits))
 
     def order(self, plan: Plan) -> Drain | PendingRemoval | None:
@@ -119,7 +119,7 @@ class Drainer:
         """
         if (node := self._view.node(plan.node)) is None:
             return None
-        self._report(DrainStarted(involved(node), plan))
+        self._report(DrainStarted(InvolvedNode.of(node), plan))
         started = self._access.clock.monotonic()
         drain = self._runner.run(node, machine.start(plan, replace(self._limits, removal=0)))
         if drain.handed_over:

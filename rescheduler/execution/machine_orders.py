@@ -21,7 +21,7 @@ class MachineOrders:
         self._access = access
         self._node = node
         self._rivals = rivals
-        self._ref = InvolvedNode(node.metadata.name, node.metadata.uid)
+        self._ref = InvolvedNode.of(node)
 
     def ask(self) -> ActionResult:
         """Ask which group owns the machine and whether the provider would remove it."""

@@ -11,9 +11,9 @@ from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.state import Drain, Limits
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
-from rescheduler.execution.drain_runner import DrainRunner, involved, read_again
+from rescheduler.execution.drain_runner import DrainRunner, read_again
 from rescheduler.execution.removal_checks import RemovalChecks
-from rescheduler.observe.events import DrainStarted, Report, Sweep, Swept
+from rescheduler.observe.events import DrainStarted, InvolvedNode, Report, Sweep, Swept
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.rules.candidates import PROXIES
 
@@ -76,8 +76,8 @@ class Sweeper:
         if written is None or written.holder == self._access.holder:
             debts = written.debts if written is not None else ()
             return self._roll_back(node, written.holder if written else "", debts)
-        self._report(Swept(involved(node), written.holder, Sweep.RESUMED))
-        self._report(DrainStarted(involved(node), None))
+        self._report(Swept(InvolvedNode.of(node), written.holder, Sweep.RESUMED))
+        self._report(DrainStarted(InvolvedNode.of(node), None))
         return self._runner.run_and_report(node, machine.resume(node.name, self._limits, written.pods, written.debts))
 
     def _check_removal(self, node: Node, written: Intent, *, hurried: bool) -> Drain | None:
@@ -122,6 +122,6 @@ class Sweeper:
         return None
 
     def _roll_back(self, node: Node, holder: str, debts: tuple[Debt, ...] = ()) -> Drain:
-        self._report(Swept(involved(node), holder, Sweep.ROLLED_BACK))
+        self._report(Swept(InvolvedNode.of(node), holder, Sweep.ROLLED_BACK))
         now = self._access.clock.monotonic()
         return self._runner.run(node, machine.roll_back(node.name, self._limits, debts, now))

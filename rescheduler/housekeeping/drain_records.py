@@ -91,4 +91,4 @@ class DrainRecords:
             return
         reason = _REASONS.get(failure.why, "")
         cooldown = self._history.node_failed(drain.node, node.metadata.uid, reason, failure.detail)
-        self._report(CoolingDown(InvolvedNode(drain.node, node.metadata.uid), cooldown.until, cooldown.failures))
+        self._report(CoolingDown(InvolvedNode.of(node), cooldown.until, cooldown.failures))

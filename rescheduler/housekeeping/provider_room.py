@@ -17,7 +17,7 @@ from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.spot_requests import GivenBack, SpotRequests
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.order_finder import OrderFinder, ending_of
-from rescheduler.housekeeping.room import NoRoomOrders
+from rescheduler.housekeeping.room import NoRoomOrders, involved_node
 from rescheduler.observe.events import (
     ErrorKind,
     Held,
@@ -161,7 +161,7 @@ class ProviderRoomOrders(NoRoomOrders):
             return Held(Waiting.NO_SPOT_CAPACITY, _no_group(room_order))
         if why := why_not_ordered(room_order.count, size, orders, now, self._settings.per_hour):
             return Held(Waiting.NO_SPOT_CAPACITY, why)
-        node = self._involved(room_order.node)
+        node = involved_node(self._view, room_order.node)
         order = SpotOrder(room_order.node, node.uid, size.group, room_order.count, size.target, now)
         self._history.note_spot_orders(orders.begun(order))
         if not self._history.save():
@@ -193,7 +193,7 @@ class ProviderRoomOrders(NoRoomOrders):
         self._history.note_spot_orders(self._history.spot_orders.closing(self._clock.now()))
         self._finder.ended(order.node, ending)
         self._history.save()
-        self._report(RoomEnded(self._involved(order.node), ending, detail))
+        self._report(RoomEnded(involved_node(self._view, order.node), ending, detail))
 
     def _give_back(self, order: SpotOrder) -> None:
         """Cancel machines that have not arrived, and give back nodes without pods that would have to move."""
@@ -223,10 +223,6 @@ class ProviderRoomOrders(NoRoomOrders):
         nodes = self._requests.joined(order)
         self._history.note_spot_orders(self._history.spot_orders.arrived(node.metadata.uid for node in nodes))
         return nodes
-
-    def _involved(self, name: str) -> InvolvedNode:
-        node = self._view.node(name)
-        return InvolvedNode(name, node.metadata.uid if node is not None else "")
 
 
 def _no_group(order: RoomOrder) -> str:

@@ -159,7 +159,7 @@ class RoomOrders(NoRoomOrders):
     def _order(self, order: RoomOrder) -> Held:
         until = self._clock.now() + self._settings.timeout
         pods = self._view.must_move(order.node)
-        involved = self._involved(order.node)
+        involved = involved_node(self._view, order.node)
         try:
             self._writes.create(pods[:1], order.node, until)
         except (Retryable, Conflict, NotLeading) as error:
@@ -186,11 +186,13 @@ class RoomOrders(NoRoomOrders):
         if not new and ending not in (RoomEnding.FILLED, RoomEnding.DRAIN_FAILED):
             return
         self._finder.ended(node, ending)
-        self._report(RoomEnded(self._involved(node), ending, detail))
+        self._report(RoomEnded(involved_node(self._view, node), ending, detail))
 
-    def _involved(self, name: str) -> InvolvedNode:
-        node = self._view.node(name)
-        return InvolvedNode(name, node.metadata.uid if node is not None else "")
+
+def involved_node(view: RoomView, name: str) -> InvolvedNode:
+    """Return the node of an order for events; without UID if the node is gone."""
+    node = view.node(name)
+    return InvolvedNode(name, "") if node is None else InvolvedNode.of(node)
 
 
 def _until(order: OrderProgress) -> str:

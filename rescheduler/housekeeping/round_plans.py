@@ -146,7 +146,7 @@ class RoundPlans:
     def _with_nodes(self, planning: Planning, before: Mapping[str, Node], seconds: float) -> Planned:
         """Return the report of *planning*. Nodes may have been added or deleted since *before*."""
         nodes = {**before, **self._view.nodes()}
-        involved = {verdict.node: _ref(nodes[verdict.node]) for verdict in planning.verdicts}
+        involved = {verdict.node: InvolvedNode.of(nodes[verdict.node]) for verdict in planning.verdicts}
         facts = self._view.facts_of(involved)
         return Planned(self._clock.now(), planning, involved, seconds, _all_judged(planning), facts)
 
@@ -158,7 +158,3 @@ class RoundPlans:
 
 def _all_judged(planning: Planning) -> bool:
     return len(planning.verdicts) == planning.on_demand_nodes
-
-
-def _ref(node: Node) -> InvolvedNode:
-    return InvolvedNode(node.metadata.name, node.metadata.uid)

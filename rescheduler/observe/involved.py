@@ -1,6 +1,9 @@
 """The objects that events are about."""
 
 from dataclasses import dataclass
+from typing import Self
+
+from predicates.objects import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,6 +12,10 @@ class InvolvedNode:
 
     name: str
     uid: str
+
+    @classmethod
+    def of(cls, node: Node) -> Self:
+        return cls(node.metadata.name, node.metadata.uid)
 
     def __str__(self) -> str:
         return self.name

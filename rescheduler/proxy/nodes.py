@@ -117,7 +117,7 @@ class ClusterNodes:
 
     def choose(self, nodes: Sequence[str], most: int) -> Choice:
         choice = self._view.victims().choose(nodes, most)
-        known = {name: events.InvolvedNode(name, node.metadata.uid) for name, node in self._view.nodes().items()}
+        known = {name: events.InvolvedNode.of(node) for name, node in self._view.nodes().items()}
         self._report(events.Chosen(choice.plans, choice.rejected, known))
         return choice
 
@@ -157,4 +157,4 @@ class ClusterNodes:
             raise NotFound(f"node {name} is gone")
         self._cluster.edit_node(name, node.metadata.uid, edit)
         if edit.taint:
-            self._report(events.Tainted(events.InvolvedNode(name, node.metadata.uid)))
+            self._report(events.Tainted(events.InvolvedNode.of(node)))
