@@ -43,7 +43,8 @@ class Budgets:
         self._selectors_by_label: defaultdict[tuple[str, Pair | None], list[tuple[str, Selector]]] = defaultdict(list)
         selectors: list[tuple[str, str, Selector]] = []
         self._budgets = _budgets(snapshot)
-        self.allowed: Mapping[str, int] = _allowed(self._budgets)  #: ``status.disruptionsAllowed`` by budget
+        self._terms = _terms(self._budgets)
+        self.allowed: Mapping[str, int] = _allowed(self._terms)  #: ``status.disruptionsAllowed`` by budget
         for key, budget in self._budgets.items():
             # In policy/v1 an absent selector selects nothing, an empty one everything.
             selectors.append((key, budget.metadata.namespace, compile_selector(budget.spec.selector)))
@@ -63,15 +64,13 @@ class Budgets:
         if self.built_from[1] != snapshot.generation or _selectors(budgets) != _selectors(self._budgets):
             return Budgets(snapshot)
         changed = copy(self)
-        changed.built_from, changed.allowed = self.version(snapshot), _allowed(budgets)
-        changed._budgets = budgets  # noqa: SLF001
+        changed._budgets, changed._terms = budgets, _terms(budgets)  # noqa: SLF001
+        changed.built_from, changed.allowed = self.version(snapshot), _allowed(changed._terms)  # noqa: SLF001
         return changed
 
     def terms(self, key: str) -> BudgetTerms:
         """Return the fields that decide which evictions the budget *key* allows."""
-        spec, status = self._budgets[key].spec, self._budgets[key].status
-        healthy = status.current_healthy, status.desired_healthy
-        return BudgetTerms(status.disruptions_allowed, *healthy, spec.unhealthy_pod_eviction_policy)
+        return self._terms[key]
 
     @staticmethod
     def version(snapshot: Snapshot) -> tuple[int, int]:
@@ -209,8 +208,16 @@ def _budgets(snapshot: Snapshot) -> dict[str, PodDisruptionBudget]:
     return {key: budget for key, budget in budgets if isinstance(budget, PodDisruptionBudget)}
 
 
-def _allowed(budgets: Mapping[str, PodDisruptionBudget]) -> dict[str, int]:
-    return {key: budget.status.disruptions_allowed for key, budget in budgets.items()}
+def _allowed(terms: Mapping[str, BudgetTerms]) -> dict[str, int]:
+    return {key: each.allowed for key, each in terms.items()}
+
+
+def _terms(budgets: Mapping[str, PodDisruptionBudget]) -> dict[str, BudgetTerms]:
+    terms = {}
+    for key, budget in budgets.items():
+        status, policy = budget.status, budget.spec.unhealthy_pod_eviction_policy
+        terms[key] = BudgetTerms(status.disruptions_allowed, status.current_healthy, status.desired_healthy, policy)
+    return terms
 
 
 def _selectors(budgets: Mapping[str, PodDisruptionBudget]) -> dict[str, LabelSelector | None]:

@@ -10,6 +10,7 @@ unchanged, so is the verdict.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import TypeAlias
 
 from predicates.snapshot import Snapshot
@@ -134,17 +135,18 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
     examined = examine(node, shared)
     candidate = examined.candidate
     all_move = len(candidate.movers) == len(examined.must_move)
-    of_budgets = tuple(shared.remaining().lacking(examined.must_move))
+    must_move = tuple([pod.key for pod in examined.must_move])
+    of_budgets = tuple(shared.remaining().blockers(examined.evictions))
     findings = Findings(
         blockers=examined.blockers,
-        movers=tuple(pod.key for pod in candidate.movers),
-        must_move=tuple(pod.key for pod in examined.must_move),
+        movers=must_move if all_move else tuple([pod.key for pod in candidate.movers]),
+        must_move=must_move,
         leaving=candidate.leaving,
         counts=candidate.counts,
         of_budgets=of_budgets,
         of_movers=of_budgets if all_move else tuple(shared.remaining().lacking(candidate.movers)),
     )
-    selecting = {key for pod in shared.snapshot.pods_on[node].values() for key in shared.budgets.of(pod)}
+    selecting = set(chain.from_iterable(map(shared.budgets.of, shared.snapshot.pods_on[node].values())))
     inputs = Inputs(
         changes=shared.snapshot.changes,
         until=deadlines.take(),

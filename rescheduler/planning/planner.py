@@ -184,7 +184,7 @@ class Planner:
             start = Attempt(shared, shared.remaining(), trial, Effort(0))
             drainable = [node for node in examined.values() if could_be_drained(node, start)]
             candidates = [node.candidate for node in drainable]
-            evictions = {node.candidate.node: start.evictions_of(node) for node in drainable}
+            evictions = {node.candidate.node: node.evictions for node in drainable}
             search = Search(shared.room, trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort)
             ahead = shared.forecaster.ahead()
             victims = search.run(keep_placed=ahead.exhausted)
