@@ -17,8 +17,8 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy
 from rescheduler.planning.rules.candidates import groups
 from rescheduler.planning.rules.pod_traits import is_job
-from rescheduler.planning.what_if.levers import NO_LEVERS, RankedLevers, rank_levers
-from rescheduler.planning.what_if.overview import Overview, overview
+from rescheduler.planning.what_if.levers import rank_levers
+from rescheduler.planning.what_if.overview import NO_LEVERS, Overview, RankedLevers, overview
 from rescheduler.settings import Provider
 
 levers_option: Final = Option(

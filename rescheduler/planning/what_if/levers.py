@@ -6,7 +6,6 @@ otherwise blocked only by the lifted obstacles, if their pods fit on the spot no
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from itertools import combinations
 from typing import Final, TypeAlias
@@ -20,7 +19,7 @@ from rescheduler.planning.placement.spot_room import Stuck
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.what_if.kept_nodes import KeptNode, KeptNodes
 from rescheduler.planning.what_if.lifting import Obstacle
-from rescheduler.planning.what_if.overview import Lever
+from rescheduler.planning.what_if.overview import NO_LEVERS, Lever, RankedLevers
 
 #: Filter evaluations beyond first-fit for each node of a trial.
 _EFFORT: Final = 1_000
@@ -35,17 +34,6 @@ Obstacles: TypeAlias = frozenset[Obstacle]
 
 #: Money per hour, number of nodes, vCPU in millicores. The larger, the more useful.
 _Worth: TypeAlias = tuple[Decimal, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class RankedLevers:
-    """Levers, the most useful first."""
-
-    levers: tuple[Lever, ...]
-    complete: bool  #: False if there was no time for all trials
-
-
-NO_LEVERS: Final = RankedLevers((), complete=True)
 
 
 def rank_levers(

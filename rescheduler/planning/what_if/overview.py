@@ -45,6 +45,17 @@ class Lever:
 
 
 @dataclass(frozen=True, slots=True)
+class RankedLevers:
+    """Levers, the most useful first."""
+
+    levers: tuple[Lever, ...]
+    complete: bool  #: False if there was no time for all trials
+
+
+NO_LEVERS: Final = RankedLevers((), complete=True)
+
+
+@dataclass(frozen=True, slots=True)
 class AddedRequests:
     """The total requests of the pods that a plan moves to a node."""
 

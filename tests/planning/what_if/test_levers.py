@@ -15,8 +15,8 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.what_if.changes import Lift, Unpin
 from rescheduler.planning.what_if.comparison import what_if
-from rescheduler.planning.what_if.levers import RankedLevers, rank_levers
-from rescheduler.planning.what_if.overview import Lever
+from rescheduler.planning.what_if.levers import rank_levers
+from rescheduler.planning.what_if.overview import Lever, RankedLevers
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, budget, node, pod, snapshot
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
