@@ -112,7 +112,7 @@ def rights_of_the_daemon(
 
 def describe_missing(missing: Collection[AccessRight]) -> str:
     """Return a message with the *missing* permissions; "" if there are none."""
-    return f"missing rights: {'; '.join(map(str, missing))}" if missing else ""
+    return f"missing permissions: {'; '.join(map(str, missing))}" if missing else ""
 
 
 class _ReviewStatus(msgspec.Struct):
@@ -138,7 +138,7 @@ class RightsReview:
         self._ask_at = clock.monotonic()
 
     def why(self) -> str:
-        """Return a message with the missing rights, or "". May send requests.
+        """Return a message with the missing permissions, or "". May send requests.
 
         Rights to ConfigMaps are left out: a memory that cannot be read or stored is reported with its own reason, and
         the daemon works without the ledger of savings.
@@ -156,7 +156,7 @@ class RightsReview:
             return
         for right in missing:
             if right not in self.missing:
-                log.warning("missing right: %s", right)
+                log.warning("missing permission: %s", right)
         self.missing = missing
 
     def _is_allowed(self, right: AccessRight) -> bool:

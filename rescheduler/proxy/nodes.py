@@ -139,7 +139,7 @@ class ClusterNodes:
             except (NotFound, MarkLost):  # nothing left to release
                 continue
             except ReschedulerError as error:
-                self._report(Trouble(ErrorKind.WRITE, f"the taint is still on: {error}", name))
+                self._report(Trouble(ErrorKind.WRITE, f"the taint could not be removed: {error}", name))
         if nodes:
             self.agree()
 

@@ -39,7 +39,7 @@ DAEMON: Final = "spot-rescheduler"
 PROXY: Final = "cloudpool-proxy"
 GET_POD: Final = Right("get", "", "pods")
 GET_NODE: Final = Right("get", "", "nodes")
-#: Reads that reflectors start in parallel, so that one process reports all missing rights.
+#: Reads that reflectors start in parallel, so that one process reports all missing permissions.
 READS: Final = ("list", "watch")
 OF_THE_DAEMON: Final = shipped("base/rbac.yaml", "components/machines/rbac.yaml")
 OF_THE_PROXY: Final = shipped("proxy/rbac.yaml")
@@ -168,14 +168,14 @@ class TestWithout:
 
 
 def clear(lines: Sequence[Json], removed: Sequence[Right]) -> bool:
-    """Return whether each message about missing rights is a single line that names a right in *removed*."""
-    about = [line["message"] for line in list(lines) if re.search("forbidden|missing right", line["message"])]
+    """Return whether each message about missing permissions is a single line that names a right in *removed*."""
+    about = [line["message"] for line in list(lines) if re.search("forbidden|missing permission", line["message"])]
     return bool(about) and all("\n" not in line and _names(line, removed) for line in about)
 
 
 def _names(line: str, removed: Sequence[Right]) -> bool:
     """Return whether *line* names a right in *removed*, or lists only rights in *removed*."""
-    _, is_list, rights = line.partition("missing rights: ")
+    _, is_list, rights = line.partition("missing permissions: ")
     if is_list:
         return all(any(f"{listed} ".startswith(f"{right} ") for right in removed) for listed in rights.split("; "))
     return any(right.named_in(line) for right in removed)
@@ -311,7 +311,7 @@ def logs_missing_right(proxy_world: World, right: Right) -> bool:
 
 
 def terminated_without(proxy_world: World, right: Right) -> bool:
-    """Request a termination; return whether the response or the log names the missing right."""
+    """Request a termination; return whether the response or the log names the missing permission."""
     terminate = {"machineId": proxy_world.id("od-1"), "decrementDesiredSize": True}
     try:
         answer = httpx2.post(f"{proxy_world.url}/pool/terminate", json=terminate, timeout=15, trust_env=False).text

@@ -1,4 +1,4 @@
-"""A missing right blocks drains and is named. It is not treated as an empty list."""
+"""A missing permission blocks drains and is named. It is not treated as an empty list."""
 
 import subprocess
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def test_a_missing_list_right_blocks_drains_until_it_is_granted(cluster: Control
     cluster.api.patch(ROLE, without(rights, "csidrivers"))
     own = cluster.service_account_kubeconfig("kube-system", ACCOUNT)
     with Daemon(cluster, "--namespace=kube-system", kubeconfig=own) as daemon:
-        look.eventually(lambda: "csidrivers" in waiting(daemon).get("detail", ""), "the missing right")
+        look.eventually(lambda: "csidrivers" in waiting(daemon).get("detail", ""), "the missing permission")
         held = waiting(daemon)
         assert held["reason"] == "not-synced"
         assert 'cannot list resource "csidrivers" in API group "storage.k8s.io"' in held["detail"]
@@ -114,7 +114,7 @@ def test_the_proxy_removes_nothing_and_names_the_right(
         readyz = f"{next(line for line in proxied.lines if 'serving on ' in line).split()[-1]}/readyz"
         terminate = {"machineId": proxied.id("od-1"), "decrementDesiredSize": True}
         lacking = 'cannot list resource "csidrivers" in API group "storage.k8s.io"'
-        cluster.wait_for(lambda: lacking in httpx2.get(readyz, trust_env=False).text, "the missing right")
+        cluster.wait_for(lambda: lacking in httpx2.get(readyz, trust_env=False).text, "the missing permission")
         answer = httpx2.post(f"{proxied.url}/pool/terminate", json=terminate, timeout=60, trust_env=False)
         assert (answer.status_code, lacking in answer.json()["detail"]) == (503, True)
         cluster.api.patch(role, without(rights_of_the_proxy, "replicasets"))
@@ -147,10 +147,12 @@ def test_with_the_rights_of_k8s_spot_rescheduler_each_missing_right_is_named(
     cluster.api.patch(f"{NAMESPACED_ROLES}/{ACCOUNT}", {"rules": []})
     own = cluster.service_account_kubeconfig("kube-system", ACCOUNT)
     with Daemon(cluster, "--namespace=kube-system", "--compat=k8s-spot-rescheduler", kubeconfig=own) as daemon:
-        look.eventually(lambda: waiting(daemon).get("detail", "").startswith("missing rights"), "the missing rights")
+        look.eventually(
+            lambda: waiting(daemon).get("detail", "").startswith("missing permissions"), "the missing permissions"
+        )
         assert waiting(daemon)["reason"] == "not-synced"
         for right in ("patch nodes", "create leases.coordination.k8s.io in namespace kube-system", "list namespaces"):
-            assert [line["level"] for line in daemon.logged(f"missing right: {right}")] == ["WARNING"]
+            assert [line["level"] for line in daemon.logged(f"missing permission: {right}")] == ["WARNING"]
         assert httpx2.get(f"{daemon.address}/readyz", trust_env=False).status_code == 503
         assert "spot_rescheduler_build_info" in httpx2.get(f"{daemon.address}/metrics", trust_env=False).text
         assert (look.marks(), look.kinds()) == ({}, {"on-demand": 2})

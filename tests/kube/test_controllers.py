@@ -349,7 +349,7 @@ def test_events_are_not_read_if_a_condition_has_the_message(edge: ScriptedApiSer
 FORBIDDEN = 'deployments.apps "web" is forbidden: User "eve" cannot get resource "deployments"'
 MALFORMED = "unexpected response: Expected `int | null`, got `str` - at `$.spec.replicas`"
 ERRORS: dict[str, tuple[Step, type[ReschedulerError], str]] = {
-    "a missing right": (status(403, FORBIDDEN), Forbidden, f"get deployments ns/web: {FORBIDDEN} (403)"),
+    "a missing permission": (status(403, FORBIDDEN), Forbidden, f"get deployments ns/web: {FORBIDDEN} (403)"),
     "a busy server": (status(429, "slow down"), Retryable, "get deployments ns/web: slow down (429)"),
     "an unexpected response": (
         obj("web", spec={"replicas": "two"}),
