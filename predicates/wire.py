@@ -73,7 +73,7 @@ _AMOUNTS: Final[Mapping[str, Callable[[Any], Mapping[str, api.QuantityText | Non
 
 
 class WireError(ValueError):
-    """An object cannot be decoded. The message names the object, the field and what was expected."""
+    """An object cannot be decoded. The message names the object, the field and the expected value."""
 
     def __init__(self, unreadable: Unreadable) -> None:
         super().__init__(unreadable.why)

@@ -77,7 +77,7 @@ class Bool(click.ParamType[bool]):
         return value in _TRUE
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        """Complete ``--flag=t``. What follows ``--flag`` and a space is the next argument, not a value."""
+        """Complete ``--flag=t``. The text after ``--flag`` and a space is the next argument, not a value."""
         values = [CompletionItem(value) for value in ("true", "false") if incomplete and value.startswith(incomplete)]
         return values or ctx.command.shell_complete(ctx, incomplete)
 

@@ -1,4 +1,4 @@
-"""A plan as a page: a summary sentence, what is freed, what prevents more, and each node."""
+"""A plan as a page: a summary sentence, the freed nodes, the obstacles to freeing more, and each node."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def page(overview: Overview, cluster: Snapshot, policy: Policy, now: datetime, *
 
 @dataclass(frozen=True, slots=True)
 class _Summary:
-    """The summary of a page: how much can be saved, and what prevents more."""
+    """The summary of a page: the possible savings, and the obstacles to saving more."""
 
     overview: Overview
     policy: Policy
@@ -88,7 +88,7 @@ class _Summary:
         return nodes
 
     def details(self) -> Iterator[Line]:
-        """Yield the totals by instance type, the reasons, and what limits the result."""
+        """Yield the totals by instance type, the reasons, and the limitations of the result."""
         planning = self.overview.planning
         if planning.plans:
             yield BLANK

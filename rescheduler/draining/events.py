@@ -78,7 +78,7 @@ class ControllersUnread:
 
 @dataclass(frozen=True, slots=True)
 class PlannedAgain:
-    """The verdict on the remaining pods."""
+    """The verdict on moving the remaining pods."""
 
     verdict: Verdict
 
@@ -114,7 +114,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class NodeGone:
-    """The watched state no longer contains the node. Observed instead of :class:`Seen`."""
+    """The watched state no longer contains the node. Sent instead of :class:`Seen`."""
 
     why: str
 
@@ -167,7 +167,7 @@ class ReleaseFailed:
     """The marks were not removed."""
 
     why: str
-    lost: bool = False  #: the marks are no longer ours, and stay
+    lost: bool = False  #: the marks belong to another process, and are kept
 
 
 class Cause(enum.Enum):

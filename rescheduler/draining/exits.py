@@ -53,7 +53,7 @@ def hand_over(drain: Drain, removed_by: str, now: float) -> Result:
 
 
 def plan_changed(drain: Drain, blockers: tuple[Blocker, ...], now: float) -> Result:
-    """Give up because the remaining pods may not move any more."""
+    """Give up because the remaining pods may no longer be moved."""
     rest = f" (and {len(blockers) - 1} more)" if len(blockers) > 1 else ""
     why = f"the plan no longer holds: {blockers[0]}{rest}"
     return give_up(drain, Failure(Why.PLAN_CHANGED, why), now)
@@ -71,7 +71,7 @@ def released(drain: Drain, _: Released, __: float) -> Result:
 
 
 def _settled(drain: Drain) -> Result:
-    """End the drain once the marks are removed and no eviction is in flight that could still succeed."""
+    """End the drain once the marks are removed and no eviction that could still succeed is in flight."""
     return (replace(drain, phase=Phase.DONE) if drain.released and not drain.unanswered else drain), ()
 
 

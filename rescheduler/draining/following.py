@@ -31,7 +31,7 @@ def follow(drain: Drain, now: float) -> Drain:
 def failure(drain: Drain, now: float) -> Failure | None:
     """Return a failure if a replacement pod fails or does not become Ready in time, otherwise None.
 
-    Controllers that lost no pod to this drain may also lack pods; the drain only waits for those.
+    Controllers from which this drain evicted no pod may also lack pods; the drain only waits for these.
     """
     for controller, timers in sorted(drain.timers.items()):
         if not drain.has_taken_from(controller):
@@ -68,7 +68,7 @@ def merged_states(drain: Drain, event: ControllersRead) -> dict[Controller, Cont
 
 
 def due(drain: Drain) -> tuple[Controller, ...]:
-    """Return the controller of each unbound replacement pod: one entry per pod."""
+    """Return the controllers of the unbound replacement pods, with one entry per pod."""
     return tuple(
         controller for controller in sorted(drain.debts) for _ in range(max(0, drain.shortfall(controller).bound))
     )

@@ -45,8 +45,8 @@ def resume_removal(
 ) -> Result:
     """Continue a removal that an earlier process or round may have requested.
 
-    The node is planned again first, so that all rules apply to pods that were scheduled to it since. *debts* are
-    those that earlier attempts recorded on the node. *absent*: the provider did not know the machine at the last
+    The node is planned again first, so that all rules apply to pods that were scheduled to it since. *debts* are the
+    debts that earlier attempts recorded on the node. *absent*: the provider did not know the machine at the last
     request.
     """
     drain = Drain(node, limits, Phase.MARKING, marked=True, resumed=True, debts=_by_controller(debts))
@@ -61,7 +61,7 @@ def await_end(drain: Drain, limits: Limits, now: float) -> Result:
 
 
 def roll_back(node: str, limits: Limits, debts: tuple[Debt, ...], now: float) -> Result:
-    """Remove our marks from a node whose intent is unknown. *debts* are those recorded on the node."""
+    """Remove our marks from a node whose intent is unknown. *debts* are the debts recorded on the node."""
     drain = Drain(node, limits, Phase.RELEASING, marked=True, rolled_back=True, debts=_by_controller(debts))
     return exits.release(drain, now)
 

@@ -50,7 +50,7 @@ def marked(drain: Drain, _: Marked, now: float) -> Result:
 
 
 def mark_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
-    """Retry, or give up. The mark is removed anyway, because it may be unknown whether the PATCH was applied."""
+    """Retry, or give up. Giving up also removes the mark, because the PATCH may have been applied."""
     if event.node_gone:
         return exits.node_gone(drain, event.why)
     if event.retryable and (later := try_later(drain, now)) is not None:

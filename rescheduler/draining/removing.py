@@ -93,7 +93,7 @@ def removed(drain: Drain, event: Removed, now: float) -> Result:
 
 
 def removal_pending(drain: Drain, _: RemovalPending, now: float) -> Result:
-    """Schedule the next check whether the machine is terminated."""
+    """Schedule the next check of whether the machine is terminated."""
     return replace(drain, absent=False, retry_at=now + REMOVAL_INTERVAL), ()
 
 

@@ -104,7 +104,7 @@ class Drain:
     tainted_at: float = NEVER  #: when our taint was confirmed
     renew_at: float = NEVER  #: when the lease on our node annotation must be renewed
     resumed: bool = False  #: the drain was started by an earlier process
-    rolled_back: bool = False  #: only removes marks; the result of the drain is not known
+    rolled_back: bool = False  #: the drain only removes marks; the result of the original drain is not known
     # Evictions
     waiting: tuple[Victim, ...] = ()  #: pods to evict in later steps
     victims: Mapping[str, Victim] = field(default_factory=dict)  #: by UID: eviction requested, still on the node
@@ -140,7 +140,7 @@ class Drain:
     unshrunk: str = ""  #: why the removed machine will be replaced by a new one; "" if it will not
     # The end
     deadline: float = NEVER  #: end of the current phase
-    failing_until: float | None = None  #: set once the phase's request failed: last time for a retry
+    failing_until: float | None = None  #: set once the phase's request has failed: the latest time for a retry
     #: Next attempt of the current phase's request; None while the request is in flight.
     retry_at: float | None = None
     stopping: bool = False  #: a stop was requested after machine termination: the drain waits only briefly for it

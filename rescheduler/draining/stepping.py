@@ -18,7 +18,7 @@ from rescheduler.planning.outcome import Plan, Reason, Rejected, is_removal
 def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
     """Evict the next step if the remaining pods still fit. If its pods have placeholders, delete these first.
 
-    If the verdict is that another tool is removing the node, the next observation decides how the drain continues.
+    If another tool is removing the node, the next observation decides how the drain continues.
     """
     step, drain = drain.step, replace(drain, step=())
     if isinstance(event.verdict, Rejected) and is_removal(event.verdict.blockers):

@@ -37,7 +37,7 @@ def _first_victims(drain: Drain, controlled: Iterable[Victim]) -> list[Victim]:
 
 
 def _proven(drain: Drain) -> frozenset[Controller]:
-    """Return the controllers with an eviction that was accepted, or is still requested.
+    """Return the controllers with an eviction that was accepted or is in flight.
 
     A pod that another client deleted before its eviction proves nothing about replacement pods in its namespace.
     """
@@ -54,7 +54,7 @@ def _wave(drain: Drain, unbegun: list[Victim]) -> tuple[Victim, ...]:
 
 
 def _next_of_controller(drain: Drain, controller: Controller, controlled: Iterable[Victim]) -> tuple[Victim, ...]:
-    """Return the next step of a controller that already has evicted pods."""
+    """Return the next step of a controller some of whose pods were already evicted."""
     if _asking(drain, controller):
         return ()
     pods = [victim for victim in controlled if victim.controller == controller and _may_evict(drain, victim)]

@@ -36,7 +36,7 @@ SETTLING: Final = timedelta(minutes=1)
 #: The share of the planning time-out that is used for planning. The rest is a reserve: a step may take longer.
 _PLANNED_SHARE: Final = 0.9
 
-#: The blockers of a node whose machine, and so its kubelet, is terminated.
+#: The blockers of a node whose machine is terminated, and with it the kubelet.
 _WITHOUT_KUBELET: Final = frozenset({Reason.NODE_NOT_READY, Reason.POD_TERMINATING, Reason.POD_STUCK_TERMINATING})
 
 
@@ -83,7 +83,7 @@ class ClusterView(WatchedNodes):
         return self._state.ages()
 
     def stale(self) -> str:
-        """Return the watches that are too old for decisions, as a message, or ""."""
+        """Return a message about the watches that are too old for decisions, or ""."""
         return stale(self.ages())
 
     def catch_up(self) -> None:
@@ -98,7 +98,7 @@ class ClusterView(WatchedNodes):
         self._spent = 0.0
 
     def first_plan(self, *, take_empty: Callable[[str], bool]) -> Planning:
-        """Return verdicts up to the first node that can be drained. *take_empty* accepts or skips empty nodes."""
+        """Return verdicts up to the first node that can be drained. *take_empty* decides about nodes without pods."""
         circumstances = self._circumstances()
         return self._planner.first_plan(circumstances, take_empty=take_empty, seconds_left=self._seconds_left)
 

@@ -24,7 +24,7 @@ from rescheduler.providers.base import Refusal
 
 
 class ProviderSilent(ReschedulerError):
-    """The provider does not respond. Nothing is known about the state of its machines."""
+    """The provider does not respond, so the state of its machines is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class _Reading:
 
 
 class FreshPlanning:
-    """The second half of the action :class:`LookAgain`: from the consistent read to its event. Not thread-safe."""
+    """The action :class:`LookAgain` after its consistent read: plan the node, return the event. Not thread-safe."""
 
     def __init__(self, node: Node, view: ClusterView, clock: Clock, read: Callable[[LookAgain], None]) -> None:
         """*read* requests another read."""

@@ -24,7 +24,7 @@ class MachineOrders:
         self._ref = InvolvedNode(node.metadata.name, node.metadata.uid)
 
     def ask(self) -> ActionResult:
-        """Ask which group owns the machine and whether the provider would remove it."""
+        """Request the group of the machine from the provider, and whether the machine would be removed."""
         name = self._access.provider.name
         try:
             group, refused = self.inquire()

@@ -19,7 +19,7 @@ class Reader(Protocol):
 
 
 class Ownership:
-    """Implements :class:`rescheduler.execution.context.Controllers`."""
+    """An implementation of :class:`rescheduler.execution.context.Controllers` that reads from the API server."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

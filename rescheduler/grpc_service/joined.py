@@ -13,7 +13,7 @@ from typing import Final
 from rescheduler.clock import Clock
 from rescheduler.providers.base import NodeRef
 
-#: Seconds for which a Node is remembered: longer than a round, and shorter than the wait for a machine to register.
+#: Seconds for which a Node is stored: longer than a round, and shorter than the wait for a machine to register.
 MEMORY: Final = 600.0
 
 

@@ -191,7 +191,7 @@ def _parsed(kind: Any, raw: bytes) -> Message:
 
 
 def _patience(remaining: float | None) -> float:
-    """Return the seconds until the response must be sent."""
+    """Return the seconds until the response must be sent to a caller with *remaining* seconds."""
     if remaining is None or remaining > LONGEST:
         return LONGEST
     return remaining - min(_LARGEST_MARGIN, remaining * _MARGIN)

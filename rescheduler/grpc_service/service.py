@@ -84,7 +84,7 @@ class ProviderService:
         return wire.NodeGroupsResponse(nodeGroups=[codec.group_message(group) for group in groups])
 
     def node_group_for_node(self, request: wire.NodeGroupForNodeRequest, call: Call) -> wire.NodeGroupForNodeResponse:
-        """Return the node's group; none for a foreign node, or for the placeholder of a machine that has joined."""
+        """Return the node's group; an empty one for foreign nodes and for placeholders of machines that have joined."""
         need(request, "node")
         node = codec.node(request.node)
         group = self._provider.group_for(node, deadline=call.deadline)
@@ -195,7 +195,7 @@ class ProviderService:
         raise NotSupported(f"{self._provider.name} has no options of group {request.id!r}")
 
     def _delete(self, group: str, nodes: Mapping[str, NodeRef], deadline: float) -> Mapping[str, DeleteOutcome]:
-        """Delete the nodes, but refuse placeholders whose machine has joined without the caller noticing."""
+        """Delete the nodes, but refuse placeholders whose machine has joined the cluster under another provider ID."""
         kept = {
             name: Refused(Refusal.PROTECTED, f"the machine has joined as node {there.name}")
             for name, node in nodes.items()
@@ -206,7 +206,7 @@ class ProviderService:
         return {name: kept.get(name) or results[name] for name in nodes}
 
     def _meet(self, node: NodeRef, deadline: float) -> NodeRef | None:
-        """Return the Node as which a placeholder's machine has joined. For a real Node, record its machine."""
+        """Return the Node with which a placeholder's machine has joined. For a real Node, record its machine."""
         instance = self._provider.instance_for(node, deadline=deadline)
         if instance is None:
             return None

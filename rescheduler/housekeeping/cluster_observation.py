@@ -44,7 +44,7 @@ class ClusterObservation:
         return settled_at
 
     def _compare_once(self) -> None:
-        """Report, on the first call only, the nodes that k8s-spot-rescheduler would drain and this program does not."""
+        """On the first call, report the nodes that k8s-spot-rescheduler would drain and this program would not."""
         if not self._compared:
             self._compared = True
             kept = self._view.kept_by_guards(COMPARISON)

@@ -74,7 +74,7 @@ def new_bookkeeping(
 
 
 def new_known_prices(pricing: Pricing, running: Running, clock: Clock) -> KnownPrices:
-    """Return the prices for decisions. A dry run does not ask the provider for prices."""
+    """Return the prices for decisions. A dry run does not request prices from the provider."""
     return KnownPrices(Pricing(pricing.prices) if running.dry_run else pricing, clock)
 
 

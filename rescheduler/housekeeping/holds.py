@@ -46,7 +46,7 @@ class Holds:
         return None
 
     def paused(self) -> Held | None:
-        """Report a change of a user's pause. Return the pause as the reason why no drain may start, or None."""
+        """Report any change of a user's pause. If a pause is active, return it as the reason to wait, otherwise None."""
         paused = self._run_state.paused
         if paused != self._paused:
             self._paused = paused

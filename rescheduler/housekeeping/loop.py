@@ -147,7 +147,7 @@ class Loop:
             self._knowledge.savings.save()
 
     def _lead(self) -> RoundOutcome:
-        """Run the leader's part of a round, after the memory was read."""
+        """Run the part of a round that only the leader runs, after the memory was read."""
         settled_at = self._observation.update()
         paused = self._holds.paused()
         self._knowledge.savings.look()

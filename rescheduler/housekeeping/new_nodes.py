@@ -19,7 +19,7 @@ from rescheduler.observe.events import ErrorKind, Report, Trouble
 from rescheduler.planning.candidates import UNFINISHED
 from rescheduler.planning.timestamps import instant
 
-#: A node that joined longer ago is uncordoned regardless of what the provider reports.
+#: A node that joined longer ago is uncordoned regardless of the provider's report.
 LONGEST: Final = timedelta(minutes=30)
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Find orders of spot room, and record why there is none. Shared by all kinds of orders."""
+"""Find orders of spot room, and record the reasons if there are none. Shared by all kinds of orders."""
 
 from collections.abc import Collection, Iterator
 from datetime import timedelta
@@ -27,7 +27,7 @@ _ENDINGS: Final = {OrderState.TIMED_OUT: RoomEnding.TIMED_OUT, OrderState.UNUSED
 
 
 def ending_of(state: OrderState, *, wanted: bool) -> RoomEnding:
-    """Return the ending of an order in *state*. *wanted* is whether room is still to be made."""
+    """Return the ending of an order in *state*. *wanted* states whether room is still needed."""
     return _ENDINGS.get(state, RoomEnding.WITHDRAWN) if wanted else RoomEnding.WITHDRAWN
 
 
@@ -96,7 +96,7 @@ class OrderFinder:
             self._unmet = UnmetOrder(node, until) if ending is RoomEnding.TIMED_OUT else None
 
     def explained(self, planning: Planning) -> Planning:
-        """Return *planning* with the reasons why no room is made for nodes; the same object if there is none."""
+        """Return *planning* with the reasons why no room is made for nodes, or *planning* itself if there are none."""
         if self._unmet is not None and self._clock.now() >= self._unmet.until:
             self._unmet = None
         return self._explanations.of(planning, self._unmet, self._not_ordered)

@@ -34,7 +34,7 @@ from rescheduler.planning.room.increase import IncreaseProgress, SpotOrder, incr
 from rescheduler.planning.room.orders import RoomOrder, candidates
 from rescheduler.settings import MakeRoom, RoomSettings
 
-#: For how long after the end of an order machines that arrive are given back, unless --room-timeout is longer.
+#: How long after the end of an order machines that arrive late are given back, unless --room-timeout is longer.
 LATEST: Final = timedelta(hours=1)
 
 
@@ -124,7 +124,7 @@ class ProviderRoomOrders(NoRoomOrders):
         return Held(Waiting.NO_SPOT_CAPACITY, f"{detail}; no new order before {until:%Y-%m-%dT%H:%M:%SZ}")
 
     def _follow(self, order: SpotOrder, *, wanted: bool) -> None:
-        """Continue the open order, or end it."""
+        """Check the progress of the open order: keep waiting, or end it."""
         current = self._progress(order)
         if wanted and current.open:
             self.order = current

@@ -52,7 +52,7 @@ class NoRoomOrders:
         """Remove the placeholders that remain after the drain of their node."""
 
     def explained(self, planning: Planning) -> Planning:
-        """Return *planning* with the reasons why no room is made for nodes; the same object if there is none."""
+        """Return *planning* with the reasons why no room is made for nodes, or *planning* itself if there are none."""
         return planning
 
 

@@ -50,7 +50,7 @@ class RoundPlans:
         self._last: tuple[int, Planned] | None = None  # the last report, and the revision of the nodes at that time
 
     def forget(self) -> None:
-        """Plan all nodes in the next survey, because the leader has changed."""
+        """Make the next survey plan all nodes, because the leader has changed."""
         self._judged_at = None
 
     def survey(self) -> None:

@@ -68,7 +68,7 @@ class SyncedMemory:
         self._version = ""  # resourceVersion of the ConfigMap; "" if it does not exist
         self._due = False  # the ConfigMap must be written even if nothing has changed
         self._readable = False
-        self._known = False  # this process has seen the ConfigMap
+        self._known = False  # this process has read the ConfigMap
         self._noted = False  # the Lease records that the ConfigMap was created
 
     def refresh(self) -> None:

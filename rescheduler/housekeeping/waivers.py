@@ -1,4 +1,4 @@
-"""Waivers: a user tells the daemon not to wait for replacement pods that an earlier drain still owes."""
+"""Waivers, with which users release the daemon from waiting for replacement pods that an earlier drain still owes."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -103,7 +103,7 @@ class KubeCluster:
         return self._look(act, namespace, name, uid) if isinstance(outcome, Replaced) else outcome
 
     def _look(self, act: str, namespace: str, name: str, uid: str) -> EvictionOutcome:
-        """Read the pod after a 409: either it was replaced by another pod, or it was modified concurrently."""
+        """Read the pod after a 409 to determine whether it was replaced by another pod or modified concurrently."""
         try:
             answer = self._client.request(f"get pod {namespace}/{name}", "GET", _pod(namespace, name))
             same_pod = _decoded(act, answer.body, _PodMetadata).metadata.uid == uid

@@ -74,7 +74,7 @@ class Correlator:
     _series: dict[_Key, list[_Series]] = field(default_factory=dict)
 
     def judge(self, occurrence: Occurrence, now: float) -> CreateEvent | UpdateEvent | None:
-        """Return what to write for *occurrence*; None if nothing has to be written yet."""
+        """Return the write to make for *occurrence*, or None if nothing has to be written yet."""
         self._forget(occurrence, now)
         known = self._series.setdefault(_key(occurrence), [])
         series = _of(known, occurrence) or (known[-1] if len(known) >= DISTINCT else None)
@@ -116,7 +116,7 @@ def _key(occurrence: Occurrence) -> _Key:
 
 
 def _of(known: list[_Series], occurrence: Occurrence) -> _Series | None:
-    """Return the series with the same message."""
+    """Return the series in *known* with the same message as *occurrence*."""
     return next((series for series in known if series.message == occurrence.message), None)
 
 

@@ -96,8 +96,8 @@ class Inbox:
     def failing(self, kind: str, error: ReschedulerError | None) -> None:
         """Record the read error of a kind.
 
-        One log line covers all kinds, which usually fail for the same reason. A missing permission gets its own line,
-        so that all of them are known at once.
+        One log line covers all kinds, which usually fail for the same reason. Each missing permission gets its own
+        line, so that all of them are reported at once.
         """
         with self._lock:
             if error is None:

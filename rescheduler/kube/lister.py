@@ -19,7 +19,7 @@ from rescheduler.kube.resources import Resource
 #: Objects per page; a page of pods is about 2 MB of JSON.
 PAGE_SIZE: Final = 500
 
-#: Maximum number of requests for a page, and of attempts to read a whole list, for commands that read once.
+#: Maximum number of requests for a page, and of attempts to read a whole list, for commands that read the cluster once.
 PAGE_ATTEMPTS: Final = 4
 LIST_ATTEMPTS: Final = 3
 

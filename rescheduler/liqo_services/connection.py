@@ -1,4 +1,4 @@
-"""Connections of the HTTPS services. Their requests contain the client's names."""
+"""Connections of the HTTPS services, whose requests carry the names from the client's certificate."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from rescheduler.net import connection
 
 
 class PeerConnection(connection.HttpConnection):
-    """An HTTP connection whose requests contain the names from the client's certificate."""
+    """An HTTP connection that adds the names from the client's certificate to each request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -1,4 +1,4 @@
-"""HTTP connections of our servers, with limits against clients that are slow, silent, faulty or too many."""
+"""HTTP connections of our servers, with limits against slow, silent, faulty or too many clients."""
 
 import asyncio
 import logging

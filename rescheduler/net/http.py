@@ -92,7 +92,7 @@ class JsonClient:
         params: Mapping[str, str] | None = None,
         strict: bool = True,
     ) -> tuple[T, HttpResponse]:
-        """Return the document at *path* as *shape*, or raise BadAnswer. Unless *strict*, "12" is also a number."""
+        """Return the document at *path* as *shape*, or raise BadAnswer. Unless *strict*, "12" is a valid number."""
         answer = self.send("GET", path, deadline=deadline, params=params, repeatable=True)
         return self.decode(answer, shape, f"GET {path}", strict=strict), answer
 

@@ -61,7 +61,7 @@ def _check(file: PemFile) -> None:
 
 
 def _wrong(certificate: PemFile, key: PemFile | None, error: OSError) -> str:
-    """Return a message that names the wrong file; OpenSSL's error does not."""
+    """Return a message that names the invalid file, because OpenSSL's error does not."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=certificate.path)
     except (OSError, ssl.SSLError) as own:

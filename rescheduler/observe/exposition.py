@@ -30,7 +30,7 @@ class Exposition:
         self._texts: dict[tuple[int, str], bytes] = {}  # of metrics in _last that were collected twice
 
     def render(self, accept: str) -> bytes:
-        """Return the current metrics in the format that *accept* asks for."""
+        """Return the current metrics in the format that the Accept header *accept* requests."""
         metrics = list(self._registry.collect())
         with self._lock:
             known = {id(metric) for metric in self._last}

@@ -69,7 +69,7 @@ class Rendered:
 
 
 class RenderedMetrics:
-    """The metrics in each format that was requested. Thread-safe."""
+    """The rendered metrics in each format that was requested. Thread-safe."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock | None = None, keep: float = PREPARED_SECONDS) -> None:
         """*keep* is how long rendered metrics are served, in seconds."""

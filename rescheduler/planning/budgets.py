@@ -83,7 +83,7 @@ class Budgets:
         return self.of_class(pod.cls, pod.added_labels)
 
     def of_class(self, cls: PodClass, added_labels: LabelPairs) -> tuple[str, ...]:
-        """Return the keys of the budgets that select the pods of a class with these added labels."""
+        """Return the keys of the budgets that select pods of the class whose API server labels are *added_labels*."""
         cache_key = (cls, added_labels) if self._select_added else cls
         if (keys := self._keys_by_class.get(cache_key)) is None:
             labels = {**cls.labels, **dict(added_labels)}
@@ -167,7 +167,7 @@ class RemainingDisruptions:
         return blockers
 
     def spend(self, evictions: Evictions) -> None:
-        """Reserve the *evictions*, for which :meth:`blockers` has returned none."""
+        """Reserve the *evictions*. The caller must have checked that :meth:`blockers` returns no blockers."""
         for key, guarded in evictions.by_budget.items():
             self.spent[key] = self.spent.get(key, 0) + len(guarded)
         if self.replicas is not None:

@@ -97,7 +97,7 @@ class Forecaster:
         return self.effort(_AHEAD) if few else Effort(0)
 
     def _play(self, node: str, number: int, pods: Sequence[Pod], trial: Trial) -> dict[str, int]:
-        """Simulate the plan once. Pods that do not fit are tried again after the others, as long as that helps."""
+        """Simulate the plan once. Pods that do not fit are tried again after the others, until no more of them fit."""
         rng = np.random.default_rng([zlib.crc32(node.encode()), number])
         scheduler = SimulatedScheduler(self._snapshot, self._filters, self._order, rng)
         mark = trial.savepoint()
@@ -201,7 +201,7 @@ def with_forecast(plan: Plan, forecast: Forecast) -> Plan:
 
 
 def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_returning: bool = False) -> Blocker | None:
-    """Return a blocker if *plan* should not be executed although there is room, or None."""
+    """Return a blocker if the *forecast* argues against executing *plan* although there is room, or None."""
     pods = len(plan.placements)
     if forecast.stuck and not allow_fragile:
         worst = max(forecast.stuck.values())

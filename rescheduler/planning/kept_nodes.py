@@ -128,7 +128,7 @@ class KeptNodes:
         )
 
     def _budget_obstacles(self, movers: Sequence[Pod]) -> set[Obstacle]:
-        """Return the budgets that do not allow the evictions of *movers*, except where several select one pod."""
+        """Return the budgets that do not allow the evictions of *movers*. Skip pods that several budgets select."""
         blockers = self._remaining(self._budgets, self._spent).reserve(movers)
         pods = [self.snapshot.pods[blocker.pod] for blocker in blockers if blocker.pod and blocker.reason in _BUDGETS]
         keys = dict.fromkeys(key for pod in pods for key in self._budgets.of(pod))
@@ -151,7 +151,7 @@ class KeptNodes:
         return Obstacle(ControllerName(namespace, "PodDisruptionBudget", name), Reason.BUDGET, text)
 
     def _enough(self, key: str, pods: Sequence[Pod]) -> int:
-        """Return how many evictions budget *key* would have to allow for *pods* and all pods counted before."""
+        """Return how many evictions budget *key* would have to allow for *pods* and all pods counted earlier."""
         before = self._needed.get(key, self._spent.get(key, 0))
         if not self._policy.budgets_in_steps:
             return before + len(pods)

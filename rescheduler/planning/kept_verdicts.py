@@ -40,7 +40,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The facts that determine the findings, in addition to the ground."""
+    """The facts on which the findings depend, in addition to the ground."""
 
     changes: int  #: of the snapshot
     until: datetime | None  #: the findings are not valid from this instant on

@@ -57,7 +57,7 @@ def rank_levers(
     prices: PriceList,
     time_is_up: Callable[[], bool],
 ) -> RankedLevers:
-    """Rank the obstacles by the nodes that the plan would also free without them.
+    """Rank the obstacles by the additional nodes that the plan would free without them.
 
     *planning* must be a plan of all nodes in sequence, made with the other arguments. *time_is_up* is called before
     each node of a trial. Once it returns True, the result contains the findings so far. The snapshot is not changed.
@@ -226,7 +226,7 @@ class _Ranking:
         return tuple(node.node for node in drained)
 
     def _drained(self, node: KeptNode) -> bool:
-        """Drain *node* within the trial. Return whether all of its pods fit; if not, the trial is unchanged."""
+        """Drain *node* within the trial. Return whether all of its pods fit; if not, the trial stays unchanged."""
         mark = self._trial.savepoint()
         self._trial.evict(*node.movers)
         self._trial.drain(node.row)

@@ -1,4 +1,4 @@
-"""Obstacles that the owners of pods can remove, and pods without their obstacles."""
+"""Obstacles that the owners of pods can remove, and copies of pods without them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Obstacle:
     controller: ControllerName
     reason: Reason
     description: str  #: what to change, such as ``emptyDir cache``
-    taints: str = ""  #: the taints of the spot nodes, if a toleration of them is all that the pods lack
+    taints: str = ""  #: the taints of the spot nodes, if the pods lack only a toleration of them
 
     def __str__(self) -> str:
         return f"{self.controller}: {self.description}"

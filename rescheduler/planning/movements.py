@@ -45,7 +45,7 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.moves[-1].at
 
     def moved(self, pods: int, at: datetime) -> "ControllerMoves":
-        """Return the record after a drain that began *at* this time moved *pods* more pods."""
+        """Return the record after a drain that began *at* the given time and moved *pods* more pods."""
         same = [move for move in self.moves if move.at == at]
         others = [move for move in self.moves if move.at != at]
         moves = sorted([*others, Move(at, pods + sum(move.pods for move in same))], key=lambda move: move.at)
@@ -87,7 +87,7 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
     by_uid: dict[str, ControllerMoves] = {}
 
     def moved(self, controller: Controller, pods: int, at: datetime) -> "Movements":
-        """Return the movements after a drain that began *at* this time evicted *pods* pods of *controller*.
+        """Return the movements after a drain that began *at* the given time and evicted *pods* pods of *controller*.
 
         Several calls with the same *at* count as one move.
         """

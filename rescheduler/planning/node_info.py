@@ -106,7 +106,7 @@ class LabelFindings:
 
     @property
     def no_nodes(self) -> str:
-        """A message with the labels that no node matches, and the suggestion; "" if every label matches a node."""
+        """A message that names the labels that no node matches and suggests others; "" if all labels match."""
         if not self.unmatched:
             return ""
         labels = (f"the label {label} ({flag})" for label, flag in zip(self.unmatched, self.flags, strict=True))

@@ -41,7 +41,7 @@ def merged(local: SavingsLedger, remote: SavingsLedger, base: SavingsLedger) -> 
 
 
 def _waited(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
-    """Drop drained nodes that run pods again, or that still exist too long after their drain."""
+    """Drop drained nodes that run pods again, or that exist for too long after their drain."""
     kept = tuple(
         receipt
         for receipt in ledger.receipts

@@ -1,4 +1,4 @@
-"""Verdicts on single nodes in the current state, which are reused until something that they depend on changes."""
+"""Verdicts on single nodes in the current state, which are reused until one of their inputs changes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles, examine, first_obstacles, rejection
 
-#: Takes the name of an empty node; returns whether something would remove the node.
+#: Takes the name of an empty node; returns whether the node would be removed.
 TakeEmpty: TypeAlias = Callable[[str], bool]
 
 _NO_ANSWERS: Final[Mapping[str, bool]] = {}
@@ -103,7 +103,7 @@ class SinglePlans:
         return self._checks.check(verdict, shared.forecaster) if isinstance(verdict, Plan) else verdict
 
     def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft) -> tuple[Planning, _KeptPlanning | None]:
-        """Return the planning, and the record to keep of it, or None if a later round would find more."""
+        """Return the planning, and its record for later rounds, or None if a later round may find more."""
         never_fitting: dict[PodClass, str] = {}
         time = self._search_time(shared, seconds_left)
 
@@ -123,7 +123,7 @@ class SinglePlans:
     def _search_first(
         self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft
     ) -> tuple[Planning, _KeptPlanning | None]:
-        """Return the planning, and the record to keep of it, or None if a later round would find more."""
+        """Return the planning, and its record for later rounds, or None if a later round may find more."""
         judged: list[JudgedNode] = []
         answers: dict[str, bool] = {}
         time = self._search_time(shared, seconds_left)
@@ -159,7 +159,7 @@ class SinglePlans:
         time: SearchTime,
         never_fitting: dict[PodClass, str] | None = None,
     ) -> tuple[Verdict, bool]:
-        """Return the verdict of *steps* within *time*, and whether it is final until something changes."""
+        """Return the verdict of *steps* within *time*, and whether it is final until an input changes."""
         effort = time.share()
         share = effort.left
         verdict = self._verdict(examined, shared, steps, effort, never_fitting)
@@ -169,7 +169,7 @@ class SinglePlans:
     def _within(
         self, allowance: Allowance, time: SearchTime, examined: Examined, shared: PlanningRound
     ) -> tuple[Verdict, bool]:
-        """Return a checked verdict, and whether it is final until something changes."""
+        """Return the verdict with its forecast checked, and whether it is final until an input changes."""
         verdict, final = self._searched(examined, shared, first_obstacles, time)
         if not isinstance(verdict, Plan) or not verdict.placements:
             return verdict, final

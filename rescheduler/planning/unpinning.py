@@ -42,7 +42,7 @@ class Unpinning:
     def of(self, cls: PodClass) -> Unpinned | None:
         """Return the smallest change that lets a target accept pods of this class, or None.
 
-        None means that a target could accept them as they are, or that other rules, such as their size, also forbid it.
+        None means that a target could accept them as they are, or that another reason, such as their size, prevents it.
         """
         if cls not in self._seen:
             changes = () if self._fits(cls) else self._changes(cls)

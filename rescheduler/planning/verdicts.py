@@ -29,7 +29,7 @@ class Examined:
 
     candidate: Candidate
     must_move: tuple[Pod, ...]  #: the candidate's pods, then those that must move but may not be evicted
-    blockers: tuple[Blocker, ...]  #: what the rules forbid
+    blockers: tuple[Blocker, ...]  #: the blockers found by the rules
 
 
 @dataclass(slots=True)
@@ -208,7 +208,7 @@ def new_plan(candidate: Candidate, placed: Iterable[tuple[Pod, int]], shared: Pl
 
 
 def empty(trial: Trial, row: int, pods: Sequence[Pod]) -> None:
-    """Evict *pods* from the node in *row*, and treat it as drained."""
+    """Evict *pods* from the node in *row*, and mark the node as drained in *trial*."""
     trial.evict(*pods)
     trial.drain(row)
 

@@ -31,7 +31,7 @@ class Ledger(Generic[Given]):
                     memory.popitem(last=False)
 
     def forget(self, machine: str) -> None:
-        """Forget the machine's order and nodes, so that its next order counts as the first one."""
+        """Delete the machine's order and nodes, so that its next order counts as the first one."""
         with self._lock:
             self._orders.pop(machine, None)
             for node in [node for node, owned in self._machines.items() if owned == machine]:

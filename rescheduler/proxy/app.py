@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 class Updates(Protocol):
     """The operations that remove machines and drain their nodes. They are called from threads, one call at a time.
 
-    Each returns a message about what was not done, "" if everything was, and raises UpdateFailed on failure.
+    Each returns a message about the part that was not done, or "", and raises UpdateFailed on failure.
     """
 
     def set_size(self, desired: int) -> str: ...
@@ -52,7 +52,7 @@ class Updates(Protocol):
         ...
 
     def is_inactive(self, machine: str) -> bool:
-        """Return whether the machine is allocated but does not count towards the pool's size. Callable at any time."""
+        """Return whether the machine is allocated but not counted in the pool's size. May be called at any time."""
         ...
 
     def reactivate(self, machine: str, *, evictable: bool) -> str:
@@ -62,7 +62,7 @@ class Updates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClientTimeouts:
-    """Timeouts in seconds."""
+    """The time limits for requests of clients, in seconds."""
 
     request: float  #: for receiving a request's body
     queue: float  #: for an update in the queue

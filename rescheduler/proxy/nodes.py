@@ -1,4 +1,4 @@
-"""The cluster as the proxy's drains and updates see it."""
+"""The view of the cluster that the proxy's drains and updates use."""
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,7 +23,7 @@ from rescheduler.planning.policy import MoveJobs, Policy
 from rescheduler.providers.base import NodeRef
 from rescheduler.proxy.victims import Choice, Victims
 
-#: The rules of `victims` judge nodes; this policy only applies to the daemon's other checks.
+#: Nodes are judged by the rules of `victims`; this policy only applies to the daemon's other checks.
 _POLICY: Final = Policy(move_jobs=MoveJobs.ALWAYS)
 
 #: The maximum wait until the watched state shows released nodes, and the wait between two checks, in seconds.
@@ -144,7 +144,7 @@ class ClusterNodes:
             self.agree()
 
     def _not_ours(self, annotations: Mapping[str, str]) -> str:
-        """Return why the marks on a node must not be changed, if they belong to another program; "" otherwise."""
+        """Return why the marks on a node must not be changed if they belong to another program; "" otherwise."""
         text = annotations.get(ANNOTATION)
         written = None if text is None else intent.parse(text)
         if text is None or (written is not None and written.holder == self._holder):

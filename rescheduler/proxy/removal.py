@@ -70,14 +70,14 @@ class RemovalMethods:
     dispose: (
         RemovalMethod  #: make it disposable, even if it is protected or inactive: the pool terminates it on its own
     )
-    keep: RemovalMethod  #: leave the machine alone
+    keep: RemovalMethod  #: keep the machine in the pool
 
 
 class NodeOperations(Protocol):
     """The operations on the cluster that updates need."""
 
     def unfit(self) -> str:
-        """Return why the known state of the cluster is insufficient for decisions; "" if it is sufficient."""
+        """Return why the watched state of the cluster is insufficient for decisions; "" if it is sufficient."""
         ...
 
     def owed(self) -> str:
@@ -120,14 +120,14 @@ class RemovalProgress:
         self.failures.append(why)
 
     def going(self, node: str) -> None:
-        """Count a node whose machine is already being terminated, so that nothing else has to be done."""
+        """Count a node whose machine is already being terminated and that needs no further action."""
         self.ordered += 1
         self.failed(504, ORDERED.format(node))
 
     def drain_all(
         self, plans: Sequence[Plan], nodes: NodeOperations, method: RemovalMethod, late: Callable[[], bool]
     ) -> list[VictimOutcome]:
-        """Taint the nodes of all plans, then drain them. No drain starts when it is *late* or pods are owed.
+        """Taint the nodes of all plans, then drain them. No drain starts once *late* is True or while pods are owed.
 
         Terminations are confirmed together after the last drain: the pool may show each of them only after its next
         refresh.
@@ -211,11 +211,11 @@ class RemovalProgress:
                     self.failed(500, f"machine {name}: {outcome.detail}")
 
     def replaced(self) -> None:
-        """Drop the failures, because other machines were removed instead."""
+        """Discard the failures, because other machines were removed instead."""
         self.failures.clear()
 
     def result_text(self, wanted: int) -> str:
-        """Return what was not done, "" if everything was. Raises UpdateFailed if nothing was done."""
+        """Return a message about the part that was not done, or "". Raises UpdateFailed if nothing was done."""
         why = "; ".join(self.failures)
         if not self.failures:
             return ""

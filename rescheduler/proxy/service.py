@@ -39,7 +39,7 @@ from rescheduler.proxy.owing import FailedDrains
 from rescheduler.proxy.removal import RemovalMethod, RemovalMethods
 from rescheduler.proxy.updates import PoolUpdates
 
-#: How long a termination is followed before its outcome is left open: clients are waiting for the result.
+#: The maximum wait for the confirmation of a termination, while clients wait for the result.
 REMOVAL_SECONDS: Final = 600.0
 
 log = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ class ProxyService:
         }
 
     def _methods(self, views: Mapping[Ending, ProxyView], limits: Limits) -> RemovalMethods:
-        """Return the methods to end a drain. Those that remove the machine each have a drainer, also for sweeps."""
+        """Return the methods of removing machines. Each one that deletes machines has a drainer, also for sweeps."""
         methods: dict[Ending, RemovalMethod] = {}
         for ending in Ending:
             provider = CloudpoolProvider([self.pool], ending, prompt=True)

@@ -89,7 +89,7 @@ class PoolShrinking:
             removal.failed(502, f"the pool's desired size is still {size}, not {wanted}: {why}")
 
     def lost(self, since: dt.datetime | None = None, of: str = "") -> Iterator[str]:
-        """Yield the pool's errors about terminations that did not lower its desired size."""
+        """Yield the pool's errors about terminations since *since* that did not lower its desired size."""
         for machine, order in self._pool.ledger.orders().items():
             if order.lost and (since is None or order.at >= since) and of in {"", machine}:
                 yield f"machine {machine}: {order.words or 'another client set the size in the meantime'}"

@@ -141,7 +141,7 @@ class PoolUpdates:
             raise UpdateFailed(500, f"machine {machine.id}: the pool must keep {least}")
 
     def _machine(self, machine: str, deadline: float, *, protected: bool = False) -> Machine | None:
-        """Return the machine; `None` if it is gone. Raises UpdateFailed (404 if it is unknown, 500 if protected)."""
+        """Return the machine; `None` if it is gone. Raises UpdateFailed (404: unknown machine, 500: protected one)."""
         view = self._asked(lambda: self._pool.look(deadline=deadline))
         listed = [member for member in view.machines if member.id == machine]
         if len(listed) > 1:

@@ -72,7 +72,7 @@ class Victims:
         return self._masters
 
     def judge(self, node: str, evicted: Collection[str] = ()) -> Verdict:
-        """Return a plan to remove only *node*, or its blockers.
+        """Return a plan that removes only *node*, or its blockers.
 
         *evicted* are the UIDs of pods that this drain has evicted. The drain waits for them, however long it takes.
         """
@@ -123,7 +123,7 @@ class Victims:
         return Context(POLICY, self._now, self._budgets.guards, evicted, waits_for_terminating=True)
 
     def _examined(self, name: str, context: Context, *, budgets: bool = True) -> _RemovableNode | Rejected:
-        """Apply the rules, and the budgets unless *budgets* is false, to a node and its pods. Room is checked later."""
+        """Apply the rules, and with *budgets* also the budgets, to a node and its pods. Room is checked later."""
         row = self._snapshot.nodes.row[name]
         node = self._snapshot.nodes.nodes[row]
         assert node is not None

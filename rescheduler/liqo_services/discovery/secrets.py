@@ -133,7 +133,7 @@ def resource(namespace: str, selector: str) -> Resource:
 
 
 def first_look(client: Client, resource: Resource) -> None:
-    """List the resource once. Raise permanent errors, such as missing permissions; log those that may be temporary."""
+    """List the resource once. Raise permanent errors, such as missing permissions; log temporary ones."""
     try:
         client.request(f"list {resource.plural}", "GET", resource.path, query={"limit": "1"} | resource.query)
     except Retryable as error:

@@ -1,4 +1,4 @@
-"""Access to the node manager by name: clients need a certificate of the CA that contains a listed name."""
+"""Access to the node manager by name: clients need a certificate of the CA that contains an allowed name."""
 
 import logging
 

@@ -45,7 +45,7 @@ class LiqoCluster(Protocol):
     def look(self) -> LiqoObjects: ...
 
     def peerings(self) -> Mapping[str, Tenancy]:
-        """Return our tenancies by the cluster that shares resources with us."""
+        """Return our tenancies, by the cluster that shares resources with us."""
         ...
 
     def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
@@ -133,7 +133,7 @@ class KubeLiqo:
         )
 
     def _kubeconfig(self, namespace: str, cluster: str) -> str | None:
-        """Return "" if a user created a kubeconfig Secret for *cluster*, `None` if not, or why it is unknown.
+        """Return "" if a user created a kubeconfig Secret for *cluster*, `None` if not, or why that is unknown.
 
         Secrets created by Liqo have their Identity as owner and do not count. Only metadata is read. The shipped
         manifests do not grant the permission to list Secrets.

@@ -61,7 +61,7 @@ class VirtualNodeGroup:
         return {**self.least, **more}
 
 
-#: The groups that are used without a configuration.
+#: The groups that are used if none are configured.
 DEFAULT_GROUPS: Final = (
     VirtualNodeGroup(
         "STANDARD",

@@ -61,7 +61,7 @@ class PeeringFailed(Retryable):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """How to call liqoctl. *state* is our own folder; files left in it by a killed process are deleted."""
+    """Settings for calling liqoctl. *state* is a private folder; files left in it by a killed process are deleted."""
 
     program: str
     state: Path
@@ -101,7 +101,7 @@ class Liqoctl:
         self._run("unpeer", cluster, (own, *further("unpeer", self._tool.arguments)))
 
     def close(self) -> None:
-        """Stop the running command, and run no further commands."""
+        """Stop the running command, and reject further ones."""
         self._closed = True
         if (process := self._running) is not None:
             _end(process)

@@ -94,7 +94,7 @@ class MachinesView:
         return sum(machine.counts for machine in self.members(group))
 
     def sound(self, group: str) -> int:
-        """Count the group's machines without errors; failed ones are about to be given back."""
+        """Count the group's machines without errors. Failed machines are about to be given back."""
         return sum(machine.counts and machine.error is None for machine in self.members(group))
 
     def find(self, node: str) -> VirtualMachine | None:

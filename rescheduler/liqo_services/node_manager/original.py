@@ -130,7 +130,7 @@ def _scale_up(service: NodeManagerService, request: Request) -> Response:
 
 
 def _scale_down(service: NodeManagerService, request: Request) -> Response:
-    """Remove a node. If the node is being deleted or gone, the response is an empty 200."""
+    """Remove a node. If the node is gone or being deleted, the response is an empty 200."""
     node = _text(request, "id")
     outcome = service.remove(_text(request, "nodegroupid"), node)
     if (error := refusal(node, outcome)) is not None:

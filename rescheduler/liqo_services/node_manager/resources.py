@@ -69,7 +69,7 @@ class ResourceSlice(LiqoResource, frozen=True, kw_only=True):
 
     @property
     def local(self) -> bool:
-        """Whether this cluster is the consumer. Replicas have the same labels as their original except for this one."""
+        """Whether this cluster is the consumer. Only this label distinguishes a replica from its original."""
         return self.metadata.labels.get(REPLICATION_LABEL) == "true"
 
     @property

@@ -130,7 +130,7 @@ class NodeManagerLoop:
 
 
 def first_look(liqo: LiqoCluster) -> None:
-    """Read the cluster once. Raise permanent errors (no Liqo, no permissions); log those that may be temporary."""
+    """Read the cluster once. Raise permanent errors (no Liqo, no permissions); log temporary ones."""
     try:
         liqo.look()
         liqo.peerings()
@@ -192,7 +192,7 @@ def _peering(
 
 
 def _state(parts: contextlib.ExitStack, database: str) -> Path:
-    """Return a folder for our files, next to the database."""
+    """Return the path of the folder for our files, next to the database."""
     if database == MEMORY:
         return Path(parts.enter_context(tempfile.TemporaryDirectory(prefix="node-manager-")))
     return Path(database).absolute().parent

@@ -47,7 +47,7 @@ class OrderTerms:
     node_uid: str  #: of the node that is to be drained
     namespace_uid: str  #: of the placeholders' namespace, which owns them
     image: str
-    life: int  #: seconds after which the kubelet ends a placeholder that nobody deleted
+    life: int  #: seconds after which the kubelet ends a placeholder that was not deleted
 
 
 def why_not_served(pod: PodClass) -> str:

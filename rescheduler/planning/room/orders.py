@@ -1,7 +1,7 @@
 """Orders of spot room: how many new spot nodes would accept all pods of an on-demand node, and whether that pays off.
 
-The rules decide on a copy of the snapshot to which empty nodes were added. The nodes that the autoscaler then adds may
-differ. Drains are planned only on nodes that exist.
+The rules are applied to a copy of the snapshot with additional empty nodes. The nodes that the autoscaler adds later
+may differ. Drains are planned only on nodes that exist.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -127,7 +127,7 @@ class RoomSearch:
             return _SpotOffer((value.added_money or Decimal(0), value.added_cpu, template), len(used))
 
     def _exact(self, node: str, offer: _SpotOffer) -> RoomOrder | NotOrdered:
-        """Judge *node* with exactly the new nodes of *offer*. Other nodes that can then be drained count as well."""
+        """Return the order for *node* with the new nodes of *offer*. Other nodes that become drainable also count."""
         *_, template = offer.cost
         new = f"{count(offer.count, 'new spot node')} like {template}"
         with self._added(node, template, offer.count) as added:

@@ -14,7 +14,7 @@ from rescheduler.providers.cherryservers.messages import CreateServer, Server, S
 
 _PAGE = 100
 _MOST_PAGES = 1000
-_DIGITS = 10  #: maximum of a total that is accepted
+_DIGITS = 10  #: the largest total that is accepted
 _PAUSE = 0.25  #: seconds between two requests: more than four per second may get a 429
 _PLANS_SERVE = 3600.0  #: seconds for which plans are cached
 

@@ -30,7 +30,7 @@ _UNKNOWN_SKEW = dt.timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class PoolObservation:
-    """The machines as observed by the pool at `observed_at`, on our clock, or later."""
+    """The machines that the pool observed at `observed_at` (on our clock) or later."""
 
     machines: Sequence[Machine]
     observed_at: dt.datetime
@@ -105,7 +105,7 @@ def error_words(body: bytes) -> str:
 
 
 def from_pool(fault: ServerFault) -> bool:
-    """Return whether the pool itself, not a gateway, reported the failure; then it has finished the request."""
+    """Return whether the pool itself reported the failure, not a gateway. The pool has then finished the request."""
     try:
         decoding.decode(fault.answer.body, ErrorMessage)
     except UNREADABLE:

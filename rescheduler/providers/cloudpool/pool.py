@@ -40,7 +40,7 @@ _SPOT = {"AWS-SPOT": True, "AWS-EC2": False, "AWS_EC2": False}
 
 @dataclass(frozen=True, slots=True)
 class _Lacking:
-    """A period in which the pool has fewer active machines than its desired size. Times are monotonic seconds."""
+    """A period during which the pool has fewer active machines than its desired size. Times are monotonic seconds."""
 
     size: int
     since: float

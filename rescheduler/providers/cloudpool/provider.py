@@ -38,7 +38,8 @@ def _pools(config: Path | None, clock: Clock) -> Iterator[CloudPool]:
 class CloudpoolProvider(CloudProvider):
     """A provider in which a node belongs to the only pool that lists its machine as active, if the match is certain.
 
-    A machine to dispose of does not have to be active. Group IDs have the suffix *ending*, so the group in an intent
+    A machine that is to be disposed of need not be active. Group IDs have the suffix *ending*, so the group in an
+    intent
     also states how the machine is to be removed.
     """
 

@@ -1,4 +1,4 @@
-"""Terminate machines of a pool: observe it, order (`ordering`), and repeat orders only where safe (`deletion`)."""
+"""Terminate machines of a pool: send orders (`ordering`), and repeat them only if that is safe (`deletion`)."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ class PoolRemoval:
         return order is not None and order.answer is OrderResult.DONE and order.at >= began
 
     def refusals(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
-        """Return the refusals; for the minimum, the earlier nodes count as removed."""
+        """Return the nodes that would be refused. Each minimum check assumes that the earlier nodes were removed."""
         view = self._pool.view(deadline=deadline)
         left = self._pool.desired_size(deadline=deadline) - self._orders.unsettled(view)
         refused: dict[str, Refused] = {}

@@ -72,7 +72,7 @@ class Channel:
         self._retired: Any = None  #: the previous channel, which may still have calls
 
     def read(self, rpc: str, request: Message, *, deadline: float) -> Any:
-        """Make a call as `ask` does, and return its message or raise its error."""
+        """Make a call that only reads (see `ask`), and return the response message or raise the error."""
         return self.message_of(rpc, self.ask(rpc, request, deadline=deadline))
 
     def ask(self, rpc: str, request: Message, *, deadline: float) -> CallResult:

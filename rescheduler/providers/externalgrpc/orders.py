@@ -37,8 +37,8 @@ _BACKOFF: Final = Backoff(dt.timedelta(seconds=2), dt.timedelta(seconds=60))
 
 _REMEMBERED: Final = 10_000  #: the oldest orders are dropped
 
-#: Codes that a repeated order would get again, and their reasons if the service sends none. A service may use
-#: FAILED_PRECONDITION for any refusal; the message contains the reason.
+#: Codes that a repeated order would get again, each with the reason to report if the service sends none. A service may
+#: use FAILED_PRECONDITION for any refusal; the message contains the reason.
 _REFUSALS: Final = {
     StatusCode.FAILED_PRECONDITION: Refusal.PROTECTED,
     StatusCode.INVALID_ARGUMENT: Refusal.NOT_IN_GROUP,
@@ -130,7 +130,7 @@ def give_up(node: NodeRef, order: DeletionOrder | None, before: DeletionOrder | 
 
 
 class DeletionLedger:
-    """The orders of this process by provider ID. Thread-safe."""
+    """The deletion orders that this process has given, by provider ID. Thread-safe."""
 
     def __init__(self) -> None:
         self._orders: OrderedDict[str, tuple[str, DeletionOrder]] = OrderedDict()
@@ -148,7 +148,7 @@ class DeletionLedger:
                 self._orders.popitem(last=False)
 
     def unsure(self, group: str, since: dt.datetime, but: NodeRef | None = None) -> int:
-        """Count the orders of *group* after *since* that may still lower its target size, except that for *but*."""
+        """Count the orders in *group* since *since* that may still lower its target size, without the machine *but*."""
         with self._lock:
             return sum(
                 owner == group and order.unsure and order.at > since

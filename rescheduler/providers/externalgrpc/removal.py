@@ -72,7 +72,7 @@ class GrpcRemoval:
         )
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
-        """Return the refusals; for the minimum, the earlier nodes count as deleted."""
+        """Return the nodes that would be refused. Each minimum check assumes that the earlier nodes were deleted."""
         limits = self._verbs.group(group, deadline=deadline)
         left = self._verbs.target_size(group, deadline=deadline) - self._unsure(group)
         refused: dict[str, Refused] = {}

@@ -16,7 +16,7 @@ from rescheduler.providers.waiting import PolledSystem
 
 @dataclass(frozen=True, slots=True)
 class FleetObservation:
-    """A view and its index; *at* is when it was requested, on ``monotonic()``."""
+    """A view and its index; *at* is the ``monotonic()`` time at which the view was requested."""
 
     view: SystemView
     index: Index
@@ -81,7 +81,7 @@ class MachineFleet(PolledSystem):
         return len(alive) + len(self._unlisted(look, group))
 
     def sound(self, look: FleetObservation, group: str) -> int:
-        """Count the machines of `size` that have not failed: failed ones do not count towards the minimum."""
+        """Count the machines of `size` that have not failed. Failed machines do not count towards the minimum."""
         alive = [machine for machine in look.view.members(group) if machine.alive and not self.leaving(machine)]
         return self.size(look, group) - sum(machine.failed for machine in alive)
 
@@ -126,7 +126,7 @@ class MachineFleet(PolledSystem):
                 raise BelowMinimum(f"{self.system.name}: group {name}: {why}; {given_up} of {delta} were canceled")
 
     def settled(self) -> dt.datetime:
-        """Return the time before which every order has taken effect by now."""
+        """Return a time: every order given before it has taken effect by now."""
         return self.clock.now() - dt.timedelta(seconds=self.pace.settle)
 
     def _unfinished(self, machine: SystemMachine) -> bool:

@@ -27,7 +27,7 @@ class FleetLedger(ledger.Ledger[FleetOrder]):
         self._expected: OrderedDict[str, tuple[str, dt.datetime]] = OrderedDict()
 
     def open(self, key: str, since: dt.datetime) -> bool:
-        """Return whether an order given at *since* or later may still take effect."""
+        """Return whether the machine has an order, given at *since* or later, that may still take effect."""
         order = self.order(key)
         return order is not None and order.open_since is not None and order.open_since >= since
 
@@ -37,7 +37,7 @@ class FleetLedger(ledger.Ledger[FleetOrder]):
             self._expected[key] = (group, now)
 
     def seen(self, keys: Iterable[str], since: dt.datetime) -> None:
-        """Stop expecting the machines that are listed, and those that were requested before *since*."""
+        """Stop expecting the machines *keys*, which the system lists, and those that were requested before *since*."""
         listed = frozenset(keys)
         with self._lock:
             for key, (_, asked_at) in list(self._expected.items()):

@@ -76,7 +76,7 @@ class MachineSystem(Protocol):
         ...
 
     def doubts(self, node: NodeRef, machine: SystemMachine) -> str:
-        """Return why the Node contradicts the match with *machine* or its group; "" if it does not."""
+        """Return how the Node contradicts its match with *machine* or the group; "" if it does not."""
         ...
 
     def exists(self, key: str, *, deadline: float) -> bool | None:

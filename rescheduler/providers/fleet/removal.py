@@ -56,7 +56,7 @@ class FleetRemoval:
         )
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
-        """Return the refusals; for the minimum, the earlier nodes count as deleted."""
+        """Return the nodes that would be refused. Each minimum check assumes that the earlier nodes were deleted."""
         look = self._fleet.recent(deadline=deadline)
         minimum = self._fleet.group(look, group).min_size
         left = self._fleet.sound(look, group)
@@ -81,7 +81,7 @@ class FleetRemoval:
     def _pass(
         self, look: FleetObservation, group: str, nodes: Sequence[NodeRef], deadline: float
     ) -> dict[str, DeleteOutcome]:
-        """Give the orders that are due, and return the outcomes that are known by now."""
+        """Send the orders that are due, and return the outcomes that are already known."""
         minimum = self._fleet.group(look, group).min_size
         matches = look.index.match(nodes)
         outcomes: dict[str, DeleteOutcome] = {}
@@ -122,7 +122,7 @@ class FleetRemoval:
         return Refused(Refusal.NOT_IN_GROUP, doubt) if doubt else None
 
     def _of_absent(self, node: NodeRef, deadline: float) -> DeleteOutcome | None:
-        """Decide for an unlisted machine: gone if we ordered that or the system confirms it, otherwise not ours."""
+        """Return the outcome for an unlisted machine: gone if we deleted it or the system confirms that, or not ours."""
         ordered = self._fleet.ledger.machine_of(node)
         key = ordered or self._system.key_of(node)
         if not key:
@@ -210,7 +210,7 @@ class FleetRemoval:
         return given if given and given >= self._fleet.settled() else None
 
     def _patience(self, order: FleetOrder) -> dt.timedelta:
-        """Return how long a machine may be listed as alive after an order before the order is repeated."""
+        """Return how long after an order a machine may still be listed as alive before the order is repeated."""
         if order.taken:
             return dt.timedelta(seconds=self._fleet.pace.settle)
         return self._backoff.after(order.attempts)

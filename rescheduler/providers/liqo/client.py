@@ -170,7 +170,7 @@ class OriginalNodeManager:
         return None if answer.body.strip() == b"null" else self._http.decode(answer, shape, f"GET {path}")
 
     def _ask(self, path: str, params: Mapping[str, str], deadline: float) -> HttpResponse:
-        """Send a GET that changes something and must not be repeated."""
+        """Send a GET request that makes a change and must not be repeated."""
         return self._http.send("GET", path, deadline=deadline, params=params)
 
 
@@ -202,7 +202,7 @@ def _part(text: str) -> str:
 
 
 def words(body: bytes) -> str:
-    """Return the message of an error of our node manager, or the unchanged text of one of the original's."""
+    """Return the message of an error response: that of our node manager, or the unchanged text of the original one."""
     try:
         return decoding.decode(body, _Problem).error
     except UNREADABLE:

@@ -101,7 +101,7 @@ class FleetGroup(Message, frozen=True, kw_only=True):
 
 
 class FleetMachine(Message, frozen=True, kw_only=True):
-    """A virtual node, from its reservation until its Node is gone."""
+    """A virtual node, from its reservation until its Node is deleted."""
 
     name: str  #: of its ResourceSlice, VirtualNode and Node
     group: str = ""  #: empty: a virtual node that was not created by the node manager

@@ -69,7 +69,7 @@ class StackpointSystem:
         )
 
     def key_of(self, node: NodeRef) -> str | None:
-        """Return the instance ID from the system's label, otherwise by the cloud's ID if the API returns that."""
+        """Return the instance ID from the system's label, or else from the cloud's ID if the API returns that."""
         if label := node.labels.get(INSTANCE_LABEL):
             return label
         if node.provider_id.startswith(SCHEME):
@@ -105,7 +105,7 @@ class StackpointSystem:
         return node is not None and node.state != "deleted"
 
     def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:
-        """Ask the API for permission. If it has no such route, only the role and the etcd state count."""
+        """Request permission from the API. If the API has no route for that, only the role and the etcd state count."""
         try:
             if self._client.can_delete(machine.handle, deadline=deadline):
                 return None
