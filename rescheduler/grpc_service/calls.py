@@ -31,7 +31,7 @@ class AnsweredCall:
     request: Message | None  #: None if it could not be decoded
     caller: str
     code: grpc.StatusCode
-    words: str = ""  #: the error, if it failed
+    error_text: str = ""  #: the error, if it failed
     outcomes: Mapping[str, DeleteOutcome] = field(default_factory=dict)  #: by node name, for a deletion
     seconds: float = 0.0
 
@@ -60,7 +60,7 @@ class CallReport:
 
 def log_line(call: AnsweredCall) -> str:
     """Return the log line of a call."""
-    answer = call.code.name + (f": {_short(call.words)}" if call.words else "")
+    answer = call.code.name + (f": {_short(call.error_text)}" if call.error_text else "")
     ends = "".join(f"; {_short(node)}: {_end(outcome)}" for node, outcome in list(call.outcomes.items())[:_NODES_NAMED])
     return f"{call.method} by {call.caller}{_asked(call.request)}: {answer}{ends}"
 

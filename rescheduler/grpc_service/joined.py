@@ -31,7 +31,7 @@ class Joined:
         self._lock = threading.Lock()
         self._seen: dict[str, _JoinedNode] = {}
 
-    def saw(self, instance: str, node: NodeRef) -> None:
+    def record(self, instance: str, node: NodeRef) -> None:
         """Record that *node* exists and that its machine is listed as *instance*."""
         now = self._clock.monotonic()
         with self._lock:

@@ -14,7 +14,7 @@ from rescheduler.providers.externalgrpc import codec, wire
 _read_pod = reader(PodObject, schema.Pod)
 
 
-def need(message: Message, name: str) -> None:
+def require_field(message: Message, name: str) -> None:
     """Raise UsageError unless *message* has the field *name*."""
     if not message.HasField(name):
         raise errors.UsageError(f"{name}: missing")

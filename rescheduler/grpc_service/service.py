@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 from rescheduler import errors
 from rescheduler.clock import Clock
 from rescheduler.grpc_service.joined import Joined
-from rescheduler.grpc_service.requests import need, pod_requests, times, until_1_28
+from rescheduler.grpc_service.requests import pod_requests, require_field, times, until_1_28
 from rescheduler.providers.base import (
     Accepted,
     AlreadyGone,
@@ -85,15 +85,15 @@ class ProviderService:
 
     def node_group_for_node(self, request: wire.NodeGroupForNodeRequest, call: Call) -> wire.NodeGroupForNodeResponse:
         """Return the node's group; an empty one for foreign nodes and for placeholders of machines that have joined."""
-        need(request, "node")
+        require_field(request, "node")
         node = codec.node(request.node)
         group = self._provider.group_for(node, deadline=call.deadline)
-        if group is not None and self._meet(node, call.deadline):
+        if group is not None and self._joined_node(node, call.deadline):
             group = None
         return wire.NodeGroupForNodeResponse(nodeGroup=codec.group_message(group) if group else wire.NodeGroup())
 
     def node_price(self, request: wire.PricingNodePriceRequest, call: Call) -> wire.PricingNodePriceResponse:
-        need(request, "node")
+        require_field(request, "node")
         start, end = times(request)
         node = codec.node(request.node)
         return wire.PricingNodePriceResponse(price=self._provider.node_price(node, start, end, deadline=call.deadline))
@@ -199,20 +199,20 @@ class ProviderService:
         kept = {
             name: Refused(Refusal.PROTECTED, f"the machine has joined as node {there.name}")
             for name, node in nodes.items()
-            if node.placeholder and (there := self._meet(node, deadline))
+            if node.placeholder and (there := self._joined_node(node, deadline))
         }
         others = [node for name, node in nodes.items() if name not in kept]
         results = self._provider.delete_nodes(group, others, deadline=deadline) if others or not nodes else {}
         return {name: kept.get(name) or results[name] for name in nodes}
 
-    def _meet(self, node: NodeRef, deadline: float) -> NodeRef | None:
+    def _joined_node(self, node: NodeRef, deadline: float) -> NodeRef | None:
         """Return the Node with which a placeholder's machine has joined. For a real Node, record its machine."""
         instance = self._provider.instance_for(node, deadline=deadline)
         if instance is None:
             return None
         if node.placeholder:
             return self._joined.node(instance)
-        self._joined.saw(instance, node)
+        self._joined.record(instance, node)
         return None
 
 

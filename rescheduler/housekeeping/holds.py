@@ -46,7 +46,7 @@ class Holds:
         return None
 
     def paused(self) -> Held | None:
-        """Report any change of a user's pause. If a pause is active, return it as the reason to wait, otherwise None."""
+        """Report any change of a user's pause. Return the active pause as the reason to wait, or None."""
         paused = self._run_state.paused
         if paused != self._paused:
             self._paused = paused

@@ -40,7 +40,7 @@ def members(machines: Sequence[Machine], index: MachineIndex, nodes: Sequence[No
             reasons.append(f"machine {machine.id}: its node is unknown")
         else:
             nodeless.append(machine)
-    reasons += [f"node {name}: {why}" for name, why in sorted(matching.unsure.items())]
+    reasons += [f"node {name}: {why}" for name, why in sorted(matching.ambiguous.items())]
     active = sum(machine.active for machine in machines)
     return Members(active, sorted(nodeless, key=_giving_up), of_nodes, reasons)
 

@@ -199,14 +199,14 @@ class ProxyService:
 
         def finish(ordered: PendingRemoval) -> Drain:
             ended = drainer.finish(ordered)
-            if ended.handed_over and ended.released and self._is_taken(ordered):
+            if ended.handed_over and ended.released and self._is_accepted(ordered):
                 ended = replace(ended, confirmed=True)
             self._failed.note(ended)
             return ended
 
         return RemovalMethod(drain, finish, provider)
 
-    def _is_taken(self, ordered: PendingRemoval) -> bool:
+    def _is_accepted(self, ordered: PendingRemoval) -> bool:
         """Return whether the pool accepted the termination order of a drain whose Node is already gone.
 
         A controller may delete the Node of a terminated machine before the pool lists its machines again.

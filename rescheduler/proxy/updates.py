@@ -44,7 +44,7 @@ class PoolUpdates:
         launches machines, it would later find a surplus and terminate a machine of its choice.
         """
         deadline, began = self._deadline(), self._pool.clock.now()
-        view = self._asked(lambda: self._pool.look(deadline=deadline))
+        view = self._asked(lambda: self._pool.read(deadline=deadline))
         size = self._asked(lambda: self._pool.desired_size(deadline=deadline))
         if desired < max(view.active, size):
             view, size = self._asked(lambda: self._pool.caught_up(began, deadline=deadline, stop=self._stop))
@@ -107,7 +107,7 @@ class PoolUpdates:
     def is_inactive(self, machine: str) -> bool:
         """Return whether the machine is allocated and inactive, according to a fresh view of the pool."""
         deadline, began = self._deadline(), self._pool.clock.now()
-        view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
+        view = self._asked(lambda: self._pool.read_since(began, deadline=deadline, stop=self._stop))
         return any(member.id == machine and member.allocated and not member.active for member in view.machines)
 
     def reactivate(self, machine: str, *, evictable: bool) -> str:
@@ -142,7 +142,7 @@ class PoolUpdates:
 
     def _machine(self, machine: str, deadline: float, *, protected: bool = False) -> Machine | None:
         """Return the machine; `None` if it is gone. Raises UpdateFailed (404: unknown machine, 500: protected one)."""
-        view = self._asked(lambda: self._pool.look(deadline=deadline))
+        view = self._asked(lambda: self._pool.read(deadline=deadline))
         listed = [member for member in view.machines if member.id == machine]
         if len(listed) > 1:
             raise UpdateFailed(500, f"the pool lists machine {machine} {len(listed)} times")
@@ -161,7 +161,7 @@ class PoolUpdates:
         """Return the machine's Node; `None` if a fresh view shows that the machine has not fully launched."""
         began = self._pool.clock.now()
         if machine.machine_state != MachineState.RUNNING:
-            view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
+            view = self._asked(lambda: self._pool.read_since(began, deadline=deadline, stop=self._stop))
         else:
             view = self._asked(lambda: self._pool.view(deadline=deadline))
         if unfit := self._nodes.unfit():

@@ -77,7 +77,7 @@ class MemoryLiqo:
 
     # -- implementation of the port
 
-    def look(self) -> LiqoObjects:
+    def read(self) -> LiqoObjects:
         self._answer()
         with self._lock:
             pieces = [piece for piece in self.pieces.values() if not self._gone(piece)]

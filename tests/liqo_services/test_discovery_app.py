@@ -61,10 +61,10 @@ def make(pems: Path) -> Iterator[MakeDiscovery]:
             stack.callback(store.close)
             access = ClientAccess(frozenset(readers), frozenset(updaters))
             app = discovery(store, AgentUpdates(store, clock, dt.timedelta(minutes=5)), access, clock)
-            face = HttpsListener(
+            listener = HttpsListener(
                 ListenAddress("127.0.0.1", 0), pems / "server.crt", pems / "server.key", pems / "ca.pem"
             )
-            address = stack.enter_context(serving(app, face, "discovery"))
+            address = stack.enter_context(serving(app, listener, "discovery"))
             context = ssl.create_default_context(cafile=pems / "ca.pem")
             context.load_cert_chain(pems / "client.pem")
             http = stack.enter_context(httpx2.Client(base_url=f"https://{address}", verify=context, timeout=60))

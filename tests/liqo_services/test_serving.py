@@ -20,7 +20,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 from rescheduler.errors import NotFound, RateLimited, ReschedulerError, UsageError
 from rescheduler.liqo_services.answers import answer, application, status_of
 from rescheduler.liqo_services.bounds import MAX_BODY, Bounded
-from rescheduler.liqo_services.connection import names, peer
+from rescheduler.liqo_services.connection import certificate_names, client_names
 from rescheduler.liqo_services.serving import HttpsListener, serving
 from rescheduler.net import connection
 from rescheduler.providers.base import AboveMaximum
@@ -31,7 +31,7 @@ LOOPBACK = ListenAddress("127.0.0.1", 0)
 
 
 async def _echo(request: Request) -> Response:
-    return answer({"peer": sorted(peer(request)), "size": len(await request.body())})
+    return answer({"peer": sorted(client_names(request)), "size": len(await request.body())})
 
 
 def _fail(_: Request) -> Response:
@@ -45,7 +45,7 @@ def _break(_: Request) -> Response:
 ROUTES = [Route("/echo", _echo, methods=["GET", "POST"]), Route("/fail", _fail), Route("/break", _break)]
 
 
-def face(pems: Path) -> HttpsListener:
+def listener(pems: Path) -> HttpsListener:
     return HttpsListener(LOOPBACK, cert=pems / "server.crt", key=pems / "server.key", client_ca=pems / "ca.pem")
 
 
@@ -60,7 +60,7 @@ def client(url: str, pems: Path, cert: str = "client", ca: str = "ca") -> Iterat
 
 @pytest.fixture
 def url(pems: Path) -> Iterator[str]:
-    with serving(application(ROUTES), face(pems), "test") as address:
+    with serving(application(ROUTES), listener(pems), "test") as address:
         yield f"https://{address}"
 
 
@@ -256,7 +256,7 @@ def test_an_idle_client_does_not_delay_the_shutdown(pems: Path, monkeypatch: pyt
     monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", 3600)
     monkeypatch.setattr("rescheduler.liqo_services.serving._GRACE_SECONDS", 3600)
     with contextlib.ExitStack() as served, contextlib.ExitStack() as asking:
-        address = served.enter_context(serving(application(ROUTES), face(pems), "test"))
+        address = served.enter_context(serving(application(ROUTES), listener(pems), "test"))
         caller = asking.enter_context(client(f"https://{address}", pems))
         assert caller.get("/healthz").is_success
         ending = threading.Thread(target=served.pop_all().close)
@@ -281,5 +281,5 @@ def test_all_names_of_a_certificate_are_read() -> None:
         "subject": ((("organizationName", "o"),), (("commonName", "agent"),)),
         "subjectAltName": (("DNS", "a.b"), ("URI", "spiffe://x/y"), ("IP Address", "10.0.0.1")),
     }
-    assert names(certificate) == {"agent", "a.b", "spiffe://x/y"}
-    assert names({}) == frozenset()
+    assert certificate_names(certificate) == {"agent", "a.b", "spiffe://x/y"}
+    assert certificate_names({}) == frozenset()

@@ -30,7 +30,7 @@ from rescheduler.providers.base import (
     Refusal,
     Refused,
 )
-from rescheduler.providers.cherryservers.messages import notice, words
+from rescheduler.providers.cherryservers.messages import error_text, notice
 from tests.providers.cherry import CLUSTER, ENVIRONMENT, POOL, PROJECT, TOKEN, add, node_of, pool, providing, serving
 from tests.providers.clocks import START, StepClock
 
@@ -476,4 +476,4 @@ MESSAGES = {
 
 @pytest.mark.parametrize("body", MESSAGES)
 def test_messages_of_error_bodies_are_read(body: bytes) -> None:
-    assert words(body) == MESSAGES[body]
+    assert error_text(body) == MESSAGES[body]

@@ -14,7 +14,7 @@ from devcluster.cloudpool.faults import Fault
 from devcluster.cloudpool.server import CloudpoolServer
 from rescheduler import errors
 from rescheduler.net.http_errors import BadAnswer, Missing, RequestRejected, ServerFault
-from rescheduler.providers.cloudpool.client import error_words
+from rescheduler.providers.cloudpool.client import error_text
 from rescheduler.providers.cloudpool.messages import Machine, MachinePool, Membership, moment
 from tests.providers.clocks import START, StepClock
 from tests.providers.cloudpools import document, section, serving, settings
@@ -380,7 +380,7 @@ MESSAGES = {
 
 @pytest.mark.parametrize("body", MESSAGES)
 def test_messages_of_error_bodies_are_read(body: str) -> None:
-    assert error_words(body.encode()) == MESSAGES[body]
+    assert error_text(body.encode()) == MESSAGES[body]
 
 
 def test_placeholders_of_requests_get_their_ids_later(clock: StepClock) -> None:

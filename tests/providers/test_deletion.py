@@ -174,14 +174,19 @@ def test_the_next_step_of_a_deletion_depends_on_machine_and_order(fact: str) -> 
 GIVEN_UP: dict[str, tuple[Machine | None, TerminationOrder | None, float, object]] = {
     "never sent: keeps running": (
         machine(),
-        order(OrderResult.UNSENT, words="no route"),
+        order(OrderResult.UNSENT, error_text="no route"),
         0,
         Failed("no route", retryable=True),
     ),
-    "failed and seen running": (machine(), order(OrderResult.FAULT, words="500"), 10, Failed("500", retryable=True)),
+    "failed and seen running": (
+        machine(),
+        order(OrderResult.FAULT, error_text="500"),
+        10,
+        Failed("500", retryable=True),
+    ),
     "failed, not seen since": (
         machine(),
-        order(OrderResult.FAULT, words="500"),
+        order(OrderResult.FAULT, error_text="500"),
         9,
         Accepted("the pool reported a failure; the pool lists it as RUNNING: 500"),
     ),
@@ -208,7 +213,7 @@ GIVEN_UP: dict[str, tuple[Machine | None, TerminationOrder | None, float, object
 
 @pytest.mark.parametrize("answer", [OrderResult.FAULT, OrderResult.UNSENT])
 def test_a_terminating_machine_is_never_released(answer: OrderResult) -> None:
-    last = order(answer, words="no")
+    last = order(answer, error_text="no")
     assert isinstance(give_up(machine(), last, observed_at=at(11)), Failed)
     assert isinstance(give_up(machine(membership=INACTIVE), last, observed_at=at(11)), Accepted)
 

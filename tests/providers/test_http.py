@@ -20,10 +20,10 @@ from rescheduler.net.credentials import Credentials
 from rescheduler.net.http import JsonClient
 from rescheduler.net.http_errors import BadAnswer, Missing, RequestRejected, ServerFault, Unanswered, Unsent
 from rescheduler.net.retries import one_attempt
-from rescheduler.providers.cherryservers.messages import words as cherry_words
-from rescheduler.providers.cloudpool.client import error_words as cloudpool_words
-from rescheduler.providers.liqo.client import words as liqo_words
-from rescheduler.providers.stackpoint.messages import words as stackpoint_words
+from rescheduler.providers.cherryservers.messages import error_text as cherry_error_text
+from rescheduler.providers.cloudpool.client import error_text as cloudpool_error_text
+from rescheduler.providers.liqo.client import error_text as liqo_error_text
+from rescheduler.providers.stackpoint.messages import error_text as stackpoint_error_text
 from tests.providers.clocks import StepClock
 from tests.providers.cloudpools import serving, settings
 from tests.providers.pool_client import PoolStatus
@@ -434,6 +434,8 @@ def test_bodies_are_json_with_a_content_type(clock: StepClock) -> None:
         assert server.pool.size()["desiredSize"] == 4
 
 
-@pytest.mark.parametrize("message_of", [cherry_words, stackpoint_words, liqo_words, cloudpool_words])
+@pytest.mark.parametrize(
+    "message_of", [cherry_error_text, stackpoint_error_text, liqo_error_text, cloudpool_error_text]
+)
 def test_a_deeply_nested_error_has_a_message(message_of: Callable[[bytes], str]) -> None:
     assert isinstance(message_of(DEEP.encode()), str)

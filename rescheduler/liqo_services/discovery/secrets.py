@@ -132,7 +132,7 @@ def resource(namespace: str, selector: str) -> Resource:
     return Resource(KIND, f"/api/v1/namespaces/{namespace}/secrets", selector=selector)
 
 
-def first_look(client: Client, resource: Resource) -> None:
+def first_read(client: Client, resource: Resource) -> None:
     """List the resource once. Raise permanent errors, such as missing permissions; log temporary ones."""
     try:
         client.request(f"list {resource.plural}", "GET", resource.path, query={"limit": "1"} | resource.query)

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rescheduler.liqo_services.answers import problem
-from rescheduler.liqo_services.connection import peer
+from rescheduler.liqo_services.connection import client_names
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ class Clients:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self._application
-        if scope["type"] == "http" and not self._names & (shown := peer(Request(scope))):
+        if scope["type"] == "http" and not self._names & (shown := client_names(Request(scope))):
             who = ", ".join(sorted(shown)) or "a client without a name"
             log.warning("%s %s: %s may not use this node manager", scope["method"], scope["path"], who)
             answer = problem(403, f"{who} may not use this node manager")

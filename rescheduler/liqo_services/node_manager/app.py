@@ -48,10 +48,10 @@ def node_manager(service: NodeManagerService, *, post_only: bool = False) -> Sta
 
 def fleet(service: NodeManagerService) -> messages.Fleet:
     """Return all groups, all machines, and the virtual nodes that we did not create."""
-    look = service.look()
-    view = look.view
+    reading = service.read()
+    view = reading.view
     groups = service.groups()
-    nodes = look.seen.nodes
+    nodes = reading.objects.nodes
     foreign = sorted(nodes.keys() - view.machines.keys())
     return messages.Fleet(
         groups=tuple(

@@ -25,7 +25,7 @@ from rescheduler.liqo_services.node_manager.resources import (
     ResourceMeta,
     ResourceSlice,
     VirtualNode,
-    seen,
+    index_objects,
 )
 
 SLICES: Final = "/apis/authentication.liqo.io/v1beta1"
@@ -42,7 +42,7 @@ S = TypeVar("S", bound=LiqoResource)
 class LiqoCluster(Protocol):
     """A cluster with Liqo. Verbs raise the errors of API requests; further errors are documented per verb."""
 
-    def look(self) -> LiqoObjects: ...
+    def read(self) -> LiqoObjects: ...
 
     def peerings(self) -> Mapping[str, Tenancy]:
         """Return our tenancies, by the cluster that shares resources with us."""
@@ -86,8 +86,8 @@ class KubeLiqo:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def look(self) -> LiqoObjects:
-        return seen(
+    def read(self) -> LiqoObjects:
+        return index_objects(
             self._list(f"{SLICES}/resourceslices", ResourceSlice),
             self._list(VIRTUAL_NODES, VirtualNode),
             self._list("/api/v1/nodes", LiqoNode, f"{VIRTUAL_NODE_LABEL}=virtual-node"),

@@ -50,7 +50,7 @@ class VirtualNodeGroup:
     def template_taints(self) -> tuple[NodeTaint, ...]:
         return (VIRTUAL_NODE_TAINT, *self.taints)
 
-    def asked(self, available: Amounts) -> dict[str, str]:
+    def resources_to_request(self, available: Amounts) -> dict[str, str]:
         """Return the resources to request from a cluster that has *available*: from `least` up to `most`."""
         least = self.needed
         more = {

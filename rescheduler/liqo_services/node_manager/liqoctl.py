@@ -93,18 +93,18 @@ class Liqoctl:
         """Establish a peering without a slice, or accept an existing one. Raises PeeringFailed."""
         nat = ("--gw-server-service-location", "Consumer") if cluster.has_nat else ()
         own = ("--create-resource-slice=false", f"--timeout={self._tool.timeout:.0f}s")
-        self._run("peer", cluster, (*own, *nat, *further("peer", self._tool.arguments)))
+        self._run("peer", cluster, (*own, *nat, *accepted_arguments("peer", self._tool.arguments)))
 
     def unpeer(self, cluster: RemoteCluster) -> None:
         """End the peering. Raises PeeringFailed."""
         own = f"--timeout={self._tool.timeout:.0f}s"
-        self._run("unpeer", cluster, (own, *further("unpeer", self._tool.arguments)))
+        self._run("unpeer", cluster, (own, *accepted_arguments("unpeer", self._tool.arguments)))
 
     def close(self) -> None:
         """Stop the running command, and reject further ones."""
         self._closed = True
         if (process := self._running) is not None:
-            _end(process)
+            _terminate(process)
 
     def _run(self, verb: str, cluster: RemoteCluster, arguments: Sequence[str]) -> None:
         try:
@@ -125,7 +125,7 @@ class Liqoctl:
             status, output = self._wait(command)
         if status != 0:
             how = "timed out" if status is None else f"exited with {status}"
-            line = _last(output, _secrets(cluster.kubeconfig))
+            line = _last_line(output, _secrets(cluster.kubeconfig))
             raise PeeringFailed(f"liqoctl {verb} for cluster {cluster.name} {how}{': ' if line else ''}{line}")
 
     def _wait(self, command: list[str]) -> tuple[int | None, str]:
@@ -147,16 +147,16 @@ class Liqoctl:
             raise PeeringFailed(f"liqoctl cannot be run: {error.strerror}") from error
         self._running = process
         if self._closed:  # close() may have been called before the process was stored
-            _end(process)
+            _terminate(process)
         try:
             output, _ = process.communicate(timeout=min(self._tool.timeout + _SPARE_SECONDS, LONGEST_WAIT))
         except subprocess.TimeoutExpired:
-            _end(process)
+            _terminate(process)
             output, _ = process.communicate()
             return None, output
         finally:
             self._running = None
-            _end(process)
+            _terminate(process)
         return process.returncode, output
 
     @contextlib.contextmanager
@@ -171,7 +171,7 @@ class Liqoctl:
             Path(name).unlink(missing_ok=True)
 
 
-def further(verb: str, arguments: Sequence[str]) -> list[str]:
+def accepted_arguments(verb: str, arguments: Sequence[str]) -> list[str]:
     """Return those of *arguments* that ``liqoctl VERB`` accepts; a flag keeps its separate value."""
     foreign = frozenset[str]().union(*(flags for other, flags in _OWN_FLAGS.items() if other != verb))
     kept, known = [], True
@@ -183,7 +183,7 @@ def further(verb: str, arguments: Sequence[str]) -> list[str]:
     return kept
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _terminate(process: subprocess.Popen[str]) -> None:
     """Terminate the process and its children, if they are still running."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
@@ -215,7 +215,7 @@ def _texts(part: object) -> Iterator[str]:
         yield part
 
 
-def _last(output: str, secrets: Collection[str]) -> str:
+def _last_line(output: str, secrets: Collection[str]) -> str:
     """Return the last non-empty line without colors, *secrets*, and anything that looks like a secret."""
     lines = [line.strip() for line in _COLORS.sub("", output).splitlines() if line.strip()]
     line = lines[-1] if lines else ""

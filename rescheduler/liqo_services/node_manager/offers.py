@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rescheduler.backoff import Backoff
-from rescheduler.liqo_services.node_manager.amounts import Amounts, less, plus, smaller
+from rescheduler.liqo_services.node_manager.amounts import Amounts, limit_to, plus, subtract
 from rescheduler.liqo_services.node_manager.choice import Offer
 from rescheduler.liqo_services.node_manager.clusters import RemoteCluster
 from rescheduler.liqo_services.node_manager.foreign_clusters import Tenancy
@@ -48,8 +48,8 @@ def available(cluster: RemoteCluster, machines: Sequence[VirtualMachine]) -> Amo
         held = plus(held, machine.held)
         if machine.state is InstanceState.CREATING:
             coming = plus(coming, machine.held)
-    unheld = less(cluster.shared, held)
-    return unheld if cluster.free is None else smaller(unheld, less(cluster.free, coming))
+    unheld = subtract(cluster.shared, held)
+    return unheld if cluster.free is None else limit_to(unheld, subtract(cluster.free, coming))
 
 
 def _resting(failed: Failures | None, now: dt.datetime) -> str:

@@ -67,7 +67,7 @@ class NewGroup(Section, frozen=True, kw_only=True):
 
 def routes(service: NodeManagerService, *, post_only: bool) -> Sequence[Route]:
     changing = ["POST"] if post_only else ["POST", "GET"]
-    asked: dict[str, Callable[[Request], Response]] = {
+    get_routes: dict[str, Callable[[Request], Response]] = {
         "/nodegroup": lambda _: answer([_group(known) for known in service.groups().values()]),
         "/nodegroup/ownership": lambda request: answer(_owner(service, _text(request, "id"))),
         "/nodegroup/current-size": lambda request: answer(_size(service, _text(request, "id"))),
@@ -84,7 +84,7 @@ def routes(service: NodeManagerService, *, post_only: bool) -> Sequence[Route]:
         "/nodegroup/destroy": lambda request: _destroy(service, request),
     }
     return [
-        *(Route(path, verb, methods=["GET"]) for path, verb in asked.items()),
+        *(Route(path, verb, methods=["GET"]) for path, verb in get_routes.items()),
         *(Route(path, verb, methods=changing) for path, verb in changes.items()),
         Route("/nodegroup/create", with_body(lambda _, raw: _create(service, raw)), methods=changing),
     ]

@@ -107,7 +107,7 @@ class Peering:
         log.info("cluster %s: peered", cluster.name)
 
     def _release(self, cluster: RemoteCluster) -> None:
-        with self._service.sparing(cluster.name):
+        with self._service.without_requests_to(cluster.name):
             log.info("cluster %s: no slices are left, ending the peering", cluster.name)
             self._liqoctl.unpeer(cluster)
             self._ports.store.unpeered(cluster.name)

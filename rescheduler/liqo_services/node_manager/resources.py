@@ -119,7 +119,7 @@ class LiqoObjects:
     lenders: frozenset[str] = frozenset()  #: the clusters of all local slices, including those without a group
 
 
-def seen(
+def index_objects(
     slices: Sequence[ResourceSlice], virtual_nodes: Sequence[VirtualNode], nodes: Sequence[LiqoNode]
 ) -> LiqoObjects:
     """Index the objects by name. The names of our slices are unique; those of other slices may not be."""

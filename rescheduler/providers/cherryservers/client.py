@@ -10,7 +10,7 @@ from rescheduler.errors import DeadlineExceeded
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.http import JsonClient
 from rescheduler.net.http_errors import UNREADABLE, BadAnswer, HttpResponse, Missing
-from rescheduler.providers.cherryservers.messages import CreateServer, Server, ServerPlan, words
+from rescheduler.providers.cherryservers.messages import CreateServer, Server, ServerPlan, error_text
 
 _PAGE = 100
 _MOST_PAGES = 1000
@@ -27,7 +27,7 @@ class CherryClient:
 
         def redacted(body: bytes) -> str:
             hidden = secret()
-            return words(body).replace(hidden, "***") if hidden else words(body)
+            return error_text(body).replace(hidden, "***") if hidden else error_text(body)
 
         self._clock = clock
         self._http = JsonClient("Cherry Servers", endpoint, Path(), clock, redacted, token, self._take_turn)

@@ -51,10 +51,10 @@ class CloudPoolClient:
         self._cache_age = dt.timedelta(seconds=config.cache_age)
         self._machine = "/pool" if config.api == "v5" else ""
         name = f"cloudpool {config.id}"
-        self._http = JsonClient(name, config.backend, folder, clock, error_words, password=password)
+        self._http = JsonClient(name, config.backend, folder, clock, error_text, password=password)
         # Orders wait for the cloud's API, which may take minutes.
         orders = msgspec.structs.replace(config.backend, timeout=config.order_timeout)
-        self._orders = JsonClient(name, orders, folder, clock, error_words, password=password)
+        self._orders = JsonClient(name, orders, folder, clock, error_text, password=password)
 
     def close(self) -> None:
         self._http.close()
@@ -94,7 +94,7 @@ class CloudPoolClient:
         self._http.send("POST", path, body, deadline=deadline, repeatable=True)
 
 
-def error_words(body: bytes) -> str:
+def error_text(body: bytes) -> str:
     """Return an error's message and the first line of its detail (the rest is a stack trace), or the raw body."""
     try:
         error = decoding.decode(body, ErrorMessage)

@@ -47,7 +47,7 @@ class TerminationOrder:
 
     at: dt.datetime  #: when it ended, or when it began while pending
     answer: OrderResult
-    words: str = ""  #: the error
+    error_text: str = ""  #: the error
     attempts: int = 1  #: including this one
     desired: int | None = None  #: the pool's desired size before the first order
     lowering: bool = False  #: an order asked to lower the desired size
@@ -95,13 +95,13 @@ def judge(
     *not_before* is not sufficient: an earlier process may have ordered its termination.
     """
     if machine is None or machine.gone:
-        return _gone(machine, order)
+        return _gone_outcome(machine, order)
     if order is None:
         verdict: Verdict = KeepWaiting() if observed_at < not_before else Send()
     elif order.answer is not OrderResult.UNSENT and observed_at < order.at:
         verdict = KeepWaiting()
     else:
-        verdict = _again(machine, order, now, limits)
+        verdict = _decide_repeat(machine, order, now, limits)
     return (protection(machine, ending) or verdict) if isinstance(verdict, Send) else verdict
 
 
@@ -113,9 +113,9 @@ def give_up(machine: Machine | None, order: TerminationOrder | None, *, observed
     unheard = order.answer is OrderResult.UNSENT and order.ours
     doomed = machine is not None and machine.disposable
     if (unheard or (order.answer is OrderResult.FAULT and known)) and not doomed:
-        return Failed(order.words, retryable=True)
+        return Failed(order.error_text, retryable=True)
     state = f"the pool lists it as {machine.machine_state}" if machine else "the pool still listed it"
-    return Accepted(f"{_SAID[order.answer]}; {state}{': ' if order.words else ''}{order.words}")
+    return Accepted(f"{_RESULT_TEXTS[order.answer]}; {state}{': ' if order.error_text else ''}{order.error_text}")
 
 
 def lowers(machine: Machine, order: TerminationOrder | None, desired: int) -> bool:
@@ -144,8 +144,8 @@ def unshrunk(order: TerminationOrder | None, desired: int) -> str:
     unknown = order.answer in {OrderResult.NONE, OrderResult.MISSING}  # the size was not read right after such an order
     if unknown and order.desired is not None and desired < order.desired:
         return ""
-    words = f": {order.words}" if order.words else ""
-    return f"{_SAID[order.answer]}{words}; its desired size is still {desired}, so it launches a replacement"
+    reason = f": {order.error_text}" if order.error_text else ""
+    return f"{_RESULT_TEXTS[order.answer]}{reason}; its desired size is still {desired}, so it launches a replacement"
 
 
 def protection(machine: Machine, ending: Ending) -> Refused | None:
@@ -157,7 +157,7 @@ def protection(machine: Machine, ending: Ending) -> Refused | None:
     return None
 
 
-_SAID = {
+_RESULT_TEXTS = {
     OrderResult.PENDING: "the order has no response yet",
     OrderResult.DONE: "the pool accepted the order",
     OrderResult.MISSING: "the pool does not know the machine any more",
@@ -167,7 +167,7 @@ _SAID = {
 }
 
 
-def _gone(machine: Machine | None, order: TerminationOrder | None) -> DeleteOutcome:
+def _gone_outcome(machine: Machine | None, order: TerminationOrder | None) -> DeleteOutcome:
     how = "no longer in the pool" if machine is None else machine.machine_state
     if order is None and machine is None:
         return Refused(Refusal.NOT_IN_GROUP, NO_MACHINE)
@@ -176,13 +176,13 @@ def _gone(machine: Machine | None, order: TerminationOrder | None) -> DeleteOutc
     return Deleted(how)
 
 
-def _again(machine: Machine, order: TerminationOrder, now: dt.datetime, limits: OrderTimeouts) -> Verdict:
+def _decide_repeat(machine: Machine, order: TerminationOrder, now: dt.datetime, limits: OrderTimeouts) -> Verdict:
     """Decide for a machine that still exists after an order: repeat the order once it can no longer take effect."""
     match order.answer:
         case OrderResult.PENDING:
             return KeepWaiting()
         case OrderResult.MISSING:
-            return _missing(machine)
+            return _decide_unlisted(machine)
         case OrderResult.DONE | OrderResult.NONE:
             pause = limits.settle
         case OrderResult.UNSENT | OrderResult.FAULT:
@@ -190,7 +190,7 @@ def _again(machine: Machine, order: TerminationOrder, now: dt.datetime, limits: 
     return KeepWaiting() if now < order.at + pause else Send()
 
 
-def _missing(machine: Machine) -> Failed:
+def _decide_unlisted(machine: Machine) -> Failed:
     return Failed(
         f"the pool answers 404 to its termination but lists it as {machine.machine_state}: "
         "check the URL and the API (v5 or multipool)",

@@ -60,7 +60,7 @@ class PoolOrders:
         try:
             desired = self._pool.desired_size(deadline=deadline)
         except errors.ReschedulerError as error:
-            unsent = replace(order, at=self._clock.now(), answer=OrderResult.UNSENT, words=str(error))
+            unsent = replace(order, at=self._clock.now(), answer=OrderResult.UNSENT, error_text=str(error))
             self._ledger.record(machine.id, unsent, node)
             return None
         decrement = bool(self.cost(machine)) and desired > 0 and deletion.lowers(machine, last, desired)
@@ -75,10 +75,12 @@ class PoolOrders:
             lowering=order.lowering or decrement,
         )
         self._ledger.record(machine.id, order, node)
-        answer, words, outcome = self._send(machine.id, decrement=decrement, deadline=deadline)
+        answer, error_text, outcome = self._send(machine.id, decrement=decrement, deadline=deadline)
         lowered = order.lowered or (decrement and self._is_lowered(answer, desired, deadline))
         lowering = order.lowering if answer is not OrderResult.UNSENT else last is not None and last.lowering
-        ended = replace(order, at=self._clock.now(), answer=answer, words=words, lowering=lowering, lowered=lowered)
+        ended = replace(
+            order, at=self._clock.now(), answer=answer, error_text=error_text, lowering=lowering, lowered=lowered
+        )
         self._ledger.record(machine.id, ended, node)
         return outcome
 

@@ -98,7 +98,7 @@ class CloudpoolProvider(CloudProvider):
             matching = pool.view(deadline=deadline).index.match([node])
             if machine := matching.machines.get(node.name):
                 return machine.allocated
-            if not matching.unsure and self._removals[name].ordered(node):
+            if not matching.ambiguous and self._removals[name].ordered(node):
                 return False
         return None
 

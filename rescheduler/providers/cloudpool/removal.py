@@ -68,7 +68,7 @@ class PoolRemoval:
 
         def advance(done: dict[str, DeleteOutcome]) -> None:
             nonlocal view
-            view = self._pool.look(deadline=deadline)
+            view = self._pool.read(deadline=deadline)
             for node, target in self._targets(view, nodes):
                 if node.name not in done and (outcome := self._advance(node, target, view, deadline)):
                     done[node.name] = outcome
@@ -76,12 +76,12 @@ class PoolRemoval:
         return delete_until_confirmed(
             nodes,
             advance,
-            wait=lambda: self._pool.rest(deadline),
-            give_up=lambda trouble: self._give_up(view, nodes, trouble),
-            is_taken=lambda node: self._is_taken(node, began),
+            wait=lambda: self._pool.wait_poll_interval(deadline),
+            give_up=lambda last_error: self._give_up(view, nodes, last_error),
+            is_accepted=lambda node: self._is_accepted(node, began),
         )
 
-    def _is_taken(self, node: NodeRef, began: dt.datetime) -> bool:
+    def _is_accepted(self, node: NodeRef, began: dt.datetime) -> bool:
         """Return whether, with *prompt*, the pool accepted an order for the node's machine since *began*."""
         machine = self._ledger.machine_of(node) if self._prompt else None
         order = self._ledger.order(machine) if machine is not None else None
@@ -121,12 +121,12 @@ class PoolRemoval:
         matching = view.index.match(nodes)
         listed = {machine.id: machine for machine in view.machines}
         return [
-            (node, self._target(node, matching.machines.get(node.name), matching.unsure.get(node.name, ""), listed))
+            (node, self._target(node, matching.machines.get(node.name), matching.ambiguous.get(node.name, ""), listed))
             for node in nodes
         ]
 
     def _target(
-        self, node: NodeRef, machine: Machine | None, unsure: str, listed: Mapping[str, Machine]
+        self, node: NodeRef, machine: Machine | None, ambiguous: str, listed: Mapping[str, Machine]
     ) -> _Target | Refused | Accepted:
         if node.on_control_plane:
             return ON_CONTROL_PLANE
@@ -141,11 +141,11 @@ class PoolRemoval:
         if machine is not None:
             return _Target(machine, self._ledger.order(machine.id) or before)
         remembered = self._ledger.machine_of(node)
-        if remembered is not None and not (unsure and remembered not in listed):
+        if remembered is not None and not (ambiguous and remembered not in listed):
             return _Target(listed.get(remembered), self._ledger.order(remembered))
-        if unsure and before is not None and self._clock.now() < before.at + self._limits.settle:
-            return Accepted(f"{before.words}: {unsure}")
-        return Refused(Refusal.AMBIGUOUS, unsure) if unsure else _Target(None, before)
+        if ambiguous and before is not None and self._clock.now() < before.at + self._limits.settle:
+            return Accepted(f"{before.error_text}: {ambiguous}")
+        return Refused(Refusal.AMBIGUOUS, ambiguous) if ambiguous else _Target(None, before)
 
     def _by_our_clock(self, node: str, ordered_at: dt.datetime) -> dt.datetime:
         """Return the time of an earlier process's order, or when we first saw it if that process's clock was ahead."""
@@ -190,10 +190,10 @@ class PoolRemoval:
         return replace(outcome, unshrunk=deletion.unshrunk(order, desired))
 
     def _give_up(
-        self, view: PoolObservation | None, nodes: Sequence[NodeRef], trouble: str
+        self, view: PoolObservation | None, nodes: Sequence[NodeRef], last_error: str
     ) -> dict[str, DeleteOutcome]:
         if view is None:
-            return {node.name: self._unseen(node, trouble) for node in nodes}
+            return {node.name: self._unseen(node, last_error) for node in nodes}
         return {
             node.name: target if isinstance(target, Refused | Accepted) else self._unended(node, target, view)
             for node, target in self._targets(view, nodes)
@@ -206,7 +206,7 @@ class PoolRemoval:
             self._ledger.record(target.machine.id, replace(target.order, attempts=1), node)
         return outcome
 
-    def _unseen(self, node: NodeRef, trouble: str) -> DeleteOutcome:
+    def _unseen(self, node: NodeRef, last_error: str) -> DeleteOutcome:
         if node.ordered_at is not None or self.ordered(node):
-            return Accepted(f"an earlier order may still take effect: {trouble}")
-        return Failed(trouble, retryable=True)
+            return Accepted(f"an earlier order may still take effect: {last_error}")
+        return Failed(last_error, retryable=True)

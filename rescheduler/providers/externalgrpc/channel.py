@@ -44,13 +44,13 @@ class CallResult:
 
     code: grpc.StatusCode
     message: Any = None  #: if `code` is OK
-    words: str = ""  #: the error, if it is not
+    error_text: str = ""  #: the error, if it is not
     trailers: Mapping[str, str | bytes] = field(default_factory=dict)
 
     @property
-    def unsure(self) -> bool:
+    def uncertain(self) -> bool:
         """Whether the service may have executed the call, or may still execute it."""
-        return self.code in statuses.UNSURE and _UNSENT not in self.words
+        return self.code in statuses.UNSURE and _UNSENT not in self.error_text
 
 
 class Channel:
@@ -99,7 +99,7 @@ class Channel:
         if left <= 0:
             raise DeadlineExceeded(f"{self._where(rpc)}: no time left for the call")
         if self._stop.is_set():
-            return CallResult(grpc.StatusCode.CANCELLED, words="the provider was closed")
+            return CallResult(grpc.StatusCode.CANCELLED, error_text="the provider was closed")
         method = self._methods[rpc]
         call = self._current().unary_unary(
             f"/{SERVICE}/{rpc}",
@@ -109,12 +109,12 @@ class Channel:
             raw, done = call.with_call(request, timeout=min(self._timeout, left), metadata=metadata)
             message = GetMessageClass(method.output_type).FromString(raw)
         except grpc.RpcError as error:
-            code, words = error.code(), " ".join((error.details() or "").split())
-            return CallResult(code, words=words, trailers=dict(error.trailing_metadata() or ()))
+            code, error_text = error.code(), " ".join((error.details() or "").split())
+            return CallResult(code, error_text=error_text, trailers=dict(error.trailing_metadata() or ()))
         except DecodeError:
-            return CallResult(grpc.StatusCode.DATA_LOSS, words=f"the response is not a {method.output_type.name}")
+            return CallResult(grpc.StatusCode.DATA_LOSS, error_text=f"the response is not a {method.output_type.name}")
         except ValueError:
-            return CallResult(grpc.StatusCode.CANCELLED, words="the provider was closed")
+            return CallResult(grpc.StatusCode.CANCELLED, error_text="the provider was closed")
         return CallResult(grpc.StatusCode.OK, message, trailers=dict(done.trailing_metadata() or ()))
 
     def message_of(self, rpc: str, answer: CallResult, *, raising: bool = False) -> Any:
@@ -123,9 +123,9 @@ class Channel:
         raise self.error_of(rpc, answer, raising=raising)
 
     def error_of(self, rpc: str, answer: CallResult, *, raising: bool = False) -> errors.ReschedulerError:
-        words = f"{self._where(rpc)}: {answer.code.name}: {answer.words}"
+        error_text = f"{self._where(rpc)}: {answer.code.name}: {answer.error_text}"
         after = answer.trailers.get(outcomes.RETRY_AFTER)
-        return statuses.error_of(answer.code, words, raising=raising, retry_after=_seconds(after))
+        return statuses.error_of(answer.code, error_text, raising=raising, retry_after=_seconds(after))
 
     def close(self) -> None:
         self._stop.set()

@@ -40,13 +40,13 @@ _STATES: Final = {1: InstanceState.RUNNING, 2: InstanceState.CREATING, 3: Instan
 class NodeManager(Protocol):
     """A node manager of either generation. Verbs raise the errors of `providers.base` and `net.http_errors`."""
 
-    def look(self, *, deadline: float) -> SystemView: ...
+    def read(self, *, deadline: float) -> SystemView: ...
 
     def create(self, group: str, count: int, *, deadline: float) -> Sequence[str]:
         """Request *count* nodes; return the names of those that do not exist yet, if the node manager reports them."""
         ...
 
-    def end(self, group: str, name: str, *, deadline: float) -> None:
+    def delete(self, group: str, name: str, *, deadline: float) -> None:
         """Order the deletion of the node. Raises Missing if it does not exist."""
         ...
 
@@ -60,7 +60,7 @@ class NodeManager(Protocol):
 
 
 def open_client(endpoint: Endpoint, folder: Path, clock: Clock) -> JsonClient:
-    return JsonClient("liqo", endpoint, folder, clock, words=words)
+    return JsonClient("liqo", endpoint, folder, clock, error_text=error_text)
 
 
 def find(http: JsonClient, *, deadline: float) -> NodeManager:
@@ -81,7 +81,7 @@ class OurNodeManager:
     def __init__(self, http: JsonClient) -> None:
         self._http = http
 
-    def look(self, *, deadline: float) -> SystemView:
+    def read(self, *, deadline: float) -> SystemView:
         fleet, _ = self._http.get("/v1/fleet", messages.Fleet, deadline=deadline)
         groups = [NodeGroup(group.id, group.min_size, group.max_size, group.debug) for group in fleet.groups]
         return SystemView(groups, [_machine(machine) for machine in fleet.machines])
@@ -91,7 +91,7 @@ class OurNodeManager:
         answer = self._http.send("POST", path, messages.Order(count=count), deadline=deadline)
         return self._http.decode(answer, messages.Ordered, f"POST {path}").names
 
-    def end(self, group: str, name: str, *, deadline: float) -> None:
+    def delete(self, group: str, name: str, *, deadline: float) -> None:
         self._http.send("DELETE", f"/v1/groups/{_part(group)}/machines/{_part(name)}", deadline=deadline)
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
@@ -123,7 +123,7 @@ class OriginalNodeManager:
     def __init__(self, http: JsonClient) -> None:
         self._http = http
 
-    def look(self, *, deadline: float) -> SystemView:
+    def read(self, *, deadline: float) -> SystemView:
         listed = self._get("/nodegroup", list[messages.Group], {}, deadline)
         groups = [NodeGroup(group.id, group.min_size, group.max_size) for group in listed or ()]
         machines: list[SystemMachine] = []
@@ -138,7 +138,7 @@ class OriginalNodeManager:
             raise BadAnswer("liqo: GET /nodegroup/scaleup: expected true")
         return ()
 
-    def end(self, group: str, name: str, *, deadline: float) -> None:
+    def delete(self, group: str, name: str, *, deadline: float) -> None:
         self._ask("/nodegroup/scaledown", {"id": SCHEME + name, "nodegroupid": group}, deadline)
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
@@ -201,7 +201,7 @@ def _part(text: str) -> str:
     return quote(text, safe="")
 
 
-def words(body: bytes) -> str:
+def error_text(body: bytes) -> str:
     """Return the message of an error response: that of our node manager, or the unchanged text of the original one."""
     try:
         return decoding.decode(body, _Problem).error

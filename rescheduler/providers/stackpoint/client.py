@@ -8,7 +8,7 @@ from rescheduler.clock import Clock
 from rescheduler.net.http import JsonClient
 from rescheduler.net.http_errors import UNREADABLE, Missing
 from rescheduler.providers.stackpoint.config import StackpointSettings
-from rescheduler.providers.stackpoint.messages import ClusterNode, Eligible, NodeAdd, NodePool, words
+from rescheduler.providers.stackpoint.messages import ClusterNode, Eligible, NodeAdd, NodePool, error_text
 
 
 class StackpointClient:
@@ -16,7 +16,7 @@ class StackpointClient:
 
     def __init__(self, config: StackpointSettings, clock: Clock) -> None:
         self._root = f"/orgs/{config.organization}/clusters/{config.cluster}"
-        self._http = JsonClient("StackPointCloud", config.endpoint, Path(), clock, words, config.token)
+        self._http = JsonClient("StackPointCloud", config.endpoint, Path(), clock, error_text, config.token)
 
     def close(self) -> None:
         self._http.close()

@@ -97,7 +97,7 @@ def machines(
     ]
 
 
-def words(body: bytes) -> str:
+def error_text(body: bytes) -> str:
     try:
         return decoding.decode(body, Detail).detail or ""
     except UNREADABLE:
