@@ -134,7 +134,7 @@ class Interner:
         return self._strings.setdefault(text, text)
 
     def labels(self, raw: _Raw, split: Callable[[_Raw], tuple[_Raw, LabelPairs]]) -> tuple[_Raw, LabelPairs]:
-        """Return the *raw* labels of a bound pod without those that the API server added, and the added labels.
+        """Split the *raw* labels of a bound pod into its own labels and the labels that the API server added.
 
         *split* computes the result; it is called if these labels are new.
         """

@@ -31,8 +31,8 @@ _DIGITS: Final = 20
 def nanoseconds(text: str) -> int:
     """Parse a duration such as ``2m30s``, ``-1.5h``, ``500ms`` or ``0`` and return it in nanoseconds.
 
-    The result is that of ``time.ParseDuration``. Raises ValueError, with the expected format, for what Go rejects,
-    which includes durations of more than 292 years.
+    The result is that of ``time.ParseDuration``. Raises ValueError, with the expected format, for texts that Go
+    rejects, including durations of more than 292 years.
     """
     total = _total(text)
     if total not in _INT64:

@@ -57,7 +57,7 @@ class ProxiedRequest:
         )
 
     def wait(self, seconds: float) -> None:
-        """Wait. Raises ConnectionEnded if the proxy drops its connections meanwhile."""
+        """Wait. Raises ConnectionEnded if the proxy drops its connections during the wait."""
         if self._stopping.wait(seconds):
             raise ConnectionEnded
 

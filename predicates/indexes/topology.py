@@ -49,8 +49,8 @@ class _ClassCache(dict[PodClass, _T]):
 class TopologyIndex:
     """Counters of pod sets, and for each anti-affinity term a counter of the placed pods that have it.
 
-    Costs: a placement O(counters of the class); a new class O(its labels + pod sets that may include it); a new pod
-    set O(classes that it may include + the rows of those that it does).
+    Costs: a placement O(counters of the class); a new class O(its labels + pod sets that may include it); a new pod set
+    O(classes that it may include + rows of the classes that it includes).
     """
 
     def __init__(self, snapshot: Snapshot) -> None:

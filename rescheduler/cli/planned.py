@@ -106,7 +106,7 @@ def read_and_plan(
 ) -> PlannedCluster:
     """Read the cluster and plan all drains, each by itself if *independent*.
 
-    Raises the errors of the source, and for the drain order ``cost`` those of loading the cloud provider.
+    Raises the errors of the source, and for the drain order ``cost`` the errors of loading the cloud provider.
     """
     with progress("reading the cluster"):
         snapshot = source.read()
@@ -129,7 +129,7 @@ def _moves_jobs(planning: Planning) -> bool:
 
 
 def _priced(snapshot: Snapshot, nodes: Iterable[NodeFacts], prices: PriceList, provider: Provider) -> PriceList:
-    """Return *prices*, with the cloud provider's for those of *nodes* that have none yet.
+    """Return *prices*, completed with the cloud provider's prices of the *nodes* that have none yet.
 
     Prices per vCPU and GiB are ignored for this, because the provider's prices take precedence over them.
     """

@@ -36,7 +36,7 @@ class MarkFailed:
 
     why: str
     node_gone: bool = False
-    lost: bool = False  #: the annotation is no longer ours; nothing was written
+    lost: bool = False  #: the annotation now belongs to another process; nothing was written
     retryable: bool = False  #: the same request may succeed later
 
 
@@ -123,7 +123,7 @@ class NodeGone:
 class Removed:
     """The machine is terminating or gone."""
 
-    #: The provider does not know the machine and did nothing. If the Node is Ready, the provider is asked again.
+    #: The machine is unknown to the provider, which did nothing. If the Node is Ready, the request is repeated.
     unproven: bool = False
     unseen: bool = False  #: the Node is gone, but the termination of the machine was not confirmed
     unshrunk: str = ""  #: why a new machine will replace this one; "" if none will

@@ -119,7 +119,7 @@ def answered_late(
 
 
 def mark_lost(drain: Drain, now: float) -> Result:
-    """Give up because the mark is no longer ours."""
+    """Give up because the mark belongs to another process."""
     why = "another client removed or replaced our taint or annotation"
     return give_up(drain, Failure(Why.MARK_LOST, why), now)
 

@@ -134,7 +134,7 @@ def _may_want_more(drain: Drain, debt: Debt, now: float) -> bool:
 
 
 def _owed_after_change(drain: Drain, controller: Controller, *, remain: bool) -> Debt | None:
-    """Return what is owed after a roll-out; None if the controller was deleted or suspended.
+    """Return the debt after a roll-out; None if the controller was deleted or suspended.
 
     Nothing is owed for pods that were evicted before the roll-out. For pods that may have been evicted after it began,
     the debt is the pods that ran before their eviction; if pods *remain* to be evicted, it is the pods that run now.

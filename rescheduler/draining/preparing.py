@@ -1,4 +1,4 @@
-"""Transitions of a drain after its second plan: count and record what it will owe, then try the evictions."""
+"""Transitions of a drain after its second plan: count and record its future debts, then try the evictions."""
 
 from dataclasses import replace
 

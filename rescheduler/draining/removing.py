@@ -66,7 +66,7 @@ def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
 def node_gone(drain: Drain, _: NodeGone, now: float) -> Result:
     """End the drain if nothing is in flight: another client may have deleted the Node.
 
-    Otherwise wait for the response to the termination request, which decides what happens to the machine.
+    Otherwise wait for the response to the termination request, which decides whether the machine is removed.
     """
     if not drain.in_flight:
         return _ended(drain)
@@ -85,7 +85,7 @@ def gone_while_deleted(drain: Drain, _: NodeGone, __: float) -> Result:
 
 
 def removed(drain: Drain, event: Removed, now: float) -> Result:
-    """Delete the Node. If the provider does not know the machine of a Ready node, it is first asked a second time."""
+    """Delete the Node. If the machine of a Ready node is unknown to the provider, repeat the request first."""
     if event.unproven and not drain.absent:
         return replace(drain, absent=True, retry_at=now + REMOVAL_INTERVAL), ()
     drain = replace(drain, confirmed=not event.unseen, unshrunk=event.unshrunk)
@@ -111,7 +111,7 @@ def node_deletion_failed(drain: Drain, _: NodeDeletionFailed, now: float) -> Res
 
 
 def removal_tick(drain: Drain, _: Seen, now: float) -> Result:
-    """Ask again whether the machine is terminated, when a retry is due."""
+    """Check again whether the machine is terminated, when a retry is due."""
     return _tick(drain, order(drain, again=True), now)
 
 

@@ -70,7 +70,7 @@ def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
 
 
 def _debts(drain: Drain, step: Iterable[Victim]) -> dict[Controller, Debt]:
-    """Return what is owed once the pods of *step* are evicted.
+    """Return the debts once the pods of *step* are evicted.
 
     Pods that became Ready after the debts were counted are owed like those that were Ready then, even if the controller
     was scaled up and its state has not been read again.

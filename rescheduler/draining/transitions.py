@@ -2,9 +2,10 @@
 
 An event that a phase does not list is impossible and raises an error. The table relies on how requests are performed:
 
-- Requests other than evictions are performed one after another, and answered in that order.
-- :class:`PlanAgain` is answered before the next :class:`Seen`.
-- Evictions are performed in parallel. The watched state may show that a pod has left before its eviction is answered.
+- Requests other than evictions are performed one after another, and their responses arrive in that order.
+- The response to :class:`PlanAgain` arrives before the next :class:`Seen`.
+- Evictions are performed in parallel. The watched state may show that a pod has left before the response to its
+eviction arrives.
   The drain then continues, so the response may arrive in any later phase.
 
 ``python -m tests.draining.diagram`` draws the table in docs/drain.md.

@@ -71,7 +71,8 @@ class DrainActions:
     ) -> ActionResult:
         """Perform *action* and return its result.
 
-        *namespaces* are those of the pods to evict; their PodDisruptionBudgets are read. *siblings* are owners of
+        *namespaces* are the namespaces of the pods to evict; their PodDisruptionBudgets are read. *siblings* are owners
+        of
         other pods. Raises NotLeading if this replica is not the leader; other exceptions are bugs.
         """
         match action:

@@ -14,7 +14,7 @@ from rescheduler.clock import Clock
 from rescheduler.draining.intent import Step, read
 from rescheduler.execution.circumstances import vetoes_of_others, while_draining
 from rescheduler.execution.watched_nodes import WatchedNodes
-from rescheduler.execution.watched_state import State, stale, unfit
+from rescheduler.execution.watched_state import State, stale, why_unusable
 from rescheduler.planning.candidates import removal, why_not_target
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.cooldowns import Cooldown
@@ -55,8 +55,8 @@ class ClusterView(WatchedNodes):
     ) -> None:
         """*own_node* is the node of this process.
 
-        *cooling* returns the nodes that are cooling down. *identity* is that of our installation; marks with another
-        identity are not ours.
+        *cooling* returns the nodes that are cooling down. *identity* is the identity of this installation; marks with
+        another one belong to other installations.
         """
         super().__init__(state, policy)
         self.vetoes: Mapping[
@@ -74,9 +74,9 @@ class ClusterView(WatchedNodes):
         self._planning_end = math.inf
         self._spent = 0.0  #: seconds of the next planning time-out that were used before the planning
 
-    def unfit(self) -> str:
-        """Return why the watched state cannot be used for decisions, or ""; see :func:`unfit`."""
-        return unfit(self._state)
+    def why_unusable(self) -> str:
+        """Return why the watched state cannot be used for decisions, or ""; see :func:`why_unusable`."""
+        return why_unusable(self._state)
 
     def ages(self) -> Mapping[str, float]:
         """Return the seconds since the last event, bookmark or list of each kind."""
@@ -203,7 +203,7 @@ class ClusterView(WatchedNodes):
         return job_blockers(states, pods, self._policy.move_jobs)
 
     def lag(self, fresh: Fresh, node: str) -> str:
-        """Return what the watched state lacks compared with the consistent read *fresh*, or ""."""
+        """Return the first difference by which the watched state lags behind the consistent read *fresh*, or ""."""
         if not self.is_ours(node):
             return f"the watch has not reported the taint and the annotation of node {node} yet"
         return lag(fresh, self._state.snapshot())

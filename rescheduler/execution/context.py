@@ -46,7 +46,7 @@ class RunState(Protocol):
 
     @property
     def stopping(self) -> bool:
-        """Whether the process was asked to stop. A drain in progress is then rolled back."""
+        """Whether the process was told to stop. A drain in progress is then rolled back."""
         ...
 
     @property
@@ -67,7 +67,7 @@ class DebtRecorder(Protocol):
         ...
 
     def store_before_end(self, drain: Drain) -> None:
-        """Store what *drain* did and owes before its node is released or its machine is removed."""
+        """Store the actions and debts of *drain* before its node is released or its machine is removed."""
         ...
 
 

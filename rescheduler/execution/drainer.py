@@ -95,7 +95,7 @@ class Drainer:
             raise ProviderSilent(str(error)) from error
 
     def ending(self, nodes: Iterable[Node]) -> frozenset[str]:
-        """Return the names of those *nodes* whose machine is gone or terminating. Raises ProviderSilent."""
+        """Return the names of the *nodes* whose machine is gone or terminating. Raises ProviderSilent."""
         provider, deadline = self._access.provider, self._access.clock.monotonic() + PROVIDER_SECONDS
         with self._provider_errors():
             provider.refresh(deadline=deadline)

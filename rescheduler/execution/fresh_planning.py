@@ -19,7 +19,7 @@ from rescheduler.planning.freshness import Fresh
 from rescheduler.planning.outcome import Plan
 
 #: Seconds within which the watched state must catch up with a consistent read; otherwise the read is repeated.
-AGREE_SECONDS: Final = 3.0
+CATCH_UP_SECONDS: Final = 3.0
 
 #: Maximum number of consistent reads for one plan.
 READS: Final = 5
@@ -67,7 +67,7 @@ class FreshPlanning:
         lag = self._view.lag(reading.fresh, name)
         if not lag:
             return self._planned(reading, drain)
-        if self._clock.monotonic() < reading.at + AGREE_SECONDS:
+        if self._clock.monotonic() < reading.at + CATCH_UP_SECONDS:
             return None
         if self._reads >= READS:
             return self._failed(f"the watched state lags behind the API server: {lag}")

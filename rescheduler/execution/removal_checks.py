@@ -18,7 +18,7 @@ class PendingCheck:
 
     check_at: float
     checks: int  #: number of checks so far
-    absent: bool  #: the provider did not know the machine at the last request
+    absent: bool  #: the machine was unknown to the provider at the last request
 
 
 class RemovalChecks:
@@ -51,7 +51,7 @@ class RemovalChecks:
     def due(self, uid: str, *, hurried: bool) -> PendingCheck | None:
         """Return the check of a machine if it is due or *hurried*, otherwise None.
 
-        If the provider did not know the machine, the interval is always respected.
+        If the machine was unknown to the provider, the interval is always respected.
         """
         check = self._pending[uid]
         if hurried and not check.absent:

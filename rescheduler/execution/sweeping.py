@@ -83,7 +83,7 @@ class Sweeper:
     def _check_removal(self, node: Node, written: Intent, *, hurried: bool) -> Drain | None:
         """Check the machine once, at growing intervals unless *hurried*.
 
-        If the provider did not know the machine, the interval is always respected.
+        If the machine was unknown to the provider, the interval is always respected.
         """
         uid = node.metadata.uid
         if (check := self._checks.due(uid, hurried=hurried)) is None:

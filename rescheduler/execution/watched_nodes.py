@@ -1,7 +1,7 @@
 """The nodes of the watched cluster. Values that depend on all nodes are computed once per change.
 
-Changes of pod annotations and pod status do not count, because nothing here depends on them. The only annotation that
-is read here, that of mirror pods, cannot be changed.
+Changes of pod annotations and pod status do not count, because nothing here depends on them. Only the annotation of
+mirror pods is read here, and it cannot be changed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

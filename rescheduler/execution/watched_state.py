@@ -39,7 +39,7 @@ def stale(ages: Mapping[str, float]) -> str:
     return ", ".join(shown + rest)
 
 
-def unfit(state: State) -> str:
+def why_unusable(state: State) -> str:
     """Return why the watched state cannot be used for decisions, or "". Thread-safe."""
     errors = state.errors
     if not state.synced:

@@ -15,7 +15,7 @@ from rescheduler.observe.metric_families import PREFIX
 from rescheduler.providers.base import AlreadyGone, DeleteOutcome, Failed, Refused
 from rescheduler.providers.externalgrpc import wire
 
-#: The calls that change something.
+#: The calls that make changes.
 ORDERS: Final = frozenset({"NodeGroupIncreaseSize", "NodeGroupDeleteNodes", "NodeGroupDecreaseTargetSize"})
 
 _NODES_NAMED: Final = 100  #: maximum number of nodes named per order; the rest are counted

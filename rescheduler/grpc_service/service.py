@@ -5,8 +5,8 @@ Responses take into account how Cluster Autoscaler reacts (cluster-autoscaler/cl
 * UNIMPLEMENTED means "not supported" for prices, templates and options, but releases up to 1.28 treat it as a failure
   of options. Those are recognized by the defaults that they send (no provision time) and get a response without
   options, which they treat as the defaults.
-* After a failed DeleteNodes, Cluster Autoscaler removes its deletion taint. An order that may still take effect is
-  therefore answered with OK: no pod may be scheduled to a machine that is about to be deleted. Cluster Autoscaler
+* After a failed DeleteNodes, Cluster Autoscaler removes its deletion taint. An order that may still take effect
+therefore gets the status OK: no pod may be scheduled to a machine that is about to be deleted. Cluster Autoscaler
   learns the result from NodeGroupNodes.
 * Cleanup is ignored: other callers, and the same one after a restart, still need the backend.
 """
@@ -44,7 +44,7 @@ T = TypeVar("T", bound=Message)
 
 @dataclass(slots=True)
 class Call:
-    """The context of a call, and what its verb adds to the response."""
+    """The context of a call, and the data that its verb adds to the response."""
 
     deadline: float  #: monotonic seconds of the provider's clock
     metadata: Iterable[tuple[str, str | bytes]] = ()

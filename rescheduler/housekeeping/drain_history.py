@@ -1,4 +1,4 @@
-"""The history of earlier drains, including those of earlier processes and leaders."""
+"""The history of earlier drains, including drains by earlier processes and leaders."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta

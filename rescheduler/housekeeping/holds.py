@@ -39,7 +39,7 @@ class Holds:
             detail = f"another replica leads: {rival}" if rival else "another replica leads"
             paused = self._run_state.paused  # for the status page: the leader reports the pause
             return Held(Waiting.NOT_LEADING, f"{detail}; {paused}" if paused else detail, rival)
-        if why := self._view.unfit():
+        if why := self._view.why_unusable():
             return Held(Waiting.NOT_SYNCED, why)
         if why := self._view.stale():
             return Held(Waiting.STALE_WATCH, why)

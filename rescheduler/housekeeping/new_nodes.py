@@ -34,7 +34,7 @@ class NewNodes:
         self._joined = _JoinTimes({})
 
     def keep(self, nodes: Mapping[str, Node]) -> bool:
-        """Cordon nodes whose machine is being built and uncordon those that are ready. Return whether any changed.
+        """Cordon nodes whose machine is being built, and uncordon nodes that are ready. Return whether any changed.
 
         Nothing is changed while the provider does not respond. The next round retries failed changes.
         """

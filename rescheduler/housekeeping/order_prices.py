@@ -24,7 +24,7 @@ class KnownPrices:
         self._pricing = pricing
         self._clock = clock
         self._asked_at: float | None = None
-        self._known: dict[str, Decimal | None] = {}  # by node UID; None if the provider does not know the price
+        self._known: dict[str, Decimal | None] = {}  # by node UID; None if the provider has no price
 
     def of(self, nodes: Iterable[tuple[Node, NodeFacts]]) -> PriceList:
         """Return the prices of *nodes*. Only prices that were not requested before are requested from the provider."""

@@ -1,4 +1,4 @@
-"""The plans of a round: the one to execute, and those of all nodes for metrics and the status page."""
+"""The plans of a round: the plan to execute, and the plans of all nodes for metrics and the status page."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -61,7 +61,7 @@ class RoundPlans:
 
     def watch(self) -> None:
         """Plan all nodes every SURVEY for the status page of a replica that is not the leader. Nothing is written."""
-        if self._survey_due() and not self._view.unfit() and not self._view.stale():
+        if self._survey_due() and not self._view.why_unusable() and not self._view.stale():
             self._view.vetoes = {}
             self._judged_at = self._clock.monotonic()
             self._history.peek()

@@ -148,8 +148,8 @@ class SyncedMemory:
     def _start_again(self) -> None:
         """Start with an empty memory, because the ConfigMap does not exist.
 
-        If the ConfigMap existed before, its content may have forbidden a drain, so the drain delay starts. Debts that
-        this process knows are kept.
+        If the ConfigMap existed before, its content may have forbidden a drain, so the drain delay starts. Debts in the
+        memory of this process are kept.
         """
         if self._known or self._store.was_created():
             log.warning("%s was deleted: the drain delay starts again", self._store)

@@ -1,4 +1,4 @@
-"""Responses of the API server, and the exceptions for those that are errors."""
+"""Responses of the API server, and the exceptions for error responses."""
 
 import http
 from typing import Final

@@ -100,9 +100,9 @@ class KubeCluster:
         except ReschedulerError as error:
             return EvictionFailed(uid, str(error), retryable=False)
         outcome = eviction.outcome(act, uid, answer)
-        return self._look(act, namespace, name, uid) if isinstance(outcome, Replaced) else outcome
+        return self._conflict_cause(act, namespace, name, uid) if isinstance(outcome, Replaced) else outcome
 
-    def _look(self, act: str, namespace: str, name: str, uid: str) -> EvictionOutcome:
+    def _conflict_cause(self, act: str, namespace: str, name: str, uid: str) -> EvictionOutcome:
         """Read the pod after a 409 to determine whether it was replaced by another pod or modified concurrently."""
         try:
             answer = self._client.request(f"get pod {namespace}/{name}", "GET", _pod(namespace, name))

@@ -101,7 +101,7 @@ class Correlator:
             known.remove(series)
 
     def _forget(self, occurrence: Occurrence, now: float) -> None:
-        """Remove expired series: those of all objects if the object is new, otherwise those of this object."""
+        """Remove expired series: of all objects if the object is new, otherwise of this object only."""
         keys = [_key(occurrence)] if _key(occurrence) in self._series else list(self._series)
         for key in keys:
             young = [series for series in self._series.get(key, ()) if now - series.began < SAME_SECONDS]

@@ -26,7 +26,7 @@ class Guard(Protocol):
 
     @property
     def fence_may_lag(self) -> bool:
-        """Whether the API server's fencing policy may not know yet that this replica is the leader."""
+        """Whether the API server's fencing policy may still consider another replica the leader."""
         ...
 
 

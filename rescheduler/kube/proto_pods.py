@@ -61,7 +61,7 @@ class PodReader:
 
 
 def _split_labels(raw: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], LabelPairs]:
-    """Split the *raw* labels of a bound pod into its own labels and those that the API server added."""
+    """Split the *raw* labels of a bound pod into its own labels and the labels that the API server added."""
     decoded = [(entry, _labels(entry)) for entry in raw]
     own = tuple(entry for entry, label in decoded if label.keys().isdisjoint(BOUND_LABELS))
     return own, bound_labels(_labels(*raw))

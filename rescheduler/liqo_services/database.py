@@ -60,7 +60,7 @@ def _opened(path: str, schema: Sequence[str], version: int) -> sqlite3.Connectio
     try:
         _prepare(connection, schema, version)
         if path != MEMORY:
-            _make_private(path)  # by now, the file is known to be ours
+            _make_private(path)  # at this point, the file is a database of this program
     except sqlite3.Error as error:
         connection.close()
         foreign = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB

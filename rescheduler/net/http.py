@@ -45,8 +45,8 @@ _LONGEST_PATIENCE = 600.0  #: maximum seconds without requests, so that one wron
 class JsonClient:
     """A client of a system's HTTP API. Thread-safe.
 
-    A request that must not be repeated uses a new connection: on a reused connection, the server's idle timeout would
-    look like a lost response.
+    A request that must not be repeated uses a new connection: on a reused connection, the server's idle timeout could
+    be mistaken for a lost response.
     """
 
     def __init__(

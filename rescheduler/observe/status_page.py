@@ -21,7 +21,7 @@ class StatusPage:
 
     def __init__(self) -> None:
         self._nodes = Markup("")
-        self._shown: tuple[object, ...] | None = None  # what the list was rendered from
+        self._shown: tuple[object, ...] | None = None  # the inputs from which the list was rendered
 
     def as_html(self, board: Board) -> str:
         """Return the page for *board*. All values from the cluster are escaped."""

@@ -1,4 +1,4 @@
-"""HTML elements as text. All values are escaped, except those that are elements themselves."""
+"""HTML elements as text. All values are escaped, except elements."""
 
 import functools
 import html

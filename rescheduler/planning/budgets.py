@@ -1,6 +1,6 @@
 """PodDisruptionBudgets, and the evictions that a plan may still use.
 
-These rules predict the answer of the eviction API (``pkg/registry/core/pod/storage/eviction.go``). They count the
+These rules predict the response of the eviction API (``pkg/registry/core/pod/storage/eviction.go``). They count the
 evictions of a plan themselves, because the API's numbers do not include them (kubernetes/autoscaler#9111).
 """
 

@@ -1,6 +1,6 @@
 """Simulations of a plan in which the scheduler's own scoring places the pods.
 
-A plan proves that there is room. The scheduler does not know the plan: evicted pods are recreated in any order, each
+A plan proves that there is room. The scheduler is not aware of the plan: evicted pods are recreated in any order, each
 is bound to the node with the best score, ties are broken at random, and spot nodes are not preferred to other
 nodes. So a plan is simulated several times with different orders and random tie-breaking. The random seed
 depends on the node only, so that the result is reproducible.
@@ -175,7 +175,7 @@ class SimulatedScheduler:
 
 
 def nodes_to_find(nodes: int) -> int:
-    """Return how many feasible nodes the scheduler looks for in a cluster of this size (``numFeasibleNodesToFind``)."""
+    """Return how many feasible nodes the scheduler searches for among *nodes* nodes (``numFeasibleNodesToFind``)."""
     if nodes < _FEWEST_NODES:
         return nodes
     percent = max(_LEAST_PERCENT, _MOST_PERCENT - nodes // _NODES_A_PERCENT)

@@ -44,7 +44,7 @@ class KeptNode:
 class KeptNodes:
     """The nodes that *plans* do not free, with their obstacles, and the inputs for trials without these obstacles.
 
-    All inputs must be those that were used for planning.
+    All inputs must be the inputs that were used for planning.
     """
 
     def __init__(

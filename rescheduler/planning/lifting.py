@@ -29,14 +29,14 @@ class Obstacle:
 
     controller: ControllerName
     reason: Reason
-    description: str  #: what to change, such as ``emptyDir cache``
+    description: str  #: the part to change, such as ``emptyDir cache``
     taints: str = ""  #: the taints of the spot nodes, if the pods lack only a toleration of them
 
     def __str__(self) -> str:
         return f"{self.controller}: {self.description}"
 
 
-#: Returns a pod without the obstacle, and what to change.
+#: Returns a pod without the obstacle, and the part to change.
 _Lift: TypeAlias = Callable[[Pod, Policy], tuple[Pod, str]]
 
 
@@ -104,7 +104,7 @@ _LIFTS: Final[Mapping[Reason, _Lift]] = {
     Reason.OTHER_SCHEDULER: _other_scheduler,
 }
 
-#: Reasons about nodes that can be lifted, and what to change.
+#: Reasons about nodes that can be lifted, each with the part to change.
 NODE_OBSTACLES: Final[Mapping[Reason, str]] = {
     Reason.SCALE_DOWN_DISABLED: f"annotation {SCALE_DOWN_DISABLED}",
     Reason.DO_NOT_DISRUPT_NODE: f"annotation {DO_NOT_DISRUPT}",

@@ -128,7 +128,7 @@ def both_labels(nodes: Sequence[str]) -> str:
 
 
 def label_findings(snapshot: Snapshot, policy: Policy, infos: NodeInfos) -> LabelFindings:
-    """Compare the labels of *policy* with the nodes of *snapshot*. *infos* must be those of this snapshot."""
+    """Compare the labels of *policy* with the nodes of *snapshot*. *infos* must be derived from *snapshot*."""
     groups = (
         ("--on-demand-node-label", policy.on_demand_label, infos.on_demand),
         ("--spot-node-label", policy.spot_label, infos.spot),

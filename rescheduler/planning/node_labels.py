@@ -36,7 +36,7 @@ class NodeLabel:
 
 @dataclass(frozen=True, slots=True)
 class NodeLabels:
-    """A group of nodes: those that satisfy all requirements. As in kubectl, ``key!=value`` includes nodes without it.
+    """A group of nodes, which satisfy all requirements. As in kubectl, ``key!=value`` includes nodes without it.
 
     The order of the requirements matters only for the text.
     """

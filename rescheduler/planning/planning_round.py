@@ -85,7 +85,7 @@ class PlanningRound:
 def new_round(
     snapshot: Snapshot, policy: Policy, filters: Filters, budgets: Budgets, ground: Ground, circumstances: Circumstances
 ) -> PlanningRound:
-    """Return the shared inputs for the current state of *snapshot*. *ground* is that of *circumstances*."""
+    """Return the shared inputs for the current state of *snapshot*. *ground* is the ground of *circumstances*."""
     unreadable = UnreadableObjects(snapshot.unreadable)
     node_groups = groups(snapshot, policy, circumstances.ending | unreadable.nodes)
     spot = np.zeros(len(snapshot.nodes), np.bool_)

@@ -65,7 +65,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Savings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The savings in a period. Seconds are those in which the removed nodes did not run."""
+    """The savings in a period. The seconds count the time in which the removed nodes did not run."""
 
     node_seconds: int = 0
     cpu_seconds: int = 0  #: in millicores

@@ -28,7 +28,7 @@ class Examined:
     """A node to which all :data:`RULES` were applied."""
 
     candidate: Candidate
-    must_move: tuple[Pod, ...]  #: the candidate's pods, then those that must move but may not be evicted
+    must_move: tuple[Pod, ...]  #: the candidate's pods, then the pods that must move but may not be evicted
     blockers: tuple[Blocker, ...]  #: the blockers found by the rules
 
 
@@ -192,7 +192,7 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
 
 
 def rejection(examined: Examined, remaining: RemainingDisruptions) -> Rejected:
-    """Return the blockers of the rules, and those of the budgets for the pods that may be evicted."""
+    """Return the blockers of the rules, and the blockers of the budgets for the pods that may be evicted."""
     candidate = examined.candidate
     return Rejected(candidate.node, (*examined.blockers, *remaining.lacking(candidate.movers)))
 

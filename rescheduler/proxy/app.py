@@ -21,7 +21,7 @@ from rescheduler.proxy.forward import Forwarder, client_address, raw_path
 from rescheduler.proxy.messages import BadRequest, SetMembership, on_machine, set_membership, set_size
 from rescheduler.proxy.metrics import UNANSWERED, ProxyMetrics, UpdateResult
 from rescheduler.proxy.paths import Operation, Route, route
-from rescheduler.proxy.request_client import ClientGone, Message, Receive, Scope, Send, gone
+from rescheduler.proxy.request_client import ClientGone, Message, Receive, Scope, Send, disconnected
 from rescheduler.proxy.turns import QueueTimeout, Turns
 
 _MAX_BODY: Final = 1 << 20
@@ -192,7 +192,7 @@ class ProxyApplication:
     async def _turn(self, meaning: Route, message: str, call: Callable[[], str], receive: Receive) -> Response:
         operation, result = meaning.operation, UpdateResult.FAILED
         try:
-            async with self._turns.turn(gone(receive), self._patience.queue):
+            async with self._turns.turn(disconnected(receive), self._patience.queue):
                 with self._metrics.updating(operation):
                     not_done = await run_in_threadpool(call)
             result = UpdateResult.PARTLY if not_done else UpdateResult.DONE

@@ -15,7 +15,7 @@ from rescheduler.proxy.request_client import ClientGone, ClientSlow, Header, Rec
 
 FAILED: Final = "failed to forward request to backend: failed to complete backend cloudpool request"
 
-#: The headers of RFC 9110, 7.6.1, and those of older clients, which concern a single connection.
+#: Headers that concern a single connection: from RFC 9110, 7.6.1, and from older clients.
 _HOP_BY_HOP: Final = frozenset(
     b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer transfer-encoding"
     b" upgrade".split()
@@ -76,7 +76,7 @@ class Forwarder:
         If the client disconnects, the request is canceled.
         """
         client = RequestClient(receive, self._patience, sends=body is None and _has_body(scope["headers"]))
-        async with client.attended():
+        async with client.cancel_on_disconnect():
             await self._exchanged(scope, client, send, body)
 
     async def _exchanged(self, scope: Scope, client: RequestClient, send: Send, body: bytes | None) -> None:

@@ -77,7 +77,7 @@ def _context_of(path: Path, url: str) -> str | None:
         servers = {named["name"]: str(named["cluster"].get("server", "")).rstrip("/") for named in document["clusters"]}
         contexts = {named["name"]: named["context"].get("cluster") for named in document.get("contexts") or ()}
     except (OSError, ValueError, RecursionError, yaml.YAMLError, TypeError, KeyError, AttributeError):
-        return None  # the next reader of the file reports what is invalid
+        return None  # the next reader of the file reports the error
     matching = [name for name, cluster in contexts.items() if servers.get(cluster) == url.rstrip("/")]
     if document.get("current-context") in matching:
         return None

@@ -1,4 +1,4 @@
-"""Determine what a request does at the backend, however its path is spelled.
+"""Determine the effect of a request at the backend, regardless of the spelling of its path.
 
 A removal must not bypass the proxy by a spelling that the backend understands and the proxy does not. So the path
 is interpreted in every way that a server might interpret it: nested escapes of either kind, path parameters, doubled

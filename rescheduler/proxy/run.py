@@ -123,7 +123,7 @@ def _log_listening(file: ProxyFile, address: ListenAddress) -> None:
 
 
 def _exposed(server: ServerSection, address: ListenAddress) -> str:
-    """Return what is missing to authenticate clients on *address*; "" if nothing is."""
+    """Return the missing settings for the authentication of clients on *address*; "" if none is missing."""
     if address.loopback:
         return ""
     if server.tls is None:

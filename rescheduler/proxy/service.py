@@ -19,7 +19,7 @@ from rescheduler.execution.context import DrainContext
 from rescheduler.execution.drainer import Drainer, PendingRemoval
 from rescheduler.execution.ownership import Ownership
 from rescheduler.execution.threads import Threads
-from rescheduler.execution.watched_state import unfit
+from rescheduler.execution.watched_state import why_unusable
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.controllers import ControllerReader
@@ -58,7 +58,7 @@ class AlwaysLeading:
             clock,
             sweep_seconds,
             lambda: state.synced and self.listening and not self.stopping,
-            lambda: unfit(state) or "the pool's clients are not served",
+            lambda: why_unusable(state) or "the pool's clients are not served",
         )
 
     @property
@@ -148,7 +148,7 @@ class ProxyService:
         During an update, which starts with a sweep, nothing is done.
         """
         self._report(WatchAges(self._view.ages()))
-        if self._view.unfit():
+        if self._view.why_unusable():
             return False
         if self._lock.acquire(blocking=False):
             try:
@@ -159,7 +159,7 @@ class ProxyService:
 
     def _tidy(self, *, hurried: bool = False) -> None:
         """Sweep once. Errors are reported, not raised, and the next sweep retries. *hurried*: a client is waiting."""
-        if self._view.unfit():
+        if self._view.why_unusable():
             return
         try:
             for drainer in self._drainers.values():
@@ -167,7 +167,7 @@ class ProxyService:
         except Exception as error:
             log.exception("a sweep failed with an internal error")
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
-        self._nodes.agree()
+        self._nodes.wait_for_release()
 
     def _views(self, state: ClusterState, own_node: str) -> dict[Ending, ProxyView]:
         return {

@@ -92,8 +92,8 @@ class Victims:
         plans = self._together([replace(candidate, movers=left)], due)
         return Rejected(node, (plans,)) if isinstance(plans, Blocker) else plans[0]
 
-    def choose(self, nodes: Collection[str], most: int, evicted: Collection[str] = ()) -> Choice:
-        """Choose at most *most* of *nodes*; unknown names are ignored.
+    def choose(self, nodes: Collection[str], limit: int, evicted: Collection[str] = ()) -> Choice:
+        """Choose at most *limit* of *nodes*; unknown names are ignored.
 
         The order is: fewest pods to move, smallest share of requests, name. All victims' pods must fit on the remaining
         nodes together. Budgets are checked per victim, because a victim is drained only after the pods of the previous
@@ -110,7 +110,7 @@ class Victims:
         chosen: list[_RemovableNode] = []
         plans: tuple[Plan, ...] = ()
         for candidate in candidates:
-            if len(chosen) == most:
+            if len(chosen) == limit:
                 break
             together = self._together([*chosen, candidate])
             if isinstance(together, Blocker):

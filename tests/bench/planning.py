@@ -21,7 +21,7 @@ from tests.bench.big import big, firstfit_request
 from tests.bench.result import Result, faster
 from tests.conformance.oracle import Oracle
 
-#: Time limit of the peer's answer.
+#: Time limit of the peer's response.
 PEER_SECONDS = 1800
 
 NOW = Circumstances(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))

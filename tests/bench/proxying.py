@@ -40,7 +40,7 @@ SAMPLES: Final = 1000
 ROUNDS: Final = 3
 CLIENTS: Final = 8
 _SECONDS: Final = 300.0  #: time limit of every wait
-_WATCHES: Final = 600.0  #: time limit between two parts of a watch's answer
+_WATCHES: Final = 600.0  #: time limit between two parts of a watch's response
 
 
 def run() -> Iterator[Result]:
@@ -84,7 +84,7 @@ def _in_turns(measure: Callable[[str], list[float]], scene: _Scene) -> tuple[lis
 
 
 def _rate(url: str, path: str) -> float:
-    """Return the answers per second with all clients in parallel."""
+    """Return the responses per second with all clients in parallel."""
     each = SAMPLES // CLIENTS
     with ThreadPoolExecutor(CLIENTS) as clients:
         start = time.perf_counter()
@@ -108,7 +108,7 @@ def _latencies(url: str, path: str, count: int) -> list[float]:
 
 
 def _take_answer(connection: socket.socket) -> None:
-    """Read one answer of known length; raise an error unless its status is 200."""
+    """Read one response of known length; raise an error unless its status is 200."""
     answer = b""
     while b"\r\n\r\n" not in answer:
         answer += _part(connection)

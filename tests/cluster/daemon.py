@@ -193,7 +193,7 @@ class Look:
         ]
 
     def pods(self, app: str = "") -> list[Json]:
-        """Return the pods that have not ended, of *app* or of all apps."""
+        """Return the unfinished pods of *app*, or of all apps."""
         items = self._api.items("/api/v1/pods", labelSelector=f"app={app}" if app else "")
         return [entry for entry in items if entry["status"]["phase"] not in ("Succeeded", "Failed")]
 

@@ -1,4 +1,4 @@
-"""Checks of a daemon by the API server's objects and audit log, independent of what the daemon reports."""
+"""Checks of a daemon by the API server's objects and audit log, independent of the daemon's own reports."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -70,7 +70,7 @@ class Observer(Look):
         return [node["metadata"]["name"] for node in self.plane.api.items("/api/v1/nodes")]
 
     def bound_to(self, node: str) -> list[Json]:
-        """Return the pods on *node* that have not ended."""
+        """Return the unfinished pods on *node*."""
         return [pod for pod in self.pods() if pod["spec"].get("nodeName") == node]
 
     def uids(self, app: str = "") -> set[str]:

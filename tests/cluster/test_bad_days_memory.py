@@ -19,7 +19,7 @@ MOVES: Final = 3
 
 @pytest.mark.parametrize("killed", [False, True], ids=["terminated", "killed"])
 def test_the_drain_delay_survives_restarts(cluster: ControlPlane, observer: Observer, killed: bool) -> None:
-    """Each daemon is stopped as soon as its drain has ended."""
+    """Each daemon is stopped as soon as its drain is complete."""
     observer.nodes(3, 2)
     for number in (1, 2, 3):
         observer.start_on(f"on-demand-{number}", deployment(f"app{number}", number), pods=number)

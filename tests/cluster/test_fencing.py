@@ -88,7 +88,7 @@ class Writers:
 
 
 def prepare(cluster: ControlPlane) -> None:
-    """Create what the writes change."""
+    """Create the objects that the writes change."""
     cluster.apply([node("n1"), pod("moved", nodeName="n1"), namespace(ROOM)])
     cluster.wait_for(lambda: cluster.api.items(f"/api/v1/namespaces/{ROOM}/serviceaccounts"), "the ServiceAccount")
     cluster.apply([pod("room-1", namespace=ROOM)])
@@ -197,7 +197,7 @@ def test_a_fencing_denial_is_recognized(writers: Writers) -> None:
 def test_a_denial_because_of_a_missing_lease_is_recognized(cluster: ControlPlane, tmp_path: Path) -> None:
     """The policy then denies the requests of all users, which is why the manifests contain the Lease.
 
-    It does not deny writes of pods: placeholders can be deleted by hand.
+    It does not deny writes of pods: placeholders can be deleted manually.
     """
     prepare(cluster)
     objects = [item for item in composed(tmp_path, **LAYERS) if item["kind"] != "Lease"]

@@ -108,7 +108,7 @@ def test_json_and_protobuf_of_a_real_server_give_equal_objects(cluster: ControlP
 
 @CONTENT_TYPES
 def test_no_change_is_missed_when_the_server_restarts(cluster: ControlPlane, content_type: str) -> None:
-    """The new process rejects the watch as too old (410); objects deleted meanwhile are removed from the snapshot."""
+    """The new process rejects the watch as too old (410); the snapshot loses objects deleted during the restart."""
     cluster.apply([namespace("stays"), namespace("goes")])
     with reading(cluster, content_type) as state:
         eventually(lambda: {"stays", "goes"} <= set(state.snapshot().of("Namespace")))

@@ -197,7 +197,7 @@ def each_is_named(
 
 
 def waits_for(running: Daemon) -> str:
-    """Return what the daemon waits for, according to its status page."""
+    """Return the reason why the daemon waits, according to its status page."""
     if not running.address:
         return ""
     page = httpx2.get(f"{running.address}/statusz", params={"format": "json"}, timeout=60, trust_env=False)

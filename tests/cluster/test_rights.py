@@ -59,7 +59,7 @@ def drainable(cluster: ControlPlane) -> Look:
 
 
 def waiting(daemon: Daemon) -> Json:
-    """Return what the daemon waits for, according to its status page."""
+    """Return the reason why the daemon waits, according to its status page."""
     if not daemon.address:
         return {}
     shown: Json = httpx2.get(

@@ -1,4 +1,4 @@
-"""Properties of every drain under any events that its phases accept, including answers to requests never sent."""
+"""Properties of every drain under any events that its phases accept, including responses to requests never sent."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

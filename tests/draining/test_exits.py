@@ -79,7 +79,7 @@ def test_a_pause_rolls_a_drain_back_and_is_the_cause_of_its_failure() -> None:
 
 
 def test_the_mark_is_renewed_each_minute() -> None:
-    """The mark contains what is still owed, and is renewed in every phase in which the drain waits."""
+    """The mark contains the remaining debts, and is renewed in every phase in which the drain waits."""
     story: Story = [
         *OPENING[:4],
         (50, Marked(), (TryEviction(A), TryEviction(B))),

@@ -226,7 +226,7 @@ class TestReading:
         assert drain.failure == Failure(Why.REPLACEMENT_REFUSED, f"replacement pod of Deployment ns/web: {message}")
 
     def test_controllers_are_read_more_often_while_pods_are_missing(self) -> None:
-        """Otherwise a controller that was scaled down would look like one that cannot create pods."""
+        """Otherwise a controller that was scaled down could be mistaken for one that cannot create pods."""
         all_run, one_misses = {WEB: running(2)}, {WEB: running(1)}
         story: Story = [
             (5, seen("a b", all_run), (planning(),)),
@@ -480,7 +480,7 @@ class TestExposure:
 
 
 class TestControllerWithMissingPods:
-    """The drain did not evict the missing pods, so it does not fail. It evicts no pod of the controller meanwhile."""
+    """The drain did not evict the missing pods, so it does not fail. Until they run, it evicts no others of the controller."""
 
     SICK, WEB = workload("a-sick", "a", total=2), workload("b-web", "b")
 

@@ -41,7 +41,7 @@ MISSING = {WEB: running(1, bound=2)}
 #: Both pods are evicted; the replacement pod of the second is not Ready yet.
 EVICTED: Story = [*OPENING, *MOVED[:-1]]
 
-#: Observations and their start times → what is still owed at the end.
+#: Observations and their start times → the remaining debts at the end.
 HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
     "all pods are evicted, a replacement pod is not Ready": (
         PLAN,

@@ -155,7 +155,7 @@ class TestTerminationInProgress:
         assert (drain.done, drain.failure, drain.removed_by) == (True, None, "no node od")
 
     def test_a_node_deleted_during_the_request_does_not_end_the_wait_for_its_response(self) -> None:
-        """The response decides what happened to the machine. The wait for it times out."""
+        """Only the response shows whether the machine is removed. The wait for it times out."""
         gone = MarkFailed("no node od", node_gone=True)
         story: Story = [*self.BEGUN, (12, gone, ()), (13, gone, ())]
         drain = play(machine.start(PLAN, LIMITS), story)

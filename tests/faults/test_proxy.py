@@ -32,7 +32,7 @@ SECONDS = 60.0
 
 
 class Backend(ThreadingHTTPServer):
-    """A server that answers every request with its number and the received data."""
+    """A server that responds to every request with its number and the received data."""
 
     daemon_threads = True
 

@@ -48,7 +48,7 @@ def connected(proxy: TcpFaultProxy, seconds: float = 30) -> Iterator[socket.sock
 
 
 def asked(connection: socket.socket) -> bytes:
-    """Send one byte; return the received data when the answer is complete or the connection ends."""
+    """Send one byte; return the received data when the response is complete or the connection ends."""
     connection.sendall(b"?")
     read = b""
     while len(read) < len(ANSWER) and (part := connection.recv(64)):

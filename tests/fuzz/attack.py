@@ -28,7 +28,7 @@ _INTERNALS: Final = (b"Traceback", b"internal error", b"Internal Server Error", 
 
 @dataclass
 class Tally:
-    """Number of examples, and of answers by status."""
+    """Number of examples, and of responses by status."""
 
     examples: int = 0
     answers: Counter[str] = field(default_factory=Counter)
@@ -109,7 +109,7 @@ def _idle_clients(target: Target) -> Iterator[None]:
 
 
 def leaks_in(answer: bytes, process: Watched) -> Iterable[str]:
-    """Report secrets and internals in an answer."""
+    """Report secrets and internals in a response."""
     if process.leaks(answer):
         yield f"a secret is in the answer: {answer[:2000]!r}"
     for sign in _INTERNALS:

@@ -23,7 +23,7 @@ from tests.providers import pki
 from tests.providers.cloudpools import document
 
 _MACHINES: Final = 3
-_TIMEOUT: Final = 150.0  #: seconds for the answer to a valid request
+_TIMEOUT: Final = 150.0  #: seconds for the response to a valid request
 _MOST: Final = 20  #: limit of the pool size
 
 
@@ -83,7 +83,7 @@ class Liqo:
     process: Watched
     port: int
     paths: Sequence[str]
-    proof: str  #: path that always answers
+    proof: str  #: path that always returns a response
     name: str = "liqo"
     tls: ssl.SSLContext | None = None
     documents: st.SearchStrategy[Any] = field(default_factory=st.nothing)

@@ -35,7 +35,7 @@ FORBIDDEN = EvictionFailed("", "evict pod default/web-1: not allowed (403)", ret
 
 
 def ledger(here: LoopWorld) -> SavingsLedger:
-    """Return what is stored."""
+    """Return the stored ledger."""
     assert here.savings_map.stored is not None
     return load_ledger(here.savings_map.stored.content)
 
@@ -147,7 +147,7 @@ class TestDrains:
 
 
 class Priced(NoProvider):
-    """A provider that knows prices. It owns no machines."""
+    """A provider with prices and without machines."""
 
     def __init__(self, prices: Mapping[str, float | ReschedulerError]) -> None:
         self.prices = prices

@@ -96,7 +96,7 @@ class Part(ScriptedProvider):
 
 
 def test_an_empty_node_without_a_provider_does_not_delay_others_and_is_offered_again() -> None:
-    """A provider with a cache does not know a new machine at first."""
+    """A provider with a cache does not list a new machine at first."""
     with world(*(manifest for manifest in TWO_NODES if manifest["metadata"]["name"] != "web-1")) as here:
         here.stop_at(2.5 * 3600)
         here.loop(Timing(housekeeping_interval=timedelta(seconds=30)), provider=Part([Deleted()])).run()

@@ -1,4 +1,4 @@
-"""Tests of the drain order ``cost`` in the daemon: which prices are used, and how often the provider is asked."""
+"""Tests of the drain order ``cost`` in the daemon: which prices are used, and how often they are requested."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -26,7 +26,7 @@ CLUSTER: tuple[Manifest, ...] = (
 
 
 class PricedProvider(NoProvider):
-    """A provider that knows the prices of some nodes."""
+    """A provider that has the prices of some nodes."""
 
     def __init__(self, prices: Mapping[str, float]) -> None:
         self.prices = prices

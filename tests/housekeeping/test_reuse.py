@@ -1,4 +1,4 @@
-"""A loop that reuses results reports the same as a loop that computes everything in each round."""
+"""A loop that reuses results reports the same as a loop that computes all results in each round."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from rescheduler.planning.planner import Planner
 from tests.housekeeping.world import LoopWorld, world
 from tests.planning.changing import Change, ChangingCluster, changes, clock_steps, first_pods
 
-#: The listeners of a daemon skip what they have reported; the times of processes and durations differ.
+#: The listeners of a daemon do not repeat reports; the times of processes and durations differ.
 OWN_METRICS = "spot_rescheduler_"
 
 
@@ -67,7 +67,7 @@ class Published:
         self._events.append(f"{subject} {reason} {message} {warning}")
 
     def after_round(self) -> list[Any]:
-        """Return what the round has published."""
+        """Return the output of the listeners in this round."""
         reported = [_without_seconds(event) for _, event in self._here.reported[self._seen :]]
         self._seen = len(self._here.reported)
         for event in reported:
@@ -88,7 +88,7 @@ def _without_seconds(event: Event) -> Event:
 
 
 def _published(story: Story, *, scratch: bool) -> list[list[Any]]:
-    """Return what each round of a daemon publishes."""
+    """Return the output of the listeners in each round of a daemon."""
     with world() as here:
         cluster = ChangingCluster()
         here.cluster = cluster.snapshot

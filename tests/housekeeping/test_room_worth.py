@@ -30,7 +30,7 @@ LIKE: Final = "template-node-for-spot-1"
 
 
 class Priced(SpotGroup):
-    """A provider that knows prices, and the templates of its groups."""
+    """A provider with prices, and with templates of its groups."""
 
     def __init__(self, prices: Mapping[str, float], templates: Mapping[str, NodeTemplate] | None = None) -> None:
         super().__init__()

@@ -332,7 +332,7 @@ class LoopWorld:
         drain_order: DrainOrder = DrainOrder.LEAST_REQUESTED,
         room: RoomSettings | None = None,
     ) -> Loop:
-        """Return a daemon. It keeps a ledger of savings, and knows the costs of nodes, if *prices* is given."""
+        """Return a daemon. It keeps a ledger of savings, and has the prices of nodes, if *prices* is given."""
         timing = timing or Timing()
         history = DrainHistory(self.config_map, timing, self.clock, self.report, lambda: self.leading, dry_run=dry_run)
         policy = Policy(budgets_in_steps=True, drain_order=drain_order)
@@ -420,7 +420,7 @@ class ScriptedProvider(NoProvider):
 
     answers: list[DeleteOutcome | ReschedulerError]
     refusal: Refused | None = None
-    gone: Collection[str] = ()  #: nodes whose machines terminate immediately, regardless of the answers
+    gone: Collection[str] = ()  #: nodes whose machines terminate immediately, regardless of the responses
     refused: Mapping[str, Refused] = field(default_factory=dict)  #: rejections by node
     trouble: ReschedulerError | None = None  #: error of every query
     on_notices: Callable[[], object] = lambda: None  #: called by `notices`

@@ -1,4 +1,4 @@
-"""Requests to the API server, and interpretation of its answers."""
+"""Requests to the API server, and interpretation of its responses."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -138,7 +138,7 @@ class KilledNodeManager:
         self.store.close()
 
     def settle(self) -> None:
-        """Let everything succeed for long enough."""
+        """Let all calls succeed until the state is stable."""
         self.liqo.denied.clear()
         for _ in range(40):
             self.clock.advance(60)

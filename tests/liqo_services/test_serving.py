@@ -189,7 +189,7 @@ def test_a_request_with_a_complete_head_does_not_time_out(monkeypatch: pytest.Mo
 
 
 def _through(bounded: ASGIApp, received: list[Message], *, stalled: bool = False) -> list[Message]:
-    """Return the application's answer to a client that sends *received* and then stalls, or does not read."""
+    """Return the application's response to a client that sends *received* and then stalls, or does not read."""
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -252,7 +252,7 @@ def test_conflicting_flags_are_a_usage_error(wrong: HttpsListener, message: str)
 
 
 def test_an_idle_client_does_not_delay_the_shutdown(pems: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client does not read, so it does not answer the TLS shutdown either."""
+    """The client does not read, so it does not respond to the TLS shutdown either."""
     monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", 3600)
     monkeypatch.setattr("rescheduler.liqo_services.serving._GRACE_SECONDS", 3600)
     with contextlib.ExitStack() as served, contextlib.ExitStack() as asking:

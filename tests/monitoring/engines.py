@@ -92,7 +92,7 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 class QueryServer:
-    """A Prometheus server that answers queries about a recording."""
+    """A Prometheus server for queries about a recording."""
 
     def __init__(self, url: str) -> None:
         self._client = httpx2.Client(base_url=url, trust_env=False, timeout=60)

@@ -47,7 +47,7 @@ def test_exactly_the_expected_alerts_fire(recording: Recording, prometheus: Prom
 
 
 def test_the_alert_about_a_pause_fires_after_a_day(prometheus: Prometheus, tmp_path: Path) -> None:
-    """Nothing else fires meanwhile: a paused daemon completes its rounds."""
+    """No other alert fires during the pause: a paused daemon completes its rounds."""
     after = TROUBLE + DAY + EVERY
     recording = record({PAUSE: INCIDENTS[PAUSE].scripts}, METRICS, after + 1)
     expected = {END: set(), TROUBLE + DAY - 1: set(), after: {(PAUSE, alert) for alert in AFTER_A_DAY}}

@@ -57,7 +57,7 @@ def address() -> Iterator[ListenAddress]:
 
 
 def after(address: ListenAddress, *sent: bytes) -> bytes:
-    """Return everything that is received until the server closes the connection."""
+    """Return all data that is received until the server closes the connection."""
     with socket.create_connection((address.host, address.port), timeout=60) as client:
         received = b""
         with contextlib.suppress(ConnectionError):

@@ -1,4 +1,4 @@
-"""Tests of log lines: what is logged at which verbosity, and the format."""
+"""Tests of log lines: the verbosity of each event, and the format."""
 
 import datetime as dt
 import io

@@ -30,7 +30,7 @@ TIMEOUT_MS = 60_000
 #: The interval between two reads of a live page.
 POLL_MS = 2_000
 MINUTE_MS = 60_000
-#: How often a test looks for a change, and how long it waits in between.
+#: How often a test checks for a change, and how long it waits in between.
 TRIES = 600
 PAUSE_MS = 50
 #: The contrast that WCAG 2.1 requires for text (level AA).

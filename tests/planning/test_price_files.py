@@ -1,4 +1,4 @@
-"""Tests of price files: what is accepted, and the message for everything else."""
+"""Tests of price files: valid files, and the error messages for all others."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""The ledger of savings: when a saving begins and ends, what it amounts to, and its daily sums."""
+"""The ledger of savings: when a saving begins and ends, its amount, and its daily sums."""
 
 import itertools
 from dataclasses import dataclass, field

@@ -21,7 +21,7 @@ from tests.providers.failing import FailingDeletions
 
 GROUP = "on-demand"
 
-#: The difficult behavior of elastisys' pool, with short times: its answers are older than their timestamps, it
+#: The difficult behavior of elastisys' pool, with short times: its responses are older than their timestamps, it
 #: processes one request at a time, and it terminates the oldest machine, which has pods, when it has too many.
 AWKWARD: dict[str, Any] = {"startBlocks": "300ms", "endBlocks": "100ms", "victimSelectionPolicy": "OLDEST"}
 LISTING: dict[str, Any] = {"list_delay": 0.05}

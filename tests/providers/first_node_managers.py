@@ -1,4 +1,4 @@
-"""A model of Liqo's first node manager: GET for everything, and no answer for unknown names."""
+"""A model of Liqo's first node manager: GET for all requests, and an empty response for unknown names."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""Cherry Servers' backend against the stand-in: requests, and interpretation of answers."""
+"""Cherry Servers' backend against the stand-in: requests, and interpretation of responses."""
 
 import base64
 import datetime as dt
@@ -216,7 +216,7 @@ def test_failed_servers_are_given_up_before_pending_ones() -> None:
 
 
 def test_requests_stay_below_the_rate_limit() -> None:
-    """Four requests per second; the API never answers 429."""
+    """Four requests per second; the API never returns 429."""
     clock = StepClock()
     with serving(clock, per_second=4) as server, providing(server, clock) as provider:
         provider.increase_size(POOL, 9, deadline=MINUTES)
@@ -360,7 +360,7 @@ def test_the_configured_label_marks_the_control_plane() -> None:
 
 
 def test_a_server_unknown_to_the_api_is_gone() -> None:
-    """A new process gets a node that another one ended: no order and no error."""
+    """A new process gets a node whose machine another process deleted: no order and no error."""
     clock = StepClock()
     with serving(clock) as server, providing(server, clock) as provider:
         node = node_of(add(server))
@@ -383,7 +383,7 @@ def test_a_rejected_deletion_is_not_retryable() -> None:
 
 
 def test_a_refusal_does_not_hide_a_pending_order() -> None:
-    """The first answer is lost; the second one reports that the server is already terminating."""
+    """The first response is lost; the second one reports that the server is already terminating."""
     clock = StepClock()
     with serving(clock) as server, providing(server, clock) as provider:
         node = node_of(add(server))

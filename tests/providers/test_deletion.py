@@ -1,4 +1,4 @@
-"""Decisions about terminations: when to request one, when to wait, and what to report at the deadline."""
+"""Decisions about terminations: when to request one, when to wait, and which outcome to report at the deadline."""
 
 import datetime as dt
 from dataclasses import replace
@@ -40,7 +40,7 @@ def machine(state: str = "RUNNING", membership: object = None) -> Machine:
 
 
 def order(answer: OrderResult, **changes: object) -> TerminationOrder:
-    """Return an order of this process that was answered at second 10."""
+    """Return an order of this process whose response arrived at second 10."""
     return replace(TerminationOrder(at(10), answer), **changes)  # type: ignore[arg-type]
 
 

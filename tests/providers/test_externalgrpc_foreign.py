@@ -40,9 +40,9 @@ class Foreign:
     target: int = 2
     deletions: int = 0
     failures: list[StatusCode] = field(default_factory=list)  #: statuses of the next deletions
-    acts: bool = True  #: whether a deletion has an effect, regardless of its answer
+    acts: bool = True  #: whether a deletion has an effect, regardless of the response
     hidden: bool = False  #: whether instances are not listed, or listed under other ids
-    garbled: bool = False  #: whether the answer to a deletion is invalid
+    garbled: bool = False  #: whether the response to a deletion is invalid
 
     def answer(self, rpc: str, request: Any, context: Any) -> Any:  # noqa: PLR0911 -- one for each rpc
         if getattr(request, "id", "g") != "g":

@@ -1,4 +1,4 @@
-"""``provider serve`` with a slow cloudpool: callers get answers in time, and nothing is done twice."""
+"""``provider serve`` with a slow cloudpool: callers get responses in time, and no request is executed twice."""
 
 import json
 import signal
@@ -89,11 +89,11 @@ def test_a_slow_read_fails_before_the_callers_deadline(world: World) -> None:
 
 
 def test_a_slow_order_continues_and_is_not_repeated(world: World) -> None:
-    """The first answer is OK although the pool has not answered, because the machine may terminate at any moment."""
+    """The first response is OK although the pool has not responded, because the machine may terminate at any moment."""
     victim = world.server.pool.machines()[0]
     world.server.face.inject(Fault(path="/pool/terminate", kind="hang", acted=True))
     request = wire.NodeGroupDeleteNodesRequest(id=GROUP, nodes=[codec.node_message(node_of(victim))])
-    # A busy machine may delay the answer beyond the timeout, so try up to five times.
+    # A busy machine may delay the response beyond the timeout, so try up to five times.
     asked = Retrying(retry=retry_if_exception_type(grpc.RpcError), stop=stop_after_attempt(5), reraise=True)
     asked(world.call, "NodeGroupDeleteNodes", request, timeout=5)
     eventually(lambda: victim.provider_id not in world.instances())

@@ -1,4 +1,4 @@
-"""Arbitrary answers of a system and arbitrary files cause a result or one of our errors, never anything else."""
+"""Arbitrary responses of a system and arbitrary files cause a result or one of our errors, and no other exception."""
 
 import contextlib
 import json

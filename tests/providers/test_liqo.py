@@ -1,4 +1,4 @@
-"""The client of both node managers: detection, requests, and interpretation of answers."""
+"""The client of both node managers: detection, requests, and interpretation of responses."""
 
 import datetime as dt
 from collections.abc import Iterator

@@ -275,7 +275,7 @@ def test_terminations_and_their_pods_are_recorded(clock: StepClock) -> None:
         assert cloudpool.terminations == [Termination("pool-1", START, by_resize=False, pods=("default/of-pool-1",))]
 
 
-#: fact: (method, path, content type, body, status, whether the answer has the API's error format)
+#: fact: (method, path, content type, body, status, whether the response has the API's error format)
 WIRE: dict[str, tuple[str, str, str, str, int, bool]] = {
     "an unknown path": ("GET", "/nowhere", "", "", 404, False),
     "a method that a path does not support": ("DELETE", "/pool", "", "", 405, False),

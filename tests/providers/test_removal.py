@@ -105,7 +105,7 @@ def test_a_new_call_after_failures_skips_the_back_off() -> None:
 
 # -- never two decrements
 
-#: fact: faults of consecutive orders; the cloud's answer to a second termination
+#: fact: faults of consecutive orders; the cloud's response to a second termination
 LOST: dict[str, tuple[list[dict[str, Any]], str]] = {
     "the connection breaks after the termination": ([{"kind": "reset", "acted": True}], "ok"),
     "the answer is cut": ([{"kind": "cut"}], "ok"),
@@ -167,7 +167,7 @@ def test_a_lost_decrement_is_reported_with_the_pools_message() -> None:
 
 
 def test_a_decrement_overridden_by_another_client_is_reported() -> None:
-    """The pool answers 200, and keeps the size that was set while the machine was being terminated."""
+    """The pool returns 200, and keeps the size that was set while the machine was being terminated."""
     with pool() as world:
         world.inject(path="/pool/size", method="GET", status=200, body='{"desiredSize": 2}')
         assert world.delete(world.node()) == [

@@ -202,7 +202,7 @@ def test_failed_and_endless_builds_are_reported_as_errors(clock: StepClock) -> N
 
 @pytest.mark.parametrize("answers_all", [True, False])
 def test_the_first_generation_adds_to_the_cluster(answers_all: bool, clock: StepClock) -> None:
-    """The answer may list the new nodes only, or the whole cluster including the master."""
+    """The response may list the new nodes only, or the whole cluster including the master."""
     with serving(clock, answers_all=answers_all) as server, providing(server, clock, SPEC) as provider:
         server.cloud.add(role="master", etcd_state="kube_etcd")
         server.cloud.add(group_name=FIRST)

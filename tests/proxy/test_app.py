@@ -1,4 +1,4 @@
-"""Removals are processed by the proxy, one at a time, and not forwarded; every answer has the API's format."""
+"""Removals are processed by the proxy, one at a time, and not forwarded; every response has the API's format."""
 
 import json
 import socket

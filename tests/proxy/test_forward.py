@@ -1,4 +1,4 @@
-"""Requests that are not removals are forwarded unchanged, and their answers are returned unchanged."""
+"""Requests that are not removals are forwarded unchanged, and their responses are returned unchanged."""
 
 import gzip
 import http.client

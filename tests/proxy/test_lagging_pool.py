@@ -1,4 +1,4 @@
-"""A pool that works in the background: no update makes it terminate a machine of its choice, despite outdated answers.
+"""A pool that works in the background: no update makes it choose a machine to terminate, despite outdated responses.
 
 Each pool would choose the oldest machines, which have pods; `World.undrained` lists machines that ended that way.
 """

@@ -83,7 +83,7 @@ class World:
 
     # -- the cluster as used by updates
 
-    def unfit(self) -> str:
+    def why_unusable(self) -> str:
         return self.blind
 
     def owed(self) -> str:
@@ -95,8 +95,8 @@ class World:
     def leaving(self) -> frozenset[str]:
         return frozenset(self.going)
 
-    def choose(self, nodes: Sequence[str], most: int) -> Choice:
-        return Victims(snapshot(self._objects), NOW).choose(nodes, most)
+    def choose(self, nodes: Sequence[str], limit: int) -> Choice:
+        return Victims(snapshot(self._objects), NOW).choose(nodes, limit)
 
     def taint(self, nodes: Sequence[str]) -> None:
         assert not self.drained or self.broken  # except for the replacement of a failed victim

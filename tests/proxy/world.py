@@ -89,7 +89,7 @@ class World:
         return status
 
     def post(self, path: str, body: Any, timeout: float = 180) -> httpx2.Response:
-        """Send the request until the proxy has read the cluster; return the answer."""
+        """Send the request until the proxy has read the cluster; return the response."""
 
         def answered() -> httpx2.Response | None:
             answer = httpx2.post(f"{self.url}{path}", json=body, timeout=timeout)
@@ -148,7 +148,7 @@ class World:
         }
 
     def deploy(self, name: str, replicas: int, on: str = "", **spec: Any) -> None:
-        """Create a Deployment and wait for its pods; with *on*, only that node is schedulable meanwhile."""
+        """Create a Deployment and wait for its pods; with *on*, only that node is schedulable until then."""
         others = [node for node in self.nodes() if on and node != on]
         self.cordon(*others)
         self.plane.apply([manifests.deployment(name, replicas, **spec)])

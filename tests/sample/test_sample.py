@@ -46,7 +46,7 @@ def test_the_first_line_answers_the_question(pages: dict[str, str]) -> None:
 
 
 def printed(*arguments: str, columns: str | None = None) -> str:
-    """Return what the program prints into a pipe."""
+    """Return the output of the program into a pipe."""
     kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR")}
     environment = kept | ({"COLUMNS": columns} if columns else {}) | {"PYTHONPATH": str(_ROOT)}
     command = [sys.executable, "-m", "rescheduler", *arguments, "--snapshot", str(files.DUMP)]

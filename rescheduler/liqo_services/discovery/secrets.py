@@ -1,6 +1,6 @@
 """Secrets as a source: each one describes the cluster with the same name for as long as it exists.
 
-The Secret's keys are those of Liqo's cluster autoscaler: ``info``, in JSON, and ``kubeconfig``.
+The Secret has the keys of Liqo's cluster autoscaler: ``info``, in JSON, and ``kubeconfig``.
 """
 
 import logging

@@ -121,7 +121,7 @@ class KubeLiqo:
         path = f"{SLICES}/namespaces/{meta.namespace}/resourceslices/{meta.name}"
         try:
             self._client.request(f"delete resourceslice {meta.namespace}/{meta.name}", "DELETE", path, body=body)
-        except Conflict as error:  # the slice has another UID: ours is gone
+        except Conflict as error:  # the slice has another UID: our slice is gone
             raise NotFound(str(error)) from error
 
     def mark_node(self, node: LiqoNode, provider_id: str, labels: Mapping[str, str]) -> None:

@@ -85,8 +85,6 @@ class RecordRemoval:
 
 
 Action: TypeAlias = (
-    (
-)
     CreateSlice
     | EstablishPeering
     | MarkNode

@@ -34,7 +34,7 @@ class VirtualNodeGroup:
 
     @property
     def template_resources(self) -> dict[str, str]:
-        """The resources of every Node: those that are requested, and those that the clusters add."""
+        """The resources of every Node: the requested ones, and the ones that the clusters add."""
         return {**self.added, **self.least}
 
     @property

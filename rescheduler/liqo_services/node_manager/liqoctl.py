@@ -172,7 +172,7 @@ class Liqoctl:
 
 
 def accepted_arguments(verb: str, arguments: Sequence[str]) -> list[str]:
-    """Return those of *arguments* that ``liqoctl VERB`` accepts; a flag keeps its separate value."""
+    """Return the *arguments* that ``liqoctl VERB`` accepts; a flag keeps its separate value."""
     foreign = frozenset[str]().union(*(flags for other, flags in _OWN_FLAGS.items() if other != verb))
     kept, known = [], True
     for argument in arguments:
@@ -216,7 +216,7 @@ def _texts(part: object) -> Iterator[str]:
 
 
 def _last_line(output: str, secrets: Collection[str]) -> str:
-    """Return the last non-empty line without colors, *secrets*, and anything that looks like a secret."""
+    """Return the last non-empty line without colors, *secrets*, and anything that may be a secret."""
     lines = [line.strip() for line in _COLORS.sub("", output).splitlines() if line.strip()]
     line = lines[-1] if lines else ""
     for secret in sorted(secrets, key=len, reverse=True):

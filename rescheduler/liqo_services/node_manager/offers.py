@@ -39,8 +39,8 @@ def offers(
 def available(cluster: RemoteCluster, machines: Sequence[VirtualMachine]) -> Amounts:
     """Return the resources that *cluster* has left for new slices.
 
-    This is the smaller of its shared resources minus our slices, and its reported free resources minus those of our
-    slices that it may not have counted yet.
+    This is the smaller of its shared resources minus our slices, and its reported free resources minus our slices that
+    it may not have counted yet.
     """
     held: Amounts = {}
     coming: Amounts = {}

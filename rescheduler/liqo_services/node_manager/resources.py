@@ -122,7 +122,7 @@ class LiqoObjects:
 def index_objects(
     slices: Sequence[ResourceSlice], virtual_nodes: Sequence[VirtualNode], nodes: Sequence[LiqoNode]
 ) -> LiqoObjects:
-    """Index the objects by name. The names of our slices are unique; those of other slices may not be."""
+    """Index the objects by name. The names of our slices are unique; the names of other slices may not be."""
     local = [resource_slice for resource_slice in slices if resource_slice.local]
     return LiqoObjects(
         slices={

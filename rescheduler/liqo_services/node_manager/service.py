@@ -72,7 +72,7 @@ class NodeManagerService:
         self._peers = peers
         self._changing = threading.Lock()
         self._excluded: set[str] = set()
-        self.woken = threading.Event()  #: set when upkeep has something to do
+        self.woken = threading.Event()  #: set when actions of upkeep are due
 
     # -- state
 

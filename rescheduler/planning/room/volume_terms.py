@@ -8,7 +8,7 @@ from predicates.objects import NodeSelectorTerm, PersistentVolume, Pod, Requirem
 from predicates.snapshot import Snapshot
 from predicates.storage import find_claim, find_volume
 
-#: Labels of volumes, and those of nodes that must have the same value.
+#: Labels of volumes, each with the label of nodes that must have the same value.
 _ZONES: Final = {ZONE: ZONE, REGION: REGION, BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 

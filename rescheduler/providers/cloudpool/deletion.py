@@ -1,6 +1,6 @@
 """Decide when to order a machine's termination, when to wait, and when the termination is confirmed. No I/O, no clock.
 
-The pool answers from a cache, and its responses do not prove what happened to the machine: a termination may succeed
+The pool responds from a cache, and its responses do not prove what happened to the machine: a termination may succeed
 although the response is an error or was lost. So an order is given only while no other can take effect, and the
 desired size is lowered once per machine.
 """
@@ -50,12 +50,12 @@ class TerminationOrder:
     error_text: str = ""  #: the error
     attempts: int = 1  #: including this one
     desired: int | None = None  #: the pool's desired size before the first order
-    lowering: bool = False  #: an order asked to lower the desired size
+    lowering: bool = False  #: an order requested a lower desired size
     lowered: bool = False  #: the desired size was lower after such an order
     ours: bool = True  #: given by this process
 
     @property
-    def lost(self) -> bool:
+    def decrement_lost(self) -> bool:
         """Whether the pool probably terminated the machine without lowering its desired size."""
         return self.ours and self.lowering and not self.lowered
 
@@ -139,7 +139,7 @@ def unshrunk(order: TerminationOrder | None, desired: int) -> str:
     The pool lowers it after the cloud has terminated the machine. If that fails, or another client sets a size in
     between, the size stays and the pool launches a replacement.
     """
-    if order is None or not order.lost:
+    if order is None or not order.decrement_lost:
         return ""
     unknown = order.answer in {OrderResult.NONE, OrderResult.MISSING}  # the size was not read right after such an order
     if unknown and order.desired is not None and desired < order.desired:

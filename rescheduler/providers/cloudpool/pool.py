@@ -55,7 +55,7 @@ class CloudPool(PolledSystem):
         super().__init__(f"cloudpool {config.id}", clock, config.poll_interval)
         self.config = config
         poll = dt.timedelta(seconds=config.poll_interval)
-        self._pauses = Backoff(poll / 8, poll, factor=1.5)  # while waiting for a newer answer
+        self._pauses = Backoff(poll / 8, poll, factor=1.5)  # while waiting for a newer response
         self.group = NodeGroup(config.id, config.min_size, config.max_size, f"cloudpool {config.backend.url}")
         self.client = CloudPoolClient(config, folder, clock, password)
         self.ledger: Ledger[TerminationOrder] = Ledger()
@@ -144,7 +144,7 @@ class CloudPool(PolledSystem):
             self.client.set_size(wanted, deadline=deadline)
 
     def decrease_unfulfilled(self, delta: int, *, deadline: float) -> None:
-        """Cancel *delta* machines that are not running: first those that were never requested, then requested ones.
+        """Cancel *delta* machines that are not running: first machines that were never requested, then requested ones.
 
         If there are fewer, all of them are canceled and BelowMinimum is raised.
         Requests are canceled one by one: given only a number, the pool would choose, and might choose a machine that

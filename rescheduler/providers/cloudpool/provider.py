@@ -61,7 +61,7 @@ class CloudpoolProvider(CloudProvider):
         if troubles:
             raise troubles[0]
 
-    def groups(self, *, deadline: float) -> Sequence[NodeGroup]:  # noqa: ARG002 -- configured, not asked
+    def groups(self, *, deadline: float) -> Sequence[NodeGroup]:  # noqa: ARG002 -- configured, not requested
         return [self._group(pool) for pool in self._pools.values()]
 
     def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
@@ -90,7 +90,7 @@ class CloudpoolProvider(CloudProvider):
     def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
         self._pool(group).decrease_unfulfilled(_positive(-delta), deadline=deadline)
 
-    def template(self, group: str, *, deadline: float) -> NodeTemplate:  # noqa: ARG002 -- configured, not asked
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:  # noqa: ARG002 -- configured, not requested
         return self._pool(group).template()
 
     def has_instance(self, node: NodeRef, *, deadline: float) -> bool | None:

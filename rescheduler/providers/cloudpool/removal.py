@@ -181,7 +181,7 @@ class PoolRemoval:
 
     def _ended(self, outcome: Deleted | AlreadyGone, order: TerminationOrder | None, deadline: float) -> DeleteOutcome:
         """Return the outcome, with the reason if the desired size was not lowered."""
-        if order is None or not order.lost:
+        if order is None or not order.decrement_lost:
             return outcome
         try:
             desired = self._pool.desired_size(deadline=deadline)

@@ -92,7 +92,7 @@ class GrpcRemoval:
     def _read_state(
         self, group: str, nodes: Sequence[NodeRef], known: dict[str, NodeGroup | None], deadline: float
     ) -> _GroupState:
-        """Read the group's state, the owners first: services may learn from these calls which machine a node has."""
+        """Read the group's state, the owners first: these calls may tell a service which machine a node has."""
         self._verbs.refresh(deadline=deadline)
         limits = self._verbs.group(group, deadline=deadline)
         for node in nodes:

@@ -37,7 +37,7 @@ class FleetLedger(ledger.Ledger[FleetOrder]):
             self._expected[key] = (group, now)
 
     def mark_listed(self, keys: Iterable[str], since: dt.datetime) -> None:
-        """Stop expecting the machines *keys*, which the system lists, and those that were requested before *since*."""
+        """Stop expecting the machines *keys*, which the system lists, and machines requested before *since*."""
         listed = frozenset(keys)
         with self._lock:
             for key, (_, requested_at) in list(self._expected.items()):

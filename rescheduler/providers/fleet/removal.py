@@ -124,7 +124,7 @@ class FleetRemoval:
         return Refused(Refusal.NOT_IN_GROUP, doubt) if doubt else None
 
     def _outcome_if_unlisted(self, node: NodeRef, deadline: float) -> DeleteOutcome | None:
-        """Return the outcome of an unlisted machine: gone if we ordered that or the system confirms it, else not ours."""
+        """Return the outcome of an unlisted machine: gone if we ordered or the system confirms that, else not ours."""
         ordered = self._fleet.ledger.machine_of(node)
         key = ordered or self._system.key_of(node)
         if not key:

@@ -43,7 +43,7 @@ class NodeManager(Protocol):
     def read(self, *, deadline: float) -> SystemView: ...
 
     def create(self, group: str, count: int, *, deadline: float) -> Sequence[str]:
-        """Request *count* nodes; return the names of those that do not exist yet, if the node manager reports them."""
+        """Request *count* nodes; return the names of the nodes that do not exist yet, if they are in the response."""
         ...
 
     def delete(self, group: str, name: str, *, deadline: float) -> None:
@@ -202,7 +202,7 @@ def _part(text: str) -> str:
 
 
 def error_text(body: bytes) -> str:
-    """Return the message of an error response: that of our node manager, or the unchanged text of the original one."""
+    """Return the message of an error from our node manager, or the unchanged text of an error from the original one."""
     try:
         return decoding.decode(body, _Problem).error
     except UNREADABLE:

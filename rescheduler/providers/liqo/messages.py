@@ -1,7 +1,8 @@
 """The JSON messages between a node manager and its clients; unknown keys are ignored.
 
 The first half is the protocol of Liqo's cluster autoscaler (node-manager ``types/``, discovery ``types/``): GET
-requests with a query, and minimal responses. The second half is what our node manager adds under ``/v1``; clients
+requests with a query, and minimal responses. The second half contains the additions of our node manager under ``/v1``;
+clients
 detect it by ``GET /version`` (other node managers return an empty response).
 ====================================================  =========================================================
 ``GET /version``                                      :class:`Version`
