@@ -72,8 +72,7 @@ class DrainActions:
         """Perform *action* and return its result.
 
         *namespaces* are the namespaces of the pods to evict; their PodDisruptionBudgets are read. *siblings* are owners
-        of
-        other pods. Raises NotLeading if this replica is not the leader; other exceptions are bugs.
+        of other pods. Raises NotLeading if this replica is not the leader; other exceptions are bugs.
         """
         match action:
             case ReadControllers():

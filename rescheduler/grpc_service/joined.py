@@ -2,9 +2,8 @@
 
 It considers an instance registered if the ``spec.providerID`` of a Node equals its ID, and deletes one that is not
 registered after ``--max-node-provision-time`` (clusterstate.go), regardless of the pods that run on it. A kubelet may
-spell the
-ID differently from the cloud, or have none. Cluster Autoscaler requests the group of every Node in each of its rounds,
-and this module records the machines' Nodes from these calls.
+spell the ID differently from the cloud, or have none. Cluster Autoscaler requests the group of every Node in each of
+its rounds, and this module records the machines' Nodes from these calls.
 """
 
 import threading

@@ -188,8 +188,7 @@ class Loop:
         """Drain the first node whose pods all fit elsewhere. A dry run only plans.
 
         First, the nodes that are about to be reclaimed are requested from the provider; no plan uses them. If it does
-        not respond,
-        the round ends.
+        not respond, the round ends.
         """
         self._view.ending = frozenset()
         try:

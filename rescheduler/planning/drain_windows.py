@@ -1,8 +1,8 @@
 """Weekly windows in which drains may start, in the local time of a time zone. Pure.
 
 A window is open while the zone's wall clock is inside of it. When the clock is set forward, a window that lies in the
-skipped hour does not open on that day, and a window that starts in it opens right after it. When the clock is
-set back, a window in the repeated hour is open twice.
+skipped hour does not open on that day, and a window that starts in it opens right after it. When the clock is set back,
+a window in the repeated hour is open twice.
 """
 
 import re

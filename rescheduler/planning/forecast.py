@@ -1,9 +1,9 @@
 """Simulations of a plan in which the scheduler's own scoring places the pods.
 
 A plan proves that there is room. The scheduler is not aware of the plan: evicted pods are recreated in any order, each
-is bound to the node with the best score, ties are broken at random, and spot nodes are not preferred to other
-nodes. So a plan is simulated several times with different orders and random tie-breaking. The random seed
-depends on the node only, so that the result is reproducible.
+is bound to the node with the best score, ties are broken at random, and spot nodes are not preferred to other nodes. So
+a plan is simulated several times with different orders and random tie-breaking. The random seed depends on the node
+only, so that the result is reproducible.
 """
 
 import zlib

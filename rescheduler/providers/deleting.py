@@ -19,10 +19,10 @@ def delete_until_confirmed(
     """Return the outcome of each node, in order. Errors and timeouts become outcomes.
 
     *advance* reads the state of the system, sends the requests that are due, and adds the known outcomes to the mapping
-    that it is given. It sends each request once; the next call repeats failed requests.
-    *wait* waits until the next call; it returns False if there is no time for one. *give_up* returns the outcomes for
-    the nodes that have none, given the last error. The loop does not wait for a node for which *is_accepted* is true.
-    UnknownGroup is raised unless *is_ordered*, because an exception means that no order can take effect.
+    that it is given. It sends each request once; the next call repeats failed requests. *wait* waits until the next
+    call; it returns False if there is no time for one. *give_up* returns the outcomes for the nodes that have none,
+    given the last error. The loop does not wait for a node for which *is_accepted* is true. UnknownGroup is raised
+    unless *is_ordered*, because an exception means that no order can take effect.
     """
     done: dict[str, DeleteOutcome] = {}
     while True:

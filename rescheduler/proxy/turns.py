@@ -1,4 +1,4 @@
-"""A queue that runs updates one at a time, in order of arrival. Updates that time out or lose their client are dropped."""
+"""A queue that runs updates one at a time, in order of arrival. It drops those that time out or lose their client."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable

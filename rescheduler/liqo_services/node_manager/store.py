@@ -1,7 +1,7 @@
 """The node manager's database, an SQLite file: reservations, failures of clusters, our peerings and stored groups.
 
-Every change is on disk before it is reported. What can be read from the cluster is not stored, except for the names
-of deleted machines, so that a repeated deletion returns "gone" and not "unknown".
+Every change is on disk before it is reported. What can be read from the cluster is not stored, except for the names of
+deleted machines, so that a repeated deletion returns "gone" and not "unknown".
 """
 
 import datetime as dt

@@ -1,8 +1,8 @@
 """Decide when to order a machine's termination, when to wait, and when the termination is confirmed. No I/O, no clock.
 
 The pool responds from a cache, and its responses do not prove what happened to the machine: a termination may succeed
-although the response is an error or was lost. So an order is given only while no other can take effect, and the
-desired size is lowered once per machine.
+although the response is an error or was lost. So an order is given only while no other can take effect, and the desired
+size is lowered once per machine.
 """
 
 import datetime as dt

@@ -39,8 +39,7 @@ class CloudpoolProvider(CloudProvider):
     """A provider in which a node belongs to the only pool that lists its machine as active, if the match is certain.
 
     A machine that is to be disposed of need not be active. Group IDs have the suffix *ending*, so the group in an
-    intent
-    also states how the machine is to be removed.
+    intent also states how the machine is to be removed.
     """
 
     name = "cloudpool"

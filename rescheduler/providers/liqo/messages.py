@@ -2,8 +2,7 @@
 
 The first half is the protocol of Liqo's cluster autoscaler (node-manager ``types/``, discovery ``types/``): GET
 requests with a query, and minimal responses. The second half contains the additions of our node manager under ``/v1``;
-clients
-detect it by ``GET /version`` (other node managers return an empty response).
+clients detect it by ``GET /version`` (other node managers return an empty response).
 ====================================================  =========================================================
 ``GET /version``                                      :class:`Version`
 ``GET /v1/fleet``                                     :class:`Fleet`: a consistent view of everything
