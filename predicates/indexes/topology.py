@@ -74,7 +74,7 @@ class TopologyIndex:
         self._caches.clear()
 
     def watch(self, pod: PodClass) -> Watchers:
-        """Return the counters of the class. Even if there are none yet, a later selector may count the class."""
+        """Return the counters of the class, even if there are none yet: a later selector may add a counter."""
         if (watchers := self._watchers.get(pod)) is None:
             watchers = Watchers()
             self._add_class(pod, watchers)

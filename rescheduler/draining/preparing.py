@@ -145,7 +145,7 @@ def _with_controller(victim: Victim, event: ControllersRead) -> Victim:
 
 
 def _debts(drain: Drain, event: ControllersRead) -> dict[Controller, Debt]:
-    """Return the existing debts, plus debts to the controllers of pods to move for the pods that run now.
+    """Return the existing debts, plus new debts to the controllers of the pods to move, for all their running pods.
 
     A ReplicaSet whose Deployment was deleted inherits the debt to the Deployment.
     """

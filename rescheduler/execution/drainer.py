@@ -139,6 +139,6 @@ class Drainer:
         ours = written is not None and written.holder == self._access.holder and written.step is Step.REMOVING
         return fresh if fresh is not None and ours else node
 
-    def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, hurried: bool = False) -> bool:
+    def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, ignore_intervals: bool = False) -> bool:
         """Resume or roll back drains of other processes; see :meth:`~rescheduler.execution.sweeping.Sweeper.sweep`."""
-        return self._sweeper.sweep(ended, hurried=hurried)
+        return self._sweeper.sweep(ended, ignore_intervals=ignore_intervals)

@@ -180,7 +180,7 @@ class Bookkeeping(NoBookkeeping):
         self._version = self._store.write(dump_ledger(self.ledger), text, self._version)
 
     def _live_nodes(self) -> LiveNodes:
-        """Return the nodes as the ledger needs them; empty if none of its entries depends on nodes."""
+        """Return the data of the nodes for the ledger; empty if none of its entries depends on nodes."""
         if all(receipt.ended_at is not None for receipt in self.ledger.receipts):
             return LiveNodes(frozenset(), frozenset(), ())
         nodes = self._view.nodes()

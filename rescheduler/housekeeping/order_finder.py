@@ -79,8 +79,8 @@ class OrderFinder:
         """Record why there is no order for *node*."""
         self._not_ordered[node] = why
 
-    def soon(self) -> None:
-        """Make the next search due now."""
+    def make_due(self) -> None:
+        """Make the next search due immediately."""
         self._search_at = self._clock.monotonic()
 
     def begun(self) -> None:

@@ -114,7 +114,7 @@ class RoomOrders(NoRoomOrders):
         failure, self.order = drain.failure, None
         if failure is not None and failure.why is Why.LEADERSHIP_LOST:
             return
-        self._finder.soon()
+        self._finder.make_due()
         ending = RoomEnding.FILLED if failure is None else RoomEnding.DRAIN_FAILED
         self._end(drain.node, placeholders, ending, failure.detail if failure is not None else "")
 

@@ -119,7 +119,7 @@ class RoundPlans:
         return self._judged_at is None or now - self._judged_at >= SURVEY.total_seconds()
 
     def _is_worth_draining(self, plan: Plan) -> bool:
-        """Return whether *plan* is executed. While an order of spot room is open, only empty nodes are."""
+        """Return whether *plan* may be executed. While an order of spot room is open, only empty nodes are drained."""
         return (bool(plan.placements) and self._room.order is None) or self._is_offered(self._view.node(plan.node))
 
     def _is_offered(self, node: Node | None) -> bool:

@@ -1,4 +1,4 @@
-"""Waivers, with which users release the daemon from waiting for replacement pods that an earlier drain still owes."""
+"""Waivers: the daemon stops waiting for replacement pods of earlier drains that a user has waived."""
 
 from collections.abc import Sequence
 from functools import partial

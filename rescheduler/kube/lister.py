@@ -26,7 +26,7 @@ LIST_ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All objects of a kind."""
+    """The result of a complete list: all objects of a kind."""
 
     objects: list[Object]
     resource_version: str  #: to watch from

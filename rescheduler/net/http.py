@@ -27,7 +27,7 @@ from rescheduler.net.http_errors import (
     status_line,
 )
 from rescheduler.net.retries import TooLate, attempts, pause, retry_after_seconds
-from rescheduler.net.transport import Bounds, Transport, way_out
+from rescheduler.net.transport import Bounds, Transport, proxy_of
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class JsonClient:
         self._credentials = Credentials(endpoint, folder, token, password)
         self._closed = threading.Event()
         headers = {"user-agent": "spot-rescheduler", "accept": "application/json"}
-        tls, proxy = self._credentials.tls(), way_out(endpoint.url)
+        tls, proxy = self._credentials.tls(), proxy_of(endpoint.url)
         self._bounds = Bounds(clock)
         self._kept, self._fresh = (
             httpx2.Client(transport=Transport(tls, proxy, limits, self._bounds), headers=headers, trust_env=False)

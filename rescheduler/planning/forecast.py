@@ -175,7 +175,7 @@ class SimulatedScheduler:
 
 
 def nodes_to_find(nodes: int) -> int:
-    """Return how many feasible nodes the scheduler searches for among *nodes* nodes (``numFeasibleNodesToFind``)."""
+    """Return the number of feasible nodes after which the scheduler stops searching (``numFeasibleNodesToFind``)."""
     if nodes < _FEWEST_NODES:
         return nodes
     percent = max(_LEAST_PERCENT, _MOST_PERCENT - nodes // _NODES_A_PERCENT)

@@ -110,7 +110,7 @@ class _Ranking:
     def run(self) -> RankedLevers:
         """Try each obstacle alone, then in combination: in both cases the one that may free the most nodes comes first.
 
-        Taints that pods of several controllers do not tolerate come before all of them.
+        Taints that pods of several controllers do not tolerate are tried first.
         """
         taints = self._taints()
         frees = {taint: self._frees(obstacles) for taint, obstacles in taints.items()}

@@ -9,7 +9,7 @@ import httpx2
 
 from rescheduler.errors import AuthError
 from rescheduler.net.credentials import Credentials
-from rescheduler.net.transport import way_out
+from rescheduler.net.transport import proxy_of
 from rescheduler.proxy.answers import error
 from rescheduler.proxy.request_client import ClientGone, ClientSlow, Header, Receive, RequestClient, Scope, Send
 
@@ -60,11 +60,11 @@ class Forwarder:
         self._consumes_authorization = consumes_authorization
         self._timeout = httpx2.Timeout(timeout).as_dict()
         tls: ssl.SSLContext = credentials.tls()
-        way = way_out(url)
+        proxy_url = proxy_of(url)
         # Transports, not clients: no cookies, redirects, decoding or default headers.
         unkept = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-        self._fresh = httpx2.AsyncHTTPTransport(verify=tls, limits=unkept, proxy=way)
-        self._kept = httpx2.AsyncHTTPTransport(verify=tls, limits=httpx2.Limits(max_connections=None), proxy=way)
+        self._fresh = httpx2.AsyncHTTPTransport(verify=tls, limits=unkept, proxy=proxy_url)
+        self._kept = httpx2.AsyncHTTPTransport(verify=tls, limits=httpx2.Limits(max_connections=None), proxy=proxy_url)
 
     async def close(self) -> None:
         await self._kept.aclose()

@@ -140,7 +140,7 @@ class ProxyService:
         self._nodes = ClusterNodes(self._view, state, access, report, standing.stop, self._failed.owed)
         self._lock = threading.Lock()
         updates = PoolUpdates(self.pool, self._nodes, methods, file.server.update_timeout, standing.stop)
-        self.updates = ExclusiveUpdates(updates, self._lock, partial(self._tidy, hurried=True))
+        self.updates = ExclusiveUpdates(updates, self._lock, partial(self._tidy, ignore_intervals=True))
 
     def sweep(self) -> bool:
         """Finish requested removals and roll back abandoned drains; return whether the cluster's state allowed that.
@@ -157,13 +157,13 @@ class ProxyService:
                 self._lock.release()
         return True
 
-    def _tidy(self, *, hurried: bool = False) -> None:
-        """Sweep once. Errors are reported, not raised, and the next sweep retries. *hurried*: a client is waiting."""
+    def _tidy(self, *, ignore_intervals: bool = False) -> None:
+        """Sweep once. Errors are reported and not raised; the next sweep retries. *ignore_intervals* as in `sweep`."""
         if self._view.why_unusable():
             return
         try:
             for drainer in self._drainers.values():
-                drainer.sweep(self._failed.note, hurried=hurried)
+                drainer.sweep(self._failed.note, ignore_intervals=ignore_intervals)
         except Exception as error:
             log.exception("a sweep failed with an internal error")
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))

@@ -480,7 +480,7 @@ class TestExposure:
 
 
 class TestControllerWithMissingPods:
-    """The drain did not evict the missing pods and does not fail. Until they run, it evicts no pod of the controller."""
+    """The drain did not evict the missing pods, so it does not fail. It evicts no other pod before they run."""
 
     SICK, WEB = workload("a-sick", "a", total=2), workload("b-web", "b")
 

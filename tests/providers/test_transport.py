@@ -14,7 +14,7 @@ from rescheduler.errors import ConfigError
 from rescheduler.net.config_files import Duration, Endpoint, plain_http
 from rescheduler.net.http import JsonClient
 from rescheduler.net.http_errors import Unanswered
-from rescheduler.net.transport import way_out
+from rescheduler.net.transport import proxy_of
 
 NAMES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -50,7 +50,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, values: dict[str, str]) -> None
 def test_the_proxy_is_selected_by_the_environment(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values, url, proxy = WAYS[fact]
     environment(monkeypatch, values)
-    assert way_out(url) == proxy
+    assert proxy_of(url) == proxy
     JsonClient("system", Endpoint(url=url), Path(), SystemClock()).close()
 
 
@@ -58,7 +58,7 @@ def test_the_proxy_is_selected_by_the_environment(fact: str, monkeypatch: pytest
 def test_an_invalid_proxy_is_an_error(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     environment(monkeypatch, {"https_proxy": proxy})
     with pytest.raises(ConfigError) as caught:
-        way_out("https://cloud")
+        proxy_of("https://cloud")
     assert str(caught.value) == "environment: HTTPS_PROXY: expected http(s)://[user:password@]host[:port]"
 
 

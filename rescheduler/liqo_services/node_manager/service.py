@@ -124,7 +124,7 @@ class NodeManagerService:
             records = [_reservation(name, pick, now) for pick in choice]
             self._store.save(*records)
             for record in records:
-                self._order_soon(record, peerings)
+                self._try_order(record, peerings)
         self.woken.set()
         return [record.name for record in records]
 
@@ -145,7 +145,7 @@ class NodeManagerService:
             for offer in listed
         ]
 
-    def _order_soon(self, record: MachineRecord, peerings: Mapping[str, Tenancy]) -> None:
+    def _try_order(self, record: MachineRecord, peerings: Mapping[str, Tenancy]) -> None:
         """Order the slice now. If there is no peering yet or the order fails, upkeep does it later."""
         if (tenancy := peerings.get(record.cluster)) is None:
             return

@@ -110,11 +110,13 @@ class ExternalGrpcProvider(CloudProvider):
         return self._price("PricingPodPrice", wire.PricingPodPriceRequest(pod=pod, pod_bytes=pod), start, end, deadline)
 
     def gpu_label(self) -> str:
-        return str(self._channel.read("GPULabel", wire.GPULabelRequest(), deadline=self._soon()).label)
+        return str(self._channel.read("GPULabel", wire.GPULabelRequest(), deadline=self._default_deadline()).label)
 
     def gpu_types(self) -> frozenset[str]:
         request = wire.GetAvailableGPUTypesRequest()
-        return frozenset(self._channel.read("GetAvailableGPUTypes", request, deadline=self._soon()).gpuTypes)
+        return frozenset(
+            self._channel.read("GetAvailableGPUTypes", request, deadline=self._default_deadline()).gpuTypes
+        )
 
     def close(self) -> None:
         """Close the channel. Cleanup is not called: the service may have other callers."""
@@ -132,8 +134,8 @@ class ExternalGrpcProvider(CloudProvider):
         codec.set_moment(request, "endTimestamp", "endTime", end)
         return float(self._channel.read(rpc, request, deadline=deadline).price)
 
-    def _soon(self) -> float:
-        """Return a deadline for verbs without one, longer than the limit of a call."""
+    def _default_deadline(self) -> float:
+        """Return the deadline for verbs without a deadline argument. It exceeds the time limit of a call."""
         return self._clock.monotonic() + 60
 
 

@@ -93,10 +93,10 @@ class LiqoSystem:
         return self._client(deadline).pod_price(requests, start, end, deadline=deadline)
 
     def gpu_label(self) -> str:
-        return self._http.get("/gpu/label", str, deadline=self._soon())[0]
+        return self._http.get("/gpu/label", str, deadline=self._default_deadline())[0]
 
     def gpu_types(self) -> frozenset[str]:
-        return frozenset(self._http.get("/gpu/types", list[str], deadline=self._soon())[0])
+        return frozenset(self._http.get("/gpu/types", list[str], deadline=self._default_deadline())[0])
 
     def _client(self, deadline: float) -> NodeManager:
         """Return the client. An original node manager may be replaced at any time, so it is detected again."""
@@ -104,7 +104,7 @@ class LiqoSystem:
             self._manager = find(self._http, deadline=deadline)
         return self._manager
 
-    def _soon(self) -> float:
+    def _default_deadline(self) -> float:
         return self._clock.monotonic() + self._timeout
 
 
