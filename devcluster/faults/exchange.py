@@ -78,7 +78,7 @@ class ProxiedRequest:
             self._handler.wfile.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def finish(self) -> None:
-        """End the body."""
+        """Send the end of the body."""
         if self._chunked:
             self._handler.wfile.write(b"0\r\n\r\n")
 

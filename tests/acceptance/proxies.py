@@ -102,7 +102,7 @@ class Proxy(Program):
         return self.send(path, body).result()
 
     def _reads(self, url: str) -> bool:
-        """Return whether the proxy has read the cluster: only then an unknown machine gives 404."""
+        """Return whether the proxy has read the cluster. Before that, the status for an unknown machine is not 404."""
         unknown = {"machineId": "unknown"}
         terminate = f"{url.partition('/pool/')[0]}/pool/terminate"
         return (

@@ -100,7 +100,7 @@ def _no_pods(team: str) -> Json:
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": "0"}}}
 
 
-def test_after_a_kill_the_next_proxy_knows_the_owed_pods(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_after_a_kill_the_next_proxy_detects_the_owed_pods(cluster: ControlPlane, tmp_path: Path) -> None:
     with two_machines(cluster, tmp_path, workload("web", 2), pods=2) as site:
         quota = _no_pods("default")
         cluster.apply([quota])

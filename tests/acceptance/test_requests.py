@@ -26,7 +26,7 @@ NO_NODE = "the request would remove a machine whose node this proxy does not kno
 
 @pytest.fixture(autouse=True)
 def _nothing_slips_through(guarded: World) -> Iterator[None]:
-    """The pool receives no removal, and its machines are unchanged."""
+    """Check that the pool receives no removal and that its machines are unchanged."""
     guarded.server.face.requests.clear()
     yield
     assert not [request for request in guarded.server.face.requests if request.method == "POST"]

@@ -148,7 +148,9 @@ WRONG: dict[str, str] = {
 
 
 @pytest.mark.parametrize("change", WRONG)
-def test_a_wrong_value_is_one_line(capfdbinary: pytest.CaptureFixture[bytes], dump: Path, change: str) -> None:
+def test_an_invalid_value_is_reported_in_one_line(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path, change: str
+) -> None:
     code, out, err = run(capfdbinary, dump, "--what-if", change)
     assert (code, out) == (2, "")
     assert err.rstrip("\n").endswith(WRONG[change])
@@ -156,7 +158,7 @@ def test_a_wrong_value_is_one_line(capfdbinary: pytest.CaptureFixture[bytes], du
 
 
 @pytest.mark.parametrize("change", ["", "=", "nonsense", "lose spot=3"])
-def test_an_unknown_form_is_answered_with_all_forms(
+def test_the_error_for_an_unknown_form_lists_all_forms(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, change: str
 ) -> None:
     code, out, err = run(capfdbinary, dump, "--what-if", change)
@@ -165,7 +167,7 @@ def test_an_unknown_form_is_answered_with_all_forms(
 
 
 @pytest.mark.parametrize("name", ["unknown", "kubeconfig", "output", "levers-timeout"])
-def test_an_unknown_setting_is_answered_with_all_settings(
+def test_the_error_for_an_unknown_setting_lists_all_settings(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, name: str
 ) -> None:
     code, out, err = run(capfdbinary, dump, "--what-if", f"{name}=1")

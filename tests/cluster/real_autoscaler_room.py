@@ -95,7 +95,7 @@ def two_groups(plane: ControlPlane, place: Path) -> Iterator[Groups]:
 
 
 class Story:
-    """The pods run on spot nodes, are interrupted, and fall back to on-demand nodes."""
+    """A scenario: pods run on spot nodes, are interrupted, and fall back to on-demand nodes."""
 
     def __init__(self, plane: ControlPlane, observer: Observer, groups: Groups) -> None:
         self.plane, self.observer, self.groups = plane, observer, groups

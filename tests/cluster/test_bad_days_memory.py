@@ -83,9 +83,7 @@ def waited(observer: Observer) -> list[float]:
     ]
 
 
-def test_owed_pods_are_known_even_if_the_node_is_deleted_with_its_mark(
-    cluster: ControlPlane, observer: Observer
-) -> None:
+def test_debts_survive_the_deletion_of_the_node_with_its_mark(cluster: ControlPlane, observer: Observer) -> None:
     """The daemon is killed after an eviction while no scheduler runs; then the Node is deleted."""
     observer.nodes(2, 2)
     observer.start_on(NODE_1, deployment("web", 2), pods=2)

@@ -127,7 +127,7 @@ def test_a_pod_that_does_not_terminate_fails_the_drain_and_the_next_node_is_drai
     assert look.kinds("web") == {"spot": 2}
 
 
-def test_daemonset_mirror_and_ended_pods_are_not_evicted(cluster: ControlPlane, look: Look) -> None:
+def test_daemonset_mirror_and_finished_pods_are_not_evicted(cluster: ControlPlane, look: Look) -> None:
     look.nodes(1, 1)
     kept = [daemonset("agent"), pod("static", mirror=True, nodeName=NODE_1), job("done", affinity=prefers(NODE_1))]
     cluster.apply([*kept, deployment("web", 2)])

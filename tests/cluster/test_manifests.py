@@ -128,12 +128,12 @@ def _has_event(look: Look, name: str, reason: str) -> bool:
 
 
 @pytest.mark.parametrize("folder", ["base", "proxy"])
-def test_daemon_and_proxy_know_their_node(folder: str) -> None:
+def test_daemon_and_proxy_get_the_name_of_their_node(folder: str) -> None:
     """Daemon and proxy must never drain their own node."""
     assert variables(folder)["RESCHEDULER_NODE_NAME"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
 
 
-def test_the_daemon_knows_its_pod() -> None:
+def test_the_daemon_gets_the_name_of_its_pod() -> None:
     """The fencing policy compares the pod's name."""
     assert variables("base")["RESCHEDULER_POD_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
 

@@ -298,7 +298,7 @@ def resume(cluster: ControlPlane, *arguments: str) -> tuple[int, str, str]:
 
 class TestResume:
     def test_a_waiver_reaches_the_daemon(self, cluster: ControlPlane) -> None:
-        """There are no nodes, so the debts are never settled by pods."""
+        """There are no nodes, so no pods pay the debts."""
         look = Look(cluster)
         applied = cluster.apply([deployment("web", 1), deployment("db", 1)])
         web, db = (

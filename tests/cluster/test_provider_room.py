@@ -144,7 +144,7 @@ def test_after_a_kill_a_daemon_that_makes_no_room_gives_the_node_back(
     assert scene.observer.evictions() == []
 
 
-def test_an_order_that_never_reached_the_provider_is_forgotten(scene: OrderScene) -> None:
+def test_an_order_that_never_reached_the_provider_is_dropped(scene: OrderScene) -> None:
     scene.pool.hang(SIZE, acted=False)
     kill_at(scene, lambda _: scene.pool.requests(SIZE))
     with Daemon(scene.cluster, *ROOM, *scene.pool.flags, "--room-timeout=5s"):

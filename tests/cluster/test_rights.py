@@ -83,7 +83,7 @@ def test_a_missing_list_right_blocks_drains_until_it_is_granted(cluster: Control
         look.eventually(lambda: look.kinds() == {"spot": 2}, "the pods on spot")
 
 
-def test_plan_warns_of_what_it_assumes(cluster: ControlPlane, rights: Json) -> None:
+def test_plan_warns_of_its_assumptions(cluster: ControlPlane, rights: Json) -> None:
     drainable(cluster)
     cluster.api.patch(ROLE, without(rights, "csidrivers"))
     own = cluster.service_account_kubeconfig("kube-system", ACCOUNT)

@@ -1,4 +1,4 @@
-"""Our parser of durations compared with Go's time.ParseDuration."""
+"""Our parser of durations gives the same results as Go's time.ParseDuration."""
 
 import random
 from collections.abc import Iterator, Sequence

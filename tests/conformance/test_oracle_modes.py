@@ -41,7 +41,9 @@ ERRORS: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize(("request_", "message"), ERRORS.values(), ids=ERRORS)
-def test_invalid_request_gives_an_error_and_the_next_is_answered(oracle: Oracle, request_: Json, message: str) -> None:
+def test_an_invalid_request_gives_an_error_and_the_next_one_succeeds(
+    oracle: Oracle, request_: Json, message: str
+) -> None:
     with pytest.raises(OracleError) as caught:
         oracle.ask(request_)
     assert message in str(caught.value)

@@ -229,7 +229,7 @@ def test_the_drain_ends_when_the_node_is_gone_and_an_eviction_gets_no_response()
     assert play(drain, [(6 + LIMITS.release, NodeGone("deleted"), ())]).phase is Phase.DONE
 
 
-def test_a_skipped_eviction_is_not_in_flight_when_the_stop_comes() -> None:
+def test_a_skipped_eviction_is_not_in_flight_when_the_drain_is_stopped() -> None:
     story: Story = [
         *ASKED,
         (6, EvictionSkipped("a"), ()),

@@ -377,7 +377,7 @@ def test_a_pod_that_a_scale_up_added_before_the_eviction_is_not_a_replacement() 
     assert play(replace(begun(plan(two), two), read_at=4), story).phase is Phase.LOOKING
 
 
-def test_pods_beyond_the_wanted_number_are_not_owed() -> None:
+def test_pods_beyond_the_desired_number_are_not_owed() -> None:
     """A roll-out may run more pods than wanted; the next read of the controller shows the number."""
     two = workload("web", "a", total=2)
     story: Story = [

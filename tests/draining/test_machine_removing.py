@@ -171,7 +171,7 @@ class TestMachineUnknownToTheProvider:
 
     BEGUN: ClassVar[Story] = [*TAKEN, *MOVED, *ORDERED]
 
-    def test_the_provider_is_asked_twice(self) -> None:
+    def test_the_provider_is_queried_twice(self) -> None:
         story: Story = [
             *self.BEGUN,
             (12, Removed(unproven=True), ()),
@@ -182,7 +182,7 @@ class TestMachineUnknownToTheProvider:
         ]
         assert play(machine.start(PLAN, LIMITS), story).succeeded
 
-    def test_the_count_restarts_if_the_provider_knows_the_machine_in_between(self) -> None:
+    def test_the_count_restarts_if_the_provider_lists_the_machine_in_between(self) -> None:
         story: Story = [
             *self.BEGUN,
             (12, Removed(unproven=True), ()),

@@ -198,7 +198,7 @@ class TestReadingControllers:
         drain = play(machine.start(PLAN, LIMITS), story)
         assert drain.failure == Failure(Why.API_ERROR, f"the response lacks {missing}")
 
-    def test_all_pods_of_an_unreadable_owner_count_as_wanted(self) -> None:
+    def test_all_pods_of_an_unreadable_owner_count_as_desired(self) -> None:
         """For an owner of an unknown kind, the number of its pods on all nodes is the desired number."""
         rollout = workload("web", "a", "b", kind="Rollout", total=5)
         drain_plan = plan(rollout)

@@ -72,7 +72,7 @@ class TestResumedDrains:
         drain = play(machine.resume("od", LIMITS, ("a", "b"), (noted, self.GONE.debt)), story)
         assert drain.debts == {WEB.controller: noted}
 
-    def test_controllers_not_in_the_mark_are_owed_what_runs_now(self) -> None:
+    def test_controllers_not_in_the_mark_are_owed_their_running_pods(self) -> None:
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(self.GONE.debt,)),)),
             (1, Marked(), (LookAgain(),)),

@@ -96,7 +96,7 @@ def numbers(client: httpx2.Client, times: int) -> list[int]:
     return [client.get(NODES).json()["number"] for _ in range(times)]
 
 
-def test_without_rules_everything_passes(proxy: FaultProxy, backend: Backend, client: httpx2.Client) -> None:
+def test_without_rules_all_requests_pass(proxy: FaultProxy, backend: Backend, client: httpx2.Client) -> None:
     answer = client.patch(f"{NODES}/n?x=1", content=b"body", headers={"authorization": "Bearer secret"})
     assert answer.json() == {"number": 1, "token": "Bearer secret"}
     assert backend.requests == [("PATCH", f"{NODES}/n?x=1", b"body")]
@@ -147,7 +147,7 @@ def test_refusals_do_not_reach_the_server(
         (Stall(0.2, arrived=True), httpx2.RemoteProtocolError, True),
     ],
 )
-def test_a_lost_answer_is_an_error_of_the_client(
+def test_a_lost_response_is_an_error_of_the_client(
     proxy: FaultProxy,
     backend: Backend,
     client: httpx2.Client,

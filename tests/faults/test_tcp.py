@@ -70,7 +70,7 @@ def test_a_reset_ends_only_its_connection(proxy: TcpFaultProxy) -> None:
         assert asked(connection) == ANSWER
 
 
-def test_reset_after_the_first_answer(proxy: TcpFaultProxy) -> None:
+def test_reset_after_the_first_response(proxy: TcpFaultProxy) -> None:
     proxy.inject(TcpFault("reset", after=len(ANSWER)))
     with connected(proxy) as connection:
         assert asked(connection) == ANSWER

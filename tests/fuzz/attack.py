@@ -28,7 +28,7 @@ _INTERNALS: Final = (b"Traceback", b"internal error", b"Internal Server Error", 
 
 @dataclass
 class Tally:
-    """Number of examples, and of responses by status."""
+    """The number of examples, and of responses by status."""
 
     examples: int = 0
     answers: Counter[str] = field(default_factory=Counter)

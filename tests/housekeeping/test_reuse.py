@@ -122,7 +122,7 @@ def _apply(changed: Sequence[Change], cluster: ChangingCluster) -> None:
 
 @settings(max_examples=60)
 @given(STORIES)
-def test_each_round_publishes_what_a_round_from_scratch_does(story: Story) -> None:
+def test_each_round_has_the_same_output_as_a_round_from_scratch(story: Story) -> None:
     reused = _published(story, scratch=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OncePerChange, "of", _computed)

@@ -132,7 +132,7 @@ def test_after_409_the_pod_is_read(
     assert KubeCluster(client).evict("ns", "web-0", "u1") == expected
 
 
-def test_an_eviction_without_an_answer_is_retryable(edge: ScriptedApiServer, client: Client) -> None:
+def test_an_eviction_without_a_response_is_retryable(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("POST", EVICTION, ResetReply())
     outcome = KubeCluster(client).evict("ns", "web-0", "u1")
     assert isinstance(outcome, EvictionFailed)

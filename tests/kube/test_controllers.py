@@ -196,7 +196,7 @@ def test_the_state_of_a_controller_is_one_get(
     assert len(edge.requests) == 1
 
 
-def test_a_deployment_is_the_owner_of_all_replica_sets_that_were_looked_up(
+def test_a_deployment_is_the_owner_of_all_replica_sets_that_were_read(
     edge: ScriptedApiServer, reader: ControllerReader
 ) -> None:
     edge.on("GET", PATHS[WEB], obj("web", spec={"replicas": 2, "paused": True, "template": TEMPLATE}))

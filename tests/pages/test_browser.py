@@ -270,7 +270,7 @@ class TestStatusPage:
         run_until(live, lambda: len(statuses) >= 4)
         assert set(statuses[1:]) == {304}
 
-    def test_a_daemon_that_does_not_respond_is_reported_and_asked_less_often(self, live: Page, status: Status) -> None:
+    def test_a_daemon_that_does_not_respond_is_reported_and_polled_less_often(self, live: Page, status: Status) -> None:
         live.route("**/statusz", lambda route: route.fulfill(status=204))
         run_until(live, lambda: len(live.evaluate("delays")) >= 8)
         message = "The daemon does not respond; this page shows an earlier state."

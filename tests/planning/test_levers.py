@@ -443,7 +443,7 @@ PODS = st.tuples(
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(PODS, max_size=6), st.integers(1, 8))
-def test_a_plan_that_is_made_with_the_change_frees_at_least_what_the_lever_says(
+def test_a_plan_with_the_change_frees_at_least_the_nodes_of_the_lever(
     pods: list[tuple[str, str, int, Reason | None]], room: int
 ) -> None:
     cluster = snapshot(

@@ -102,7 +102,7 @@ def test_all_forms_give_the_same_prices(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_file_is_reported_with_its_place(text: str, message: str) -> None:
+def test_an_invalid_file_is_reported_with_the_position_of_the_error(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         parse(text)
     assert str(error.value).startswith(message)

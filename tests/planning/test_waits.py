@@ -97,7 +97,7 @@ FORGOTTEN: dict[str, tuple[Callable[[Pauses], None], int]] = {
 
 
 @pytest.mark.parametrize("fact", FORGOTTEN)
-def test_forgotten_failures_restart_with_the_first_wait(fact: str) -> None:
+def test_expired_failures_restart_with_the_first_wait(fact: str) -> None:
     event, end = FORGOTTEN[fact]
     pauses = Pauses(WAIT)
     pauses.failed("a", 0)

@@ -64,7 +64,7 @@ class LiqoWorld(FailingDeletions):
         return self._stack.enter_context(providing(self.server.url, self.clock))
 
     def restart(self) -> None:
-        """Restart both ends."""
+        """Restart the node manager and its client."""
         self.server.cloud.restart()
         self.provider = self._open()
 

@@ -185,7 +185,7 @@ def test_a_persistent_rate_limit_ends_the_orders() -> None:
         assert (caught.value.retry_after, len(server.cloud.servers())) == (900, 1)
 
 
-def test_an_order_with_a_lost_answer_is_not_repeated() -> None:
+def test_an_order_with_a_lost_response_is_not_repeated() -> None:
     clock = StepClock()
     with serving(clock) as server, providing(server, clock) as provider:
         path = f"/v1/projects/{PROJECT}/servers"
@@ -203,7 +203,7 @@ def test_orders_for_an_incomplete_pool_name_the_missing_keys() -> None:
         assert not server.cloud.servers()
 
 
-def test_failed_servers_are_given_up_before_pending_ones() -> None:
+def test_failed_servers_are_canceled_before_pending_ones() -> None:
     clock = StepClock()
     with serving(clock, provisioning=100.0) as server, providing(server, clock) as provider:
         young = add(server)

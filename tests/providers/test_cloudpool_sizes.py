@@ -69,7 +69,7 @@ def test_a_rejected_request_is_an_error_of_its_instance() -> None:
 
 
 @pytest.mark.parametrize("cloud", ["AWS-EC2", "AWS-AUTO-SCALING-GROUP", "GCE"])
-def test_requests_are_given_up_one_by_one_and_running_machines_are_kept(cloud: str) -> None:
+def test_requests_are_canceled_one_by_one_and_running_machines_are_kept(cloud: str) -> None:
     keys = document(cloudProvider=cloud, requestDelay="1h")
     with pool(settings(pool=keys, desired_size=2)) as world:
         world.clock.advance(3600)
@@ -82,7 +82,7 @@ def test_requests_are_given_up_one_by_one_and_running_machines_are_kept(cloud: s
             world.provider.decrease_target_size(GROUP, -2, deadline=LATER)
 
 
-def test_machines_not_yet_requested_are_given_up_by_lowering_the_size() -> None:
+def test_machines_not_yet_requested_are_canceled_by_lowering_the_size() -> None:
     with pool(settings(pool=document(quota=3), pool_update=99999)) as world:
         world.provider.increase_size(GROUP, 4, deadline=LATER)
         assert (world.desired, world.states().count("RUNNING")) == (7, 3)

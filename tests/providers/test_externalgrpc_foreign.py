@@ -210,7 +210,7 @@ def test_an_order_with_unknown_result_counts_for_the_minimum_until_the_machine_i
         assert provider.delete_nodes("g", [two], deadline=clock.monotonic() + 10) == {two.name: Deleted()}
 
 
-def test_after_an_invalid_answer_the_result_of_the_order_is_unknown(caplog: pytest.LogCaptureFixture) -> None:
+def test_after_an_invalid_response_the_result_of_the_order_is_unknown(caplog: pytest.LogCaptureFixture) -> None:
     service = Foreign(acts=False, garbled=True)
     (outcome,) = delete(service, within=30)
     assert isinstance(outcome, Accepted)

@@ -73,7 +73,7 @@ def test_instances_carry_states_and_errors(call: Caller) -> None:
     ]
 
 
-def test_gpu_types_are_keys_of_the_answer(call: Caller) -> None:
+def test_gpu_types_are_keys_of_the_response(call: Caller) -> None:
     types = call("GetAvailableGPUTypes", wire.GetAvailableGPUTypesRequest()).gpuTypes
     assert (call("GPULabel", wire.GPULabelRequest()).label, set(types)) == ("gpu", {"a100", "t4"})
 

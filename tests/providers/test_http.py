@@ -88,7 +88,7 @@ ANSWERS: dict[str, tuple[dict[str, Any], type[errors.ReschedulerError], str, int
 
 
 @pytest.mark.parametrize("fact", ANSWERS)
-def test_each_answer_gives_its_result_or_error(fact: str, clock: StepClock) -> None:
+def test_each_response_gives_its_result_or_error(fact: str, clock: StepClock) -> None:
     fault, error, message, gets, posts = ANSWERS[fact]
     patience = Duration(0.3 if fault.get("kind") == "hang" else 60)
     with serving(settings(), clock) as server, client(server, clock, attempts=3, timeout=patience) as http:
@@ -130,7 +130,7 @@ def test_a_repeatable_post_is_retried(clock: StepClock) -> None:
 @pytest.mark.parametrize(
     "later", [{"kind": "reset"}, {"status": 409}, {"status": 429}, {"status": 500}, {"status": 401}]
 )
-def test_a_later_answer_does_not_hide_a_lost_one(later: dict[str, Any], clock: StepClock) -> None:
+def test_a_later_response_does_not_hide_a_lost_one(later: dict[str, Any], clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock, attempts=3) as http:
         server.face.inject(Fault(path="/stop", kind="reset"), Fault(path="/stop", times=9, **later))
         with pytest.raises(Unanswered, match="system: POST /stop: no answer: "):

@@ -120,7 +120,7 @@ def test_a_change_at_the_first_node_manager_is_never_repeated(first: ServerAndCl
     assert first.provider.target_size("STANDARD", deadline=DEADLINE) == 3
 
 
-def test_answers_of_the_first_node_manager_other_than_true_are_failures(first: ServerAndClient) -> None:
+def test_responses_of_the_first_node_manager_other_than_true_are_failures(first: ServerAndClient) -> None:
     first.server.face.inject(Fault(method="GET", path="/nodegroup/scaleup", status=200, body="false"))
     with pytest.raises(BadAnswer, match="GET /nodegroup/scaleup: expected true"):
         first.provider.increase_size("STANDARD", 1, deadline=DEADLINE)
@@ -249,7 +249,7 @@ def test_replacement_of_our_node_manager_by_the_first_is_detected(current: Serve
     assert current.provider.groups(deadline=deadline(current)) == [NodeGroup("STANDARD", 0, 3)]
 
 
-def test_an_invalid_answer_is_an_error(current: ServerAndClient) -> None:
+def test_an_invalid_response_is_an_error(current: ServerAndClient) -> None:
     current.server.face.inject(Fault(method="GET", path="/version", status=200, body="<html>"))
     with pytest.raises(BadAnswer, match="liqo: GET /version: the response does not match the API"):
         current.provider.groups(deadline=deadline(current))

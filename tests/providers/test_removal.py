@@ -58,7 +58,7 @@ def test_a_machine_that_terminated_without_an_order_is_gone() -> None:
         assert (world.orders(), world.desired) == ([], 2)
 
 
-def test_a_forgotten_machine_is_resolved_by_its_node() -> None:
+def test_a_machine_that_is_no_longer_listed_is_resolved_by_its_node() -> None:
     with pool() as world:
         node = world.node()
         world.delete(node)
@@ -67,7 +67,7 @@ def test_a_forgotten_machine_is_resolved_by_its_node() -> None:
         assert (len(world.orders()), world.desired) == (1, 2)
 
 
-def test_a_404_for_a_machine_that_terminated_meanwhile_is_a_success() -> None:
+def test_a_404_for_a_machine_that_has_terminated_is_a_success() -> None:
     with pool() as world:
         node = world.node()
         world.inject(status=404, acted=True)
@@ -132,7 +132,7 @@ def test_one_machine_terminates_and_the_size_falls_by_one_despite_faults(fact: s
         assert (world.states(), world.desired) == (["TERMINATED", "RUNNING", "RUNNING"], 2)
 
 
-def test_no_second_order_while_one_with_a_lost_answer_may_take_effect() -> None:
+def test_no_second_order_while_one_with_a_lost_response_may_take_effect() -> None:
     with pool() as world:
         world.inject("reset")
         node = world.node()
@@ -206,7 +206,7 @@ def test_a_completed_order_of_an_earlier_process_is_detected() -> None:
         assert (world.orders(), world.desired) == ([], 2)
 
 
-def test_an_order_of_an_earlier_process_for_a_forgotten_machine_is_done() -> None:
+def test_an_order_of_an_earlier_process_for_an_unlisted_machine_is_complete() -> None:
     with pool() as world:
         resumed = world.node(ordered_at=world.clock.now())
         world.server.pool.terminate(world.machines[0].id(world.clock.now()), decrement=True)

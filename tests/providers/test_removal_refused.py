@@ -101,7 +101,7 @@ def test_the_minimum_check_uses_the_size_after_the_previous_change() -> None:
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
-def test_a_gateway_failure_is_not_an_answer_of_the_pool(status: int) -> None:
+def test_a_gateway_failure_is_not_a_response_of_the_pool(status: int) -> None:
     with pool() as world:
         world.inject(status=status, body="<html>")
         (outcome,) = world.delete(world.node(), within=90)

@@ -321,7 +321,7 @@ def test_rejected_credentials_are_reported_without_the_token(clock: StepClock) -
         assert str(caught.value) == f"StackPointCloud: GET {ROOT}/nodes: 403 Forbidden: no owner: ***"
 
 
-def test_a_new_process_resumes_an_order_for_a_forgotten_node(clock: StepClock) -> None:
+def test_a_new_process_resumes_an_order_for_an_unlisted_node(clock: StepClock) -> None:
     with serving(clock, forgetting=0.0) as server, providing(server, clock, SPEC) as provider:
         node = node_of(server.cloud.add(group_name=FIRST))
         server.cloud.end(41)

@@ -102,7 +102,7 @@ def dripping(beginning: bytes, piece: bytes) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("fact", BEGINNINGS)
-def test_an_endless_answer_times_out(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_response_times_out(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server stops eventually; an endless one would block a failing test forever."""
     environment(monkeypatch, {})
     with dripping(*BEGINNINGS[fact]) as url:

@@ -27,7 +27,7 @@ class World(Protocol):
         ...
 
     def restart(self) -> None:
-        """Replace the provider by a new one, as after a restart of the process."""
+        """Replace the provider with a new one, as after a restart of the process."""
         ...
 
     def nodes(self) -> list[NodeRef]:

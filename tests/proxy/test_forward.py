@@ -234,7 +234,7 @@ def test_statuses_are_returned_unchanged(status: int, backend: Backend) -> None:
     assert len(backend.seen) == 1
 
 
-def test_headers_of_the_answer_are_returned(backend: Backend) -> None:
+def test_headers_of_the_response_are_returned(backend: Backend) -> None:
     backend.headers = [
         (b"set-cookie", b"a=1"),
         (b"set-cookie", b"b=2"),
@@ -252,7 +252,7 @@ def test_headers_of_the_answer_are_returned(backend: Backend) -> None:
     assert not {"keep-alive", "x-named"} & set(answer.headers)
 
 
-def test_an_encoded_answer_is_not_decoded(backend: Backend) -> None:
+def test_an_encoded_response_is_not_decoded(backend: Backend) -> None:
     packed = gzip.compress(b"hello")
     backend.headers, backend.chunks = [(b"content-encoding", b"gzip")], [packed]
     with proxying(backend.url) as url:
@@ -267,13 +267,13 @@ def test_head_returns_the_length_from_the_backend(backend: Backend) -> None:
         assert httpx2.head(f"{url}/pool", timeout=60).headers["content-length"] == "1234"
 
 
-def test_large_answers_are_streamed(backend: Backend) -> None:
+def test_large_responses_are_streamed(backend: Backend) -> None:
     backend.chunks = [bytes([number]) * 100_000 for number in range(50)]
     with proxying(backend.url) as url:
         assert httpx2.get(f"{url}/pool", timeout=60).content == b"".join(backend.chunks)
 
 
-def test_a_truncated_answer_stays_truncated(backend: Backend) -> None:
+def test_a_truncated_response_stays_truncated(backend: Backend) -> None:
     backend.broken = True
     with proxying(backend.url) as url, pytest.raises(httpx2.RemoteProtocolError):
         httpx2.get(f"{url}/pool", timeout=60)

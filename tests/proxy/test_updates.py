@@ -74,7 +74,7 @@ class World:
         self.updates = PoolUpdates(pool, self, methods, 600.0, self.stop)
 
     def join(self) -> None:
-        """Add a Node for every running machine, now and later."""
+        """Add a Node for every machine that runs now or is started later."""
         machines = [machine for machine in self.server.pool.machines() if machine.state(self.clock.now()) == "RUNNING"]
         self._joined = [node_of(machine) for machine in machines]
         self._objects += [node(member.name) for member in self._joined]

@@ -136,7 +136,7 @@ class ChangingNodes:
         return done
 
     def _free_guards(self, pods: list[Json]) -> str:
-        """Delete a guard pod now and then as its owner would; otherwise guards block on-demand nodes forever."""
+        """Delete a guard pod from time to time, as its owner would; otherwise guards block on-demand nodes forever."""
         guards = [pod for pod in pods if pod["metadata"].get("labels", {}).get("app") == GUARD]
         here = [pod for pod in guards if pod["spec"].get("nodeName", "").startswith(POOL)]
         if not here or self.rng.random() > 0.02:

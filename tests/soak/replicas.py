@@ -29,7 +29,7 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Resource usage of one replica."""
+    """The resource usage of one replica."""
 
     at: float  #: seconds since the start of the soak
     resident: int  #: bytes
