@@ -67,7 +67,7 @@ def test_a_pod_that_never_terminates_blocks_only_its_node(cluster: ControlPlane,
         assert answer.status_code == 504
         assert "did not terminate within the grace period and 2 s" in answer.json()["detail"]
         assert site.state() == (list(ALL), list(ALL), 4, [])
-        stuck = [pod["metadata"] for pod in site.look.pods() if "deletionTimestamp" in pod["metadata"]]
+        stuck = [pod["metadata"] for pod in site.queries.pods() if "deletionTimestamp" in pod["metadata"]]
         assert len(stuck) == PODS["od-3"]
         for pod in stuck:
             cluster.api.delete(f"/api/v1/namespaces/default/pods/{pod['name']}", gracePeriodSeconds=0)

@@ -62,15 +62,15 @@ def test_after_a_kill_at_any_step_of_a_scale_down_a_repeated_request_finishes_it
     site.edge.hold(step, "after")
     with Proxy(site) as killed:
         call = killed.send("/pool/size", TO_TWO)
-        site.look.eventually(site.edge.reached.is_set, SCALE_DOWN[step])
+        site.queries.eventually(site.edge.reached.is_set, SCALE_DOWN[step])
         killed.kill()
         with pytest.raises(httpx2.TransportError):
             call.result()
     assert tuple(site.edge.names()) == SCALE_DOWN[: step + 1]
     site.edge.drop()
     with Proxy(site) as proxy:
-        site.look.eventually(lambda: not site.look.marks() and site.machines() == site.nodes(), "the first sweep")
-        site.look.running(TOTAL)
+        site.queries.eventually(lambda: not site.queries.marks() and site.machines() == site.nodes(), "the first sweep")
+        site.queries.running(TOTAL)
         answer = proxy.post("/pool/size", TO_TWO)
         assert (answer.status_code, answer.text) == (200, "")
         site.wait_for_state("od-1", "od-2", pods=TOTAL)
@@ -83,7 +83,7 @@ def test_after_sigterm_at_any_step_a_scale_down_is_finished_or_rolled_back(step:
     site.edge.hold(step, "before")
     with Proxy(site) as proxy:
         call = proxy.send("/pool/size", TO_TWO)
-        site.look.eventually(site.edge.reached.is_set, SCALE_DOWN[step])
+        site.queries.eventually(site.edge.reached.is_set, SCALE_DOWN[step])
         proxy.terminate()
         site.edge.release()
         assert proxy.end() == 0

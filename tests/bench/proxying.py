@@ -176,7 +176,7 @@ def _scene() -> Iterator[_Scene]:
         plane.wait_for(lambda: not _tainted(plane), "the nodes to take pods", seconds=_SECONDS)
         api = until.enter_context(_counted(plane))
         proxy = until.enter_context(_proxy(plane, api.url, pool.url, folder))
-        yield _Scene(plane, pool.url, proxy, api.face.requests)
+        yield _Scene(plane, pool.url, proxy, api.faulty_app.requests)
 
 
 class _Edge:

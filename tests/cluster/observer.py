@@ -16,7 +16,7 @@ from devcluster.audit import AuditEvent, AuditLog
 from devcluster.plane import ControlPlane
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining.intent import ANNOTATION
-from tests.cluster.daemon import Look
+from tests.cluster.daemon import ClusterQueries
 
 #: Prefix of the daemon's user agent.
 AGENT: Final = "spot-rescheduler/"
@@ -39,7 +39,7 @@ class Marking:
         return (self.until - self.since).total_seconds()
 
 
-class Observer(Look):
+class Observer(ClusterQueries):
     """Queries on the cluster and on the requests since this observer was created."""
 
     def __init__(self, plane: ControlPlane) -> None:

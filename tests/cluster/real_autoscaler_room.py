@@ -65,7 +65,7 @@ class Groups:
 
     def size_requests(self) -> int:
         """Return how often a size of the spot group was requested. A termination changes the size without a request."""
-        return sum((each.method, each.path) == ("POST", "/pool/size") for each in self.spot_server.face.requests)
+        return sum((each.method, each.path) == ("POST", "/pool/size") for each in self.spot_server.faulty_app.requests)
 
 
 @contextlib.contextmanager

@@ -325,7 +325,7 @@ def proxy(folder: Path, *, tls: bool = False) -> Iterator[Proxy]:
     with contextlib.ExitStack() as parts:
         api = parts.enter_context(ApiServer().running())
         server = parts.enter_context(CloudpoolServer(of, folder, SystemClock()).running())
-        server.face._app = _LimitedPool(server.face._app)
+        server.faulty_app._app = _LimitedPool(server.faulty_app._app)
         config = {
             "server": listening,
             "apiServer": {"url": api.url, "auth": {"kubeConfigPath": str(kubeconfig(folder, api, cluster))}},

@@ -102,12 +102,12 @@ class CloudpoolWorld(FailingDeletions):
         return int(self.server.pool.size()["desiredSize"])
 
     def _inject(self, **fault: Any) -> None:
-        self.server.face.inject(Fault(path="/pool/terminate", **fault))
+        self.server.faulty_app.inject(Fault(path="/pool/terminate", **fault))
 
     def go_down(self) -> None:
         down = Fault(path="", status=503, times=1000)
         for method, path in (("GET", "/pool"), ("GET", "/pool/size"), ("POST", "/pool/terminate")):
-            self.server.face.inject(Fault(path=path, method=method, status=down.status, times=down.times))
+            self.server.faulty_app.inject(Fault(path=path, method=method, status=down.status, times=down.times))
 
 
 @contextlib.contextmanager

@@ -147,11 +147,11 @@ class FirstWorld(FailingDeletions):
         return len(self.server.cloud.nodes[GROUP])
 
     def _inject(self, **fault: Any) -> None:
-        self.server.face.inject(Fault(method="GET", path="/nodegroup/scaledown", **fault))
+        self.server.faulty_app.inject(Fault(method="GET", path="/nodegroup/scaledown", **fault))
 
     def go_down(self) -> None:
         for path in ("/version", "/nodegroup", "/nodegroup/nodes", "/nodegroup/scaledown"):
-            self.server.face.inject(Fault(method="GET", path=path, status=503, times=1000))
+            self.server.faulty_app.inject(Fault(method="GET", path=path, status=503, times=1000))
 
 
 @contextlib.contextmanager

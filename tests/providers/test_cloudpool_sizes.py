@@ -39,7 +39,7 @@ def test_the_ids_of_instances_are_those_of_each_cloud(cloud: str) -> None:
 def test_the_paths_of_a_multipool_are_used() -> None:
     with pool(settings(api="multipool"), api="multipool") as world:
         assert world.delete(world.node()) == [Deleted("TERMINATED")]
-        assert world.server.face.requests[-1].path == "/cloudpools/pool/pool"
+        assert world.server.faulty_app.requests[-1].path == "/cloudpools/pool/pool"
 
 
 # -- sizes, instances, templates
@@ -171,10 +171,10 @@ def test_one_read_serves_for_the_refresh_interval() -> None:
         for _ in range(3):
             world.provider.refresh(deadline=LATER)
             world.provider.group_for(world.node(), deadline=LATER)
-        assert len(world.server.face.requests) == 1
+        assert len(world.server.faulty_app.requests) == 1
         world.clock.advance(10)
         world.provider.refresh(deadline=LATER)
-        assert len(world.server.face.requests) == 2
+        assert len(world.server.faulty_app.requests) == 2
 
 
 def test_a_failed_read_does_not_block() -> None:

@@ -345,7 +345,7 @@ def test_faults_can_be_injected_if_allowed(clock: StepClock) -> None:
 @pytest.mark.parametrize("kind", ["reset", "hang"])
 def test_a_request_may_take_effect_although_its_connection_breaks(kind: Any, clock: StepClock) -> None:
     with serving(settings(), clock) as server:
-        server.face.inject(Fault(path="/pool/size", kind=kind, acted=True))
+        server.faulty_app.inject(Fault(path="/pool/size", kind=kind, acted=True))
         with pytest.raises(httpx2.TransportError):
             httpx2.post(f"{server.url}/pool/size", json={"desiredSize": 4}, timeout=httpx2.Timeout(60, read=0.5))
         eventually(lambda: server.pool.size()["desiredSize"] == 4)

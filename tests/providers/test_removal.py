@@ -43,11 +43,11 @@ def test_without_time_to_confirm_the_termination_the_order_is_only_accepted() ->
 def test_a_view_that_fails_is_requested_once_in_each_poll_interval() -> None:
     with pool(pollInterval="2s") as world:
         world.inject(path="/pool", method="GET", times=99)
-        before = len(world.server.face.requests)
+        before = len(world.server.faulty_app.requests)
         (outcome,) = world.delete(world.node(), within=10)
         assert isinstance(outcome, Failed)
         assert (outcome.retryable, world.orders()) == (True, [])
-        assert len(world.server.face.requests) - before == 5
+        assert len(world.server.faulty_app.requests) - before == 5
 
 
 def test_a_machine_that_terminated_without_an_order_is_gone() -> None:

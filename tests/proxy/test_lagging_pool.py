@@ -116,11 +116,11 @@ def test_a_lost_decrement_without_a_replacement_is_reported(operation: str) -> N
 def test_a_rejected_termination_request_terminates_no_machine() -> None:
     """The size was not lowered, which is correct because the machine still exists."""
     with lagging_world() as env:
-        env.server.face.inject(Fault(path="/pool/terminate", status=400))
+        env.server.faulty_app.inject(Fault(path="/pool/terminate", status=400))
         with pytest.raises(UpdateFailed) as caught:
             env.updates.terminate(machine(env, 1), decrement=True)
         assert caught.value.status == 502
-        env.server.face.forget()
+        env.server.faulty_app.forget()
         assert ends(env) == (3, 3, [])
 
 

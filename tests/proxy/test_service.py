@@ -167,12 +167,12 @@ def test_after_a_kill_at_any_step_the_update_is_completed_or_rolled_back(
         env.deploy("web", 1, on="od-1", **slow)
         body = {"machineId": env.id("od-1"), "decrementDesiredSize": True}
         env.post("/pool/terminate", {"machineId": "i-0"})  # the cluster has been read
-        env.server.face.inject(*[fault for fault in faults if fault.path != "/pool"])
+        env.server.faulty_app.inject(*[fault for fault in faults if fault.path != "/pool"])
         call = client.submit(httpx2.post, f"{env.url}/pool/terminate", json=body, timeout=180)
         if faults and faults[0].path == "/pool":
             cluster.wait_for(env.tainted, "the drain to begin")
             cluster.wait_for(env.orders, "the order")
-            env.server.face.inject(*faults)
+            env.server.faulty_app.inject(*faults)
         cluster.wait_for(lambda: seen(env), "the moment")
         env.stop(signal.SIGKILL)
         with pytest.raises(httpx2.TransportError):

@@ -145,13 +145,15 @@ class World:
 
     def statuses(self) -> list[Any]:
         """Return the membership statuses that were sent to the pool."""
-        requests = [request for request in self.server.face.requests if request.path == "/pool/membershipStatus"]
+        requests = [request for request in self.server.faulty_app.requests if request.path == "/pool/membershipStatus"]
         return [json.loads(sent_request.body)["membershipStatus"] for sent_request in requests]
 
     def sizes(self) -> list[int]:
         """Return the sizes that were sent to the pool."""
         sent = [
-            request for request in self.server.face.requests if (request.method, request.path) == ("POST", "/pool/size")
+            request
+            for request in self.server.faulty_app.requests
+            if (request.method, request.path) == ("POST", "/pool/size")
         ]
         return [json.loads(sent_request.body)["desiredSize"] for sent_request in sent]
 
@@ -396,7 +398,7 @@ def test_the_status_of_a_failure_shows_its_origin(why: Why) -> None:
 @pytest.mark.parametrize(("fault", "status"), [({"status": 500}, 502), ({"status": 404, "body": ""}, 502)])
 def test_an_unavailable_pool_is_an_error(fault: dict[str, Any], status: int) -> None:
     with world(backend={"attempts": 1}) as env:
-        env.server.face.inject(Fault(path="/pool", method="GET", times=9, **fault))
+        env.server.faulty_app.inject(Fault(path="/pool", method="GET", times=9, **fault))
         updates: list[Callable[[], str]] = [
             lambda: env.updates.set_size(1),
             lambda: env.updates.terminate("x", decrement=True),

@@ -123,7 +123,9 @@ class World:
         return int(self.server.pool.size()["desiredSize"])
 
     def orders(self) -> list[Json]:
-        return [json.loads(request.body) for request in self.server.face.requests if request.path == "/pool/terminate"]
+        return [
+            json.loads(request.body) for request in self.server.faulty_app.requests if request.path == "/pool/terminate"
+        ]
 
     # -- the cluster
 
