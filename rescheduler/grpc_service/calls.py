@@ -60,9 +60,9 @@ class CallReport:
 
 def log_line(call: AnsweredCall) -> str:
     """Return the log line of a call."""
-    answer = call.code.name + (f": {_short(call.error_text)}" if call.error_text else "")
+    response = call.code.name + (f": {_short(call.error_text)}" if call.error_text else "")
     ends = "".join(f"; {_short(node)}: {_end(outcome)}" for node, outcome in list(call.outcomes.items())[:_NODES_NAMED])
-    return f"{call.method} by {call.caller}{_asked(call.request)}: {answer}{ends}"
+    return f"{call.method} by {call.caller}{_asked(call.request)}: {response}{ends}"
 
 
 def caller(peer: str, certificate: Mapping[str, list[bytes]]) -> str:

@@ -108,10 +108,10 @@ class ProviderService:
 
     def gpu_types(self, _: wire.GetAvailableGPUTypesRequest, __: Call) -> wire.GetAvailableGPUTypesResponse:
         """Return the GPU types as keys; the values have no meaning."""
-        answer = wire.GetAvailableGPUTypesResponse()
+        response = wire.GetAvailableGPUTypesResponse()
         for name in self._provider.gpu_types():
-            answer.gpuTypes[name].SetInParent()
-        return answer
+            response.gpuTypes[name].SetInParent()
+        return response
 
     def cleanup(self, _: wire.CleanupRequest, __: Call) -> wire.CleanupResponse:
         return wire.CleanupResponse()

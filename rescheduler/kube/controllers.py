@@ -225,8 +225,8 @@ class ControllerReader:
         act = f"get {kind.plural} {controller.namespace}/{controller.name}"
         namespace, name = quote(controller.namespace, safe=""), quote(controller.name, safe="")
         try:
-            answer = self._client.request(act, "GET", f"{kind.path}/namespaces/{namespace}/{kind.plural}/{name}")
-            read: S = decoding.decode(answer.body, shape)
+            response = self._client.request(act, "GET", f"{kind.path}/namespaces/{namespace}/{kind.plural}/{name}")
+            read: S = decoding.decode(response.body, shape)
         except NotFound:
             return None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -79,9 +79,9 @@ def read_fresh(client: Client, node: str, targets: Collection[str], namespaces: 
 def read_node(client: Client, name: str) -> Node:
     """Read the Node *name*. Raises NotFound, Unauthorized, Retryable, InputError."""
     act = f"get node {name}"
-    answer = client.request(act, "GET", f"/api/v1/nodes/{quote(name, safe='')}")
+    response = client.request(act, "GET", f"/api/v1/nodes/{quote(name, safe='')}")
     try:
-        node = Decoder(Interner()).decode("Node", answer.body)
+        node = Decoder(Interner()).decode("Node", response.body)
     except WireError as error:
         raise InputError(f"{act}: {error}") from error
     assert isinstance(node, Node)

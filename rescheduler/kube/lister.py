@@ -108,9 +108,9 @@ class Lister:
     def _listing(self, partial: _PartialList, progress: Callable[[int], None] | None) -> Listing:
         request = self._ask(partial.following)
         while True:
-            answer = request.result()
-            codec = self._codecs.of(answer.content_type)
-            raw = codec.split(answer.body)
+            response = request.result()
+            codec = self._codecs.of(response.content_type)
+            raw = codec.split(response.body)
             if raw.next:
                 request = self._ask(raw.next)
             page = codec.decoded(raw)

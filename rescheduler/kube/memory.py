@@ -126,10 +126,10 @@ class MemoryStore:
         if not self._lease:
             return False
         try:
-            answer = self._client.request(f"get {self._of_lease}", "GET", self._lease_path)
+            response = self._client.request(f"get {self._of_lease}", "GET", self._lease_path)
         except NotFound:
             return False
-        annotations = _decoded(answer.body, _AnnotatedLease).metadata.annotations or {}
+        annotations = _decoded(response.body, _AnnotatedLease).metadata.annotations or {}
         return annotations.get(ANNOTATION) == self._name
 
     def note_created(self) -> None:

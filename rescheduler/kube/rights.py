@@ -165,8 +165,8 @@ class RightsReview:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": right.attributes},
         }
-        answer = self._client.request("create selfsubjectaccessreviews", "POST", PATH, body=body)
+        response = self._client.request("create selfsubjectaccessreviews", "POST", PATH, body=body)
         try:
-            return decoding.decode(answer.body, _Review).status.allowed
+            return decoding.decode(response.body, _Review).status.allowed
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return True  # unknown; the request itself will fail

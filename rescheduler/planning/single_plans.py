@@ -22,7 +22,7 @@ from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles, exam
 #: Takes the name of an empty node; returns whether the node would be removed.
 TakeEmpty: TypeAlias = Callable[[str], bool]
 
-_NO_ANSWERS: Final[Mapping[str, bool]] = {}
+_NO_RESULTS: Final[Mapping[str, bool]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class _KeptPlanning:
     changes: int  #: of the snapshot
     circumstances: Circumstances  #: without the time
     until: datetime | None  #: it is not valid from this instant on
-    answers: Mapping[str, bool]  #: the results of *take_empty*, by node
+    take_empty_results: Mapping[str, bool]  #: the results of *take_empty*, by node
 
     def is_valid(self, shared: PlanningRound) -> bool:
         return (
@@ -44,8 +44,8 @@ class _KeptPlanning:
             and self.circumstances == timeless(shared.circumstances)
         )
 
-    def has_answers(self, take_empty: TakeEmpty) -> bool:
-        return all(take_empty(node) is answer for node, answer in self.answers.items())
+    def has_same_results(self, take_empty: TakeEmpty) -> bool:
+        return all(take_empty(node) is result for node, result in self.take_empty_results.items())
 
 
 class SinglePlans:
@@ -72,7 +72,7 @@ class SinglePlans:
     def first(self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft) -> Planning:
         """Return verdicts up to the first node that can be drained; see :meth:`.planner.Planner.first_plan`."""
         kept = self._first
-        if kept is not None and kept.is_valid(shared) and kept.has_answers(take_empty):
+        if kept is not None and kept.is_valid(shared) and kept.has_same_results(take_empty):
             return kept.planning
         planning, self._first = self._search_first(shared, take_empty, seconds_left)
         return planning
@@ -125,7 +125,7 @@ class SinglePlans:
     ) -> tuple[Planning, _KeptPlanning | None]:
         """Return the planning, and its record for later rounds, or None if a later round may find more."""
         judged: list[JudgedNode] = []
-        answers: dict[str, bool] = {}
+        take_empty_results: dict[str, bool] = {}
         time = self._search_time(shared, seconds_left)
         allowance = self._checks.allowance(shared.forecaster, time.left_for_forecasts)
 
@@ -139,13 +139,13 @@ class SinglePlans:
             if isinstance(verdict, Plan):
                 if not _is_empty(verdict):
                     break
-                answers[node] = take_empty(node)
-                if answers[node]:
+                take_empty_results[node] = take_empty(node)
+                if take_empty_results[node]:
                     break
         self._checks.end_round(allowance)
         planning = _same(shared.planning(each.verdict for each in judged), self._first)
         final = all(each.final for each in judged)
-        return planning, _kept_planning(planning, shared, judged, answers) if final else None
+        return planning, _kept_planning(planning, shared, judged, take_empty_results) if final else None
 
     def _search_time(self, shared: PlanningRound, seconds_left: SecondsLeft) -> SearchTime:
         nodes = len(shared.groups.on_demand)
@@ -200,7 +200,10 @@ def _with_forecast(judged: JudgedNode, shared: PlanningRound, allowance: Allowan
 
 
 def _kept_planning(
-    planning: Planning, shared: PlanningRound, judged: Iterable[JudgedNode], answers: Mapping[str, bool] = _NO_ANSWERS
+    planning: Planning,
+    shared: PlanningRound,
+    judged: Iterable[JudgedNode],
+    take_empty_results: Mapping[str, bool] = _NO_RESULTS,
 ) -> _KeptPlanning:
     return _KeptPlanning(
         planning=planning,
@@ -208,5 +211,5 @@ def _kept_planning(
         changes=shared.changes,
         circumstances=timeless(shared.circumstances),
         until=min(filter(None, (shared.order_until, *(each.inputs.until for each in judged))), default=None),
-        answers=answers,
+        take_empty_results=take_empty_results,
     )

@@ -128,16 +128,16 @@ class ProxyApplication:
     async def _update(self, meaning: Route, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             body = await self._body(receive)
-            answer = await self._updated(meaning, body, scope, receive, send)
+            response = await self._updated(meaning, body, scope, receive, send)
         except ClientGone:
             return
         except BadRequest as failure:
-            answer = error(400, failure.message, failure.detail)
+            response = error(400, failure.message, failure.detail)
         except UpdateFailed as failure:
-            answer = error(failure.status, answers.MEMBERSHIP, failure.detail)
-        if answer is not None:
-            _log_result(scope, answer)
-            await answer(scope, receive, send)
+            response = error(failure.status, answers.MEMBERSHIP, failure.detail)
+        if response is not None:
+            _log_result(scope, response)
+            await response(scope, receive, send)
 
     async def _body(self, receive: Receive) -> bytes:
         body = bytearray()
@@ -212,12 +212,12 @@ class ProxyApplication:
         return done("partially done" if not_done else "", not_done)
 
 
-def _log_result(scope: Scope, answer: Response) -> None:
+def _log_result(scope: Scope, response: Response) -> None:
     """Log the result of an update, because the client may not keep the response."""
-    document = json.loads(bytes(answer.body)) if answer.body else {}
+    document = json.loads(bytes(response.body)) if response.body else {}
     words = " ".join(": ".join(text for text in (document.get("message"), document.get("detail")) if text).split())
-    level = logging.WARNING if words and answer.status_code not in range(400, 500) else NOTICE
-    log.log(level, "%s %s: %d %s", scope["method"], raw_path(scope), answer.status_code, words or "done")
+    level = logging.WARNING if words and response.status_code not in range(400, 500) else NOTICE
+    log.log(level, "%s %s: %d %s", scope["method"], raw_path(scope), response.status_code, words or "done")
 
 
 def _plain(status: SetMembership, *, in_path: bool) -> bytes:

@@ -44,16 +44,16 @@ def workload(name: str, pods: int, **fields: Any) -> Json:
 
 def terminated(site: Site, proxy: Proxy) -> tuple[int, str]:
     """Request the termination of NODE's machine and return status and detail of the response."""
-    answer = proxy.post("/pool/terminate", _body(site))
-    return _status_and_detail(answer)
+    response = proxy.post("/pool/terminate", _body(site))
+    return _status_and_detail(response)
 
 
 def _body(site: Site) -> Json:
     return {"machineId": site.machine(NODE), "decrementDesiredSize": True}
 
 
-def _status_and_detail(answer: httpx2.Response) -> tuple[int, str]:
-    return answer.status_code, answer.json()["detail"] if answer.content else ""
+def _status_and_detail(response: httpx2.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["detail"] if response.content else ""
 
 
 def evicted(site: Site) -> Counter[str]:

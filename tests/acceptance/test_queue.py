@@ -37,8 +37,8 @@ def test_updates_do_not_overlap(cluster: ControlPlane, tmp_path: Path) -> None:
         with pytest.raises(httpx2.ReadTimeout):
             httpx2.post(f"{env.url}/pool/size", json={"desiredSize": 8}, timeout=httpx2.Timeout(60, read=1))
         others_are_served(env)
-        answer = late.result()
-        assert (answer.status_code, answer.json()) == (
+        response = late.result()
+        assert (response.status_code, response.json()) == (
             504,
             {
                 "message": "failed to set desired size",

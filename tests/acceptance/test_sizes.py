@@ -24,8 +24,8 @@ def annotate(plane: ControlPlane, node: str, **annotations: str) -> None:
 
 def set_size(env: World, desired: int) -> tuple[int, str]:
     """Set the size and return status and detail of the response."""
-    answer = env.post("/pool/size", {"desiredSize": desired})
-    return answer.status_code, answer.json()["detail"] if answer.content else ""
+    response = env.post("/pool/size", {"desiredSize": desired})
+    return response.status_code, response.json()["detail"] if response.content else ""
 
 
 def test_a_node_is_marked_drained_terminated_and_deleted_in_this_order(cluster: ControlPlane, tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def make_a_machine_disposable(env: World, border: Edge) -> None:
     border.writes.clear()
     machine = env.id("od-1")
     status = {"machineId": machine, "membershipStatus": {"active": False, "evictable": True}}
-    answer = env.post("/pool/membershipStatus", status)
-    assert (answer.status_code, answer.content) == (200, b"")
+    response = env.post("/pool/membershipStatus", status)
+    assert (response.status_code, response.content) == (200, b"")
     assert border.names() == [
         "draining od-1",
         "owing od-1",

@@ -109,10 +109,10 @@ def _latencies(url: str, path: str, count: int) -> list[float]:
 
 def _take_answer(connection: socket.socket) -> None:
     """Read one response of known length; raise an error unless its status is 200."""
-    answer = b""
-    while b"\r\n\r\n" not in answer:
-        answer += _part(connection)
-    head, _, body = answer.partition(b"\r\n\r\n")
+    response = b""
+    while b"\r\n\r\n" not in response:
+        response += _part(connection)
+    head, _, body = response.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 "), head
     length = int(head.lower().partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0])
     remaining = length - len(body)

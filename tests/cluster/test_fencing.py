@@ -190,8 +190,8 @@ def test_the_lease_cannot_be_deleted_while_the_policy_needs_it(writers: Writers)
 
 def test_a_fencing_denial_is_recognized(writers: Writers) -> None:
     client = Client(Kubeconfig(str(writers.installation.kubeconfig("b"))), SystemClock())
-    answer = client.send("evict", "POST", "/api/v1/namespaces/default/pods/moved/eviction", body=EVICTION)
-    assert denied_by_fencing(answer)
+    response = client.send("evict", "POST", "/api/v1/namespaces/default/pods/moved/eviction", body=EVICTION)
+    assert denied_by_fencing(response)
 
 
 def test_a_denial_because_of_a_missing_lease_is_recognized(cluster: ControlPlane, tmp_path: Path) -> None:
@@ -209,8 +209,8 @@ def test_a_denial_because_of_a_missing_lease_is_recognized(cluster: ControlPlane
             return client.send("patch node", "PATCH", NODE, body=body, content_type=MERGE_PATCH)
 
         cluster.wait_for(lambda: not patched().ok, "the policy")
-        answer = patched()
-        assert (answer.code, denied_by_fencing(answer)) == (422, True)
+        response = patched()
+        assert (response.code, denied_by_fencing(response)) == (422, True)
         assert [attempt(cluster.api, write) for write in ("create a placeholder", "delete a placeholder")] == [""] * 2
         cluster.apply([pod("other", nodeName="n1")])
     cluster.wait_for(lambda: patched().ok, "the end of the policy")

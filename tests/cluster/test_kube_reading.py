@@ -142,9 +142,11 @@ def test_a_custom_resource_is_returned_in_json_although_protobuf_was_requested(c
         client, reader = connect(cluster.kubeconfig), codecs("Namespace", PROTOBUF, Interner())
         eventually(lambda: client.send("list things", "GET", path).ok)
         cluster.api.post(path, {"apiVersion": "example.test/v1", "kind": "Thing", "metadata": {"name": "one"}})
-        answer = client.request("list things", "GET", path, accept=reader.accept)
-        assert answer.content_type.startswith(JSON)
-        assert [key_of(item) for item in decode_page(reader.of(answer.content_type), answer.body).objects] == ["one"]
+        response = client.request("list things", "GET", path, accept=reader.accept)
+        assert response.content_type.startswith(JSON)
+        assert [key_of(item) for item in decode_page(reader.of(response.content_type), response.body).objects] == [
+            "one"
+        ]
     finally:
         cluster.api.delete(cluster.api.path(stored))
 

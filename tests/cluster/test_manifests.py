@@ -113,8 +113,8 @@ def test_the_proxy_shrinks_a_pool_with_its_own_token_and_rights(installed_proxy:
         proxied.deploy("web", 2, on="od-1")
         proxied.deploy("api", 1, on="od-2")
         [pod] = [name for name in proxied.pods() if name.startswith("api-")]
-        answer = proxied.post("/pool/size", {"desiredSize": 1})
-        assert (answer.status_code, answer.text) == (200, "")
+        response = proxied.post("/pool/size", {"desiredSize": 1})
+        assert (response.status_code, response.text) == (200, "")
         assert (proxied.nodes(), proxied.running(), proxied.desired, proxied.tainted()) == (["od-1"], ["od-1"], 1, [])
         queries = ClusterQueries(installed_proxy)
         for name, reason in {"od-3": "NodeDrained", "od-2": "MachineRemovalOrdered", pod: "Rescheduler"}.items():

@@ -203,10 +203,10 @@ class TestRights:
 def status(daemon: Daemon) -> Json:
     if not daemon.address:
         return {"waiting": None}
-    answer: Json = httpx2.get(
+    response: Json = httpx2.get(
         f"{daemon.address}/statusz", headers={"Accept": "application/json"}, trust_env=False
     ).json()
-    return answer
+    return response
 
 
 def movable(cluster: ControlPlane, queries: ClusterQueries) -> None:

@@ -44,10 +44,10 @@ def scraping(prometheus: Prometheus, target: str, folder: Path) -> Iterator[str]
 
 def query(url: str, metric: str) -> list[dict[str, Any]]:
     try:
-        answer = httpx2.get(f"{url}/api/v1/query", params={"query": metric})
+        response = httpx2.get(f"{url}/api/v1/query", params={"query": metric})
     except httpx2.TransportError:
         return []
-    result: list[dict[str, Any]] = answer.json()["data"]["result"] if answer.is_success else []
+    result: list[dict[str, Any]] = response.json()["data"]["result"] if response.is_success else []
     return result
 
 

@@ -115,11 +115,11 @@ def test_the_proxy_removes_nothing_and_names_the_right(
         terminate = {"machineId": proxied.id("od-1"), "decrementDesiredSize": True}
         lacking = 'cannot list resource "csidrivers" in API group "storage.k8s.io"'
         cluster.wait_for(lambda: lacking in httpx2.get(readyz, trust_env=False).text, "the missing right")
-        answer = httpx2.post(f"{proxied.url}/pool/terminate", json=terminate, timeout=60, trust_env=False)
-        assert (answer.status_code, lacking in answer.json()["detail"]) == (503, True)
+        response = httpx2.post(f"{proxied.url}/pool/terminate", json=terminate, timeout=60, trust_env=False)
+        assert (response.status_code, lacking in response.json()["detail"]) == (503, True)
         cluster.api.patch(role, without(rights_of_the_proxy, "replicasets"))
-        answer = proxied.post("/pool/terminate", terminate)
-        assert (answer.status_code, 'cannot get resource "replicasets"' in answer.json()["detail"]) == (503, True)
+        response = proxied.post("/pool/terminate", terminate)
+        assert (response.status_code, 'cannot get resource "replicasets"' in response.json()["detail"]) == (503, True)
         assert (proxied.tainted(), set(proxied.pods().values()), proxied.orders()) == ([], {"od-1"}, [])
         cluster.api.patch(role, {"rules": rights_of_the_proxy["rules"]})
         cluster.wait_for(lambda: proxied.post("/pool/terminate", terminate).status_code == httpx2.codes.OK, "the end")

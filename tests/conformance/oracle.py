@@ -57,10 +57,10 @@ class Oracle:
             deadline.cancel()
         if not line:
             raise OracleError(f"the oracle exited or did not answer within {seconds} s")
-        answer: Json = json.loads(line)
-        if "error" in answer:
-            raise OracleError(answer["error"] + "\n" + answer.get("stack", ""))
-        return answer
+        response: Json = json.loads(line)
+        if "error" in response:
+            raise OracleError(response["error"] + "\n" + response.get("stack", ""))
+        return response
 
     def ask(self, request: Json, seconds: float = 60) -> Json:
         """Send a request and return the response."""

@@ -266,8 +266,8 @@ def ends_after_failures(trace: Trace) -> None:
         if drain.done:
             return
         now += 1
-        for answer in (*failures(drain), seen):
-            drain, _ = machine.step(drain, answer, now)
+        for response in (*failures(drain), seen):
+            drain, _ = machine.step(drain, response, now)
     raise AssertionError(drain)
 
 

@@ -54,8 +54,8 @@ class World:
             problems.append(f"{alive} machines are left, the minimum is {MINIMUM}")
         self.furnish()
         try:
-            answer = channel.unary_unary(f"/{SERVICE}/NodeGroups")(b"", timeout=_TIMEOUT)
-            groups = [group.id for group in wire.NodeGroupsResponse.FromString(answer).nodeGroups]
+            response = channel.unary_unary(f"/{SERVICE}/NodeGroups")(b"", timeout=_TIMEOUT)
+            groups = [group.id for group in wire.NodeGroupsResponse.FromString(response).nodeGroups]
             if groups != [self.group]:
                 problems.append(f"NodeGroups: {groups}")
         except grpc.RpcError as error:

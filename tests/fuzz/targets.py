@@ -357,8 +357,8 @@ def ask(target: Target, method: str, path: str, body: Any = None) -> tuple[int, 
     shown = dict(line.decode().split(": ", 1) for line in target.headers)
     with contextlib.closing(connection):
         connection.request(method, path, None if body is None else json.dumps(body), shown)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
+        response = connection.getresponse()
+        return response.status, response.read()
 
 
 def kubeconfig(folder: Path, api: ApiServer, token: str) -> Path:

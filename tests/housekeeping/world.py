@@ -237,10 +237,10 @@ class LoopWorld:
             return replace(self.tries.get(key, EvictionAccepted("")), uid=uid)
         self.writes.append(("evict", name))
         scripted = self.answers[key]
-        answer = (scripted.pop(0) if len(scripted) > 1 else scripted[0]) if scripted else EvictionAccepted("")
-        if isinstance(answer, EvictionAccepted | PodGone) and key not in self.endless:
+        response = (scripted.pop(0) if len(scripted) > 1 else scripted[0]) if scripted else EvictionAccepted("")
+        if isinstance(response, EvictionAccepted | PodGone) and key not in self.endless:
             self._moves(self.cluster.pods[key])
-        return replace(answer, uid=uid)
+        return replace(response, uid=uid)
 
     def _moves(self, pod: Pod) -> None:
         self.cluster.delete("Pod", pod.key)
@@ -448,7 +448,7 @@ class ScriptedProvider(NoProvider):
         self.orders += [replace(node, labels={}) for node in nodes]
         if all(node.name in self.gone for node in nodes):
             return {node.name: Deleted() for node in nodes}
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, ReschedulerError):
-            raise answer
-        return {node.name: answer for node in nodes}
+        response = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(response, ReschedulerError):
+            raise response
+        return {node.name: response for node in nodes}

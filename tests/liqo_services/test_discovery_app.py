@@ -44,9 +44,9 @@ class Discovery:
         self.store, self.clock, self.http = store, clock, http
 
     def list(self) -> Any:
-        answer = self.http.get("/list")
-        assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
-        return answer.json()
+        response = self.http.get("/list")
+        assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
+        return response.json()
 
     def update(self, *clusters: dict[str, Any], deleted: tuple[str, ...] = ()) -> httpx2.Response:
         return self.http.post("/update", json={"clusters": clusters, "deleted": deleted})
@@ -75,8 +75,8 @@ def make(pems: Path) -> Iterator[MakeDiscovery]:
 
 def test_an_empty_list_is_an_array(make: MakeDiscovery) -> None:
     service = make()
-    answer = service.http.get("/list")
-    assert (answer.status_code, answer.content, answer.headers["cache-control"]) == (200, b"[]", "no-store")
+    response = service.http.get("/list")
+    assert (response.status_code, response.content, response.headers["cache-control"]) == (200, b"[]", "no-store")
 
 
 def test_an_agents_update_is_listed_until_it_expires(make: MakeDiscovery) -> None:

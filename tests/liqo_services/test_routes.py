@@ -44,13 +44,13 @@ def client(here: Bench) -> Iterator[httpx2.Client]:
 
 
 def get(client: httpx2.Client, path: str, **params: str) -> Any:
-    answer = client.get(path, params=params)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = client.get(path, params=params)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
-def error(answer: httpx2.Response) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]
+def error(response: httpx2.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]
 
 
 def test_the_old_routes_create_and_delete_a_machine(client: httpx2.Client, here: Bench) -> None:

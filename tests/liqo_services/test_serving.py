@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from rescheduler.errors import NotFound, RateLimited, ReschedulerError, UsageError
-from rescheduler.liqo_services.answers import answer, application, status_of
+from rescheduler.liqo_services.answers import application, json_response, status_of
 from rescheduler.liqo_services.bounds import MAX_BODY, Bounded
 from rescheduler.liqo_services.connection import certificate_names, client_names
 from rescheduler.liqo_services.serving import HttpsListener, serving
@@ -31,7 +31,7 @@ LOOPBACK = ListenAddress("127.0.0.1", 0)
 
 
 async def _echo(request: Request) -> Response:
-    return answer({"peer": sorted(client_names(request)), "size": len(await request.body())})
+    return json_response({"peer": sorted(client_names(request)), "size": len(await request.body())})
 
 
 def _fail(_: Request) -> Response:
@@ -178,7 +178,7 @@ def test_a_request_with_a_complete_head_does_not_time_out(monkeypatch: pytest.Mo
 
     def slow(_: Request) -> Response:
         gone_by.wait(1)
-        return answer("done")
+        return json_response("done")
 
     with serving(application([Route("/slow", slow)]), HttpsListener(LOOPBACK, plaintext=True), "test") as address:
         # A busy machine may delay the head itself, so try up to ten times.

@@ -99,8 +99,8 @@ class QueryServer:
 
     def __call__(self, query: str, minute: int) -> list[dict[str, Any]]:
         """Return the samples of *query* at *minute*. Raises httpx2.HTTPStatusError if Prometheus rejects it."""
-        answer = self._client.get("/api/v1/query", params={"query": query, "time": str(minute * 60)})
-        samples: list[dict[str, Any]] = answer.raise_for_status().json()["data"]["result"]
+        response = self._client.get("/api/v1/query", params={"query": query, "time": str(minute * 60)})
+        samples: list[dict[str, Any]] = response.raise_for_status().json()["data"]["result"]
         return samples
 
     def highest(self, query: str, minutes: int, step: int) -> list[tuple[dict[str, str], float]]:
@@ -109,8 +109,8 @@ class QueryServer:
         Raises httpx2.HTTPStatusError if Prometheus rejects it.
         """
         period = {"start": "0", "end": str(minutes * 60), "step": str(step * 60)}
-        answer = self._client.get("/api/v1/query_range", params={"query": query} | period)
-        series = answer.raise_for_status().json()["data"]["result"]
+        response = self._client.get("/api/v1/query_range", params={"query": query} | period)
+        series = response.raise_for_status().json()["data"]["result"]
         numbers = [(each["metric"], [float(value) for _, value in each["values"]]) for each in series]
         return [(labels, max((v for v in values if not math.isnan(v)), default=math.nan)) for labels, values in numbers]
 

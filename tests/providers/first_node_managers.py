@@ -48,8 +48,8 @@ class FirstNodeManager:
 
 def application(manager: FirstNodeManager) -> Starlette:
     def groups(_: Request) -> Response:
-        answer = [{"id": name, "maxSize": most, "minSize": least} for name, (least, most) in manager.limits.items()]
-        return JSONResponse(answer or None)
+        response = [{"id": name, "maxSize": most, "minSize": least} for name, (least, most) in manager.limits.items()]
+        return JSONResponse(response or None)
 
     def nodes(request: Request) -> Response:
         members = manager.nodes.get(request.query_params["id"])
@@ -94,7 +94,7 @@ def application(manager: FirstNodeManager) -> Starlette:
         "/gpu/types": lambda _: JSONResponse(["nvidia.com/gpu", "second type"]),
         "/{anything:path}": lambda _: Response(),
     }
-    return Starlette(routes=[Route(path, answer) for path, answer in routes.items()])
+    return Starlette(routes=[Route(path, response) for path, response in routes.items()])
 
 
 @contextlib.contextmanager

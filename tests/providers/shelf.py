@@ -123,8 +123,8 @@ class Caller:
         self.channel = grpc.insecure_channel(address)
 
     def raw(self, rpc: str, request: bytes, timeout: float | None = 120, service: str = SERVICE) -> bytes:
-        answer: bytes = self.channel.unary_unary(f"/{service}/{rpc}")(request, timeout=timeout)
-        return answer
+        response: bytes = self.channel.unary_unary(f"/{service}/{rpc}")(request, timeout=timeout)
+        return response
 
     def __call__(self, rpc: str, request: Any, timeout: float | None = 120) -> Any:
         kind = GetMessageClass(wire.POOL.FindServiceByName(SERVICE).methods_by_name[rpc].output_type)

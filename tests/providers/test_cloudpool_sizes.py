@@ -156,9 +156,9 @@ def test_the_configured_template_is_returned() -> None:
         "capacity": {"cpu": "4"},
     }
     with pool(template=template) as world:
-        answer = world.provider.template(GROUP, deadline=LATER)
-        assert (answer.labels, answer.capacity, answer.allocatable) == ({"a": "b"}, {"cpu": "4"}, {"cpu": "4"})
-        assert [(taint.key, taint.value, taint.effect) for taint in answer.taints] == [("k", "", "NoSchedule")]
+        response = world.provider.template(GROUP, deadline=LATER)
+        assert (response.labels, response.capacity, response.allocatable) == ({"a": "b"}, {"cpu": "4"}, {"cpu": "4"})
+        assert [(taint.key, taint.value, taint.effect) for taint in response.taints] == [("k", "", "NoSchedule")]
 
 
 def test_the_error_for_an_unknown_group_lists_the_known_groups() -> None:

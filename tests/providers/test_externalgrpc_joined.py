@@ -22,8 +22,8 @@ class World:
 
     def group_of(self, name: str, provider_id: str) -> str:
         node = wire.ExternalGrpcNode(name=name, providerID=provider_id)
-        answer = self.call("NodeGroupForNode", wire.NodeGroupForNodeRequest(node=node))
-        return str(answer.nodeGroup.id)
+        response = self.call("NodeGroupForNode", wire.NodeGroupForNodeRequest(node=node))
+        return str(response.nodeGroup.id)
 
     def instances(self) -> list[str]:
         return [instance.id for instance in self.call("NodeGroupNodes", wire.NodeGroupNodesRequest(id="g")).instances]

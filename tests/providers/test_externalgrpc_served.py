@@ -121,7 +121,7 @@ def test_sigterm_completes_running_calls_and_refuses_new_ones(world: World) -> N
 def refused(caller: Caller) -> bool:
     """Return whether calls are refused because the service is stopping."""
     try:
-        answer = caller.raw("Check", b"", timeout=60, service="grpc.health.v1.Health")
+        response = caller.raw("Check", b"", timeout=60, service="grpc.health.v1.Health")
     except grpc.RpcError as error:
         return bool(error.code() is grpc.StatusCode.UNAVAILABLE)
-    return bool(health_pb2.HealthCheckResponse.FromString(answer).status != health_pb2.HealthCheckResponse.SERVING)
+    return bool(health_pb2.HealthCheckResponse.FromString(response).status != health_pb2.HealthCheckResponse.SERVING)

@@ -105,8 +105,8 @@ def test_each_response_gives_its_result_or_error(fact: str, clock: StepClock) ->
 def test_temporary_failures_are_retried(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.faulty_app.inject(Fault(path="/status", method="GET", kind="reset"), Fault(path="/status", method="GET"))
-        status, answer = http.get("/status", dict[str, bool], deadline=DEADLINE)
-        assert (status, answer.status, count(server)) == (STATUS, 200, 3)
+        status, response = http.get("/status", dict[str, bool], deadline=DEADLINE)
+        assert (status, response.status, count(server)) == (STATUS, 200, 3)
 
 
 def test_one_attempt_disables_retries(clock: StepClock) -> None:

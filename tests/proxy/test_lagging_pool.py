@@ -105,9 +105,11 @@ def test_a_lost_decrement_without_a_replacement_is_reported(operation: str) -> N
     with world(slow, settleTime="300s") as env:
         env.server.pool.failing_terminations = 1
         first = machine(env, 1)
-        answer = env.updates.set_size(2) if operation == "size" else env.updates.terminate(first, decrement=True)
-        assert answer.startswith("1 of 1 machines were removed: the pool's desired size is still 3, not 2: machine i-")
-        assert TERMINATION_FAILED in answer
+        response = env.updates.set_size(2) if operation == "size" else env.updates.terminate(first, decrement=True)
+        assert response.startswith(
+            "1 of 1 machines were removed: the pool's desired size is still 3, not 2: machine i-"
+        )
+        assert TERMINATION_FAILED in response
         assert (env.desired, env.sizes(), env.undrained()) == (3, [], [])
         if operation == "machine":
             assert TERMINATION_FAILED in env.updates.terminate(first, decrement=True)

@@ -259,10 +259,10 @@ def test_a_stop_ends_the_wait_for_a_newer_view() -> None:
 def test_masters_in_the_pool_count_and_are_kept() -> None:
     master = pod("kube-system/kube-apiserver-pool-1", "pool-1", owner="Node")
     with world(objects=[master]) as env:
-        answer = env.updates.set_size(1)
+        response = env.updates.set_size(1)
         assert (env.drained, env.running(), env.desired) == (["pool-2"], ["pool-1", "pool-3"], 2)
-        assert answer.startswith("1 of 2 machines were removed: ")
-        assert "node pool-1: it belongs to the control plane" in answer
+        assert response.startswith("1 of 2 machines were removed: ")
+        assert "node pool-1: it belongs to the control plane" in response
 
 
 def test_an_update_fails_if_no_node_can_be_removed() -> None:
@@ -278,16 +278,16 @@ def test_protected_and_inactive_machines_are_not_victims() -> None:
     with world(settings(refresh_interval=0, pool_update=3600)) as env:
         ids = [machine.id(env.clock.now()) for machine in env.server.pool.machines()]
         env.server.pool.set_membership(ids[0], active=True, evictable=False)
-        answer = env.updates.set_size(1)
-        assert answer == ""
+        response = env.updates.set_size(1)
+        assert response == ""
         assert (env.drained, env.running()) == (["pool-2", "pool-3"], ["pool-1"])
 
 
 def test_a_failed_victim_is_released_and_others_continue() -> None:
     with world() as env:
         env.broken["pool-1"] = Failure(Why.API_ERROR, "not now")
-        answer = env.updates.set_size(1)
-        assert answer == "1 of 2 machines were removed: node pool-1: api-error: not now"
+        response = env.updates.set_size(1)
+        assert response == "1 of 2 machines were removed: node pool-1: api-error: not now"
         assert (env.drained, env.tainted, env.running(), env.desired) == (
             ["pool-2"],
             ["pool-2"],
@@ -569,8 +569,8 @@ def test_a_reactivation_terminates_no_other_machine() -> None:
             False,
             4,
         )
-        answer = env.updates.reactivate(machine, evictable=True)
-        assert answer == f"machine {machine} is active again; the pool's desired size was raised from 3 to 4"
+        response = env.updates.reactivate(machine, evictable=True)
+        assert response == f"machine {machine} is active again; the pool's desired size was raised from 3 to 4"
         env.wait(600)
         assert (env.updates.is_inactive(machine), env.desired, len(env.running())) == (False, 4, 4)
 

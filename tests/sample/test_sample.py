@@ -67,8 +67,8 @@ def test_a_pipe_gets_lines_that_fit(command: tuple[str, ...], columns: str | Non
 
 def test_the_first_line_summarizes_the_plan_without_prices() -> None:
     first = printed("plan", columns="120").partition("\n")[0]
-    answer = r"\d+ of 30 on-demand nodes drainable \(\d+ vCPU, \d+ GiB\); [a-z]+/[a-z-]+ blocks \d+\."
-    assert re.fullmatch(answer, first)
+    response = r"\d+ of 30 on-demand nodes drainable \(\d+ vCPU, \d+ GiB\); [a-z]+/[a-z-]+ blocks \d+\."
+    assert re.fullmatch(response, first)
 
 
 def test_the_readme_shows_the_page() -> None:

@@ -99,7 +99,7 @@ def _validated(update: ClusterUpdate) -> Mapping[str, Any]:
 def discovery(store: ClusterStore, updates: AgentUpdates, access: ClientAccess, clock: Clock) -> Starlette:
     def listed(request: Request) -> Response:
         access.check_reader(client_names(request))
-        response = answers.answer(store.clusters(clock.now()))
+        response = answers.json_response(store.clusters(clock.now()))
         response.headers["cache-control"] = "no-store"
         return response
 
@@ -112,7 +112,7 @@ def discovery(store: ClusterStore, updates: AgentUpdates, access: ClientAccess, 
         return updated
 
     async def update(request: Request) -> Response:
-        return answers.answer(await run_in_threadpool(apply, client_names(request), await request.body()))
+        return answers.json_response(await run_in_threadpool(apply, client_names(request), await request.body()))
 
     return answers.application([Route("/list", listed, methods=["GET"]), Route("/update", update, methods=["POST"])])
 

@@ -18,9 +18,9 @@ class Clients:
         self._application, self._names = application, names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self._application
+        response = self._application
         if scope["type"] == "http" and not self._names & (shown := client_names(Request(scope))):
             who = ", ".join(sorted(shown)) or "a client without a name"
             log.warning("%s %s: %s may not use this node manager", scope["method"], scope["path"], who)
-            answer = problem(403, f"{who} may not use this node manager")
-        await answer(scope, receive, send)
+            response = problem(403, f"{who} may not use this node manager")
+        await response(scope, receive, send)

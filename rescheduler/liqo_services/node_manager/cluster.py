@@ -152,7 +152,7 @@ class KubeLiqo:
         while True:
             query = {"limit": _PAGE, "labelSelector": selector, "continue": following}
             try:
-                answer = self._client.request(
+                response = self._client.request(
                     f"list {plural}",
                     "GET",
                     path,
@@ -161,7 +161,7 @@ class KubeLiqo:
                 )
             except NotFound as error:
                 raise Permanent(f"{error}: expected Liqo 1.0 or later in the cluster") from error
-            page = _decoded(answer.body, ResourcePage, plural)
+            page = _decoded(response.body, ResourcePage, plural)
             objects += [_decoded(item, shape, plural) for item in page.items or ()]
             following = page.metadata.continue_
             if not following:

@@ -57,12 +57,12 @@ class CherryClient:
         for _ in range(_MOST_PAGES):
             params = {"limit": str(_PAGE), "offset": str(offset)}
             path = f"/projects/{project}/servers"
-            page, answer = self._http.get(path, list[Server] | None, deadline=deadline, params=params, strict=False)  # type: ignore[arg-type]
+            page, response = self._http.get(path, list[Server] | None, deadline=deadline, params=params, strict=False)  # type: ignore[arg-type]
             listed: list[Server] = page or []
             fresh = any(server.id not in servers for server in listed)
             servers |= {server.id: server for server in listed}
             offset += len(listed)
-            total = _total(answer)
+            total = _total(response)
             most = max(most, total or 0)
             # Without a total, an API that ignores paging returns the same servers again and again.
             last = len(listed) < _PAGE or not fresh if total is None else offset >= total
@@ -78,9 +78,9 @@ class CherryClient:
 
     def create(self, request: CreateServer, *, deadline: float) -> Server | None:
         """Order a server with a single request; return the server if the response contains it."""
-        answer = self._http.send("POST", f"/projects/{request.project_id}/servers", request, deadline=deadline)
+        response = self._http.send("POST", f"/projects/{request.project_id}/servers", request, deadline=deadline)
         try:
-            return decoding.decode(answer.body, Server, strict=False)
+            return decoding.decode(response.body, Server, strict=False)
         except UNREADABLE:
             return None
 
@@ -109,6 +109,6 @@ class CherryClient:
             self._clock.wait(pause, self._closed)
 
 
-def _total(answer: HttpResponse) -> int | None:
-    text = answer.headers.get("x-total-count", "")
+def _total(response: HttpResponse) -> int | None:
+    text = response.headers.get("x-total-count", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else None

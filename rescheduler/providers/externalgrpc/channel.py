@@ -79,13 +79,13 @@ class Channel:
         """Make a call that only reads; retry UNAVAILABLE until the deadline, but not within `one_attempt`."""
         most = attempts(_ATTEMPTS)
         for attempt in range(1, most + 1):
-            answer = self.attempt(rpc, request, deadline=deadline)
+            response = self.attempt(rpc, request, deadline=deadline)
             left, pause = deadline - self._clock.monotonic(), _BACKOFF.seconds_after(attempt)
-            if answer.code is not grpc.StatusCode.UNAVAILABLE or attempt == most or left <= pause:
+            if response.code is not grpc.StatusCode.UNAVAILABLE or attempt == most or left <= pause:
                 break
             if self._clock.wait(pause, self._stop):
                 break
-        return answer
+        return response
 
     def write(self, rpc: str, request: Message, *, deadline: float, raising: bool = False) -> Any:
         """Make a call once and return its message; *raising* as in `statuses.error_of`."""
@@ -117,15 +117,15 @@ class Channel:
             return CallResult(grpc.StatusCode.CANCELLED, error_text="the provider was closed")
         return CallResult(grpc.StatusCode.OK, message, trailers=dict(done.trailing_metadata() or ()))
 
-    def message_of(self, rpc: str, answer: CallResult, *, raising: bool = False) -> Any:
-        if answer.code is grpc.StatusCode.OK:
-            return answer.message
-        raise self.error_of(rpc, answer, raising=raising)
+    def message_of(self, rpc: str, response: CallResult, *, raising: bool = False) -> Any:
+        if response.code is grpc.StatusCode.OK:
+            return response.message
+        raise self.error_of(rpc, response, raising=raising)
 
-    def error_of(self, rpc: str, answer: CallResult, *, raising: bool = False) -> errors.ReschedulerError:
-        error_text = f"{self._where(rpc)}: {answer.code.name}: {answer.error_text}"
-        after = answer.trailers.get(outcomes.RETRY_AFTER)
-        return statuses.error_of(answer.code, error_text, raising=raising, retry_after=_seconds(after))
+    def error_of(self, rpc: str, response: CallResult, *, raising: bool = False) -> errors.ReschedulerError:
+        error_text = f"{self._where(rpc)}: {response.code.name}: {response.error_text}"
+        after = response.trailers.get(outcomes.RETRY_AFTER)
+        return statuses.error_of(response.code, error_text, raising=raising, retry_after=_seconds(after))
 
     def close(self) -> None:
         self._stop.set()

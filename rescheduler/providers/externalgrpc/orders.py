@@ -85,18 +85,18 @@ class DeletionOrder:
         return False
 
 
-def order_of(node: str, answer: CallResult, error_text: str, at: dt.datetime) -> DeletionOrder:
+def order_of(node: str, response: CallResult, error_text: str, at: dt.datetime) -> DeletionOrder:
     """Return the order with its result; *error_text* is the error that the service returned, as text."""
-    outcome = outcomes.read(answer.trailers.items()).get(node)
+    outcome = outcomes.read(response.trailers.items()).get(node)
     if outcome is not None:
         return DeletionOrder(at, outcome, reported=True)
-    if answer.code is StatusCode.OK:
+    if response.code is StatusCode.OK:
         return DeletionOrder(at, Accepted("ordered"))
-    if answer.uncertain:
+    if response.uncertain:
         return DeletionOrder(at, Accepted(f"unknown whether the order takes effect: {error_text}"), uncertain=True)
-    if reason := _REFUSALS.get(answer.code):
+    if reason := _REFUSALS.get(response.code):
         return DeletionOrder(at, Refused(reason, error_text))
-    return DeletionOrder(at, Failed(error_text, retryable=answer.code not in _FINAL))
+    return DeletionOrder(at, Failed(error_text, retryable=response.code not in _FINAL))
 
 
 def outcome_of(

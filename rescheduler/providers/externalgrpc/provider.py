@@ -71,8 +71,8 @@ class ExternalGrpcProvider(CloudProvider):
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
         request = wire.NodeGroupTemplateNodeInfoRequest(id=group)
-        answer = self._verbs.of_group("NodeGroupTemplateNodeInfo", request, deadline)
-        raw = answer.nodeBytes or answer.nodeInfo
+        response = self._verbs.of_group("NodeGroupTemplateNodeInfo", request, deadline)
+        raw = response.nodeBytes or response.nodeInfo
         if not raw:
             raise NotSupported(f"externalgrpc {self._channel.address}: no template of group {group}")
         return codec.template(raw)
@@ -81,13 +81,13 @@ class ExternalGrpcProvider(CloudProvider):
         """Return the options. No defaults are sent, so options that the service omits are zero."""
         request = wire.NodeGroupAutoscalingOptionsRequest(id=group)
         try:
-            answer = self._verbs.of_group("NodeGroupGetOptions", request, deadline)
+            response = self._verbs.of_group("NodeGroupGetOptions", request, deadline)
         except NotSupported:
             return None
-        if not answer.HasField("nodeGroupAutoscalingOptions"):
+        if not response.HasField("nodeGroupAutoscalingOptions"):
             return None
         try:
-            return codec.options(answer.nodeGroupAutoscalingOptions)
+            return codec.options(response.nodeGroupAutoscalingOptions)
         except ValueError as error:
             raise errors.Permanent(
                 f"externalgrpc {self._channel.address}: options of group {group}: {error}"

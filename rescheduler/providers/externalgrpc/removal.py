@@ -151,8 +151,8 @@ class GrpcRemoval:
         rpc = "NodeGroupDeleteNodes"
         request = wire.NodeGroupDeleteNodesRequest(id=group, nodes=[codec.node_message(node)])
         ordered = ((outcomes.ORDERED_AT, node.ordered_at.isoformat()),) if node.ordered_at else ()
-        answer = self._channel.attempt(rpc, request, deadline=deadline, metadata=ordered)
-        return orders.order_of(node.name, answer, str(self._channel.error_of(rpc, answer)), self._clock.now())
+        response = self._channel.attempt(rpc, request, deadline=deadline, metadata=ordered)
+        return orders.order_of(node.name, response, str(self._channel.error_of(rpc, response)), self._clock.now())
 
 
 def _unidentified(node: NodeRef) -> Refused | None:

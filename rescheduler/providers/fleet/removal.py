@@ -224,12 +224,12 @@ class FleetRemoval:
         if order is not None and order.open_since:
             machine = observation.index.get(key) if observation and key else None
             state = f"listed as {machine.state}" if machine else "not listed"
-            answer = (
+            response = (
                 "the system accepted the order"
                 if order.accepted
                 else f"the order may still take effect: {order.error_text}"
             )
-            return Accepted(f"{answer}; {state}")
+            return Accepted(f"{response}; {state}")
         if node.ordered_at is not None and order is None:
             return Accepted(f"an earlier order may still take effect: {last_error}")
         return Failed((order.error_text if order else "") or last_error, retryable=True)

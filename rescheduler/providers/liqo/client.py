@@ -66,12 +66,12 @@ def open_client(endpoint: Endpoint, folder: Path, clock: Clock) -> JsonClient:
 def find(http: JsonClient, *, deadline: float) -> NodeManager:
     """Return the client for the node manager's generation. The original sends an empty response for unknown paths."""
     try:
-        answer = http.send("GET", "/version", deadline=deadline, repeatable=True)
+        response = http.send("GET", "/version", deadline=deadline, repeatable=True)
     except Missing:
         return OriginalNodeManager(http)
-    if not answer.body.strip():
+    if not response.body.strip():
         return OriginalNodeManager(http)
-    version = http.decode(answer, messages.Version, "GET /version")
+    version = http.decode(response, messages.Version, "GET /version")
     return OurNodeManager(http) if messages.V1 in version.routes else OriginalNodeManager(http)
 
 
@@ -88,8 +88,8 @@ class OurNodeManager:
 
     def create(self, group: str, count: int, *, deadline: float) -> Sequence[str]:
         path = f"/v1/groups/{_part(group)}/machines"
-        answer = self._http.send("POST", path, messages.Order(count=count), deadline=deadline)
-        return self._http.decode(answer, messages.Ordered, f"POST {path}").names
+        response = self._http.send("POST", path, messages.Order(count=count), deadline=deadline)
+        return self._http.decode(response, messages.Ordered, f"POST {path}").names
 
     def delete(self, group: str, name: str, *, deadline: float) -> None:
         self._http.send("DELETE", f"/v1/groups/{_part(group)}/machines/{_part(name)}", deadline=deadline)
@@ -113,8 +113,8 @@ class OurNodeManager:
     ) -> float:
         amounts = {name: float(amount) for name, amount in requests.items()}
         share = messages.PodShare(requests=amounts, start=start, end=end)
-        answer = self._http.send("POST", "/v1/podprice", share, deadline=deadline, repeatable=True)
-        return self._http.decode(answer, messages.Price, "POST /v1/podprice").price
+        response = self._http.send("POST", "/v1/podprice", share, deadline=deadline, repeatable=True)
+        return self._http.decode(response, messages.Price, "POST /v1/podprice").price
 
 
 class OriginalNodeManager:
@@ -133,8 +133,8 @@ class OriginalNodeManager:
         return SystemView(groups, machines)
 
     def create(self, group: str, count: int, *, deadline: float) -> Sequence[str]:
-        answer = self._ask("/nodegroup/scaleup", {"id": group, "count": str(count)}, deadline)
-        if self._http.decode(answer, object, "GET /nodegroup/scaleup") is not True:
+        response = self._ask("/nodegroup/scaleup", {"id": group, "count": str(count)}, deadline)
+        if self._http.decode(response, object, "GET /nodegroup/scaleup") is not True:
             raise BadAnswer("liqo: GET /nodegroup/scaleup: expected true")
         return ()
 
@@ -166,8 +166,8 @@ class OriginalNodeManager:
 
     def _get(self, path: str, shape: type[T], params: Mapping[str, str], deadline: float) -> T | None:
         """Return the document; `None` for null, which means an empty result."""
-        answer = self._http.send("GET", path, deadline=deadline, repeatable=True, params=params)
-        return None if answer.body.strip() == b"null" else self._http.decode(answer, shape, f"GET {path}")
+        response = self._http.send("GET", path, deadline=deadline, repeatable=True, params=params)
+        return None if response.body.strip() == b"null" else self._http.decode(response, shape, f"GET {path}")
 
     def _ask(self, path: str, params: Mapping[str, str], deadline: float) -> HttpResponse:
         """Send a GET request that makes a change and must not be repeated."""

@@ -44,8 +44,8 @@ class StackpointClient:
     def add(self, order: NodeAdd, *, deadline: float) -> Sequence[ClusterNode]:
         """Order nodes with one request. Return the nodes in the response: new ones, those of the cluster, or none."""
         path = f"/nodepools/{order.node_pool}/add" if order.node_pool else "/add_node"
-        answer = self._http.send("POST", f"{self._root}{path}", order, deadline=deadline)
+        response = self._http.send("POST", f"{self._root}{path}", order, deadline=deadline)
         try:
-            return decoding.decode(answer.body, list[ClusterNode], strict=False)
+            return decoding.decode(response.body, list[ClusterNode], strict=False)
         except UNREADABLE:
             return ()
