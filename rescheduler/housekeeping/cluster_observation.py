@@ -36,7 +36,7 @@ class ClusterObservation:
         self._offers.keep(frozenset(uids.values()))
         self._history.keep_nodes(uids)
         self._view.vetoes = self._candidates.vetoes()
-        settled_at = self._spot_watch.observe(self._view.spot_nodes(), now)
+        settled_at = self._spot_watch.update(self._view.spot_nodes(), now)
         cooling = {node: cooldown.until for node, cooldown in self._history.cooling().items()}
         labels = self._view.label_findings()
         self._report(_observed(now, self._view.pod_counts(), frozenset(nodes), cooling, labels))

@@ -60,8 +60,8 @@ def serving(application: ASGIApp, listener: HttpsListener, name: str) -> Iterato
     for invalid combinations of flags and invalid files.
     """
     certificates = listener.certificates()
-    listener = listen(listener.listen, "--listen")
-    with running(_settings(application, certificates), listener, name) as port:
+    sock = listen(listener.listen, "--listen")
+    with running(_settings(application, certificates), sock, name) as port:
         yield ListenAddress(listener.listen.host, port)
 
 

@@ -55,18 +55,18 @@ class JsonClient:
         endpoint: Endpoint,
         folder: Path,
         clock: Clock,
-        words: Callable[[bytes], str] = lambda body: body.decode("utf-8", "replace"),
+        error_text: Callable[[bytes], str] = lambda body: body.decode("utf-8", "replace"),
         token: str = "",
         turn: Callable[[float], None] = lambda _: None,
         password: str | None = None,
     ) -> None:
-        """Create a client. *words* extracts the readable message from the body of an error response.
+        """Create a client. *error_text* extracts the readable message from the body of an error response.
 
         *token* is a bearer token and *password* the password of the endpoint's user, if they are not in files.
 
         *turn* is called with the deadline before each request, including retries, and may wait as long as it needs.
         """
-        self._system, self._endpoint, self._clock, self._words = system, endpoint, clock, words
+        self._system, self._endpoint, self._clock, self._error_text = system, endpoint, clock, error_text
         self._turn = turn
         self._base = endpoint.url.rstrip("/")
         self._credentials = Credentials(endpoint, folder, token, password)
@@ -212,8 +212,8 @@ class JsonClient:
     def _checked(self, answer: HttpResponse, what: str) -> HttpResponse:
         if httpx2.codes.is_success(answer.status):
             return answer
-        words = " ".join(self._words(answer.body).split())[:_MAX_TEXT]
-        line = self._line(what, f"{status_line(answer.status)}{': ' if words else ''}{words}")
+        error_text = " ".join(self._error_text(answer.body).split())[:_MAX_TEXT]
+        line = self._line(what, f"{status_line(answer.status)}{': ' if error_text else ''}{error_text}")
         wait = retry_after_seconds(answer.headers.get("retry-after", ""), self._clock.now())
         error = response_error(answer, line, wait)
         if isinstance(error, RateLimited) and wait is not None:

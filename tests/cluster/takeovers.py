@@ -51,7 +51,7 @@ SLOW: Final = {START_AFTER: "1s", TERMINATE_AFTER: "1s"}
 
 
 #: A stopped replica acts on old state; the next leader starts after the Lease has expired.
-RULES: Final = Rules(namespace=NAMESPACE, lag=30.0, queries=25.0, slack=60.0, leftover=60.0, abandoned=120.0)
+RULES: Final = Rules(namespace=NAMESPACE, lag=30.0, look=25.0, slack=60.0, leftover=60.0, abandoned=120.0)
 
 
 @dataclass(frozen=True)

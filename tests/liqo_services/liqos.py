@@ -25,7 +25,7 @@ from rescheduler.liqo_services.node_manager.resources import (
     SliceStatus,
     VirtualNode,
     VirtualNodeStatus,
-    seen,
+    index_objects,
     slice_manifest,
 )
 
@@ -85,7 +85,7 @@ class MemoryLiqo:
             LiqoNode(metadata=ResourceMeta(name=name), spec=LiqoNodeSpec(provider_id=of))
             for name, of in self.strangers.items()
         ]
-        return seen(
+        return index_objects(
             [self._slice(piece) for piece in pieces],
             [self._virtual_node(piece) for piece in pieces if self._accepted(piece)],
             [self._node(piece) for piece in pieces if self._started(piece)] + others,
