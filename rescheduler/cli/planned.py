@@ -25,8 +25,8 @@ levers_option: Final = Option(
     "--levers-timeout",
     DurationType(),
     default="5s",
-    help="Time limit for the levers: for each thing that keeps pods on on-demand nodes, what the plan would free "
-    "without it. 0: no levers. They are not computed with --independent.",
+    help="Time limit for the levers: for each obstacle that keeps pods on on-demand nodes, the nodes that the plan "
+    "would also free without it. 0: no levers. They are not computed with --independent.",
 )
 
 
@@ -141,5 +141,5 @@ def _priced(snapshot: Snapshot, nodes: Iterable[NodeFacts], prices: PriceList, p
         return prices
     from rescheduler.housekeeping.command_reads import read_prices  # noqa: PLC0415 - providers are imported on demand
 
-    with progress("asking the cloud provider for prices"):
+    with progress("requesting prices from the cloud provider"):
         return replace(prices, by_node={**prices.by_node, **read_prices(provider, filter(None, lacking))})

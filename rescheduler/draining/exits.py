@@ -55,7 +55,7 @@ def hand_over(drain: Drain, removed_by: str, now: float) -> Result:
 def plan_changed(drain: Drain, blockers: tuple[Blocker, ...], now: float) -> Result:
     """Give up because the remaining pods may no longer be moved."""
     rest = f" (and {len(blockers) - 1} more)" if len(blockers) > 1 else ""
-    why = f"the plan no longer holds: {blockers[0]}{rest}"
+    why = f"the plan is no longer valid: {blockers[0]}{rest}"
     return give_up(drain, Failure(Why.PLAN_CHANGED, why), now)
 
 

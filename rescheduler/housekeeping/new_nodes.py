@@ -75,7 +75,9 @@ class NewNodes:
             log.info("node %s %s", node.name, outcome)
 
     def _not_ours(self, annotations: Mapping[str, str]) -> str:
-        return "" if annotations.get(UNFINISHED) == self._access.identity else "the cordon is no longer ours"
+        return (
+            "" if annotations.get(UNFINISHED) == self._access.identity else "the cordon now belongs to another client"
+        )
 
 
 class _JoinTimes:

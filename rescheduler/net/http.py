@@ -183,7 +183,7 @@ class JsonClient:
             raise DeadlineExceeded(self._line(what, "no time left"))
         if now < self._patient_until:
             wait = self._patient_until - now
-            raise RateLimited(self._line(what, f"the system asked to wait {wait:.0f} s"), retry_after=wait)
+            raise RateLimited(self._line(what, f"the system requested a wait of {wait:.0f} s"), retry_after=wait)
         return left, now + left
 
     def _exchange(self, client: httpx2.Client, request: httpx2.Request, what: str, until: float) -> HttpResponse:

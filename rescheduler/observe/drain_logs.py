@@ -63,7 +63,7 @@ def _after(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
             added = f"{count(nodes, 'new spot node')} like {template}"
             text = f"created placeholders for {count(pods, 'pod')}: expecting {added}"
             if group:
-                text = f"asked the provider for {added} in group {group} for {count(pods, 'pod')}"
+                text = f"requested {added} in group {group} from the provider for {count(pods, 'pod')}"
             end = "nodes that are not Ready" if group else "placeholders that are not running"
             action = "given back" if group else "removed"
             write(NOTICE, f"{text}; the order {worth}; {end} by {utc(until)} are {action}", node=node)

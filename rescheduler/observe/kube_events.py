@@ -109,9 +109,8 @@ class KubeEvents:
                     f"created {count(pods, 'placeholder')}: expecting {count(nodes, 'new spot node')} like {template}"
                 )
                 if group:
-                    text = (
-                        f"asked the provider for {count(nodes, 'spot node')} in group {group} for {count(pods, 'pod')}"
-                    )
+                    added = count(nodes, "spot node")
+                    text = f"requested {added} in group {group} from the provider for {count(pods, 'pod')}"
                 self._record(node, "SpotRoomOrdered", f"{text} by {utc(until)}")
             case RoomEnded(node, RoomEnding.TIMED_OUT, detail):
                 self._record(node, "NoSpotCapacity", f"no room was made in time: {detail}", warning=True)

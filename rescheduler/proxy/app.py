@@ -28,7 +28,7 @@ _MAX_BODY: Final = 1 << 20
 #: A TRACE would return the request with our credentials; a CONNECT would turn the proxy into a tunnel.
 _REFLECTING: Final = frozenset({"TRACE", "CONNECT"})
 _UNREAD: Final = "failed to read request body"
-_NO_NODE: Final = "the request would remove a machine whose node this proxy does not know"
+_NO_NODE: Final = "the request would remove a machine whose node is unknown to this proxy"
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ def members(machines: Sequence[Machine], index: MachineIndex, nodes: Sequence[No
         if not machine.active:
             continue
         if not machine.membership.evictable:
-            reasons.append(f"machine {machine.id}: its membership status says that it is not evictable")
+            reasons.append(f"machine {machine.id}: its membership status is not evictable")
         elif machine.id in paired:
             of_nodes[paired[machine.id]] = machine
         elif position in matching.claimed or not _differs(machine, unpaired):

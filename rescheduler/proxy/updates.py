@@ -156,7 +156,7 @@ class PoolUpdates:
         if order is not None and order.answer is OrderResult.DONE and view.observed_at < order.at:
             return None  # the pool has accepted the order since it listed the machine
         if not (listed[0].gone or listed[0].membership.evictable or protected):
-            raise UpdateFailed(500, f"machine {machine}: its membership status says that it is not evictable")
+            raise UpdateFailed(500, f"machine {machine}: its membership status is not evictable")
         return None if listed[0].gone else listed[0]
 
     def _node_of(self, machine: Machine, deadline: float) -> str | None:

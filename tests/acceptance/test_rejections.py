@@ -120,7 +120,7 @@ def test_a_rejected_termination_names_the_reason(node: str, env: World) -> None:
 def test_a_resize_names_all_rejected_nodes(env: World) -> None:
     """12 → 9: one machine is removed; the response names every other node and the protected machine."""
     response = env.post("/pool/size", {"desiredSize": 9})
-    protected = f"machine {env.id('od-12')}: its membership status says that it is not evictable"
+    protected = f"machine {env.id('od-12')}: its membership status is not evictable"
     expected = [f"node {node}: {reason.format(n=11)}" for node, reason in REASONS.items()]
     assert response.status_code == 200
     reasons = response.json()["detail"].removeprefix("1 of 3 machines were removed: ").split("; node ")

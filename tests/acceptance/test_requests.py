@@ -21,7 +21,7 @@ pytestmark = pytest.mark.cluster
 LAST_LOOK = dt.timedelta(seconds=4)
 REASON = 'it has the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled: "true"'
 PROTECTED = REASON.replace('"', '\\"')  #: escaped for JSON
-NO_NODE = "the request would remove a machine whose node this proxy does not know"
+NO_NODE = "the request would remove a machine whose node is unknown to this proxy"
 
 
 @pytest.fixture(autouse=True)
@@ -157,10 +157,10 @@ def test_a_machine_that_the_pool_protects_is_not_removed(guarded: World) -> None
             answer = httpx2.post(f"{guarded.url}{path}", json={"machineId": machine}, timeout=60)
             assert (answer.status_code, answer.json()["detail"]) == (
                 500,
-                f"machine {machine}: its membership status says that it is not evictable",
+                f"machine {machine}: its membership status is not evictable",
             )
         assert httpx2.post(f"{guarded.url}/pool/size", json={"desiredSize": 1}, timeout=60).json()["detail"] == (
-            f"node od-2: {REASON}; machine {machine}: its membership status says that it is not evictable"
+            f"node od-2: {REASON}; machine {machine}: its membership status is not evictable"
         )
     finally:
         guarded.server.pool.set_membership(machine, active=True, evictable=True)
@@ -175,7 +175,7 @@ def test_an_update_times_out_if_the_view_of_the_pool_is_no_longer_refreshed(guar
     finally:
         guarded.server.pool.cloud_down = False
     assert (answer.status_code, answer.json()["message"]) == (504, answers.SET_SIZE), answer.text
-    assert answer.json()["detail"].startswith("cloudpool pool: the pool's answers are older than ")
+    assert answer.json()["detail"].startswith("cloudpool pool: the pool's responses are older than ")
 
 
 def _age_of_view(env: World) -> dt.timedelta:

@@ -126,7 +126,7 @@ def test_a_failed_victim_is_released_and_another_one_is_removed(cluster: Control
         annotate(cluster, "od-3", **{DISABLED: "true"})
         border.release()
         assert call.result() == (200, "")
-        assert any("od-3" in line and "plan no longer holds" in line for line in env.lines)
+        assert any("od-3" in line and "plan is no longer valid" in line for line in env.lines)
         assert (env.running(), env.desired, env.tainted()) == (["od-1", "od-3"], 2, [])
         cluster.wait_for(lambda: list(env.pods().values()) == ["od-1"] or list(env.pods().values()) == ["od-3"])
         status, detail = set_size(env, 1)

@@ -152,7 +152,7 @@ def test_a_stop_rolls_the_drain_back(story: Story, marked: bool, pods: tuple[Pod
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_marks_replaced_by_others_are_not_removed(answered: bool) -> None:
-    lost = ReleaseFailed("the annotation is not ours", lost=True)
+    lost = ReleaseFailed("the annotation belongs to another process", lost=True)
     story: Story = [*OPENING, *MOVED, (10, Looked(EMPTY), (Release(),)), (11, lost, ())]
     if not answered:
         story = [

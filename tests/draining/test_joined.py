@@ -171,5 +171,5 @@ def test_waiting_for_evictions_by_the_other_tool_times_out() -> None:
 
 def test_before_the_first_eviction_the_plan_is_invalid() -> None:
     drain = play(machine.start(PLAN, LIMITS), [*OPENING[:2], (2, Looked(JOINED), (Release(),)), (3, Released(), ())])
-    why = "the plan no longer holds: being-drained-by-another: another tool is removing it"
+    why = "the plan is no longer valid: being-drained-by-another: another tool is removing it"
     assert (drain.failure, drain.removed_by) == (Failure(Why.PLAN_CHANGED, why), "")

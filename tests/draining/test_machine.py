@@ -308,7 +308,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
     "the annotation is replaced": (
         [
             *ASKED,
-            (6, MarkFailed("the annotation is not ours", lost=True), (Release(),)),
+            (6, MarkFailed("the annotation belongs to another process", lost=True), (Release(),)),
             (6, EvictionRefused("a", "budget"), ()),
             *OFF,
         ],

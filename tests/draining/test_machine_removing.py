@@ -117,10 +117,10 @@ class TestTerminationInProgress:
 
     def test_a_mark_that_is_no_longer_ours_is_not_changed(self) -> None:
         """The request was not sent, or another process waits for the termination."""
-        story: Story = [*self.BEGUN, (12, MarkFailed("the annotation is not ours", lost=True), ())]
+        story: Story = [*self.BEGUN, (12, MarkFailed("the annotation belongs to another process", lost=True), ())]
         drain = play(machine.start(PLAN, LIMITS), story)
         assert (drain.done, drain.released) == (True, False)
-        assert drain.failure == Failure(Why.MARK_LOST, "the annotation is not ours")
+        assert drain.failure == Failure(Why.MARK_LOST, "the annotation belongs to another process")
 
     def test_a_failed_renewal_changes_nothing(self) -> None:
         story: Story = [

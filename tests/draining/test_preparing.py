@@ -97,14 +97,14 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         Failure(Why.API_ERROR, "timeout"),
     ),
     "another process has marked the node": (
-        [OPENING[0], (1, MarkFailed("the annotation is not ours", lost=True), (Release(),)), *OFF],
-        Failure(Why.MARK_LOST, "the annotation is not ours"),
+        [OPENING[0], (1, MarkFailed("the annotation belongs to another process", lost=True), (Release(),)), *OFF],
+        Failure(Why.MARK_LOST, "the annotation belongs to another process"),
     ),
     "the plan is no longer valid after the taint is added": (
         [*OPENING[:2], (2, Looked(NO_ROOM), (Release(),)), *OFF],
         Failure(
             Why.PLAN_CHANGED,
-            "the plan no longer holds: no-room-on-spot: pod ns/a: Insufficient cpu (and 1 more)",
+            "the plan is no longer valid: no-room-on-spot: pod ns/a: Insufficient cpu (and 1 more)",
         ),
     ),
     "the second plan fails": (

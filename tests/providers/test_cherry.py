@@ -318,7 +318,7 @@ def test_two_servers_with_the_same_hostname_are_not_deleted() -> None:
         for _ in range(2):
             server.cloud.change(add(server).id, hostname="twin")
         (outcome,) = provider.delete_nodes(POOL, [NodeRef("twin")], deadline=MINUTES).values()
-        assert outcome == Refused(Refusal.AMBIGUOUS, "several machines could be its machine: 400001, 400002")
+        assert outcome == Refused(Refusal.AMBIGUOUS, "several machines match the node: 400001, 400002")
         assert len(server.cloud.servers()) == 2
 
 

@@ -120,7 +120,7 @@ def test_machines_missing_in_an_old_view_do_not_cost_other_machines(later: float
 
 def test_the_size_is_not_lowered_based_on_a_view_from_before_the_call() -> None:
     with pool(settings(pool=document(requestDelay="1h"), desired_size=1, refresh_interval=3600)) as world:
-        with pytest.raises(DeadlineExceeded, match="the pool's answers are older than"):
+        with pytest.raises(DeadlineExceeded, match="the pool's responses are older than"):
             world.provider.decrease_target_size(GROUP, -1, deadline=world.clock.monotonic() + 60)
         assert world.orders() == []
 
@@ -140,7 +140,7 @@ def test_a_timed_out_last_read_is_not_a_failure_of_the_pool(
             return really(client, deadline=deadline)
 
         monkeypatch.setattr(CloudPoolClient, "pool", late)
-        with pytest.raises(error, match="no answer" if error is Unanswered else "the pool's answers are older than"):
+        with pytest.raises(error, match="no answer" if error is Unanswered else "the pool's responses are older than"):
             world.provider.decrease_target_size(GROUP, -1, deadline=end)
 
 

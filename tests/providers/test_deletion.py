@@ -45,7 +45,7 @@ def order(answer: OrderResult, **changes: object) -> TerminationOrder:
 
 
 MISSING_404 = Failed(
-    "the pool answers 404 to its termination but lists it as RUNNING: check the URL and the API (v5 or multipool)",
+    "the pool returns 404 for its termination but lists it as RUNNING: check the URL and the API (v5 or multipool)",
     retryable=True,
 )
 
@@ -60,7 +60,7 @@ JUDGED: dict[str, tuple[Machine | None, TerminationOrder | None, float, float, V
         None,
         5,
         5,
-        Refused(Refusal.PROTECTED, "its membership status says that it is not evictable"),
+        Refused(Refusal.PROTECTED, "its membership status is not evictable"),
     ),
     "a machine in an unknown state is refused": (
         machine("SUSPENDED"),
@@ -83,7 +83,7 @@ JUDGED: dict[str, tuple[Machine | None, TerminationOrder | None, float, float, V
         None,
         5,
         5,
-        Refused(Refusal.NOT_IN_GROUP, "no machine of the pool is its machine"),
+        Refused(Refusal.NOT_IN_GROUP, "the pool has no machine for this node"),
     ),
     "a machine that is terminating by our order is deleted": (
         machine("TERMINATING"),
@@ -159,7 +159,7 @@ JUDGED: dict[str, tuple[Machine | None, TerminationOrder | None, float, float, V
         order(OrderResult.FAULT),
         10,
         12,
-        Refused(Refusal.PROTECTED, "its membership status says that it is not evictable"),
+        Refused(Refusal.PROTECTED, "its membership status is not evictable"),
     ),
 }
 
@@ -206,7 +206,7 @@ GIVEN_UP: dict[str, tuple[Machine | None, TerminationOrder | None, float, object
         machine(),
         None,
         0,
-        Accepted("an earlier process may have ordered it; the pool's answers predate this process"),
+        Accepted("an earlier process may have ordered it; the pool's responses predate this process"),
     ),
 }
 

@@ -15,7 +15,7 @@ from tests.providers.pools import LATER, pool
 def test_a_protected_machine_is_rejected_as_forecast() -> None:
     with pool(settings(refresh_interval=0)) as world:
         world.server.pool.set_membership(world.machines[0].id(world.clock.now()), active=True, evictable=False)
-        refused = Refused(Refusal.PROTECTED, "its membership status says that it is not evictable")
+        refused = Refused(Refusal.PROTECTED, "its membership status is not evictable")
         foretold = world.provider.refusals(GROUP, [world.node(0), world.node(1)], deadline=LATER)
         assert foretold == {world.node().name: refused}
         assert world.delete(world.node()) == [refused]

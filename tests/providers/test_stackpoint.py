@@ -328,7 +328,7 @@ def test_a_new_process_resumes_an_order_for_an_unlisted_node(clock: StepClock) -
         clock.advance(1)
         strange = provider.delete_nodes(FIRST, [node], deadline=MINUTES)
         resumed = NodeRef(node.name, node.provider_id, node.labels, ordered_at=START - dt.timedelta(minutes=1))
-        assert strange == {node.name: Refused(Refusal.NOT_IN_GROUP, "no machine of the group is its machine")}
+        assert strange == {node.name: Refused(Refusal.NOT_IN_GROUP, "the group has no machine for this node")}
         assert provider.delete_nodes(FIRST, [resumed], deadline=MINUTES) == {node.name: AlreadyGone("no longer there")}
 
 

@@ -250,7 +250,7 @@ def test_a_stop_ends_the_wait_for_a_newer_view() -> None:
         env.server.pool.pool()
         env.stop.set()
         before = env.clock.now()
-        with pytest.raises(UpdateFailed, match="the pool's answers are older than") as caught:
+        with pytest.raises(UpdateFailed, match="the pool's responses are older than") as caught:
             env.updates.set_size(2)
         assert (caught.value.status, env.clock.now() - before < timedelta(seconds=3)) == (504, True)
         assert (env.drained, env.desired) == ([], 3)

@@ -14,7 +14,7 @@ from rescheduler.backoff import Backoff
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, DeleteOutcome, Failed, Refusal, Refused
 from rescheduler.providers.cloudpool.messages import Machine
 
-NO_MACHINE = "no machine of the pool is its machine"
+NO_MACHINE = "the pool has no machine for this node"
 
 
 class Ending(enum.StrEnum):
@@ -108,7 +108,7 @@ def judge(
 def give_up(machine: Machine | None, order: TerminationOrder | None, *, observed_at: dt.datetime) -> DeleteOutcome:
     """Return the outcome for a machine whose termination was not confirmed in time."""
     if order is None:
-        return Accepted("an earlier process may have ordered it; the pool's answers predate this process")
+        return Accepted("an earlier process may have ordered it; the pool's responses predate this process")
     known = machine is not None and observed_at >= order.at
     unheard = order.answer is OrderResult.UNSENT and order.ours
     doomed = machine is not None and machine.disposable
@@ -153,14 +153,14 @@ def protection(machine: Machine, ending: Ending) -> Refused | None:
     if not machine.allocated:
         return Refused(Refusal.PROTECTED, f"its state {machine.machine_state!r} is not known")
     if not machine.membership.evictable and not ending.takes_protected:
-        return Refused(Refusal.PROTECTED, "its membership status says that it is not evictable")
+        return Refused(Refusal.PROTECTED, "its membership status is not evictable")
     return None
 
 
 _RESULT_TEXTS = {
     OrderResult.PENDING: "the order has no response yet",
     OrderResult.DONE: "the pool accepted the order",
-    OrderResult.MISSING: "the pool does not know the machine any more",
+    OrderResult.MISSING: "the machine is no longer a member of the pool",
     OrderResult.FAULT: "the pool reported a failure",
     OrderResult.NONE: "the order got no response",
     OrderResult.UNSENT: "the order was not sent",
@@ -192,7 +192,7 @@ def _decide_repeat(machine: Machine, order: TerminationOrder, now: dt.datetime, 
 
 def _decide_unlisted(machine: Machine) -> Failed:
     return Failed(
-        f"the pool answers 404 to its termination but lists it as {machine.machine_state}: "
+        f"the pool returns 404 for its termination but lists it as {machine.machine_state}: "
         "check the URL and the API (v5 or multipool)",
         retryable=True,
     )

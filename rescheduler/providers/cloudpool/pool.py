@@ -92,7 +92,7 @@ class CloudPool(PolledSystem):
         looks = 1
         observation = self.read(deadline=deadline)
         while observation.observed_at < moment:
-            why = f"the pool's answers are older than {moment.isoformat(timespec='seconds')}"
+            why = f"the pool's responses are older than {moment.isoformat(timespec='seconds')}"
             self.pause(why, deadline, stop, seconds=self._pauses.seconds_after(looks))
             looks += 1
             try:

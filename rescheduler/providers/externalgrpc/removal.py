@@ -120,7 +120,7 @@ class GrpcRemoval:
             return None
         lock = self._locks[state.limits.id]
         if not lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
-            return Failed("other orders used up the time", retryable=True)
+            return Failed("timed out while other orders were in progress", retryable=True)
         try:
             if self._ledger.order(node) != order:
                 return None  # another thread has given an order in the meantime; decide again after the next read
@@ -167,7 +167,7 @@ def _foreign(owner: NodeGroup | None, group: str) -> Refused | None:
     if owner is not None and owner.id == group:
         return None
     belongs = f"belongs to group {owner.id}" if owner else "belongs to no group"
-    return Refused(Refusal.NOT_IN_GROUP, f"the service says that the node {belongs}")
+    return Refused(Refusal.NOT_IN_GROUP, f"according to the service, the node {belongs}")
 
 
 def _due(order: DeletionOrder | None, before: DeletionOrder | None, clock: Clock) -> bool:

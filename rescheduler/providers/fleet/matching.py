@@ -37,7 +37,7 @@ class Index:
             candidates = self._candidates(node)
             if len(candidates) > 1:
                 keys = ", ".join(sorted(machine.key for machine in candidates))
-                ambiguous[node.name] = f"several machines could be its machine: {keys}"
+                ambiguous[node.name] = f"several machines match the node: {keys}"
             for machine in candidates[:1] if len(candidates) == 1 else ():
                 matched[node.name] = machine
                 claims[machine.key].append(node)

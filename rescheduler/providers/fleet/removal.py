@@ -26,7 +26,7 @@ from rescheduler.providers.fleet.ledger import FleetOrder
 from rescheduler.providers.fleet.machine import SystemMachine
 from rescheduler.providers.fleet.matching import Matches
 
-_NO_MACHINE = Refused(Refusal.NOT_IN_GROUP, "no machine of the group is its machine")
+_NO_MACHINE = Refused(Refusal.NOT_IN_GROUP, "the group has no machine for this node")
 _LONGEST_BACKOFF = dt.timedelta(seconds=30)
 
 

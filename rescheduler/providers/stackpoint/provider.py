@@ -113,7 +113,7 @@ class StackpointSystem:
             return None
         except RequestRejected as error:
             return Refused(Refusal.PROTECTED, str(error))
-        return Refused(Refusal.PROTECTED, "StackPointCloud says that the node is not eligible for deletion")
+        return Refused(Refusal.PROTECTED, "according to StackPointCloud, the node is not eligible for deletion")
 
     def delete(self, machine: SystemMachine, *, deadline: float) -> None:
         log.debug("stackpoint: deleting node, nodeID %s, pk %s", machine.key, machine.handle)
