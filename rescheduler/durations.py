@@ -63,7 +63,7 @@ def period(text: str) -> timedelta | None:
 
 
 def _total(text: str) -> int:
-    """Parse *text* and return nanoseconds without any limit. Raises ValueError if the format is invalid."""
+    """Parse *text* into nanoseconds, whose number is not limited. Raises ValueError if the format is invalid."""
     whole = _WHOLE.fullmatch(text)
     if whole is None:
         raise ValueError("expected a duration such as 10s, 2m30s, 1h or 500ms")

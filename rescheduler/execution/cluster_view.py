@@ -53,7 +53,7 @@ class ClusterView(WatchedNodes):
         cooling: Callable[[], Mapping[str, Cooldown]] = dict,
         identity: str = "",
     ) -> None:
-        """*own_node* is the node of this process.
+        """Create a view of *state*. *own_node* is the node of this process.
 
         *cooling* returns the nodes that are cooling down. *identity* is the identity of this installation; marks with
         another one belong to other installations.

@@ -38,7 +38,7 @@ class FreshPlanning:
     """The action :class:`LookAgain` after its consistent read: plan the node, return the event. Not thread-safe."""
 
     def __init__(self, node: Node, view: ClusterView, clock: Clock, read: Callable[[LookAgain], None]) -> None:
-        """*read* requests another read."""
+        """Create the planning of *node*. *read* requests another consistent read."""
         self.pods: dict[str, Pod] = {}  #: all pods of the plans, by UID
         self._node = node
         self._view = view

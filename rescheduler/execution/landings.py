@@ -42,7 +42,7 @@ class Landings:
         ready: bool = True,
         waive: str = _WAIVE,
     ) -> None:
-        """Without *ready*, replacement pods only have to be bound. *waive* is the advice on waiving a debt."""
+        """Create the checks. Without *ready*, pods only have to be bound. *waive* is advice on waiving a debt."""
         self._view = view
         self._controllers = controllers
         self._store = store

@@ -81,7 +81,7 @@ class Bookkeeping(NoBookkeeping):
         report: Report,
         leading: Callable[[], bool],
     ) -> None:
-        """*leading* returns whether this replica may write at present."""
+        """Create the ledger. *leading* returns whether this replica may write at present."""
         self.ledger = SavingsLedger()
         self._store = store
         self._view = view

@@ -36,7 +36,7 @@ class Candidates:
         clock: Clock,
         refusal: Callable[[str], Blocker | None] | None = None,
     ) -> None:
-        """*refusal* returns why the provider would not remove a node's machine; it may raise ReschedulerError.
+        """Create the checks. *refusal* returns why the provider would not remove a machine, or raises ReschedulerError.
 
         None means that the provider is not queried.
         """

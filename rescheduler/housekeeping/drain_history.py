@@ -45,7 +45,7 @@ class DrainHistory:
         *,
         dry_run: bool = False,
     ) -> None:
-        """For the arguments see :class:`~rescheduler.housekeeping.synced_memory.SyncedMemory`."""
+        """Create the history; see :class:`~rescheduler.housekeeping.synced_memory.SyncedMemory` for the arguments."""
         self._delay = timing.node_drain_delay
         self._waits = waits(timing)
         self._clock = clock

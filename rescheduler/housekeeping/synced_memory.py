@@ -55,7 +55,7 @@ class SyncedMemory:
         *,
         dry_run: bool = False,
     ) -> None:
-        """*leading* returns whether this replica may write at present. A dry run writes nothing."""
+        """Create the memory. *leading* returns whether this replica may write at present. A dry run writes nothing."""
         self.memory = Memory()
         self.trouble = ""  #: why the memory cannot be read or stored, or ""
         self._store = store

@@ -40,7 +40,7 @@ class Inbox:
     """Collects changes; :meth:`take` returns and clears them. Thread-safe."""
 
     def __init__(self, required: frozenset[str], clock: Clock) -> None:
-        """*required* are the kinds that must be listed, or known as not served, before decisions are made."""
+        """Create the inbox. *required* kinds must be listed, or known as not served, before decisions are made."""
         self._clock = clock
         self._lock = threading.Lock()
         self._pending: dict[str, Pending] = {}

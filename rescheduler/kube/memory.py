@@ -72,7 +72,7 @@ class MemoryStore:
     """The ConfigMap, and the annotation of the Lease that records its creation. Not thread-safe."""
 
     def __init__(self, client: Client, namespace: str, name: str, lease: str = "", *, key: str = MEMORY_KEY) -> None:
-        """*lease* is the name of the Lease that records that the ConfigMap was created; "" for none.
+        """Create the store. *lease* is the name of the Lease that records that the ConfigMap was created; "" for none.
 
         *key* is the key of the content in ``binaryData``.
         """

@@ -129,7 +129,7 @@ class RightsReview:
     def __init__(
         self, client: Client, clock: Clock, rights: Iterable[AccessRight], refused: Callable[[], bool] = lambda: True
     ) -> None:
-        """*refused* returns whether a request is forbidden at present."""
+        """Create the review. *refused* returns whether a request is forbidden at present."""
         self.missing: tuple[AccessRight, ...] = ()  #: as of the last review
         self._client = client
         self._clock = clock

@@ -21,7 +21,10 @@ class Health:
         ready: Callable[[], bool],
         missing: Callable[[], str] = lambda: "the cluster has not been read yet",
     ) -> None:
-        """*interval* is in seconds, between rounds. *ready* returns whether the cluster was read, *missing* why not."""
+        """Create the probes for rounds that are *interval* seconds apart.
+
+        *ready* returns whether the cluster was read; *missing* returns why it was not.
+        """
         self._clock = clock
         self._patience = max(INTERVALS * interval, LEAST_SECONDS)
         self._ready = ready

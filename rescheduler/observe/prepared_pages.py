@@ -72,7 +72,7 @@ class RenderedMetrics:
     """The rendered metrics in each format that was requested. Thread-safe."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock | None = None, keep: float = PREPARED_SECONDS) -> None:
-        """*keep* is how long rendered metrics are served, in seconds."""
+        """Create the cache. *keep* is how long rendered metrics are served, in seconds."""
         self._exposition, self._clock, self._keep = Exposition(registry), clock or SystemClock(), keep
         self._texts: dict[str, tuple[bytes, float]] = {}  # the text and when it was rendered, by content type
         self._accepted: dict[str, str] = {}  # an Accept header for each content type

@@ -103,7 +103,7 @@ def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> list[Unpla
 
 
 def _moved(snapshot: Snapshot, pod: Pod, node: str) -> Pod:
-    """Return *pod* as recreated and bound to *node*, or unbound if *node* is ""."""
+    """Return *pod* as its controller would recreate it, bound to *node*, or unbound if *node* is ""."""
     return replace(snapshot.bound_to(pod, node), load=pod.cls.requests)
 
 

@@ -190,7 +190,7 @@ class Search:
     def _repacked(self, candidates: Sequence[Candidate]) -> Selection | None:
         """Pack the pods of all *candidates* together.
 
-        Return the selection if the pods can also be scheduled node after node, else None.
+        Return the selection if the pods can also be scheduled in the order of their nodes, else None.
         """
         movers = [pod for candidate in candidates for pod in candidate.movers]
         if len(movers) > _REPACK_LIMIT or self._effort.exhausted:

@@ -69,7 +69,7 @@ def _kubeconfig(url: str, auth: ApiServerAuth) -> dict[str, Any]:
 
 
 def _context_of(path: Path, url: str) -> str | None:
-    """Return the context whose cluster is at *url*; `None` for the current one. Raises ConfigError if unclear."""
+    """Return the context whose cluster is at *url*; `None` for the current one. Raises ConfigError if several match."""
     if not url:
         return None
     try:

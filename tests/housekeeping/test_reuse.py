@@ -55,7 +55,7 @@ class Published:
     """The listeners of a daemon, and everything that they publish."""
 
     def __init__(self, here: LoopWorld, *, scratch: bool) -> None:
-        """With *scratch*, listeners report a planning again that they have already reported."""
+        """Create the listeners. With *scratch*, they report a planning again that they have already reported."""
         self._here, self._events, self._scratch = here, list[str](), scratch
         self._registry, self._status = CollectorRegistry(), Status()
         self._metrics, self._kube_events = Metrics(self._registry), KubeEvents(self._record)

@@ -150,8 +150,8 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         [
             (
-                "INFO requested 2 new spot nodes like spot-1 in group pool from the provider for 4 pods; the order frees "
-                "4 vCPU and adds 4; nodes that are not Ready by 2026-01-01T12:00:00Z are given back node=od-1"
+                "INFO requested 2 new spot nodes like spot-1 in group pool from the provider for 4 pods; the order "
+                "frees 4 vCPU and adds 4; nodes that are not Ready by 2026-01-01T12:00:00Z are given back node=od-1"
             )
         ],
     ),

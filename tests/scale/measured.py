@@ -79,7 +79,7 @@ class UnreadData:
     """
 
     def __init__(self, process: MeasuredProcess, port: int) -> None:
-        """*port* is the server's port."""
+        """Prepare the measurement of *process*. *port* is the server's port."""
         self._process = process
         self._port = port
         self._ended = threading.Event()

@@ -23,7 +23,7 @@ class Explanations:
         self._last: Planning | None = None
 
     def of(self, planning: Planning, unmet: UnmetOrder | None, reasons: Mapping[str, str]) -> Planning:
-        """Return *planning* with a blocker for an *unmet* order, and with *reasons* (by node) for finding no order."""
+        """Return *planning* with a blocker for an *unmet* order and *reasons* (by node) why no order was found."""
         if unmet is None and not reasons:
             return planning
         given, last = self._given, self._last

@@ -177,7 +177,7 @@ def _gone_outcome(machine: Machine | None, order: TerminationOrder | None) -> De
 
 
 def _decide_repeat(machine: Machine, order: TerminationOrder, now: dt.datetime, limits: OrderTimeouts) -> Verdict:
-    """Decide for a machine that still exists after an order: repeat the order once it can no longer take effect."""
+    """Return the verdict on a machine that exists after an order: repeat the order once it can have no more effect."""
     match order.answer:
         case OrderResult.PENDING:
             return KeepWaiting()
