@@ -165,7 +165,7 @@ def normalised(args: Sequence[str], params: Sequence[click.Parameter]) -> Iterat
         else:
             yield known + equals + value
             if not equals and not options[known].is_flag:
-                yield from _next(rest)
+                yield from _next_value(rest)
 
 
 def _known(name: str, options: dict[str, click.Option]) -> str | None:
@@ -176,7 +176,7 @@ def _known(name: str, options: dict[str, click.Option]) -> str | None:
     return next((candidate for candidate in (name, f"-{bare}", f"--{bare}") if candidate in options), None)
 
 
-def _next(rest: Iterator[str]) -> Iterator[str]:
+def _next_value(rest: Iterator[str]) -> Iterator[str]:
     """Yield the value of an option, even if it looks like an option."""
     for value in rest:
         yield value

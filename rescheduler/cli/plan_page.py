@@ -95,7 +95,7 @@ class _Summary:
             yield from self._freed()
         if planning.rejected:
             yield BLANK
-            yield from self._kept()
+            yield from self._rejection_counts()
         notes = list(self._notes())
         if notes:
             yield BLANK
@@ -117,7 +117,7 @@ class _Summary:
         unpriced = f"{count(totals.unpriced, 'node')} without a price" if totals.unpriced and price else ""
         return count(totals.nodes, "node"), f"{cpu(totals.cpu)} vCPU", memory(totals.memory), price, unpriced
 
-    def _kept(self) -> Iterator[Line]:
+    def _rejection_counts(self) -> Iterator[Line]:
         rejected = self.overview.planning.rejected
         nodes = Counter(reason for verdict in rejected for reason in {blocker.reason for blocker in verdict.blockers})
         stay = "stays" if len(rejected) == 1 else "stay"

@@ -34,7 +34,7 @@ def comparison(changes: Sequence[str], before: Overview, after: Overview, lost: 
     for title, names in _differences(before.planning, after.planning):
         yield from _listed(title, names)
     if lost is not None:
-        yield from _lost(lost)
+        yield from _lost_spot_lines(lost)
 
 
 def _row(title: str, amounts: Iterable[str]) -> str:
@@ -85,7 +85,7 @@ def _listed(title: str, lines: Sequence[str]) -> Iterator[Line]:
         yield Line(f"and {len(lines) - _LISTED} more", 1)
 
 
-def _lost(lost: LostSpot) -> Iterator[Line]:
+def _lost_spot_lines(lost: LostSpot) -> Iterator[Line]:
     for when, unplaced in (("now", lost.unplaced), ("after the plan's drains", lost.unplaced_after_drains)):
         start = f"With {count(len(lost.nodes), 'spot node')} lost {when}"
         if unplaced:

@@ -67,10 +67,10 @@ def release(drain: Drain, now: float) -> Result:
 
 def released(drain: Drain, _: Released, __: float) -> Result:
     """Record that the marks are removed."""
-    return _settled(replace(drain, released=True))
+    return _end_if_settled(replace(drain, released=True))
 
 
-def _settled(drain: Drain) -> Result:
+def _end_if_settled(drain: Drain) -> Result:
     """End the drain once the marks are removed and no eviction that could still succeed is in flight."""
     return (replace(drain, phase=Phase.DONE) if drain.released and not drain.unanswered else drain), ()
 
@@ -93,13 +93,13 @@ def release_tick(drain: Drain, _: Seen, now: float) -> Result:
 
 def mark_failed_late(drain: Drain, event: MarkFailed, _: float) -> Result:
     """End the drain if the node is gone, because there are no marks to remove."""
-    return _settled(replace(drain, released=True)) if event.node_gone else (drain, ())
+    return _end_if_settled(replace(drain, released=True)) if event.node_gone else (drain, ())
 
 
 def gone_while_released(drain: Drain, _: NodeGone, now: float) -> Result:
     """End the drain once no eviction is in flight, or at the deadline. There are no marks to remove."""
     drain = replace(drain, released=True)
-    return _settled(drain) if now < drain.deadline else (replace(drain, phase=Phase.DONE), ())
+    return _end_if_settled(drain) if now < drain.deadline else (replace(drain, phase=Phase.DONE), ())
 
 
 def accepted_late(drain: Drain, event: EvictionAccepted, now: float) -> Result:
@@ -108,14 +108,14 @@ def accepted_late(drain: Drain, event: EvictionAccepted, now: float) -> Result:
     if victim is None or victim.accepted:
         return drain, ()
     drain = with_victim(drain, replace(victim, leaves_by=now))
-    return _settled(replace(drain, evicted=(*drain.evicted, victim.pod), last_eviction_at=now))
+    return _end_if_settled(replace(drain, evicted=(*drain.evicted, victim.pod), last_eviction_at=now))
 
 
 def answered_late(
     drain: Drain, event: EvictionRefused | EvictionFailed | EvictionSkipped | PodGone, _: float
 ) -> Result:
     """Drop a pod whose eviction was in flight when the drain failed and was not accepted."""
-    return _settled(without(drain, frozenset({event.uid})))
+    return _end_if_settled(without(drain, frozenset({event.uid})))
 
 
 def mark_lost(drain: Drain, now: float) -> Result:

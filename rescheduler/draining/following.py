@@ -37,14 +37,14 @@ def failure(drain: Drain, now: float) -> Failure | None:
         if not drain.has_taken_from(controller):
             continue
         delay = _job_delay(drain, controller)
-        if _over(timers.uncreated, drain.limits.creation + delay, now):
+        if _is_over(timers.uncreated, drain.limits.creation + delay, now):
             message = drain.states[controller].refusal or "it is not created"
             return Failure(Why.REPLACEMENT_REFUSED, f"{_replacement(controller)}: {message}")
-        if _over(timers.unschedulable, drain.limits.creation, now):
+        if _is_over(timers.unschedulable, drain.limits.creation, now):
             pods = ", ".join(drain.replicas[controller].unschedulable[:3])
             why = f"{_replacement(controller)}: the scheduler cannot place {pods}"
             return Failure(Why.REPLACEMENT_UNSCHEDULABLE, why)
-        if _over(timers.unbound, drain.limits.binding + delay, now):
+        if _is_over(timers.unbound, drain.limits.binding + delay, now):
             return _not_bound(drain, controller, drain.limits.binding + delay)
     return _landing_timeout(drain, now)
 
@@ -158,19 +158,19 @@ def _timers(drain: Drain, controller: Controller, now: float) -> Timers:
     leaving = sum(victim.controller in (controller, None) for victim in drain.victims.values() if victim.accepted)
     unschedulable = bool(replicas.unschedulable) and missing.bound > 0 and leaving == 0
     return Timers(
-        uncreated=_since(before.uncreated, now, runs=missing.created > leaving),
-        unschedulable=_since(before.unschedulable, now, runs=unschedulable),
-        unbound=_since(before.unbound, now, runs=missing.bound > leaving),
+        uncreated=_missing_since(before.uncreated, now, runs=missing.created > leaving),
+        unschedulable=_missing_since(before.unschedulable, now, runs=unschedulable),
+        unbound=_missing_since(before.unbound, now, runs=missing.bound > leaving),
     )
 
 
-def _since(before: float | None, now: float, *, runs: bool) -> float | None:
+def _missing_since(before: float | None, now: float, *, runs: bool) -> float | None:
     if not runs:
         return None
     return now if before is None else before
 
 
-def _over(since: float | None, seconds: float, now: float) -> bool:
+def _is_over(since: float | None, seconds: float, now: float) -> bool:
     return since is not None and now >= since + seconds
 
 

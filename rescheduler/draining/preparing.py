@@ -90,7 +90,7 @@ def try_accepted(drain: Drain, event: EvictionAccepted | PodGone, now: float) ->
         return drain, ()
     drain = without(drain, frozenset([event.uid]))
     accepted = replace(victim, ask_at=None, ask_until=NEVER, refusals=0, last_rejection="")
-    return _tried(replace(drain, waiting=(*drain.waiting, accepted)), now)
+    return _begin_if_tried(replace(drain, waiting=(*drain.waiting, accepted)), now)
 
 
 def try_refused(drain: Drain, event: EvictionRefused, now: float) -> Result:
@@ -118,7 +118,7 @@ def try_tick(drain: Drain, event: Seen, now: float) -> Result:
     return drain, tuple(TryEviction(victim.pod, victim.grace) for victim in due)
 
 
-def _tried(drain: Drain, now: float) -> Result:
+def _begin_if_tried(drain: Drain, now: float) -> Result:
     untried = [victim for victim in drain.victims.values() if not victim.accepted]
     return (drain, ()) if untried else _begin(drain, now)
 

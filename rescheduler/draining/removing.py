@@ -69,19 +69,19 @@ def node_gone(drain: Drain, _: NodeGone, now: float) -> Result:
     Otherwise wait for the response to the termination request, which decides whether the machine is removed.
     """
     if not drain.in_flight:
-        return _ended(drain)
+        return _end(drain)
     given_up = drain.stopping and now >= drain.deadline
     return replace(drain, phase=Phase.DONE) if given_up else drain, ()
 
 
 def deletion_renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
     """Handle a failed renewal of the mark while the Node is being deleted."""
-    return renewal_failed(drain, event, now) if event.lost or not event.node_gone else _ended(drain)
+    return renewal_failed(drain, event, now) if event.lost or not event.node_gone else _end(drain)
 
 
 def gone_while_deleted(drain: Drain, _: NodeGone, __: float) -> Result:
     """End the drain, because the Node was deleted."""
-    return _ended(drain)
+    return _end(drain)
 
 
 def removed(drain: Drain, event: Removed, now: float) -> Result:
@@ -132,10 +132,10 @@ def _tick(drain: Drain, request: tuple[Action, ...], now: float) -> Result:
 
 def node_deleted(drain: Drain, _: NodeDeleted, __: float) -> Result:
     """End the drain."""
-    return _ended(drain)
+    return _end(drain)
 
 
-def _ended(drain: Drain) -> Result:
+def _end(drain: Drain) -> Result:
     return replace(drain, phase=Phase.DONE, released=True), ()
 
 

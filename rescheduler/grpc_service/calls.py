@@ -62,7 +62,7 @@ def log_line(call: AnsweredCall) -> str:
     """Return the log line of a call."""
     response = call.code.name + (f": {_short(call.error_text)}" if call.error_text else "")
     ends = "".join(f"; {_short(node)}: {_end(outcome)}" for node, outcome in list(call.outcomes.items())[:_NODES_NAMED])
-    return f"{call.method} by {call.caller}{_asked(call.request)}: {response}{ends}"
+    return f"{call.method} by {call.caller}{_request_text(call.request)}: {response}{ends}"
 
 
 def caller(peer: str, certificate: Mapping[str, list[bytes]]) -> str:
@@ -72,7 +72,7 @@ def caller(peer: str, certificate: Mapping[str, list[bytes]]) -> str:
     return f"{_short(names[0])} ({address})" if names else address
 
 
-def _asked(request: Message | None) -> str:
+def _request_text(request: Message | None) -> str:
     match request:
         case None:
             return ", request unreadable"

@@ -66,7 +66,7 @@ class OrderFinder:
         offered_facts = ((template, template_facts(template)) for template in offered.values())
         prices = self._prices.of([*self._view.priced(), *offered_facts])
         search, began = self._view.search(prices, most_pods, offered), self._clock.monotonic()
-        for node in self._next(nodes):
+        for node in self._nodes_to_consider(nodes):
             order = search.order(node)
             if isinstance(order, NotOrdered):
                 self.reject(node, order.why)
@@ -101,7 +101,7 @@ class OrderFinder:
             self._unmet = None
         return self._explanations.of(planning, self._unmet, self._not_ordered)
 
-    def _next(self, nodes: Collection[str]) -> list[str]:
+    def _nodes_to_consider(self, nodes: Collection[str]) -> list[str]:
         """Return the *nodes* that are still to be considered, or all *nodes* if each was considered once."""
         remaining = [node for node in nodes if node not in self._not_ordered]
         if not remaining:

@@ -78,7 +78,7 @@ class SyncedMemory:
         """
         before, self.trouble, self._readable = self.trouble, "", False
         try:
-            self._look()
+            self._read_stored()
         except (InputError, Unauthorized) as error:
             self.trouble = str(error)
             if self._dry_run and self.trouble != before:
@@ -121,7 +121,7 @@ class SyncedMemory:
         self.memory = self._base = Memory()
         self.trouble = self._version = ""
 
-    def _look(self) -> None:
+    def _read_stored(self) -> None:
         match self._store.read():
             case Stored() as stored:
                 self._apply(stored)
@@ -157,7 +157,7 @@ class SyncedMemory:
         self._version, self._due = "", True
 
     def _write(self) -> None:
-        self.memory = self._base = retry_on_conflict(self._write_once, ATTEMPTS, self._look)
+        self.memory = self._base = retry_on_conflict(self._write_once, ATTEMPTS, self._read_stored)
         self._due = False
         self._note_created()
 

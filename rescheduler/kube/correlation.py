@@ -77,7 +77,7 @@ class Correlator:
         """Return the write to make for *occurrence*, or None if nothing has to be written yet."""
         self._forget(occurrence, now)
         known = self._series.setdefault(_key(occurrence), [])
-        series = _of(known, occurrence) or (known[-1] if len(known) >= DISTINCT else None)
+        series = _series_of(known, occurrence) or (known[-1] if len(known) >= DISTINCT else None)
         if series is None:
             known.append(_Series(occurrence.message, began=now, written=now))
             return CreateEvent()
@@ -89,14 +89,14 @@ class Correlator:
 
     def created(self, occurrence: Occurrence, name: str) -> None:
         """Record the *name* of the Event that was created for *occurrence*."""
-        series = _of(self._series.get(_key(occurrence), []), occurrence)
+        series = _series_of(self._series.get(_key(occurrence), []), occurrence)
         if series is not None:
             series.name = name
 
     def lost(self, occurrence: Occurrence) -> None:
         """Record that the Event for *occurrence* does not exist, so that the next occurrence creates a new one."""
         known = self._series.get(_key(occurrence), [])
-        series = _of(known, occurrence) or (known[-1] if known else None)
+        series = _series_of(known, occurrence) or (known[-1] if known else None)
         if series is not None:
             known.remove(series)
 
@@ -115,7 +115,7 @@ def _key(occurrence: Occurrence) -> _Key:
     return occurrence.subject, occurrence.reason, occurrence.severity
 
 
-def _of(known: list[_Series], occurrence: Occurrence) -> _Series | None:
+def _series_of(known: list[_Series], occurrence: Occurrence) -> _Series | None:
     """Return the series in *known* with the same message as *occurrence*."""
     return next((series for series in known if series.message == occurrence.message), None)
 

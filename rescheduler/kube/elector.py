@@ -173,7 +173,7 @@ class Elector:
         spec = _spec(held(old, self.identity, self._clock.now()))
         try:
             if old is None:
-                body = self._send("create", "POST", self._collection, self._whole(spec))
+                body = self._send("create", "POST", self._collection, self._lease_body(spec))
             else:
                 body = self._patch(spec)
         except (Conflict, NotFound):  # it was modified or deleted concurrently
@@ -212,7 +212,7 @@ class Elector:
             act, method, path, body=body, content_type=content_type, read_seconds=_REQUEST_SECONDS
         ).body
 
-    def _whole(self, spec: dict[str, Any]) -> dict[str, Any]:
+    def _lease_body(self, spec: dict[str, Any]) -> dict[str, Any]:
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",

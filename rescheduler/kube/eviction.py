@@ -78,7 +78,7 @@ def outcome(act: str, uid: str, response: ApiResponse) -> EvictionOutcome | Repl
 
 
 def _refused(act: str, uid: str, response: ApiResponse, status: ApiStatus) -> EvictionRefused | EvictionFailed:
-    why, wait = _why(status), retry_after_seconds(response, status)
+    why, wait = _rejection_message(status), retry_after_seconds(response, status)
     if _UNDECIDED in why:
         code = http.HTTPStatus.TOO_MANY_REQUESTS
         return EvictionFailed(uid, f"{act}: {why} (429)", retryable=True, retry_after=wait, code=code)
@@ -96,6 +96,6 @@ def _has_budgets(status: ApiStatus) -> bool:
     return any(cause.reason == _BUDGET for cause in status.details.causes)
 
 
-def _why(status: ApiStatus) -> str:
+def _rejection_message(status: ApiStatus) -> str:
     messages = [cause.message for cause in status.details.causes if cause.reason == _BUDGET]
     return one_line("; ".join(filter(None, messages)) or status.message)

@@ -47,12 +47,12 @@ def log_node_event(event: NodeEvent) -> None:
             counts = ", ".join(f"{pods} {outcome}" for outcome, pods in sorted(outcomes.items()) if pods)
             write(logging.INFO, f"replacement pods compared with the forecast: {counts}", node=node)
         case CoolingDown() | Swept() | RoomOrdered() | RoomEnded():
-            _after(event)
+            _log_node_state(event)
         case _:
             assert_never(event)
 
 
-def _after(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
+def _log_node_state(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
     match event:
         case CoolingDown(node, until, failures):
             text = f"no new attempt before {utc(until)} after {failures} consecutive failed drains"

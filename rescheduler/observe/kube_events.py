@@ -91,7 +91,7 @@ class KubeEvents:
             case DrainEnded():
                 self._ended(event)
             case MachineGone() | RemovalPostponed() | CoolingDown() | Swept() | RoomOrdered() | RoomEnded():
-                self._after(event)
+                self._node_state(event)
             case _:
                 pass  # does not concern a single node or pod
 
@@ -118,7 +118,9 @@ class KubeEvents:
                 warning = ending not in (RoomEnding.FILLED, RoomEnding.WITHDRAWN)
                 self._record(node, "SpotRoomEnded", f"{ending}{detail and f': {detail}'}", warning=warning)
 
-    def _after(self, event: MachineGone | RemovalPostponed | CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
+    def _node_state(
+        self, event: MachineGone | RemovalPostponed | CoolingDown | Swept | RoomOrdered | RoomEnded
+    ) -> None:
         match event:
             case MachineGone(node):
                 self._record(node, "MachineRemoved", "the machine is terminating or gone, and the Node was deleted")

@@ -153,7 +153,7 @@ class RemainingDisruptions:
             if not keys or pod.phase == "Pending":  # The eviction API ignores budgets for pods that have never run.
                 continue
             if len(keys) > 1:
-                impossible.append(_several(pod, keys))
+                impossible.append(_several_budgets(pod, keys))
             elif pod.ready or not self._is_free(keys[0]):
                 by_budget.setdefault(keys[0], []).append(pod)
         by_controller = self.replicas.groups(pods) if self.replicas is not None else {}
@@ -236,6 +236,6 @@ def _shortage(key: str, pods: list[Pod], allowed: int, spent: int) -> list[Block
     return [Blocker(Reason.BUDGET, detail, pod.key) for pod in pods[remaining:]]
 
 
-def _several(pod: Pod, keys: tuple[str, ...]) -> Blocker:
+def _several_budgets(pod: Pod, keys: tuple[str, ...]) -> Blocker:
     detail = f"PodDisruptionBudgets {', '.join(keys)} select it; the eviction API rejects pods with more than one"
     return Blocker(Reason.MANY_BUDGETS, detail, pod.key)

@@ -131,7 +131,7 @@ def _control_plane(node: Node, policy: Policy, _: Circumstances) -> Blocker | No
     )
 
 
-def _own(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+def _hosts_this_process(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
     if node.name != circumstances.own:
         return None
     return Blocker(
@@ -178,7 +178,15 @@ def _cooling(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | N
 
 
 #: The rules in the order in which they are applied. All blockers are reported, not only the first.
-NODE_RULES: Final[tuple[NodeRule, ...]] = (_annotated, _opted_out, _control_plane, _own, _leaving, _not_ready, _cooling)
+NODE_RULES: Final[tuple[NodeRule, ...]] = (
+    _annotated,
+    _opted_out,
+    _control_plane,
+    _hosts_this_process,
+    _leaving,
+    _not_ready,
+    _cooling,
+)
 
 
 def node_blockers(node: Node, policy: Policy, circumstances: Circumstances) -> tuple[Blocker, ...]:

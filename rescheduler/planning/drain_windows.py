@@ -96,7 +96,7 @@ def closed_until(windows: Sequence[DrainWindow], now: datetime) -> str:
     """Return a message with the next opening if none of *windows* is open, or "". No windows means always open."""
     if not windows or any(window.is_open(now) for window in windows):
         return ""
-    opening = _next(windows, now)
+    opening = _next_opening(windows, now)
     if opening is None:
         return "no drain window is open, and none opens within two weeks"
     moment, window = opening
@@ -107,7 +107,7 @@ def closed_until(windows: Sequence[DrainWindow], now: datetime) -> str:
     )
 
 
-def _next(windows: Iterable[DrainWindow], now: datetime) -> tuple[datetime, DrainWindow] | None:
+def _next_opening(windows: Iterable[DrainWindow], now: datetime) -> tuple[datetime, DrainWindow] | None:
     openings = ((window.next_opening(now), window) for window in windows)
     upcoming = [(moment, window) for moment, window in openings if moment is not None]
     return min(upcoming, key=lambda opening: opening[0], default=None)

@@ -113,9 +113,9 @@ class _Ranking:
         Taints that pods of several controllers do not tolerate are tried first.
         """
         taints = self._taints()
-        frees = {taint: self._frees(obstacles) for taint, obstacles in taints.items()}
+        frees = {taint: self._freed_without(obstacles) for taint, obstacles in taints.items()}
         frees_alone = {
-            obstacle: self._frees(frozenset({obstacle}))
+            obstacle: self._freed_without(frozenset({obstacle}))
             for obstacle in self._sorted(lambda obstacle: self._only(frozenset({obstacle})))
         }
         intolerant = "pods of {} controllers do not tolerate it".format
@@ -185,13 +185,13 @@ class _Ranking:
             return None
         own = self._nodes_with(obstacles)
         before = len(frozenset(frees).intersection(node.node for node in own))
-        for further in self._further(own, lifted, _PARTNERS - len(lifted - obstacles)):
-            result = self._frees(lifted | further)
+        for further in self._further_obstacles(own, lifted, _PARTNERS - len(lifted - obstacles)):
+            result = self._freed_without(lifted | further)
             if len(frozenset(result).intersection(node.node for node in own)) > before:
                 return lifted | further, result
         return None
 
-    def _further(self, own: Iterable[KeptNode], lifted: Obstacles, limit: int) -> list[Obstacles]:
+    def _further_obstacles(self, own: Iterable[KeptNode], lifted: Obstacles, limit: int) -> list[Obstacles]:
         """Return the sets of at most *limit* further obstacles that may free the most of *own*, the best first."""
         nodes: defaultdict[Obstacles, list[str]] = defaultdict(list)
         for node in own:
@@ -201,7 +201,7 @@ class _Ranking:
         candidates.sort(key=lambda further: (-len(further), self._sum(_of_subsets(nodes, further))), reverse=True)
         return candidates[:_ATTEMPTS]
 
-    def _frees(self, lifted: Obstacles) -> tuple[str, ...]:
+    def _freed_without(self, lifted: Obstacles) -> tuple[str, ...]:
         """Return the nodes that can also be drained without the obstacles *lifted*."""
         if not (nodes := self._only(lifted)):
             return ()

@@ -66,7 +66,7 @@ def _removal_enabled(pod: Pod, policy: Policy) -> tuple[Pod, str]:
     return pod, ", ".join(texts)
 
 
-def _safe(description: str) -> _Lift:
+def _allow_eviction(description: str) -> _Lift:
     def lift(pod: Pod, _: Policy) -> tuple[Pod, str]:
         return replace(pod, annotations={**pod.annotations, SAFE_TO_EVICT: "true"}), description
 
@@ -97,9 +97,9 @@ _LIFTS: Final[Mapping[Reason, _Lift]] = {
     Reason.PREFER_NO_EVICTION: _without_annotation(PREFER_NO_EVICTION),
     Reason.RESTRICT_SCALE_DOWN: _without_label(RESTRICT_SCALE_DOWN),
     Reason.REMOVAL_DISABLED: _removal_enabled,
-    Reason.NO_CONTROLLER: _safe("no controller"),
-    Reason.KUBE_SYSTEM: _safe("a kube-system pod without a PodDisruptionBudget"),
-    Reason.LIQO_COMPONENT: _safe("Liqo component"),
+    Reason.NO_CONTROLLER: _allow_eviction("no controller"),
+    Reason.KUBE_SYSTEM: _allow_eviction("a kube-system pod without a PodDisruptionBudget"),
+    Reason.LIQO_COMPONENT: _allow_eviction("Liqo component"),
     Reason.LOCAL_STORAGE: _local_storage,
     Reason.OTHER_SCHEDULER: _other_scheduler,
 }

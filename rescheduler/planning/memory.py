@@ -139,7 +139,7 @@ def dump(memory: Memory, limit: int = LIMIT) -> bytes:
     """
     entries = _by_age(memory)
     return packed_within(
-        limit, len(entries), lambda drop: _packed(_without(memory, entries[:drop]) if drop else memory)
+        limit, len(entries), lambda drop: _packed(_without_entries(memory, entries[:drop]) if drop else memory)
     )
 
 
@@ -163,7 +163,7 @@ def _by_age(memory: Memory) -> list[_Entry]:
     return sorted([*cooldowns, *moves, *debts])
 
 
-def _without(memory: Memory, entries: Iterable[_Entry]) -> Memory:
+def _without_entries(memory: Memory, entries: Iterable[_Entry]) -> Memory:
     dropped = {(kind, key) for _, _, kind, key in entries}
     nodes, moves = memory.cooldowns.by_node, memory.movements.by_uid
     return msgspec.structs.replace(

@@ -53,7 +53,7 @@ def minimum(snapshot: Snapshot, required: int, on_demand: Iterable[str], circums
     names = (name for name in on_demand if name not in leaving and keeps_pods(snapshot.pods_on[name].values()))
     rows = snapshot.nodes.row
     nodes = (node for name in names if (node := snapshot.nodes.nodes[rows[name]]) is not None)
-    return Minimum(required, frozenset(node.name for node in nodes if _stays(node)))
+    return Minimum(required, frozenset(node.name for node in nodes if _remains_usable(node)))
 
 
 def keeps_pods(pods: Iterable[Pod]) -> bool:
@@ -61,7 +61,7 @@ def keeps_pods(pods: Iterable[Pod]) -> bool:
     return any(not pod.cls.terminating and not belongs_to_node(pod) for pod in pods)
 
 
-def _stays(node: Node) -> bool:
+def _remains_usable(node: Node) -> bool:
     """Return whether *node* is Ready, is not being drained and has no signal that its machine will soon be removed."""
     return (
         node.metadata.deletion_timestamp is None

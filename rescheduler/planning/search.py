@@ -125,7 +125,7 @@ class Search:
             mark = self._trial.savepoint()
             self._empty(candidate)
             if (placed := place(candidate.movers)) is None:
-                self._refill(candidate, mark)
+                self._undo_drain(candidate, mark)
                 continue
             if len(self._room.snapshot.touched) >= _KEEP_AFTER:
                 self._trial.keep()
@@ -230,7 +230,7 @@ class Search:
         self._trial.evict(*candidate.movers)
         self._trial.drain(candidate.row)
 
-    def _refill(self, candidate: Candidate, mark: int) -> None:
+    def _undo_drain(self, candidate: Candidate, mark: int) -> None:
         self._trial.revert(mark)
         self._trial.undrain(candidate.row)
 

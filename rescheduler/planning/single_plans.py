@@ -108,7 +108,7 @@ class SinglePlans:
         time = self._search_time(shared, seconds_left)
 
         def judge(examined: Examined) -> tuple[Verdict, bool]:
-            return self._searched(examined, shared, all_obstacles, time, never_fitting)
+            return self._search_verdict(examined, shared, all_obstacles, time, never_fitting)
 
         judged = []
         for node in shared.groups.on_demand:
@@ -116,7 +116,7 @@ class SinglePlans:
             judged.append(self._complete.of(node, shared, judge))
         allowance = self._checks.ahead(shared.forecaster, seconds_left)
         planning = shared.planning([_with_forecast(each, shared, allowance) for each in judged])
-        planning = _same(planning, self._each)
+        planning = _last_if_equal(planning, self._each)
         final = not allowance.used_up and all(each.final for each in judged)
         return planning, _kept_planning(planning, shared, judged) if final else None
 
@@ -130,7 +130,7 @@ class SinglePlans:
         allowance = self._checks.allowance(shared.forecaster, time.left_for_forecasts)
 
         def judge(examined: Examined) -> tuple[Verdict, bool]:
-            return self._within(allowance, time, examined, shared)
+            return self._checked_verdict(allowance, time, examined, shared)
 
         for node in shared.groups.on_demand:
             time.next_node()
@@ -143,7 +143,7 @@ class SinglePlans:
                 if take_empty_results[node]:
                     break
         self._checks.end_round(allowance)
-        planning = _same(shared.planning(each.verdict for each in judged), self._first)
+        planning = _last_if_equal(shared.planning(each.verdict for each in judged), self._first)
         final = all(each.final for each in judged)
         return planning, _kept_planning(planning, shared, judged, take_empty_results) if final else None
 
@@ -151,7 +151,7 @@ class SinglePlans:
         nodes = len(shared.groups.on_demand)
         return SearchTime(self._paces, nodes, shared.effort(nodes), seconds_left)
 
-    def _searched(
+    def _search_verdict(
         self,
         examined: Examined,
         shared: PlanningRound,
@@ -166,11 +166,11 @@ class SinglePlans:
         time.spent(share - effort.left)
         return verdict, not (time.calibrating and effort.exhausted)
 
-    def _within(
+    def _checked_verdict(
         self, allowance: Allowance, time: SearchTime, examined: Examined, shared: PlanningRound
     ) -> tuple[Verdict, bool]:
         """Return the verdict with its forecast checked, and whether it is final until an input changes."""
-        verdict, final = self._searched(examined, shared, first_obstacles, time)
+        verdict, final = self._search_verdict(examined, shared, first_obstacles, time)
         if not isinstance(verdict, Plan) or not verdict.placements:
             return verdict, final
         was_rejected = self._checks.knows(verdict.node)
@@ -179,7 +179,7 @@ class SinglePlans:
         return checked, not (was_rejected or timed_out)
 
 
-def _same(planning: Planning, last: _KeptPlanning | None) -> Planning:
+def _last_if_equal(planning: Planning, last: _KeptPlanning | None) -> Planning:
     """Return the last planning if it equals *planning*, so that callers can detect that nothing has changed."""
     return last.planning if last is not None and last.planning == planning else planning
 

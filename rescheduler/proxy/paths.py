@@ -56,11 +56,11 @@ def route(method: str, raw_path: str) -> Route:
     """
     if method.upper() != "POST":
         return _FORWARD
-    meanings = (_meaning(raw_path, segments) for segments in _readings(raw_path))
+    meanings = (_route_of(raw_path, segments) for segments in _readings(raw_path))
     return next((meaning for meaning in meanings if meaning.operation is not Operation.FORWARD), _FORWARD)
 
 
-def _meaning(raw_path: str, segments: list[str]) -> Route:
+def _route_of(raw_path: str, segments: list[str]) -> Route:
     names = [_name(segment) for segment in segments]
     if names[-2:] == _SIZE:
         return Route(Operation.SIZE if names == _SIZE else Operation.FORBIDDEN)

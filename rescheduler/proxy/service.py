@@ -79,30 +79,30 @@ class ExclusiveUpdates:
         self._updates, self._lock, self._sweep = updates, lock, sweep
 
     def set_size(self, desired: int) -> str:
-        with self._swept():
+        with self._after_sweep():
             return self._updates.set_size(desired)
 
     def terminate(self, machine: str, *, decrement: bool) -> str:
-        with self._swept():
+        with self._after_sweep():
             return self._updates.terminate(machine, decrement=decrement)
 
     def dispose(self, machine: str) -> str:
-        with self._swept():
+        with self._after_sweep():
             return self._updates.dispose(machine)
 
     def detach(self, machine: str, *, decrement: bool) -> str:
-        with self._swept():
+        with self._after_sweep():
             return self._updates.detach(machine, decrement=decrement)
 
     def is_inactive(self, machine: str) -> bool:
         return self._updates.is_inactive(machine)
 
     def reactivate(self, machine: str, *, evictable: bool) -> str:
-        with self._swept():
+        with self._after_sweep():
             return self._updates.reactivate(machine, evictable=evictable)
 
     @contextlib.contextmanager
-    def _swept(self) -> Iterator[None]:
+    def _after_sweep(self) -> Iterator[None]:
         with self._lock:
             self._sweep()
             yield

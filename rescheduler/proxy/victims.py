@@ -89,7 +89,7 @@ class Victims:
             return candidate
         left = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
         self._filters.refresh(pod.cls for pod in (*left, *due))
-        plans = self._together([replace(candidate, movers=left)], due)
+        plans = self._plan_together([replace(candidate, movers=left)], due)
         return Rejected(node, (plans,)) if isinstance(plans, Blocker) else plans[0]
 
     def choose(self, nodes: Collection[str], limit: int, evicted: Collection[str] = ()) -> Choice:
@@ -112,7 +112,7 @@ class Victims:
         for candidate in candidates:
             if len(chosen) == limit:
                 break
-            together = self._together([*chosen, candidate])
+            together = self._plan_together([*chosen, candidate])
             if isinstance(together, Blocker):
                 rejected.append(Rejected(candidate.node, (together,)))
             else:
@@ -149,7 +149,7 @@ class Victims:
             yield Blocker(Reason.CONTROL_PLANE, "it belongs to the control plane")
         yield from removal_blockers(node, self._circumstances)
 
-    def _together(self, victims: Sequence[_RemovableNode], due: Sequence[Pod] = ()) -> tuple[Plan, ...] | Blocker:
+    def _plan_together(self, victims: Sequence[_RemovableNode], due: Sequence[Pod] = ()) -> tuple[Plan, ...] | Blocker:
         """Return plans for all *victims*, or why the last one cannot be added to the others and the *due* pods."""
         going = {victim.node for victim in victims}
         rows = [row for name, row in self._targets() if name not in going]

@@ -38,12 +38,12 @@ class ClientAccess:
     def check_reader(self, names: frozenset[str]) -> None:
         """Raise Forbidden if the client may not list clusters."""
         if self.readers and not self.readers & names:
-            raise Forbidden(f"{_shown(names)} may not list clusters")
+            raise Forbidden(f"{_client_text(names)} may not list clusters")
 
     def check_updater(self, names: frozenset[str], cluster: str) -> None:
         """Raise Forbidden if the client may not update *cluster*."""
         if self.updaters and not self.updaters & names and cluster not in names:
-            raise Forbidden(f"{_shown(names)} may not update cluster {cluster}")
+            raise Forbidden(f"{_client_text(names)} may not update cluster {cluster}")
 
 
 class AgentUpdates:
@@ -108,7 +108,7 @@ def discovery(store: ClusterStore, updates: AgentUpdates, access: ClientAccess, 
         for name in (*(cluster.name for cluster in update.clusters), *update.deleted):
             access.check_updater(names, name)
         updated = updates.apply(update)
-        log.debug("%s: updated %d, deleted %d", _shown(names), updated.updated, updated.deleted)
+        log.debug("%s: updated %d, deleted %d", _client_text(names), updated.updated, updated.deleted)
         return updated
 
     async def update(request: Request) -> Response:
@@ -117,5 +117,5 @@ def discovery(store: ClusterStore, updates: AgentUpdates, access: ClientAccess, 
     return answers.application([Route("/list", listed, methods=["GET"]), Route("/update", update, methods=["POST"])])
 
 
-def _shown(names: frozenset[str]) -> str:
+def _client_text(names: frozenset[str]) -> str:
     return ", ".join(sorted(names)) or "a client without a certificate"

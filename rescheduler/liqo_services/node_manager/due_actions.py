@@ -140,7 +140,7 @@ def _due_to_come(
     if machine.error is not None:
         yield RecordFailure(machine, machine.error.code, machine.error.message)
     elif timed_out:
-        yield RecordFailure(machine, TIMED_OUT, f"no Node was Ready in time: {_stuck(machine)}")
+        yield RecordFailure(machine, TIMED_OUT, f"no Node was Ready in time: {_progress_text(machine)}")
     elif machine.slice is None:
         tenancy = peerings.get(machine.cluster)
         if tenancy is None:
@@ -149,7 +149,7 @@ def _due_to_come(
             yield CreateSlice(record, tenancy.namespace)
 
 
-def _stuck(machine: VirtualMachine) -> str:
+def _progress_text(machine: VirtualMachine) -> str:
     if machine.slice is None:
         return f"no slice could be requested from cluster {machine.cluster}"
     if machine.virtual_node is None:

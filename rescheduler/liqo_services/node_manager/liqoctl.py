@@ -204,13 +204,13 @@ def _secrets(kubeconfig: str) -> Collection[str]:
     """Return the secrets in a kubeconfig: all values of its users, and proxy URLs, which may contain a password."""
     document: Any = plain_yaml.parse(kubeconfig)
     proxies = [cluster["cluster"].get("proxy-url", "") for cluster in document["clusters"]]
-    return {*_texts([user["user"] for user in document["users"]]), *_texts(proxies)}
+    return {*_strings_in([user["user"] for user in document["users"]]), *_strings_in(proxies)}
 
 
-def _texts(part: object) -> Iterator[str]:
+def _strings_in(part: object) -> Iterator[str]:
     if isinstance(part, dict | list):
         for value in part.values() if isinstance(part, dict) else part:
-            yield from _texts(value)
+            yield from _strings_in(value)
     elif isinstance(part, str) and part:
         yield part
 

@@ -30,7 +30,7 @@ def offers(
     current = []
     for cluster in clusters:
         failed = failures.get(cluster.name)
-        obstacle = _resting(failed, now) or _unpeered(cluster, peerings, peers=peers)
+        obstacle = _backoff_reason(failed, now) or _peering_obstacle(cluster, peerings, peers=peers)
         room = available(cluster, view.of_cluster(cluster.name))
         current.append(Offer(cluster, room, failed.count if failed else 0, obstacle))
     return current
@@ -52,13 +52,13 @@ def available(cluster: RemoteCluster, machines: Sequence[VirtualMachine]) -> Amo
     return unheld if cluster.free is None else limit_to(unheld, subtract(cluster.free, coming))
 
 
-def _resting(failed: Failures | None, now: dt.datetime) -> str:
+def _backoff_reason(failed: Failures | None, now: dt.datetime) -> str:
     if failed is None or now >= (until := failed.last + BACKOFF.after(failed.count)):
         return ""
     return f"it failed {failed.count} times in a row and is not used until {until.isoformat(timespec='seconds')}"
 
 
-def _unpeered(cluster: RemoteCluster, peerings: Mapping[str, Tenancy], *, peers: bool) -> str:
+def _peering_obstacle(cluster: RemoteCluster, peerings: Mapping[str, Tenancy], *, peers: bool) -> str:
     if (tenancy := peerings.get(cluster.name)) is not None:
         return tenancy.obstacle
     if not peers:

@@ -110,7 +110,7 @@ class RoomSearch:
         if not usable:
             return next(offer for offer in offers if isinstance(offer, NotOrdered))
         for offer in usable[:_EXACT]:
-            if isinstance(order := self._exact(node, offer), RoomOrder):
+            if isinstance(order := self._order_of(node, offer), RoomOrder):
                 break
         return order
 
@@ -126,7 +126,7 @@ class RoomSearch:
             value = self._worth((), used, template)
             return _SpotOffer((value.added_money or Decimal(0), value.added_cpu, template), len(used))
 
-    def _exact(self, node: str, offer: _SpotOffer) -> RoomOrder | NotOrdered:
+    def _order_of(self, node: str, offer: _SpotOffer) -> RoomOrder | NotOrdered:
         """Return the order for *node* with the new nodes of *offer*. Other nodes that become drainable also count."""
         *_, template = offer.cost
         new = f"{count(offer.count, 'new spot node')} like {template}"

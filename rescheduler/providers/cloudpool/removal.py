@@ -176,10 +176,12 @@ class PoolRemoval:
         if isinstance(verdict, Failed) and target.machine is not None:
             self._ledger.forget(target.machine.id)
         if isinstance(verdict, Deleted | AlreadyGone):
-            return self._ended(verdict, target.order, deadline)
+            return self._with_size_warning(verdict, target.order, deadline)
         return None if isinstance(verdict, Send) else verdict
 
-    def _ended(self, outcome: Deleted | AlreadyGone, order: TerminationOrder | None, deadline: float) -> DeleteOutcome:
+    def _with_size_warning(
+        self, outcome: Deleted | AlreadyGone, order: TerminationOrder | None, deadline: float
+    ) -> DeleteOutcome:
         """Return the outcome, with the reason if the desired size was not lowered."""
         if order is None or not order.decrement_lost:
             return outcome
@@ -193,20 +195,20 @@ class PoolRemoval:
         self, view: PoolObservation | None, nodes: Sequence[NodeRef], last_error: str
     ) -> dict[str, DeleteOutcome]:
         if view is None:
-            return {node.name: self._unseen(node, last_error) for node in nodes}
+            return {node.name: self._outcome_without_view(node, last_error) for node in nodes}
         return {
-            node.name: target if isinstance(target, Refused | Accepted) else self._unended(node, target, view)
+            node.name: target if isinstance(target, Refused | Accepted) else self._give_up_order(node, target, view)
             for node, target in self._targets(view, nodes)
         }
 
-    def _unended(self, node: NodeRef, target: _Target, view: PoolObservation) -> DeleteOutcome:
+    def _give_up_order(self, node: NodeRef, target: _Target, view: PoolObservation) -> DeleteOutcome:
         """Return the outcome, and reset the back-off of a failed order for the next call."""
         outcome = deletion.give_up(target.machine, target.order, observed_at=view.observed_at)
         if isinstance(outcome, Failed) and target.machine is not None and target.order is not None:
             self._ledger.record(target.machine.id, replace(target.order, attempts=1), node)
         return outcome
 
-    def _unseen(self, node: NodeRef, last_error: str) -> DeleteOutcome:
+    def _outcome_without_view(self, node: NodeRef, last_error: str) -> DeleteOutcome:
         if node.ordered_at is not None or self.ordered(node):
             return Accepted(f"an earlier order may still take effect: {last_error}")
         return Failed(last_error, retryable=True)

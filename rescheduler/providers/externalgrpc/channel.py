@@ -97,7 +97,7 @@ class Channel:
         """Make one call. Raises only DeadlineExceeded, in which case nothing was sent."""
         left = deadline - self._clock.monotonic()
         if left <= 0:
-            raise DeadlineExceeded(f"{self._where(rpc)}: no time left for the call")
+            raise DeadlineExceeded(f"{self._call_name(rpc)}: no time left for the call")
         if self._stop.is_set():
             return CallResult(grpc.StatusCode.CANCELLED, error_text="the provider was closed")
         method = self._methods[rpc]
@@ -123,7 +123,7 @@ class Channel:
         raise self.error_of(rpc, response, raising=raising)
 
     def error_of(self, rpc: str, response: CallResult, *, raising: bool = False) -> errors.ReschedulerError:
-        error_text = f"{self._where(rpc)}: {response.code.name}: {response.error_text}"
+        error_text = f"{self._call_name(rpc)}: {response.code.name}: {response.error_text}"
         after = response.trailers.get(outcomes.RETRY_AFTER)
         return statuses.error_of(response.code, error_text, raising=raising, retry_after=_seconds(after))
 
@@ -138,7 +138,7 @@ class Channel:
         """Wait, and return whether the provider was closed in the meantime."""
         return self._clock.wait(seconds, self._stop)
 
-    def _where(self, rpc: str) -> str:
+    def _call_name(self, rpc: str) -> str:
         return f"externalgrpc {self.address} {rpc}"
 
     def _current(self) -> Any:

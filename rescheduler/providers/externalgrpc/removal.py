@@ -81,7 +81,7 @@ class GrpcRemoval:
             if order is not None and order.may_take_effect:
                 continue
             why = _unidentified(node)
-            why = why or _foreign(self._verbs.group_for(node, deadline=deadline), group)
+            why = why or _other_group(self._verbs.group_for(node, deadline=deadline), group)
             why = why or below_minimum(limits.id, limits.min_size, left - 1)
             if why:
                 refused[node.name] = why
@@ -135,7 +135,9 @@ class GrpcRemoval:
         if last is None or not last.may_take_effect:
             # If an order is pending, the target size may be lowered already, and the group of the node unknown.
             left = self._verbs.target_size(group, deadline=deadline) - self._uncertain_orders(group, excluded=node) - 1
-            if refused := _foreign(state.owners[node.name], group) or below_minimum(group, state.limits.min_size, left):
+            if refused := _other_group(state.owners[node.name], group) or below_minimum(
+                group, state.limits.min_size, left
+            ):
                 return refused
         order = self._send(node, group, deadline)
         attempts = last.attempts + 1 if last is not None and order.at - last.at < orders.SETTLED else 1
@@ -163,7 +165,7 @@ def _unidentified(node: NodeRef) -> Refused | None:
     return None
 
 
-def _foreign(owner: NodeGroup | None, group: str) -> Refused | None:
+def _other_group(owner: NodeGroup | None, group: str) -> Refused | None:
     if owner is not None and owner.id == group:
         return None
     belongs = f"belongs to group {owner.id}" if owner else "belongs to no group"

@@ -112,7 +112,7 @@ class MachineFleet(PolledSystem):
             observation = self.read(deadline=deadline)
             group = self.group(observation, name)
             size = self.size(observation, name)
-            unfinished = [machine for machine in observation.view.members(name) if self._unfinished(machine)]
+            unfinished = [machine for machine in observation.view.members(name) if self._is_unfinished(machine)]
             unfinished.sort(key=lambda machine: machine.error is None)
             floor = max(group.min_size, size - len(unfinished))
             given_up = min(delta, max(0, size - floor))
@@ -129,7 +129,7 @@ class MachineFleet(PolledSystem):
         """Return the time before which every given order has taken effect by now."""
         return self.clock.now() - dt.timedelta(seconds=self.pace.settle)
 
-    def _unfinished(self, machine: SystemMachine) -> bool:
+    def _is_unfinished(self, machine: SystemMachine) -> bool:
         creating = machine.state is InstanceState.CREATING and not machine.protected
         return creating and machine.alive and not self.leaving(machine)
 

@@ -152,7 +152,7 @@ class FleetRemoval:
             return None
         if order is not None and self._clock.now() < order.at + self._repeat_delay(order):
             return None
-        refusal = self._refusal(machine, self._left(observation, machine), minimum, deadline)
+        refusal = self._refusal(machine, self._remaining_size(observation, machine), minimum, deadline)
         return refusal or self._order_now(node, machine, order, minimum, deadline)
 
     def _order_now(
@@ -163,11 +163,11 @@ class FleetRemoval:
         current = observation.index.get(machine.key)
         if current is None or not current.alive:
             return None  # the next read decides
-        if refused := self._below_minimum(current, self._left(observation, current), minimum):
+        if refused := self._below_minimum(current, self._remaining_size(observation, current), minimum):
             return refused
         return self._order(node, current, last, deadline)
 
-    def _left(self, observation: FleetObservation, machine: SystemMachine) -> int:
+    def _remaining_size(self, observation: FleetObservation, machine: SystemMachine) -> int:
         """Return the number of healthy machines in the group of *machine*, without *machine*."""
         counted = not (machine.failed or self._fleet.leaving(machine))
         return self._fleet.healthy_size(observation, machine.group) - counted
