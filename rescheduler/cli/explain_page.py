@@ -82,10 +82,12 @@ class ExplainPage:
         if len(accepting) == total > 1 and not self._wide:
             yield Line(f"all {count(total, 'spot node')} accept it", 1)
             return
-        shown = accepting if self._wide else accepting[:_NODES_NAMED]
-        names = ", ".join(map(self._names.short, shown))
-        more = f", and {len(accepting) - len(shown)} more (-o wide)" if len(shown) < len(accepting) else ""
-        yield Line(f"{len(accepting)} of {total:,} spot nodes accept it" + (f": {names}{more}" if names else ""), 1)
+        named = accepting if self._wide else accepting[:_NODES_NAMED]
+        names = ", ".join(map(self._names.short, named))
+        remainder = f", and {len(accepting) - len(named)} more (-o wide)" if len(named) < len(accepting) else ""
+        yield Line(
+            f"{len(accepting)} of {total:,} spot nodes accept it" + (f": {names}{remainder}" if names else ""), 1
+        )
 
     def _advice(self, explanation: Explanation) -> str:
         change = smallest_change(explanation, self._cluster)

@@ -146,24 +146,24 @@ def _rounded(amount: int, unit: int) -> int:
 
 def _levers(overview: Overview, names: NodeNames, *, wide: bool) -> Iterator[Line]:
     yield styled("What would free more, the most useful first", HEADING)
-    shown = overview.levers if wide else overview.levers[:_LEVERS_SHOWN]
-    for lever in shown:
+    listed = overview.levers if wide else overview.levers[:_LEVERS_SHOWN]
+    for lever in listed:
         yield Line(names.shorten_in(_lever(lever, overview, names)), 1)
-    if len(shown) < len(overview.levers):
-        yield Line(f"{len(overview.levers) - len(shown)} more with -o wide.", 1)
+    if len(listed) < len(overview.levers):
+        yield Line(f"{len(overview.levers) - len(listed)} more with -o wide.", 1)
     if not overview.levers_complete:
         yield Line("Some levers were not tried before --levers-timeout.", 1)
 
 
 def _lever(lever: Lever, overview: Overview, names: NodeNames) -> str:
-    kept = f"{lever.controller}: {lever.obstacle} ({lever.reason}) keeps {count(len(lever.nodes), 'node')}"
+    lever_text = f"{lever.controller}: {lever.obstacle} ({lever.reason}) keeps {count(len(lever.nodes), 'node')}"
     alone = f"alone it would free {'' if lever.tried else 'at least '}{_gain(lever.frees, overview, names)}"
     if not lever.tried and not lever.frees:
         alone = "not tried"
     if not lever.together_with:
-        return f"{kept}; {alone}"
+        return f"{lever_text}; {alone}"
     together = f"together with {', '.join(lever.together_with)} it would free"
-    return f"{kept}; {alone}; {together} {_gain(lever.frees_together, overview, names)}"
+    return f"{lever_text}; {alone}; {together} {_gain(lever.frees_together, overview, names)}"
 
 
 def _gain(nodes: tuple[str, ...], overview: Overview, names: NodeNames) -> str:

@@ -70,9 +70,9 @@ def _moves(planning: Planning) -> int:
 
 def _differences(before: Planning, after: Planning) -> list[tuple[str, list[str]]]:
     old, new = ({plan.node: None for plan in planning.plans} for planning in (before, after))
-    more = [node for node in new if node not in old]
+    gained = [node for node in new if node not in old]
     fewer = [node for node in old if node not in new]
-    return [("Can also be drained:", more), ("Can no longer be drained:", fewer)]
+    return [("Can also be drained:", gained), ("Can no longer be drained:", fewer)]
 
 
 def _listed(title: str, lines: Sequence[str]) -> Iterator[Line]:

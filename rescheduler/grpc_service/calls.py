@@ -78,8 +78,8 @@ def _request_text(request: Message | None) -> str:
             return ", request unreadable"
         case wire.NodeGroupDeleteNodesRequest():
             nodes = [_node(node) for node in request.nodes[:_NODES_NAMED]]
-            more = f" and {len(request.nodes) - _NODES_NAMED} more" if len(request.nodes) > _NODES_NAMED else ""
-            return f", group {_short(request.id)}, nodes {', '.join(nodes) or 'none'}{more}"
+            remainder = f" and {len(request.nodes) - _NODES_NAMED} more" if len(request.nodes) > _NODES_NAMED else ""
+            return f", group {_short(request.id)}, nodes {', '.join(nodes) or 'none'}{remainder}"
         case wire.NodeGroupIncreaseSizeRequest() | wire.NodeGroupDecreaseTargetSizeRequest():
             return f", group {_short(request.id)}, by {request.delta:+d}"
     return ""

@@ -100,10 +100,10 @@ def rights_of_the_daemon(
     *lease* is the name of the Lease, "" without leader election. *removes_nodes*: a provider removes machines.
     """
     stored = [("configmaps", "", name) for name in (memory, savings) if name]
-    kept = [*stored, *([("leases", "coordination.k8s.io", lease)] if lease else [])]
+    stored_objects = [*stored, *([("leases", "coordination.k8s.io", lease)] if lease else [])]
     own = [
         AccessRight(verb, resource, group, namespace, "" if verb == "create" else name)
-        for resource, group, name in kept
+        for resource, group, name in stored_objects
         for verb in ("create", "get", "patch")
     ]
     removal = (AccessRight("delete", "nodes"),) if removes_nodes else ()

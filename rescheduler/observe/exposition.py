@@ -34,12 +34,12 @@ class Exposition:
         metrics = list(self._registry.collect())
         with self._lock:
             known = {id(metric) for metric in self._last}
-            kept = [metric for metric in metrics if id(metric) in known]
-            ids = {id(metric) for metric in kept}
+            reused = [metric for metric in metrics if id(metric) in known]
+            ids = {id(metric) for metric in reused}
             self._texts = {key: text for key, text in self._texts.items() if key[0] in ids}
             self._last = metrics  # keeps them alive, so that no other metric gets the same id
             texts = [_encoded([metric for metric in metrics if id(metric) not in known], accept)]
-            texts += [self._text(metric, accept) for metric in kept]
+            texts += [self._text(metric, accept) for metric in reused]
         end = _END if any(text.endswith(_END) for text in texts) else b""
         return b"".join(text.removesuffix(_END) for text in texts) + end
 

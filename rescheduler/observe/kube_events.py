@@ -147,8 +147,8 @@ class KubeEvents:
             if self._reported.get(node) != blocked[node]:
                 self._record(node, "DrainBlocked", _blocked(verdict))
         evaluated = set(nodes.values())
-        kept = {} if complete else {node: last for node, last in self._reported.items() if node not in evaluated}
-        self._reported = kept | blocked
+        previous = {} if complete else {node: last for node, last in self._reported.items() if node not in evaluated}
+        self._reported = previous | blocked
 
     def _eviction(self, event: EvictionAnswered) -> None:
         match event.result:

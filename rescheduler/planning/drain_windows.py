@@ -63,10 +63,10 @@ class DrainWindow:
         """Yield the moments at which the wall clock shows *local*, or the moment at which it skips *local*."""
         for fold in (0, 1):
             moment = local.replace(tzinfo=self.zone, fold=fold).astimezone(UTC)
-            shown = self._wall_clock(moment)
-            while shown > local and self._wall_clock(moment - _MINUTE) > local:
+            wall_time = self._wall_clock(moment)
+            while wall_time > local and self._wall_clock(moment - _MINUTE) > local:
                 moment -= _MINUTE
-            if shown >= local:
+            if wall_time >= local:
                 yield moment
 
     def _wall_clock(self, moment: datetime) -> datetime:

@@ -165,13 +165,13 @@ class SimulatedScheduler:
         """
         if self._wanted >= len(self._order):
             return np.flatnonzero(feasible)
-        found = np.flatnonzero(feasible[self._order])
-        behind = int(np.searchsorted(found, self._start))
-        found = np.concatenate([found[behind:], found[:behind]])[: self._wanted]
+        feasible_rows = np.flatnonzero(feasible[self._order])
+        behind = int(np.searchsorted(feasible_rows, self._start))
+        feasible_rows = np.concatenate([feasible_rows[behind:], feasible_rows[:behind]])[: self._wanted]
         nodes = len(self._order)
-        processed = (int(found[-1]) - self._start) % nodes + 1 if len(found) == self._wanted else nodes
+        processed = (int(feasible_rows[-1]) - self._start) % nodes + 1 if len(feasible_rows) == self._wanted else nodes
         self._start = (self._start + processed) % nodes
-        return self._order[found]
+        return self._order[feasible_rows]
 
 
 def nodes_to_find(nodes: int) -> int:

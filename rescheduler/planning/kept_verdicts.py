@@ -74,14 +74,14 @@ class KeptVerdicts:
     def of(self, node: str, shared: PlanningRound, judge: Judge) -> JudgedNode:
         """Return the kept verdict on *node* if it is valid. Otherwise *judge* the node, and keep a final verdict."""
         self._drop_if_outdated(shared)
-        kept = self._by_node.get(node)
-        if kept is not None and self._has_inputs(node, kept.inputs, shared):
-            return kept
+        stored = self._by_node.get(node)
+        if stored is not None and self._has_inputs(node, stored.inputs, shared):
+            return stored
         examined, findings, inputs = _apply_rules(node, shared)
-        same_pods = kept is not None and self._snapshot.placed_on.get(node, 0) <= kept.inputs.changes
-        if kept is not None and same_pods and kept.findings == findings:
-            kept.inputs = inputs
-            return kept
+        same_pods = stored is not None and self._snapshot.placed_on.get(node, 0) <= stored.inputs.changes
+        if stored is not None and same_pods and stored.findings == findings:
+            stored.inputs = inputs
+            return stored
         self._by_node.pop(node, None)
         judged = JudgedNode(*judge(examined), findings, inputs)
         if judged.final:

@@ -65,7 +65,7 @@ def rank_levers(
     if not planning.rejected:
         return NO_LEVERS
     nodes = KeptNodes(snapshot, filters, policy, circumstances, planning.plans)
-    kept = tuple(nodes.each(planning.rejected))
+    kept_nodes = tuple(nodes.each(planning.rejected))
     worth = {verdict.node: _worth(snapshot, verdict.node, prices) for verdict in planning.rejected}
     with snapshot.trial() as trial:
         for row, placed in nodes.planned:
@@ -75,8 +75,8 @@ def rank_levers(
                 trial.place(pod.cls, target)
         trial.keep()
         # The results that the trials start from are computed before any of them changes a row.
-        filters.refresh(pod.cls for node in kept for pod in node.lifted)
-        return _Ranking(nodes, kept, worth, trial, time_is_up).run()
+        filters.refresh(pod.cls for node in kept_nodes for pod in node.lifted)
+        return _Ranking(nodes, kept_nodes, worth, trial, time_is_up).run()
 
 
 def _worth(snapshot: Snapshot, name: str, prices: PriceList) -> _Worth:
@@ -90,20 +90,20 @@ class _Ranking:
     def __init__(
         self,
         nodes: KeptNodes,
-        kept: Sequence[KeptNode],
+        kept_nodes: Sequence[KeptNode],
         worth: Mapping[str, _Worth],
         trial: Trial,
         time_is_up: Callable[[], bool],
     ) -> None:
         self._nodes = nodes
-        self._order = {node.node: number for number, node in enumerate(kept)}
+        self._order = {node.node: number for number, node in enumerate(kept_nodes)}
         self._worth = worth
         self._trial = trial
         self._time_is_up = time_is_up
         self._complete = True
         self._unfinished: set[Obstacles] = set()
         self._with: defaultdict[Obstacle, list[KeptNode]] = defaultdict(list)
-        for node in kept:
+        for node in kept_nodes:
             for obstacle in node.obstacles:
                 self._with[obstacle].append(node)
 

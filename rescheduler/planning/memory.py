@@ -52,8 +52,8 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     def waived(self, controllers: Collection[str]) -> "Memory":
         """Return the same memory without debts to *controllers*, given as ``namespace/Kind/name``."""
-        kept = tuple(owed for owed in self.debts if str(owed.debt.controller) not in controllers)
-        return msgspec.structs.replace(self, debts=kept)
+        remaining_debts = tuple(owed for owed in self.debts if str(owed.debt.controller) not in controllers)
+        return msgspec.structs.replace(self, debts=remaining_debts)
 
     def merged(self, remote: "Memory", base: "Memory") -> "Memory":
         """Return the same memory with the debts that *remote* added to *base*, and the later end of the last drain."""

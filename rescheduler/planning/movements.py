@@ -123,13 +123,13 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def current(self, now: datetime, wait: Backoff) -> "Movements":
         """Return the movements without expired entries."""
-        kept = {uid: moves.current(now, wait) for uid, moves in self.by_uid.items()}
-        return Movements({uid: moves for uid, moves in kept.items() if moves is not None})
+        by_uid_now = {uid: moves.current(now, wait) for uid, moves in self.by_uid.items()}
+        return Movements({uid: moves for uid, moves in by_uid_now.items() if moves is not None})
 
     def bounded(self, now: datetime, wait: Backoff) -> "Movements":
         """Return the movements without times that come from a wrong clock."""
-        kept = {uid: moves.bounded(now, wait) for uid, moves in self.by_uid.items()}
-        return self if all(kept[uid] is moves for uid, moves in self.by_uid.items()) else Movements(kept)
+        by_uid_now = {uid: moves.bounded(now, wait) for uid, moves in self.by_uid.items()}
+        return self if all(by_uid_now[uid] is moves for uid, moves in self.by_uid.items()) else Movements(by_uid_now)
 
 
 def _created_since(moment: datetime, pods: Sequence[Pod]) -> bool:

@@ -42,14 +42,18 @@ def merged(local: SavingsLedger, remote: SavingsLedger, base: SavingsLedger) -> 
 
 def _drop_reused(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
     """Drop drained nodes that run pods again, or that exist for too long after their drain."""
-    kept = tuple(
+    remaining_receipts = tuple(
         receipt
         for receipt in ledger.receipts
         if receipt.gone_at is not None
         or receipt.uid not in nodes.uids
         or (receipt.uid not in nodes.busy and now - receipt.drained_at < REMOVAL)
     )
-    return msgspec.structs.replace(ledger, receipts=kept) if len(kept) < len(ledger.receipts) else ledger
+    return (
+        msgspec.structs.replace(ledger, receipts=remaining_receipts)
+        if len(remaining_receipts) < len(ledger.receipts)
+        else ledger
+    )
 
 
 def _open_gone(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:

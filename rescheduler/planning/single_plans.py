@@ -71,9 +71,9 @@ class SinglePlans:
 
     def first(self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft) -> Planning:
         """Return verdicts up to the first node that can be drained; see :meth:`.planner.Planner.first_plan`."""
-        kept = self._first
-        if kept is not None and kept.is_valid(shared) and kept.has_same_results(take_empty):
-            return kept.planning
+        last_result = self._first
+        if last_result is not None and last_result.is_valid(shared) and last_result.has_same_results(take_empty):
+            return last_result.planning
         planning, self._first = self._search_first(shared, take_empty, seconds_left)
         return planning
 

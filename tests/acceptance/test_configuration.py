@@ -152,7 +152,7 @@ def test_an_occupied_status_port_is_an_error_only_if_it_is_explicit(explicit: bo
 
 
 def test_valid_configurations_are_accepted(cluster: ControlPlane, tmp_path: Path) -> None:
-    """All three authentication methods, and both names of the pool's URL."""
+    """The cases use all three authentication methods, and both names of the pool's URL."""
     pki.make(tmp_path)
     token = tmp_path / "token"
     token.write_text(cluster.token)

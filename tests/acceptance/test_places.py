@@ -77,7 +77,7 @@ def prepare(env: World) -> None:
 
 
 def test_an_empty_node_is_kept_if_no_other_node_is_usable(cluster: ControlPlane, tmp_path: Path) -> None:
-    """The others are cordoned, not Ready, without conditions, or control plane nodes; then one is uncordoned."""
+    """The other nodes are cordoned, not Ready, without conditions, or control plane nodes; then one is uncordoned."""
     control_plane = "node-role.kubernetes.io/control-plane"
 
     def surround(env: World) -> None:

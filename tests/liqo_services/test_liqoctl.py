@@ -1,4 +1,4 @@
-"""Peerings: liqoctl as a real program, and its callers."""
+"""Tests of peerings, with liqoctl as a real program, and of its callers."""
 
 import datetime as dt
 import threading

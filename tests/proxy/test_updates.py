@@ -234,7 +234,7 @@ def test_a_size_between_the_actual_and_the_desired_size_is_forwarded() -> None:
 
 
 def test_a_view_from_before_the_call_is_ignored() -> None:
-    """A machine was attached since: with a size derived from its cache, the pool would choose a victim."""
+    """A machine was attached in the meantime: with a size from the stale view, the pool would choose a victim."""
     with world() as env:
         machine = env.server.pool.machines()[2].id(env.clock.now())
         env.server.pool.detach(machine, decrement=True)

@@ -19,8 +19,8 @@ class Clients:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = self._application
-        if scope["type"] == "http" and not self._names & (shown := client_names(Request(scope))):
-            who = ", ".join(sorted(shown)) or "a client without a name"
+        if scope["type"] == "http" and not self._names & (presented := client_names(Request(scope))):
+            who = ", ".join(sorted(presented)) or "a client without a name"
             log.warning("%s %s: %s may not use this node manager", scope["method"], scope["path"], who)
             response = problem(403, f"{who} may not use this node manager")
         await response(scope, receive, send)

@@ -53,12 +53,12 @@ class VirtualNodeGroup:
     def resources_to_request(self, available: Amounts) -> dict[str, str]:
         """Return the resources to request from a cluster that has *available*: from `least` up to `most`."""
         least = self.needed
-        more = {
+        additional = {
             name: text if available.get(name, amount) >= amount else quantities({name: available[name]})[name]
             for (name, text), amount in zip(self.most.items(), amounts(self.most).values(), strict=True)
             if available.get(name, amount) > least.get(name, 0)
         }
-        return {**self.least, **more}
+        return {**self.least, **additional}
 
 
 #: The groups that are used if none are configured.

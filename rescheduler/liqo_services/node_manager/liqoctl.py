@@ -174,13 +174,13 @@ class Liqoctl:
 def accepted_arguments(verb: str, arguments: Sequence[str]) -> list[str]:
     """Return the *arguments* that ``liqoctl VERB`` accepts; a flag keeps its separate value."""
     foreign = frozenset[str]().union(*(flags for other, flags in _OWN_FLAGS.items() if other != verb))
-    kept, known = [], True
+    accepted, known = [], True
     for argument in arguments:
         if argument.startswith("-"):
             known = argument.lstrip("-").partition("=")[0] not in foreign
         if known:
-            kept.append(argument)
-    return kept
+            accepted.append(argument)
+    return accepted
 
 
 def _terminate(process: subprocess.Popen[str]) -> None:
