@@ -180,7 +180,7 @@ class ClusterView(WatchedNodes):
         return blocker.detail if blocker is not None else ""
 
     def lost(self, targets: Iterable[str]) -> str:
-        """Return which of *targets* no longer accepts pods, and why, or ""."""
+        """Return the first of *targets* that no longer accepts pods, and why, or ""."""
         for name in sorted(targets):
             node = self.node(name)
             why = "it is gone" if node is None else why_not_target(node)

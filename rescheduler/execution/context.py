@@ -82,7 +82,7 @@ class NoDebtRecorder:
 
 
 class ClusterApi(Protocol):
-    """The methods of :class:`rescheduler.kube.cluster.KubeCluster` that a drain calls, documented there."""
+    """The methods of :class:`rescheduler.kube.cluster.KubeCluster` that a drain calls; see there."""
 
     def edit_node(self, name: str, uid: str, edit: NodeEdit) -> None: ...
 
@@ -98,7 +98,7 @@ class ClusterApi(Protocol):
 
 
 class PlaceholderApi(Protocol):
-    """The methods of :class:`rescheduler.kube.placeholder_pods.PlaceholderPods`, documented there."""
+    """The methods of :class:`rescheduler.kube.placeholder_pods.PlaceholderPods`; see there."""
 
     def create(self, manifest: dict[str, Any]) -> None: ...
 

@@ -63,7 +63,7 @@ class Drainer:
         return self._access.provider.name != "none"
 
     def notices(self, nodes: Sequence[Node]) -> Mapping[str, datetime]:
-        """Return which of *nodes* the provider will reclaim soon, and when. Raises ProviderSilent."""
+        """Return the *nodes* that the provider will reclaim soon, and when. Raises ProviderSilent."""
         provider, deadline = self._access.provider, self._access.clock.monotonic() + PROVIDER_SECONDS
         with self._provider_errors():
             provider.refresh(deadline=deadline)

@@ -81,7 +81,7 @@ class NewNodes:
 
 
 class _JoinTimes:
-    """When nodes joined the cluster, and which of them were cordoned."""
+    """The times at which nodes joined the cluster, and the nodes that were cordoned."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self.nodes = nodes

@@ -23,7 +23,10 @@ log = logging.getLogger(__name__)
 
 
 class MemoryStorage(Protocol):
-    """The methods of :class:`rescheduler.kube.memory.MemoryStore` that are used here, documented there."""
+    """The methods of :class:`rescheduler.kube.memory.MemoryStore` that are used here.
+
+    They are documented there.
+    """
 
     def read(self) -> Reading: ...
 

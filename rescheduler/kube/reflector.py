@@ -107,7 +107,7 @@ class Reflector:
         self._thread.start()
 
     def stop(self) -> None:
-        """Request the thread to stop, and close an open watch."""
+        """Signal the thread to stop, and close an open watch."""
         self._stopping.set()
         if (stream := self._stream) is not None:
             stream.stop()

@@ -32,7 +32,7 @@ EXPECTED: Final = "expected [DAYS] HH:MM-HH:MM [ZONE], such as 'Mon-Fri 09:00-17
 
 @dataclass(frozen=True, slots=True)
 class DrainWindow:
-    """A window that is open on some days of the week. If it spans midnight, its day is that on which it starts."""
+    """A window that is open on some days of the week. If it spans midnight, its day is the day on which it starts."""
 
     text: str  #: as the user wrote it
     days: frozenset[int]  #: 0 is Monday

@@ -1,4 +1,4 @@
-"""The simultaneous loss of spot nodes: which of their pods would not fit on the remaining nodes."""
+"""The simultaneous loss of spot nodes, and their pods that would not fit on the remaining nodes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -46,7 +46,7 @@ class Minimum:
 
 
 def minimum(snapshot: Snapshot, required: int, on_demand: Iterable[str], circumstances: Circumstances) -> Minimum:
-    """Return which of the *on_demand* nodes count towards the minimum. Nothing is computed if *required* is 0."""
+    """Return the minimum and the *on_demand* nodes that count towards it. Nothing is computed if *required* is 0."""
     if not required:
         return Minimum(0)
     leaving = circumstances.ordered | circumstances.ending

@@ -1,4 +1,4 @@
-"""Select which of the candidate nodes to drain: as many as can be drained together, within a limited effort.
+"""Select the candidate nodes to drain: as many as can be drained together, within a limited effort.
 
 The baseline is the original spot rescheduler's method: nodes in order of requested CPU, least first, each pod on the
 first spot node that accepts it. Another drain order is tried first, and kept if the baseline does not free more nodes.
