@@ -105,7 +105,7 @@ class Drainer:
             return frozenset(name for name, exists in has_instance if exists is False)
 
     def drain(self, plan: Plan) -> Drain | None:
-        """Execute *plan*. Return the ended drain, or None if the node is already gone."""
+        """Execute *plan*. Return the drain in its final state, or None if the node is already gone."""
         if (node := self._view.node(plan.node)) is None:
             return None
         self._report(DrainStarted(involved(node), plan))
@@ -127,7 +127,7 @@ class Drainer:
         return self._runner.report_end(node, drain, started)
 
     def finish(self, ordered: PendingRemoval) -> Drain:
-        """Wait until the machine is terminated. Return the ended drain."""
+        """Wait until the machine is terminated. Return the drain in its final state."""
         begun = machine.await_end(ordered.drain, self._limits, self._access.clock.monotonic())
         drain = self._runner.run(self._with_removal_mark(ordered.node), begun)
         return self._runner.report_end(ordered.node, drain, ordered.started)

@@ -59,7 +59,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return max(self.price - self.spot_cost, Decimal(0))
 
     def until(self, now: datetime) -> datetime:
-        """Return the end of the saving, at most *now*. Only for machines that are gone."""
+        """Return the time when the saving ended, or *now* if it continues. Only for machines that are gone."""
         assert self.gone_at is not None
         return min(now, self.ended_at or now, self.gone_at + LONGEST)
 

@@ -78,7 +78,7 @@ class SinglePlans:
         return planning
 
     def verdict(self, node: str, shared: PlanningRound, steps: Callable[[Examined, Attempt], Verdict]) -> Verdict:
-        """Return the verdict of *steps* on one node. The search for places gets the share of one node."""
+        """Return the verdict of *steps* on one node. Its search effort is the share of one node in a round."""
         return self._verdict(examine(node, shared), shared, steps, shared.effort(len(shared.groups.on_demand)))
 
     def _verdict(

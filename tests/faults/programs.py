@@ -42,7 +42,7 @@ _ANSWER_SECONDS: Final = 60.0
 
 
 class DrainingProgram(Protocol):
-    """A process that can be killed."""
+    """The process under test, which drains nodes and can be killed."""
 
     @property
     def running(self) -> bool: ...

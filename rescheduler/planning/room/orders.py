@@ -153,7 +153,7 @@ class RoomSearch:
 
     @contextmanager
     def _added(self, node: str, template: str, count: int) -> Iterator[frozenset[str]]:
-        """Add *count* new nodes like *template* for *node* to the copy within the block. Yield their names."""
+        """Add *count* nodes like *template* for *node* to the copy while the block runs, and yield their names."""
         before = frozenset(self._copy.nodes.row)
         if template in self._offered:
             add_like(self._copy, self._offered[template], count, model=node)
