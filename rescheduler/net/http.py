@@ -17,11 +17,11 @@ from rescheduler.net.config_files import Endpoint
 from rescheduler.net.credentials import Credentials
 from rescheduler.net.http_errors import (
     UNREADABLE,
-    BadAnswer,
     HttpResponse,
+    InvalidResponse,
     Missing,
+    NoResponse,
     ServerFault,
-    Unanswered,
     Unsent,
     response_error,
     status_line,
@@ -92,15 +92,15 @@ class JsonClient:
         params: Mapping[str, str] | None = None,
         strict: bool = True,
     ) -> tuple[T, HttpResponse]:
-        """Return the document at *path* as *shape*, or raise BadAnswer. Unless *strict*, "12" is a valid number."""
-        answer = self.send("GET", path, deadline=deadline, params=params, repeatable=True)
-        return self.decode(answer, shape, f"GET {path}", strict=strict), answer
+        """Return the document at *path*, or raise InvalidResponse. Unless *strict*, "12" is a valid number."""
+        response = self.send("GET", path, deadline=deadline, params=params, repeatable=True)
+        return self.decode(response, shape, f"GET {path}", strict=strict), response
 
-    def decode(self, answer: HttpResponse, shape: type[T], what: str, *, strict: bool = True) -> T:
+    def decode(self, response: HttpResponse, shape: type[T], what: str, *, strict: bool = True) -> T:
         try:
-            return decoding.decode(answer.body, shape, strict=strict)
+            return decoding.decode(response.body, shape, strict=strict)
         except UNREADABLE as error:
-            raise BadAnswer(self._line(what, f"the response does not match the API: {error}")) from error
+            raise InvalidResponse(self._line(what, f"the response does not match the API: {error}")) from error
 
     def send(
         self,
@@ -120,7 +120,7 @@ class JsonClient:
         unsure: list[BackendUnavailable] = []
 
         def again(error: BaseException) -> bool:
-            if isinstance(error, Unanswered | ServerFault):
+            if isinstance(error, NoResponse | ServerFault):
                 unsure.append(error)
                 return repeatable
             return isinstance(error, Unsent | RateLimited)
@@ -193,7 +193,7 @@ class JsonClient:
         except _UNSENT as error:
             raise Unsent(self._line(what, f"cannot connect: {_reason(error)}")) from error
         except (httpx2.RequestError, httpx2.StreamError) as error:
-            raise Unanswered(self._line(what, f"no answer: {_reason(error)}")) from error
+            raise NoResponse(self._line(what, f"no answer: {_reason(error)}")) from error
 
     def _read(self, response: httpx2.Response, what: str, until: float) -> HttpResponse:
         try:
@@ -202,20 +202,20 @@ class JsonClient:
                 body += chunk
                 if len(body) > self._endpoint.max_answer_bytes:
                     limit = self._endpoint.max_answer_bytes
-                    raise BadAnswer(self._line(what, f"the response is larger than {limit} bytes"))
+                    raise InvalidResponse(self._line(what, f"the response is larger than {limit} bytes"))
                 if self._clock.monotonic() > until:
-                    raise Unanswered(self._line(what, "the response did not complete in time"))
+                    raise NoResponse(self._line(what, "the response did not complete in time"))
             return HttpResponse(response.status_code, response.headers, bytes(body))
         finally:
             response.close()
 
-    def _checked(self, answer: HttpResponse, what: str) -> HttpResponse:
-        if httpx2.codes.is_success(answer.status):
-            return answer
-        error_text = " ".join(self._error_text(answer.body).split())[:_MAX_TEXT]
-        line = self._line(what, f"{status_line(answer.status)}{': ' if error_text else ''}{error_text}")
-        wait = retry_after_seconds(answer.headers.get("retry-after", ""), self._clock.now())
-        error = response_error(answer, line, wait)
+    def _checked(self, response: HttpResponse, what: str) -> HttpResponse:
+        if httpx2.codes.is_success(response.status):
+            return response
+        error_text = " ".join(self._error_text(response.body).split())[:_MAX_TEXT]
+        line = self._line(what, f"{status_line(response.status)}{': ' if error_text else ''}{error_text}")
+        wait = retry_after_seconds(response.headers.get("retry-after", ""), self._clock.now())
+        error = response_error(response, line, wait)
         if isinstance(error, RateLimited) and wait is not None:
             self._patient_until = self._clock.monotonic() + min(wait, _LONGEST_PATIENCE)
         raise error

@@ -71,7 +71,7 @@ def _open_gone(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> Saving
 
 
 def _expire(ledger: SavingsLedger, now: datetime) -> SavingsLedger:
-    """End savings after LONGEST. Each one lowers the level, so that a new node then ends another saving."""
+    """End savings after LONGEST. Each also lowers the level, so a node that joins later ends a remaining saving."""
     expired = {
         receipt.uid
         for receipt in ledger.receipts

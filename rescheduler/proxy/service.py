@@ -213,7 +213,7 @@ class ProxyService:
         """
         machine = self.pool.ledger.machine_of(node_refs.ref(ordered.node))
         order = self.pool.ledger.order(machine) if machine is not None else None
-        return order is not None and order.answer is OrderResult.DONE
+        return order is not None and order.result is OrderResult.DONE
 
     def _drainer(self, provider: CloudProvider, view: ProxyView, limits: Limits) -> Drainer:
         return Drainer(self._access(provider), view, self._standing, self._threads, limits, self._report)

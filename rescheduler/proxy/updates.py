@@ -153,7 +153,7 @@ class PoolUpdates:
                 return None
             raise UpdateFailed(404, f"machine {machine} is not a member of the pool")
         order = self._pool.ledger.order(machine)
-        if order is not None and order.answer is OrderResult.DONE and view.observed_at < order.at:
+        if order is not None and order.result is OrderResult.DONE and view.observed_at < order.at:
             return None  # the pool has accepted the order since it listed the machine
         if not (listed[0].gone or listed[0].membership.evictable or protected):
             raise UpdateFailed(500, f"machine {machine}: its membership status is not evictable")

@@ -13,7 +13,7 @@ import pytest
 from devcluster.cloudpool.faults import Fault
 from devcluster.cloudpool.server import CloudpoolServer
 from rescheduler import errors
-from rescheduler.net.http_errors import BadAnswer, Missing, RequestRejected, ServerFault
+from rescheduler.net.http_errors import InvalidResponse, Missing, RequestRejected, ServerFault
 from rescheduler.providers.cloudpool.client import error_text
 from rescheduler.providers.cloudpool.messages import Machine, MachinePool, Membership, moment
 from tests.providers.clocks import START, StepClock
@@ -258,7 +258,7 @@ def test_unusual_machines_are_read_leniently(fact: str, clock: StepClock) -> Non
 def test_an_invalid_pool_is_an_error(body: object, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as pool:
         server.faulty_app.inject(Fault(path="/pool", method="GET", status=200, body=json.dumps(body)))
-        with pytest.raises(BadAnswer, match="GET /pool: the response does not match the API"):
+        with pytest.raises(InvalidResponse, match="GET /pool: the response does not match the API"):
             pool.pool(deadline=DEADLINE)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rescheduler.errors import DeadlineExceeded
-from rescheduler.net.http_errors import ServerFault, Unanswered
+from rescheduler.net.http_errors import NoResponse, ServerFault
 from rescheduler.providers.base import (
     AlreadyGone,
     BelowMinimum,
@@ -125,7 +125,7 @@ def test_the_size_is_not_lowered_based_on_a_view_from_before_the_call() -> None:
         assert world.orders() == []
 
 
-@pytest.mark.parametrize(("passes", "error"), [(20, DeadlineExceeded), (1, Unanswered)])
+@pytest.mark.parametrize(("passes", "error"), [(20, DeadlineExceeded), (1, NoResponse)])
 def test_a_timed_out_last_read_is_not_a_failure_of_the_pool(
     passes: float, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,11 +136,11 @@ def test_a_timed_out_last_read_is_not_a_failure_of_the_pool(
         def late(client: CloudPoolClient, *, deadline: float) -> PoolObservation:
             if world.clock.monotonic() > end - 20:
                 world.clock.advance(passes)
-                raise Unanswered("no answer: timed out")
+                raise NoResponse("no answer: timed out")
             return really(client, deadline=deadline)
 
         monkeypatch.setattr(CloudPoolClient, "pool", late)
-        with pytest.raises(error, match="no answer" if error is Unanswered else "the pool's responses are older than"):
+        with pytest.raises(error, match="no answer" if error is NoResponse else "the pool's responses are older than"):
             world.provider.decrease_target_size(GROUP, -1, deadline=end)
 
 

@@ -254,17 +254,17 @@ def test_an_order_lowers_the_size_unless_it_was_lowered_before(fact: str) -> Non
 
 
 @given(
-    answer=st.sampled_from([OrderResult.PENDING, OrderResult.DONE, OrderResult.NONE]),
+    result=st.sampled_from([OrderResult.PENDING, OrderResult.DONE, OrderResult.NONE]),
     seen=st.floats(0, 200),
     now=st.floats(0, 109),
     ours=st.booleans(),
 )
 def test_no_order_is_sent_while_another_may_take_effect(
-    answer: OrderResult, seen: float, now: float, ours: bool
+    result: OrderResult, seen: float, now: float, ours: bool
 ) -> None:
     verdict = judge(
         machine(),
-        order(answer, ours=ours),
+        order(result, ours=ours),
         observed_at=at(seen),
         not_before=at(5),
         now=at(now),
@@ -275,14 +275,14 @@ def test_no_order_is_sent_while_another_may_take_effect(
 
 @given(
     state=st.sampled_from(["REQUESTED", "PENDING", "RUNNING", "SUSPENDED", ""]),
-    answer=st.sampled_from([None, *OrderResult]),
+    result=st.sampled_from([None, *OrderResult]),
     seen=st.floats(0, 300),
     now=st.floats(0, 300),
 )
 def test_a_listed_machine_is_never_reported_gone(
-    state: str, answer: OrderResult | None, seen: float, now: float
+    state: str, result: OrderResult | None, seen: float, now: float
 ) -> None:
-    last = None if answer is None else order(answer)
+    last = None if result is None else order(result)
     verdict = judge(machine(state), last, observed_at=at(seen), not_before=at(5), now=at(now), limits=LIMITS)
     assert not isinstance(verdict, Deleted | AlreadyGone)
     assert not isinstance(give_up(machine(state), last, observed_at=at(seen)), Deleted | AlreadyGone)

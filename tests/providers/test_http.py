@@ -18,7 +18,7 @@ from rescheduler.errors import AuthError, ConfigError, DeadlineExceeded, RateLim
 from rescheduler.net.config_files import Duration, Endpoint
 from rescheduler.net.credentials import Credentials
 from rescheduler.net.http import JsonClient
-from rescheduler.net.http_errors import BadAnswer, Missing, RequestRejected, ServerFault, Unanswered, Unsent
+from rescheduler.net.http_errors import InvalidResponse, Missing, NoResponse, RequestRejected, ServerFault, Unsent
 from rescheduler.net.retries import one_attempt
 from rescheduler.providers.cherryservers.messages import error_text as cherry_error_text
 from rescheduler.providers.cloudpool.client import error_text as cloudpool_error_text
@@ -74,12 +74,12 @@ ANSWERS: dict[str, tuple[dict[str, Any], type[errors.ReschedulerError], str, int
     "a gateway's failure": ({"status": 502, "body": ""}, ServerFault, "502 Bad Gateway", 3, 1),
     "unavailable": ({"status": 503, "body": ""}, ServerFault, "503 Service Unavailable", 3, 1),
     "a slow gateway": ({"status": 504, "body": ""}, ServerFault, "504 Gateway Timeout", 3, 1),
-    "no answer at all": ({"kind": "reset"}, Unanswered, "no answer: ", 3, 1),
-    "half an answer": ({"kind": "cut"}, Unanswered, "no answer: ", 3, 1),
-    "a stall": ({"kind": "hang"}, Unanswered, "no answer: timed out", 3, 1),
+    "no answer at all": ({"kind": "reset"}, NoResponse, "no answer: ", 3, 1),
+    "half an answer": ({"kind": "cut"}, NoResponse, "no answer: ", 3, 1),
+    "a stall": ({"kind": "hang"}, NoResponse, "no answer: timed out", 3, 1),
     "a broken encoding": (
         {"status": 200, "body": "not packed", "headers": {"content-encoding": "gzip"}},
-        Unanswered,
+        NoResponse,
         "no answer: Error -3 while decompressing data: incorrect header check",
         3,
         1,
@@ -133,7 +133,7 @@ def test_a_repeatable_post_is_retried(clock: StepClock) -> None:
 def test_a_later_response_does_not_hide_a_lost_one(later: dict[str, Any], clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock, attempts=3) as http:
         server.faulty_app.inject(Fault(path="/stop", kind="reset"), Fault(path="/stop", times=9, **later))
-        with pytest.raises(Unanswered, match="system: POST /stop: no answer: "):
+        with pytest.raises(NoResponse, match="system: POST /stop: no answer: "):
             http.send("POST", "/stop", deadline=DEADLINE, repeatable=True)
 
 
@@ -239,13 +239,13 @@ DEEP = '{"started": true, "configured": true, "more": ' + "[" * 10_000 + "]" * 1
 def test_a_response_that_does_not_match_the_api_is_an_error(body: str, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         server.faulty_app.inject(Fault(path="/status", method="GET", status=200, body=body))
-        with pytest.raises(BadAnswer, match="system: GET /status: the response does not match the API: "):
+        with pytest.raises(InvalidResponse, match="system: GET /status: the response does not match the API: "):
             http.get("/status", PoolStatus, deadline=DEADLINE)
 
 
 def test_a_response_that_is_too_large_is_an_error(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock, max_answer_bytes=10) as http:
-        with pytest.raises(BadAnswer, match="system: GET /pool: the response is larger than 10 bytes"):
+        with pytest.raises(InvalidResponse, match="system: GET /pool: the response is larger than 10 bytes"):
             http.get("/pool", Any, deadline=DEADLINE)
         assert count(server) == 1
 
@@ -261,7 +261,7 @@ def test_a_response_that_decompresses_to_a_large_one_is_an_error(clock: StepCloc
             body=packed.decode("utf-8", "surrogateescape"),
         )
         server.faulty_app.inject(fault)
-        with pytest.raises(BadAnswer, match="the response is larger than 50000 bytes"):
+        with pytest.raises(InvalidResponse, match="the response is larger than 50000 bytes"):
             http.get("/pool", Any, deadline=DEADLINE)
         server.faulty_app.inject(fault)
     with serving(settings(), clock) as server, client(server, clock) as http:
@@ -394,7 +394,7 @@ HANDSHAKES: dict[str, tuple[dict[str, str], dict[str, str], tuple[type[Exception
         {"ca_file": "ca.pem", "client_cert_file": "client.crt", "client_key_file": "client.key"},
         None,
     ),
-    "no client certificate": ({"client_ca_file": "ca.pem"}, {"ca_file": "ca.pem"}, (Unanswered, "no answer")),
+    "no client certificate": ({"client_ca_file": "ca.pem"}, {"ca_file": "ca.pem"}, (NoResponse, "no answer")),
 }
 
 
@@ -415,7 +415,7 @@ def test_a_renewed_certificate_is_used(certificates: Path, tmp_path: Path, clock
     served = settings(cert_file="server.pem", client_ca_file="ca.pem")
     endpoint = {"ca_file": "ca.pem", "client_cert_file": "client.pem"}
     with serving(served, clock, certificates) as server, client(server, clock, tmp_path, **endpoint) as http:
-        with pytest.raises(Unanswered):
+        with pytest.raises(NoResponse):
             http.get("/status", dict[str, bool], deadline=DEADLINE)
         (tmp_path / "client.pem").write_text((certificates / "client.pem").read_text())
         assert http.get("/status", dict[str, bool], deadline=clock.monotonic() + DEADLINE)[0] == STATUS

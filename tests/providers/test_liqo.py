@@ -15,7 +15,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.errors import AuthError, BackendUnavailable, ConfigError
 from rescheduler.liqo_services.node_manager.app import node_manager
 from rescheduler.liqo_services.serving import HttpsListener, serving
-from rescheduler.net.http_errors import BadAnswer
+from rescheduler.net.http_errors import InvalidResponse
 from rescheduler.providers import load
 from rescheduler.providers.base import (
     Instance,
@@ -122,7 +122,7 @@ def test_a_change_at_the_first_node_manager_is_never_repeated(first: ServerAndCl
 
 def test_responses_of_the_first_node_manager_other_than_true_are_failures(first: ServerAndClient) -> None:
     first.server.faulty_app.inject(Fault(method="GET", path="/nodegroup/scaleup", status=200, body="false"))
-    with pytest.raises(BadAnswer, match="GET /nodegroup/scaleup: expected true"):
+    with pytest.raises(InvalidResponse, match="GET /nodegroup/scaleup: expected true"):
         first.provider.increase_size("STANDARD", 1, deadline=DEADLINE)
     first.server.faulty_app.inject(Fault(method="GET", path="/nodegroup/scaleup", status=500, body="no cluster\nleft"))
     with pytest.raises(BackendUnavailable, match="500 Internal Server Error: no cluster left"):
@@ -251,7 +251,7 @@ def test_replacement_of_our_node_manager_by_the_first_is_detected(current: Serve
 
 def test_an_invalid_response_is_an_error(current: ServerAndClient) -> None:
     current.server.faulty_app.inject(Fault(method="GET", path="/version", status=200, body="<html>"))
-    with pytest.raises(BadAnswer, match="liqo: GET /version: the response does not match the API"):
+    with pytest.raises(InvalidResponse, match="liqo: GET /version: the response does not match the API"):
         current.provider.groups(deadline=deadline(current))
 
 

@@ -13,7 +13,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.errors import ConfigError
 from rescheduler.net.config_files import Duration, Endpoint, plain_http
 from rescheduler.net.http import JsonClient
-from rescheduler.net.http_errors import Unanswered
+from rescheduler.net.http_errors import NoResponse
 from rescheduler.net.transport import proxy_of
 
 NAMES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
@@ -108,6 +108,6 @@ def test_an_endless_response_times_out(fact: str, monkeypatch: pytest.MonkeyPatc
     with dripping(*BEGINNINGS[fact]) as url:
         clock = SystemClock()
         http = JsonClient("system", Endpoint(url=url, timeout=Duration(1), attempts=1), Path(), clock)
-        with pytest.raises(Unanswered):
+        with pytest.raises(NoResponse):
             http.get("/x", Any, deadline=clock.monotonic() + 60)
         http.close()

@@ -9,7 +9,7 @@ from rescheduler.clock import Clock
 from rescheduler.errors import DeadlineExceeded
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.http import JsonClient
-from rescheduler.net.http_errors import UNREADABLE, BadAnswer, HttpResponse, Missing
+from rescheduler.net.http_errors import UNREADABLE, HttpResponse, InvalidResponse, Missing
 from rescheduler.providers.cherryservers.messages import CreateServer, Server, ServerPlan, error_text
 
 _PAGE = 100
@@ -68,7 +68,7 @@ class CherryClient:
             last = len(listed) < _PAGE or not fresh if total is None else offset >= total
             if last or not listed:
                 return list(servers.values()), most
-        raise BadAnswer(f"Cherry Servers: project {project}: the list of servers does not end")
+        raise InvalidResponse(f"Cherry Servers: project {project}: the list of servers does not end")
 
     def server(self, key: str, *, deadline: float) -> Server | None:
         try:

@@ -62,8 +62,8 @@ class CloudPoolClient:
 
     def pool(self, *, deadline: float) -> PoolObservation:
         asked_at = self._clock.now()
-        pool, answer = self._http.get("/pool", MachinePool, deadline=deadline)
-        observed_at = _observed_at(pool, answer, asked_at, self._cache_age)
+        pool, response = self._http.get("/pool", MachinePool, deadline=deadline)
+        observed_at = _observed_at(pool, response, asked_at, self._cache_age)
         return PoolObservation(pool.machines, observed_at, MachineIndex(pool.machines))
 
     def size(self, *, deadline: float) -> PoolSize:
@@ -107,14 +107,14 @@ def error_text(body: bytes) -> str:
 def from_pool(fault: ServerFault) -> bool:
     """Return whether the pool itself reported the failure, not a gateway. The pool has then finished the request."""
     try:
-        decoding.decode(fault.answer.body, ErrorMessage)
+        decoding.decode(fault.response.body, ErrorMessage)
     except UNREADABLE:
         return False
-    return fault.answer.status != http.HTTPStatus.GATEWAY_TIMEOUT
+    return fault.response.status != http.HTTPStatus.GATEWAY_TIMEOUT
 
 
 def _observed_at(
-    pool: MachinePool, answer: HttpResponse, asked_at: dt.datetime, cache_age: dt.timedelta
+    pool: MachinePool, response: HttpResponse, asked_at: dt.datetime, cache_age: dt.timedelta
 ) -> dt.datetime:
     """Return the earliest time, on our clock, at which the pool may have listed its machines.
 
@@ -124,7 +124,7 @@ def _observed_at(
     if timestamp is None:
         return asked_at - cache_age
     try:
-        pool_time = email.utils.parsedate_to_datetime(answer.headers.get("date", ""))
+        pool_time = email.utils.parsedate_to_datetime(response.headers.get("date", ""))
     except ValueError:
         return min(timestamp - _UNKNOWN_SKEW, asked_at)
     ahead = pool_time.replace(tzinfo=pool_time.tzinfo or dt.UTC) + dt.timedelta(seconds=1) - asked_at

@@ -43,10 +43,10 @@ class OrderResult(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TerminationOrder:
-    """The last order for a machine; that of an earlier process has `answer` NONE and the intent's time."""
+    """The last order for a machine; that of an earlier process has `result` NONE and the intent's time."""
 
     at: dt.datetime  #: when it ended, or when it began while pending
-    answer: OrderResult
+    result: OrderResult
     error_text: str = ""  #: the error
     attempts: int = 1  #: including this one
     desired: int | None = None  #: the pool's desired size before the first order
@@ -98,7 +98,7 @@ def judge(
         return _gone_outcome(machine, order)
     if order is None:
         verdict: Verdict = KeepWaiting() if observed_at < not_before else Send()
-    elif order.answer is not OrderResult.UNSENT and observed_at < order.at:
+    elif order.result is not OrderResult.UNSENT and observed_at < order.at:
         verdict = KeepWaiting()
     else:
         verdict = _decide_repeat(machine, order, now, limits)
@@ -110,12 +110,12 @@ def give_up(machine: Machine | None, order: TerminationOrder | None, *, observed
     if order is None:
         return Accepted("an earlier process may have ordered it; the pool's responses predate this process")
     known = machine is not None and observed_at >= order.at
-    unheard = order.answer is OrderResult.UNSENT and order.ours
+    unheard = order.result is OrderResult.UNSENT and order.ours
     doomed = machine is not None and machine.disposable
-    if (unheard or (order.answer is OrderResult.FAULT and known)) and not doomed:
+    if (unheard or (order.result is OrderResult.FAULT and known)) and not doomed:
         return Failed(order.error_text, retryable=True)
     state = f"the pool lists it as {machine.machine_state}" if machine else "the pool still listed it"
-    return Accepted(f"{_RESULT_TEXTS[order.answer]}; {state}{': ' if order.error_text else ''}{order.error_text}")
+    return Accepted(f"{_RESULT_TEXTS[order.result]}; {state}{': ' if order.error_text else ''}{order.error_text}")
 
 
 def lowers(machine: Machine, order: TerminationOrder | None, desired: int) -> bool:
@@ -129,7 +129,7 @@ def lowers(machine: Machine, order: TerminationOrder | None, desired: int) -> bo
         return False
     if order is None:
         return True
-    fell = order.desired is not None and desired < order.desired and order.answer is not OrderResult.UNSENT
+    fell = order.desired is not None and desired < order.desired and order.result is not OrderResult.UNSENT
     return not (order.lowered or fell)
 
 
@@ -141,11 +141,11 @@ def unshrunk(order: TerminationOrder | None, desired: int) -> str:
     """
     if order is None or not order.decrement_lost:
         return ""
-    unknown = order.answer in {OrderResult.NONE, OrderResult.MISSING}  # the size was not read right after such an order
+    unknown = order.result in {OrderResult.NONE, OrderResult.MISSING}  # the size was not read right after such an order
     if unknown and order.desired is not None and desired < order.desired:
         return ""
     reason = f": {order.error_text}" if order.error_text else ""
-    return f"{_RESULT_TEXTS[order.answer]}{reason}; its desired size is still {desired}, so it launches a replacement"
+    return f"{_RESULT_TEXTS[order.result]}{reason}; its desired size is still {desired}, so it launches a replacement"
 
 
 def protection(machine: Machine, ending: Ending) -> Refused | None:
@@ -171,14 +171,14 @@ def _gone_outcome(machine: Machine | None, order: TerminationOrder | None) -> De
     how = "no longer in the pool" if machine is None else machine.machine_state
     if order is None and machine is None:
         return Refused(Refusal.NOT_IN_GROUP, NO_MACHINE)
-    if order is None or not order.ours or order.answer in {OrderResult.MISSING, OrderResult.UNSENT}:
+    if order is None or not order.ours or order.result in {OrderResult.MISSING, OrderResult.UNSENT}:
         return AlreadyGone(how)
     return Deleted(how)
 
 
 def _decide_repeat(machine: Machine, order: TerminationOrder, now: dt.datetime, limits: OrderTimeouts) -> Verdict:
     """Return the verdict on a machine that exists after an order: repeat the order once it can have no more effect."""
-    match order.answer:
+    match order.result:
         case OrderResult.PENDING:
             return KeepWaiting()
         case OrderResult.MISSING:

@@ -85,7 +85,7 @@ class PoolRemoval:
         """Return whether, with *prompt*, the pool accepted an order for the node's machine since *began*."""
         machine = self._ledger.machine_of(node) if self._prompt else None
         order = self._ledger.order(machine) if machine is not None else None
-        return order is not None and order.answer is OrderResult.DONE and order.at >= began
+        return order is not None and order.result is OrderResult.DONE and order.at >= began
 
     def refusals(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
         """Return the nodes that would be refused. Each minimum check assumes that the earlier nodes were removed."""

@@ -13,7 +13,7 @@ from rescheduler import decoding
 from rescheduler.clock import Clock
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.http import JsonClient
-from rescheduler.net.http_errors import UNREADABLE, BadAnswer, HttpResponse, Missing
+from rescheduler.net.http_errors import UNREADABLE, HttpResponse, InvalidResponse, Missing
 from rescheduler.providers.base import (
     InstanceError,
     InstanceState,
@@ -135,7 +135,7 @@ class OriginalNodeManager:
     def create(self, group: str, count: int, *, deadline: float) -> Sequence[str]:
         response = self._ask("/nodegroup/scaleup", {"id": group, "count": str(count)}, deadline)
         if self._http.decode(response, object, "GET /nodegroup/scaleup") is not True:
-            raise BadAnswer("liqo: GET /nodegroup/scaleup: expected true")
+            raise InvalidResponse("liqo: GET /nodegroup/scaleup: expected true")
         return ()
 
     def delete(self, group: str, name: str, *, deadline: float) -> None:
