@@ -141,10 +141,10 @@ class GoCommand(click.Command):
     """A command whose options have Go's syntax."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, list(normalised(args, self.get_params(ctx))))
+        return super().parse_args(ctx, list(normalized(args, self.get_params(ctx))))
 
 
-def normalised(args: Sequence[str], params: Sequence[click.Parameter]) -> Iterator[str]:
+def normalized(args: Sequence[str], params: Sequence[click.Parameter]) -> Iterator[str]:
     """Convert *args* to click's syntax: two dashes before long names, and a value for every boolean flag."""
     options = {name: param for param in params if isinstance(param, click.Option) for name in param.opts}
     rest = iter(args)

@@ -71,7 +71,7 @@ class Bounds(threading.local):
 
 
 class Transport(httpx2.BaseTransport):
-    """A transport that limits the total time. Those of httpx2 only limit each read, so a slow server could block them.
+    """A transport that limits the total time. The transports of httpx2 only limit each read: a slow server could block.
 
     It uses httpcore2 directly, whose connection pools accept a network backend.
     """

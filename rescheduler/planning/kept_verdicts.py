@@ -104,7 +104,7 @@ class KeptVerdicts:
             and inputs.vetoes == vetoes.get(node, ())
             and self._snapshot.edited_on.get(node, 0) <= inputs.changes
             and self._snapshot.placed_on.get(node, 0) <= inputs.changes
-            and _has_terms(inputs, shared)
+            and _are_budgets_unchanged(inputs, shared)
             and (not inputs.estimated or not self._edited_since(inputs, shared))
         )
 
@@ -119,8 +119,8 @@ class KeptVerdicts:
         return any(self._edited[1].get(key, 0) > inputs.changes for key in inputs.estimated)
 
 
-def _has_terms(inputs: Inputs, shared: PlanningRound) -> bool:
-    """Return whether the terms of the budgets are unchanged."""
+def _are_budgets_unchanged(inputs: Inputs, shared: PlanningRound) -> bool:
+    """Return whether the budgets have the terms that the verdict of *inputs* is based on."""
     if inputs.budgets_version == shared.budgets.built_from:
         return True
     return all(shared.budgets.terms(key) == terms for key, terms in inputs.budgets.items())

@@ -32,7 +32,7 @@ class OpenDebt(msgspec.Struct, frozen=True):
 
 
 def owing(before: tuple[OpenDebt, ...], node: str, debts: Iterable[Debt], now: datetime) -> tuple[OpenDebt, ...]:
-    """Return the open debts *before*, with those of *node* replaced by *debts*. New debts are open from *now* on."""
+    """Return the open debts *before*, but with *debts* as the debts of *node*. New debts are open from *now* on."""
     known = {owed.debt.controller: owed.since for owed in before if owed.node == node}
     others = tuple(owed for owed in before if owed.node != node)
     return others + tuple(OpenDebt(node, known.get(debt.controller, now), debt) for debt in debts)

@@ -53,7 +53,7 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class NodeInfos:
-    """The labelled nodes by name. A node that matches both labels is a spot node."""
+    """The labeled nodes by name. A node that matches both labels is a spot node."""
 
     on_demand: Mapping[str, NodeInfo]
     spot: Mapping[str, NodeInfo]

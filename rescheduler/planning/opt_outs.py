@@ -47,7 +47,7 @@ def annotated_opt_out(pod: Pod, since: datetime | None, reached: Reached) -> Blo
     return None
 
 
-def labelled_opt_out(pod: Pod) -> Blocker | None:
+def labeled_opt_out(pod: Pod) -> Blocker | None:
     """Return a blocker if a label exempts *pod* from evictions, or None."""
     if pod.cls.labels.get(RESTRICT_SCALE_DOWN) == "true":
         return Blocker(Reason.RESTRICT_SCALE_DOWN, f'it has the label {RESTRICT_SCALE_DOWN}: "true"', pod.key)

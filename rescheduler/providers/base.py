@@ -144,7 +144,7 @@ class CloudProvider(Protocol):
         ...
 
     def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
-        """Lower the target size by -*delta* > 0, cancelling only machines that are not running yet.
+        """Lower the target size by -*delta* > 0, canceling only machines that are not running yet.
 
         If there are fewer such machines, all of them are canceled and BelowMinimum states how many. Cluster Autoscaler
         reverts the whole increase when a scale-up has timed out, even if some of its machines are running.

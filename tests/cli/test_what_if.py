@@ -199,9 +199,9 @@ NAMESPACES: dict[tuple[str, ...], list[str]] = {
 def test_settings_of_namespaces_limit_the_drainable_nodes(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, changes: tuple[str, ...]
 ) -> None:
-    labelled = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "web"}}}
+    labeled = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "web"}}}
     pods = [pod("shop/a-1", "od-1"), pod("ops/b-1", "od-2")]
-    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER[:4], *pods, labelled]}))
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER[:4], *pods, labeled]}))
     flags = [flag for change in changes for flag in ("--what-if", change)]
     _, out, _ = run(capfdbinary, dump, "-o", "json", *flags)
     result = json.loads(out)["what_if"]

@@ -23,7 +23,7 @@ class VirtualNodeGroup:
     most: Mapping[str, str] = field(default_factory=dict)  #: requested if the cluster has enough
     selector: Mapping[str, str] = field(default_factory=dict)  #: required labels of a cluster
     labels: Mapping[str, str] = field(default_factory=dict)  #: set on the Nodes, in addition to Liqo's
-    taints: tuple[NodeTaint, ...] = ()  #: taints of the template: those of the clusters' VirtualNodes
+    taints: tuple[NodeTaint, ...] = ()  #: taints of the template, as on the clusters' VirtualNodes
     cost: float = 1.0
     added: Mapping[str, str] = field(default_factory=lambda: dict(ADDED_RESOURCES))  #: granted without a request
     slice_class: str = DEFAULT_CLASS  #: selects the controller that grants the slices

@@ -43,7 +43,7 @@ class OrderResult(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TerminationOrder:
-    """The last order for a machine; that of an earlier process has `result` NONE and the intent's time."""
+    """The last order for a machine. An order of an earlier process has `result` NONE and the intent's time."""
 
     at: dt.datetime  #: when it ended, or when it began while pending
     result: OrderResult

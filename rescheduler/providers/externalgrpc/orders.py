@@ -148,7 +148,7 @@ class DeletionLedger:
                 self._orders.popitem(last=False)
 
     def count_uncertain(self, group: str, since: dt.datetime, excluded: NodeRef | None = None) -> int:
-        """Count the orders in *group* since *since* that may still lower its target size, except that of *excluded*."""
+        """Count the orders in *group* since *since* that may still lower its target size, except for *excluded*."""
         with self._lock:
             return sum(
                 owner == group and order.uncertain and order.at > since

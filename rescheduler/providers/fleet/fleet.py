@@ -126,7 +126,7 @@ class MachineFleet(PolledSystem):
                 raise BelowMinimum(f"{self.system.name}: group {name}: {why}; {given_up} of {delta} were canceled")
 
     def settled_before(self) -> dt.datetime:
-        """Return the time before which every given order has taken effect by now."""
+        """Return the latest time of orders that have certainly taken effect by now."""
         return self.clock.now() - dt.timedelta(seconds=self.pace.settle)
 
     def _is_unfinished(self, machine: SystemMachine) -> bool:

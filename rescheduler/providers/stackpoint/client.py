@@ -42,7 +42,7 @@ class StackpointClient:
         self._http.send("DELETE", f"{self._root}/nodes/{pk}", deadline=deadline, repeatable=True)
 
     def add(self, order: NodeAdd, *, deadline: float) -> Sequence[ClusterNode]:
-        """Order nodes with one request. Return the nodes in the response: new ones, those of the cluster, or none."""
+        """Order nodes with one request. The response may contain the new nodes, all nodes of the cluster, or none."""
         path = f"/nodepools/{order.node_pool}/add" if order.node_pool else "/add_node"
         response = self._http.send("POST", f"{self._root}{path}", order, deadline=deadline)
         try:
