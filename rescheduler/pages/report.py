@@ -38,7 +38,7 @@ def as_html(overview: Overview, at: datetime | None = None) -> str:
 
 def _section(name: str, heading: str, *content: Markup) -> Markup:
     return element(
-        "section", element("h2", heading, id=f"{name}-heading"), content, id=name, aria_labeledby=f"{name}-heading"
+        "section", element("h2", heading, id=f"{name}-heading"), content, id=name, aria_labelledby=f"{name}-heading"
     )
 
 
