@@ -30,7 +30,7 @@ class Rounds:
 
     @property
     def longest(self) -> float | None:
-        """The seconds of the longest round, or None if none has ended."""
+        """The seconds of the longest round, or None before the first round has ended."""
         return max(self.rounds, default=None)
 
     @property
