@@ -516,7 +516,7 @@ def test_a_protected_machine_is_not_terminated() -> None:
     with world(settings(refresh_interval=0)) as env:
         machine = env.server.pool.machines()[0].id(env.clock.now())
         env.server.pool.set_membership(machine, active=True, evictable=False)
-        with pytest.raises(UpdateFailed, match="it is not evictable"):
+        with pytest.raises(UpdateFailed, match="its membership status is not evictable"):
             env.updates.terminate(machine, decrement=True)
 
 
