@@ -181,7 +181,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         [
             (
                 "WARNING machine termination may have been requested before; not requested again for now: the plan "
-                "no longer holds: no-controller: pod a/b node=od-1 reason=plan-changed"
+                "is no longer valid: no-controller: pod a/b node=od-1 reason=plan-changed"
             )
         ],
     ),
