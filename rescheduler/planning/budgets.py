@@ -1,6 +1,6 @@
 """PodDisruptionBudgets, and the evictions that a plan may still use.
 
-These rules predict the answer of the eviction API (``pkg/registry/core/pod/storage/eviction.go``). They count the
+These rules predict the response of the eviction API (``pkg/registry/core/pod/storage/eviction.go``). They count the
 evictions of a plan themselves, because the API's numbers do not include them (kubernetes/autoscaler#9111).
 """
 
@@ -82,7 +82,7 @@ class Budgets:
         return self.of_class(pod.cls, pod.added_labels)
 
     def of_class(self, cls: PodClass, added_labels: LabelPairs) -> tuple[str, ...]:
-        """Return the keys of the budgets that select the pods of a class with these added labels."""
+        """Return the keys of the budgets that select pods of the class whose API server labels are *added_labels*."""
         cache_key = (cls, added_labels) if self._select_added else cls
         if (keys := self._keys_by_class.get(cache_key)) is None:
             labels = {**cls.labels, **dict(added_labels)}
@@ -152,7 +152,7 @@ class RemainingDisruptions:
             if not keys or pod.phase == "Pending":  # The eviction API ignores budgets for pods that have never run.
                 continue
             if len(keys) > 1:
-                impossible.append(_several(pod, keys))
+                impossible.append(_several_budgets(pod, keys))
             elif pod.ready or not self._is_free(keys[0]):
                 by_budget.setdefault(keys[0], []).append(pod)
         by_controller = self.replicas.groups(pods) if self.replicas is not None else {}
@@ -166,7 +166,7 @@ class RemainingDisruptions:
         return blockers
 
     def spend(self, evictions: Evictions) -> None:
-        """Reserve the *evictions*, for which :meth:`blockers` has returned none."""
+        """Reserve the *evictions*. The caller must have checked that :meth:`blockers` returns no blockers."""
         for key, guarded in evictions.by_budget.items():
             self.spent[key] = self.spent.get(key, 0) + len(guarded)
         if self.replicas is not None:
@@ -243,6 +243,6 @@ def _shortage(key: str, pods: list[Pod], allowed: int, spent: int) -> list[Block
     return [Blocker(Reason.BUDGET, detail, pod.key) for pod in pods[remaining:]]
 
 
-def _several(pod: Pod, keys: tuple[str, ...]) -> Blocker:
+def _several_budgets(pod: Pod, keys: tuple[str, ...]) -> Blocker:
     detail = f"PodDisruptionBudgets {', '.join(keys)} select it; the eviction API rejects pods with more than one"
     return Blocker(Reason.MANY_BUDGETS, detail, pod.key)

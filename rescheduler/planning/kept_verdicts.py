@@ -41,7 +41,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The facts that determine the findings, in addition to the ground."""
+    """The facts on which the findings depend, in addition to the ground."""
 
     changes: int  #: of the snapshot
     until: datetime | None  #: the findings are not valid from this instant on
@@ -75,14 +75,14 @@ class KeptVerdicts:
     def of(self, node: str, shared: PlanningRound, judge: Judge) -> JudgedNode:
         """Return the kept verdict on *node* if it is valid. Otherwise *judge* the node, and keep a final verdict."""
         self._drop_if_outdated(shared)
-        kept = self._by_node.get(node)
-        if kept is not None and self._has_inputs(node, kept.inputs, shared):
-            return kept
+        stored = self._by_node.get(node)
+        if stored is not None and self._has_inputs(node, stored.inputs, shared):
+            return stored
         examined, findings, inputs = _apply_rules(node, shared)
-        same_pods = kept is not None and self._snapshot.placed_on.get(node, 0) <= kept.inputs.changes
-        if kept is not None and same_pods and kept.findings == findings:
-            kept.inputs = inputs
-            return kept
+        same_pods = stored is not None and self._snapshot.placed_on.get(node, 0) <= stored.inputs.changes
+        if stored is not None and same_pods and stored.findings == findings:
+            stored.inputs = inputs
+            return stored
         self._by_node.pop(node, None)
         judged = JudgedNode(*judge(examined), findings, inputs)
         if judged.final:
@@ -105,7 +105,7 @@ class KeptVerdicts:
             and inputs.vetoes == vetoes.get(node, ())
             and self._snapshot.edited_on.get(node, 0) <= inputs.changes
             and self._snapshot.placed_on.get(node, 0) <= inputs.changes
-            and _has_terms(inputs, shared)
+            and _are_budgets_unchanged(inputs, shared)
             and (not inputs.estimated or not self._edited_since(inputs, shared))
         )
 
@@ -120,8 +120,8 @@ class KeptVerdicts:
         return any(self._edited[1].get(key, 0) > inputs.changes for key in inputs.estimated)
 
 
-def _has_terms(inputs: Inputs, shared: PlanningRound) -> bool:
-    """Return whether the terms of the budgets are unchanged."""
+def _are_budgets_unchanged(inputs: Inputs, shared: PlanningRound) -> bool:
+    """Return whether the budgets have the terms that the verdict of *inputs* is based on."""
     if inputs.budgets_version == shared.budgets.built_from:
         return True
     return all(shared.budgets.terms(key) == terms for key, terms in inputs.budgets.items())

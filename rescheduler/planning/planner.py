@@ -84,8 +84,8 @@ class Planner:
         that are not spot. A node without pods to move also gets a plan, but it ends the search only if *take_empty*
         returns true for it: otherwise nothing would remove the node, so there is nothing to do.
 
-        *seconds_left* limits search and forecasts in addition to the planning time-out, which assumes a speed of the
-        machine.
+        *seconds_left* limits search and forecasts in addition to the planning time-out, which assumes a certain speed
+        of the machine.
         """
         return self._single.first(self._round(circumstances), take_empty, seconds_left)
 

@@ -28,9 +28,9 @@ class Examined:
     """A node to which all :data:`RULES` were applied."""
 
     candidate: Candidate
-    must_move: tuple[Pod, ...]  #: the candidate's pods, then those that must move but may not be evicted
+    must_move: tuple[Pod, ...]  #: the candidate's pods, then the pods that must move but may not be evicted
     evictions: Evictions  #: of the pods of ``must_move``
-    blockers: tuple[Blocker, ...]  #: what the rules forbid
+    blockers: tuple[Blocker, ...]  #: the blockers found by the rules
 
 
 @dataclass(slots=True)
@@ -187,7 +187,7 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
 
 
 def rejection(examined: Examined, remaining: RemainingDisruptions) -> Rejected:
-    """Return the blockers of the rules, and those of the budgets for the pods that may be evicted."""
+    """Return the blockers of the rules, and the blockers of the budgets for the pods that may be evicted."""
     candidate = examined.candidate
     return Rejected(candidate.node, (*examined.blockers, *remaining.lacking(candidate.movers)))
 
@@ -203,7 +203,7 @@ def new_plan(candidate: Candidate, placed: Iterable[tuple[Pod, int]], shared: Pl
 
 
 def empty(trial: Trial, row: int, pods: Sequence[Pod]) -> None:
-    """Evict *pods* from the node in *row*, and treat it as drained."""
+    """Evict *pods* from the node in *row*, and mark the node as drained in *trial*."""
     trial.evict(*pods)
     trial.drain(row)
 

@@ -21,7 +21,7 @@ from tests.bench.big import big, firstfit_request
 from tests.bench.result import Result, faster
 from tests.conformance.oracle import Oracle
 
-#: Time limit of the peer's answer.
+#: Time limit of the peer's response.
 PEER_SECONDS = 1800
 
 NOW = Circumstances(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
@@ -45,9 +45,9 @@ def _compared_to_the_peer(path: Path) -> Iterator[Result]:
     whole, printed, _ = _process(path, "--independent")
     alone = printed["summary"]["seconds"]
     with Oracle() as oracle:
-        answer = oracle.ask(firstfit_request(path, cluster), PEER_SECONDS)
-    peer = answer["seconds"]
-    fits = sum(node["unplaced"] is None for node in answer["nodes"])
+        response = oracle.ask(firstfit_request(path, cluster), PEER_SECONDS)
+    peer = response["seconds"]
+    fits = sum(node["unplaced"] is None for node in response["nodes"])
     freed = printed["summary"]["drainable_nodes"]
     size = "1,000 + 2,000 nodes, 90,000 pods"
     yield faster(f"plan --independent, {size}: planning alone", alone, peer, 300, 500)

@@ -142,5 +142,5 @@ def is_allowed(api: Api, account: str, attributes: Json) -> bool:
         "kind": "SubjectAccessReview",
         "spec": {"user": account, "resourceAttributes": attributes},
     }
-    answer = api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
-    return bool(answer["status"]["allowed"])
+    response = api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(response["status"]["allowed"])

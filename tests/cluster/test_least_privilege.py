@@ -197,7 +197,7 @@ def each_is_named(
 
 
 def waits_for(running: Daemon) -> str:
-    """Return what the daemon waits for, according to its status page."""
+    """Return the reason why the daemon waits, according to its status page."""
     if not running.address:
         return ""
     page = httpx2.get(f"{running.address}/statusz", params={"format": "json"}, timeout=60, trust_env=False)
@@ -314,10 +314,10 @@ def terminated_without(proxy_world: World, right: Right) -> bool:
     """Request a termination; return whether the response or the log names the missing permission."""
     terminate = {"machineId": proxy_world.id("od-1"), "decrementDesiredSize": True}
     try:
-        answer = httpx2.post(f"{proxy_world.url}/pool/terminate", json=terminate, timeout=15, trust_env=False).text
+        response = httpx2.post(f"{proxy_world.url}/pool/terminate", json=terminate, timeout=15, trust_env=False).text
     except httpx2.TimeoutException:  # the proxy retries until the update times out
-        answer = ""
-    return right.words in answer.replace('\\"', '"') or logs_missing_right(proxy_world, right)
+        response = ""
+    return right.words in response.replace('\\"', '"') or logs_missing_right(proxy_world, right)
 
 
 class TestAllIsUsed:
@@ -359,10 +359,10 @@ class TestAllIsUsed:
             in_trouble(proxy_world, "od-2")
 
         with world(cluster, tmp_path, 3, kubeconfig=own, before=before, nodes_stay=True) as proxy_world:
-            answer = proxy_world.post(
+            response = proxy_world.post(
                 "/pool/terminate", {"machineId": proxy_world.id("od-1"), "decrementDesiredSize": True}
             )
-            assert (answer.status_code, answer.text) == (200, "")
+            assert (response.status_code, response.text) == (200, "")
             cluster.wait_for(lambda: "od-1" not in proxy_world.nodes(), "the Node deleted")
             proxy_world.post("/pool/terminate", {"machineId": proxy_world.id("od-2"), "decrementDesiredSize": True})
             assert proxy_world.stop() == 0
