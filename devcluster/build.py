@@ -37,7 +37,7 @@ class GoProgram:
     """A `main` package in a folder next to this file, part of the local module unless the folder has its own go.mod."""
 
     name: str
-    description: str  #: what is built and how long it takes, for the progress output
+    description: str  #: a description with the duration of the build, for the progress output
 
 
 CONTROLPLANE = GoProgram(
@@ -117,7 +117,7 @@ def kwok() -> Path:
 
 
 def descheduler() -> Path:
-    """Return the descheduler, which `make scale` measures beside the daemon."""
+    """Return the descheduler, which `make scale` compares with the daemon."""
     module = f"sigs.k8s.io/descheduler@{DESCHEDULER}"
 
     def make(into: Path) -> None:

@@ -35,7 +35,7 @@ def print_progress(line: str) -> None:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold the machine-wide lock *name*, so that only one process builds the same thing."""
+    """Hold the machine-wide lock *name*, so that only one process at a time builds it."""
     locks = folder() / "locks"
     locks.mkdir(exist_ok=True)
     with (locks / name).open("w") as handle:

@@ -100,7 +100,7 @@ def pod(
 
 
 def deployment(name: str, replicas: int = 1, **fields: Any) -> Json:
-    """Return a Deployment with pods labelled `app: NAME`; *fields* as for `pod`."""
+    """Return a Deployment with pods labeled `app: NAME`; *fields* as for `pod`."""
     return _workload("apps/v1", "Deployment", name, {"replicas": replicas}, fields)
 
 
@@ -134,7 +134,7 @@ def pdb(
     min_available: int | str | None = None,
     max_unavailable: int | str | None = None,
 ) -> Json:
-    """Return a PodDisruptionBudget for the pods labelled `app: APP` (default: *name*)."""
+    """Return a PodDisruptionBudget for the pods labeled `app: APP` (default: *name*)."""
     spec: Json = {"selector": {"matchLabels": {"app": app or name}}}
     if min_available is not None:
         spec["minAvailable"] = min_available

@@ -24,7 +24,7 @@ def bound_labels(labels: Mapping[str, str]) -> LabelPairs:
 
 
 def own_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the *labels* of a bound pod without those that the API server added."""
+    """Return the *labels* of a bound pod without the labels that the API server added."""
     return {key: value for key, value in labels.items() if key not in BOUND_LABELS}
 
 

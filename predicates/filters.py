@@ -153,8 +153,8 @@ class Filters:
 
     def _new_class_filter(self, pod: PodClass) -> _ClassFilter:
         states = _states(self._plugins, pod)
-        cluster_states = tuple(state for state in states if state[0].scope is Scope.CLUSTER)
-        local_states = tuple(state for state in states if state not in cluster_states)
+        cluster_states = tuple([state for state in states if state[0].scope is Scope.CLUSTER])
+        local_states = tuple([state for state in states if state[0].scope is not Scope.CLUSTER])
         if (local := self._local_results.get(local_states)) is None:
             local = self._local_results[local_states] = LocalResult(local_states, self._snapshot)
         return _ClassFilter(local, cluster_states, self._snapshot)

@@ -141,11 +141,11 @@ class LocalResult:
         self._removals = len(snapshot.pod_removals)
 
     def evaluated(self, rows: npt.NDArray[np.intp]) -> Flags:
-        """Return which of *rows* no plugin rejects in the current trial, as a new array."""
+        """Return, for each of *rows*, whether all plugins accept it in the current trial, as a new array."""
         return self._evaluated(rows, Scope.PODS, self._allowed[rows])
 
     def _evaluated(self, rows: Rows, scope: Scope, considered: Flags) -> Flags:
-        """Return which of the *considered* rows no plugin with this scope rejects, as a new array."""
+        """Return, for each row, whether it is *considered* and every plugin with this scope accepts it."""
         mask = considered.copy()
         for plugin, state in self._states:
             if plugin.scope is scope and (rejected := plugin.filter(state, self._snapshot, rows)) is not None:

@@ -123,7 +123,7 @@ def reduced(pod: bytes) -> bytes:
 
 
 def split_labels(raw: bytes) -> tuple[bytes, LabelPairs]:
-    """Split the *raw* labels of a bound pod into its own labels and those that the API server added."""
+    """Split the *raw* labels of a bound pod into its own labels and the labels that the API server added."""
     try:
         labels = _LABELS.decode(raw)
     except msgspec.ValidationError:  # Reported when the whole pod is decoded.

@@ -1,7 +1,7 @@
 """The cluster state that the plugins read: nodes, placed pods, volumes, namespaces, and the current trial.
 
 A snapshot is long-lived. Watch events update it (:meth:`Snapshot.upsert`, :meth:`Snapshot.delete`) at a cost that
-depends only on what they affect; trials modify it and undo all of their changes.
+depends only on the objects that they affect; trials modify it and undo all of their changes.
 """
 
 from collections import defaultdict

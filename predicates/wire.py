@@ -73,7 +73,7 @@ _AMOUNTS: Final[Mapping[str, Callable[[Any], Mapping[str, api.QuantityText | Non
 
 
 class WireError(ValueError):
-    """An object cannot be decoded. The message names the object, the field and what was expected."""
+    """An object cannot be decoded. The message names the object, the field and the expected value."""
 
     def __init__(self, unreadable: Unreadable) -> None:
         super().__init__(unreadable.why)
@@ -134,7 +134,7 @@ class Interner:
         return self._strings.setdefault(text, text)
 
     def labels(self, raw: _Raw, split: Callable[[_Raw], tuple[_Raw, LabelPairs]]) -> tuple[_Raw, LabelPairs]:
-        """Return the *raw* labels of a bound pod without those that the API server added, and the added labels.
+        """Split the *raw* labels of a bound pod into its own labels and the labels that the API server added.
 
         *split* computes the result; it is called if these labels are new.
         """

@@ -31,8 +31,8 @@ _DIGITS: Final = 20
 def nanoseconds(text: str) -> int:
     """Parse a duration such as ``2m30s``, ``-1.5h``, ``500ms`` or ``0`` and return it in nanoseconds.
 
-    The result is that of ``time.ParseDuration``. Raises ValueError, with the expected format, for what Go rejects,
-    which includes durations of more than 292 years.
+    The result is that of ``time.ParseDuration``. Raises ValueError, with the expected format, for texts that Go
+    rejects, including durations of more than 292 years.
     """
     total = _total(text)
     if total not in _INT64:
@@ -63,7 +63,7 @@ def period(text: str) -> timedelta | None:
 
 
 def _total(text: str) -> int:
-    """Parse *text* and return nanoseconds, however many. Raises ValueError if the format is invalid."""
+    """Parse *text* into nanoseconds, whose number is not limited. Raises ValueError if the format is invalid."""
     whole = _WHOLE.fullmatch(text)
     if whole is None:
         raise ValueError("expected a duration such as 10s, 2m30s, 1h or 500ms")

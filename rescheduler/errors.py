@@ -14,7 +14,7 @@ class ConfigError(UsageError):
 
 
 class InputError(ReschedulerError):
-    """Invalid input; the message names the file or object and what was expected. Exit code 1."""
+    """Invalid input; the message names the file or object and the expected value. Exit code 1."""
 
 
 class NoNodesError(ReschedulerError):
@@ -26,11 +26,11 @@ class Retryable(ReschedulerError):
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
-        self.retry_after = retry_after  #: seconds to wait, if the server asked for a delay
+        self.retry_after = retry_after  #: seconds to wait, if the server requested a delay
 
 
 class BackendUnavailable(Retryable):
-    """The system is unreachable or cannot answer; whether it acted is unknown. (UNAVAILABLE)"""
+    """The system is unreachable or cannot respond; whether it acted is unknown. (UNAVAILABLE)"""
 
 
 class RateLimited(Retryable):

@@ -119,7 +119,7 @@ def control_plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Return the empty control plane. Afterwards, delete the test's objects and start what it stopped."""
+    """Return the empty control plane. Afterwards, delete the test's objects and restart stopped components."""
     yield control_plane
     control_plane.start_stopped()
     cleaning.empty(control_plane)

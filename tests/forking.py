@@ -81,7 +81,7 @@ class Forked:
 
     def send_signal(self, number: signal.Signals) -> None:
         if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):  # it may have exited meanwhile
+            with contextlib.suppress(ProcessLookupError):  # it may have exited in the meantime
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
@@ -116,7 +116,7 @@ def run(*arguments: str, check: bool = False) -> subprocess.CompletedProcess[str
 
 
 def completed(main: Callable[[], object]) -> subprocess.CompletedProcess[str]:
-    """Call *main* in a process until it exits, and return what it wrote."""
+    """Call *main* in a process until it exits, and return its output."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
         process = Forked(main, stdout=out.fileno(), stderr=error.fileno())
         try:

@@ -26,9 +26,9 @@ class Installed:
 
     def check(self, version: str) -> None:
         """Check that the program prints its version and plans the sample. Raises ReleaseError."""
-        answer = self._run("version")
-        if answer.split()[:2] != ["rescheduler", version]:
-            raise ReleaseError(f"rescheduler version: {answer!r}, expected {version}")
+        response = self._run("version")
+        if response.split()[:2] != ["rescheduler", version]:
+            raise ReleaseError(f"rescheduler version: {response!r}, expected {version}")
         summary = json.loads(self._run("plan", f"--snapshot={SAMPLE}", "-o", "json"))["summary"]
         counts = {key: summary[key] for key in ("on_demand_nodes", "spot_nodes", "drainable_nodes", "pods_to_move")}
         if set(counts.values()) != {1}:

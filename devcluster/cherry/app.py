@@ -78,13 +78,13 @@ class _Gate:
         self._lock = threading.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer: App = self._app
+        response: App = self._app
         if scope["type"] == "http":
             if Request(scope).headers.get("authorization") != f"Bearer {self._cloud.settings.token}":
-                answer = _error(401, "Invalid API token")
+                response = _error(401, "Invalid API token")
             elif self._over_limit():
-                answer = _error(429, "Too Many Requests", {"retry-after": "1"})
-        await answer(scope, receive, send)
+                response = _error(429, "Too Many Requests", {"retry-after": "1"})
+        await response(scope, receive, send)
 
     def _over_limit(self) -> bool:
         if self._per_second is None:

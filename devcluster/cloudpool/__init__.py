@@ -3,7 +3,7 @@
 It reproduces the behavior of the elastisys server:
 
 - The view of the pool is up to one refresh interval old. It is refreshed before a pool update, not after it.
-- The pool converges to the desired size in the background, and does not change single machines meanwhile.
+- The pool converges to the desired size in the background, and does not change single machines during an update.
 - The desired size is not stored.
 - A request may fail after it took effect.
 

@@ -46,7 +46,7 @@ class Fetcher:
         return cached
 
     def listed(self, now: dt.datetime) -> View | None:
-        """Return what the cloud lists now, without caching it; `None` if the cloud is down."""
+        """Return the machines that the cloud lists now, without caching them; `None` if the cloud is down."""
         if self.cloud_down:
             return None
         return {

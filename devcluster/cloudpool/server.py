@@ -25,7 +25,7 @@ class CloudpoolServer(server.StandinServer[ReferencePool]):
         path = f"/cloudpools/{settings.multipool_name}" if settings.api == "multipool" else ""
         super().__init__(self.pool, inner, port=port, path=path, date_header=False, **_tls(settings, folder))
         if settings.admin:
-            app.routes.extend(admin_routes(self.pool, self.face.inject))
+            app.routes.extend(admin_routes(self.pool, self.faulty_app.inject))
 
 
 def _authorization(settings: CloudpoolSettings, folder: Path) -> str | None:

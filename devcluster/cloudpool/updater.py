@@ -28,7 +28,7 @@ class Updater:
         document: Callable[[], PoolDocument | None],
         end: Callable[[str, dt.datetime], None],
     ) -> None:
-        """*end* terminates the machine with the given id; *document* returns the configuration."""
+        """Create the updater. *end* terminates the machine with the given id; *document* returns the configuration."""
         self._store, self._fetcher, self._agenda = store, fetcher, agenda
         self._interval, self._document, self._end = interval, document, end
         self.desired: int | None = None

@@ -57,18 +57,18 @@ class ProxiedRequest:
         )
 
     def wait(self, seconds: float) -> None:
-        """Wait. Raises ConnectionEnded if the proxy drops its connections meanwhile."""
+        """Wait. Raises ConnectionEnded if the proxy drops its connections during the wait."""
         if self._stopping.wait(seconds):
             raise ConnectionEnded
 
-    def begin(self, answer: UpstreamAnswer) -> None:
+    def begin(self, response: UpstreamAnswer) -> None:
         """Send the status and the headers to the client."""
-        self.status = answer.status
-        self._chunked = answer.length is None
-        self._handler.send_response_only(answer.status)
-        for name, value in answer.headers:
+        self.status = response.status
+        self._chunked = response.length is None
+        self._handler.send_response_only(response.status)
+        for name, value in response.headers:
             self._handler.send_header(name, value)
-        size = ("Transfer-Encoding", "chunked") if answer.length is None else ("Content-Length", str(answer.length))
+        size = ("Transfer-Encoding", "chunked") if response.length is None else ("Content-Length", str(response.length))
         self._handler.send_header(*size)
         self._handler.end_headers()
 
@@ -78,14 +78,14 @@ class ProxiedRequest:
             self._handler.wfile.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def finish(self) -> None:
-        """End the body."""
+        """Send the end of the body."""
         if self._chunked:
             self._handler.wfile.write(b"0\r\n\r\n")
 
-    def pass_on(self, answer: UpstreamAnswer, chunks: Iterable[bytes] | None = None) -> None:
+    def pass_on(self, response: UpstreamAnswer, chunks: Iterable[bytes] | None = None) -> None:
         """Send the whole response to the client, or *chunks* in place of its body."""
-        self.begin(answer)
-        for chunk in answer.chunks if chunks is None else chunks:
+        self.begin(response)
+        for chunk in response.chunks if chunks is None else chunks:
             self.write(chunk)
         self.finish()
 

@@ -64,9 +64,9 @@ class Reset(_ToAny):
 
     def play(self, request: ProxiedRequest) -> None:
         if self.arrived:
-            answer = request.forward()
+            response = request.forward()
             if request.call.verb != "watch":
-                answer.read()
+                response.read()
         request.reset()
 
 
@@ -75,16 +75,16 @@ class HalfBody(_ToAny):
     """A response that ends in the middle of its body, or in the middle of the first event of a watch."""
 
     def play(self, request: ProxiedRequest) -> None:
-        answer = request.forward()
+        response = request.forward()
         if request.call.verb == "watch":
-            request.begin(answer)
-            for frame in whole_frames(answer.chunks, protobuf=is_protobuf(answer.content_type)):
+            request.begin(response)
+            for frame in whole_frames(response.chunks, protobuf=is_protobuf(response.content_type)):
                 request.write(frame[: len(frame) // 2])
                 break
         else:
-            answer = answer.read()
-            request.begin(answer)
-            request.write(answer.body[: len(answer.body) // 2])
+            response = response.read()
+            request.begin(response)
+            request.write(response.body[: len(response.body) // 2])
         raise ConnectionEnded
 
 
@@ -109,13 +109,13 @@ class SlowBytes(_ToAny):
     seconds: float
 
     def play(self, request: ProxiedRequest) -> None:
-        answer = request.forward()
+        response = request.forward()
         if request.call.verb == "watch":
-            parts = whole_frames(answer.chunks, protobuf=is_protobuf(answer.content_type))
+            parts = whole_frames(response.chunks, protobuf=is_protobuf(response.content_type))
         else:
-            answer = answer.read()
-            parts = iter(answer.chunks)
-        request.begin(answer)
+            response = response.read()
+            parts = iter(response.chunks)
+        request.begin(response)
         for part in parts:
             size = max(1, -(-len(part) // _PIECES))
             for start in range(0, len(part), size):
@@ -145,11 +145,11 @@ class WatchError(_ToWatches):
     after: int = 0
 
     def play(self, request: ProxiedRequest) -> None:
-        answer = request.forward()
-        protobuf = is_protobuf(answer.content_type)
-        frames = itertools.islice(whole_frames(answer.chunks, protobuf=protobuf), self.after)
+        response = request.forward()
+        protobuf = is_protobuf(response.content_type)
+        frames = itertools.islice(whole_frames(response.chunks, protobuf=protobuf), self.after)
         error = error_event(self.code, f"{INJECTED}: too old resource version", protobuf=protobuf)
-        request.pass_on(answer, itertools.chain(frames, [error]))
+        request.pass_on(response, itertools.chain(frames, [error]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +159,9 @@ class ChangedEvents(_ToWatches):
     how: Literal["repeat", "reorder"]
 
     def play(self, request: ProxiedRequest) -> None:
-        answer = request.forward()
-        frames = whole_frames(answer.chunks, protobuf=is_protobuf(answer.content_type))
-        request.pass_on(answer, _repeated(frames) if self.how == "repeat" else _reordered(frames))
+        response = request.forward()
+        frames = whole_frames(response.chunks, protobuf=is_protobuf(response.content_type))
+        request.pass_on(response, _repeated(frames) if self.how == "repeat" else _reordered(frames))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +202,11 @@ class Hook(_ToAny):
             self._act(request)
             request.pass_on(request.forward())
             return
-        answer = request.forward()
+        response = request.forward()
         if request.call.verb != "watch":
-            answer = answer.read()
+            response = response.read()
         self._act(request)
-        request.pass_on(answer)
+        request.pass_on(response)
 
     def _act(self, request: ProxiedRequest) -> None:
         if not self.action(request):

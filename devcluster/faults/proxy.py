@@ -135,12 +135,12 @@ class FaultProxy:
             request.release()
 
     def _pass_on(self, request: ProxiedRequest) -> None:
-        answer = request.forward()
-        if request.call.verb == "list" and answer.status == http.client.OK:
-            answer = answer.read()
+        response = request.forward()
+        if request.call.verb == "list" and response.status == http.client.OK:
+            response = response.read()
             with self._lock:
-                self._lists.setdefault(_list_key(request), answer)
-        request.pass_on(answer)
+                self._lists.setdefault(_list_key(request), response)
+        request.pass_on(response)
 
 
 def _list_key(request: ProxiedRequest) -> tuple[str, str]:

@@ -96,10 +96,10 @@ class _TokenCheck:
         self._app, self._token = app, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer: App = self._app
+        response: App = self._app
         if scope["type"] == "http" and Request(scope).headers.get("authorization") != f"Bearer {self._token}":
-            answer = JSONResponse({"detail": "Invalid token."}, 401)
-        await answer(scope, receive, send)
+            response = JSONResponse({"detail": "Invalid token."}, 401)
+        await response(scope, receive, send)
 
 
 def _missing() -> Response:

@@ -85,13 +85,13 @@ class FaultyApp:
         if fault is None:
             await self._app(scope, _replay(body, receive), send)
             return
-        answer: list[Message] = []
+        response: list[Message] = []
         if fault.kind == "late":
-            await self._app(scope, _replay(body, receive), _keep(answer))
+            await self._app(scope, _replay(body, receive), _keep(response))
         await asyncio.sleep(fault.delay)
         if fault.acted or fault.kind == "cut":
-            await self._app(scope, _replay(body, receive), _keep(answer))
-        await _misbehave(fault, answer, receive, send)
+            await self._app(scope, _replay(body, receive), _keep(response))
+        await _misbehave(fault, response, receive, send)
 
     def _next(self, request: LoggedRequest) -> Fault | None:
         with self._lock:
@@ -103,7 +103,7 @@ class FaultyApp:
         return None
 
 
-async def _misbehave(fault: Fault, answer: list[Message], receive: Receive, send: Send) -> None:
+async def _misbehave(fault: Fault, response: list[Message], receive: Receive, send: Send) -> None:
     if fault.kind == "answer":
         body = fault.body.encode("utf-8", "surrogateescape")
         headers = {"content-type": "application/json", "content-length": str(len(body))} | fault.headers
@@ -112,11 +112,11 @@ async def _misbehave(fault: Fault, answer: list[Message], receive: Receive, send
         await send({"type": "http.response.body", "body": body})
         return
     if fault.kind == "late":
-        for message in answer:
+        for message in response:
             await send(message)
         return
     if fault.kind == "cut":
-        for message in answer:
+        for message in response:
             part = {**message, "body": message["body"][:-1], "more_body": True} if "body" in message else message
             await send(part)
     if fault.kind != "hang":
@@ -145,8 +145,8 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def _keep(answer: list[Message]) -> Send:
+def _keep(response: list[Message]) -> Send:
     async def send(message: Message) -> None:
-        answer.append(message)
+        response.append(message)
 
     return send

@@ -50,13 +50,13 @@ class StandinServer(Generic[C]):
 
     def __init__(self, cloud: C, app: App, *, port: int = 0, path: str = "", **options: Any) -> None:
         self.cloud = cloud
-        self.face = FaultyApp(app)
+        self.faulty_app = FaultyApp(app)
         self._socket = listen(port)
         scheme = "https" if "ssl_certfile" in options else "http"
         self.url = f"{scheme}://127.0.0.1:{self._socket.getsockname()[1]}{path}"
         self._uvicorn = _AbortingServer(
             uvicorn.Config(
-                self.face,
+                self.faulty_app,
                 lifespan="off",
                 ws="none",
                 http="h11",

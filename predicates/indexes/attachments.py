@@ -1,6 +1,6 @@
 """The CSI volumes attached to each node, counted by driver.
 
-Source: ``nodevolumelimits/csi.go``. The index is rebuilt when an object changes from which volumes are resolved.
+Source: ``nodevolumelimits/csi.go``. The index is rebuilt when an object that volumes are resolved from changes.
 Placements update the counts.
 """
 

@@ -78,13 +78,13 @@ class Domains:
     def _read(self) -> None:
         table = self._snapshot.nodes
         ids = table.label(self.topology.key).ids
-        labelled = ids >= 0
-        present = np.bincount(ids[labelled], minlength=1) > 0
+        labeled = ids >= 0
+        present = np.bincount(ids[labeled], minlength=1) > 0
         numbers = np.cumsum(present) - 1
         size = int(numbers[-1]) + 1
-        slots = np.where(labelled, numbers[ids], size).astype(np.intp)
-        counted = np.where(self._eligible() & labelled, slots, size)
-        self.complete = bool((labelled | ~table.alive).all())
+        slots = np.where(labeled, numbers[ids], size).astype(np.intp)
+        counted = np.where(self._eligible() & labeled, slots, size)
+        self.complete = bool((labeled | ~table.alive).all())
         if self.version and np.array_equal(slots, self.slots) and np.array_equal(counted, self.counted):
             return
         self.version += 1

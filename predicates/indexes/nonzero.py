@@ -1,8 +1,8 @@
 """Requests of the placed pods for scoring, with the scheduler's defaults for containers without requests.
 
-Source: ``NonZeroRequested`` of ``framework/types.go``. Only what the defaults add to the real requests is stored, so
-pods that request both cpu and memory cost nothing, and in-place resizes are included. One difference: if a resize
-adds the first cpu or memory request of a pod, the default is counted on top of it.
+Source: ``NonZeroRequested`` of ``framework/types.go``. Only the amounts that the defaults add to the real requests are
+stored, so pods that request both cpu and memory cost nothing, and in-place resizes are included. One difference: if a
+resize adds the first cpu or memory request of a pod, the default is counted on top of it.
 """
 
 from functools import partial

@@ -37,7 +37,7 @@ class BoundVolume(NamedTuple):
 
 
 class PodClaims(NamedTuple):
-    """The claims of a pod class, by state."""
+    """The claims of a pod class, grouped by their state."""
 
     rejection: str | None = None  #: why PreFilter rejects the pod
     bound: tuple[BoundVolume | None, ...] = ()  #: None if the volume does not exist

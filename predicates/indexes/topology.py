@@ -49,8 +49,8 @@ class _ClassCache(dict[PodClass, _T]):
 class TopologyIndex:
     """Counters of pod sets, and for each anti-affinity term a counter of the placed pods that have it.
 
-    Costs: a placement O(counters of the class); a new class O(its labels + pod sets that may include it); a new pod
-    set O(classes that it may include + the rows of those that it does).
+    Costs: a placement O(counters of the class); a new class O(its labels + pod sets that may include it); a new pod set
+    O(classes that it may include + rows of the classes that it includes).
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -74,7 +74,7 @@ class TopologyIndex:
         self._caches.clear()
 
     def watch(self, pod: PodClass) -> Watchers:
-        """Return the counters of the class. Even if there are none yet, a later selector may count the class."""
+        """Return the counters of the class, even if there are none yet: a later selector may add a counter."""
         if (watchers := self._watchers.get(pod)) is None:
             watchers = Watchers()
             self._add_class(pod, watchers)

@@ -99,7 +99,7 @@ class ClassVolumes:
         self._flat_groups: npt.NDArray[np.intp] = np.zeros(0, np.intp)  #: the group of each entry
 
     def sync(self) -> None:
-        """Update which nodes can access which volumes, if a node has changed."""
+        """Update the nodes that can access each volume, if a node has changed."""
         if self._node_changes == len(self._snapshot.node_changes):
             return
         self._node_changes = len(self._snapshot.node_changes)

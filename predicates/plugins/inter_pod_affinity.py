@@ -1,6 +1,6 @@
 """InterPodAffinity: required affinity and anti-affinity between pods (``interpodaffinity/filtering.go``).
 
-The terms of the incoming pod must be satisfied, and the anti-affinity terms of the pods that are already placed.
+The terms of the incoming pod must be satisfied, as must the anti-affinity terms of the placed pods.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -56,10 +56,10 @@ def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     if not rejected.any():
         return None
     # A node without any of these labels is accepted: the cluster may not have zones.
-    labelled: Flags = np.zeros(len(rejected), np.bool_)
+    labeled: Flags = np.zeros(len(rejected), np.bool_)
     for key in _KEYS:
-        labelled |= table.label(key).ids[rows] != MISSING
-    rejected &= labelled
+        labeled |= table.label(key).ids[rows] != MISSING
+    rejected &= labeled
     return Rejections(rejected.astype(np.int64), lambda _: (REASON,))
 
 

@@ -8,7 +8,7 @@ from predicates.scores.frame import MAX_SCORE, ScoringRequest
 
 
 def score(request: ScoringRequest) -> Numbers:
-    """Return the mean of the free shares of cpu and memory with the pod.
+    """Return the mean of the shares of cpu and memory that are free after the pod is placed.
 
     ``((capacity - requested) * MaxNodeScore) / capacity``; 0 if requested exceeds capacity. A resource that the node
     does not have is left out of the mean.

@@ -60,21 +60,21 @@ def score(request: ScoringRequest) -> Numbers | None:
     constraints = index.cached(_constraints if has_constraints else _default_constraints)[request.pod]
     if not constraints:
         return None
-    labelled = [_labelled(constraint, request) for constraint in constraints]
-    scored = np.logical_and.reduce(labelled) if has_constraints else np.ones(len(rows), np.bool_)
+    labeled = [_labeled(constraint, request) for constraint in constraints]
+    scored = np.logical_and.reduce(labeled) if has_constraints else np.ones(len(rows), np.bool_)
     scores = np.zeros(len(rows), np.float64)
-    for constraint, has_label in zip(constraints, labelled, strict=True):
+    for constraint, has_label in zip(constraints, labeled, strict=True):
         counts, size = _pod_counts(constraint, request, scored)
         topology_weight = math.log(size + 2)
         scores += np.where(has_label, counts * topology_weight + float(constraint.max_skew - 1), 0.0)
     return _normalized(np.floor(scores + 0.5).astype(np.int64), scored)
 
 
-def _labelled(constraint: _SoftConstraint, request: ScoringRequest) -> Flags:
+def _labeled(constraint: _SoftConstraint, request: ScoringRequest) -> Flags:
     domains = constraint.counts.domains
     domains.refresh()
-    labelled: Flags = domains.slots.take(request.rows) < domains.size
-    return labelled
+    labeled: Flags = domains.slots.take(request.rows) < domains.size
+    return labeled
 
 
 def _pod_counts(constraint: _SoftConstraint, request: ScoringRequest, scored: Flags) -> tuple[Numbers, int]:

@@ -49,7 +49,8 @@ _PLUGIN_PROGRAM: Final = "kubectl spot-rescheduler"
 class Commands(click.Group):
     """The commands of :data:`COMMANDS`.
 
-    Without arguments, or with a flag first, the command is ``run``. Without arguments, the kubectl plugin prints help.
+    Without arguments, or with a flag first, the command is ``run``. The kubectl plugin prints help if it has no
+    arguments.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -9,7 +9,7 @@ from rescheduler.cli.go_flags import Option
 
 ORIGINAL: Final = "k8s-spot-rescheduler"
 
-#: Tool → its defaults that differ from ours, by parameter name.
+#: By tool: its defaults that differ from ours, by parameter name.
 DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     ORIGINAL: {
         "skip_nodes_with_local_storage": "false",

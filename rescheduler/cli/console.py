@@ -20,7 +20,7 @@ _GLUE: Final = "\0"
 _WITHIN_WORD: Final = re.compile(r"(?<=[/=])(?=\S)")
 _BREAK: Final = "\1"
 _UNBROKEN: Final = re.compile(rf"(?<=[/=]) {_BREAK}")
-#: Narrower terminals are treated as this wide.
+#: The minimum width: narrower terminals are treated as if they had this width.
 _NARROWEST: Final = 40
 
 #: Styles of the parts of a page, used if the terminal supports colors.

@@ -1,4 +1,4 @@
-"""Explanations as a page: what blocks the drain of each node, and which spot nodes reject each pod and why."""
+"""Explanations as a page: the blockers of each node, and which spot nodes reject each pod and why."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -31,7 +31,7 @@ class ExplainPage:
         self._note = self._names.note  #: printed once, before the first part
 
     def node(self, name: str) -> Iterator[Line]:
-        """Yield whether the node can be drained, what blocks it, and the smallest change that would help."""
+        """Yield whether the node can be drained, its blockers, and the smallest change that would help."""
         yield from self._start()
         verdict = self._planner.plan_node(name, self._circumstances)
         if not isinstance(verdict, Rejected):
@@ -48,7 +48,7 @@ class ExplainPage:
         yield BLANK
 
     def pod(self, explanation: Explanation) -> Iterator[Line]:
-        """Yield the nodes that accept the pod, the nodes that reject it, grouped by reason, and what would help."""
+        """Yield the nodes that accept the pod, the nodes that reject it (by reason), and a change that would help."""
         yield from self._start()
         pod = explanation.pod
         controller = self._controller(pod.key)
@@ -82,10 +82,12 @@ class ExplainPage:
         if len(accepting) == total > 1 and not self._wide:
             yield Line(f"all {count(total, 'spot node')} accept it", 1)
             return
-        shown = accepting if self._wide else accepting[:_NODES_NAMED]
-        names = ", ".join(map(self._names.short, shown))
-        more = f", and {len(accepting) - len(shown)} more (-o wide)" if len(shown) < len(accepting) else ""
-        yield Line(f"{len(accepting)} of {total:,} spot nodes accept it" + (f": {names}{more}" if names else ""), 1)
+        named = accepting if self._wide else accepting[:_NODES_NAMED]
+        names = ", ".join(map(self._names.short, named))
+        remainder = f", and {len(accepting) - len(named)} more (-o wide)" if len(named) < len(accepting) else ""
+        yield Line(
+            f"{len(accepting)} of {total:,} spot nodes accept it" + (f": {names}{remainder}" if names else ""), 1
+        )
 
     def _advice(self, explanation: Explanation) -> str:
         change = smallest_change(explanation, self._cluster)

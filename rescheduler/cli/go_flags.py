@@ -77,7 +77,7 @@ class Bool(click.ParamType[bool]):
         return value in _TRUE
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        """Complete ``--flag=t``. What follows ``--flag`` and a space is the next argument, not a value."""
+        """Complete ``--flag=t``. The text after ``--flag`` and a space is the next argument, not a value."""
         values = [CompletionItem(value) for value in ("true", "false") if incomplete and value.startswith(incomplete)]
         return values or ctx.command.shell_complete(ctx, incomplete)
 
@@ -141,10 +141,10 @@ class GoCommand(click.Command):
     """A command whose options have Go's syntax."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, list(normalised(args, self.get_params(ctx))))
+        return super().parse_args(ctx, list(normalized(args, self.get_params(ctx))))
 
 
-def normalised(args: Sequence[str], params: Sequence[click.Parameter]) -> Iterator[str]:
+def normalized(args: Sequence[str], params: Sequence[click.Parameter]) -> Iterator[str]:
     """Convert *args* to click's syntax: two dashes before long names, and a value for every boolean flag."""
     options = {name: param for param in params if isinstance(param, click.Option) for name in param.opts}
     rest = iter(args)
@@ -165,7 +165,7 @@ def normalised(args: Sequence[str], params: Sequence[click.Parameter]) -> Iterat
         else:
             yield known + equals + value
             if not equals and not options[known].is_flag:
-                yield from _next(rest)
+                yield from _next_value(rest)
 
 
 def _known(name: str, options: dict[str, click.Option]) -> str | None:
@@ -176,7 +176,7 @@ def _known(name: str, options: dict[str, click.Option]) -> str | None:
     return next((candidate for candidate in (name, f"-{bare}", f"--{bare}") if candidate in options), None)
 
 
-def _next(rest: Iterator[str]) -> Iterator[str]:
+def _next_value(rest: Iterator[str]) -> Iterator[str]:
     """Yield the value of an option, even if it looks like an option."""
     for value in rest:
         yield value

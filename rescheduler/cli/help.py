@@ -7,7 +7,7 @@ from click.shell_completion import CompletionItem
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a command of the group typed so far."""
+    """Complete the name of a command of the group that was typed so far."""
     parent = _described(ctx, ctx.params.get(param.name or "") or ())
     if not isinstance(parent.command, click.Group):
         return []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rescheduler.cli.go_flags import FILE_TEXT, DurationType, GoCommand, Option
-from rescheduler.cli.liqo_options import face_options, health_option
+from rescheduler.cli.liqo_options import health_option, listener_options
 from rescheduler.cli.options import connection_options, ignored_options, logging_options
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
 
@@ -40,7 +40,7 @@ def command() -> None:
 
 
 @command.command("discovery", cls=GoCommand)
-@face_options(":9010")
+@listener_options(":9010")
 @Option(
     "--database",
     FILE_TEXT,
@@ -89,7 +89,7 @@ def command() -> None:
 @logging_options
 @ignored_options
 def discovery(
-    face: "HttpsListener",
+    listener: "HttpsListener",
     readers: tuple[str, ...],
     updaters: tuple[str, ...],
     secret_selector: str,
@@ -108,6 +108,6 @@ def discovery(
 
     access = ClientAccess(frozenset(readers), frozenset(updaters))
     settings = DiscoverySettings(
-        face=face, pages=health_address, connection=connection, selector=secret_selector, access=access, **more
+        listener=listener, pages=health_address, connection=connection, selector=secret_selector, access=access, **more
     )
     return run(settings, logs)

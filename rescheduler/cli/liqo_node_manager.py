@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, DurationType, GoCommand, Option
-from rescheduler.cli.liqo_options import face_options, health_option
+from rescheduler.cli.liqo_options import health_option, listener_options
 from rescheduler.cli.options import connection_options, ignored_options, logging_options
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
 
@@ -18,7 +18,7 @@ DATABASE: Final = "/var/lib/spot-rescheduler/node-manager.db"
 
 
 @click.command("node-manager", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
-@face_options(":9009")
+@listener_options(":9009")
 @Option(
     "--config",
     FILE,
@@ -85,7 +85,7 @@ DATABASE: Final = "/var/lib/spot-rescheduler/node-manager.db"
 @logging_options
 @ignored_options
 def command(
-    face: "HttpsListener",
+    listener: "HttpsListener",
     config: Path | None,
     discovery_url: str,
     discovery_ca: Path | None,
@@ -107,7 +107,7 @@ def command(
     from rescheduler.liqo_services.node_manager.run import NodeManagerSettings, run  # noqa: PLC0415 - imported on demand
 
     settings = NodeManagerSettings(
-        face=face,
+        listener=listener,
         pages=health_address,
         discovery_url=discovery_url,
         discovery_ca=discovery_ca,

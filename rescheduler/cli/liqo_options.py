@@ -1,4 +1,4 @@
-"""The options shared by the Liqo services: ``@face_options`` passes ``face: HttpsListener``."""
+"""The options shared by the Liqo services: ``@listener_options`` passes ``listener: HttpsListener``."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -8,11 +8,11 @@ from rescheduler.cli.options import ADDRESS, Decorator, group
 from rescheduler.settings import ListenAddress
 
 
-def face_options(listen: str) -> Decorator:
+def listener_options(listen: str) -> Decorator:
     """Return the options for the listen address (default *listen*) and the certificates."""
     return group(
-        "face",
-        _face,
+        "listener",
+        _listener,
         (
             Option("--listen", ADDRESS, default=listen, help="Address to serve on; without a host, all interfaces."),
             Option(
@@ -49,7 +49,7 @@ health_option: Final = Option(
 )
 
 
-def _face(
+def _listener(
     listen: ListenAddress, tls_cert: Path | None, tls_key: Path | None, tls_client_ca: Path | None, **more: Any
 ) -> Any:
     from rescheduler.liqo_services.serving import HttpsListener  # noqa: PLC0415 - the server is imported on demand

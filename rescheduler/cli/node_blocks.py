@@ -33,9 +33,9 @@ class NodeBlocks:
         for plan in self.overview.planning.plans:
             yield BLANK
             yield from self._plan(plan)
-        for rejected in self._alike():
+        for rejected in self._groups_of_rejected():
             yield BLANK
-            yield from self._stays(rejected)
+            yield from self._rejected_block(rejected)
 
     def _plan(self, plan: Plan) -> Iterator[Line]:
         yield styled(f"{self._heading(plan.node)}: drainable", GOOD)
@@ -75,7 +75,7 @@ class NodeBlocks:
             owner = "" if controller == f"Pod {placement.pod}" else f" ({controller})"
             yield Line(f"{placement.pod}{owner} → {self.names.short(placement.node)}{other}", 1)
 
-    def _alike(self) -> Iterable[list[Rejected]]:
+    def _groups_of_rejected(self) -> Iterable[list[Rejected]]:
         """Group the rejected nodes by their reasons; with ``-o wide``, return one group per node."""
         groups: dict[_Signature | str, list[Rejected]] = {}
         for rejected in self.overview.planning.rejected:
@@ -90,7 +90,7 @@ class NodeBlocks:
             )
         )
 
-    def _stays(self, alike: list[Rejected]) -> Iterator[Line]:
+    def _rejected_block(self, alike: list[Rejected]) -> Iterator[Line]:
         first = alike[0]
         if len(alike) == 1:
             yield styled(f"{self._heading(first.node)}: stays", BAD)

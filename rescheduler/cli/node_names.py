@@ -17,7 +17,7 @@ class NodeNames:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "NodeNames":
-        """Return the shortening for *names*: their common suffix, from a dot on, if it leaves a part of each name."""
+        """Return the object that removes the common suffix of *names*, which starts with a dot and is no full name."""
         parts = [name.split(".")[:0:-1] for name in names]  # the parts of each name from its end, without the first
         common = list(takewhile(lambda equal: len(set(equal)) == 1, zip(*parts, strict=False)))
         suffix = "".join(f".{equal[0]}" for equal in reversed(common))

@@ -1,4 +1,4 @@
-"""A plan as a page: a summary sentence, what is freed, what prevents more, and each node."""
+"""A plan as a page: a summary sentence, the freed nodes, the obstacles to freeing more, and each node."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def page(overview: Overview, cluster: Snapshot, policy: Policy, now: datetime, *
 
 @dataclass(frozen=True, slots=True)
 class _Summary:
-    """The summary of a page: how much can be saved, and what prevents more."""
+    """The summary of a page: the possible savings, and the obstacles to saving more."""
 
     overview: Overview
     policy: Policy
@@ -88,14 +88,14 @@ class _Summary:
         return nodes
 
     def details(self) -> Iterator[Line]:
-        """Yield the totals by instance type, the reasons, and what limits the result."""
+        """Yield the totals by instance type, the reasons, and the limitations of the result."""
         planning = self.overview.planning
         if planning.plans:
             yield BLANK
             yield from self._freed()
         if planning.rejected:
             yield BLANK
-            yield from self._kept()
+            yield from self._rejection_counts()
         notes = list(self._notes())
         if notes:
             yield BLANK
@@ -117,7 +117,7 @@ class _Summary:
         unpriced = f"{count(totals.unpriced, 'node')} without a price" if totals.unpriced and price else ""
         return count(totals.nodes, "node"), f"{cpu(totals.cpu)} vCPU", memory(totals.memory), price, unpriced
 
-    def _kept(self) -> Iterator[Line]:
+    def _rejection_counts(self) -> Iterator[Line]:
         rejected = self.overview.planning.rejected
         nodes = Counter(reason for verdict in rejected for reason in {blocker.reason for blocker in verdict.blockers})
         stay = "stays" if len(rejected) == 1 else "stay"
@@ -146,24 +146,24 @@ def _rounded(amount: int, unit: int) -> int:
 
 def _levers(overview: Overview, names: NodeNames, *, wide: bool) -> Iterator[Line]:
     yield styled("What would free more, the most useful first", HEADING)
-    shown = overview.levers if wide else overview.levers[:_LEVERS_SHOWN]
-    for lever in shown:
+    listed = overview.levers if wide else overview.levers[:_LEVERS_SHOWN]
+    for lever in listed:
         yield Line(names.shorten_in(_lever(lever, overview, names)), 1)
-    if len(shown) < len(overview.levers):
-        yield Line(f"{len(overview.levers) - len(shown)} more with -o wide.", 1)
+    if len(listed) < len(overview.levers):
+        yield Line(f"{len(overview.levers) - len(listed)} more with -o wide.", 1)
     if not overview.levers_complete:
         yield Line("Some levers were not tried before --levers-timeout.", 1)
 
 
 def _lever(lever: Lever, overview: Overview, names: NodeNames) -> str:
-    kept = f"{lever.controller}: {lever.obstacle} ({lever.reason}) keeps {count(len(lever.nodes), 'node')}"
+    lever_text = f"{lever.controller}: {lever.obstacle} ({lever.reason}) keeps {count(len(lever.nodes), 'node')}"
     alone = f"alone it would free {'' if lever.tried else 'at least '}{_gain(lever.frees, overview, names)}"
     if not lever.tried and not lever.frees:
         alone = "not tried"
     if not lever.together_with:
-        return f"{kept}; {alone}"
+        return f"{lever_text}; {alone}"
     together = f"together with {', '.join(lever.together_with)} it would free"
-    return f"{kept}; {alone}; {together} {_gain(lever.frees_together, overview, names)}"
+    return f"{lever_text}; {alone}; {together} {_gain(lever.frees_together, overview, names)}"
 
 
 def _gain(nodes: tuple[str, ...], overview: Overview, names: NodeNames) -> str:

@@ -17,16 +17,16 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy
 from rescheduler.planning.rules.candidates import groups
 from rescheduler.planning.rules.pod_traits import is_job
-from rescheduler.planning.what_if.levers import NO_LEVERS, RankedLevers, rank_levers
-from rescheduler.planning.what_if.overview import Overview, overview
+from rescheduler.planning.what_if.levers import rank_levers
+from rescheduler.planning.what_if.overview import NO_LEVERS, Overview, RankedLevers, overview
 from rescheduler.settings import Provider
 
 levers_option: Final = Option(
     "--levers-timeout",
     DurationType(),
     default="5s",
-    help="Time limit for the levers: for each thing that keeps pods on on-demand nodes, what the plan would free "
-    "without it. 0: no levers. They are not computed with --independent.",
+    help="Time limit for the levers: for each obstacle that keeps pods on on-demand nodes, the nodes that the plan "
+    "would also free without it. 0: no levers. They are not computed with --independent.",
 )
 
 
@@ -106,7 +106,7 @@ def read_and_plan(
 ) -> PlannedCluster:
     """Read the cluster and plan all drains, each by itself if *independent*.
 
-    Raises the errors of the source, and for the drain order ``cost`` those of loading the cloud provider.
+    Raises the errors of the source, and for the drain order ``cost`` the errors of loading the cloud provider.
     """
     with progress("reading the cluster"):
         snapshot = source.read()
@@ -129,7 +129,7 @@ def _moves_jobs(planning: Planning) -> bool:
 
 
 def _priced(snapshot: Snapshot, nodes: Iterable[NodeFacts], prices: PriceList, provider: Provider) -> PriceList:
-    """Return *prices*, with the cloud provider's for those of *nodes* that have none yet.
+    """Return *prices*, completed with the cloud provider's prices of the *nodes* that have none yet.
 
     Prices per vCPU and GiB are ignored for this, because the provider's prices take precedence over them.
     """
@@ -141,5 +141,5 @@ def _priced(snapshot: Snapshot, nodes: Iterable[NodeFacts], prices: PriceList, p
         return prices
     from rescheduler.housekeeping.command_reads import read_prices  # noqa: PLC0415 - providers are imported on demand
 
-    with progress("asking the cloud provider for prices"):
+    with progress("requesting prices from the cloud provider"):
         return replace(prices, by_node={**prices.by_node, **read_prices(provider, filter(None, lacking))})

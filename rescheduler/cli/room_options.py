@@ -41,9 +41,9 @@ room_options = group(
             default=MakeRoom.OFF.value,
             help="How room is made for an on-demand node whose pods do not fit on the spot nodes, if no node can be "
             "drained. placeholders: pods of the same shape are created in the namespace spot-rescheduler-room, so that "
-            "the cluster's autoscaler adds spot nodes; the drain begins when all of them run there. provider: the "
-            "cloud provider (--cloud-provider) is asked for spot nodes; the drain begins when they are Ready. off: no "
-            "room is made.",
+            "the cluster's autoscaler adds spot nodes; the drain begins when all of them run there. provider: "
+            "spot nodes are requested from the cloud provider (--cloud-provider); the drain begins when they are "
+            "Ready. off: no room is made.",
         ),
         Option(
             "--max-placeholders",

@@ -18,7 +18,7 @@ from rescheduler.planning.money.savings_report import report
 from rescheduler.settings import ApiServerConnection
 
 
-def _since(text: str) -> timedelta:
+def _parse_period(text: str) -> timedelta:
     days = re.fullmatch(r"([0-9]{1,4})d", text)
     try:
         duration = timedelta(days=int(days[1])) if days else parse_duration(text)
@@ -29,7 +29,7 @@ def _since(text: str) -> timedelta:
     return duration
 
 
-_SINCE: Final = Parsed(_since, "duration")
+_SINCE: Final = Parsed(_parse_period, "duration")
 
 
 @click.command("savings", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})

@@ -107,7 +107,7 @@ timing_options = group(
             "--return-wait-max",
             DurationType(),
             default="24h",
-            help="Maximum of --return-wait; returns are forgotten when this time has passed after the last wait.",
+            help="Maximum of --return-wait; returns expire when this time has passed after the last wait.",
         ),
         Option(
             "--max-moves-per-pod-per-day",

@@ -49,7 +49,7 @@ _Parse: TypeAlias = Callable[[Sequence[str]], Hypothesis | None]
 
 
 def parsed(texts: Iterable[str], policy: Policy) -> list[Hypothesis]:
-    """Parse the values of the option, within its command. Raises UsageError with the expected syntax."""
+    """Parse all values of ``--what-if`` in the running command. Raises UsageError with the expected syntax."""
     params = click.get_current_context().command.params
     hypotheses: list[Hypothesis] = []
     for text in texts:

@@ -34,7 +34,7 @@ def comparison(changes: Sequence[str], before: Overview, after: Overview, lost: 
     for title, names in _differences(before.planning, after.planning):
         yield from _listed(title, names)
     if lost is not None:
-        yield from _lost(lost)
+        yield from _lost_spot_lines(lost)
 
 
 def _row(title: str, amounts: Iterable[str]) -> str:
@@ -70,9 +70,9 @@ def _moves(planning: Planning) -> int:
 
 def _differences(before: Planning, after: Planning) -> list[tuple[str, list[str]]]:
     old, new = ({plan.node: None for plan in planning.plans} for planning in (before, after))
-    more = [node for node in new if node not in old]
+    gained = [node for node in new if node not in old]
     fewer = [node for node in old if node not in new]
-    return [("Can also be drained:", more), ("Can no longer be drained:", fewer)]
+    return [("Can also be drained:", gained), ("Can no longer be drained:", fewer)]
 
 
 def _listed(title: str, lines: Sequence[str]) -> Iterator[Line]:
@@ -85,7 +85,7 @@ def _listed(title: str, lines: Sequence[str]) -> Iterator[Line]:
         yield Line(f"and {len(lines) - _LISTED} more", 1)
 
 
-def _lost(lost: LostSpot) -> Iterator[Line]:
+def _lost_spot_lines(lost: LostSpot) -> Iterator[Line]:
     for when, unplaced in (("now", lost.unplaced), ("after the plan's drains", lost.unplaced_after_drains)):
         start = f"With {count(len(lost.nodes), 'spot node')} lost {when}"
         if unplaced:

@@ -26,7 +26,7 @@ _AT_ONCE: Final = "budgets_at_once"
 
 
 def setting_options(policy: Policy, params: Sequence[click.Parameter]) -> dict[str, click.Option]:
-    """Return those options among *params* that affect planning, by name. Hidden ones are included."""
+    """Return the options among *params* that affect planning, by name, including hidden options."""
     lists = {field.name: isinstance(getattr(policy, field.name), tuple) for field in fields(policy)}
     options = (param for param in params if isinstance(param, click.Option))
     return {

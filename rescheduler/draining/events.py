@@ -36,7 +36,7 @@ class MarkFailed:
 
     why: str
     node_gone: bool = False
-    lost: bool = False  #: the annotation is no longer ours; nothing was written
+    lost: bool = False  #: the annotation now belongs to another process; nothing was written
     retryable: bool = False  #: the same request may succeed later
 
 
@@ -78,7 +78,7 @@ class ControllersUnread:
 
 @dataclass(frozen=True, slots=True)
 class PlannedAgain:
-    """The verdict on the remaining pods."""
+    """The verdict on moving the remaining pods."""
 
     verdict: Verdict
 
@@ -114,7 +114,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class NodeGone:
-    """The watched state no longer contains the node. Observed instead of :class:`Seen`."""
+    """The watched state no longer contains the node. Sent instead of :class:`Seen`."""
 
     why: str
 
@@ -123,7 +123,7 @@ class NodeGone:
 class Removed:
     """The machine is terminating or gone."""
 
-    #: The provider does not know the machine and did nothing. If the Node is Ready, the provider is asked again.
+    #: The machine is unknown to the provider, which did nothing. If the Node is Ready, the request is repeated.
     unproven: bool = False
     unseen: bool = False  #: the Node is gone, but the termination of the machine was not confirmed
     unshrunk: str = ""  #: why a new machine will replace this one; "" if none will
@@ -167,7 +167,7 @@ class ReleaseFailed:
     """The marks were not removed."""
 
     why: str
-    lost: bool = False  #: the marks are no longer ours, and stay
+    lost: bool = False  #: the marks belong to another process, and are kept
 
 
 class Cause(enum.Enum):

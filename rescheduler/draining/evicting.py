@@ -56,7 +56,7 @@ def eviction_failed(drain: Drain, event: EvictionFailed, now: float) -> Result:
 
 
 def pod_gone(drain: Drain, event: PodGone, now: float) -> Result:
-    """Request the eviction again later, unless the watch shows by then that the pod has left."""
+    """Schedule another eviction request, unless the watch shows by then that the pod has left."""
     return again_later(drain, event.uid, "the pod is gone", None, now), ()
 
 

@@ -53,9 +53,9 @@ def hand_over(drain: Drain, removed_by: str, now: float) -> Result:
 
 
 def plan_changed(drain: Drain, blockers: tuple[Blocker, ...], now: float) -> Result:
-    """Give up because the remaining pods may not move any more."""
+    """Give up because the remaining pods may no longer be moved."""
     rest = f" (and {len(blockers) - 1} more)" if len(blockers) > 1 else ""
-    why = f"the plan no longer holds: {blockers[0]}{rest}"
+    why = f"the plan is no longer valid: {blockers[0]}{rest}"
     return give_up(drain, Failure(Why.PLAN_CHANGED, why), now)
 
 
@@ -67,11 +67,11 @@ def release(drain: Drain, now: float) -> Result:
 
 def released(drain: Drain, _: Released, __: float) -> Result:
     """Record that the marks are removed."""
-    return _settled(replace(drain, released=True))
+    return _end_if_settled(replace(drain, released=True))
 
 
-def _settled(drain: Drain) -> Result:
-    """End the drain once the marks are removed and no eviction is in flight that could still succeed."""
+def _end_if_settled(drain: Drain) -> Result:
+    """End the drain once the marks are removed and no eviction that could still succeed is in flight."""
     return (replace(drain, phase=Phase.DONE) if drain.released and not drain.unanswered else drain), ()
 
 
@@ -93,13 +93,13 @@ def release_tick(drain: Drain, _: Seen, now: float) -> Result:
 
 def mark_failed_late(drain: Drain, event: MarkFailed, _: float) -> Result:
     """End the drain if the node is gone, because there are no marks to remove."""
-    return _settled(replace(drain, released=True)) if event.node_gone else (drain, ())
+    return _end_if_settled(replace(drain, released=True)) if event.node_gone else (drain, ())
 
 
 def gone_while_released(drain: Drain, _: NodeGone, now: float) -> Result:
     """End the drain once no eviction is in flight, or at the deadline. There are no marks to remove."""
     drain = replace(drain, released=True)
-    return _settled(drain) if now < drain.deadline else (replace(drain, phase=Phase.DONE), ())
+    return _end_if_settled(drain) if now < drain.deadline else (replace(drain, phase=Phase.DONE), ())
 
 
 def accepted_late(drain: Drain, event: EvictionAccepted, now: float) -> Result:
@@ -108,18 +108,18 @@ def accepted_late(drain: Drain, event: EvictionAccepted, now: float) -> Result:
     if victim is None or victim.accepted:
         return drain, ()
     drain = with_victim(drain, replace(victim, leaves_by=now))
-    return _settled(replace(drain, evicted=(*drain.evicted, victim.pod), last_eviction_at=now))
+    return _end_if_settled(replace(drain, evicted=(*drain.evicted, victim.pod), last_eviction_at=now))
 
 
 def answered_late(
     drain: Drain, event: EvictionRefused | EvictionFailed | EvictionSkipped | PodGone, _: float
 ) -> Result:
     """Drop a pod whose eviction was in flight when the drain failed and was not accepted."""
-    return _settled(without(drain, frozenset({event.uid})))
+    return _end_if_settled(without(drain, frozenset({event.uid})))
 
 
 def mark_lost(drain: Drain, now: float) -> Result:
-    """Give up because the mark is no longer ours."""
+    """Give up because the mark belongs to another process."""
     why = "another client removed or replaced our taint or annotation"
     return give_up(drain, Failure(Why.MARK_LOST, why), now)
 

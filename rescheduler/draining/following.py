@@ -31,20 +31,20 @@ def follow(drain: Drain, now: float) -> Drain:
 def failure(drain: Drain, now: float) -> Failure | None:
     """Return a failure if a replacement pod fails or does not become Ready in time, otherwise None.
 
-    Controllers that lost no pod to this drain may also lack pods; the drain only waits for those.
+    Controllers from which this drain evicted no pod may also lack pods; the drain only waits for these.
     """
     for controller, timers in sorted(drain.timers.items()):
         if not drain.has_taken_from(controller):
             continue
         delay = _job_delay(drain, controller)
-        if _over(timers.uncreated, drain.limits.creation + delay, now):
+        if _is_over(timers.uncreated, drain.limits.creation + delay, now):
             message = drain.states[controller].refusal or "it is not created"
             return Failure(Why.REPLACEMENT_REFUSED, f"{_replacement(controller)}: {message}")
-        if _over(timers.unschedulable, drain.limits.creation, now):
+        if _is_over(timers.unschedulable, drain.limits.creation, now):
             pods = ", ".join(drain.replicas[controller].unschedulable[:3])
             why = f"{_replacement(controller)}: the scheduler cannot place {pods}"
             return Failure(Why.REPLACEMENT_UNSCHEDULABLE, why)
-        if _over(timers.unbound, drain.limits.binding + delay, now):
+        if _is_over(timers.unbound, drain.limits.binding + delay, now):
             return _not_bound(drain, controller, drain.limits.binding + delay)
     return _landing_timeout(drain, now)
 
@@ -68,7 +68,7 @@ def merged_states(drain: Drain, event: ControllersRead) -> dict[Controller, Cont
 
 
 def due(drain: Drain) -> tuple[Controller, ...]:
-    """Return the controller of each unbound replacement pod: one entry per pod."""
+    """Return the controllers of the unbound replacement pods, with one entry per pod."""
     return tuple(
         controller for controller in sorted(drain.debts) for _ in range(max(0, drain.shortfall(controller).bound))
     )
@@ -134,7 +134,7 @@ def _may_want_more(drain: Drain, debt: Debt, now: float) -> bool:
 
 
 def _owed_after_change(drain: Drain, controller: Controller, *, remain: bool) -> Debt | None:
-    """Return what is owed after a roll-out; None if the controller was deleted or suspended.
+    """Return the debt after a roll-out; None if the controller was deleted or suspended.
 
     Nothing is owed for pods that were evicted before the roll-out. For pods that may have been evicted after it began,
     the debt is the pods that ran before their eviction; if pods *remain* to be evicted, it is the pods that run now.
@@ -158,19 +158,19 @@ def _timers(drain: Drain, controller: Controller, now: float) -> Timers:
     leaving = sum(victim.controller in (controller, None) for victim in drain.victims.values() if victim.accepted)
     unschedulable = bool(replicas.unschedulable) and missing.bound > 0 and leaving == 0
     return Timers(
-        uncreated=_since(before.uncreated, now, runs=missing.created > leaving),
-        unschedulable=_since(before.unschedulable, now, runs=unschedulable),
-        unbound=_since(before.unbound, now, runs=missing.bound > leaving),
+        uncreated=_missing_since(before.uncreated, now, runs=missing.created > leaving),
+        unschedulable=_missing_since(before.unschedulable, now, runs=unschedulable),
+        unbound=_missing_since(before.unbound, now, runs=missing.bound > leaving),
     )
 
 
-def _since(before: float | None, now: float, *, runs: bool) -> float | None:
+def _missing_since(before: float | None, now: float, *, runs: bool) -> float | None:
     if not runs:
         return None
     return now if before is None else before
 
 
-def _over(since: float | None, seconds: float, now: float) -> bool:
+def _is_over(since: float | None, seconds: float, now: float) -> bool:
     return since is not None and now >= since + seconds
 
 

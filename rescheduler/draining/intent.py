@@ -41,9 +41,9 @@ class Intent:
 
     def dump(self) -> str:
         """Return the annotation's value as JSON."""
-        until = "" if self.until is None else _written(self.until)
+        until = "" if self.until is None else _format_time(self.until)
         shape = _Shape(
-            self.holder, self.step, _written(self.since), self.pods, self.group, until, self.identity, self.debts
+            self.holder, self.step, _format_time(self.since), self.pods, self.group, until, self.identity, self.debts
         )
         return msgspec.json.encode(shape).decode()
 
@@ -90,7 +90,7 @@ def parse(text: str) -> Intent | None:
     return Intent(shape.holder, shape.step, since, shape.pods, shape.group, until, shape.identity, shape.debts)
 
 
-def _written(moment: datetime) -> str:
+def _format_time(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 

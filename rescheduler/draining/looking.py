@@ -17,7 +17,7 @@ RETURNS: Final = 2
 
 
 def looked(drain: Drain, event: Looked, now: float) -> Result:
-    """Continue with the plan for the tainted node. Later calls include pods that were scheduled there since."""
+    """Continue with the new plan of the node, which includes pods that were scheduled there since the last read."""
     if isinstance(event.verdict, Rejected):
         blockers = event.verdict.blockers
         if drain.evicted_all and is_removal(blockers):

@@ -1,7 +1,7 @@
 """The state machine of a drain: events and times in, actions out. No I/O, no clock.
 
 The order is fixed (docs/drain.md): ask the provider → write taint and annotation → read the cluster consistently and
-plan again → count what will be owed and record it → try all evictions in a dry run → evict in steps and track the
+plan again → count and record the future debts → try all evictions in a dry run → evict in steps and track the
 replacement pods → all owed pods run → plan again → request machine termination and delete the Node, or remove the
 taint. Every exit performs :class:`Release`, with three exceptions: machine termination was requested, or may have been
 by an earlier process; the node is gone; or the annotation now belongs to another process, which continues or rolls
@@ -45,8 +45,8 @@ def resume_removal(
 ) -> Result:
     """Continue a removal that an earlier process or round may have requested.
 
-    The node is planned again first, so that all rules apply to pods that were scheduled to it since. *debts* are
-    those that earlier attempts recorded on the node. *absent*: the provider did not know the machine at the last
+    The node is planned again first, so that all rules apply to pods that were scheduled to it since. *debts* are the
+    debts that earlier attempts recorded on the node. *absent*: the machine was unknown to the provider at the last
     request.
     """
     drain = Drain(node, limits, Phase.MARKING, marked=True, resumed=True, debts=_by_controller(debts))
@@ -55,13 +55,13 @@ def resume_removal(
 
 
 def await_end(drain: Drain, limits: Limits, now: float) -> Result:
-    """Continue the handed-over *drain* with *limits*: ask whether the terminated machine is gone."""
+    """Continue the handed-over *drain* with *limits*: check whether the terminated machine is gone."""
     begun = replace(drain, limits=limits, phase=Phase.REMOVING, retry_at=None, deadline=now + limits.removal)
     return replace(begun, renew_at=now + RENEW_INTERVAL), removing.order(begun, again=True)
 
 
 def roll_back(node: str, limits: Limits, debts: tuple[Debt, ...], now: float) -> Result:
-    """Remove our marks from a node whose intent is unknown. *debts* are those recorded on the node."""
+    """Remove our marks from a node whose intent is unknown. *debts* are the debts recorded on the node."""
     drain = Drain(node, limits, Phase.RELEASING, marked=True, rolled_back=True, debts=_by_controller(debts))
     return exits.release(drain, now)
 

@@ -1,7 +1,7 @@
 """The marks that a drain writes to its node, and the transitions that follow their success or failure.
 
 The mark of a removal that an earlier process may have requested keeps its step, group and time, even while pods that
-were scheduled to the node since are moved: the next process must know that the machine may be terminating.
+were scheduled to the node since are moved: the next process must be able to detect that the machine may be terminating.
 """
 
 from dataclasses import replace
@@ -50,7 +50,7 @@ def marked(drain: Drain, _: Marked, now: float) -> Result:
 
 
 def mark_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
-    """Retry, or give up. The mark is removed anyway, because it may be unknown whether the PATCH was applied."""
+    """Retry, or give up. Giving up also removes the mark, because the PATCH may have been applied."""
     if event.node_gone:
         return exits.node_gone(drain, event.why)
     if event.retryable and (later := try_later(drain, now)) is not None:
@@ -65,7 +65,7 @@ def mark_tick(drain: Drain, _: Seen, now: float) -> Result:
 
 
 def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
-    """Keep draining after a failed renewal, which is retried, unless the mark is no longer ours."""
+    """Keep draining after a failed renewal, which is retried, unless the mark belongs to another process."""
     if event.node_gone:
         return exits.node_gone(drain, event.why)
     return exits.mark_lost(drain, now) if event.lost else (drain, ())

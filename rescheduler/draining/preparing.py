@@ -1,4 +1,4 @@
-"""Transitions of a drain after its second plan: count and record what it will owe, then try the evictions."""
+"""Transitions of a drain after its second plan: count and record its future debts, then try the evictions."""
 
 from dataclasses import replace
 
@@ -90,7 +90,7 @@ def try_accepted(drain: Drain, event: EvictionAccepted | PodGone, now: float) ->
         return drain, ()
     drain = without(drain, frozenset([event.uid]))
     accepted = replace(victim, ask_at=None, ask_until=NEVER, refusals=0, last_rejection="")
-    return _tried(replace(drain, waiting=(*drain.waiting, accepted)), now)
+    return _begin_if_tried(replace(drain, waiting=(*drain.waiting, accepted)), now)
 
 
 def try_refused(drain: Drain, event: EvictionRefused, now: float) -> Result:
@@ -118,7 +118,7 @@ def try_tick(drain: Drain, event: Seen, now: float) -> Result:
     return drain, tuple(TryEviction(victim.pod, victim.grace) for victim in due)
 
 
-def _tried(drain: Drain, now: float) -> Result:
+def _begin_if_tried(drain: Drain, now: float) -> Result:
     untried = [victim for victim in drain.victims.values() if not victim.accepted]
     return (drain, ()) if untried else _begin(drain, now)
 
@@ -145,7 +145,7 @@ def _with_controller(victim: Victim, event: ControllersRead) -> Victim:
 
 
 def _debts(drain: Drain, event: ControllersRead) -> dict[Controller, Debt]:
-    """Return the existing debts, plus debts to the controllers of pods to move for the pods that run now.
+    """Return the existing debts, plus new debts to the controllers of the pods to move, for all their running pods.
 
     A ReplicaSet whose Deployment was deleted inherits the debt to the Deployment.
     """

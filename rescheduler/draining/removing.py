@@ -66,26 +66,26 @@ def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
 def node_gone(drain: Drain, _: NodeGone, now: float) -> Result:
     """End the drain if nothing is in flight: another client may have deleted the Node.
 
-    Otherwise wait for the response to the termination request, which decides what happens to the machine.
+    Otherwise wait for the response to the termination request, which decides whether the machine is removed.
     """
     if not drain.in_flight:
-        return _ended(drain)
+        return _end(drain)
     given_up = drain.stopping and now >= drain.deadline
     return replace(drain, phase=Phase.DONE) if given_up else drain, ()
 
 
 def deletion_renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
     """Handle a failed renewal of the mark while the Node is being deleted."""
-    return renewal_failed(drain, event, now) if event.lost or not event.node_gone else _ended(drain)
+    return renewal_failed(drain, event, now) if event.lost or not event.node_gone else _end(drain)
 
 
 def gone_while_deleted(drain: Drain, _: NodeGone, __: float) -> Result:
     """End the drain, because the Node was deleted."""
-    return _ended(drain)
+    return _end(drain)
 
 
 def removed(drain: Drain, event: Removed, now: float) -> Result:
-    """Delete the Node. If the provider does not know the machine of a Ready node, it is first asked a second time."""
+    """Delete the Node. If the machine of a Ready node is unknown to the provider, repeat the request first."""
     if event.unproven and not drain.absent:
         return replace(drain, absent=True, retry_at=now + REMOVAL_INTERVAL), ()
     drain = replace(drain, confirmed=not event.unseen, unshrunk=event.unshrunk)
@@ -93,7 +93,7 @@ def removed(drain: Drain, event: Removed, now: float) -> Result:
 
 
 def removal_pending(drain: Drain, _: RemovalPending, now: float) -> Result:
-    """Schedule the next check whether the machine is terminated."""
+    """Schedule the next check of whether the machine is terminated."""
     return replace(drain, absent=False, retry_at=now + REMOVAL_INTERVAL), ()
 
 
@@ -111,7 +111,7 @@ def node_deletion_failed(drain: Drain, _: NodeDeletionFailed, now: float) -> Res
 
 
 def removal_tick(drain: Drain, _: Seen, now: float) -> Result:
-    """Ask again whether the machine is terminated, when a retry is due."""
+    """Check again whether the machine is terminated, when a retry is due."""
     return _tick(drain, order(drain, again=True), now)
 
 
@@ -132,10 +132,10 @@ def _tick(drain: Drain, request: tuple[Action, ...], now: float) -> Result:
 
 def node_deleted(drain: Drain, _: NodeDeleted, __: float) -> Result:
     """End the drain."""
-    return _ended(drain)
+    return _end(drain)
 
 
-def _ended(drain: Drain) -> Result:
+def _end(drain: Drain) -> Result:
     return replace(drain, phase=Phase.DONE, released=True), ()
 
 

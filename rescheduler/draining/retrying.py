@@ -11,14 +11,14 @@ from rescheduler.draining.victims import Victim
 #: Back-off between eviction requests, unless the server sends Retry-After.
 _BACKOFF: Final = Backoff(timedelta(seconds=1), timedelta(seconds=10))
 
-#: Seconds between attempts of any other request of a drain, and from its first failure to the last attempt. If the
+#: For all other requests of a drain: seconds between attempts, and from the first failure to the last attempt. If the
 #: API server fails for longer, the Lease is lost anyway.
 REQUEST_INTERVAL: Final = 2.0
 REQUEST_SECONDS: Final = 10.0
 
 
 def requesting(drain: Drain, phase: Phase) -> Drain:
-    """Return *drain* in *phase*, whose request is in flight and has not failed yet."""
+    """Return *drain* in *phase*, with its request in flight and not yet failed."""
     return replace(drain, phase=phase, failing_until=None, retry_at=None)
 
 

@@ -27,7 +27,7 @@ class Limits:
     #: Cluster Autoscaler's.
     headroom: float = 30.0
     vacating: float = 60.0  #: for the placeholder of a pod to be gone before the pod's eviction
-    removal: float = 30.0  #: for the provider to confirm the removal; after that, later rounds ask again
+    removal: float = 30.0  #: for the provider to confirm the removal; after that, later rounds check again
     release: float = 20.0  #: for removing the taint; shorter than the usual time for a process to shut down
     landing: float = 600.0  #: from the last eviction until all owed pods are Ready; 0 means that bound pods are enough
     creation: float = 15.0  #: for a replacement pod to be created, or to become schedulable, once that is possible
@@ -46,7 +46,7 @@ class Limits:
 class Phase(enum.Enum):
     """The phases of a drain. ``transitions.py`` contains the events and the next phases of each."""
 
-    ASKING = enum.auto()  #: asking the provider for the machine's group
+    ASKING = enum.auto()  #: requesting the machine's group from the provider
     MARKING = enum.auto()  #: writing the taint and the annotation
     LOOKING = enum.auto()  #: reading the cluster consistently and planning again
     COUNTING = enum.auto()  #: reading the pods' controllers
@@ -104,7 +104,7 @@ class Drain:
     tainted_at: float = NEVER  #: when our taint was confirmed
     renew_at: float = NEVER  #: when the lease on our node annotation must be renewed
     resumed: bool = False  #: the drain was started by an earlier process
-    rolled_back: bool = False  #: only removes marks; the result of the drain is not known
+    rolled_back: bool = False  #: the drain only removes marks; the result of the original drain is not known
     # Evictions
     waiting: tuple[Victim, ...] = ()  #: pods to evict in later steps
     victims: Mapping[str, Victim] = field(default_factory=dict)  #: by UID: eviction requested, still on the node
@@ -136,11 +136,11 @@ class Drain:
     ordered_at: datetime | None = None  #: when an earlier process may have requested the termination
     ordered: bool = False  #: termination was requested by this drain
     confirmed: bool = False  #: the provider confirmed that the machine is terminating or gone
-    absent: bool = False  #: the provider did not know the machine at the last request
+    absent: bool = False  #: the machine was unknown to the provider at the last request
     unshrunk: str = ""  #: why the removed machine will be replaced by a new one; "" if it will not
     # The end
     deadline: float = NEVER  #: end of the current phase
-    failing_until: float | None = None  #: set once the phase's request failed: last time for a retry
+    failing_until: float | None = None  #: set once the phase's request has failed: the latest time for a retry
     #: Next attempt of the current phase's request; None while the request is in flight.
     retry_at: float | None = None
     stopping: bool = False  #: a stop was requested after machine termination: the drain waits only briefly for it
@@ -172,7 +172,7 @@ class Drain:
     def handed_over(self) -> bool:
         """Whether machine termination was requested but not confirmed.
 
-        If the Node still exists, it keeps its mark, and later rounds ask again.
+        If the Node still exists, it keeps its mark, and later rounds check again.
         """
         return self.done and self.failure is None and not self.removed_by and not self.succeeded
 

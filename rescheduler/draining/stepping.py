@@ -18,7 +18,7 @@ from rescheduler.planning.outcome import Plan, Reason, Rejected, is_removal
 def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
     """Evict the next step if the remaining pods still fit. If its pods have placeholders, delete these first.
 
-    If the verdict is that another tool is removing the node, the next observation decides how the drain continues.
+    If another tool is removing the node, the next observation decides how the drain continues.
     """
     step, drain = drain.step, replace(drain, step=())
     if isinstance(event.verdict, Rejected) and is_removal(event.verdict.blockers):
@@ -70,7 +70,7 @@ def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
 
 
 def _debts(drain: Drain, step: Iterable[Victim]) -> dict[Controller, Debt]:
-    """Return what is owed once the pods of *step* are evicted.
+    """Return the debts once the pods of *step* are evicted.
 
     Pods that became Ready after the debts were counted are owed like those that were Ready then, even if the controller
     was scaled up and its state has not been read again.

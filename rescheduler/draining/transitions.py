@@ -2,9 +2,10 @@
 
 An event that a phase does not list is impossible and raises an error. The table relies on how requests are performed:
 
-- Requests other than evictions are performed one after another, and answered in that order.
-- :class:`PlanAgain` is answered before the next :class:`Seen`.
-- Evictions are performed in parallel. The watched state may show that a pod has left before its eviction is answered.
+- Requests other than evictions are performed one after another, and their responses arrive in that order.
+- The response to :class:`PlanAgain` arrives before the next :class:`Seen`.
+- Evictions are performed in parallel. The watched state may show that a pod has left before the response to its
+eviction arrives.
   The drain then continues, so the response may arrive in any later phase.
 
 ``python -m tests.draining.diagram`` draws the table in docs/drain.md.
@@ -72,7 +73,7 @@ class UnexpectedPhase(TransitionError):
         super().__init__(f"{type(event).__name__} must not change the phase {phase.name} to {after.name}")
 
 
-def _on(handler: Handler, *next_phases: Phase) -> Rule:
+def _rule(handler: Handler, *next_phases: Phase) -> Rule:
     return Rule(handler, frozenset(next_phases))
 
 
@@ -94,23 +95,23 @@ REMOVING, DELETING, RELEASING, DONE = Phase.REMOVING, Phase.DELETING, Phase.RELE
 #: The rules of each phase by event.
 TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
     ASKING: {
-        ProviderAnswered: _on(marking.provider_answered, MARKING, RELEASING, DONE),
-        Stop: _on(exits.stop, RELEASING, DONE),
+        ProviderAnswered: _rule(marking.provider_answered, MARKING, RELEASING, DONE),
+        Stop: _rule(exits.stop, RELEASING, DONE),
         # Only the provider's response counts: the first mark fails if the node is gone.
         **_ignored(Seen, NodeGone),
     },
     MARKING: {
-        Marked: _on(marking.marked, LOOKING),
-        MarkFailed: _on(marking.mark_failed, RELEASING, DONE),
-        Seen: _on(marking.mark_tick),
-        NodeGone: _on(marking.node_gone, DONE),
-        Stop: _on(exits.stop, RELEASING, DONE),
+        Marked: _rule(marking.marked, LOOKING),
+        MarkFailed: _rule(marking.mark_failed, RELEASING, DONE),
+        Seen: _rule(marking.mark_tick),
+        NodeGone: _rule(marking.node_gone, DONE),
+        Stop: _rule(exits.stop, RELEASING, DONE),
     },
     LOOKING: {
-        Looked: _on(looking.looked, COUNTING, EVICTING, ORDERING, RELEASING, DONE),
-        LookFailed: _on(looking.look_failed, RELEASING, DONE),
-        Seen: _on(looking.look_tick),
-        Stop: _on(exits.stop, RELEASING, DONE),
+        Looked: _rule(looking.looked, COUNTING, EVICTING, ORDERING, RELEASING, DONE),
+        LookFailed: _rule(looking.look_failed, RELEASING, DONE),
+        Seen: _rule(looking.look_tick),
+        Stop: _rule(exits.stop, RELEASING, DONE),
         # The read in flight fails if the node is gone, and is used only once the watch shows our mark. MarkFailed is a
         # late response to a renewal.
         **_ignored(NodeGone, MarkFailed),
@@ -119,89 +120,89 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         **_ignored(*_LATE_EVICTIONS),
     },
     COUNTING: {
-        ControllersRead: _on(preparing.counted, NOTING, RELEASING, DONE),
-        ControllersUnread: _on(preparing.uncounted, RELEASING, DONE),
-        MarkFailed: _on(marking.renewal_failed, RELEASING, DONE),
-        Seen: _on(preparing.count_tick, RELEASING, DONE),
-        NodeGone: _on(marking.node_gone, DONE),
-        Stop: _on(exits.stop, RELEASING, DONE),
+        ControllersRead: _rule(preparing.counted, NOTING, RELEASING, DONE),
+        ControllersUnread: _rule(preparing.uncounted, RELEASING, DONE),
+        MarkFailed: _rule(marking.renewal_failed, RELEASING, DONE),
+        Seen: _rule(preparing.count_tick, RELEASING, DONE),
+        NodeGone: _rule(marking.node_gone, DONE),
+        Stop: _rule(exits.stop, RELEASING, DONE),
         **_ignored(*_LATE_EVICTIONS),
     },
     NOTING: {
-        Marked: _on(preparing.noted, TRYING, EVICTING),
-        MarkFailed: _on(marking.mark_failed, RELEASING, DONE),
-        Seen: _on(marking.mark_tick),
-        NodeGone: _on(marking.node_gone, DONE),
-        Stop: _on(exits.stop, RELEASING, DONE),
+        Marked: _rule(preparing.noted, TRYING, EVICTING),
+        MarkFailed: _rule(marking.mark_failed, RELEASING, DONE),
+        Seen: _rule(marking.mark_tick),
+        NodeGone: _rule(marking.node_gone, DONE),
+        Stop: _rule(exits.stop, RELEASING, DONE),
         **_ignored(*_LATE_EVICTIONS),
     },
     TRYING: {
-        EvictionAccepted: _on(preparing.try_accepted, EVICTING),
-        EvictionRefused: _on(preparing.try_refused, RELEASING),
-        EvictionFailed: _on(preparing.try_failed, RELEASING),
-        PodGone: _on(preparing.try_accepted, EVICTING),
-        MarkFailed: _on(marking.renewal_failed, RELEASING, DONE),
-        Seen: _on(preparing.try_tick, RELEASING),
-        NodeGone: _on(marking.node_gone, DONE),
-        Stop: _on(exits.stop, RELEASING, DONE),
+        EvictionAccepted: _rule(preparing.try_accepted, EVICTING),
+        EvictionRefused: _rule(preparing.try_refused, RELEASING),
+        EvictionFailed: _rule(preparing.try_failed, RELEASING),
+        PodGone: _rule(preparing.try_accepted, EVICTING),
+        MarkFailed: _rule(marking.renewal_failed, RELEASING, DONE),
+        Seen: _rule(preparing.try_tick, RELEASING),
+        NodeGone: _rule(marking.node_gone, DONE),
+        Stop: _rule(exits.stop, RELEASING, DONE),
         # Dry runs are never skipped, so this is a late response.
         **_ignored(EvictionSkipped, *_LATE_PLACEHOLDERS),
     },
     EVICTING: {
-        EvictionAccepted: _on(evicting.eviction_accepted),
-        EvictionRefused: _on(evicting.eviction_refused),
-        EvictionFailed: _on(evicting.eviction_failed, RELEASING, DONE),
-        PodGone: _on(evicting.pod_gone),
-        PlaceholderDeleted: _on(vacating.deleted),
-        PlaceholderNotDeleted: _on(vacating.not_deleted, RELEASING, DONE),
-        ControllersRead: _on(evicting.controllers_read, RELEASING, DONE),
-        ControllersUnread: _on(evicting.controllers_unread, RELEASING, DONE),
-        PlannedAgain: _on(stepping.planned_again, RELEASING, DONE),
-        MarkFailed: _on(marking.renewal_failed, RELEASING, DONE),
-        Seen: _on(evicting.seen, LOOKING, COUNTING, RELEASING, DONE),
-        NodeGone: _on(marking.node_gone, DONE),
-        EvictionSkipped: _on(evicting.eviction_skipped),
-        Stop: _on(exits.stop, RELEASING, DONE),
+        EvictionAccepted: _rule(evicting.eviction_accepted),
+        EvictionRefused: _rule(evicting.eviction_refused),
+        EvictionFailed: _rule(evicting.eviction_failed, RELEASING, DONE),
+        PodGone: _rule(evicting.pod_gone),
+        PlaceholderDeleted: _rule(vacating.deleted),
+        PlaceholderNotDeleted: _rule(vacating.not_deleted, RELEASING, DONE),
+        ControllersRead: _rule(evicting.controllers_read, RELEASING, DONE),
+        ControllersUnread: _rule(evicting.controllers_unread, RELEASING, DONE),
+        PlannedAgain: _rule(stepping.planned_again, RELEASING, DONE),
+        MarkFailed: _rule(marking.renewal_failed, RELEASING, DONE),
+        Seen: _rule(evicting.seen, LOOKING, COUNTING, RELEASING, DONE),
+        NodeGone: _rule(marking.node_gone, DONE),
+        EvictionSkipped: _rule(evicting.eviction_skipped),
+        Stop: _rule(exits.stop, RELEASING, DONE),
     },
     ORDERING: {
-        Marked: _on(removing.order_marked, REMOVING),
-        MarkFailed: _on(marking.mark_failed, RELEASING, DONE),
-        Seen: _on(removing.order_tick),
-        NodeGone: _on(marking.node_gone, DONE),
-        Stop: _on(exits.stop, RELEASING, DONE),
+        Marked: _rule(removing.order_marked, REMOVING),
+        MarkFailed: _rule(marking.mark_failed, RELEASING, DONE),
+        Seen: _rule(removing.order_tick),
+        NodeGone: _rule(marking.node_gone, DONE),
+        Stop: _rule(exits.stop, RELEASING, DONE),
         **_ignored(*_LATE_EVICTIONS),
     },
     REMOVING: {
-        Removed: _on(removing.removed, DELETING),
-        RemovalPending: _on(removing.removal_pending),
-        RemovalFailed: _on(removing.removal_failed, RELEASING, DONE),
-        MarkFailed: _on(removing.renewal_failed, DONE),
-        Seen: _on(removing.removal_tick, DONE),
-        NodeGone: _on(removing.node_gone, DONE),
-        Stop: _on(removing.stop, DONE),
+        Removed: _rule(removing.removed, DELETING),
+        RemovalPending: _rule(removing.removal_pending),
+        RemovalFailed: _rule(removing.removal_failed, RELEASING, DONE),
+        MarkFailed: _rule(removing.renewal_failed, DONE),
+        Seen: _rule(removing.removal_tick, DONE),
+        NodeGone: _rule(removing.node_gone, DONE),
+        Stop: _rule(removing.stop, DONE),
         **_ignored(*_LATE_EVICTIONS),
     },
     DELETING: {
-        NodeDeleted: _on(removing.node_deleted, DONE),
-        NodeDeletionFailed: _on(removing.node_deletion_failed),
-        MarkFailed: _on(removing.deletion_renewal_failed, DONE),
-        Seen: _on(removing.deletion_tick, DONE),
-        NodeGone: _on(removing.gone_while_deleted, DONE),
-        Stop: _on(removing.stop, DONE),
+        NodeDeleted: _rule(removing.node_deleted, DONE),
+        NodeDeletionFailed: _rule(removing.node_deletion_failed),
+        MarkFailed: _rule(removing.deletion_renewal_failed, DONE),
+        Seen: _rule(removing.deletion_tick, DONE),
+        NodeGone: _rule(removing.gone_while_deleted, DONE),
+        Stop: _rule(removing.stop, DONE),
         **_ignored(*_LATE_EVICTIONS),
     },
     RELEASING: {
-        Released: _on(exits.released, DONE),
-        ReleaseFailed: _on(exits.release_failed, DONE),
-        EvictionAccepted: _on(exits.accepted_late, DONE),
-        EvictionRefused: _on(exits.answered_late, DONE),
-        EvictionFailed: _on(exits.answered_late, DONE),
-        EvictionSkipped: _on(exits.answered_late, DONE),
-        PodGone: _on(exits.answered_late, DONE),
-        MarkFailed: _on(exits.mark_failed_late, DONE),
-        Seen: _on(exits.release_tick, DONE),
-        NodeGone: _on(exits.gone_while_released, DONE),
-        Stop: _on(exits.stop_release, DONE),
+        Released: _rule(exits.released, DONE),
+        ReleaseFailed: _rule(exits.release_failed, DONE),
+        EvictionAccepted: _rule(exits.accepted_late, DONE),
+        EvictionRefused: _rule(exits.answered_late, DONE),
+        EvictionFailed: _rule(exits.answered_late, DONE),
+        EvictionSkipped: _rule(exits.answered_late, DONE),
+        PodGone: _rule(exits.answered_late, DONE),
+        MarkFailed: _rule(exits.mark_failed_late, DONE),
+        Seen: _rule(exits.release_tick, DONE),
+        NodeGone: _rule(exits.gone_while_released, DONE),
+        Stop: _rule(exits.stop_release, DONE),
         # Any request may have been in flight when the drain failed or was stopped.
         **_ignored(ProviderAnswered, Marked, Looked, LookFailed, ControllersRead, ControllersUnread, PlannedAgain),
         **_ignored(*_LATE_PLACEHOLDERS),

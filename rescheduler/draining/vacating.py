@@ -42,7 +42,7 @@ def observed(drain: Drain, event: Seen, now: float) -> Result:
 
 def deleted(drain: Drain, event: PlaceholderDeleted, _: float) -> Result:
     """Wait until the placeholder is gone."""
-    return _with(drain, event.uid, last_error="it is still terminating"), ()
+    return _with_deletion(drain, event.uid, last_error="it is still terminating"), ()
 
 
 def not_deleted(drain: Drain, event: PlaceholderNotDeleted, now: float) -> Result:
@@ -54,7 +54,7 @@ def not_deleted(drain: Drain, event: PlaceholderNotDeleted, now: float) -> Resul
         return exits.give_up(drain, Failure(Why.PLACEHOLDER_NOT_DELETED, event.why), now)
     errors = deletion.errors + 1
     ask_at = now + _BACKOFF.seconds_after(errors)
-    return _with(drain, event.uid, ask_at=ask_at, errors=errors, last_error=event.why), ()
+    return _with_deletion(drain, event.uid, ask_at=ask_at, errors=errors, last_error=event.why), ()
 
 
 def placeholder_overdue(drain: Drain, now: float) -> Failure | None:
@@ -67,7 +67,7 @@ def placeholder_overdue(drain: Drain, now: float) -> Failure | None:
     return None
 
 
-def _with(drain: Drain, uid: str, **changes: object) -> Drain:
+def _with_deletion(drain: Drain, uid: str, **changes: object) -> Drain:
     deletion = drain.vacating.get(uid)
     if deletion is None:
         return drain

@@ -8,8 +8,8 @@ from predicates.objects import OwnerReference
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.outcome import Placement, Plan, PodRef
 
-#: A time that has not come, or that has no limit. Use it only in comparisons (<, >); a state that code has to test for
-#: is a separate field or None.
+#: A time that has not been reached, or that has no limit. Use it only in comparisons (<, >); a state that code has to
+#: test for is a separate field or None.
 NEVER: Final = math.inf
 
 #: The API's default of ``terminationGracePeriodSeconds``.

@@ -37,7 +37,7 @@ def _first_victims(drain: Drain, controlled: Iterable[Victim]) -> list[Victim]:
 
 
 def _proven(drain: Drain) -> frozenset[Controller]:
-    """Return the controllers with an eviction that was accepted, or is still requested.
+    """Return the controllers with an eviction that was accepted or is in flight.
 
     A pod that another client deleted before its eviction proves nothing about replacement pods in its namespace.
     """
@@ -54,8 +54,8 @@ def _wave(drain: Drain, unbegun: list[Victim]) -> tuple[Victim, ...]:
 
 
 def _next_of_controller(drain: Drain, controller: Controller, controlled: Iterable[Victim]) -> tuple[Victim, ...]:
-    """Return the next step of a controller that already has evicted pods."""
-    if _asking(drain, controller):
+    """Return the next step of a controller some of whose pods were already evicted."""
+    if _has_pending_eviction(drain, controller):
         return ()
     pods = [victim for victim in controlled if victim.controller == controller and _may_evict(drain, victim)]
     return tuple(pods[: 1 if _is_ordered(drain, controller) else drain.step_size.get(controller, 1)])
@@ -78,7 +78,7 @@ def _everything_runs(drain: Drain) -> bool:
     return not drain.victims and all(paid(drain.shortfall(controller)) for controller in drain.debts)
 
 
-def _asking(drain: Drain, controller: Controller) -> bool:
+def _has_pending_eviction(drain: Drain, controller: Controller) -> bool:
     return any(not victim.accepted and victim.controller == controller for victim in drain.victims.values())
 
 

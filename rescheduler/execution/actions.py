@@ -71,8 +71,8 @@ class DrainActions:
     ) -> ActionResult:
         """Perform *action* and return its result.
 
-        *namespaces* are those of the pods to evict; their PodDisruptionBudgets are read. *siblings* are owners of
-        other pods. Raises NotLeading if this replica is not the leader; other exceptions are bugs.
+        *namespaces* are the namespaces of the pods to evict; their PodDisruptionBudgets are read. *siblings* are owners
+        of other pods. Raises NotLeading if this replica is not the leader; other exceptions are bugs.
         """
         match action:
             case ReadControllers():
@@ -134,7 +134,7 @@ class DrainActions:
         ours = self._access.holder, self._access.identity
         if written is not None and (written.holder, written.identity) == ours and written.step in self._steps:
             return ""
-        return "our annotation was removed" if text is None else "the annotation is not ours"
+        return "our annotation was removed" if text is None else "the annotation belongs to another process"
 
     def _read_fresh(self, action: LookAgain, namespaces: Collection[str]) -> ActionResult:
         try:

@@ -35,7 +35,7 @@ def intents(nodes: Iterable[Node]) -> dict[str, Intent]:
 
 
 def vetoes_of_others(written: Mapping[str, Intent], identity: str, now: datetime) -> dict[str, tuple[Blocker, ...]]:
-    """Return blockers for the nodes that another installation of this program drains. *identity* is ours."""
+    """Return blockers for the nodes that other installations drain. *identity* is this installation's."""
     foreign = {name: intent for name, intent in written.items() if intent.identity not in ("", identity)}
     return {name: (Blocker(Reason.OTHER_INSTALLATION, _drained_by(intent, now)),) for name, intent in foreign.items()}
 

@@ -14,7 +14,7 @@ from rescheduler.clock import Clock
 from rescheduler.draining.intent import Step, read
 from rescheduler.execution.circumstances import vetoes_of_others, while_draining
 from rescheduler.execution.watched_nodes import WatchedNodes
-from rescheduler.execution.watched_state import State, stale, unfit
+from rescheduler.execution.watched_state import State, stale, why_unusable
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.debts import Replicas, count_replicas
@@ -36,7 +36,7 @@ SETTLING: Final = timedelta(minutes=1)
 #: The share of the planning time-out that is used for planning. The rest is a reserve: a step may take longer.
 _PLANNED_SHARE: Final = 0.9
 
-#: The blockers of a node whose machine, and so its kubelet, is terminated.
+#: The blockers of a node whose machine is terminated, and with it the kubelet.
 _WITHOUT_KUBELET: Final = frozenset({Reason.NODE_NOT_READY, Reason.POD_TERMINATING, Reason.POD_STUCK_TERMINATING})
 
 
@@ -53,10 +53,10 @@ class ClusterView(WatchedNodes):
         cooling: Callable[[], Mapping[str, Cooldown]] = dict,
         identity: str = "",
     ) -> None:
-        """*own_node* is the node of this process.
+        """Create a view of *state*. *own_node* is the node of this process.
 
-        *cooling* returns the nodes that are cooling down. *identity* is that of our installation; marks with another
-        identity are not ours.
+        *cooling* returns the nodes that are cooling down. *identity* is the identity of this installation; marks with
+        another one belong to other installations.
         """
         super().__init__(state, policy)
         self.vetoes: Mapping[
@@ -74,16 +74,16 @@ class ClusterView(WatchedNodes):
         self._planning_end = math.inf
         self._spent = 0.0  #: seconds of the next planning time-out that were used before the planning
 
-    def unfit(self) -> str:
-        """Return why the watched state cannot be used for decisions, or ""; see :func:`unfit`."""
-        return unfit(self._state)
+    def why_unusable(self) -> str:
+        """Return why the watched state cannot be used for decisions, or ""; see :func:`why_unusable`."""
+        return why_unusable(self._state)
 
     def ages(self) -> Mapping[str, float]:
         """Return the seconds since the last event, bookmark or list of each kind."""
         return self._state.ages()
 
     def stale(self) -> str:
-        """Return the watches that are too old for decisions, as a message, or ""."""
+        """Return a message about the watches that are too old for decisions, or ""."""
         return stale(self.ages())
 
     def catch_up(self) -> None:
@@ -98,7 +98,7 @@ class ClusterView(WatchedNodes):
         self._spent = 0.0
 
     def first_plan(self, *, take_empty: Callable[[str], bool]) -> Planning:
-        """Return verdicts up to the first node that can be drained. *take_empty* accepts or skips empty nodes."""
+        """Return verdicts up to the first node that can be drained. *take_empty* decides about nodes without pods."""
         circumstances = self._circumstances()
         return self._planner.first_plan(circumstances, take_empty=take_empty, seconds_left=self._seconds_left)
 
@@ -180,7 +180,7 @@ class ClusterView(WatchedNodes):
         return blocker.detail if blocker is not None else ""
 
     def lost(self, targets: Iterable[str]) -> str:
-        """Return which of *targets* no longer accepts pods, and why, or ""."""
+        """Return the first of *targets* that no longer accepts pods, and why, or ""."""
         for name in sorted(targets):
             node = self.node(name)
             why = "it is gone" if node is None else why_not_target(node)
@@ -203,7 +203,7 @@ class ClusterView(WatchedNodes):
         return job_blockers(states, pods, self._policy.move_jobs)
 
     def lag(self, fresh: Fresh, node: str) -> str:
-        """Return what the watched state lacks compared with the consistent read *fresh*, or ""."""
+        """Return the first difference by which the watched state lags behind the consistent read *fresh*, or ""."""
         if not self.is_ours(node):
             return f"the watch has not reported the taint and the annotation of node {node} yet"
         return lag(fresh, self._state.snapshot())

@@ -46,7 +46,7 @@ class RunState(Protocol):
 
     @property
     def stopping(self) -> bool:
-        """Whether the process was asked to stop. A drain in progress is then rolled back."""
+        """Whether the process was told to stop. A drain in progress is then rolled back."""
         ...
 
     @property
@@ -67,7 +67,7 @@ class DebtRecorder(Protocol):
         ...
 
     def store_before_end(self, drain: Drain) -> None:
-        """Store what *drain* did and owes before its node is released or its machine is removed."""
+        """Store the actions and debts of *drain* before its node is released or its machine is removed."""
         ...
 
 
@@ -82,7 +82,7 @@ class NoDebtRecorder:
 
 
 class ClusterApi(Protocol):
-    """The methods of :class:`rescheduler.kube.cluster.KubeCluster` that a drain calls, documented there."""
+    """The methods of :class:`rescheduler.kube.cluster.KubeCluster` that a drain calls; see there."""
 
     def edit_node(self, name: str, uid: str, edit: NodeEdit) -> None: ...
 
@@ -98,7 +98,7 @@ class ClusterApi(Protocol):
 
 
 class PlaceholderApi(Protocol):
-    """The methods of :class:`rescheduler.kube.placeholder_pods.PlaceholderPods`, documented there."""
+    """The methods of :class:`rescheduler.kube.placeholder_pods.PlaceholderPods`; see there."""
 
     def create(self, manifest: dict[str, Any]) -> None: ...
 

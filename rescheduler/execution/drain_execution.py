@@ -164,7 +164,7 @@ class DrainExecution:
                 return self._observation.event(self._drain)
 
     def _stop_event(self) -> Stop | None:
-        """Return a Stop event if the drain must stop; once for each cause."""
+        """Return a Stop event if the drain must stop, at most once for each cause."""
         cause, detail = None, ""
         if self._leadership_lost or not self._run_state.leading:
             cause = Cause.LEADERSHIP_LOST

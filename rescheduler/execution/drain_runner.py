@@ -1,4 +1,4 @@
-"""Run a new, resumed or rolled-back drain to its end, and report the end."""
+"""Run a new, resumed or rolled-back drain until it ends, and report the outcome."""
 
 import logging
 from dataclasses import replace
@@ -53,7 +53,7 @@ class DrainRunner:
         self._checks = checks
 
     def run_and_report(self, node: Node, begun: Result, *, resumed: bool = False) -> Drain:
-        """Execute a drain and report its end. With *resumed*, only a removal is continued: the drain was reported."""
+        """Execute a drain and report its outcome. If it is *resumed*, only its machine remains to be removed."""
         started = self._access.clock.monotonic()
         return self.report_end(node, self.run(node, begun, resumed=resumed), started, resumed=resumed)
 

@@ -24,7 +24,7 @@ from rescheduler.providers.base import Refusal
 
 
 class ProviderSilent(ReschedulerError):
-    """The provider does not respond. Nothing is known about the state of its machines."""
+    """The provider does not respond, so the state of its machines is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Drainer:
         return self._access.provider.name != "none"
 
     def notices(self, nodes: Sequence[Node]) -> Mapping[str, datetime]:
-        """Return which of *nodes* the provider will reclaim soon, and when. Raises ProviderSilent."""
+        """Return the *nodes* that the provider will reclaim soon, and when. Raises ProviderSilent."""
         provider, deadline = self._access.provider, self._access.clock.monotonic() + PROVIDER_SECONDS
         with self._provider_errors():
             provider.refresh(deadline=deadline)
@@ -95,7 +95,7 @@ class Drainer:
             raise ProviderSilent(str(error)) from error
 
     def ending(self, nodes: Iterable[Node]) -> frozenset[str]:
-        """Return the names of those *nodes* whose machine is gone or terminating. Raises ProviderSilent."""
+        """Return the names of the *nodes* whose machine is gone or terminating. Raises ProviderSilent."""
         provider, deadline = self._access.provider, self._access.clock.monotonic() + PROVIDER_SECONDS
         with self._provider_errors():
             provider.refresh(deadline=deadline)
@@ -105,7 +105,7 @@ class Drainer:
             return frozenset(name for name, exists in has_instance if exists is False)
 
     def drain(self, plan: Plan) -> Drain | None:
-        """Execute *plan*. Return the ended drain, or None if the node is already gone."""
+        """Execute *plan*. Return the drain in its final state, or None if the node is already gone."""
         if (node := self._view.node(plan.node)) is None:
             return None
         self._report(DrainStarted(InvolvedNode.of(node), plan))
@@ -127,7 +127,7 @@ class Drainer:
         return self._runner.report_end(node, drain, started)
 
     def finish(self, ordered: PendingRemoval) -> Drain:
-        """Wait until the machine is terminated. Return the ended drain."""
+        """Wait until the machine is terminated. Return the drain in its final state."""
         begun = machine.await_end(ordered.drain, self._limits, self._access.clock.monotonic())
         drain = self._runner.run(self._with_removal_mark(ordered.node), begun)
         return self._runner.report_end(ordered.node, drain, ordered.started)
@@ -139,6 +139,6 @@ class Drainer:
         ours = written is not None and written.holder == self._access.holder and written.step is Step.REMOVING
         return fresh if fresh is not None and ours else node
 
-    def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, hurried: bool = False) -> bool:
+    def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, ignore_intervals: bool = False) -> bool:
         """Resume or roll back drains of other processes; see :meth:`~rescheduler.execution.sweeping.Sweeper.sweep`."""
-        return self._sweeper.sweep(ended, hurried=hurried)
+        return self._sweeper.sweep(ended, ignore_intervals=ignore_intervals)

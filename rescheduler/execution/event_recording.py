@@ -21,7 +21,7 @@ def recording(client: Client, clock: Clock, component: str = COMPONENT) -> Itera
     def record(
         subject: InvolvedNode | InvolvedLease | PodRef, reason: str, message: str, *, warning: bool = False
     ) -> None:
-        recorder.record(_about(subject), reason, message, "Warning" if warning else "Normal")
+        recorder.record(_subject_of(subject), reason, message, "Warning" if warning else "Normal")
 
     try:
         yield record
@@ -29,7 +29,7 @@ def recording(client: Client, clock: Clock, component: str = COMPONENT) -> Itera
         recorder.close()
 
 
-def _about(subject: InvolvedNode | InvolvedLease | PodRef) -> Subject:
+def _subject_of(subject: InvolvedNode | InvolvedLease | PodRef) -> Subject:
     match subject:
         case PodRef(namespace=namespace, name=name, uid=uid):
             return Subject("Pod", name, uid, namespace)

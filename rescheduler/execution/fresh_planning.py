@@ -19,7 +19,7 @@ from rescheduler.planning.freshness import Fresh
 from rescheduler.planning.outcome import Plan
 
 #: Seconds within which the watched state must catch up with a consistent read; otherwise the read is repeated.
-AGREE_SECONDS: Final = 3.0
+CATCH_UP_SECONDS: Final = 3.0
 
 #: Maximum number of consistent reads for one plan.
 READS: Final = 5
@@ -35,10 +35,10 @@ class _Reading:
 
 
 class FreshPlanning:
-    """The second half of the action :class:`LookAgain`: from the consistent read to its event. Not thread-safe."""
+    """The action :class:`LookAgain` after its consistent read: plan the node, return the event. Not thread-safe."""
 
     def __init__(self, node: Node, view: ClusterView, clock: Clock, read: Callable[[LookAgain], None]) -> None:
-        """*read* requests another read."""
+        """Create the planning of *node*. *read* requests another consistent read."""
         self.pods: dict[str, Pod] = {}  #: all pods of the plans, by UID
         self._node = node
         self._view = view
@@ -67,7 +67,7 @@ class FreshPlanning:
         lag = self._view.lag(reading.fresh, name)
         if not lag:
             return self._planned(reading, drain)
-        if self._clock.monotonic() < reading.at + AGREE_SECONDS:
+        if self._clock.monotonic() < reading.at + CATCH_UP_SECONDS:
             return None
         if self._reads >= READS:
             return self._failed(f"the watched state lags behind the API server: {lag}")

@@ -42,7 +42,7 @@ class Landings:
         ready: bool = True,
         waive: str = _WAIVE,
     ) -> None:
-        """Without *ready*, replacement pods only have to be bound. *waive* is the advice on waiving a debt."""
+        """Create the checks. Without *ready*, pods only have to be bound. *waive* is advice on waiving a debt."""
         self._view = view
         self._controllers = controllers
         self._store = store
@@ -67,7 +67,7 @@ class Landings:
             return None
         states = self._states(debts)
         replicas = self._view.replicas(states.values(), evicted=self._evicted)
-        shortfalls = {owed: self._missing(owed, states, replicas) for owed in debts}
+        shortfalls = {owed: self._missing_pods(owed, states, replicas) for owed in debts}
         open_debts = {owed: missing for owed, missing in shortfalls.items() if missing is not None}
         for node in {owed.node for owed in debts}:
             self._store.owe(node, [owed.debt for owed in open_debts if owed.node == node])
@@ -83,7 +83,7 @@ class Landings:
             states[state.controller] = replace(state, owner_uids=state.owner_uids.union(owed.debt.owner_uids))
         return states
 
-    def _missing(
+    def _missing_pods(
         self, owed: OpenDebt, states: Mapping[Controller, ControllerState], replicas: Mapping[Controller, Replicas]
     ) -> Shortfall | None:
         """Return how many pods are still missing, or None if the debt is paid or expired."""

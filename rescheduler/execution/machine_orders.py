@@ -24,12 +24,12 @@ class MachineOrders:
         self._ref = InvolvedNode.of(node)
 
     def ask(self) -> ActionResult:
-        """Ask which group owns the machine and whether the provider would remove it."""
+        """Request the group of the machine from the provider, and whether the machine would be removed."""
         name = self._access.provider.name
         try:
             group, refused = self.inquire()
         except ReschedulerError as error:
-            return ActionResult(ProviderAnswered(None, f"{name}: {error}"), self._trouble(error))
+            return ActionResult(ProviderAnswered(None, f"{name}: {error}"), self._provider_error(error))
         return ActionResult(ProviderAnswered(group, f"{name}: {refused}" if refused else ""))
 
     def inquire(self) -> tuple[str | None, base.Refused | None]:
@@ -65,9 +65,9 @@ class MachineOrders:
         try:
             outcomes = provider.delete_nodes(action.group, [node], deadline=self._deadline())
         except Retryable as error:  # nothing was requested: retry
-            return ActionResult(RemovalPending(str(error)), self._trouble(error))
+            return ActionResult(RemovalPending(str(error)), self._provider_error(error))
         except ReschedulerError as error:
-            return ActionResult(RemovalFailed(f"{provider.name}: {error}"), self._trouble(error))
+            return ActionResult(RemovalFailed(f"{provider.name}: {error}"), self._provider_error(error))
         return self._answer(action, outcomes[node.name])
 
     def _answer(self, action: OrderRemoval, outcome: base.DeleteOutcome) -> ActionResult:
@@ -100,18 +100,18 @@ class MachineOrders:
         try:
             node = self._access.cluster.node(self._ref.name)
         except NotFound as error:
-            return self._gone(action, str(error))
+            return self._node_gone(action, str(error))
         except ReschedulerError as error:
             return ActionResult(RemovalPending(str(error)), (Trouble(ErrorKind.READ, str(error), self._ref.name),))
         if node.metadata.uid != self._ref.uid:
-            return self._gone(action, f"node {self._ref.name} was replaced by another node of the same name")
+            return self._node_gone(action, f"node {self._ref.name} was replaced by another node of the same name")
         if why := not_ours(node.metadata.annotations):
             return ActionResult(MarkFailed(why, lost=True))
         if not self._access.leads():
             raise NotLeading("request termination of the machine: another replica leads")
         return None
 
-    def _gone(self, action: OrderRemoval, why: str) -> ActionResult:
+    def _node_gone(self, action: OrderRemoval, why: str) -> ActionResult:
         return ActionResult(Removed(unseen=True) if action.again else RemovalFailed(why, node_gone=True))
 
     def _is_ready(self) -> bool:
@@ -126,5 +126,5 @@ class MachineOrders:
     def _deadline(self) -> float:
         return self._access.clock.monotonic() + self._access.provider_seconds
 
-    def _trouble(self, error: ReschedulerError) -> tuple[Trouble]:
+    def _provider_error(self, error: ReschedulerError) -> tuple[Trouble]:
         return (Trouble(ErrorKind.PROVIDER, f"{self._access.provider.name}: {error}", self._ref.name),)

@@ -27,7 +27,7 @@ def ref(
 
 
 def rivals(node: Node, nodes: Iterable[Node]) -> tuple[NodeRef, ...]:
-    """Return those of *nodes* that may represent the same machine as *node*.
+    """Return the *nodes* that may represent the same machine as *node*.
 
     A kubelet that registers again under another name may leave an old Node behind. The provider decides whether both
     are the same machine, so the result may contain Nodes of other machines.

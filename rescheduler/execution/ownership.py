@@ -9,7 +9,10 @@ from rescheduler.planning.controllers import Controller, ControllerState
 
 
 class Reader(Protocol):
-    """The methods of :class:`rescheduler.kube.controllers.ControllerReader` that are used here, documented there."""
+    """The methods of :class:`rescheduler.kube.controllers.ControllerReader` that are used here.
+
+    They are documented there.
+    """
 
     def topmost_of(self, owners: Collection[tuple[str, OwnerReference]]) -> dict[tuple[str, str], Controller]: ...
 
@@ -19,7 +22,7 @@ class Reader(Protocol):
 
 
 class Ownership:
-    """Implements :class:`rescheduler.execution.context.Controllers`."""
+    """An implementation of :class:`rescheduler.execution.context.Controllers` that reads from the API server."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

@@ -18,7 +18,7 @@ class PendingCheck:
 
     check_at: float
     checks: int  #: number of checks so far
-    absent: bool  #: the provider did not know the machine at the last request
+    absent: bool  #: the machine was unknown to the provider at the last request
 
 
 class RemovalChecks:
@@ -48,13 +48,13 @@ class RemovalChecks:
         """Schedule the first check after a drain that requested the termination."""
         self._schedule(uid, checks=0, absent=absent)
 
-    def due(self, uid: str, *, hurried: bool) -> PendingCheck | None:
-        """Return the check of a machine if it is due or *hurried*, otherwise None.
+    def due(self, uid: str, *, ignore_intervals: bool) -> PendingCheck | None:
+        """Return the check of a machine if it is due or *ignore_intervals* is set, otherwise None.
 
-        If the provider did not know the machine, the interval is always respected.
+        If the machine was unknown to the provider, the interval is always respected.
         """
         check = self._pending[uid]
-        if hurried and not check.absent:
+        if ignore_intervals and not check.absent:
             return check
         waits = self._clock.monotonic() < check.check_at
         return None if waits or self._checked else check

@@ -26,7 +26,7 @@ class GivenBack(enum.Enum):
     """The result of giving back an unused node."""
 
     GONE = enum.auto()
-    PENDING = enum.auto()  #: the next round asks again
+    PENDING = enum.auto()  #: the next round repeats the request
     KEPT = enum.auto()  #: the node is used, or the provider does not delete it
 
 

@@ -40,11 +40,11 @@ class Sweeper:
         self._report = report
         self._checks = checks
 
-    def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, hurried: bool = False) -> bool:
+    def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, ignore_intervals: bool = False) -> bool:
         """Resume or roll back the drains that other processes left behind. Return whether this changed any node.
 
-        *ended* is called with each drain that ended. With *hurried*, machines are checked even if their checks are not
-        due.
+        *ended* is called with each drain that ended. With *ignore_intervals*, machines are checked even if their checks
+        are not due.
 
         A cloudpool proxy has no Lease that shows whether it runs, and it resumes its own drains after a restart. Its
         marks are therefore kept until they expire.
@@ -53,12 +53,12 @@ class Sweeper:
         self._checks.begin_sweep({node.metadata.uid for node in marked})
         swept = False
         for node in sorted(marked, key=lambda node: self._checks.due_at(node.metadata.uid)):
-            if (drain := self._sweep_node(node, hurried=hurried)) is not None:
+            if (drain := self._sweep_node(node, ignore_intervals=ignore_intervals)) is not None:
                 ended(drain)
                 swept = swept or not drain.handed_over
         return swept
 
-    def _sweep_node(self, node: Node, *, hurried: bool) -> Drain | None:
+    def _sweep_node(self, node: Node, *, ignore_intervals: bool) -> Drain | None:
         """Resume a drain of another process of this installation. Roll back our own, and one with an unreadable mark.
 
         The Node is read again first, because the watched state may lag behind our last write.
@@ -72,7 +72,7 @@ class Sweeper:
         if written is not None and self._is_from_other_installation(written):
             return self._clean_up_after_other(node, written)
         if written is not None and written.step is Step.REMOVING:
-            return self._check_removal(node, written, hurried=hurried)
+            return self._check_removal(node, written, ignore_intervals=ignore_intervals)
         if written is None or written.holder == self._access.holder:
             debts = written.debts if written is not None else ()
             return self._roll_back(node, written.holder if written else "", debts)
@@ -80,13 +80,13 @@ class Sweeper:
         self._report(DrainStarted(InvolvedNode.of(node), None))
         return self._runner.run_and_report(node, machine.resume(node.name, self._limits, written.pods, written.debts))
 
-    def _check_removal(self, node: Node, written: Intent, *, hurried: bool) -> Drain | None:
-        """Check the machine once, at growing intervals unless *hurried*.
+    def _check_removal(self, node: Node, written: Intent, *, ignore_intervals: bool) -> Drain | None:
+        """Check the machine once, at growing intervals unless *ignore_intervals*.
 
-        If the provider did not know the machine, the interval is always respected.
+        If the machine was unknown to the provider, the interval is always respected.
         """
         uid = node.metadata.uid
-        if (check := self._checks.due(uid, hurried=hurried)) is None:
+        if (check := self._checks.due(uid, ignore_intervals=ignore_intervals)) is None:
             return None
         limits = replace(self._limits, removal=0)
         begun = machine.resume_removal(

@@ -28,7 +28,7 @@ def running() -> Iterator[Threads]:
     try:
         yield Threads(evictions, others)
     finally:
-        for wait in (False, True):  # first drop all queued requests, then wait for those in progress
+        for wait in (False, True):  # first drop all queued requests, then wait for the requests in progress
             for pool in (others, evictions):
                 pool.shutdown(wait=wait, cancel_futures=True)
 

@@ -1,7 +1,7 @@
 """The nodes of the watched cluster. Values that depend on all nodes are computed once per change.
 
-Changes of pod annotations and pod status do not count, because nothing here depends on them. The only annotation that
-is read here, that of mirror pods, cannot be changed.
+Changes of pod annotations and pod status do not count, because nothing here depends on them. Only the annotation of
+mirror pods is read here, and it cannot be changed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -103,13 +103,13 @@ class WatchedNodes:
         return frozenset().union(*(known.get(namespace, ()) for namespace in namespaces))
 
     def facts(self, name: str) -> NodeFacts | None:
-        """Return what the price of the node *name* depends on, or None if the node does not exist."""
+        """Return the facts that determine the price of the node *name*, or None if the node does not exist."""
         if self.node(name) is None:
             return None
         return node_facts(self._state.snapshot(), name, spot=self.is_spot(name))
 
     def facts_of(self, names: Iterable[str]) -> dict[str, NodeFacts]:
-        """Return the facts of those on-demand nodes of *names* that exist."""
+        """Return the facts of the on-demand nodes among *names* that exist."""
         snapshot = self._state.snapshot()
         known = self._facts.of(snapshot)
         existing = [name for name in names if name in snapshot.nodes.row]

@@ -32,14 +32,14 @@ class State(Protocol):
 
 
 def stale(ages: Mapping[str, float]) -> str:
-    """Return the watches that are too old for decisions, as a message, or "". *ages* are in seconds, by kind."""
+    """Return a message about the watches that are too old for decisions, or "". *ages* are in seconds, by kind."""
     silent = sorted((-age, kind) for kind, age in ages.items() if age > STALE_SECONDS)
-    shown = [f"{kind}: no event or bookmark for {-age:.0f} s" for age, kind in silent[:_MAX_KINDS]]
+    silent_texts = [f"{kind}: no event or bookmark for {-age:.0f} s" for age, kind in silent[:_MAX_KINDS]]
     rest = [f"and {len(silent) - _MAX_KINDS} more"] if len(silent) > _MAX_KINDS else []
-    return ", ".join(shown + rest)
+    return ", ".join(silent_texts + rest)
 
 
-def unfit(state: State) -> str:
+def why_unusable(state: State) -> str:
     """Return why the watched state cannot be used for decisions, or "". Thread-safe."""
     errors = state.errors
     if not state.synced:

@@ -15,7 +15,7 @@ from rescheduler.observe.metric_families import PREFIX
 from rescheduler.providers.base import AlreadyGone, DeleteOutcome, Failed, Refused
 from rescheduler.providers.externalgrpc import wire
 
-#: The calls that change something.
+#: The calls that make changes.
 ORDERS: Final = frozenset({"NodeGroupIncreaseSize", "NodeGroupDeleteNodes", "NodeGroupDecreaseTargetSize"})
 
 _NODES_NAMED: Final = 100  #: maximum number of nodes named per order; the rest are counted
@@ -31,7 +31,7 @@ class AnsweredCall:
     request: Message | None  #: None if it could not be decoded
     caller: str
     code: grpc.StatusCode
-    words: str = ""  #: the error, if it failed
+    error_text: str = ""  #: the error, if it failed
     outcomes: Mapping[str, DeleteOutcome] = field(default_factory=dict)  #: by node name, for a deletion
     seconds: float = 0.0
 
@@ -60,9 +60,9 @@ class CallReport:
 
 def log_line(call: AnsweredCall) -> str:
     """Return the log line of a call."""
-    answer = call.code.name + (f": {_short(call.words)}" if call.words else "")
+    response = call.code.name + (f": {_short(call.error_text)}" if call.error_text else "")
     ends = "".join(f"; {_short(node)}: {_end(outcome)}" for node, outcome in list(call.outcomes.items())[:_NODES_NAMED])
-    return f"{call.method} by {call.caller}{_asked(call.request)}: {answer}{ends}"
+    return f"{call.method} by {call.caller}{_request_text(call.request)}: {response}{ends}"
 
 
 def caller(peer: str, certificate: Mapping[str, list[bytes]]) -> str:
@@ -72,14 +72,14 @@ def caller(peer: str, certificate: Mapping[str, list[bytes]]) -> str:
     return f"{_short(names[0])} ({address})" if names else address
 
 
-def _asked(request: Message | None) -> str:
+def _request_text(request: Message | None) -> str:
     match request:
         case None:
             return ", request unreadable"
         case wire.NodeGroupDeleteNodesRequest():
             nodes = [_node(node) for node in request.nodes[:_NODES_NAMED]]
-            more = f" and {len(request.nodes) - _NODES_NAMED} more" if len(request.nodes) > _NODES_NAMED else ""
-            return f", group {_short(request.id)}, nodes {', '.join(nodes) or 'none'}{more}"
+            remainder = f" and {len(request.nodes) - _NODES_NAMED} more" if len(request.nodes) > _NODES_NAMED else ""
+            return f", group {_short(request.id)}, nodes {', '.join(nodes) or 'none'}{remainder}"
         case wire.NodeGroupIncreaseSizeRequest() | wire.NodeGroupDecreaseTargetSizeRequest():
             return f", group {_short(request.id)}, by {request.delta:+d}"
     return ""

@@ -1,9 +1,9 @@
 """Nodes that Cluster Autoscaler cannot match to their instance because their provider ID differs from its ID.
 
 It considers an instance registered if the ``spec.providerID`` of a Node equals its ID, and deletes one that is not
-registered after ``--max-node-provision-time`` (clusterstate.go), regardless of what runs on it. A kubelet may spell the
-ID differently from the cloud, or have none. Cluster Autoscaler asks for the group of every Node in each of its rounds,
-and this module learns the machines' Nodes from these calls.
+registered after ``--max-node-provision-time`` (clusterstate.go), regardless of the pods that run on it. A kubelet may
+spell the ID differently from the cloud, or have none. Cluster Autoscaler requests the group of every Node in each of
+its rounds, and this module records the machines' Nodes from these calls.
 """
 
 import threading
@@ -13,7 +13,7 @@ from typing import Final
 from rescheduler.clock import Clock
 from rescheduler.providers.base import NodeRef
 
-#: Seconds for which a Node is remembered: longer than a round, and shorter than the wait for a machine to register.
+#: Seconds for which a Node is stored: longer than a round, and shorter than the wait for a machine to register.
 MEMORY: Final = 600.0
 
 
@@ -31,7 +31,7 @@ class Joined:
         self._lock = threading.Lock()
         self._seen: dict[str, _JoinedNode] = {}
 
-    def saw(self, instance: str, node: NodeRef) -> None:
+    def record(self, instance: str, node: NodeRef) -> None:
         """Record that *node* exists and that its machine is listed as *instance*."""
         now = self._clock.monotonic()
         with self._lock:

@@ -14,8 +14,8 @@ from rescheduler.providers.externalgrpc import codec, wire
 _read_pod = reader(PodObject, schema.Pod)
 
 
-def need(message: Message, name: str) -> None:
-    """Check that *message* has the field *name*."""
+def require_field(message: Message, name: str) -> None:
+    """Raise UsageError unless *message* has the field *name*."""
     if not message.HasField(name):
         raise errors.UsageError(f"{name}: missing")
 
@@ -44,6 +44,6 @@ def pod_requests(pod: bytes) -> dict[str, Decimal]:
 
 
 def until_1_28(defaults: wire.NodeGroupAutoscalingOptions) -> bool:
-    """Return whether the defaults are from a release up to 1.28, which sends no provision time."""
+    """Return whether the defaults come from a release up to 1.28, which sends no provision time."""
     provision = defaults.HasField("MaxNodeProvisionTime") or defaults.HasField("MaxNodeProvisionDuration")
     return defaults.HasField("scaleDownUnneededTime") and not provision

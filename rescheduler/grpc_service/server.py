@@ -130,7 +130,7 @@ def _handlers(service: ProviderService, clock: Clock, on_call: OnCall) -> Any:
     verbs = service.verbs()
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            _answering(name, GetMessageClass(method.input_type), verbs[name], clock, on_call),
+            _handler(name, GetMessageClass(method.input_type), verbs[name], clock, on_call),
             # The verb decodes the request: for invalid bytes, gRPC itself would return INTERNAL.
             response_serializer=GetMessageClass(method.output_type).SerializeToString,
         )
@@ -139,13 +139,11 @@ def _handlers(service: ProviderService, clock: Clock, on_call: OnCall) -> Any:
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
 
-def _answering(
-    name: str, kind: Any, verb: Verb, clock: Clock, on_call: OnCall
-) -> Callable[[bytes, Any], Message | None]:
+def _handler(name: str, kind: Any, verb: Verb, clock: Clock, on_call: OnCall) -> Callable[[bytes, Any], Message | None]:
     def answer(raw: bytes, context: Any) -> Message | None:
         began = clock.monotonic()
         call = Call(clock.monotonic() + _patience(context.time_remaining()), context.invocation_metadata())
-        response, code, message = _answer(name, lambda: verb(_parsed(kind, raw), call), call)
+        response, code, message = _respond(name, lambda: verb(_parsed(kind, raw), call), call)
         if code is grpc.StatusCode.UNAVAILABLE and clock.monotonic() >= call.deadline:
             code = grpc.StatusCode.DEADLINE_EXCEEDED  # with more time, the system might have responded
         caller_name = caller(context.peer(), context.auth_context())
@@ -159,7 +157,7 @@ def _answering(
     return answer
 
 
-def _answer(name: str, verb: Callable[[], Message], call: Call) -> tuple[Message | None, grpc.StatusCode, str]:
+def _respond(name: str, verb: Callable[[], Message], call: Call) -> tuple[Message | None, grpc.StatusCode, str]:
     """Return the response, the status code and the error."""
     try:
         return verb(), grpc.StatusCode.OK, ""
@@ -191,7 +189,7 @@ def _parsed(kind: Any, raw: bytes) -> Message:
 
 
 def _patience(remaining: float | None) -> float:
-    """Return the seconds until the response must be sent."""
+    """Return the seconds until the response must be sent to a caller with *remaining* seconds."""
     if remaining is None or remaining > LONGEST:
         return LONGEST
     return remaining - min(_LARGEST_MARGIN, remaining * _MARGIN)

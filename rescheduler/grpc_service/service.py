@@ -5,8 +5,8 @@ Responses take into account how Cluster Autoscaler reacts (cluster-autoscaler/cl
 * UNIMPLEMENTED means "not supported" for prices, templates and options, but releases up to 1.28 treat it as a failure
   of options. Those are recognized by the defaults that they send (no provision time) and get a response without
   options, which they treat as the defaults.
-* After a failed DeleteNodes, Cluster Autoscaler removes its deletion taint. An order that may still take effect is
-  therefore answered with OK: no pod may be scheduled to a machine that is about to be deleted. Cluster Autoscaler
+* After a failed DeleteNodes, Cluster Autoscaler removes its deletion taint. An order that may still take effect
+therefore gets the status OK: no pod may be scheduled to a machine that is about to be deleted. Cluster Autoscaler
   learns the result from NodeGroupNodes.
 * Cleanup is ignored: other callers, and the same one after a restart, still need the backend.
 """
@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 from rescheduler import errors
 from rescheduler.clock import Clock
 from rescheduler.grpc_service.joined import Joined
-from rescheduler.grpc_service.requests import need, pod_requests, times, until_1_28
+from rescheduler.grpc_service.requests import pod_requests, require_field, times, until_1_28
 from rescheduler.providers.base import (
     Accepted,
     AlreadyGone,
@@ -44,7 +44,7 @@ T = TypeVar("T", bound=Message)
 
 @dataclass(slots=True)
 class Call:
-    """The context of a call, and what its verb adds to the response."""
+    """The context of a call, and the data that its verb adds to the response."""
 
     deadline: float  #: monotonic seconds of the provider's clock
     metadata: Iterable[tuple[str, str | bytes]] = ()
@@ -84,16 +84,16 @@ class ProviderService:
         return wire.NodeGroupsResponse(nodeGroups=[codec.group_message(group) for group in groups])
 
     def node_group_for_node(self, request: wire.NodeGroupForNodeRequest, call: Call) -> wire.NodeGroupForNodeResponse:
-        """Return the node's group; none for a foreign node, or for the placeholder of a machine that has joined."""
-        need(request, "node")
+        """Return the node's group; an empty one for foreign nodes and for placeholders of machines that have joined."""
+        require_field(request, "node")
         node = codec.node(request.node)
         group = self._provider.group_for(node, deadline=call.deadline)
-        if group is not None and self._meet(node, call.deadline):
+        if group is not None and self._joined_node(node, call.deadline):
             group = None
         return wire.NodeGroupForNodeResponse(nodeGroup=codec.group_message(group) if group else wire.NodeGroup())
 
     def node_price(self, request: wire.PricingNodePriceRequest, call: Call) -> wire.PricingNodePriceResponse:
-        need(request, "node")
+        require_field(request, "node")
         start, end = times(request)
         node = codec.node(request.node)
         return wire.PricingNodePriceResponse(price=self._provider.node_price(node, start, end, deadline=call.deadline))
@@ -108,10 +108,10 @@ class ProviderService:
 
     def gpu_types(self, _: wire.GetAvailableGPUTypesRequest, __: Call) -> wire.GetAvailableGPUTypesResponse:
         """Return the GPU types as keys; the values have no meaning."""
-        answer = wire.GetAvailableGPUTypesResponse()
+        response = wire.GetAvailableGPUTypesResponse()
         for name in self._provider.gpu_types():
-            answer.gpuTypes[name].SetInParent()
-        return answer
+            response.gpuTypes[name].SetInParent()
+        return response
 
     def cleanup(self, _: wire.CleanupRequest, __: Call) -> wire.CleanupResponse:
         return wire.CleanupResponse()
@@ -195,24 +195,24 @@ class ProviderService:
         raise NotSupported(f"{self._provider.name} has no options of group {request.id!r}")
 
     def _delete(self, group: str, nodes: Mapping[str, NodeRef], deadline: float) -> Mapping[str, DeleteOutcome]:
-        """Delete the nodes, but refuse placeholders whose machine has joined without the caller noticing."""
+        """Delete the nodes, but refuse placeholders whose machine has joined the cluster under another provider ID."""
         kept = {
             name: Refused(Refusal.PROTECTED, f"the machine has joined as node {there.name}")
             for name, node in nodes.items()
-            if node.placeholder and (there := self._meet(node, deadline))
+            if node.placeholder and (there := self._joined_node(node, deadline))
         }
         others = [node for name, node in nodes.items() if name not in kept]
         results = self._provider.delete_nodes(group, others, deadline=deadline) if others or not nodes else {}
         return {name: kept.get(name) or results[name] for name in nodes}
 
-    def _meet(self, node: NodeRef, deadline: float) -> NodeRef | None:
-        """Return the Node as which a placeholder's machine has joined. For a real Node, record its machine."""
+    def _joined_node(self, node: NodeRef, deadline: float) -> NodeRef | None:
+        """Return the Node with which a placeholder's machine has joined. For a real Node, record its machine."""
         instance = self._provider.instance_for(node, deadline=deadline)
         if instance is None:
             return None
         if node.placeholder:
             return self._joined.node(instance)
-        self._joined.saw(instance, node)
+        self._joined.record(instance, node)
         return None
 
 

@@ -41,7 +41,7 @@ class Pricing:
     ask: Callable[[Iterable[Node]], Mapping[str, Decimal]] = lambda _: {}  #: returns prices per hour by node name
 
     def of(self, nodes: Iterable[tuple[Node, NodeFacts]]) -> PriceList:
-        """Return the user's prices, and the provider's prices of those *nodes* that the user's price file lacks."""
+        """Return the user's prices, and the provider's prices of the *nodes* that are not in the user's price file."""
         unlisted = [node for node, facts in nodes if not self.lists(facts)]
         return replace(self.prices, by_node=self.ask(unlisted)) if unlisted else self.prices
 
@@ -53,7 +53,7 @@ class Pricing:
 class NoBookkeeping:
     """Keeps no ledger: a dry run saves nothing."""
 
-    def look(self) -> None:
+    def observe(self) -> None:
         pass
 
     def begins(self, plan: Plan) -> None:
@@ -81,7 +81,7 @@ class Bookkeeping(NoBookkeeping):
         report: Report,
         leading: Callable[[], bool],
     ) -> None:
-        """*leading* returns whether this replica may write at present."""
+        """Create the ledger. *leading* returns whether this replica may write at present."""
         self.ledger = SavingsLedger()
         self._store = store
         self._view = view
@@ -96,7 +96,7 @@ class Bookkeeping(NoBookkeeping):
         self._trouble = ""  # the last error, so that the same error is not reported twice in a row
         self._drained: dict[str, Receipt] = {}  # by node name: nodes whose drain may end in this round
 
-    def look(self) -> None:
+    def observe(self) -> None:
         """Read the ledger if necessary, and observe the nodes, at the start of a round."""
         if not self._readable and self._clock.monotonic() >= self._retry_at:
             self._attempt(self._read, ErrorKind.READ)
@@ -180,7 +180,7 @@ class Bookkeeping(NoBookkeeping):
         self._version = self._store.write(dump_ledger(self.ledger), text, self._version)
 
     def _live_nodes(self) -> LiveNodes:
-        """Return the nodes as the ledger needs them; empty if none of its entries depends on nodes."""
+        """Return the data of the nodes for the ledger; empty if none of its entries depends on nodes."""
         if all(receipt.ended_at is not None for receipt in self.ledger.receipts):
             return LiveNodes(frozenset(), frozenset(), ())
         nodes = self._view.nodes()

@@ -36,9 +36,9 @@ class Candidates:
         clock: Clock,
         refusal: Callable[[str], Blocker | None] | None = None,
     ) -> None:
-        """*refusal* returns why the provider would not remove a node's machine; it may raise ReschedulerError.
+        """Create the checks. *refusal* returns why the provider would not remove a machine, or raises ReschedulerError.
 
-        None means that the provider is not asked.
+        None means that the provider is not queried.
         """
         self._view = view
         self._controllers = controllers
@@ -57,7 +57,7 @@ class Candidates:
         return dict(self._blockers)
 
     def judge(self, plan: Plan) -> tuple[Blocker, ...]:
-        """Return the reasons not to execute *plan*.
+        """Return the blockers because of which *plan* must not be executed.
 
         Raises ReschedulerError if a controller cannot be read or the provider does not respond. A controller that
         cannot be decoded blocks this node only.

@@ -36,7 +36,7 @@ class ClusterObservation:
         self._offers.keep(frozenset(uids.values()))
         self._history.keep_nodes(uids)
         self._view.vetoes = self._candidates.vetoes()
-        settled_at = self._spot_watch.look(self._view.spot_nodes(), now)
+        settled_at = self._spot_watch.update(self._view.spot_nodes(), now)
         cooling = {node: cooldown.until for node, cooldown in self._history.cooling().items()}
         labels = self._view.label_findings()
         self._report(_observed(now, self._view.pod_counts(), frozenset(nodes), cooling, labels))
@@ -44,7 +44,7 @@ class ClusterObservation:
         return settled_at
 
     def _compare_once(self) -> None:
-        """Report, on the first call only, the nodes that k8s-spot-rescheduler would drain and this program does not."""
+        """On the first call, report the nodes that k8s-spot-rescheduler would drain and this program would not."""
         if not self._compared:
             self._compared = True
             kept = self._view.kept_by_guards(COMPARISON)

@@ -21,7 +21,7 @@ def read_cluster(connection: ApiServerConnection, warn: Callable[[str], None]) -
 
 
 def read_prices(settings: Provider, nodes: Iterable[Node]) -> Mapping[str, Decimal]:
-    """Return the hourly prices of those *nodes* whose price the cloud provider knows, by node name."""
+    """Return the hourly prices that the cloud provider has for *nodes*, by node name."""
     clock = SteadyClock(SystemClock())
     provider = load_provider(settings, clock)
     try:

@@ -99,7 +99,7 @@ def run(connection: ApiServerConnection, policy: Policy, running: Running, logs:
 def _why_gave_up(run_state: DaemonState, running: Running) -> str:
     """Return why ``--once`` could not complete a round."""
     if run_state.stopping:
-        return "asked to stop before the round could start"
+        return "stopped before the round could start"
     if run_state.leading:
         return f"gave up: the cluster could not be read within {ONCE_PATIENCE}"
     rival = run_state.elector.rival if run_state.elector is not None else ""

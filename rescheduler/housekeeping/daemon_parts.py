@@ -15,7 +15,7 @@ from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.spot_requests import SpotRequests
 from rescheduler.execution.spot_templates import SpotTemplates
 from rescheduler.execution.threads import querying
-from rescheduler.execution.watched_state import unfit
+from rescheduler.execution.watched_state import why_unusable
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.daemon_state import DaemonState
@@ -74,7 +74,7 @@ def new_bookkeeping(
 
 
 def new_known_prices(pricing: Pricing, running: Running, clock: Clock) -> KnownPrices:
-    """Return the prices for decisions. A dry run does not ask the provider for prices."""
+    """Return the prices for decisions. A dry run does not request prices from the provider."""
     return KnownPrices(Pricing(pricing.prices) if running.dry_run else pricing, clock)
 
 
@@ -141,7 +141,7 @@ def new_health(state: ClusterState, rights: RightsReview, running: Running, cloc
         clock,
         running.timing.housekeeping_interval.total_seconds(),
         lambda: state.synced and not rights.missing,
-        lambda: describe_missing(rights.missing) or unfit(state),
+        lambda: describe_missing(rights.missing) or why_unusable(state),
     )
 
 

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class DaemonState:
-    """Whether the daemon may act: it is the leader (if leader election is on) and was not asked to stop."""
+    """Whether the daemon may act: it is the leader (if leader election is on) and was not told to stop."""
 
     def __init__(self, clock: Clock, running: Running) -> None:
         self.elector: Elector | None = None

@@ -1,4 +1,4 @@
-"""The history of earlier drains, including those of earlier processes and leaders."""
+"""The history of earlier drains, including drains by earlier processes and leaders."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -45,7 +45,7 @@ class DrainHistory:
         *,
         dry_run: bool = False,
     ) -> None:
-        """For the arguments see :class:`~rescheduler.housekeeping.synced_memory.SyncedMemory`."""
+        """Create the history; see :class:`~rescheduler.housekeeping.synced_memory.SyncedMemory` for the arguments."""
         self._delay = timing.node_drain_delay
         self._waits = waits(timing)
         self._clock = clock

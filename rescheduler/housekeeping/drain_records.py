@@ -25,7 +25,7 @@ class DrainRecords:
     def __init__(
         self, history: DrainHistory, view: ClusterView, clock: Clock, report: Report, *, returns_pause: bool = True
     ) -> None:
-        """With *returns_pause*, drains pause after a drain whose pods mostly returned to on-demand nodes."""
+        """Create the recorder. With *returns_pause*, drains pause if most pods of a drain return to on-demand nodes."""
         self._returns_pause = returns_pause
         self._history = history
         self._view = view

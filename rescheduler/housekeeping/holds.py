@@ -39,14 +39,14 @@ class Holds:
             detail = f"another replica leads: {rival}" if rival else "another replica leads"
             paused = self._run_state.paused  # for the status page: the leader reports the pause
             return Held(Waiting.NOT_LEADING, f"{detail}; {paused}" if paused else detail, rival)
-        if why := self._view.unfit():
+        if why := self._view.why_unusable():
             return Held(Waiting.NOT_SYNCED, why)
         if why := self._view.stale():
             return Held(Waiting.STALE_WATCH, why)
         return None
 
     def paused(self) -> Held | None:
-        """Report a change of a user's pause. Return the pause as the reason why no drain may start, or None."""
+        """Report any change of a user's pause. Return the active pause as the reason to wait, or None."""
         paused = self._run_state.paused
         if paused != self._paused:
             self._paused = paused

@@ -108,7 +108,7 @@ def _memory(store: MemoryStore) -> tuple[Memory | None, str]:
 
 
 def _marks(nodes: Iterable[Node], identity: str) -> dict[str, intent.Intent | None]:
-    """Return the marks on *nodes* that may be those of the installation *identity*, by node."""
+    """Return the marks on *nodes* that may belong to the installation *identity*, by node."""
     marked = {node.name: intent.read(node) for node in nodes if intent.is_marked(node)}
     return {name: mark for name, mark in marked.items() if mark is None or mark.identity in ("", identity)}
 

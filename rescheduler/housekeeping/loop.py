@@ -86,7 +86,7 @@ class Loop:
         self._plans = RoundPlans(view, actors, knowledge, self._offers, run_state, clock, report)
 
     def run(self, after_first: Callable[[], object] = lambda: None) -> None:
-        """Run rounds until the process is asked to stop. *after_first* is called once the cluster has been read."""
+        """Run rounds until the process is told to stop. *after_first* is called once the cluster has been read."""
         first = True
         while not self._run_state.stopping:
             outcome = self.round()
@@ -147,10 +147,10 @@ class Loop:
             self._knowledge.savings.save()
 
     def _lead(self) -> RoundOutcome:
-        """Run the leader's part of a round, after the memory was read."""
+        """Run the part of a round that only the leader runs, after the memory was read."""
         settled_at = self._observation.update()
         paused = self._holds.paused()
-        self._knowledge.savings.look()
+        self._knowledge.savings.observe()
         if not self._mode.dry_run:
             self._actors.soft_taint.keep(self._view.nodes())
             if self._actors.new_nodes.keep(self._view.nodes()) or self._sweep():
@@ -187,8 +187,8 @@ class Loop:
     def _act(self) -> RoundOutcome:
         """Drain the first node whose pods all fit elsewhere. A dry run only plans.
 
-        The provider is asked first which nodes it is about to reclaim, and no plan uses them. If it does not respond,
-        the round ends.
+        First, the nodes that are about to be reclaimed are requested from the provider; no plan uses them. If it does
+        not respond, the round ends.
         """
         self._view.ending = frozenset()
         try:

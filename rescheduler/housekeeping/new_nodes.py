@@ -19,7 +19,7 @@ from rescheduler.observe.events import ErrorKind, Report, Trouble
 from rescheduler.planning.rules.candidates import UNFINISHED
 from rescheduler.planning.timestamps import instant
 
-#: A node that joined longer ago is uncordoned regardless of what the provider reports.
+#: A node that joined longer ago is uncordoned regardless of the provider's report.
 LONGEST: Final = timedelta(minutes=30)
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class NewNodes:
         self._joined = _JoinTimes({})
 
     def keep(self, nodes: Mapping[str, Node]) -> bool:
-        """Cordon nodes whose machine is being built and uncordon those that are ready. Return whether any changed.
+        """Cordon nodes whose machine is being built, and uncordon nodes that are ready. Return whether any changed.
 
         Nothing is changed while the provider does not respond. The next round retries failed changes.
         """
@@ -75,11 +75,13 @@ class NewNodes:
             log.info("node %s %s", node.name, outcome)
 
     def _not_ours(self, annotations: Mapping[str, str]) -> str:
-        return "" if annotations.get(UNFINISHED) == self._access.identity else "the cordon is no longer ours"
+        return (
+            "" if annotations.get(UNFINISHED) == self._access.identity else "the cordon now belongs to another client"
+        )
 
 
 class _JoinTimes:
-    """When nodes joined the cluster, and which of them were cordoned."""
+    """The times at which nodes joined the cluster, and the nodes that were cordoned."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self.nodes = nodes

@@ -38,7 +38,7 @@ class NodePrices:
         stopping: Callable[[], bool],
         on_change: Callable[[_Prices], None],
     ) -> None:
-        """*node* returns the Node with the given name; *on_change* receives all known prices when they change.
+        """Create the listener. *node* returns the Node with a given name; *on_change* receives all changed prices.
 
         A query ends early when *stopping* returns True.
         """

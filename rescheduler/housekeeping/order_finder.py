@@ -1,4 +1,4 @@
-"""Find orders of spot room, and record why there is none. Shared by all kinds of orders."""
+"""Find orders of spot room, and record the reasons if there are none. Shared by all kinds of orders."""
 
 from collections.abc import Collection, Iterator
 from datetime import timedelta
@@ -27,7 +27,7 @@ _ENDINGS: Final = {OrderState.TIMED_OUT: RoomEnding.TIMED_OUT, OrderState.UNUSED
 
 
 def ending_of(state: OrderState, *, wanted: bool) -> RoomEnding:
-    """Return the ending of an order in *state*. *wanted* is whether room is still to be made."""
+    """Return the ending of an order in *state*. *wanted* states whether room is still needed."""
     return _ENDINGS.get(state, RoomEnding.WITHDRAWN) if wanted else RoomEnding.WITHDRAWN
 
 
@@ -66,7 +66,7 @@ class OrderFinder:
         offered_facts = ((template, template_facts(template)) for template in offered.values())
         prices = self._prices.of([*self._view.priced(), *offered_facts])
         search, began = self._view.search(prices, most_pods, offered), self._clock.monotonic()
-        for node in self._next(nodes):
+        for node in self._nodes_to_consider(nodes):
             order = search.order(node)
             if isinstance(order, NotOrdered):
                 self.reject(node, order.why)
@@ -79,8 +79,8 @@ class OrderFinder:
         """Record why there is no order for *node*."""
         self._not_ordered[node] = why
 
-    def soon(self) -> None:
-        """Make the next search due now."""
+    def make_due(self) -> None:
+        """Make the next search due immediately."""
         self._search_at = self._clock.monotonic()
 
     def begun(self) -> None:
@@ -96,12 +96,12 @@ class OrderFinder:
             self._unmet = UnmetOrder(node, until) if ending is RoomEnding.TIMED_OUT else None
 
     def explained(self, planning: Planning) -> Planning:
-        """Return *planning* with the reasons why no room is made for nodes; the same object if there is none."""
+        """Return *planning* with the reasons why no room is made for nodes, or *planning* itself if there are none."""
         if self._unmet is not None and self._clock.now() >= self._unmet.until:
             self._unmet = None
         return self._explanations.of(planning, self._unmet, self._not_ordered)
 
-    def _next(self, nodes: Collection[str]) -> list[str]:
+    def _nodes_to_consider(self, nodes: Collection[str]) -> list[str]:
         """Return the *nodes* that are still to be considered, or all *nodes* if each was considered once."""
         remaining = [node for node in nodes if node not in self._not_ordered]
         if not remaining:

@@ -12,7 +12,8 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 
-#: How long the prices of the provider are used before it is asked again. The prices of new nodes are asked for at once.
+#: How long the prices of the provider are used before they are requested again. Prices of new nodes are requested at
+#: once.
 LIFETIME: Final = timedelta(hours=1)
 
 
@@ -23,10 +24,10 @@ class KnownPrices:
         self._pricing = pricing
         self._clock = clock
         self._asked_at: float | None = None
-        self._known: dict[str, Decimal | None] = {}  # by node UID; None if the provider does not know the price
+        self._known: dict[str, Decimal | None] = {}  # by node UID; None if the provider has no price
 
     def of(self, nodes: Iterable[tuple[Node, NodeFacts]]) -> PriceList:
-        """Return the prices of *nodes*. The provider is asked only for prices that it was not asked for before."""
+        """Return the prices of *nodes*. Only prices that were not requested before are requested from the provider."""
         now = self._clock.monotonic()
         if self._asked_at is None or now - self._asked_at >= LIFETIME.total_seconds():
             self._asked_at, self._known = now, {}
@@ -46,7 +47,7 @@ class OrderPrices:
         self._prices = prices
 
     def refresh(self) -> None:
-        """Set the prices of the view."""
+        """Update the prices of the view for its current nodes."""
         nodes = [info.node for info in self._view.node_infos().on_demand.values()]
         facts = self._view.facts_of(node.name for node in nodes)
         self._view.prices = self._prices.of((node, facts[node.name]) for node in nodes)

@@ -43,7 +43,7 @@ class PlaceholderWrites:
         self._retry_at = clock.monotonic()
 
     def remaining(self, placeholders: Iterable[Placeholder]) -> list[Placeholder]:
-        """Return those of *placeholders* that are not being deleted."""
+        """Return the *placeholders* that are not being deleted."""
         return [
             placeholder
             for placeholder in placeholders
@@ -84,7 +84,7 @@ class PlaceholderWrites:
                 raise Permanent(f"{error}; {_COMPONENT}") from error
 
     def delete(self, placeholders: Collection[Placeholder]) -> list[Placeholder]:
-        """Delete *placeholders* unless a recent attempt failed. Return those that were deleted now.
+        """Delete *placeholders* unless a recent attempt failed. Return the placeholders that were deleted now.
 
         Raises the errors of requests.
         """

@@ -34,7 +34,7 @@ from rescheduler.planning.room.increase import IncreaseProgress, SpotOrder, incr
 from rescheduler.planning.room.orders import RoomOrder, candidates
 from rescheduler.settings import MakeRoom, RoomSettings
 
-#: For how long after the end of an order machines that arrive are given back, unless --room-timeout is longer.
+#: How long after the end of an order machines that arrive late are given back, unless --room-timeout is longer.
 LATEST: Final = timedelta(hours=1)
 
 
@@ -124,7 +124,7 @@ class ProviderRoomOrders(NoRoomOrders):
         return Held(Waiting.NO_SPOT_CAPACITY, f"{detail}; no new order before {until:%Y-%m-%dT%H:%M:%SZ}")
 
     def _follow(self, order: SpotOrder, *, wanted: bool) -> None:
-        """Continue the open order, or end it."""
+        """Check the progress of the open order: keep waiting, or end it."""
         current = self._progress(order)
         if wanted and current.open:
             self.order = current
@@ -155,7 +155,7 @@ class ProviderRoomOrders(NoRoomOrders):
         return why
 
     def _order(self, room_order: RoomOrder) -> Held:
-        """Store the order, then ask the provider for its nodes."""
+        """Store the order, then request its nodes from the provider."""
         size, orders, now = self._requests.size_for(room_order.template), self._history.spot_orders, self._clock.now()
         if size is None:
             return Held(Waiting.NO_SPOT_CAPACITY, _no_group(room_order))
@@ -205,7 +205,7 @@ class ProviderRoomOrders(NoRoomOrders):
             self._report(Trouble(ErrorKind.PROVIDER, detail, order.node))
             return
         if not self._history.save() or (stored := self._history.spot_orders.open) is None:
-            return  # another leader must know which nodes are given back
+            return  # tells other leaders which nodes are given back
         complete = self._requests.lower(stored)
         unused = [node for node in nodes if not self._view.must_move(node.name)][-order.count :]
         results = [self._requests.give_back(order, node) for node in unused]

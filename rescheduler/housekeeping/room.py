@@ -44,7 +44,7 @@ class NoRoomOrders:
     def make(self, verdicts: Iterable[Verdict]) -> Held | None:  # noqa: ARG002
         """Begin an order if no node can be drained. Return why the round ends without a drain, or None.
 
-        *verdicts* are those of the round.
+        *verdicts* are the verdicts of the round.
         """
         return None
 
@@ -52,7 +52,7 @@ class NoRoomOrders:
         """Remove the placeholders that remain after the drain of their node."""
 
     def explained(self, planning: Planning) -> Planning:
-        """Return *planning* with the reasons why no room is made for nodes; the same object if there is none."""
+        """Return *planning* with the reasons why no room is made for nodes, or *planning* itself if there are none."""
         return planning
 
 
@@ -114,7 +114,7 @@ class RoomOrders(NoRoomOrders):
         failure, self.order = drain.failure, None
         if failure is not None and failure.why is Why.LEADERSHIP_LOST:
             return
-        self._finder.soon()
+        self._finder.make_due()
         ending = RoomEnding.FILLED if failure is None else RoomEnding.DRAIN_FAILED
         self._end(drain.node, placeholders, ending, failure.detail if failure is not None else "")
 
@@ -168,7 +168,7 @@ class RoomOrders(NoRoomOrders):
             self._report(RoomEnded(involved, RoomEnding.REFUSED, str(error)))
             self._finder.ended(order.node, RoomEnding.REFUSED)
             return Held(Waiting.NO_SPOT_CAPACITY, f"placeholders for node {order.node} were rejected: {error}")
-        with contextlib.suppress(ReschedulerError):  # the next round creates those that are missing
+        with contextlib.suppress(ReschedulerError):  # the next round creates the missing ones
             self._writes.create(pods[1:], order.node, until)
         self._finder.begun()
         self._report(RoomOrdered(involved, len(pods), order.count, order.template, str(order.worth), until))

@@ -1,4 +1,4 @@
-"""The plans of a round: the one to execute, and those of all nodes for metrics and the status page."""
+"""The plans of a round: the plan to execute, and the plans of all nodes for metrics and the status page."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -50,7 +50,7 @@ class RoundPlans:
         self._last: tuple[int, Planned] | None = None  # the last report, and the revision of the nodes at that time
 
     def forget(self) -> None:
-        """Plan all nodes in the next survey, because the leader has changed."""
+        """Make the next survey plan all nodes, because the leader has changed."""
         self._judged_at = None
 
     def survey(self) -> None:
@@ -61,7 +61,7 @@ class RoundPlans:
 
     def watch(self) -> None:
         """Plan all nodes every SURVEY for the status page of a replica that is not the leader. Nothing is written."""
-        if self._survey_due() and not self._view.unfit() and not self._view.stale():
+        if self._survey_due() and not self._view.why_unusable() and not self._view.stale():
             self._view.vetoes = {}
             self._judged_at = self._clock.monotonic()
             self._history.peek()
@@ -119,7 +119,7 @@ class RoundPlans:
         return self._judged_at is None or now - self._judged_at >= SURVEY.total_seconds()
 
     def _is_worth_draining(self, plan: Plan) -> bool:
-        """Return whether *plan* is executed. While an order of spot room is open, only empty nodes are."""
+        """Return whether *plan* may be executed. While an order of spot room is open, only empty nodes are drained."""
         return (bool(plan.placements) and self._room.order is None) or self._is_offered(self._view.node(plan.node))
 
     def _is_offered(self, node: Node | None) -> bool:

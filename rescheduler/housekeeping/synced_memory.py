@@ -23,7 +23,10 @@ log = logging.getLogger(__name__)
 
 
 class MemoryStorage(Protocol):
-    """The methods of :class:`rescheduler.kube.memory.MemoryStore` that are used here, documented there."""
+    """The methods of :class:`rescheduler.kube.memory.MemoryStore` that are used here.
+
+    They are documented there.
+    """
 
     def read(self) -> Reading: ...
 
@@ -55,7 +58,7 @@ class SyncedMemory:
         *,
         dry_run: bool = False,
     ) -> None:
-        """*leading* returns whether this replica may write at present. A dry run writes nothing."""
+        """Create the memory. *leading* returns whether this replica may write at present. A dry run writes nothing."""
         self.memory = Memory()
         self.trouble = ""  #: why the memory cannot be read or stored, or ""
         self._store = store
@@ -68,7 +71,7 @@ class SyncedMemory:
         self._version = ""  # resourceVersion of the ConfigMap; "" if it does not exist
         self._due = False  # the ConfigMap must be written even if nothing has changed
         self._readable = False
-        self._known = False  # this process has seen the ConfigMap
+        self._known = False  # this process has read the ConfigMap
         self._noted = False  # the Lease records that the ConfigMap was created
 
     def refresh(self) -> None:
@@ -78,7 +81,7 @@ class SyncedMemory:
         """
         before, self.trouble, self._readable = self.trouble, "", False
         try:
-            self._look()
+            self._read_stored()
         except (InputError, Unauthorized) as error:
             self.trouble = str(error)
             if self._dry_run and self.trouble != before:
@@ -121,7 +124,7 @@ class SyncedMemory:
         self.memory = self._base = Memory()
         self.trouble = self._version = ""
 
-    def _look(self) -> None:
+    def _read_stored(self) -> None:
         match self._store.read():
             case Stored() as stored:
                 self._apply(stored)
@@ -148,8 +151,8 @@ class SyncedMemory:
     def _start_again(self) -> None:
         """Start with an empty memory, because the ConfigMap does not exist.
 
-        If the ConfigMap existed before, its content may have forbidden a drain, so the drain delay starts. Debts that
-        this process knows are kept.
+        If the ConfigMap existed before, its content may have forbidden a drain, so the drain delay starts. Debts in the
+        memory of this process are kept.
         """
         if self._known or self._store.was_created():
             log.warning("%s was deleted: the drain delay starts again", self._store)
@@ -157,7 +160,7 @@ class SyncedMemory:
         self._version, self._due = "", True
 
     def _write(self) -> None:
-        self.memory = self._base = retry_on_conflict(self._write_once, ATTEMPTS, self._look)
+        self.memory = self._base = retry_on_conflict(self._write_once, ATTEMPTS, self._read_stored)
         self._due = False
         self._note_created()
 

@@ -1,4 +1,4 @@
-"""Waivers: a user tells the daemon not to wait for replacement pods that an earlier drain still owes."""
+"""Waivers: the daemon stops waiting for replacement pods of earlier drains that a user has waived."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Responses of the API server, and the exceptions for those that are errors."""
+"""Responses of the API server, and the exceptions for error responses."""
 
 import http
 from typing import Final
@@ -93,21 +93,21 @@ _BY_CODE: Final[dict[int, type[ReschedulerError]]] = {
 _RETRYABLE: Final = frozenset({408, 429, 500, 502, 503, 504})
 
 
-def refusal(act: str, answer: ApiResponse) -> ReschedulerError:
+def refusal(act: str, response: ApiResponse) -> ReschedulerError:
     """Return the exception for a response that is not ok. *act* is the verb and the object, as in "list pods"."""
-    status = answer.status()
-    message = one_line(status.message) or http_phrase(answer.code)
-    if answer.code == http.HTTPStatus.UNAUTHORIZED:
+    status = response.status()
+    message = one_line(status.message) or http_phrase(response.code)
+    if response.code == http.HTTPStatus.UNAUTHORIZED:
         message = "the credentials were rejected; the token may have expired"
-    text = f"{act}: {message} ({answer.code})"
-    if answer.code in _RETRYABLE:
-        return Retryable(text, retry_after=retry_after_seconds(answer, status))
-    return _BY_CODE.get(answer.code, Permanent)(text)
+    text = f"{act}: {message} ({response.code})"
+    if response.code in _RETRYABLE:
+        return Retryable(text, retry_after=retry_after_seconds(response, status))
+    return _BY_CODE.get(response.code, Permanent)(text)
 
 
-def retry_after_seconds(answer: ApiResponse, status: ApiStatus) -> float | None:
+def retry_after_seconds(response: ApiResponse, status: ApiStatus) -> float | None:
     """Return the seconds until a retry, from the body or from the ``Retry-After`` header; None if not given."""
-    return float(status.details.retry_after_seconds) or answer.retry_after
+    return float(status.details.retry_after_seconds) or response.retry_after
 
 
 def http_phrase(code: int) -> str:

@@ -1,4 +1,4 @@
-"""Connections with a check right before each request is sent, because opening a connection may take seconds."""
+"""Checks that run right before each request is sent, because opening a connection may take seconds."""
 
 import contextlib
 from collections.abc import Callable, Iterator

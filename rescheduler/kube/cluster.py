@@ -85,7 +85,7 @@ class KubeCluster:
         """Evict the pod *name* if its UID is *uid*. Raises NotLeading only; all other errors are outcomes."""
         act = f"evict pod {namespace}/{name}"
         try:
-            answer = self._client.send(
+            response = self._client.send(
                 act,
                 "POST",
                 f"{_pod(namespace, name)}/eviction",
@@ -99,14 +99,14 @@ class KubeCluster:
             return EvictionFailed(uid, str(error), retryable=True, retry_after=error.retry_after)
         except ReschedulerError as error:
             return EvictionFailed(uid, str(error), retryable=False)
-        outcome = eviction.outcome(act, uid, answer)
-        return self._look(act, namespace, name, uid) if isinstance(outcome, Replaced) else outcome
+        outcome = eviction.outcome(act, uid, response)
+        return self._conflict_cause(act, namespace, name, uid) if isinstance(outcome, Replaced) else outcome
 
-    def _look(self, act: str, namespace: str, name: str, uid: str) -> EvictionOutcome:
-        """Read the pod after a 409: either it was replaced by another pod, or it was modified concurrently."""
+    def _conflict_cause(self, act: str, namespace: str, name: str, uid: str) -> EvictionOutcome:
+        """Read the pod after a 409 to determine whether it was replaced by another pod or modified concurrently."""
         try:
-            answer = self._client.request(f"get pod {namespace}/{name}", "GET", _pod(namespace, name))
-            same_pod = _decoded(act, answer.body, _PodMetadata).metadata.uid == uid
+            response = self._client.request(f"get pod {namespace}/{name}", "GET", _pod(namespace, name))
+            same_pod = _decoded(act, response.body, _PodMetadata).metadata.uid == uid
         except NotFound:
             return PodGone(uid)
         except ReschedulerError as error:

@@ -144,7 +144,7 @@ class ControllerReader:
             case kind if kind in _KINDS:
                 return self._workload(controller, frozenset({controller.uid}))
             case _:
-                return self._foreign(controller, below)
+                return self._custom_state(controller, below)
 
     def _workload(self, controller: Controller, uids: frozenset[str]) -> ControllerState:
         workload = self._get(controller, WorkloadObject)
@@ -159,7 +159,7 @@ class ControllerReader:
             refusal=one_line(workload.refusal),
         )
 
-    def _foreign(self, controller: Controller, below: Iterable[Controller]) -> ControllerState:
+    def _custom_state(self, controller: Controller, below: Iterable[Controller]) -> ControllerState:
         """Return the state of a custom controller, derived from its ReplicaSets."""
         replica_sets = list(below)
         uids = frozenset({controller.uid, *(replica_set.uid for replica_set in replica_sets)})
@@ -225,8 +225,8 @@ class ControllerReader:
         act = f"get {kind.plural} {controller.namespace}/{controller.name}"
         namespace, name = quote(controller.namespace, safe=""), quote(controller.name, safe="")
         try:
-            answer = self._client.request(act, "GET", f"{kind.path}/namespaces/{namespace}/{kind.plural}/{name}")
-            read: S = decoding.decode(answer.body, shape)
+            response = self._client.request(act, "GET", f"{kind.path}/namespaces/{namespace}/{kind.plural}/{name}")
+            read: S = decoding.decode(response.body, shape)
         except NotFound:
             return None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -74,10 +74,10 @@ class Correlator:
     _series: dict[_Key, list[_Series]] = field(default_factory=dict)
 
     def judge(self, occurrence: Occurrence, now: float) -> CreateEvent | UpdateEvent | None:
-        """Return what to write for *occurrence*; None if nothing has to be written yet."""
+        """Return the write to make for *occurrence*, or None if nothing has to be written yet."""
         self._forget(occurrence, now)
         known = self._series.setdefault(_key(occurrence), [])
-        series = _of(known, occurrence) or (known[-1] if len(known) >= DISTINCT else None)
+        series = _series_of(known, occurrence) or (known[-1] if len(known) >= DISTINCT else None)
         if series is None:
             known.append(_Series(occurrence.message, began=now, written=now))
             return CreateEvent()
@@ -89,19 +89,19 @@ class Correlator:
 
     def created(self, occurrence: Occurrence, name: str) -> None:
         """Record the *name* of the Event that was created for *occurrence*."""
-        series = _of(self._series.get(_key(occurrence), []), occurrence)
+        series = _series_of(self._series.get(_key(occurrence), []), occurrence)
         if series is not None:
             series.name = name
 
     def lost(self, occurrence: Occurrence) -> None:
         """Record that the Event for *occurrence* does not exist, so that the next occurrence creates a new one."""
         known = self._series.get(_key(occurrence), [])
-        series = _of(known, occurrence) or (known[-1] if known else None)
+        series = _series_of(known, occurrence) or (known[-1] if known else None)
         if series is not None:
             known.remove(series)
 
     def _forget(self, occurrence: Occurrence, now: float) -> None:
-        """Remove expired series: those of all objects if the object is new, otherwise those of this object."""
+        """Remove expired series: of all objects if the object is new, otherwise of this object only."""
         keys = [_key(occurrence)] if _key(occurrence) in self._series else list(self._series)
         for key in keys:
             young = [series for series in self._series.get(key, ()) if now - series.began < SAME_SECONDS]
@@ -115,8 +115,8 @@ def _key(occurrence: Occurrence) -> _Key:
     return occurrence.subject, occurrence.reason, occurrence.severity
 
 
-def _of(known: list[_Series], occurrence: Occurrence) -> _Series | None:
-    """Return the series with the same message."""
+def _series_of(known: list[_Series], occurrence: Occurrence) -> _Series | None:
+    """Return the series in *known* with the same message as *occurrence*."""
     return next((series for series in known if series.message == occurrence.message), None)
 
 

@@ -123,7 +123,7 @@ class Elector:
         was_leading = False
         while not self._stopping.is_set():
             try:
-                self._turn()
+                self._take_step()
                 self.forbidden = False
             except ReschedulerError as error:
                 self.forbidden = isinstance(error, Forbidden)
@@ -147,10 +147,10 @@ class Elector:
     def _named(self) -> tuple[str, str, str]:
         return self._namespace, self._name, self.identity
 
-    def _turn(self) -> None:
+    def _take_step(self) -> None:
         """Read the Lease, unless the last write returned it; then acquire it, renew it or wait."""
         if not self._version or self._observed is None or self._observed.record.holder_identity != self.identity:
-            self._look()
+            self._read_lease()
         sent = self._clock.monotonic()
         match decide(self._observed, self.identity, sent):
             case AcquireLease() | RenewLease():
@@ -160,7 +160,7 @@ class Elector:
                     log.info("lease %s/%s is held by %s", self._namespace, self._name, holder)
                 self.holder = holder
 
-    def _look(self) -> None:
+    def _read_lease(self) -> None:
         try:
             self._note(self._send("get", "GET", self._path))
         except NotFound:
@@ -173,11 +173,11 @@ class Elector:
         spec = _spec(held(old, self.identity, self._clock.now()))
         try:
             if old is None:
-                body = self._send("create", "POST", self._collection, self._whole(spec))
+                body = self._send("create", "POST", self._collection, self._lease_body(spec))
             else:
                 body = self._patch(spec)
         except (Conflict, NotFound):  # it was modified or deleted concurrently
-            self._look()
+            self._read_lease()
             return
         self._note(body)
         self.holder = self.identity
@@ -190,14 +190,14 @@ class Elector:
             try:
                 self._give_back()
             except Conflict:  # it was modified concurrently, for example its annotations
-                self._look()
+                self._read_lease()
                 self._give_back()
         except ReschedulerError as error:
             log.info("lease %s/%s not released, it will expire: %s", *self._named[:2], error)
 
     def _give_back(self) -> None:
         if not self._version:
-            self._look()
+            self._read_lease()
         if self._observed is None or self._observed.record.holder_identity != self.identity:
             return  # another replica holds it
         self._patch(_spec(released(self._observed.record, self._clock.now())))
@@ -212,7 +212,7 @@ class Elector:
             act, method, path, body=body, content_type=content_type, read_seconds=_REQUEST_SECONDS
         ).body
 
-    def _whole(self, spec: dict[str, Any]) -> dict[str, Any]:
+    def _lease_body(self, spec: dict[str, Any]) -> dict[str, Any]:
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",

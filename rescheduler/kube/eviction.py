@@ -53,49 +53,49 @@ def body(namespace: str, name: str, uid: str, grace_seconds: int | None, *, dry_
     }
 
 
-def outcome(act: str, uid: str, answer: ApiResponse) -> EvictionOutcome | Replaced:
+def outcome(act: str, uid: str, response: ApiResponse) -> EvictionOutcome | Replaced:
     """Return the outcome of a request to evict the pod with *uid*.
 
     If several budgets match the pod, the API server responds with 201 and a Status of failure in the body, so the code
     alone is not sufficient.
     """
-    status = answer.status()
-    code = status.code if answer.ok and status.status == "Failure" else answer.code
+    status = response.status()
+    code = status.code if response.ok and status.status == "Failure" else response.code
     match code:
         case http.HTTPStatus.NOT_FOUND:
             return PodGone(uid)
         case http.HTTPStatus.CONFLICT:
             return Replaced()
         case http.HTTPStatus.TOO_MANY_REQUESTS if _has_budgets(status):
-            return _refused(act, uid, answer, status)
+            return _refused(act, uid, response, status)
         case http.HTTPStatus.UNAUTHORIZED:
             # The credentials are renewed before the retry.
-            return EvictionFailed(uid, str(refusal(act, answer)), retryable=True, code=code)
-        case _ if answer.ok and status.status != "Failure":
+            return EvictionFailed(uid, str(refusal(act, response)), retryable=True, code=code)
+        case _ if response.ok and status.status != "Failure":
             return EvictionAccepted(uid)
         case _:
-            return _failed(act, uid, msgspec.structs.replace(answer, code=code), status)
+            return _failed(act, uid, msgspec.structs.replace(response, code=code), status)
 
 
-def _refused(act: str, uid: str, answer: ApiResponse, status: ApiStatus) -> EvictionRefused | EvictionFailed:
-    why, wait = _why(status), retry_after_seconds(answer, status)
+def _refused(act: str, uid: str, response: ApiResponse, status: ApiStatus) -> EvictionRefused | EvictionFailed:
+    why, wait = _rejection_message(status), retry_after_seconds(response, status)
     if _UNDECIDED in why:
         code = http.HTTPStatus.TOO_MANY_REQUESTS
         return EvictionFailed(uid, f"{act}: {why} (429)", retryable=True, retry_after=wait, code=code)
     return EvictionRefused(uid, why, wait)
 
 
-def _failed(act: str, uid: str, answer: ApiResponse, status: ApiStatus) -> EvictionFailed:
-    error = refusal(act, answer)
+def _failed(act: str, uid: str, response: ApiResponse, status: ApiStatus) -> EvictionFailed:
+    error = refusal(act, response)
     if isinstance(error, Retryable) and _TWO_BUDGETS not in status.message:
-        return EvictionFailed(uid, str(error), retryable=True, retry_after=error.retry_after, code=answer.code)
-    return EvictionFailed(uid, str(error), retryable=False, code=answer.code)
+        return EvictionFailed(uid, str(error), retryable=True, retry_after=error.retry_after, code=response.code)
+    return EvictionFailed(uid, str(error), retryable=False, code=response.code)
 
 
 def _has_budgets(status: ApiStatus) -> bool:
     return any(cause.reason == _BUDGET for cause in status.details.causes)
 
 
-def _why(status: ApiStatus) -> str:
+def _rejection_message(status: ApiStatus) -> str:
     messages = [cause.message for cause in status.details.causes if cause.reason == _BUDGET]
     return one_line("; ".join(filter(None, messages)) or status.message)

@@ -79,9 +79,9 @@ def read_fresh(client: Client, node: str, targets: Collection[str], namespaces: 
 def read_node(client: Client, name: str) -> Node:
     """Read the Node *name*. Raises NotFound, Unauthorized, Retryable, InputError."""
     act = f"get node {name}"
-    answer = client.request(act, "GET", f"/api/v1/nodes/{quote(name, safe='')}")
+    response = client.request(act, "GET", f"/api/v1/nodes/{quote(name, safe='')}")
     try:
-        node = Decoder(Interner()).decode("Node", answer.body)
+        node = Decoder(Interner()).decode("Node", response.body)
     except WireError as error:
         raise InputError(f"{act}: {error}") from error
     assert isinstance(node, Node)
@@ -106,10 +106,10 @@ def _pods(client: Client, selectors: Iterable[str]) -> dict[str, FreshPod]:
     Unscheduled pods are listed first, so that a pod that is bound in the meantime is in a later list.
     """
     lists = (read_structs(client, Resource("Pod", "/api/v1/pods", fields=fields), PodHead) for fields in selectors)
-    return {head.metadata.uid: _fresh(head) for heads in lists for head in heads}
+    return {head.metadata.uid: _fresh_pod(head) for heads in lists for head in heads}
 
 
-def _fresh(pod: PodHead) -> FreshPod:
+def _fresh_pod(pod: PodHead) -> FreshPod:
     return FreshPod(
         pod.metadata.namespace,
         pod.metadata.name,

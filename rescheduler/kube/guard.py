@@ -26,7 +26,7 @@ class Guard(Protocol):
 
     @property
     def fence_may_lag(self) -> bool:
-        """Whether the API server's fencing policy may not know yet that this replica is the leader."""
+        """Whether the API server's fencing policy may still consider another replica the leader."""
         ...
 
 
@@ -39,6 +39,6 @@ class ReadOnly:
         raise NotLeading("a dry run writes nothing")
 
 
-def denied_by_fencing(answer: ApiResponse) -> bool:
+def denied_by_fencing(response: ApiResponse) -> bool:
     """Return whether the fencing policy denied a write because it considers another pod the leader."""
-    return answer.code in _DENIALS and _FENCED.search(answer.status().message) is not None
+    return response.code in _DENIALS and _FENCED.search(response.status().message) is not None

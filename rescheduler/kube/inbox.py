@@ -40,7 +40,7 @@ class Inbox:
     """Collects changes; :meth:`take` returns and clears them. Thread-safe."""
 
     def __init__(self, required: frozenset[str], clock: Clock) -> None:
-        """*required* are the kinds that must be listed, or known as not served, before decisions are made."""
+        """Create the inbox. *required* kinds must be listed, or known as not served, before decisions are made."""
         self._clock = clock
         self._lock = threading.Lock()
         self._pending: dict[str, Pending] = {}
@@ -96,8 +96,8 @@ class Inbox:
     def failing(self, kind: str, error: ReschedulerError | None) -> None:
         """Record the read error of a kind.
 
-        One log line covers all kinds, which usually fail for the same reason. A missing permission gets its own line,
-        so that all of them are known at once.
+        One log line covers all kinds, which usually fail for the same reason. Each missing permission gets its own
+        line, so that all of them are reported at once.
         """
         with self._lock:
             if error is None:

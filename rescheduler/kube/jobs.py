@@ -1,4 +1,4 @@
-"""Jobs as API objects: how many pods a Job wants, and which failures it counts. Pure.
+"""Jobs as API objects: the desired number of pods of a Job, and the failures that count. Pure.
 
 Source: ``kubernetes/pkg/controller/job`` (``manageJob``, ``pastBackoffLimitOnFailure``, ``matchPodFailurePolicy``).
 """
@@ -142,7 +142,7 @@ class JobPod(Wire, frozen=True):
 
 
 def wanted(job: Job) -> int:
-    """Return the number of pods that *job* wants to run at present."""
+    """Return the number of pods of *job* that should run at present."""
     if job.suspended or any(
         condition.type in _FINISHED and condition.status == "True" for condition in job.status.conditions or ()
     ):

@@ -44,7 +44,7 @@ class Entries:
     """
 
     def __init__(self, paths: str, context: str | None) -> None:
-        """Read those files of *paths* that exist; they are separated by ``os.pathsep``. Raises UsageError."""
+        """Read the existing files among *paths*, which are separated by ``os.pathsep``. Raises UsageError."""
         self._paths = paths
         self.files = _present(paths)
         contents = [(path.parent.absolute(), _content(path)) for path in self.files]
@@ -87,7 +87,7 @@ class Entries:
 
 
 def _present(paths: str) -> tuple[Path, ...]:
-    """Return those files of *paths* that exist. Raises UsageError if there is none."""
+    """Return the files of *paths* that exist. Raises UsageError if there is none."""
     try:
         named = [Path(part).expanduser() for part in paths.split(os.pathsep) if part]
     except RuntimeError as error:

@@ -19,14 +19,14 @@ from rescheduler.kube.resources import Resource
 #: Objects per page; a page of pods is about 2 MB of JSON.
 PAGE_SIZE: Final = 500
 
-#: Maximum number of requests for a page, and of attempts to read a whole list, for commands that read once.
+#: Maximum number of requests for a page, and of attempts to read a whole list, for commands that read the cluster once.
 PAGE_ATTEMPTS: Final = 4
 LIST_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All objects of a kind."""
+    """The result of a complete list: all objects of a kind."""
 
     objects: list[Object]
     resource_version: str  #: to watch from
@@ -108,9 +108,9 @@ class Lister:
     def _listing(self, partial: _PartialList, progress: Callable[[int], None] | None) -> Listing:
         request = self._ask(partial.following)
         while True:
-            answer = request.result()
-            codec = self._codecs.of(answer.content_type)
-            raw = codec.split(answer.body)
+            response = request.result()
+            codec = self._codecs.of(response.content_type)
+            raw = codec.split(response.body)
             if raw.next:
                 request = self._ask(raw.next)
             page = codec.decoded(raw)

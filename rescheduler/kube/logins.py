@@ -10,7 +10,7 @@ from rescheduler.clock import Clock
 from rescheduler.errors import ReschedulerError
 from rescheduler.kube.connection import Login, Source
 
-#: Minimum interval between reads after rejections: an exec plugin may be slow or ask a user.
+#: Minimum interval between reads after rejections: an exec plugin may be slow or prompt a user.
 RELOGIN_SECONDS: Final = 10.0
 
 #: Credentials with an expiry are renewed this long before they expire.

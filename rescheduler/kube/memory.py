@@ -72,7 +72,7 @@ class MemoryStore:
     """The ConfigMap, and the annotation of the Lease that records its creation. Not thread-safe."""
 
     def __init__(self, client: Client, namespace: str, name: str, lease: str = "", *, key: str = MEMORY_KEY) -> None:
-        """*lease* is the name of the Lease that records that the ConfigMap was created; "" for none.
+        """Create the store. *lease* is the name of the Lease that records that the ConfigMap was created; "" for none.
 
         *key* is the key of the content in ``binaryData``.
         """
@@ -126,10 +126,10 @@ class MemoryStore:
         if not self._lease:
             return False
         try:
-            answer = self._client.request(f"get {self._of_lease}", "GET", self._lease_path)
+            response = self._client.request(f"get {self._of_lease}", "GET", self._lease_path)
         except NotFound:
             return False
-        annotations = _decoded(answer.body, _AnnotatedLease).metadata.annotations or {}
+        annotations = _decoded(response.body, _AnnotatedLease).metadata.annotations or {}
         return annotations.get(ANNOTATION) == self._name
 
     def note_created(self) -> None:

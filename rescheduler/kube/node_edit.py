@@ -50,9 +50,9 @@ def patch(node: Mapping[str, Any], edit: NodeEdit) -> dict[str, Any] | None:
 def _taints(taints: list[dict[str, Any]], edit: NodeEdit) -> list[dict[str, Any]]:
     """Return the taints after the edit, as JSON. Unknown fields of other taints are kept."""
     ours = {(taint.key, taint.effect): taint for taint in edit.taint}
-    kept = [taint for taint in taints if taint["key"] not in edit.untaint]
-    present = {(taint["key"], taint.get("effect", "")) for taint in kept}
-    replaced = [_merged(taint, ours.get((taint["key"], taint.get("effect", "")))) for taint in kept]
+    remaining = [taint for taint in taints if taint["key"] not in edit.untaint]
+    present = {(taint["key"], taint.get("effect", "")) for taint in remaining}
+    replaced = [_merged(taint, ours.get((taint["key"], taint.get("effect", "")))) for taint in remaining]
     return replaced + [_as_json(taint) for key, taint in ours.items() if key not in present]
 
 

@@ -119,14 +119,14 @@ def _node_of(raw: bytes) -> str | None:
 
 def _frames(chunks: Iterable[bytes], kind: str) -> Iterator[bytes]:
     """Yield complete frames. An incomplete frame at the end of the stream is dropped."""
-    kept = bytearray()
+    buffer = bytearray()
     for chunk in chunks:
-        kept += chunk
-        while len(kept) >= _FRAME:
-            end = _FRAME + int.from_bytes(kept[:_FRAME], "big")
+        buffer += chunk
+        while len(buffer) >= _FRAME:
+            end = _FRAME + int.from_bytes(buffer[:_FRAME], "big")
             if end > _LARGEST:
                 raise Broken(f"watch {kind}: a frame of {end} bytes is not valid protobuf")
-            if len(kept) < end:
+            if len(buffer) < end:
                 break
-            yield bytes(kept[_FRAME:end])
-            del kept[:end]
+            yield bytes(buffer[_FRAME:end])
+            del buffer[:end]

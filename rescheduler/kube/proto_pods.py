@@ -29,7 +29,7 @@ class PodReader:
         pod = schema.PodKey.FromString(raw)
         meta, node_name = pod.metadata, pod.spec.nodeName
         status = schema.StatusKey.FromString(pod.status)
-        ready, ready_since, unschedulable_since, resize = conditions(status.conditions, _since)
+        ready, ready_since, unschedulable_since, resize = conditions(status.conditions, _transition_time)
         labels, added = tuple(meta.labels), _NONE
         if node_name and BOUND_PREFIX in b"".join(labels):
             labels, added = self._interner.labels(labels, _split_labels)
@@ -61,7 +61,7 @@ class PodReader:
 
 
 def _split_labels(raw: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], LabelPairs]:
-    """Split the *raw* labels of a bound pod into its own labels and those that the API server added."""
+    """Split the *raw* labels of a bound pod into its own labels and the labels that the API server added."""
     decoded = [(entry, _labels(entry)) for entry in raw]
     own = tuple(entry for entry, label in decoded if label.keys().isdisjoint(BOUND_LABELS))
     return own, bound_labels(_labels(*raw))
@@ -94,5 +94,5 @@ def _class_key(meta: schema.MetaKey, labels: tuple[bytes, ...], spec: schema.Spe
     )
 
 
-def _since(condition: schema.PodCondition) -> str | None:
+def _transition_time(condition: schema.PodCondition) -> str | None:
     return moment(condition.lastTransitionTime)

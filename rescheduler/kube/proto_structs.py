@@ -25,7 +25,7 @@ _LACKING: Final = {"ExactDeviceRequest": "name"}
 
 #: Messages that are equal in many pods, and how many of them are cached.
 _ALIKE: Final = frozenset({"Container", "ContainerStatus", "PodCondition", "Toleration", "Volume"})
-_REMEMBERED: Final = 512
+_MAX_CACHED: Final = 512
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 Read = Callable[[Any], Any]
@@ -96,7 +96,7 @@ def _set_if_any(arguments: dict[str, Any], name: str, value: Any) -> None:
 def _converter(hint: Any, field: FieldDescriptor) -> Read:
     message = field.message_type
     if message is None:
-        return tuple if field.is_repeated else _same
+        return tuple if field.is_repeated else _identity
     if message.GetOptions().map_entry:
         return _map(message.fields_by_name["value"].message_type)
     convert = _SPECIAL.get(message.name) or _struct(hint, message)
@@ -106,17 +106,17 @@ def _converter(hint: Any, field: FieldDescriptor) -> Read:
 def _struct(hint: Any, message: Descriptor) -> Read:
     inner = next(leaf for leaf in _leaves(hint) if leaf is not types.NoneType and leaf is not Ellipsis)
     read = _reader(inner, message)
-    return _remembering(read) if message.name in _ALIKE else read
+    return _with_cache(read) if message.name in _ALIKE else read
 
 
-def _remembering(read: Read) -> Read:
+def _with_cache(read: Read) -> Read:
     """Return *read* with a cache for equal messages. The results are frozen and can be shared."""
     structs: dict[bytes, Any] = {}
 
     def read_cached(message: Message) -> Any:
         key = message.SerializeToString()
         if (struct := structs.get(key)) is None:
-            if len(structs) == _REMEMBERED:
+            if len(structs) == _MAX_CACHED:
                 structs.clear()
             struct = structs[key] = read(message)
         return struct
@@ -136,7 +136,7 @@ def _map(value: Descriptor | None) -> Read:
     return lambda entries: {key: convert(entry) for key, entry in entries.items()}
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
@@ -144,11 +144,11 @@ def moment(message: schema.Time) -> str | None:
     """Return a time as in JSON (RFC 3339, whole seconds, UTC); None for the zero time."""
     if not message.seconds and not message.nanos:
         return None
-    return _shown(message.seconds)
+    return _format_time(message.seconds)
 
 
 @functools.lru_cache(maxsize=256)
-def _shown(seconds: int) -> str:
+def _format_time(seconds: int) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat().removesuffix("+00:00") + "Z"
 
 

@@ -93,15 +93,15 @@ class Recorder:
                 if attempt < _ATTEMPTS and not self._closing.is_set():
                     self._clock.wait(delay(attempt, error.retry_after), self._closing)
                     continue
-                self._lost(occurrence, error)
+                self._record_failure(occurrence, error)
             except NotFound as error:  # Events expire after an hour; create a new one
                 if update is None:
-                    self._lost(occurrence, error)
+                    self._record_failure(occurrence, error)
                     return
                 update = None
                 continue
             except ReschedulerError as error:
-                self._lost(occurrence, error)
+                self._record_failure(occurrence, error)
             else:
                 self._failing = False
             return
@@ -112,14 +112,14 @@ class Recorder:
         if update is not None:
             path = f"{collection}/{quote(update.name, safe='')}"
             self._client.request(
-                "patch event", "PATCH", path, body=_again(occurrence, update), content_type=MERGE_PATCH
+                "patch event", "PATCH", path, body=_repetition_patch(occurrence, update), content_type=MERGE_PATCH
             )
             return
         event = _event(occurrence, namespace, self._component, self._host)
         self._client.request("create event", "POST", collection, body=event)
         self._correlator.created(occurrence, event["metadata"]["name"])
 
-    def _lost(self, occurrence: Occurrence, error: ReschedulerError) -> None:
+    def _record_failure(self, occurrence: Occurrence, error: ReschedulerError) -> None:
         self._correlator.lost(occurrence)
         if not self._failing:
             log.warning("events cannot be written: %s", error)
@@ -157,7 +157,7 @@ def _event(occurrence: Occurrence, namespace: str, component: str, host: str) ->
     }
 
 
-def _again(occurrence: Occurrence, update: UpdateEvent) -> dict[str, Any]:
+def _repetition_patch(occurrence: Occurrence, update: UpdateEvent) -> dict[str, Any]:
     return {
         "count": update.count,
         "lastTimestamp": occurrence.at.strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -26,8 +26,8 @@ SILENCE_SECONDS: Final = WATCH_SECONDS + 15.0
 ABSENT_SECONDS: Final = 300.0
 
 #: The API server usually sends a bookmark each minute and shortly before a watch ends, but sometimes omits both, and
-#: servers without a watch cache send none. If a watch ends after a longer silence, the kind is listed again, so that
-#: a kind without changes does not look stale.
+#: servers without a watch cache send none. If a watch ends after a longer silence, the kind is listed again, so that a
+#: kind without changes is not considered stale.
 BOOKMARK_SECONDS: Final = 75.0
 
 #: A kind without an event, bookmark or list for this long is listed before it is watched again.
@@ -107,7 +107,7 @@ class Reflector:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the thread to stop, and close an open watch."""
+        """Signal the thread to stop, and close an open watch."""
         self._stopping.set()
         if (stream := self._stream) is not None:
             stream.stop()

@@ -100,10 +100,10 @@ def rights_of_the_daemon(
     *lease* is the name of the Lease, "" without leader election. *removes_nodes*: a provider removes machines.
     """
     stored = [("configmaps", "", name) for name in (memory, savings) if name]
-    kept = [*stored, *([("leases", "coordination.k8s.io", lease)] if lease else [])]
+    stored_objects = [*stored, *([("leases", "coordination.k8s.io", lease)] if lease else [])]
     own = [
         AccessRight(verb, resource, group, namespace, "" if verb == "create" else name)
-        for resource, group, name in kept
+        for resource, group, name in stored_objects
         for verb in ("create", "get", "patch")
     ]
     removal = (AccessRight("delete", "nodes"),) if removes_nodes else ()
@@ -112,7 +112,7 @@ def rights_of_the_daemon(
 
 def describe_missing(missing: Collection[AccessRight]) -> str:
     """Return a message with the *missing* permissions; "" if there are none."""
-    return f"missing rights: {'; '.join(map(str, missing))}" if missing else ""
+    return f"missing permissions: {'; '.join(map(str, missing))}" if missing else ""
 
 
 class _ReviewStatus(msgspec.Struct):
@@ -129,7 +129,7 @@ class RightsReview:
     def __init__(
         self, client: Client, clock: Clock, rights: Iterable[AccessRight], refused: Callable[[], bool] = lambda: True
     ) -> None:
-        """*refused* returns whether a request is forbidden at present."""
+        """Create the review. *refused* returns whether a request is forbidden at present."""
         self.missing: tuple[AccessRight, ...] = ()  #: as of the last review
         self._client = client
         self._clock = clock
@@ -138,7 +138,7 @@ class RightsReview:
         self._ask_at = clock.monotonic()
 
     def why(self) -> str:
-        """Return a message with the missing rights, or "". May send requests.
+        """Return a message with the missing permissions, or "". May send requests.
 
         Rights to ConfigMaps are left out: a memory that cannot be read or stored is reported with its own reason, and
         the daemon works without the ledger of savings.
@@ -156,7 +156,7 @@ class RightsReview:
             return
         for right in missing:
             if right not in self.missing:
-                log.warning("missing right: %s", right)
+                log.warning("missing permission: %s", right)
         self.missing = missing
 
     def _is_allowed(self, right: AccessRight) -> bool:
@@ -165,8 +165,8 @@ class RightsReview:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": right.attributes},
         }
-        answer = self._client.request("create selfsubjectaccessreviews", "POST", PATH, body=body)
+        response = self._client.request("create selfsubjectaccessreviews", "POST", PATH, body=body)
         try:
-            return decoding.decode(answer.body, _Review).status.allowed
+            return decoding.decode(response.body, _Review).status.allowed
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return True  # unknown; the request itself will fail

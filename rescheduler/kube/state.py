@@ -134,9 +134,9 @@ class ClusterState:
 class _Classes:
     """The interner of pod classes. Unused classes are dropped, so that it does not grow with every Job.
 
-    The loop's thread knows which classes are in use, but only the pods' reflector may change the interner. If a class
-    is dropped while a pod of that class is being added, the class is created again, and two equal classes exist for a
-    while.
+    The loop's thread can determine which classes are in use, but only the pods' reflector may change the interner. If a
+    class is dropped while a pod of that class is being added, the class is created again, and two equal classes exist
+    for a while.
     """
 
     def __init__(self) -> None:

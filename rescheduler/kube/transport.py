@@ -39,7 +39,7 @@ def translating_errors(act: str, host: str) -> Iterator[None]:
         yield
     except (HTTPError, OSError, ValueError) as error:  # ValueError: a read after the socket was shut down
         kind = Permanent if _untrusted(error) else Retryable
-        raise kind(f"{act}: {_why(error, host)}") from error
+        raise kind(f"{act}: {_cause_text(error, host)}") from error
 
 
 def _untrusted(error: Exception) -> bool:
@@ -47,7 +47,7 @@ def _untrusted(error: Exception) -> bool:
     return isinstance(error, SSLError) and any(isinstance(cause, ssl.SSLCertVerificationError) for cause in error.args)
 
 
-def _why(error: Exception, host: str) -> str:
+def _cause_text(error: Exception, host: str) -> str:
     """Return the cause in one line."""
     cause = error.original_error if isinstance(error, ProxyError) else error
     message = one_line(str(cause))

@@ -1,4 +1,4 @@
-"""Controllers of pods as API objects, and the number of pods they want. Pure."""
+"""Controllers of pods as API objects, and their desired numbers of pods. Pure."""
 
 import hashlib
 import math

@@ -35,14 +35,14 @@ _STATUSES: Final[Sequence[tuple[type[ReschedulerError], int]]] = (
 log = logging.getLogger(__name__)
 
 
-def answer(value: object, status: int = 200) -> Response:
+def json_response(value: object, status: int = 200) -> Response:
     """Return *value* as JSON."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
 def problem(status: int, text: str, **more: object) -> Response:
     """Return an error as ``{"error": text, …}``."""
-    return answer({"error": " ".join(text.split()), **more}, status)
+    return json_response({"error": " ".join(text.split()), **more}, status)
 
 
 def body(raw: bytes, shape: type[T]) -> T:

@@ -60,7 +60,7 @@ def _opened(path: str, schema: Sequence[str], version: int) -> sqlite3.Connectio
     try:
         _prepare(connection, schema, version)
         if path != MEMORY:
-            _make_private(path)  # by now, the file is known to be ours
+            _make_private(path)  # at this point, the file is a database of this program
     except sqlite3.Error as error:
         connection.close()
         foreign = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB
@@ -86,7 +86,9 @@ def _prepare(connection: sqlite3.Connection, schema: Sequence[str], version: int
     connection.execute("BEGIN EXCLUSIVE")
     with connection:
         (current,) = connection.execute("PRAGMA user_version").fetchone()
-        tables = {_spaced(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
+        tables = {
+            _single_spaced(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")
+        }
         if current == 0 and not tables:
             for statement in schema:
                 connection.execute(statement)
@@ -94,14 +96,14 @@ def _prepare(connection: sqlite3.Connection, schema: Sequence[str], version: int
             return
         if current not in {0, version}:
             raise UsageError(f"it has version {current}, expected {version}")
-        if tables != {_spaced(statement) for statement in schema}:
+        if tables != {_single_spaced(statement) for statement in schema}:
             raise UsageError("it is another program's database")
         (damage,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if damage != "ok":
-            raise InputError(f"it is damaged: {_spaced(damage)}")
+            raise InputError(f"it is damaged: {_single_spaced(damage)}")
 
 
-def _spaced(text: str) -> str:
+def _single_spaced(text: str) -> str:
     return " ".join(text.split())
 
 

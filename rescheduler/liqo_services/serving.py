@@ -53,16 +53,16 @@ class HttpsListener:
 
 
 @contextlib.contextmanager
-def serving(application: ASGIApp, face: HttpsListener, name: str) -> Iterator[ListenAddress]:
+def serving(application: ASGIApp, listener: HttpsListener, name: str) -> Iterator[ListenAddress]:
     """Serve in a thread called *name* while the block runs; yield the address with the actual port.
 
     At the end, wait for requests in progress. Raises ReschedulerError if the address cannot be used, and UsageError
     for invalid combinations of flags and invalid files.
     """
-    certificates = face.certificates()
-    listener = listen(face.listen, "--listen")
-    with running(_settings(application, certificates), listener, name) as port:
-        yield ListenAddress(face.listen.host, port)
+    certificates = listener.certificates()
+    sock = listen(listener.listen, "--listen")
+    with running(_settings(application, certificates), sock, name) as port:
+        yield ListenAddress(listener.listen.host, port)
 
 
 def _settings(application: ASGIApp, certificates: Certificates | None) -> uvicorn.Config:

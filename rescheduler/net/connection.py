@@ -1,4 +1,4 @@
-"""HTTP connections of our servers, with limits against clients that are slow, silent, faulty or too many."""
+"""HTTP connections of our servers, with limits against slow, silent, faulty or too many clients."""
 
 import asyncio
 import logging
@@ -152,10 +152,10 @@ class HttpConnection(H11Protocol):
             self._send_timer = None
 
 
-def _ours(record: logging.LogRecord) -> bool:
+def _is_logged(record: logging.LogRecord) -> bool:
     """Return whether to log *record*: errors of the application always, errors of clients only at the debug level."""
     return record.levelno >= logging.ERROR or _log.isEnabledFor(logging.DEBUG)
 
 
 _log = logging.getLogger(__name__)
-_log.addFilter(_ours)
+_log.addFilter(_is_logged)

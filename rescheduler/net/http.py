@@ -17,17 +17,17 @@ from rescheduler.net.config_files import Endpoint
 from rescheduler.net.credentials import Credentials
 from rescheduler.net.http_errors import (
     UNREADABLE,
-    BadAnswer,
     HttpResponse,
+    InvalidResponse,
     Missing,
+    NoResponse,
     ServerFault,
-    Unanswered,
     Unsent,
     response_error,
     status_line,
 )
 from rescheduler.net.retries import TooLate, attempts, pause, retry_after_seconds
-from rescheduler.net.transport import Bounds, Transport, way_out
+from rescheduler.net.transport import Bounds, Transport, proxy_of
 
 T = TypeVar("T")
 
@@ -45,8 +45,8 @@ _LONGEST_PATIENCE = 600.0  #: maximum seconds without requests, so that one wron
 class JsonClient:
     """A client of a system's HTTP API. Thread-safe.
 
-    A request that must not be repeated uses a new connection: on a reused connection, the server's idle timeout would
-    look like a lost response.
+    A request that must not be repeated uses a new connection: on a reused connection, the server's idle timeout could
+    be mistaken for a lost response.
     """
 
     def __init__(
@@ -55,24 +55,24 @@ class JsonClient:
         endpoint: Endpoint,
         folder: Path,
         clock: Clock,
-        words: Callable[[bytes], str] = lambda body: body.decode("utf-8", "replace"),
+        error_text: Callable[[bytes], str] = lambda body: body.decode("utf-8", "replace"),
         token: str = "",
         turn: Callable[[float], None] = lambda _: None,
         password: str | None = None,
     ) -> None:
-        """Create a client. *words* extracts the readable message from the body of an error response.
+        """Create a client. *error_text* extracts the readable message from the body of an error response.
 
         *token* is a bearer token and *password* the password of the endpoint's user, if they are not in files.
 
         *turn* is called with the deadline before each request, including retries, and may wait as long as it needs.
         """
-        self._system, self._endpoint, self._clock, self._words = system, endpoint, clock, words
+        self._system, self._endpoint, self._clock, self._error_text = system, endpoint, clock, error_text
         self._turn = turn
         self._base = endpoint.url.rstrip("/")
         self._credentials = Credentials(endpoint, folder, token, password)
         self._closed = threading.Event()
         headers = {"user-agent": "spot-rescheduler", "accept": "application/json"}
-        tls, proxy = self._credentials.tls(), way_out(endpoint.url)
+        tls, proxy = self._credentials.tls(), proxy_of(endpoint.url)
         self._bounds = Bounds(clock)
         self._kept, self._fresh = (
             httpx2.Client(transport=Transport(tls, proxy, limits, self._bounds), headers=headers, trust_env=False)
@@ -92,15 +92,15 @@ class JsonClient:
         params: Mapping[str, str] | None = None,
         strict: bool = True,
     ) -> tuple[T, HttpResponse]:
-        """Return the document at *path* as *shape*, or raise BadAnswer. Unless *strict*, "12" is also a number."""
-        answer = self.send("GET", path, deadline=deadline, params=params, repeatable=True)
-        return self.decode(answer, shape, f"GET {path}", strict=strict), answer
+        """Return the document at *path*, or raise InvalidResponse. Unless *strict*, "12" is a valid number."""
+        response = self.send("GET", path, deadline=deadline, params=params, repeatable=True)
+        return self.decode(response, shape, f"GET {path}", strict=strict), response
 
-    def decode(self, answer: HttpResponse, shape: type[T], what: str, *, strict: bool = True) -> T:
+    def decode(self, response: HttpResponse, shape: type[T], what: str, *, strict: bool = True) -> T:
         try:
-            return decoding.decode(answer.body, shape, strict=strict)
+            return decoding.decode(response.body, shape, strict=strict)
         except UNREADABLE as error:
-            raise BadAnswer(self._line(what, f"the response does not match the API: {error}")) from error
+            raise InvalidResponse(self._line(what, f"the response does not match the API: {error}")) from error
 
     def send(
         self,
@@ -120,7 +120,7 @@ class JsonClient:
         unsure: list[BackendUnavailable] = []
 
         def again(error: BaseException) -> bool:
-            if isinstance(error, Unanswered | ServerFault):
+            if isinstance(error, NoResponse | ServerFault):
                 unsure.append(error)
                 return repeatable
             return isinstance(error, Unsent | RateLimited)
@@ -183,7 +183,7 @@ class JsonClient:
             raise DeadlineExceeded(self._line(what, "no time left"))
         if now < self._patient_until:
             wait = self._patient_until - now
-            raise RateLimited(self._line(what, f"the system asked to wait {wait:.0f} s"), retry_after=wait)
+            raise RateLimited(self._line(what, f"the system requested a wait of {wait:.0f} s"), retry_after=wait)
         return left, now + left
 
     def _exchange(self, client: httpx2.Client, request: httpx2.Request, what: str, until: float) -> HttpResponse:
@@ -193,7 +193,7 @@ class JsonClient:
         except _UNSENT as error:
             raise Unsent(self._line(what, f"cannot connect: {_reason(error)}")) from error
         except (httpx2.RequestError, httpx2.StreamError) as error:
-            raise Unanswered(self._line(what, f"no answer: {_reason(error)}")) from error
+            raise NoResponse(self._line(what, f"no answer: {_reason(error)}")) from error
 
     def _read(self, response: httpx2.Response, what: str, until: float) -> HttpResponse:
         try:
@@ -202,20 +202,20 @@ class JsonClient:
                 body += chunk
                 if len(body) > self._endpoint.max_answer_bytes:
                     limit = self._endpoint.max_answer_bytes
-                    raise BadAnswer(self._line(what, f"the response is larger than {limit} bytes"))
+                    raise InvalidResponse(self._line(what, f"the response is larger than {limit} bytes"))
                 if self._clock.monotonic() > until:
-                    raise Unanswered(self._line(what, "the response did not complete in time"))
+                    raise NoResponse(self._line(what, "the response did not complete in time"))
             return HttpResponse(response.status_code, response.headers, bytes(body))
         finally:
             response.close()
 
-    def _checked(self, answer: HttpResponse, what: str) -> HttpResponse:
-        if httpx2.codes.is_success(answer.status):
-            return answer
-        words = " ".join(self._words(answer.body).split())[:_MAX_TEXT]
-        line = self._line(what, f"{status_line(answer.status)}{': ' if words else ''}{words}")
-        wait = retry_after_seconds(answer.headers.get("retry-after", ""), self._clock.now())
-        error = response_error(answer, line, wait)
+    def _checked(self, response: HttpResponse, what: str) -> HttpResponse:
+        if httpx2.codes.is_success(response.status):
+            return response
+        error_text = " ".join(self._error_text(response.body).split())[:_MAX_TEXT]
+        line = self._line(what, f"{status_line(response.status)}{': ' if error_text else ''}{error_text}")
+        wait = retry_after_seconds(response.headers.get("retry-after", ""), self._clock.now())
+        error = response_error(response, line, wait)
         if isinstance(error, RateLimited) and wait is not None:
             self._patient_until = self._clock.monotonic() + min(wait, _LONGEST_PATIENCE)
         raise error

@@ -31,24 +31,24 @@ class Unsent(BackendUnavailable):
     """The request certainly did not reach the system."""
 
 
-class Unanswered(BackendUnavailable):
+class NoResponse(BackendUnavailable):
     """The request was sent, but no complete response was received: the system may have acted or may still act."""
 
 
 class ServerFault(BackendUnavailable):
     """The system or a gateway reported a failure; the request may have been carried out partially."""
 
-    def __init__(self, message: str, *, answer: HttpResponse, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, *, response: HttpResponse, retry_after: float | None = None) -> None:
         super().__init__(message, retry_after=retry_after)
-        self.answer = answer
+        self.response = response
 
     @property
     def of_the_system(self) -> bool:
         """Whether the system itself reported the failure; other codes may come from a gateway while an order runs."""
-        return self.answer.status in _OWN_FAULTS
+        return self.response.status in _OWN_FAULTS
 
 
-class BadAnswer(BackendUnavailable):
+class InvalidResponse(BackendUnavailable):
     """A response that violates the system's API."""
 
 
@@ -60,9 +60,9 @@ class RequestRejected(errors.Permanent):
     """The system rejected the request with any other error status."""
 
 
-def response_error(answer: HttpResponse, message: str, retry_after: float | None) -> errors.ReschedulerError:
-    """Return the error for *answer*, an unsuccessful response."""
-    match answer.status:
+def response_error(response: HttpResponse, message: str, retry_after: float | None) -> errors.ReschedulerError:
+    """Return the error for *response*, an unsuccessful response."""
+    match response.status:
         case 401 | 403:
             return AuthError(message)
         case 404:
@@ -70,7 +70,7 @@ def response_error(answer: HttpResponse, message: str, retry_after: float | None
         case 429:
             return RateLimited(message, retry_after=retry_after)
         case status if status == http.HTTPStatus.REQUEST_TIMEOUT or (status >= _FAULTS and status not in _REFUSALS):
-            return ServerFault(message, answer=answer, retry_after=retry_after)
+            return ServerFault(message, response=response, retry_after=retry_after)
     return RequestRejected(message)
 
 

@@ -50,7 +50,7 @@ def present(context: ssl.SSLContext, certificate: PemFile, key: PemFile | None =
         # An empty password: without this callable, OpenSSL would prompt at the terminal.
         context.load_cert_chain(certificate.path, key.path if key else None, password=lambda: b"")
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(_wrong(certificate, key, error)) from error
+        raise ConfigError(_invalid_file_message(certificate, key, error)) from error
 
 
 def _check(file: PemFile) -> None:
@@ -60,8 +60,8 @@ def _check(file: PemFile) -> None:
         raise ConfigError(f"{file}: cannot be read: {reason(error)}") from error
 
 
-def _wrong(certificate: PemFile, key: PemFile | None, error: OSError) -> str:
-    """Return a message that names the wrong file; OpenSSL's error does not."""
+def _invalid_file_message(certificate: PemFile, key: PemFile | None, error: OSError) -> str:
+    """Return a message that names the invalid file, because OpenSSL's error does not."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=certificate.path)
     except (OSError, ssl.SSLError) as own:

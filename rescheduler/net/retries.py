@@ -20,7 +20,7 @@ from rescheduler.clock import Clock
 
 #: The upper limits of the pauses. Each pause is random, from 0, so that several clients do not retry at the same time.
 _BACKOFF: Final = Backoff(dt.timedelta(seconds=0.4), dt.timedelta(seconds=10))
-_LEAST_PAUSE: Final = 0.25  #: minimum seconds, even if the server asks for less
+_LEAST_PAUSE: Final = 0.25  #: minimum seconds, even if the server requests less
 _UNTOLD_PAUSE: Final = 1.0  #: minimum seconds after a 429 without Retry-After
 _LONGEST_WAIT: Final = 24 * 3600.0  #: seconds; longer Retry-After values are cut to this
 
@@ -53,7 +53,7 @@ class TooLate(tenacity.stop.stop_base):
 
 
 def pause(state: tenacity.RetryCallState) -> float:
-    """Return the seconds until the next attempt: what the server asks for, otherwise a random exponential back-off."""
+    """Return the seconds until the next attempt: what the server requests, otherwise a random exponential back-off."""
     error = state.outcome.exception() if state.outcome else None
     asked = error.retry_after if isinstance(error, errors.Retryable) else None
     if asked is None:

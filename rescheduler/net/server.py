@@ -41,7 +41,7 @@ class QuietServer(uvicorn.Server):
                 await asyncio.wait_for(woken.wait(), _TICK_SECONDS)
 
     def stop(self) -> None:
-        """Ask the server to stop. May be called from any thread."""
+        """Signal the server to stop. May be called from any thread."""
         self.should_exit = True
         if self._woken is not None:
             with contextlib.suppress(RuntimeError):  # the event loop has ended

@@ -30,8 +30,8 @@ _CORE_ERRORS: Final = (
 _LEAST = 0.001  #: seconds; a socket timeout of zero means non-blocking, which fails with another error
 
 
-def way_out(url: str) -> str | None:
-    """Return the HTTP proxy that the environment sets for *url*, if any. Raises ConfigError if it is invalid.
+def proxy_of(url: str) -> str | None:
+    """Return the URL of the environment's HTTP proxy for *url*, if any. Raises ConfigError if it is invalid.
 
     NO_PROXY may contain networks, as in Go programs; httpx2 fails on some of them.
     """
@@ -71,7 +71,7 @@ class Bounds(threading.local):
 
 
 class Transport(httpx2.BaseTransport):
-    """A transport that limits the total time. Those of httpx2 only limit each read, so a slow server could block them.
+    """A transport that limits the total time. The transports of httpx2 only limit each read: a slow server could block.
 
     It uses httpcore2 directly, whose connection pools accept a network backend.
     """

@@ -47,12 +47,12 @@ def log_node_event(event: NodeEvent) -> None:
             counts = ", ".join(f"{pods} {outcome}" for outcome, pods in sorted(outcomes.items()) if pods)
             write(logging.INFO, f"replacement pods compared with the forecast: {counts}", node=node)
         case CoolingDown() | Swept() | RoomOrdered() | RoomEnded():
-            _after(event)
+            _log_node_state(event)
         case _:
             assert_never(event)
 
 
-def _after(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
+def _log_node_state(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
     match event:
         case CoolingDown(node, until, failures):
             text = f"no new attempt before {utc(until)} after {failures} consecutive failed drains"
@@ -63,7 +63,7 @@ def _after(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
             added = f"{count(nodes, 'new spot node')} like {template}"
             text = f"created placeholders for {count(pods, 'pod')}: expecting {added}"
             if group:
-                text = f"asked the provider for {added} in group {group} for {count(pods, 'pod')}"
+                text = f"requested {added} in group {group} from the provider for {count(pods, 'pod')}"
             end = "nodes that are not Ready" if group else "placeholders that are not running"
             action = "given back" if group else "removed"
             write(NOTICE, f"{text}; the order {worth}; {end} by {utc(until)} are {action}", node=node)

@@ -1,7 +1,7 @@
 """Events of the program, as values. Metrics, logs, Kubernetes Events and the status page listen to them.
 
-:mod:`rescheduler.observe.round_events` defines those of the process and of its rounds,
-:mod:`rescheduler.observe.drain_events` those of single nodes. All of them can be imported from here.
+:mod:`rescheduler.observe.round_events` defines the events of the process and of its rounds,
+:mod:`rescheduler.observe.drain_events` those of single nodes. All events can be imported from here.
 """
 
 from collections.abc import Callable

@@ -30,16 +30,16 @@ class Exposition:
         self._texts: dict[tuple[int, str], bytes] = {}  # of metrics in _last that were collected twice
 
     def render(self, accept: str) -> bytes:
-        """Return the current metrics in the format that *accept* asks for."""
+        """Return the current metrics in the format that the Accept header *accept* requests."""
         metrics = list(self._registry.collect())
         with self._lock:
             known = {id(metric) for metric in self._last}
-            kept = [metric for metric in metrics if id(metric) in known]
-            ids = {id(metric) for metric in kept}
+            reused = [metric for metric in metrics if id(metric) in known]
+            ids = {id(metric) for metric in reused}
             self._texts = {key: text for key, text in self._texts.items() if key[0] in ids}
             self._last = metrics  # keeps them alive, so that no other metric gets the same id
             texts = [_encoded([metric for metric in metrics if id(metric) not in known], accept)]
-            texts += [self._text(metric, accept) for metric in kept]
+            texts += [self._text(metric, accept) for metric in reused]
         end = _END if any(text.endswith(_END) for text in texts) else b""
         return b"".join(text.removesuffix(_END) for text in texts) + end
 

@@ -21,7 +21,10 @@ class Health:
         ready: Callable[[], bool],
         missing: Callable[[], str] = lambda: "the cluster has not been read yet",
     ) -> None:
-        """Set *interval*, the seconds between rounds; *ready*, whether the cluster was read; and *missing*, why not."""
+        """Create the probes for rounds that are *interval* seconds apart.
+
+        *ready* returns whether the cluster was read; *missing* returns why it was not.
+        """
         self._clock = clock
         self._patience = max(INTERVALS * interval, LEAST_SECONDS)
         self._ready = ready
@@ -33,7 +36,7 @@ class Health:
         self._last_beat = self._clock.monotonic()
 
     def silence(self) -> float | None:
-        """Return the seconds since the last heartbeat if that is too long, else None."""
+        """Return the seconds since the last heartbeat if it is overdue, else None."""
         seconds = self._clock.monotonic() - self._last_beat
         return seconds if seconds > self._patience else None
 

@@ -91,7 +91,7 @@ class KubeEvents:
             case DrainEnded():
                 self._ended(event)
             case MachineGone() | RemovalPostponed() | CoolingDown() | Swept() | RoomOrdered() | RoomEnded():
-                self._after(event)
+                self._node_state(event)
             case _:
                 pass  # does not concern a single node or pod
 
@@ -109,9 +109,8 @@ class KubeEvents:
                     f"created {count(pods, 'placeholder')}: expecting {count(nodes, 'new spot node')} like {template}"
                 )
                 if group:
-                    text = (
-                        f"asked the provider for {count(nodes, 'spot node')} in group {group} for {count(pods, 'pod')}"
-                    )
+                    added = count(nodes, "spot node")
+                    text = f"requested {added} in group {group} from the provider for {count(pods, 'pod')}"
                 self._record(node, "SpotRoomOrdered", f"{text} by {utc(until)}")
             case RoomEnded(node, RoomEnding.TIMED_OUT, detail):
                 self._record(node, "NoSpotCapacity", f"no room was made in time: {detail}", warning=True)
@@ -119,7 +118,9 @@ class KubeEvents:
                 warning = ending not in (RoomEnding.FILLED, RoomEnding.WITHDRAWN)
                 self._record(node, "SpotRoomEnded", f"{ending}{detail and f': {detail}'}", warning=warning)
 
-    def _after(self, event: MachineGone | RemovalPostponed | CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
+    def _node_state(
+        self, event: MachineGone | RemovalPostponed | CoolingDown | Swept | RoomOrdered | RoomEnded
+    ) -> None:
         match event:
             case MachineGone(node):
                 self._record(node, "MachineRemoved", "the machine is terminating or gone, and the Node was deleted")
@@ -146,8 +147,8 @@ class KubeEvents:
             if self._reported.get(node) != blocked[node]:
                 self._record(node, "DrainBlocked", _blocked(verdict))
         evaluated = set(nodes.values())
-        kept = {} if complete else {node: last for node, last in self._reported.items() if node not in evaluated}
-        self._reported = kept | blocked
+        previous = {} if complete else {node: last for node, last in self._reported.items() if node not in evaluated}
+        self._reported = previous | blocked
 
     def _eviction(self, event: EvictionAnswered) -> None:
         match event.result:

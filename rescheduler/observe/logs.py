@@ -133,7 +133,7 @@ class Logs:
 
 
 def _significant_part(verdict: Verdict) -> object:
-    """Return what must change for a verdict to be logged again.
+    """Return the parts of *verdict* that must change for it to be logged again.
 
     Details are ignored: they may contain changing numbers.
     """

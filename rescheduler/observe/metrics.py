@@ -52,7 +52,7 @@ class Metrics(MetricFamilies):
     """A listener that registers all metrics in *registry*. *backend* is the name of the cloud provider, if any."""
 
     def __init__(self, registry: CollectorRegistry, backend: str = "", currency: str = "") -> None:
-        """*currency* is the currency of the savings, as given by the user."""
+        """Register the metrics. *currency* is the currency of the savings, as given by the user."""
         super().__init__(registry, backend, currency)
         self._waits(None)
         self._cooling.labels("node")

@@ -24,10 +24,10 @@ class NodeCounts(Collector):
         self._collected: tuple[Mapping[str, Mapping[str, int]], tuple[Metric, ...]] | None = None
 
     def collect(self) -> Iterable[Metric]:
-        current, kept = self.pods, self._collected
-        if kept is None or kept[0] is not current:
-            kept = self._collected = current, self._metrics(current)
-        return kept[1]
+        current, collected = self.pods, self._collected
+        if collected is None or collected[0] is not current:
+            collected = self._collected = current, self._metrics(current)
+        return collected[1]
 
     def _metrics(self, by_type: Mapping[str, Mapping[str, int]]) -> tuple[Metric, ...]:
         nodes = UntypedMetricFamily(self._prefix + "nodes_count", "Nodes by type label.", labels=["node_type"])

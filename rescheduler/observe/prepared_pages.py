@@ -21,7 +21,7 @@ _PAGE_SECONDS: Final = 1.0
 PREPARED_SECONDS: Final = 15.0
 
 #: A page is prepared for this many seconds after it was last requested.
-_ASKED_SECONDS: Final = 120.0
+_REQUESTED_SECONDS: Final = 120.0
 
 #: During a drain, metrics are rendered again at most once in this many seconds.
 _DRAIN_SECONDS: Final = 1.0
@@ -56,7 +56,7 @@ class Rendered:
 
     def prepare(self) -> None:
         """Render the current page if it was requested recently."""
-        if _recently(self._requested_at, self._clock):
+        if _is_recent(self._requested_at, self._clock):
             with self._lock:
                 self._update()
 
@@ -69,10 +69,10 @@ class Rendered:
 
 
 class RenderedMetrics:
-    """The metrics in each format that was requested. Thread-safe."""
+    """The rendered metrics in each format that was requested. Thread-safe."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock | None = None, keep: float = PREPARED_SECONDS) -> None:
-        """*keep* is how long rendered metrics are served, in seconds."""
+        """Create the cache. *keep* is how long rendered metrics are served, in seconds."""
         self._exposition, self._clock, self._keep = Exposition(registry), clock or SystemClock(), keep
         self._texts: dict[str, tuple[bytes, float]] = {}  # the text and when it was rendered, by content type
         self._accepted: dict[str, str] = {}  # an Accept header for each content type
@@ -96,7 +96,7 @@ class RenderedMetrics:
 
     def prepare(self, least_age: float = 0.0) -> None:
         """Render the metrics, if they were requested recently and are at least *least_age* seconds old."""
-        if not _recently(self._requested_at, self._clock):
+        if not _is_recent(self._requested_at, self._clock):
             return
         for content_type, accept in list(self._accepted.items()):
             if self._clock.monotonic() - self._texts[content_type][1] >= least_age:
@@ -132,5 +132,5 @@ class PreparedPages:
             self.metrics.prepare(_DRAIN_SECONDS)
 
 
-def _recently(requested_at: float | None, clock: Clock) -> bool:
-    return requested_at is not None and clock.monotonic() - requested_at < _ASKED_SECONDS
+def _is_recent(requested_at: float | None, clock: Clock) -> bool:
+    return requested_at is not None and clock.monotonic() - requested_at < _REQUESTED_SECONDS

@@ -20,13 +20,13 @@ class RoomEnding(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoomOrdered:
-    """Placeholders were created for the pods of a node, or the provider was asked for spot nodes."""
+    """Placeholders were created for the pods of a node, or spot nodes were requested from the provider."""
 
     node: InvolvedNode
     pods: int
     nodes: int  #: expected spot nodes
     template: str  #: the node that they are expected to resemble
-    worth: str  #: what the order frees and adds
+    worth: str  #: the resources or the money that the order frees and adds
     until: datetime  #: when placeholders that do not run are removed, or nodes that are not Ready given back
     group: str = ""  #: of the provider; "" for placeholders
 

@@ -118,7 +118,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """A replica that is not the leader has planned all nodes, for its status page only."""
+    """A replica that is not the leader has planned all nodes, only for its status page."""
 
     planned: Planned
 

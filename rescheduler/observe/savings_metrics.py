@@ -17,7 +17,7 @@ class SavingsSeries(Collector):
         self._money: dict[str, float] = {currency: 0.0}
 
     def show(self, total: Savings) -> None:
-        """Show *total*. A lower value, after the end of a saving was corrected, is not shown."""
+        """Set the counters to *total*. A lower value, after the end of a saving was corrected, is ignored."""
         self._node_hours = max(self._node_hours, total.node_hours)
         money = dict(self._money)
         for currency, amount in total.money.items():

@@ -25,7 +25,7 @@ class StatusJson:
         self._shown: tuple[Planning, Mapping[str, NodeFacts], PriceList] | None = None
 
     def as_bytes(self, board: Board) -> bytes:
-        """Return :func:`as_json` as text."""
+        """Return :func:`as_json`, encoded."""
         fields = [_member(name, _dump(value)) for name, value in summary(board).items()]
         return b"{" + b",".join([*fields, _member("nodes", self._node_list(board))]) + b"}"
 

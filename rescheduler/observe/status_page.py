@@ -21,7 +21,7 @@ class StatusPage:
 
     def __init__(self) -> None:
         self._nodes = Markup("")
-        self._shown: tuple[object, ...] | None = None  # what the list was rendered from
+        self._shown: tuple[object, ...] | None = None  # the inputs from which the list was rendered
 
     def as_html(self, board: Board) -> str:
         """Return the page for *board*. All values from the cluster are escaped."""
@@ -45,9 +45,9 @@ class StatusPage:
             return _part("nodes", element("p", "No plan yet."))
         cooling = board.observed.cooling if board.observed else {}
         ages = [age(facts.created, planned.at) for facts in planned.facts.values()]
-        shown = planned.planning, planned.facts, cooling, board.prices, ages
-        if self._shown is None or self._shown[0] is not planned.planning or self._shown[1:] != shown[1:]:
-            self._nodes, self._shown = _part("nodes", _nodes(board, planned)), shown
+        rendered_from = planned.planning, planned.facts, cooling, board.prices, ages
+        if self._shown is None or self._shown[0] is not planned.planning or self._shown[1:] != rendered_from[1:]:
+            self._nodes, self._shown = _part("nodes", _nodes(board, planned)), rendered_from
         return self._nodes
 
 

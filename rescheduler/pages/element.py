@@ -1,4 +1,4 @@
-"""HTML elements as text. All values are escaped, except those that are elements themselves."""
+"""HTML elements as text. All values are escaped, except elements."""
 
 import functools
 import html
@@ -39,12 +39,12 @@ def joined(children: Iterable[Child]) -> Markup:
 def _attribute(name: str, value: Attribute) -> str:
     if value is None or value is False:
         return ""
-    written = _written(name)
+    written = _attribute_name(name)
     return f" {written}" if value is True else f' {written}="{html.escape(str(value))}"'
 
 
 @functools.cache
-def _written(name: str) -> str:
+def _attribute_name(name: str) -> str:
     return name.rstrip("_").replace("_", "-")
 
 

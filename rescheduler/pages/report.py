@@ -43,10 +43,10 @@ def _section(name: str, heading: str, *content: Markup) -> Markup:
 
 
 def _notes(overview: Overview) -> Markup:
-    return element("div", [element("p", text, class_="notice") for text in _texts(overview)])
+    return element("div", [element("p", text, class_="notice") for text in _limitation_texts(overview)])
 
 
-def _texts(overview: Overview) -> Iterator[str]:
+def _limitation_texts(overview: Overview) -> Iterator[str]:
     planning = overview.planning
     if not planning.spot_nodes:
         yield "The cluster has no spot node that accepts pods."

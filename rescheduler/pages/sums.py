@@ -33,9 +33,9 @@ def by_type(overview: Overview) -> Markup:
         _row("All on-demand nodes", overview.on_demand, overview.prices),
     ]
     head = ("Instance type", "Nodes", "CPU", "Memory", "Price per month")
-    shown = 4 if overview.prices.empty else 5
-    cells = [row[:shown] for row in rows]
-    return table("Freed nodes by instance type", head[:shown], cells, frozenset(range(1, shown)))
+    columns = 4 if overview.prices.empty else 5
+    cells = [row[:columns] for row in rows]
+    return table("Freed nodes by instance type", head[:columns], cells, frozenset(range(1, columns)))
 
 
 def _row(name: str, totals: Totals, prices: PriceList) -> tuple[str, ...]:

@@ -56,8 +56,8 @@ def _lift(sole_rejections: Sequence[tuple[str, str]]) -> str | None:
         return None
     plugin, nodes = most_common[0]
     node = next(node for node, sole_plugin in sole_rejections if sole_plugin == plugin)
-    more = f" (the same for {count(nodes - 1, 'more node')})" if nodes > 1 else ""
-    return _LIFTS[plugin].format(node=node) + more
+    same_elsewhere = f" (the same for {count(nodes - 1, 'more node')})" if nodes > 1 else ""
+    return _LIFTS[plugin].format(node=node) + same_elsewhere
 
 
 def _shortage(explanation: Explanation, snapshot: Snapshot, node: str) -> tuple[float, str] | None:

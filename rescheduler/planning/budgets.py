@@ -1,6 +1,6 @@
 """PodDisruptionBudgets, and the evictions that a plan may still use.
 
-These rules predict the answer of the eviction API (``pkg/registry/core/pod/storage/eviction.go``). They count the
+These rules predict the response of the eviction API (``pkg/registry/core/pod/storage/eviction.go``). They count the
 evictions of a plan themselves, because the API's numbers do not include them (kubernetes/autoscaler#9111).
 """
 
@@ -43,7 +43,8 @@ class Budgets:
         self._selectors_by_label: defaultdict[tuple[str, Pair | None], list[tuple[str, Selector]]] = defaultdict(list)
         selectors: list[tuple[str, str, Selector]] = []
         self._budgets = _budgets(snapshot)
-        self.allowed: Mapping[str, int] = _allowed(self._budgets)  #: ``status.disruptionsAllowed`` by budget
+        self._terms = _terms(self._budgets)
+        self.allowed: Mapping[str, int] = _allowed(self._terms)  #: ``status.disruptionsAllowed`` by budget
         for key, budget in self._budgets.items():
             # In policy/v1 an absent selector selects nothing, an empty one everything.
             selectors.append((key, budget.metadata.namespace, compile_selector(budget.spec.selector)))
@@ -63,15 +64,13 @@ class Budgets:
         if self.built_from[1] != snapshot.generation or _selectors(budgets) != _selectors(self._budgets):
             return Budgets(snapshot)
         changed = copy(self)
-        changed.built_from, changed.allowed = self.version(snapshot), _allowed(budgets)
-        changed._budgets = budgets  # noqa: SLF001
+        changed._budgets, changed._terms = budgets, _terms(budgets)  # noqa: SLF001
+        changed.built_from, changed.allowed = self.version(snapshot), _allowed(changed._terms)  # noqa: SLF001
         return changed
 
     def terms(self, key: str) -> BudgetTerms:
         """Return the fields that decide which evictions the budget *key* allows."""
-        spec, status = self._budgets[key].spec, self._budgets[key].status
-        healthy = status.current_healthy, status.desired_healthy
-        return BudgetTerms(status.disruptions_allowed, *healthy, spec.unhealthy_pod_eviction_policy)
+        return self._terms[key]
 
     @staticmethod
     def version(snapshot: Snapshot) -> tuple[int, int]:
@@ -83,7 +82,7 @@ class Budgets:
         return self.of_class(pod.cls, pod.added_labels)
 
     def of_class(self, cls: PodClass, added_labels: LabelPairs) -> tuple[str, ...]:
-        """Return the keys of the budgets that select the pods of a class with these added labels."""
+        """Return the keys of the budgets that select pods of the class whose API server labels are *added_labels*."""
         cache_key = (cls, added_labels) if self._select_added else cls
         if (keys := self._keys_by_class.get(cache_key)) is None:
             labels = {**cls.labels, **dict(added_labels)}
@@ -153,7 +152,7 @@ class RemainingDisruptions:
             if not keys or pod.phase == "Pending":  # The eviction API ignores budgets for pods that have never run.
                 continue
             if len(keys) > 1:
-                impossible.append(_several(pod, keys))
+                impossible.append(_several_budgets(pod, keys))
             elif pod.ready or not self._is_free(keys[0]):
                 by_budget.setdefault(keys[0], []).append(pod)
         by_controller = self.replicas.groups(pods) if self.replicas is not None else {}
@@ -167,7 +166,7 @@ class RemainingDisruptions:
         return blockers
 
     def spend(self, evictions: Evictions) -> None:
-        """Reserve the *evictions*, for which :meth:`blockers` has returned none."""
+        """Reserve the *evictions*. The caller must have checked that :meth:`blockers` returns no blockers."""
         for key, guarded in evictions.by_budget.items():
             self.spent[key] = self.spent.get(key, 0) + len(guarded)
         if self.replicas is not None:
@@ -209,8 +208,16 @@ def _budgets(snapshot: Snapshot) -> dict[str, PodDisruptionBudget]:
     return {key: budget for key, budget in budgets if isinstance(budget, PodDisruptionBudget)}
 
 
-def _allowed(budgets: Mapping[str, PodDisruptionBudget]) -> dict[str, int]:
-    return {key: budget.status.disruptions_allowed for key, budget in budgets.items()}
+def _allowed(terms: Mapping[str, BudgetTerms]) -> dict[str, int]:
+    return {key: each.allowed for key, each in terms.items()}
+
+
+def _terms(budgets: Mapping[str, PodDisruptionBudget]) -> dict[str, BudgetTerms]:
+    terms = {}
+    for key, budget in budgets.items():
+        status, policy = budget.status, budget.spec.unhealthy_pod_eviction_policy
+        terms[key] = BudgetTerms(status.disruptions_allowed, status.current_healthy, status.desired_healthy, policy)
+    return terms
 
 
 def _selectors(budgets: Mapping[str, PodDisruptionBudget]) -> dict[str, LabelSelector | None]:
@@ -236,6 +243,6 @@ def _shortage(key: str, pods: list[Pod], allowed: int, spent: int) -> list[Block
     return [Blocker(Reason.BUDGET, detail, pod.key) for pod in pods[remaining:]]
 
 
-def _several(pod: Pod, keys: tuple[str, ...]) -> Blocker:
+def _several_budgets(pod: Pod, keys: tuple[str, ...]) -> Blocker:
     detail = f"PodDisruptionBudgets {', '.join(keys)} select it; the eviction API rejects pods with more than one"
     return Blocker(Reason.MANY_BUDGETS, detail, pod.key)

@@ -1,4 +1,4 @@
-"""Topmost controllers of pods: what recreates a pod after its eviction, and its state in the API server.
+"""Topmost controllers of pods, which recreate pods after evictions, and their state in the API server.
 
 A Deployment's pod names a ReplicaSet as its controller; the ReplicaSet names the Deployment. Drains count
 replacement pods per topmost controller, because roll-outs and scale-downs happen there.

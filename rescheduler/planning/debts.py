@@ -63,8 +63,8 @@ def incur(state: ControllerState, replicas: Replicas) -> Debt:
 def incur_at_eviction(state: ControllerState, replicas: Replicas) -> Debt:
     """Return the debt for pods that are evicted now.
 
-    The controller may have been scaled up since *state* was read, so all its pods count. If it wants fewer pods, less
-    is owed (:func:`shortfall`).
+    The controller may have been scaled up since *state* was read, so all its pods count. If its desired number is
+    smaller, less is owed (:func:`shortfall`).
     """
     return msgspec.structs.replace(incur(state, replicas), ready=replicas.ready, bound=replicas.bound)
 
@@ -98,7 +98,7 @@ def lapsed(debt: Debt, state: ControllerState) -> str:
 def shortfall(debt: Debt, state: ControllerState, replicas: Replicas) -> Shortfall:
     """Return how many pods the controller still lacks.
 
-    Scaling down lowers what is owed. Pods that succeeded since the debt was incurred count as replaced.
+    Scaling down lowers the debt. Pods that succeeded since the debt was incurred count as replaced.
     """
     wanted = debt.bound if state.wanted is None else state.wanted
     ended = max(0, state.succeeded - debt.succeeded)

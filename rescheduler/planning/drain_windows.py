@@ -1,8 +1,8 @@
 """Weekly windows in which drains may start, in the local time of a time zone. Pure.
 
-A window is open while the zone's wall clock is inside of it. When the clock is set forward, a window that is in the
-skipped hour does not open on that day; one that starts there opens when the hour has been skipped. When the clock is
-set back, a window in the repeated hour is open twice.
+A window is open while the zone's wall clock is inside of it. When the clock is set forward, a window that lies in the
+skipped hour does not open on that day, and a window that starts in it opens right after it. When the clock is set back,
+a window in the repeated hour is open twice.
 """
 
 import re
@@ -32,7 +32,7 @@ EXPECTED: Final = "expected [DAYS] HH:MM-HH:MM [ZONE], such as 'Mon-Fri 09:00-17
 
 @dataclass(frozen=True, slots=True)
 class DrainWindow:
-    """A window that is open on some days of the week. If it spans midnight, its day is that on which it starts."""
+    """A window that is open on some days of the week. If it spans midnight, its day is the day on which it starts."""
 
     text: str  #: as the user wrote it
     days: frozenset[int]  #: 0 is Monday
@@ -63,10 +63,10 @@ class DrainWindow:
         """Yield the moments at which the wall clock shows *local*, or the moment at which it skips *local*."""
         for fold in (0, 1):
             moment = local.replace(tzinfo=self.zone, fold=fold).astimezone(UTC)
-            shown = self._wall_clock(moment)
-            while shown > local and self._wall_clock(moment - _MINUTE) > local:
+            wall_time = self._wall_clock(moment)
+            while wall_time > local and self._wall_clock(moment - _MINUTE) > local:
                 moment -= _MINUTE
-            if shown >= local:
+            if wall_time >= local:
                 yield moment
 
     def _wall_clock(self, moment: datetime) -> datetime:
@@ -96,7 +96,7 @@ def closed_until(windows: Sequence[DrainWindow], now: datetime) -> str:
     """Return a message with the next opening if none of *windows* is open, or "". No windows means always open."""
     if not windows or any(window.is_open(now) for window in windows):
         return ""
-    opening = _next(windows, now)
+    opening = _next_opening(windows, now)
     if opening is None:
         return "no drain window is open, and none opens within two weeks"
     moment, window = opening
@@ -107,7 +107,7 @@ def closed_until(windows: Sequence[DrainWindow], now: datetime) -> str:
     )
 
 
-def _next(windows: Iterable[DrainWindow], now: datetime) -> tuple[datetime, DrainWindow] | None:
+def _next_opening(windows: Iterable[DrainWindow], now: datetime) -> tuple[datetime, DrainWindow] | None:
     openings = ((window.next_opening(now), window) for window in windows)
     upcoming = [(moment, window) for moment, window in openings if moment is not None]
     return min(upcoming, key=lambda opening: opening[0], default=None)

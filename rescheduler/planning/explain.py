@@ -29,7 +29,7 @@ class Explanation:
     nodes: tuple[str, ...]
     which: npt.NDArray[np.intp]
     refusals: tuple[Refusals, ...]
-    blockers: tuple[Blocker, ...]  #: what forbids the eviction, not the placement
+    blockers: tuple[Blocker, ...]  #: reasons against the eviction, not the placement
 
     @property
     def feasible(self) -> list[str]:

@@ -1,7 +1,7 @@
 """The inputs that the verdicts on all nodes share, as one value. Verdicts can be reused while it is unchanged.
 
 A verdict also depends on facts of its own node: its pods and their edits (annotations and status), the budgets that
-select them, its cooldown and vetoes, and deadlines that pass. These are checked node by node, in
+select them, its cooldown and vetoes, and deadlines that pass. They are checked node by node, in
 :mod:`rescheduler.planning.kept_verdicts`.
 """
 

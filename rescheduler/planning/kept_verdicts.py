@@ -10,6 +10,7 @@ unchanged, so is the verdict.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import TypeAlias
 
 from predicates.snapshot import Snapshot
@@ -40,7 +41,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The facts that determine the findings, in addition to the ground."""
+    """The facts on which the findings depend, in addition to the ground."""
 
     changes: int  #: of the snapshot
     until: datetime | None  #: the findings are not valid from this instant on
@@ -74,14 +75,14 @@ class KeptVerdicts:
     def of(self, node: str, shared: PlanningRound, judge: Judge) -> JudgedNode:
         """Return the kept verdict on *node* if it is valid. Otherwise *judge* the node, and keep a final verdict."""
         self._drop_if_outdated(shared)
-        kept = self._by_node.get(node)
-        if kept is not None and self._has_inputs(node, kept.inputs, shared):
-            return kept
+        stored = self._by_node.get(node)
+        if stored is not None and self._has_inputs(node, stored.inputs, shared):
+            return stored
         examined, findings, inputs = _apply_rules(node, shared)
-        same_pods = kept is not None and self._snapshot.placed_on.get(node, 0) <= kept.inputs.changes
-        if kept is not None and same_pods and kept.findings == findings:
-            kept.inputs = inputs
-            return kept
+        same_pods = stored is not None and self._snapshot.placed_on.get(node, 0) <= stored.inputs.changes
+        if stored is not None and same_pods and stored.findings == findings:
+            stored.inputs = inputs
+            return stored
         self._by_node.pop(node, None)
         judged = JudgedNode(*judge(examined), findings, inputs)
         if judged.final:
@@ -104,7 +105,7 @@ class KeptVerdicts:
             and inputs.vetoes == vetoes.get(node, ())
             and self._snapshot.edited_on.get(node, 0) <= inputs.changes
             and self._snapshot.placed_on.get(node, 0) <= inputs.changes
-            and _has_terms(inputs, shared)
+            and _are_budgets_unchanged(inputs, shared)
             and (not inputs.estimated or not self._edited_since(inputs, shared))
         )
 
@@ -119,8 +120,8 @@ class KeptVerdicts:
         return any(self._edited[1].get(key, 0) > inputs.changes for key in inputs.estimated)
 
 
-def _has_terms(inputs: Inputs, shared: PlanningRound) -> bool:
-    """Return whether the terms of the budgets are unchanged."""
+def _are_budgets_unchanged(inputs: Inputs, shared: PlanningRound) -> bool:
+    """Return whether the budgets have the terms that the verdict of *inputs* is based on."""
     if inputs.budgets_version == shared.budgets.built_from:
         return True
     return all(shared.budgets.terms(key) == terms for key, terms in inputs.budgets.items())
@@ -134,17 +135,18 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
     examined = examine(node, shared)
     candidate = examined.candidate
     all_move = len(candidate.movers) == len(examined.must_move)
-    of_budgets = tuple(shared.remaining().lacking(examined.must_move))
+    must_move = tuple([pod.key for pod in examined.must_move])
+    of_budgets = tuple(shared.remaining().blockers(examined.evictions))
     findings = Findings(
         blockers=examined.blockers,
-        movers=tuple(pod.key for pod in candidate.movers),
-        must_move=tuple(pod.key for pod in examined.must_move),
+        movers=must_move if all_move else tuple([pod.key for pod in candidate.movers]),
+        must_move=must_move,
         leaving=candidate.leaving,
         counts=candidate.counts,
         of_budgets=of_budgets,
         of_movers=of_budgets if all_move else tuple(shared.remaining().lacking(candidate.movers)),
     )
-    selecting = {key for pod in shared.snapshot.pods_on[node].values() for key in shared.budgets.of(pod)}
+    selecting = set(chain.from_iterable(map(shared.budgets.of, shared.snapshot.pods_on[node].values())))
     inputs = Inputs(
         changes=shared.snapshot.changes,
         until=deadlines.take(),

@@ -32,7 +32,7 @@ class OpenDebt(msgspec.Struct, frozen=True):
 
 
 def owing(before: tuple[OpenDebt, ...], node: str, debts: Iterable[Debt], now: datetime) -> tuple[OpenDebt, ...]:
-    """Return *before* with the debts of *node* replaced by *debts*. New debts count as open from *now* on."""
+    """Return the open debts *before*, but with *debts* as the debts of *node*. New debts are open from *now* on."""
     known = {owed.debt.controller: owed.since for owed in before if owed.node == node}
     others = tuple(owed for owed in before if owed.node != node)
     return others + tuple(OpenDebt(node, known.get(debt.controller, now), debt) for debt in debts)
@@ -52,8 +52,8 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     def waived(self, controllers: Collection[str]) -> "Memory":
         """Return the same memory without debts to *controllers*, given as ``namespace/Kind/name``."""
-        kept = tuple(owed for owed in self.debts if str(owed.debt.controller) not in controllers)
-        return msgspec.structs.replace(self, debts=kept)
+        remaining_debts = tuple(owed for owed in self.debts if str(owed.debt.controller) not in controllers)
+        return msgspec.structs.replace(self, debts=remaining_debts)
 
     def merged(self, remote: "Memory", base: "Memory") -> "Memory":
         """Return the same memory with the debts that *remote* added to *base*, and the later end of the last drain."""
@@ -139,7 +139,7 @@ def dump(memory: Memory, limit: int = LIMIT) -> bytes:
     """
     entries = _by_age(memory)
     return packed_within(
-        limit, len(entries), lambda drop: _packed(_without(memory, entries[:drop]) if drop else memory)
+        limit, len(entries), lambda drop: _packed(_without_entries(memory, entries[:drop]) if drop else memory)
     )
 
 
@@ -163,7 +163,7 @@ def _by_age(memory: Memory) -> list[_Entry]:
     return sorted([*cooldowns, *moves, *debts])
 
 
-def _without(memory: Memory, entries: Iterable[_Entry]) -> Memory:
+def _without_entries(memory: Memory, entries: Iterable[_Entry]) -> Memory:
     dropped = {(kind, key) for _, _, kind, key in entries}
     nodes, moves = memory.cooldowns.by_node, memory.movements.by_uid
     return msgspec.structs.replace(

@@ -45,7 +45,7 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.moves[-1].at
 
     def moved(self, pods: int, at: datetime) -> "ControllerMoves":
-        """Return the record after a drain that began *at* this time moved *pods* more pods."""
+        """Return the record after a drain that began *at* the given time and moved *pods* more pods."""
         same = [move for move in self.moves if move.at == at]
         others = [move for move in self.moves if move.at != at]
         moves = sorted([*others, Move(at, pods + sum(move.pods for move in same))], key=lambda move: move.at)
@@ -87,7 +87,7 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
     by_uid: dict[str, ControllerMoves] = {}
 
     def moved(self, controller: Controller, pods: int, at: datetime) -> "Movements":
-        """Return the movements after a drain that began *at* this time evicted *pods* pods of *controller*.
+        """Return the movements after a drain that began *at* the given time and evicted *pods* pods of *controller*.
 
         Several calls with the same *at* count as one move.
         """
@@ -123,13 +123,13 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def current(self, now: datetime, wait: Backoff) -> "Movements":
         """Return the movements without expired entries."""
-        kept = {uid: moves.current(now, wait) for uid, moves in self.by_uid.items()}
-        return Movements({uid: moves for uid, moves in kept.items() if moves is not None})
+        by_uid_now = {uid: moves.current(now, wait) for uid, moves in self.by_uid.items()}
+        return Movements({uid: moves for uid, moves in by_uid_now.items() if moves is not None})
 
     def bounded(self, now: datetime, wait: Backoff) -> "Movements":
         """Return the movements without times that come from a wrong clock."""
-        kept = {uid: moves.bounded(now, wait) for uid, moves in self.by_uid.items()}
-        return self if all(kept[uid] is moves for uid, moves in self.by_uid.items()) else Movements(kept)
+        by_uid_now = {uid: moves.bounded(now, wait) for uid, moves in self.by_uid.items()}
+        return self if all(by_uid_now[uid] is moves for uid, moves in self.by_uid.items()) else Movements(by_uid_now)
 
 
 def _created_since(moment: datetime, pods: Sequence[Pod]) -> bool:

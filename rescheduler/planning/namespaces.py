@@ -20,7 +20,7 @@ _EXPECTED: Final = "expected requirements such as team=web, team!=ci, team, '!te
 
 @dataclass(frozen=True, slots=True)
 class NamespaceScope:
-    """The namespaces whose pods may be evicted: those that are named, not excluded, and match the selector."""
+    """The namespaces whose pods may be evicted: they are named, not excluded, and match the selector."""
 
     included: frozenset[str] = frozenset()  #: names; empty: all
     excluded: frozenset[str] = frozenset()
@@ -33,7 +33,7 @@ class NamespaceScope:
         return not (self.included or self.excluded) and self.selector.everything
 
     def why_excluded(self, name: str, labels: Mapping[str, str]) -> str:
-        """Return why pods of the namespace *name* must not be evicted, or "". *labels* are those of the namespace."""
+        """Return why pods of the namespace *name*, which has these *labels*, must not be evicted, or ""."""
         if name in self.excluded:
             return f"--exclude-namespaces contains its namespace {name}"
         if self.included and name not in self.included:

@@ -53,7 +53,7 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class NodeInfos:
-    """The labelled nodes by name. A node that matches both labels is a spot node."""
+    """The labeled nodes by name. A node that matches both labels is a spot node."""
 
     on_demand: Mapping[str, NodeInfo]
     spot: Mapping[str, NodeInfo]
@@ -106,7 +106,7 @@ class LabelFindings:
 
     @property
     def no_nodes(self) -> str:
-        """A message with the labels that no node matches, and the suggestion; "" if every label matches a node."""
+        """A message that names the labels that no node matches and suggests others; "" if all labels match."""
         if not self.unmatched:
             return ""
         labels = (f"the label {label} ({flag})" for label, flag in zip(self.unmatched, self.flags, strict=True))
@@ -128,7 +128,7 @@ def both_labels(nodes: Sequence[str]) -> str:
 
 
 def label_findings(snapshot: Snapshot, policy: Policy, infos: NodeInfos) -> LabelFindings:
-    """Compare the labels of *policy* with the nodes of *snapshot*. *infos* must be those of this snapshot."""
+    """Compare the labels of *policy* with the nodes of *snapshot*. *infos* must be derived from *snapshot*."""
     groups = (
         ("--on-demand-node-label", policy.on_demand_label, infos.on_demand),
         ("--spot-node-label", policy.spot_label, infos.spot),

@@ -36,7 +36,7 @@ class NodeLabel:
 
 @dataclass(frozen=True, slots=True)
 class NodeLabels:
-    """A group of nodes: those that satisfy all requirements. As in kubectl, ``key!=value`` includes nodes without it.
+    """A group of nodes, which satisfy all requirements. As in kubectl, ``key!=value`` includes nodes without it.
 
     The order of the requirements matters only for the text.
     """
@@ -57,7 +57,7 @@ class NodeLabels:
         return all(requirement.matches(labels) for requirement in self.requirements)
 
     def same_as(self, other: "NodeLabels") -> bool:
-        """Return whether both have the same requirements, in any order."""
+        """Return whether *other* has the same requirements, in any order."""
         return set(self.requirements) == set(other.requirements)
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ _KOPS_NODE: Final = "node-role.kubernetes.io/node"
 
 
 def suggest_labels(nodes: Iterable[Mapping[str, str]]) -> LabelSuggestion | None:
-    """Return the labels that divide *nodes* (given by their labels) into on-demand and spot nodes, or None.
+    """Return the labels that divide *nodes*, given as their labels, into on-demand and spot nodes, or None.
 
     Both groups must have nodes. Among several suggestions the one for the most nodes is returned.
     """

@@ -83,8 +83,8 @@ class Planner:
         that are not spot. A node without pods to move also gets a plan, but it ends the search only if *take_empty*
         returns true for it: otherwise nothing would remove the node, so there is nothing to do.
 
-        *seconds_left* limits search and forecasts in addition to the planning time-out, which assumes a speed of the
-        machine.
+        *seconds_left* limits search and forecasts in addition to the planning time-out, which assumes a certain speed
+        of the machine.
         """
         return self._single.first(self._round(circumstances), take_empty, seconds_left)
 
@@ -179,7 +179,7 @@ class Planner:
             start = Attempt(shared, shared.remaining(), trial, Effort(0))
             drainable = [node for node in examined.values() if could_be_drained(node, start)]
             candidates = [node.candidate for node in drainable]
-            evictions = {node.candidate.node: start.evictions_of(node) for node in drainable}
+            evictions = {node.candidate.node: node.evictions for node in drainable}
             search = Search(shared.room, trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort)
             ahead = shared.forecaster.ahead()
             victims = search.run(keep_placed=ahead.exhausted)

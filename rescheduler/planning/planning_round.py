@@ -67,7 +67,7 @@ class PlanningRound:
         return self.order_until is not None and now >= self.order_until
 
     def at(self, circumstances: Circumstances) -> "PlanningRound":
-        """Return the inputs at the time of *circumstances*. They must have the same ground."""
+        """Return the inputs at the time of *circumstances*, which must have the same ground."""
         context = replace(self.context, now=circumstances.now, deadlines=circumstances.deadlines)
         return replace(self, circumstances=circumstances, context=context)
 
@@ -78,14 +78,14 @@ class PlanningRound:
         return replace(self, changes=self.snapshot.changes, minimum=counted, budgets=budgets, steps=steps)
 
     def planning(self, verdicts: Iterable[Verdict]) -> Planning:
-        """Return a planning of *verdicts*, with the numbers of nodes."""
+        """Return the planning with these *verdicts* and the numbers of nodes."""
         return Planning(tuple(verdicts), len(self.groups.on_demand), self.groups.spot_nodes)
 
 
 def new_round(
     snapshot: Snapshot, policy: Policy, filters: Filters, budgets: Budgets, ground: Ground, circumstances: Circumstances
 ) -> PlanningRound:
-    """Return the shared inputs for the current state of *snapshot*. *ground* is that of *circumstances*."""
+    """Return the shared inputs for the current state of *snapshot*. *ground* is the ground of *circumstances*."""
     unreadable = UnreadableObjects(snapshot.unreadable)
     node_groups = groups(snapshot, policy, circumstances.ending | unreadable.nodes)
     spot = np.zeros(len(snapshot.nodes), np.bool_)

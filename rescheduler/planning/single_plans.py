@@ -1,4 +1,4 @@
-"""Verdicts on single nodes in the current state, which are reused until something that they depend on changes."""
+"""Verdicts on single nodes in the current state, which are reused until one of their inputs changes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles, examine, first_obstacles, rejection
 
-#: Takes the name of an empty node; returns whether something would remove the node.
+#: Takes the name of an empty node; returns whether the node would be removed.
 TakeEmpty: TypeAlias = Callable[[str], bool]
 
-_NO_ANSWERS: Final[Mapping[str, bool]] = {}
+_NO_RESULTS: Final[Mapping[str, bool]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class _KeptPlanning:
     changes: int  #: of the snapshot
     circumstances: Circumstances  #: without the time
     until: datetime | None  #: it is not valid from this instant on
-    answers: Mapping[str, bool]  #: the results of *take_empty*, by node
+    take_empty_results: Mapping[str, bool]  #: the results of *take_empty*, by node
 
     def is_valid(self, shared: PlanningRound) -> bool:
         return (
@@ -44,8 +44,8 @@ class _KeptPlanning:
             and self.circumstances == timeless(shared.circumstances)
         )
 
-    def has_answers(self, take_empty: TakeEmpty) -> bool:
-        return all(take_empty(node) is answer for node, answer in self.answers.items())
+    def has_same_results(self, take_empty: TakeEmpty) -> bool:
+        return all(take_empty(node) is result for node, result in self.take_empty_results.items())
 
 
 class SinglePlans:
@@ -71,14 +71,14 @@ class SinglePlans:
 
     def first(self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft) -> Planning:
         """Return verdicts up to the first node that can be drained; see :meth:`.planner.Planner.first_plan`."""
-        kept = self._first
-        if kept is not None and kept.is_valid(shared) and kept.has_answers(take_empty):
-            return kept.planning
+        last_result = self._first
+        if last_result is not None and last_result.is_valid(shared) and last_result.has_same_results(take_empty):
+            return last_result.planning
         planning, self._first = self._search_first(shared, take_empty, seconds_left)
         return planning
 
     def verdict(self, node: str, shared: PlanningRound, steps: Callable[[Examined, Attempt], Verdict]) -> Verdict:
-        """Return the verdict of *steps* on one node. The search for places gets the share of one node."""
+        """Return the verdict of *steps* on one node. Its search effort is the share of one node in a round."""
         return self._verdict(examine(node, shared), shared, steps, shared.effort(len(shared.groups.on_demand)))
 
     def _verdict(
@@ -103,12 +103,12 @@ class SinglePlans:
         return self._checks.check(verdict, shared.forecaster) if isinstance(verdict, Plan) else verdict
 
     def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft) -> tuple[Planning, _KeptPlanning | None]:
-        """Return the planning, and the record to keep of it, or None if a later round would find more."""
+        """Return the planning, and its record for later rounds, or None if a later round may find more."""
         never_fitting: dict[PodClass, str] = {}
         time = self._search_time(shared, seconds_left)
 
         def judge(examined: Examined) -> tuple[Verdict, bool]:
-            return self._searched(examined, shared, all_obstacles, time, never_fitting)
+            return self._search_verdict(examined, shared, all_obstacles, time, never_fitting)
 
         judged = []
         for node in shared.groups.on_demand:
@@ -116,21 +116,21 @@ class SinglePlans:
             judged.append(self._complete.of(node, shared, judge))
         allowance = self._checks.ahead(shared.forecaster, seconds_left)
         planning = shared.planning([_with_forecast(each, shared, allowance) for each in judged])
-        planning = _same(planning, self._each)
+        planning = _last_if_equal(planning, self._each)
         final = not allowance.used_up and all(each.final for each in judged)
         return planning, _kept_planning(planning, shared, judged) if final else None
 
     def _search_first(
         self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft
     ) -> tuple[Planning, _KeptPlanning | None]:
-        """Return the planning, and the record to keep of it, or None if a later round would find more."""
+        """Return the planning, and its record for later rounds, or None if a later round may find more."""
         judged: list[JudgedNode] = []
-        answers: dict[str, bool] = {}
+        take_empty_results: dict[str, bool] = {}
         time = self._search_time(shared, seconds_left)
         allowance = self._checks.allowance(shared.forecaster, time.left_for_forecasts)
 
         def judge(examined: Examined) -> tuple[Verdict, bool]:
-            return self._within(allowance, time, examined, shared)
+            return self._checked_verdict(allowance, time, examined, shared)
 
         for node in shared.groups.on_demand:
             time.next_node()
@@ -139,19 +139,19 @@ class SinglePlans:
             if isinstance(verdict, Plan):
                 if not _is_empty(verdict):
                     break
-                answers[node] = take_empty(node)
-                if answers[node]:
+                take_empty_results[node] = take_empty(node)
+                if take_empty_results[node]:
                     break
         self._checks.end_round(allowance)
-        planning = _same(shared.planning(each.verdict for each in judged), self._first)
+        planning = _last_if_equal(shared.planning(each.verdict for each in judged), self._first)
         final = all(each.final for each in judged)
-        return planning, _kept_planning(planning, shared, judged, answers) if final else None
+        return planning, _kept_planning(planning, shared, judged, take_empty_results) if final else None
 
     def _search_time(self, shared: PlanningRound, seconds_left: SecondsLeft) -> SearchTime:
         nodes = len(shared.groups.on_demand)
         return SearchTime(self._paces, nodes, shared.effort(nodes), seconds_left)
 
-    def _searched(
+    def _search_verdict(
         self,
         examined: Examined,
         shared: PlanningRound,
@@ -159,18 +159,18 @@ class SinglePlans:
         time: SearchTime,
         never_fitting: dict[PodClass, str] | None = None,
     ) -> tuple[Verdict, bool]:
-        """Return the verdict of *steps* within *time*, and whether it is final until something changes."""
+        """Return the verdict of *steps* within *time*, and whether it is final until an input changes."""
         effort = time.share()
         share = effort.left
         verdict = self._verdict(examined, shared, steps, effort, never_fitting)
         time.spent(share - effort.left)
         return verdict, not (time.calibrating and effort.exhausted)
 
-    def _within(
+    def _checked_verdict(
         self, allowance: Allowance, time: SearchTime, examined: Examined, shared: PlanningRound
     ) -> tuple[Verdict, bool]:
-        """Return a checked verdict, and whether it is final until something changes."""
-        verdict, final = self._searched(examined, shared, first_obstacles, time)
+        """Return the verdict with its forecast checked, and whether it is final until an input changes."""
+        verdict, final = self._search_verdict(examined, shared, first_obstacles, time)
         if not isinstance(verdict, Plan) or not verdict.placements:
             return verdict, final
         was_rejected = self._checks.knows(verdict.node)
@@ -179,7 +179,7 @@ class SinglePlans:
         return checked, not (was_rejected or timed_out)
 
 
-def _same(planning: Planning, last: _KeptPlanning | None) -> Planning:
+def _last_if_equal(planning: Planning, last: _KeptPlanning | None) -> Planning:
     """Return the last planning if it equals *planning*, so that callers can detect that nothing has changed."""
     return last.planning if last is not None and last.planning == planning else planning
 
@@ -200,7 +200,10 @@ def _with_forecast(judged: JudgedNode, shared: PlanningRound, allowance: Allowan
 
 
 def _kept_planning(
-    planning: Planning, shared: PlanningRound, judged: Iterable[JudgedNode], answers: Mapping[str, bool] = _NO_ANSWERS
+    planning: Planning,
+    shared: PlanningRound,
+    judged: Iterable[JudgedNode],
+    take_empty_results: Mapping[str, bool] = _NO_RESULTS,
 ) -> _KeptPlanning:
     return _KeptPlanning(
         planning=planning,
@@ -208,5 +211,5 @@ def _kept_planning(
         changes=shared.changes,
         circumstances=timeless(shared.circumstances),
         until=min(filter(None, (shared.order_until, *(each.inputs.until for each in judged))), default=None),
-        answers=answers,
+        take_empty_results=take_empty_results,
     )

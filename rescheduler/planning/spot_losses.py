@@ -50,7 +50,7 @@ class SpotWatch:
         self._until: datetime | None = None
         self._states: tuple[Iterable[Node], dict[str, SpotState]] = (), {}
 
-    def look(self, nodes: Iterable[Node], now: datetime) -> datetime | None:
+    def update(self, nodes: Iterable[Node], now: datetime) -> datetime | None:
         """Record the state of all spot *nodes* at *now*. Return the time until which drains wait, or None.
 
         A node that was usable at the last call and is lost or gone now counts as lost now. So all losses between two

@@ -28,8 +28,9 @@ class Examined:
     """A node to which all :data:`RULES` were applied."""
 
     candidate: Candidate
-    must_move: tuple[Pod, ...]  #: the candidate's pods, then those that must move but may not be evicted
-    blockers: tuple[Blocker, ...]  #: what the rules forbid
+    must_move: tuple[Pod, ...]  #: the candidate's pods, then the pods that must move but may not be evicted
+    evictions: Evictions  #: of the pods of ``must_move``
+    blockers: tuple[Blocker, ...]  #: the blockers found by the rules
 
 
 @dataclass(slots=True)
@@ -43,14 +44,6 @@ class Attempt:
     emptied: int = 0  #: number of nodes drained by earlier plans that count towards the minimum
     #: The reasons why no target accepts a class, as in :func:`.first_fit.place_or_explain`.
     never_fitting: dict[PodClass, str] = field(default_factory=dict)
-    _evictions: dict[str, Evictions] = field(default_factory=dict)
-
-    def evictions_of(self, examined: Examined) -> Evictions:
-        """Return the requirements of evicting all pods that must leave the node."""
-        node = examined.candidate.node
-        if (evictions := self._evictions.get(node)) is None:
-            evictions = self._evictions[node] = self.remaining.evictions(examined.must_move)
-        return evictions
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +84,7 @@ def _minimum_after_plans(examined: Examined, attempt: Attempt) -> Iterable[Block
 
 
 def _budgets(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
-    return attempt.remaining.blockers(attempt.evictions_of(examined))
+    return attempt.remaining.blockers(examined.evictions)
 
 
 def _pinned(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
@@ -132,7 +125,9 @@ def examine(node: str, shared: PlanningRound) -> Examined:
     leaving = tuple(_ref(pod) for pod, result in fates if result is Fate.LEAVES)
     counts = node in shared.minimum.counted
     others = (pod for pod in blocked if not pod.cls.terminating)
-    return Examined(Candidate(node, row, movers, leaving, counts), (*movers, *others), blockers)
+    must_move = (*movers, *others)
+    evictions = shared.remaining().evictions(must_move)
+    return Examined(Candidate(node, row, movers, leaving, counts), must_move, evictions, blockers)
 
 
 def could_be_drained(examined: Examined, attempt: Attempt) -> bool:
@@ -186,13 +181,13 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     if blockers or isinstance(placed, Stuck):
         _undo(trial, candidate.row, mark)
         return Rejected(candidate.node, tuple(blockers))
-    attempt.remaining.spend(attempt.evictions_of(examined))
+    attempt.remaining.spend(examined.evictions)
     attempt.emptied += candidate.counts
     return new_plan(candidate, placed, shared)
 
 
 def rejection(examined: Examined, remaining: RemainingDisruptions) -> Rejected:
-    """Return the blockers of the rules, and those of the budgets for the pods that may be evicted."""
+    """Return the blockers of the rules, and the blockers of the budgets for the pods that may be evicted."""
     candidate = examined.candidate
     return Rejected(candidate.node, (*examined.blockers, *remaining.lacking(candidate.movers)))
 
@@ -208,7 +203,7 @@ def new_plan(candidate: Candidate, placed: Iterable[tuple[Pod, int]], shared: Pl
 
 
 def empty(trial: Trial, row: int, pods: Sequence[Pod]) -> None:
-    """Evict *pods* from the node in *row*, and treat it as drained."""
+    """Evict *pods* from the node in *row*, and mark the node as drained in *trial*."""
     trial.evict(*pods)
     trial.drain(row)
 

@@ -1,6 +1,6 @@
 """Cloud providers by their name in ``--cloud-provider``; each is imported when it is selected.
 
-The provider protocol is imported together with a provider: commands without one need only the names.
+The provider protocol is imported together with a provider: commands that use no provider need only the names.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ How a caller removes the machine of a node:
    and with the group named in the intent: `group_for` cannot find the group of a machine that is gone.
 
 If ``delete_nodes`` raises, nothing was ordered for any node of the call. All verbs are thread-safe. Deadlines are
-values of ``monotonic()`` of the clock that the provider was loaded with, in seconds.
+``monotonic()`` seconds of the clock that the provider was loaded with.
 
 The values and errors of the verbs are defined in separate modules and can all be imported from here.
 """
@@ -144,7 +144,7 @@ class CloudProvider(Protocol):
         ...
 
     def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
-        """Lower the target size by -*delta* > 0, cancelling only machines that are not running yet.
+        """Lower the target size by -*delta* > 0, canceling only machines that are not running yet.
 
         If there are fewer such machines, all of them are canceled and BelowMinimum states how many. Cluster Autoscaler
         reverts the whole increase when a scale-up has timed out, even if some of its machines are running.
@@ -152,7 +152,7 @@ class CloudProvider(Protocol):
         ...
 
     def close(self) -> None:
-        """Close connections and end all waits. The provider must not be used afterwards."""
+        """Close connections and cancel all waits. The provider must not be used afterwards."""
         ...
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:

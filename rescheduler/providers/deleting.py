@@ -13,30 +13,30 @@ def delete_until_confirmed(
     wait: Callable[[], bool],
     give_up: Callable[[str], Mapping[str, DeleteOutcome]],
     *,
-    is_taken: Callable[[NodeRef], bool] = lambda _: False,
+    is_accepted: Callable[[NodeRef], bool] = lambda _: False,
     is_ordered: Callable[[], bool] = lambda: True,
 ) -> Mapping[str, DeleteOutcome]:
     """Return the outcome of each node, in order. Errors and timeouts become outcomes.
 
-    *advance* reads the state of the system, sends the requests that are due, and adds the known outcomes to its
-    argument. It sends each request once; the next call repeats those that failed.
-    *wait* waits until the next call; it returns False if there is no time for one. *give_up* returns the outcomes for
-    the nodes that have none, given the last error. The loop does not wait for a node for which *is_taken* is true.
-    UnknownGroup is raised unless *is_ordered*, because an exception means that no order can take effect.
+    *advance* reads the state of the system, sends the requests that are due, and adds the known outcomes to the mapping
+    that it is given. It sends each request once; the next call repeats failed requests. *wait* waits until the next
+    call; it returns False if there is no time for one. *give_up* returns the outcomes for the nodes that have none,
+    given the last error. The loop does not wait for a node for which *is_accepted* is true. UnknownGroup is raised
+    unless *is_ordered*, because an exception means that no order can take effect.
     """
     done: dict[str, DeleteOutcome] = {}
     while True:
-        trouble = "timed out"
+        last_error = "timed out"
         try:
             with one_attempt():
                 advance(done)
         except errors.ReschedulerError as error:
             if isinstance(error, UnknownGroup) and not is_ordered():
                 raise
-            trouble = str(error)
+            last_error = str(error)
             if not isinstance(error, errors.Retryable):
                 break
-        if all(node.name in done or is_taken(node) for node in nodes) or not wait():
+        if all(node.name in done or is_accepted(node) for node in nodes) or not wait():
             break
-    late = give_up(trouble)
+    late = give_up(last_error)
     return {node.name: done.get(node.name) or late[node.name] for node in nodes}

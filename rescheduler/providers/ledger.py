@@ -8,7 +8,7 @@ from rescheduler.providers.base import NodeRef
 
 Given = TypeVar("Given")
 
-_REMEMBERED = 10_000  #: maximum number of orders, and of nodes; the oldest are dropped
+_MAX_ORDERS = 10_000  #: maximum number of orders, and of nodes; the oldest are dropped
 
 
 class Ledger(Generic[Given]):
@@ -27,11 +27,11 @@ class Ledger(Generic[Given]):
             if node is not None:
                 self._machines[node.name, node.provider_id] = machine
             for memory in (self._orders, self._machines):
-                while len(memory) > _REMEMBERED:
+                while len(memory) > _MAX_ORDERS:
                     memory.popitem(last=False)
 
     def forget(self, machine: str) -> None:
-        """Forget the machine's order and nodes, so that its next order counts as the first one."""
+        """Delete the machine's order and nodes, so that its next order counts as the first one."""
         with self._lock:
             self._orders.pop(machine, None)
             for node in [node for node, owned in self._machines.items() if owned == machine]:

@@ -13,7 +13,7 @@ TEMPLATE_PREFIX = "template-node-for-"
 
 @dataclass(frozen=True, slots=True)
 class NodeRef:
-    """What a caller knows about a Node. Providers match it by provider ID, their own label, address, then name."""
+    """A caller's description of a Node. Providers match it by provider ID, their own label, address, then name."""
 
     name: str
     provider_id: str = ""  #: spec.providerID
@@ -37,7 +37,7 @@ class NodeRef:
     def template(self) -> bool:
         """Whether this is Cluster Autoscaler's template of a group's next node, used for prices: it has no machine.
 
-        cluster-autoscaler/simulator/node_info_utils.go generates the name; the labels are those of the template.
+        cluster-autoscaler/simulator/node_info_utils.go generates the name; the Node has the labels of the template.
         """
         return self.name.startswith(TEMPLATE_PREFIX)
 
@@ -47,7 +47,7 @@ class NodeRef:
 
 
 def with_rivals(nodes: Sequence[NodeRef]) -> list[NodeRef]:
-    """Return *nodes*, followed by those of their rivals that are not among *nodes*."""
+    """Return *nodes*, followed by their rivals that are not among *nodes*."""
     known = {node.name for node in nodes}
     others = {rival.name: rival for node in nodes for rival in node.rivals if rival.name not in known}
     return [*nodes, *others.values()]

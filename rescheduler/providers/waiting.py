@@ -27,7 +27,7 @@ class PolledSystem:
         if self.clock.wait(seconds, stop or self.closed):
             raise DeadlineExceeded(f"{self._name}: {why}; stopping")
 
-    def rest(self, deadline: float) -> bool:
+    def wait_poll_interval(self, deadline: float) -> bool:
         """Wait one poll interval; return False if that would exceed the deadline or the system is closed."""
         try:
             self.pause("timed out", deadline)

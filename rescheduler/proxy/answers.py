@@ -1,4 +1,4 @@
-"""The responses of the proxy itself, in the format of the API."""
+"""The responses that the proxy itself creates, in the format of the API."""
 
 from starlette.responses import Response
 

@@ -21,14 +21,14 @@ from rescheduler.proxy.forward import Forwarder, client_address, raw_path
 from rescheduler.proxy.messages import BadRequest, SetMembership, on_machine, set_membership, set_size
 from rescheduler.proxy.metrics import UNANSWERED, ProxyMetrics, UpdateResult
 from rescheduler.proxy.paths import Operation, Route, route
-from rescheduler.proxy.request_client import ClientGone, Message, Receive, Scope, Send, gone
+from rescheduler.proxy.request_client import ClientGone, Message, Receive, Scope, Send, disconnected
 from rescheduler.proxy.turns import QueueTimeout, Turns
 
 _MAX_BODY: Final = 1 << 20
 #: A TRACE would return the request with our credentials; a CONNECT would turn the proxy into a tunnel.
 _REFLECTING: Final = frozenset({"TRACE", "CONNECT"})
 _UNREAD: Final = "failed to read request body"
-_NO_NODE: Final = "the request would remove a machine whose node this proxy does not know"
+_NO_NODE: Final = "the request would remove a machine whose node is unknown to this proxy"
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 class Updates(Protocol):
     """The operations that remove machines and drain their nodes. They are called from threads, one call at a time.
 
-    Each returns a message about what was not done, "" if everything was, and raises UpdateFailed on failure.
+    Each returns a message about the part that was not done, or "", and raises UpdateFailed on failure.
     """
 
     def set_size(self, desired: int) -> str: ...
@@ -52,7 +52,7 @@ class Updates(Protocol):
         ...
 
     def is_inactive(self, machine: str) -> bool:
-        """Return whether the machine is allocated but does not count towards the pool's size. Callable at any time."""
+        """Return whether the machine is allocated but not counted in the pool's size. May be called at any time."""
         ...
 
     def reactivate(self, machine: str, *, evictable: bool) -> str:
@@ -62,7 +62,7 @@ class Updates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClientTimeouts:
-    """Timeouts in seconds."""
+    """The time limits for requests of clients, in seconds."""
 
     request: float  #: for receiving a request's body
     queue: float  #: for an update in the queue
@@ -128,16 +128,16 @@ class ProxyApplication:
     async def _update(self, meaning: Route, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             body = await self._body(receive)
-            answer = await self._updated(meaning, body, scope, receive, send)
+            response = await self._updated(meaning, body, scope, receive, send)
         except ClientGone:
             return
         except BadRequest as failure:
-            answer = error(400, failure.message, failure.detail)
+            response = error(400, failure.message, failure.detail)
         except UpdateFailed as failure:
-            answer = error(failure.status, answers.MEMBERSHIP, failure.detail)
-        if answer is not None:
-            _log_result(scope, answer)
-            await answer(scope, receive, send)
+            response = error(failure.status, answers.MEMBERSHIP, failure.detail)
+        if response is not None:
+            _log_result(scope, response)
+            await response(scope, receive, send)
 
     async def _body(self, receive: Receive) -> bytes:
         body = bytearray()
@@ -192,7 +192,7 @@ class ProxyApplication:
     async def _turn(self, meaning: Route, message: str, call: Callable[[], str], receive: Receive) -> Response:
         operation, result = meaning.operation, UpdateResult.FAILED
         try:
-            async with self._turns.turn(gone(receive), self._patience.queue):
+            async with self._turns.turn(disconnected(receive), self._patience.queue):
                 with self._metrics.updating(operation):
                     not_done = await run_in_threadpool(call)
             result = UpdateResult.PARTLY if not_done else UpdateResult.DONE
@@ -212,12 +212,12 @@ class ProxyApplication:
         return done("partially done" if not_done else "", not_done)
 
 
-def _log_result(scope: Scope, answer: Response) -> None:
+def _log_result(scope: Scope, response: Response) -> None:
     """Log the result of an update, because the client may not keep the response."""
-    document = json.loads(bytes(answer.body)) if answer.body else {}
+    document = json.loads(bytes(response.body)) if response.body else {}
     words = " ".join(": ".join(text for text in (document.get("message"), document.get("detail")) if text).split())
-    level = logging.WARNING if words and answer.status_code not in range(400, 500) else NOTICE
-    log.log(level, "%s %s: %d %s", scope["method"], raw_path(scope), answer.status_code, words or "done")
+    level = logging.WARNING if words and response.status_code not in range(400, 500) else NOTICE
+    log.log(level, "%s %s: %d %s", scope["method"], raw_path(scope), response.status_code, words or "done")
 
 
 def _plain(status: SetMembership, *, in_path: bool) -> bytes:

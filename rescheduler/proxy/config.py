@@ -84,7 +84,7 @@ class ProxyFile(Section, frozen=True, kw_only=True):
     api_server: ApiServerSection = ApiServerSection()
     backend: BackendSection = BackendSection()
     drain: DrainSection = DrainSection()
-    min_size: int = 0  #: machines that the pool keeps, regardless of what clients request
+    min_size: int = 0  #: machines that the pool keeps, regardless of the requests of clients
 
     @property
     def backend_url(self) -> str:

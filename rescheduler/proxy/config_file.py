@@ -64,7 +64,7 @@ def _check(file: ProxyFile, where: str) -> None:
 
 
 def check_files(file: ProxyFile, path: Path) -> None:
-    """Check that every file that *file*, read from *path*, refers to and needs is readable. ConfigError names the key.
+    """Check that all required files that *file* (read from *path*) names are readable. Raises ConfigError with the key.
 
     The contents are checked later, when they are used.
     """

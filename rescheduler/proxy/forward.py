@@ -9,13 +9,13 @@ import httpx2
 
 from rescheduler.errors import AuthError
 from rescheduler.net.credentials import Credentials
-from rescheduler.net.transport import way_out
+from rescheduler.net.transport import proxy_of
 from rescheduler.proxy.answers import error
 from rescheduler.proxy.request_client import ClientGone, ClientSlow, Header, Receive, RequestClient, Scope, Send
 
 FAILED: Final = "failed to forward request to backend: failed to complete backend cloudpool request"
 
-#: The headers of RFC 9110, 7.6.1, and those of older clients, which concern a single connection.
+#: Headers that concern a single connection: from RFC 9110, 7.6.1, and from older clients.
 _HOP_BY_HOP: Final = frozenset(
     b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer transfer-encoding"
     b" upgrade".split()
@@ -60,11 +60,11 @@ class Forwarder:
         self._consumes_authorization = consumes_authorization
         self._timeout = httpx2.Timeout(timeout).as_dict()
         tls: ssl.SSLContext = credentials.tls()
-        way = way_out(url)
+        proxy_url = proxy_of(url)
         # Transports, not clients: no cookies, redirects, decoding or default headers.
         unkept = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-        self._fresh = httpx2.AsyncHTTPTransport(verify=tls, limits=unkept, proxy=way)
-        self._kept = httpx2.AsyncHTTPTransport(verify=tls, limits=httpx2.Limits(max_connections=None), proxy=way)
+        self._fresh = httpx2.AsyncHTTPTransport(verify=tls, limits=unkept, proxy=proxy_url)
+        self._kept = httpx2.AsyncHTTPTransport(verify=tls, limits=httpx2.Limits(max_connections=None), proxy=proxy_url)
 
     async def close(self) -> None:
         await self._kept.aclose()
@@ -76,7 +76,7 @@ class Forwarder:
         If the client disconnects, the request is canceled.
         """
         client = RequestClient(receive, self._patience, sends=body is None and _has_body(scope["headers"]))
-        async with client.attended():
+        async with client.cancel_on_disconnect():
             await self._exchanged(scope, client, send, body)
 
     async def _exchanged(self, scope: Scope, client: RequestClient, send: Send, body: bytes | None) -> None:

@@ -69,7 +69,7 @@ def _kubeconfig(url: str, auth: ApiServerAuth) -> dict[str, Any]:
 
 
 def _context_of(path: Path, url: str) -> str | None:
-    """Return the context whose cluster is at *url*; `None` for the current one. Raises ConfigError if unclear."""
+    """Return the context whose cluster is at *url*; `None` for the current one. Raises ConfigError if several match."""
     if not url:
         return None
     try:
@@ -77,7 +77,7 @@ def _context_of(path: Path, url: str) -> str | None:
         servers = {named["name"]: str(named["cluster"].get("server", "")).rstrip("/") for named in document["clusters"]}
         contexts = {named["name"]: named["context"].get("cluster") for named in document.get("contexts") or ()}
     except (OSError, ValueError, RecursionError, yaml.YAMLError, TypeError, KeyError, AttributeError):
-        return None  # the next reader of the file reports what is invalid
+        return None  # the next reader of the file reports the error
     matching = [name for name, cluster in contexts.items() if servers.get(cluster) == url.rstrip("/")]
     if document.get("current-context") in matching:
         return None

@@ -96,5 +96,5 @@ class ProxyMetrics:
         return self._seconds.labels(operation).time()
 
     def waiting_are(self, count: Callable[[], int]) -> None:
-        """Use *count* at each scrape to get the number of queued updates."""
+        """Call *count* at each scrape for the number of queued updates."""
         self._waiting.set_function(count)

@@ -1,4 +1,4 @@
-"""The cluster as the proxy's drains and updates see it."""
+"""The view of the cluster that the proxy's drains and updates use."""
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,26 +23,26 @@ from rescheduler.planning.policy import MoveJobs, Policy
 from rescheduler.providers.base import NodeRef
 from rescheduler.proxy.victims import Choice, Victims
 
-#: The rules of `victims` judge nodes; this policy only applies to the daemon's other checks.
+#: Nodes are judged by the rules of `victims`; this policy only applies to the daemon's other checks.
 _POLICY: Final = Policy(move_jobs=MoveJobs.ALWAYS)
 
 #: The maximum wait until the watched state shows released nodes, and the wait between two checks, in seconds.
-AGREE_SECONDS: Final = 3.0
-AGREE_STEP_SECONDS: Final = 0.2
+RELEASE_SECONDS: Final = 3.0
+RELEASE_POLL_SECONDS: Final = 0.2
 
 
 class ProxyView(ClusterView):
-    """A view that judges nodes by the rules of a scale-down and sees only the marks for which *mine* is true."""
+    """A view that judges nodes by the rules of a scale-down and sees only the marks for which *is_ours* is true."""
 
     def __init__(
-        self, state: State, clock: Clock, holder: str, mine: Callable[[Intent], bool], own_node: str = ""
+        self, state: State, clock: Clock, holder: str, is_ours: Callable[[Intent], bool], own_node: str = ""
     ) -> None:
         super().__init__(state, _POLICY, clock, holder, own_node)
-        self._cluster_state, self._now, self._mine = state, clock.now, mine
+        self._cluster_state, self._now, self._is_ours = state, clock.now, is_ours
         self._name, self._own_name = holder, own_node
 
-    def unfit(self) -> str:
-        return super().unfit() or self.stale()
+    def why_unusable(self) -> str:
+        return super().why_unusable() or self.stale()
 
     def victims(self) -> Victims:
         """Return the rules applied to the current state of the cluster."""
@@ -58,7 +58,7 @@ class ProxyView(ClusterView):
 
     def marked(self) -> list[Node]:
         marked = ((node, intent.read(node)) for node in super().marked())
-        return [node for node, written in marked if written is not None and self._mine(written)]
+        return [node for node, written in marked if written is not None and self._is_ours(written)]
 
 
 class ClusterNodes:
@@ -86,8 +86,8 @@ class ClusterNodes:
         )
         self._stop, self._owed = stop, owed
 
-    def unfit(self) -> str:
-        return self._view.unfit()
+    def why_unusable(self) -> str:
+        return self._view.why_unusable()
 
     def owed(self) -> str:
         return self._owed()
@@ -99,11 +99,11 @@ class ClusterNodes:
         """Return the nodes with our marks for which no machine termination was requested."""
         return self._marked(Step.DRAINING)
 
-    def agree(self) -> None:
+    def wait_for_release(self) -> None:
         """Wait briefly until the watched state no longer shows our marks."""
-        deadline = self._clock.monotonic() + AGREE_SECONDS
+        deadline = self._clock.monotonic() + RELEASE_SECONDS
         while self.draining() and self._clock.monotonic() < deadline:
-            if self._clock.wait(AGREE_STEP_SECONDS, self._stop):
+            if self._clock.wait(RELEASE_POLL_SECONDS, self._stop):
                 break
 
     def _marked(self, step: Step) -> Collection[str]:
@@ -115,8 +115,8 @@ class ClusterNodes:
         control = victims.control_plane
         return [node_refs.ref(node, control_plane=node.name in control) for node in self._view.nodes().values()]
 
-    def choose(self, nodes: Sequence[str], most: int) -> Choice:
-        choice = self._view.victims().choose(nodes, most)
+    def choose(self, nodes: Sequence[str], limit: int) -> Choice:
+        choice = self._view.victims().choose(nodes, limit)
         known = {name: events.InvolvedNode.of(node) for name, node in self._view.nodes().items()}
         self._report(events.Chosen(choice.plans, choice.rejected, known))
         return choice
@@ -139,12 +139,12 @@ class ClusterNodes:
             except (NotFound, MarkLost):  # nothing left to release
                 continue
             except ReschedulerError as error:
-                self._report(Trouble(ErrorKind.WRITE, f"the taint is still on: {error}", name))
+                self._report(Trouble(ErrorKind.WRITE, f"the taint could not be removed: {error}", name))
         if nodes:
-            self.agree()
+            self.wait_for_release()
 
     def _not_ours(self, annotations: Mapping[str, str]) -> str:
-        """Return why the marks on a node must not be changed, if they belong to another program; "" otherwise."""
+        """Return why the marks on a node must not be changed if they belong to another program; "" otherwise."""
         text = annotations.get(ANNOTATION)
         written = None if text is None else intent.parse(text)
         if text is None or (written is not None and written.holder == self._holder):

@@ -41,7 +41,7 @@ class FailedDrains:
             self._landings.evicted(drain.evicted)
 
     def owed(self) -> str:
-        """Return why no drain may start; "" if nothing is owed."""
+        """Return the owed replacement pods, because of which no drain may start; "" if nothing is owed."""
         try:
             held = self._landings.settle()
         except ReschedulerError as error:

@@ -1,4 +1,4 @@
-"""Determine what a request does at the backend, however its path is spelled.
+"""Determine the effect of a request at the backend, regardless of the spelling of its path.
 
 A removal must not bypass the proxy by a spelling that the backend understands and the proxy does not. So the path
 is interpreted in every way that a server might interpret it: nested escapes of either kind, path parameters, doubled
@@ -56,11 +56,11 @@ def route(method: str, raw_path: str) -> Route:
     """
     if method.upper() != "POST":
         return _FORWARD
-    meanings = (_meaning(raw_path, segments) for segments in _readings(raw_path))
+    meanings = (_route_of(raw_path, segments) for segments in _readings(raw_path))
     return next((meaning for meaning in meanings if meaning.operation is not Operation.FORWARD), _FORWARD)
 
 
-def _meaning(raw_path: str, segments: list[str]) -> Route:
+def _route_of(raw_path: str, segments: list[str]) -> Route:
     names = [_name(segment) for segment in segments]
     if names[-2:] == _SIZE:
         return Route(Operation.SIZE if names == _SIZE else Operation.FORBIDDEN)

@@ -33,14 +33,14 @@ def members(machines: Sequence[Machine], index: MachineIndex, nodes: Sequence[No
         if not machine.active:
             continue
         if not machine.membership.evictable:
-            reasons.append(f"machine {machine.id}: its membership status says that it is not evictable")
+            reasons.append(f"machine {machine.id}: its membership status is not evictable")
         elif machine.id in paired:
             of_nodes[paired[machine.id]] = machine
         elif position in matching.claimed or not _differs(machine, unpaired):
             reasons.append(f"machine {machine.id}: its node is unknown")
         else:
             nodeless.append(machine)
-    reasons += [f"node {name}: {why}" for name, why in sorted(matching.unsure.items())]
+    reasons += [f"node {name}: {why}" for name, why in sorted(matching.ambiguous.items())]
     active = sum(machine.active for machine in machines)
     return Members(active, sorted(nodeless, key=_giving_up), of_nodes, reasons)
 

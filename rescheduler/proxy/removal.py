@@ -51,7 +51,7 @@ class VictimOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RemovalMethod:
-    """A way to remove a machine: *drain* drains its node and asks *provider* to remove the machine.
+    """A way to remove a machine: *drain* drains its node and requests the removal of the machine from *provider*.
 
     The provider returns as soon as the pool has accepted the order.
     """
@@ -67,17 +67,15 @@ class RemovalMethods:
 
     shrink: RemovalMethod  #: terminate it, and lower the desired size by one
     replace: RemovalMethod  #: terminate it, and let the pool launch a replacement
-    dispose: (
-        RemovalMethod  #: make it disposable, even if it is protected or inactive: the pool terminates it on its own
-    )
-    keep: RemovalMethod  #: leave the machine alone
+    dispose: RemovalMethod  #: make it disposable, even if protected or inactive: the pool terminates it on its own
+    keep: RemovalMethod  #: keep the machine in the pool
 
 
 class NodeOperations(Protocol):
     """The operations on the cluster that updates need."""
 
-    def unfit(self) -> str:
-        """Return why the known state of the cluster is insufficient for decisions; "" if it is sufficient."""
+    def why_unusable(self) -> str:
+        """Return why the watched state of the cluster is insufficient for decisions; "" if it is sufficient."""
         ...
 
     def owed(self) -> str:
@@ -92,8 +90,8 @@ class NodeOperations(Protocol):
         """Return the nodes for which this process or an earlier one may have requested the machine's termination."""
         ...
 
-    def choose(self, nodes: Sequence[str], most: int) -> Choice:
-        """Choose at most *most* victims among *nodes*; see `victims.Victims.choose`."""
+    def choose(self, nodes: Sequence[str], limit: int) -> Choice:
+        """Choose at most *limit* victims among *nodes*; see `victims.Victims.choose`."""
         ...
 
     def taint(self, nodes: Sequence[str]) -> None:
@@ -119,15 +117,15 @@ class RemovalProgress:
         self.status = self.status if self.failures else status
         self.failures.append(why)
 
-    def going(self, node: str) -> None:
-        """Count a node whose machine is already being terminated, so that nothing else has to be done."""
+    def count_terminating(self, node: str) -> None:
+        """Count a node whose machine is already being terminated and that needs no further action."""
         self.ordered += 1
         self.failed(504, ORDERED.format(node))
 
     def drain_all(
-        self, plans: Sequence[Plan], nodes: NodeOperations, method: RemovalMethod, late: Callable[[], bool]
+        self, plans: Sequence[Plan], nodes: NodeOperations, method: RemovalMethod, is_late: Callable[[], bool]
     ) -> list[VictimOutcome]:
-        """Taint the nodes of all plans, then drain them. No drain starts when it is *late* or pods are owed.
+        """Taint the nodes of all plans, then drain them. No drain starts once *is_late* is True or while pods are owed.
 
         Terminations are confirmed together after the last drain: the pool may show each of them only after its next
         refresh.
@@ -138,12 +136,12 @@ class RemovalProgress:
         try:
             nodes.taint([plan.node for plan in plans])
             for plan in plans:
-                ended = method.drain(plan) if self._may_begin(plan.node, nodes, late) else VictimOutcome.BROKEN
+                ended = method.drain(plan) if self._may_begin(plan.node, nodes, is_late) else VictimOutcome.BROKEN
                 if isinstance(ended, PendingRemoval):
                     ordered.append(ended)
                     left.remove(plan.node)
                     continue
-                outcomes.append(ended if isinstance(ended, VictimOutcome) else self._became(plan.node, ended))
+                outcomes.append(ended if isinstance(ended, VictimOutcome) else self._count_outcome(plan.node, ended))
                 if outcomes[-1] is VictimOutcome.GOES:
                     left.remove(plan.node)
         except ReschedulerError as error:
@@ -151,12 +149,12 @@ class RemovalProgress:
             outcomes.append(VictimOutcome.BROKEN)
         finally:
             nodes.release(sorted(left))
-            outcomes += [self._became(request.node.name, method.finish(request)) for request in ordered]
+            outcomes += [self._count_outcome(request.node.name, method.finish(request)) for request in ordered]
         return outcomes
 
-    def _may_begin(self, node: str, nodes: NodeOperations, late: Callable[[], bool]) -> bool:
+    def _may_begin(self, node: str, nodes: NodeOperations, is_late: Callable[[], bool]) -> bool:
         """Return whether a drain may start; if not, add the reason to the response."""
-        if late():
+        if is_late():
             self.failed(504, f"node {node}: the update timed out")
             return False
         if owed := nodes.owed():
@@ -167,9 +165,9 @@ class RemovalProgress:
     def drain(self, plan: Plan, method: RemovalMethod) -> VictimOutcome:
         """Drain the node of *plan* and remove its machine."""
         ended = method.drain(plan)
-        return self._became(plan.node, method.finish(ended) if isinstance(ended, PendingRemoval) else ended)
+        return self._count_outcome(plan.node, method.finish(ended) if isinstance(ended, PendingRemoval) else ended)
 
-    def _became(self, node: str, drain: Drain | None) -> VictimOutcome:
+    def _count_outcome(self, node: str, drain: Drain | None) -> VictimOutcome:
         """Count the outcome for *node*; a *drain* of `None` means that the node disappeared before its drain began."""
         if drain is None:
             self.failed(500, f"node {node}: it is gone")
@@ -183,7 +181,7 @@ class RemovalProgress:
             self.failed(500, f"node {node}: {drain.removed_by}: the termination of its machine was not requested")
             return VictimOutcome.BROKEN
         if drain.handed_over:
-            self.going(node)
+            self.count_terminating(node)
         else:
             self.gone += 1
         return VictimOutcome.GOES
@@ -211,11 +209,11 @@ class RemovalProgress:
                     self.failed(500, f"machine {name}: {outcome.detail}")
 
     def replaced(self) -> None:
-        """Drop the failures, because other machines were removed instead."""
+        """Discard the failures, because other machines were removed instead."""
         self.failures.clear()
 
     def result_text(self, wanted: int) -> str:
-        """Return what was not done, "" if everything was. Raises UpdateFailed if nothing was done."""
+        """Return a message about the part that was not done, or "". Raises UpdateFailed if nothing was done."""
         why = "; ".join(self.failures)
         if not self.failures:
             return ""

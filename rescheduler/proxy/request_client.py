@@ -45,7 +45,7 @@ class RequestClient:
                 return
 
     @asynccontextmanager
-    async def attended(self) -> AsyncIterator[None]:
+    async def cancel_on_disconnect(self) -> AsyncIterator[None]:
         """Run the block, and cancel it without an error when the client disconnects."""
         working = asyncio.current_task()
         assert working is not None
@@ -57,7 +57,7 @@ class RequestClient:
                 left = True
                 working.cancel()
 
-        watching = asyncio.ensure_future(self._gone())
+        watching = asyncio.ensure_future(self._wait_for_disconnect())
         watching.add_done_callback(leave)
         try:
             yield
@@ -68,12 +68,12 @@ class RequestClient:
             over = True
             watching.cancel()
 
-    async def _gone(self) -> None:
+    async def _wait_for_disconnect(self) -> None:
         await self._sent.wait()
-        await gone(self.receive)
+        await disconnected(self.receive)
 
 
-async def gone(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
     """Wait until the client disconnects; its request must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -104,7 +104,7 @@ def _sweep_until_stopped(service: ProxyService, standing: AlwaysLeading, clock: 
 
 @contextlib.contextmanager
 def _pages(content: Starlette, pages: ListenAddress, *, other_port: bool) -> Iterator[ListenAddress]:
-    """Serve the pages. The original had none, so the proxy must not fail because their port is in use."""
+    """Serve the pages. The original proxy had none, so a port in use must not prevent the start."""
     with contextlib.ExitStack() as parts:
         try:
             address = parts.enter_context(serving_pages(content, pages))
@@ -123,7 +123,7 @@ def _log_listening(file: ProxyFile, address: ListenAddress) -> None:
 
 
 def _exposed(server: ServerSection, address: ListenAddress) -> str:
-    """Return what is missing to authenticate clients on *address*; "" if nothing is."""
+    """Return the missing settings for the authentication of clients on *address*; "" if none is missing."""
     if address.loopback:
         return ""
     if server.tls is None:

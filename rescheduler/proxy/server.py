@@ -64,7 +64,7 @@ def _context(tls: ServerTls) -> ssl.SSLContext:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket with its protocol set, because asyncio disables Nagle's algorithm only for those."""
+    """Return a listening socket. Its protocol is set, because asyncio disables Nagle's algorithm only in that case."""
     family = socket.AF_INET6 if not host or ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

@@ -19,7 +19,7 @@ from rescheduler.execution.context import DrainContext
 from rescheduler.execution.drainer import Drainer, PendingRemoval
 from rescheduler.execution.ownership import Ownership
 from rescheduler.execution.threads import Threads
-from rescheduler.execution.watched_state import unfit
+from rescheduler.execution.watched_state import why_unusable
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.controllers import ControllerReader
@@ -39,7 +39,7 @@ from rescheduler.proxy.owing import FailedDrains
 from rescheduler.proxy.removal import RemovalMethod, RemovalMethods
 from rescheduler.proxy.updates import PoolUpdates
 
-#: How long a termination is followed before its outcome is left open: clients are waiting for the result.
+#: The maximum wait for the confirmation of a termination, while clients wait for the result.
 REMOVAL_SECONDS: Final = 600.0
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class AlwaysLeading:
             clock,
             sweep_seconds,
             lambda: state.synced and self.listening and not self.stopping,
-            lambda: unfit(state) or "the pool's clients are not served",
+            lambda: why_unusable(state) or "the pool's clients are not served",
         )
 
     @property
@@ -79,30 +79,30 @@ class ExclusiveUpdates:
         self._updates, self._lock, self._sweep = updates, lock, sweep
 
     def set_size(self, desired: int) -> str:
-        with self._swept():
+        with self._after_sweep():
             return self._updates.set_size(desired)
 
     def terminate(self, machine: str, *, decrement: bool) -> str:
-        with self._swept():
+        with self._after_sweep():
             return self._updates.terminate(machine, decrement=decrement)
 
     def dispose(self, machine: str) -> str:
-        with self._swept():
+        with self._after_sweep():
             return self._updates.dispose(machine)
 
     def detach(self, machine: str, *, decrement: bool) -> str:
-        with self._swept():
+        with self._after_sweep():
             return self._updates.detach(machine, decrement=decrement)
 
     def is_inactive(self, machine: str) -> bool:
         return self._updates.is_inactive(machine)
 
     def reactivate(self, machine: str, *, evictable: bool) -> str:
-        with self._swept():
+        with self._after_sweep():
             return self._updates.reactivate(machine, evictable=evictable)
 
     @contextlib.contextmanager
-    def _swept(self) -> Iterator[None]:
+    def _after_sweep(self) -> Iterator[None]:
         with self._lock:
             self._sweep()
             yield
@@ -140,7 +140,7 @@ class ProxyService:
         self._nodes = ClusterNodes(self._view, state, access, report, standing.stop, self._failed.owed)
         self._lock = threading.Lock()
         updates = PoolUpdates(self.pool, self._nodes, methods, file.server.update_timeout, standing.stop)
-        self.updates = ExclusiveUpdates(updates, self._lock, partial(self._tidy, hurried=True))
+        self.updates = ExclusiveUpdates(updates, self._lock, partial(self._tidy, ignore_intervals=True))
 
     def sweep(self) -> bool:
         """Finish requested removals and roll back abandoned drains; return whether the cluster's state allowed that.
@@ -148,7 +148,7 @@ class ProxyService:
         During an update, which starts with a sweep, nothing is done.
         """
         self._report(WatchAges(self._view.ages()))
-        if self._view.unfit():
+        if self._view.why_unusable():
             return False
         if self._lock.acquire(blocking=False):
             try:
@@ -157,17 +157,17 @@ class ProxyService:
                 self._lock.release()
         return True
 
-    def _tidy(self, *, hurried: bool = False) -> None:
-        """Sweep once. Errors are reported, not raised, and the next sweep retries. *hurried*: a client is waiting."""
-        if self._view.unfit():
+    def _tidy(self, *, ignore_intervals: bool = False) -> None:
+        """Sweep once. Errors are reported and not raised; the next sweep retries. *ignore_intervals* as in `sweep`."""
+        if self._view.why_unusable():
             return
         try:
             for drainer in self._drainers.values():
-                drainer.sweep(self._failed.note, hurried=hurried)
+                drainer.sweep(self._failed.note, ignore_intervals=ignore_intervals)
         except Exception as error:
             log.exception("a sweep failed with an internal error")
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
-        self._nodes.agree()
+        self._nodes.wait_for_release()
 
     def _views(self, state: ClusterState, own_node: str) -> dict[Ending, ProxyView]:
         return {
@@ -176,7 +176,7 @@ class ProxyService:
         }
 
     def _methods(self, views: Mapping[Ending, ProxyView], limits: Limits) -> RemovalMethods:
-        """Return the methods to end a drain. Those that remove the machine each have a drainer, also for sweeps."""
+        """Return the methods of removing machines. Each one that deletes machines has a drainer, also for sweeps."""
         methods: dict[Ending, RemovalMethod] = {}
         for ending in Ending:
             provider = CloudpoolProvider([self.pool], ending, prompt=True)
@@ -199,21 +199,21 @@ class ProxyService:
 
         def finish(ordered: PendingRemoval) -> Drain:
             ended = drainer.finish(ordered)
-            if ended.handed_over and ended.released and self._is_taken(ordered):
+            if ended.handed_over and ended.released and self._is_accepted(ordered):
                 ended = replace(ended, confirmed=True)
             self._failed.note(ended)
             return ended
 
         return RemovalMethod(drain, finish, provider)
 
-    def _is_taken(self, ordered: PendingRemoval) -> bool:
+    def _is_accepted(self, ordered: PendingRemoval) -> bool:
         """Return whether the pool accepted the termination order of a drain whose Node is already gone.
 
         A controller may delete the Node of a terminated machine before the pool lists its machines again.
         """
         machine = self.pool.ledger.machine_of(node_refs.ref(ordered.node))
         order = self.pool.ledger.order(machine) if machine is not None else None
-        return order is not None and order.answer is OrderResult.DONE
+        return order is not None and order.result is OrderResult.DONE
 
     def _drainer(self, provider: CloudProvider, view: ProxyView, limits: Limits) -> Drainer:
         return Drainer(self._access(provider), view, self._standing, self._threads, limits, self._report)

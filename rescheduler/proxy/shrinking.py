@@ -27,7 +27,7 @@ class PoolShrinking:
         removal = RemovalProgress()
         leaving = sorted(self._nodes.leaving() & members.nodes.keys())
         for node in leaving:
-            removal.going(node)
+            removal.count_terminating(node)
         wanted = max(0, excess - len(leaving))
         removal.cancel(members.nodeless[:wanted], self._methods.shrink.provider, deadline)
         self._drain_some(members, set(leaving), max(0, wanted - len(members.nodeless)), removal, deadline)
@@ -57,23 +57,23 @@ class PoolShrinking:
                     removal.failed(500, why)
             return
 
-    def settle(self, wanted: int, words: str, removal: RemovalProgress, deadline: float) -> None:
+    def correct_size(self, wanted: int, pool_errors: str, removal: RemovalProgress, deadline: float) -> None:
         """Ensure that the pool's desired size is *wanted*, which is never less than the number of undrained machines.
 
         If the size is larger, the pool did not lower it with a termination and launches another machine. If the size
         were set, the pool would choose its own victim, so this method waits for the new machine and removes it. While
-        orders may still take effect, nothing is done. *words* are the pool's errors about the terminations.
+        orders may still take effect, nothing is done. *pool_errors* are the pool's errors about the terminations.
         """
         try:
             size = self._pool.desired_size(deadline=deadline)
             if size < wanted:
                 self._pool.client.set_size(wanted, deadline=deadline)
             elif size > wanted and not removal.ordered:
-                self._take_replacements(wanted, words, removal, deadline)
+                self._remove_replacements(wanted, pool_errors, removal, deadline)
         except errors.ReschedulerError as error:
             removal.failed(502, f"unknown whether the pool's desired size is {wanted}: {error}")
 
-    def _take_replacements(self, wanted: int, words: str, removal: RemovalProgress, deadline: float) -> None:
+    def _remove_replacements(self, wanted: int, pool_errors: str, removal: RemovalProgress, deadline: float) -> None:
         """Remove machines until the desired size is *wanted*, or until the pool fails to list them in time."""
         began, more = self._pool.clock.now(), RemovalProgress()
         try:
@@ -85,19 +85,19 @@ class PoolShrinking:
             more.failed(502, str(error))
             size = self._pool.desired_size(deadline=deadline)
         if size > wanted:
-            why = "; ".join(failure for failure in (words, *more.failures) if failure)
+            why = "; ".join(failure for failure in (pool_errors, *more.failures) if failure)
             removal.failed(502, f"the pool's desired size is still {size}, not {wanted}: {why}")
 
-    def lost(self, since: dt.datetime | None = None, of: str = "") -> Iterator[str]:
-        """Yield the pool's errors about terminations that did not lower its desired size."""
+    def unlowered_errors(self, since: dt.datetime | None = None, machine_id: str = "") -> Iterator[str]:
+        """Yield the pool's errors about terminations since *since* that did not lower its desired size."""
         for machine, order in self._pool.ledger.orders().items():
-            if order.lost and (since is None or order.at >= since) and of in {"", machine}:
-                yield f"machine {machine}: {order.words or 'another client set the size in the meantime'}"
+            if order.decrement_lost and (since is None or order.at >= since) and machine_id in {"", machine}:
+                yield f"machine {machine}: {order.error_text or 'another client set the size in the meantime'}"
 
     def members(self, view: PoolObservation) -> Members:
         """Return the machines of the pool with their Nodes. Raises UpdateFailed if the cluster is not readable."""
-        if unfit := self._nodes.unfit():
-            raise UpdateFailed(503, unfit)
+        if reason := self._nodes.why_unusable():
+            raise UpdateFailed(503, reason)
         return members(view.machines, view.index, self._nodes.refs())
 
 

@@ -1,4 +1,4 @@
-"""A queue that runs one update at a time, in order of arrival, and drops those that time out or whose client left."""
+"""A queue that runs updates one at a time, in order of arrival. It drops those that time out or lose their client."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -20,12 +20,12 @@ class Turns:
         self.waiting = 0  #: number of queued updates, excluding the running one
 
     @asynccontextmanager
-    async def turn(self, gone: Awaitable[None], patience: float) -> AsyncIterator[None]:
-        """Wait for the caller's turn and keep it during the block. *gone* completes when the client has disconnected.
+    async def turn(self, disconnected: Awaitable[None], patience: float) -> AsyncIterator[None]:
+        """Wait for the caller's turn and keep it during the block. *disconnected* completes once the client is gone.
 
         Raises QueueTimeout after *patience* seconds, and ClientGone if the client has disconnected.
         """
-        taking, leaving = asyncio.ensure_future(self._lock.acquire()), asyncio.ensure_future(gone)
+        taking, leaving = asyncio.ensure_future(self._lock.acquire()), asyncio.ensure_future(disconnected)
         self.waiting += 1
         try:
             await asyncio.wait({taking, leaving}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)

@@ -44,23 +44,23 @@ class PoolUpdates:
         launches machines, it would later find a surplus and terminate a machine of its choice.
         """
         deadline, began = self._deadline(), self._pool.clock.now()
-        view = self._asked(lambda: self._pool.look(deadline=deadline))
-        size = self._asked(lambda: self._pool.desired_size(deadline=deadline))
+        view = self._call_backend(lambda: self._pool.read(deadline=deadline))
+        size = self._call_backend(lambda: self._pool.desired_size(deadline=deadline))
         if desired < max(view.active, size):
-            view, size = self._asked(lambda: self._pool.caught_up(began, deadline=deadline, stop=self._stop))
+            view, size = self._call_backend(lambda: self._pool.caught_up(began, deadline=deadline, stop=self._stop))
         if desired >= view.active:
-            self._asked(lambda: self._pool.client.set_size(desired, deadline=deadline))
+            self._call_backend(lambda: self._pool.client.set_size(desired, deadline=deadline))
             return ""
         members = self._shrinking.members(view)
         if size != members.active:
-            # Otherwise the pool would grow, or choose its own victims, while ours are being drained.
-            self._asked(lambda: self._pool.client.set_size(members.active, deadline=deadline))
+            # Otherwise the pool would grow, or choose its own victims, while our victims are being drained.
+            self._call_backend(lambda: self._pool.client.set_size(members.active, deadline=deadline))
         least = max(desired, self._pool.group.min_size)
         removal = self._shrinking.shrink(members, max(0, members.active - least), deadline)
         if desired < least <= members.active:
             removal.failed(500, f"the pool must keep {least}")
         wanted = max(desired, members.active - removal.gone - removal.ordered)
-        self._shrinking.settle(wanted, "; ".join(self._shrinking.lost(began)), removal, deadline)
+        self._shrinking.correct_size(wanted, "; ".join(self._shrinking.unlowered_errors(began)), removal, deadline)
         return removal.result_text(members.active - desired)
 
     def terminate(self, machine: str, *, decrement: bool) -> str:
@@ -72,12 +72,12 @@ class PoolUpdates:
         removal = RemovalProgress(gone=int(listed is None))
         self._end(listed, self._methods.shrink if decrement else self._methods.replace, removal, deadline)
         order = self._pool.ledger.order(machine)
-        if removal.gone and order is not None and order.lost and order.desired is not None:
-            words = "; ".join(self._shrinking.lost(of=machine))
+        if removal.gone and order is not None and order.decrement_lost and order.desired is not None:
+            pool_errors = "; ".join(self._shrinking.unlowered_errors(machine_id=machine))
             if order.at >= began:
-                self._shrinking.settle(order.desired - 1, words, removal, deadline)
-            elif self._asked(lambda: self._pool.desired_size(deadline=deadline)) >= order.desired:
-                removal.failed(502, f"the pool's desired size was not lowered: {words}")
+                self._shrinking.correct_size(order.desired - 1, pool_errors, removal, deadline)
+            elif self._call_backend(lambda: self._pool.desired_size(deadline=deadline)) >= order.desired:
+                removal.failed(502, f"the pool's desired size was not lowered: {pool_errors}")
         return removal.result_text(1)
 
     def dispose(self, machine: str) -> str:
@@ -101,13 +101,15 @@ class PoolUpdates:
             removal = RemovalProgress()
             removal.drain(self._viable(node), self._methods.keep)
             removal.result_text(1)
-        self._asked(lambda: self._pool.client.detach(machine, decrement=decrement, deadline=deadline), missing=404)
+        self._call_backend(
+            lambda: self._pool.client.detach(machine, decrement=decrement, deadline=deadline), missing=404
+        )
         return ""
 
     def is_inactive(self, machine: str) -> bool:
         """Return whether the machine is allocated and inactive, according to a fresh view of the pool."""
         deadline, began = self._deadline(), self._pool.clock.now()
-        view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
+        view = self._call_backend(lambda: self._pool.read_since(began, deadline=deadline, stop=self._stop))
         return any(member.id == machine and member.allocated and not member.active for member in view.machines)
 
     def reactivate(self, machine: str, *, evictable: bool) -> str:
@@ -117,10 +119,10 @@ class PoolUpdates:
         before; if a client then sets a smaller size, a node is drained first.
         """
         deadline = self._deadline()
-        size = self._asked(lambda: self._pool.desired_size(deadline=deadline))
+        size = self._call_backend(lambda: self._pool.desired_size(deadline=deadline))
         status = Membership(active=True, evictable=evictable)
-        self._asked(lambda: self._pool.client.set_membership(machine, status, deadline=deadline), missing=404)
-        self._asked(lambda: self._pool.client.set_size(size + 1, deadline=deadline))
+        self._call_backend(lambda: self._pool.client.set_membership(machine, status, deadline=deadline), missing=404)
+        self._call_backend(lambda: self._pool.client.set_size(size + 1, deadline=deadline))
         return f"machine {machine} is active again; the pool's desired size was raised from {size} to {size + 1}"
 
     def _end(self, machine: Machine | None, method: RemovalMethod, removal: RemovalProgress, deadline: float) -> None:
@@ -137,12 +139,12 @@ class PoolUpdates:
     def _keep_minimum(self, machine: Machine, deadline: float) -> None:
         """Reject the removal of an active machine from a pool at its minimum, before a drain starts."""
         least = self._pool.group.min_size
-        if machine.active and self._asked(lambda: self._pool.desired_size(deadline=deadline)) <= least:
+        if machine.active and self._call_backend(lambda: self._pool.desired_size(deadline=deadline)) <= least:
             raise UpdateFailed(500, f"machine {machine.id}: the pool must keep {least}")
 
     def _machine(self, machine: str, deadline: float, *, protected: bool = False) -> Machine | None:
-        """Return the machine; `None` if it is gone. Raises UpdateFailed (404 if it is unknown, 500 if protected)."""
-        view = self._asked(lambda: self._pool.look(deadline=deadline))
+        """Return the machine; `None` if it is gone. Raises UpdateFailed (404: unknown machine, 500: protected one)."""
+        view = self._call_backend(lambda: self._pool.read(deadline=deadline))
         listed = [member for member in view.machines if member.id == machine]
         if len(listed) > 1:
             raise UpdateFailed(500, f"the pool lists machine {machine} {len(listed)} times")
@@ -151,21 +153,21 @@ class PoolUpdates:
                 return None
             raise UpdateFailed(404, f"machine {machine} is not a member of the pool")
         order = self._pool.ledger.order(machine)
-        if order is not None and order.answer is OrderResult.DONE and view.observed_at < order.at:
+        if order is not None and order.result is OrderResult.DONE and view.observed_at < order.at:
             return None  # the pool has accepted the order since it listed the machine
         if not (listed[0].gone or listed[0].membership.evictable or protected):
-            raise UpdateFailed(500, f"machine {machine}: its membership status says that it is not evictable")
+            raise UpdateFailed(500, f"machine {machine}: its membership status is not evictable")
         return None if listed[0].gone else listed[0]
 
     def _node_of(self, machine: Machine, deadline: float) -> str | None:
         """Return the machine's Node; `None` if a fresh view shows that the machine has not fully launched."""
         began = self._pool.clock.now()
         if machine.machine_state != MachineState.RUNNING:
-            view = self._asked(lambda: self._pool.look_since(began, deadline=deadline, stop=self._stop))
+            view = self._call_backend(lambda: self._pool.read_since(began, deadline=deadline, stop=self._stop))
         else:
-            view = self._asked(lambda: self._pool.view(deadline=deadline))
-        if unfit := self._nodes.unfit():
-            raise UpdateFailed(503, unfit)
+            view = self._call_backend(lambda: self._pool.view(deadline=deadline))
+        if reason := self._nodes.why_unusable():
+            raise UpdateFailed(503, reason)
         nodes = self._nodes.refs()
         paired = {matched.id: name for name, matched in view.index.match(nodes).machines.items()}
         if machine.id in paired:
@@ -189,7 +191,7 @@ class PoolUpdates:
     def _deadline(self) -> float:
         return self._pool.clock.monotonic() + self._patience
 
-    def _asked(self, call: Callable[[], T], *, missing: int = 502) -> T:
+    def _call_backend(self, call: Callable[[], T], *, missing: int = 502) -> T:
         """Call the backend and convert its errors to UpdateFailed."""
         try:
             return call()

@@ -69,8 +69,8 @@ def control_plane_nodes(snapshot: Snapshot) -> Iterator[str]:
             yield node.name
             continue
         for pod in snapshot.pods_on[node.name].values():
-            labelled = pod.cls.labels.get("component") == "kube-apiserver"
-            if pod.namespace == _SYSTEM and (labelled or pod.name == f"kube-apiserver-{node.name}"):
+            labeled = pod.cls.labels.get("component") == "kube-apiserver"
+            if pod.namespace == _SYSTEM and (labeled or pod.name == f"kube-apiserver-{node.name}"):
                 yield node.name
                 break
 

@@ -72,7 +72,7 @@ class Victims:
         return self._masters
 
     def judge(self, node: str, evicted: Collection[str] = ()) -> Verdict:
-        """Return a plan to remove only *node*, or its blockers.
+        """Return a plan that removes only *node*, or its blockers.
 
         *evicted* are the UIDs of pods that this drain has evicted. The drain waits for them, however long it takes.
         """
@@ -89,11 +89,11 @@ class Victims:
             return candidate
         left = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
         self._filters.refresh(pod.cls for pod in (*left, *due))
-        plans = self._together([replace(candidate, movers=left)], due)
+        plans = self._plan_together([replace(candidate, movers=left)], due)
         return Rejected(node, (plans,)) if isinstance(plans, Blocker) else plans[0]
 
-    def choose(self, nodes: Collection[str], most: int, evicted: Collection[str] = ()) -> Choice:
-        """Choose at most *most* of *nodes*; unknown names are ignored.
+    def choose(self, nodes: Collection[str], limit: int, evicted: Collection[str] = ()) -> Choice:
+        """Choose at most *limit* of *nodes*; unknown names are ignored.
 
         The order is: fewest pods to move, smallest share of requests, name. All victims' pods must fit on the remaining
         nodes together. Budgets are checked per victim, because a victim is drained only after the pods of the previous
@@ -110,9 +110,9 @@ class Victims:
         chosen: list[_RemovableNode] = []
         plans: tuple[Plan, ...] = ()
         for candidate in candidates:
-            if len(chosen) == most:
+            if len(chosen) == limit:
                 break
-            together = self._together([*chosen, candidate])
+            together = self._plan_together([*chosen, candidate])
             if isinstance(together, Blocker):
                 rejected.append(Rejected(candidate.node, (together,)))
             else:
@@ -123,7 +123,7 @@ class Victims:
         return Context(POLICY, self._now, self._budgets.guards, evicted, waits_for_terminating=True)
 
     def _examined(self, name: str, context: Context, *, budgets: bool = True) -> _RemovableNode | Rejected:
-        """Apply the rules, and the budgets unless *budgets* is false, to a node and its pods. Room is checked later."""
+        """Apply the rules, and with *budgets* also the budgets, to a node and its pods. Room is checked later."""
         row = self._snapshot.nodes.row[name]
         node = self._snapshot.nodes.nodes[row]
         assert node is not None
@@ -149,7 +149,7 @@ class Victims:
             yield Blocker(Reason.CONTROL_PLANE, "it belongs to the control plane")
         yield from removal_blockers(node, self._circumstances)
 
-    def _together(self, victims: Sequence[_RemovableNode], due: Sequence[Pod] = ()) -> tuple[Plan, ...] | Blocker:
+    def _plan_together(self, victims: Sequence[_RemovableNode], due: Sequence[Pod] = ()) -> tuple[Plan, ...] | Blocker:
         """Return plans for all *victims*, or why the last one cannot be added to the others and the *due* pods."""
         going = {victim.node for victim in victims}
         rows = [row for name, row in self._targets() if name not in going]

@@ -33,7 +33,7 @@ _BYTE: Final = re.compile(r"(?<=\(byte )\d+")
 
 
 class ListError(ValueError):
-    """The text is not a List. The message contains what was expected."""
+    """The text is not a List. The message states the expected format."""
 
 
 class _ListObject(msgspec.Struct):

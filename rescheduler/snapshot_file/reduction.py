@@ -94,7 +94,7 @@ class _Batches:
 
     def add(self, kind: str, item: bytes) -> None:
         """Add an item. Raises ValueError if it is not valid JSON."""
-        smaller = _smaller(kind, item)
+        smaller = _reduced_item(kind, item)
         self._items.append((kind, smaller))
         self._size += len(smaller)
         if self._size >= _BATCH:
@@ -114,7 +114,7 @@ class _Batches:
         self._items, self._size = [], 0
 
 
-def _smaller(kind: str, item: bytes) -> bytes:
+def _reduced_item(kind: str, item: bytes) -> bytes:
     if kind == "Pod":
         try:
             return reduced(item)

@@ -82,8 +82,8 @@ def fleet(plane: ControlPlane, folder: Path, machines: int) -> Iterator[Fleet]:
         for name in nodes:
             prepared.protect(name)
         plane.apply(deployment(f"of-{name}", PODS, affinity=prefers(name), cpu="10m") for name in nodes)
-        site.look.running(PODS * machines)
-        assert site.look.places() == dict.fromkeys(nodes, PODS)
+        site.queries.running(PODS * machines)
+        assert site.queries.places() == dict.fromkeys(nodes, PODS)
         site.cordon(*nodes)
         site.spot("spot-1", "spot-2")
         yield prepared

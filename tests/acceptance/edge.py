@@ -171,10 +171,10 @@ class Edge:
             self.reached.set()
             if not await self._held.passed():
                 return
-        answer: list[Message] = []
+        response: list[Message] = []
         if fault is None or fault.acted:
-            await passing(faults.keeping(answer))
-            self.answers.append((write, int(answer[0]["status"])))
+            await passing(faults.keeping(response))
+            self.answers.append((write, int(response[0]["status"])))
             if self.answers[-1][1] == httpx2.codes.CONFLICT:
                 self._unnoted(write, moment, fault)
                 moment = fault = None
@@ -183,7 +183,7 @@ class Edge:
             if not await self._held.passed():
                 return
         if fault is None:
-            for message in answer:
+            for message in response:
                 await send(message)
         else:
             await faults.misbehave(fault, receive, send)

@@ -57,15 +57,15 @@ def passing(upstream: httpx2.AsyncClient, scope: Message, body: bytes) -> Callab
         target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
         headers = [(name, value) for name, value in scope["headers"] if name not in _OURS]
         request = upstream.build_request(scope["method"], target.decode(), headers=headers, content=body or None)
-        answer = await _sent(upstream.send(request, stream=True))
+        response = await _sent(upstream.send(request, stream=True))
         try:
-            kept = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _OURS]
-            await send({"type": "http.response.start", "status": answer.status_code, "headers": kept})
-            async for part in answer.aiter_raw():
+            kept = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _OURS]
+            await send({"type": "http.response.start", "status": response.status_code, "headers": kept})
+            async for part in response.aiter_raw():
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
-            await answer.aclose()
+            await response.aclose()
 
     return handed_on
 
@@ -94,9 +94,9 @@ async def _closed(request: asyncio.Future[httpx2.Response]) -> None:
         await (await request).aclose()
 
 
-def keeping(answer: list[Message]) -> Send:
+def keeping(response: list[Message]) -> Send:
     async def keep(message: Message) -> None:
-        answer.append(message)
+        response.append(message)
 
     return keep
 

@@ -66,8 +66,8 @@ def fleet(plane: ControlPlane, folder: Path, takes: int) -> Iterator[Fleet]:
 def _filled(site: Site, pods: Mapping[str, int], **fields: Any) -> None:
     site.join(len(pods))
     site.plane.apply(deployment(f"of-{name}", count, affinity=prefers(name), **fields) for name, count in pods.items())
-    site.look.running(sum(pods.values()))
-    assert site.look.places() == pods
+    site.queries.running(sum(pods.values()))
+    assert site.queries.places() == pods
 
 
 class Proxy(Program):
@@ -92,17 +92,17 @@ class Proxy(Program):
 
     def send(self, path: str, body: Any) -> "Future[httpx2.Response]":
         """Wait until the proxy has read the cluster and send a request; return the future response."""
-        self._site.look.eventually(lambda: self.logged("forwarding port "), "the proxy to listen")
+        self._site.queries.eventually(lambda: self.logged("forwarding port "), "the proxy to listen")
         port = self.logged("forwarding port ")[0]["message"].partition("forwarding port ")[2].split()[0]
         url = f"http://127.0.0.1:{port}{path}"
-        self._site.look.eventually(lambda: self._reads(url), "the proxy to read the cluster")
+        self._site.queries.eventually(lambda: self._reads(url), "the proxy to read the cluster")
         return self._client.submit(httpx2.post, url, json=body, timeout=SECONDS, trust_env=False)
 
     def post(self, path: str, body: Any) -> httpx2.Response:
         return self.send(path, body).result()
 
     def _reads(self, url: str) -> bool:
-        """Return whether the proxy has read the cluster: only then an unknown machine gives 404."""
+        """Return whether the proxy has read the cluster. Before that, the status for an unknown machine is not 404."""
         unknown = {"machineId": "unknown"}
         terminate = f"{url.partition('/pool/')[0]}/pool/terminate"
         return (

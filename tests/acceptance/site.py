@@ -18,7 +18,7 @@ from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from tests.acceptance import edge
 from tests.acceptance.edge import Edge
-from tests.cluster.daemon import Look
+from tests.cluster.daemon import ClusterQueries
 from tests.providers.cloudpools import AWKWARD, LISTING, document
 
 POOL: Final = "od"
@@ -30,8 +30,14 @@ class Site:
     """The cluster, the pool and the edge, with queries and assertions."""
 
     def __init__(self, plane: ControlPlane, server: CloudpoolServer, border: Edge, folder: Path) -> None:
-        self.plane, self.pool, self.face, self.edge, self.folder = plane, server.pool, server.face, border, folder
-        self.look = Look(plane)
+        self.plane, self.pool, self.faulty_app, self.edge, self.folder = (
+            plane,
+            server.pool,
+            server.faulty_app,
+            border,
+            folder,
+        )
+        self.queries = ClusterQueries(plane)
         self.kubeconfig = kubeconfig.write(
             folder / "kubeconfig", server=border.url, ca=plane.ca, token=plane.token, user="edge"
         )
@@ -46,12 +52,12 @@ class Site:
 
     def join(self, machines: int) -> None:
         """Wait for the Nodes of *machines* machines."""
-        self.look.eventually(lambda: len(self._usable()) == machines, "the Nodes")
+        self.queries.eventually(lambda: len(self._usable()) == machines, "the Nodes")
 
     def spot(self, *names: str) -> None:
         """Create schedulable spot nodes."""
         self.plane.apply([spot(name) for name in names])
-        self.look.eventually(lambda: set(names) <= set(self._usable()), "the spot nodes")
+        self.queries.eventually(lambda: set(names) <= set(self._usable()), "the spot nodes")
 
     def cordon(self, *nodes: str) -> None:
         for name in nodes:
@@ -90,7 +96,7 @@ class Site:
 
     def state(self) -> tuple[list[str], list[str], int, list[str]]:
         """Return the machines, their Nodes, the desired size, and the nodes with our marks."""
-        return self.machines(), self.nodes(), self.desired, sorted(self.look.marks())
+        return self.machines(), self.nodes(), self.desired, sorted(self.queries.marks())
 
     # -- assertions
 
@@ -103,10 +109,10 @@ class Site:
             # The machines are read from a file, which takes less time than two lists of Nodes.
             return self.machines() == names and self.state() == wanted
 
-        self.look.eventually(as_wanted, f"{wanted}; it is {self.state()}", seconds=180)
-        self.look.running(pods)
+        self.queries.eventually(as_wanted, f"{wanted}; it is {self.state()}", seconds=180)
+        self.queries.running(pods)
         assert self.state() == wanted
-        assert not [node for node in self.look.places() if not node]
+        assert not [node for node in self.queries.places() if not node]
 
     def assert_no_repeated_eviction(self) -> None:
         """Assert that no pod was evicted twice."""

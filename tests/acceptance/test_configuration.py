@@ -152,7 +152,7 @@ def test_an_occupied_status_port_is_an_error_only_if_it_is_explicit(explicit: bo
 
 
 def test_valid_configurations_are_accepted(cluster: ControlPlane, tmp_path: Path) -> None:
-    """All three authentication methods, and both names of the pool's URL."""
+    """The cases use all three authentication methods, and both names of the pool's URL."""
     pki.make(tmp_path)
     token = tmp_path / "token"
     token.write_text(cluster.token)
@@ -188,19 +188,19 @@ def a_cluster_that_cannot_be_read(env: World) -> None:
         ("/pool/size", answers.SET_SIZE, {"desiredSize": 1}),
         ("/pool/terminate", answers.TERMINATE, {"machineId": env.id("od-1")}),
     ):
-        answer = post_json(env, path, **body)
-        assert (answer.status_code, answer.json()["message"]) == (503, message)
-        assert answer.json()["detail"].startswith("not read yet: ")
+        response = post_json(env, path, **body)
+        assert (response.status_code, response.json()["message"]) == (503, message)
+        assert response.json()["detail"].startswith("not read yet: ")
     assert (env.running(), env.desired) == (["od-1", "od-2"], 2)
 
 
 def a_pool_that_cannot_be_found(env: World) -> None:
-    for answer, message in (
+    for response, message in (
         (httpx2.get(f"{env.url}/pool", timeout=90), FAILED),
         (post_json(env, "/pool/terminate", machineId="i-1"), answers.TERMINATE),
     ):
-        assert (answer.status_code, answer.json()["message"]) == (502, message)
-        assert "[Errno -" in answer.json()["detail"]  # an error of the resolver, whose text depends on the system
+        assert (response.status_code, response.json()["message"]) == (502, message)
+        assert "[Errno -" in response.json()["detail"]  # an error of the resolver, whose text depends on the system
 
 
 def post_json(env: World, path: str, **body: Any) -> httpx2.Response:

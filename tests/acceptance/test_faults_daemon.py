@@ -72,7 +72,7 @@ def test_a_failed_write_does_not_lose_pods(case: str, fleet: Fleet) -> None:
     fleet.edge.inject(fault.on(node))
     with daemon(fleet.site) as running:
         if why:
-            fleet.site.look.eventually(lambda: running.logged("no new attempt before", node=node), "the cool-down")
+            fleet.site.queries.eventually(lambda: running.logged("no new attempt before", node=node), "the cool-down")
             assert [line["reason"] for line in running.logged("drain failed after")] == [why]
         fleet.wait_for_state(gone=not why)
         assert len(fleet.edge.bodies(fault.on(node).name)) >= fault.times
@@ -82,6 +82,6 @@ def test_removing_the_taint_is_retried(fleet: Fleet) -> None:
     node = fleet.take()
     fleet.edge.inject(Fault("evict", 403), Fault(f"release {node}", 500), Fault(f"release {node}", CLOSED))
     with daemon(fleet.site) as running:
-        fleet.site.look.eventually(lambda: running.logged("no new attempt before", node=node), "the cool-down")
+        fleet.site.queries.eventually(lambda: running.logged("no new attempt before", node=node), "the cool-down")
         fleet.wait_for_state(gone=False)
     assert fleet.edge.names().count(f"release {node}") >= 3

@@ -22,13 +22,13 @@ JSON = {"content-type": "application/json"}
 
 @pytest.fixture(autouse=True)
 def _only_new_requests(guarded: World) -> Iterator[None]:
-    guarded.server.face.requests.clear()
+    guarded.server.faulty_app.requests.clear()
     yield
     assert (guarded.running(), guarded.desired) == (["od-1", "od-2"], 2)
 
 
 def seen(env: World) -> list[LoggedRequest]:
-    return list(env.server.face.requests)
+    return list(env.server.faulty_app.requests)
 
 
 #: API calls that remove nothing: method, path, body, and fields of the pool's response.
@@ -47,7 +47,7 @@ CALLS: list[tuple[str, str, Any, dict[str, Any] | None]] = [
 def test_api_calls_that_remove_nothing_are_forwarded(guarded: World) -> None:
     for method, path, body, expected in CALLS:
         content = None if body is None else json.dumps(body, indent=1).encode()
-        guarded.server.face.requests.clear()
+        guarded.server.faulty_app.requests.clear()
         answer = httpx2.request(method, f"{guarded.url}{path}", content=content, headers=JSON, timeout=60)
         assert (answer.status_code, bool(answer.content)) == (200, expected is not None), path
         if expected is not None:
@@ -137,7 +137,7 @@ ANSWERS: dict[str, tuple[int, dict[str, str], str]] = {
 def test_responses_are_returned_unchanged(fact: str, guarded: World) -> None:
     status, headers, text = ANSWERS[fact]
     body = text.encode("utf-8", "surrogateescape")
-    guarded.server.face.inject(Fault(path="/pool", method="GET", status=status, headers=headers, body=text))
+    guarded.server.faulty_app.inject(Fault(path="/pool", method="GET", status=status, headers=headers, body=text))
     response = raw(guarded.url, line("GET", "/pool"))
     head, _, rest = response.partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
@@ -149,7 +149,7 @@ def test_responses_are_returned_unchanged(fact: str, guarded: World) -> None:
 def test_large_bodies_are_forwarded(guarded: World) -> None:
     """Request and response bodies are streamed; both are larger than any single read."""
     body = b"0123456789abcdef" * (1 << 20)
-    guarded.server.face.inject(Fault(path="/big", status=200, body=body.decode()))
+    guarded.server.faulty_app.inject(Fault(path="/big", status=200, body=body.decode()))
     answer = httpx2.post(
         f"{guarded.url}/big", content=(body[start:][: 1 << 16] for start in range(0, len(body), 1 << 16)), timeout=60
     )
@@ -160,7 +160,7 @@ def test_large_bodies_are_forwarded(guarded: World) -> None:
 
 def test_a_pool_that_resets_or_does_not_respond_is_an_error(guarded: World) -> None:
     for kind, status in (("reset", 502), ("hang", 504)):
-        guarded.server.face.inject(Fault(path="/start", kind=kind))  # type: ignore[arg-type]
+        guarded.server.faulty_app.inject(Fault(path="/start", kind=kind))  # type: ignore[arg-type]
         answer = httpx2.post(f"{guarded.url}/start", timeout=30)
         assert (answer.status_code, answer.json()["message"]) == (status, FAILED)
         assert answer.json()["detail"]

@@ -39,7 +39,7 @@ def steps(fleet: Fleet) -> list[str]:
 
 
 def wait_until_held(fleet: Fleet, step: int) -> None:
-    fleet.site.look.eventually(fleet.edge.reached.is_set, STEPS[step])
+    fleet.site.queries.eventually(fleet.edge.reached.is_set, STEPS[step])
     assert steps(fleet) == list(STEPS[: step + 1])
 
 
@@ -81,7 +81,7 @@ def test_an_interruption_during_the_dry_runs_evicts_no_pod(fleet: Fleet, *, kill
     fleet.take()
     fleet.edge.hold(0, "before", lambda name: name == DRY_RUN)
     with daemon(fleet.site) as interrupted:
-        fleet.site.look.eventually(fleet.edge.reached.is_set, "a dry run")
+        fleet.site.queries.eventually(fleet.edge.reached.is_set, "a dry run")
         if killed:
             interrupted.kill()
             fleet.edge.drop()
@@ -104,9 +104,11 @@ def test_a_delayed_termination_of_a_killed_daemon_decrements_the_size_once(fleet
         wait_until_held(fleet, STEPS.index("terminate"))
         killed.kill()
     fleet.edge.drop_others()
-    seen = len(fleet.site.face.requests)
+    seen = len(fleet.site.faulty_app.requests)
     with daemon(fleet.site, settle="60s"):
-        fleet.site.look.eventually(lambda: len(fleet.site.face.requests) > seen, "the next daemon to read the pool")
+        fleet.site.queries.eventually(
+            lambda: len(fleet.site.faulty_app.requests) > seen, "the next daemon to read the pool"
+        )
         fleet.edge.release()
         fleet.wait_for_state(gone=True)
     assert steps(fleet).count("terminate") == 1
@@ -121,9 +123,9 @@ def test_after_a_kill_during_a_lease_write_another_daemon_takes_over(
     fleet.edge.hold(position, moment, lambda name: name == LEASE)
     fleet.edge.inject(Fault("evict", 429, times=99))  # so that the drain does not end before the renewal
     with daemon(fleet.site) as killed:
-        fleet.site.look.eventually(fleet.edge.reached.is_set, "the write")
+        fleet.site.queries.eventually(fleet.edge.reached.is_set, "the write")
         killed.kill(keep_lease=True)
-    assert bool(fleet.site.look.marks()) == bool(position)
+    assert bool(fleet.site.queries.marks()) == bool(position)
     fleet.edge.drop()
     fleet.edge.forget()
     with daemon(fleet.site):

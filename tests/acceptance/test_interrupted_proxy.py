@@ -47,8 +47,8 @@ def site(cluster: ControlPlane, tmp_path: Path) -> Iterator[Site]:
 
 def test_the_list_of_steps_is_complete(site: Site) -> None:
     with Proxy(site) as proxy:
-        answer = proxy.post("/pool/size", TO_TWO)
-        assert (answer.status_code, answer.text) == (200, "")
+        response = proxy.post("/pool/size", TO_TWO)
+        assert (response.status_code, response.text) == (200, "")
         site.wait_for_state("od-1", "od-2", pods=TOTAL)
     assert site.edge.names() == list(SCALE_DOWN)
     kinds = {name.partition(" ")[0] for name in SCALE_DOWN}
@@ -62,17 +62,17 @@ def test_after_a_kill_at_any_step_of_a_scale_down_a_repeated_request_finishes_it
     site.edge.hold(step, "after")
     with Proxy(site) as killed:
         call = killed.send("/pool/size", TO_TWO)
-        site.look.eventually(site.edge.reached.is_set, SCALE_DOWN[step])
+        site.queries.eventually(site.edge.reached.is_set, SCALE_DOWN[step])
         killed.kill()
         with pytest.raises(httpx2.TransportError):
             call.result()
     assert tuple(site.edge.names()) == SCALE_DOWN[: step + 1]
     site.edge.drop()
     with Proxy(site) as proxy:
-        site.look.eventually(lambda: not site.look.marks() and site.machines() == site.nodes(), "the first sweep")
-        site.look.running(TOTAL)
-        answer = proxy.post("/pool/size", TO_TWO)
-        assert (answer.status_code, answer.text) == (200, "")
+        site.queries.eventually(lambda: not site.queries.marks() and site.machines() == site.nodes(), "the first sweep")
+        site.queries.running(TOTAL)
+        response = proxy.post("/pool/size", TO_TWO)
+        assert (response.status_code, response.text) == (200, "")
         site.wait_for_state("od-1", "od-2", pods=TOTAL)
     site.assert_no_repeated_eviction()
 
@@ -83,13 +83,13 @@ def test_after_sigterm_at_any_step_a_scale_down_is_finished_or_rolled_back(step:
     site.edge.hold(step, "before")
     with Proxy(site) as proxy:
         call = proxy.send("/pool/size", TO_TWO)
-        site.look.eventually(site.edge.reached.is_set, SCALE_DOWN[step])
+        site.queries.eventually(site.edge.reached.is_set, SCALE_DOWN[step])
         proxy.terminate()
         site.edge.release()
         assert proxy.end() == 0
-        answer = call.result()
+        response = call.result()
     gone = SCALE_DOWN[: step + 1].count("terminate")
-    assert answer.status_code == (200 if gone else 500)
-    assert bool(answer.text) == (gone < 2)
+    assert response.status_code == (200 if gone else 500)
+    assert bool(response.text) == (gone < 2)
     site.wait_for_state(*[name for name in ALL if name not in ("od-3", "od-4")[:gone]], pods=TOTAL)
     site.assert_no_repeated_eviction()

@@ -47,12 +47,12 @@ def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.mark.parametrize("step", range(len(REPLACEMENT)), ids=lambda step: f"{step + 1}-{REPLACEMENT[step]}")
 def test_after_a_kill_before_any_step_of_a_termination_a_repeated_request_finishes_it(step: int, fleet: Fleet) -> None:
-    look, node = fleet.site.look, fleet.take()
+    queries, node = fleet.site.queries, fleet.take()
     terminate = {"machineId": fleet.site.machine(node), "decrementDesiredSize": False}
     fleet.edge.hold(step, "before")
     with Proxy(fleet.site) as killed:
         call = killed.send("/pool/terminate", terminate)
-        look.eventually(fleet.edge.reached.is_set, REPLACEMENT[step])
+        queries.eventually(fleet.edge.reached.is_set, REPLACEMENT[step])
         killed.kill()
         with pytest.raises(httpx2.TransportError):
             call.result()
@@ -60,7 +60,7 @@ def test_after_a_kill_before_any_step_of_a_termination_a_repeated_request_finish
     fleet.edge.drop()
     with Proxy(fleet.site) as proxy:
         # A termination request with an unknown result is repeated when it can no longer take effect.
-        look.eventually(lambda: proxy.post("/pool/terminate", terminate).status_code == httpx2.codes.OK, "the end")
+        queries.eventually(lambda: proxy.post("/pool/terminate", terminate).status_code == httpx2.codes.OK, "the end")
         fleet.wait_for_state(gone=True, replaced=True)
 
 
@@ -76,7 +76,7 @@ def test_after_a_kill_while_a_protected_machine_is_made_disposable_the_next_prox
     fleet.edge.hold(step, "after")
     with Proxy(site) as killed:
         call = killed.send("/pool/membershipStatus", disposable)
-        site.look.eventually(fleet.edge.reached.is_set, DISPOSAL[step])
+        site.queries.eventually(fleet.edge.reached.is_set, DISPOSAL[step])
         killed.kill()
         with pytest.raises(httpx2.TransportError):
             call.result()
@@ -88,23 +88,23 @@ def test_after_a_kill_while_a_protected_machine_is_made_disposable_the_next_prox
 
 @pytest.mark.parametrize("successor", SUCCESSORS)
 def test_marks_of_a_proxy_that_never_restarts_are_removed_after_they_expire(successor: str, fleet: Fleet) -> None:
-    look, node = fleet.site.look, fleet.take()
+    queries, node = fleet.site.queries, fleet.take()
     fleet.edge.hold(0, "after")
     with Proxy(fleet.site) as killed:
         call = killed.send("/pool/terminate", {"machineId": fleet.site.machine(node)})
-        look.eventually(fleet.edge.reached.is_set, "the taint")
+        queries.eventually(fleet.edge.reached.is_set, "the taint")
         killed.kill()
         with pytest.raises(httpx2.TransportError):
             call.result()
     fleet.edge.drop()
-    written = json.loads(look.marks()[node])
+    written = json.loads(queries.marks()[node])
     promised = datetime.fromisoformat(written["until"]) - datetime.fromisoformat(written["since"])
     assert timedelta(hours=1) < promised < timedelta(hours=2)
     with SUCCESSORS[successor](fleet.site) as program:
-        look.eventually(lambda: program.logged("serving on ") or program.logged("forwarding port "), "the successor")
+        queries.eventually(lambda: program.logged("serving on ") or program.logged("forwarding port "), "the successor")
         fleet.site.plane.api.patch(
             f"/api/v1/nodes/{node}",
             {"metadata": {"annotations": {ANNOTATION: json.dumps(written | {"until": written["since"]})}}},
         )
-        look.eventually(lambda: program.logged("found marks", node=node, reason="rolled-back"), "the rollback")
+        queries.eventually(lambda: program.logged("found marks", node=node, reason="rolled-back"), "the rollback")
         fleet.wait_for_state(gone=False)

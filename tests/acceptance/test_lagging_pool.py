@@ -33,8 +33,8 @@ def test_a_size_that_is_set_during_a_replacement_terminates_only_drained_machine
         filled(env, 3)
         terminate = {"machineId": env.id("od-1"), "decrementDesiredSize": False}
         assert env.post("/pool/terminate", terminate).status_code == httpx2.codes.OK
-        answer = env.post("/pool/size", {"desiredSize": 2})
-        assert (answer.status_code, answer.text) == (httpx2.codes.OK, "")
+        response = env.post("/pool/size", {"desiredSize": 2})
+        assert (response.status_code, response.text) == (httpx2.codes.OK, "")
         cluster.wait_for(lambda: len(env.running()) == env.desired == 2, "two machines")
         assert not any(ended.by_resize for ended in env.server.pool.terminations)
 
@@ -46,9 +46,9 @@ def test_a_termination_that_fails_after_taking_effect_costs_no_other_machine(
     with scene(cluster, tmp_path, 3, pool=SLOW, refresh_interval=2, config=BACKEND) as env:
         filled(env, 3)
         env.server.pool.failing_terminations = 1
-        answer = env.post("/pool/size", {"desiredSize": 2})
-        detail = answer.json()["detail"] if answer.content else ""
-        assert answer.status_code == httpx2.codes.OK
+        response = env.post("/pool/size", {"desiredSize": 2})
+        detail = response.json()["detail"] if response.content else ""
+        assert response.status_code == httpx2.codes.OK
         assert (env.desired == 2) is (detail == ""), detail
         cluster.wait_for(lambda: len(env.running()) == env.desired, "as many machines as are desired")
         assert not any(ended.by_resize for ended in env.server.pool.terminations)

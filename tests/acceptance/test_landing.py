@@ -33,8 +33,8 @@ def two_machines(plane: ControlPlane, folder: Path, *workloads: Json, pods: int)
     with building(plane, folder, 2) as site:
         site.join(2)
         plane.apply(workloads)
-        site.look.running(pods)
-        assert site.look.places() == {NODE: pods}
+        site.queries.running(pods)
+        assert site.queries.places() == {NODE: pods}
         yield site
 
 
@@ -44,16 +44,16 @@ def workload(name: str, pods: int, **fields: Any) -> Json:
 
 def terminated(site: Site, proxy: Proxy) -> tuple[int, str]:
     """Request the termination of NODE's machine and return status and detail of the response."""
-    answer = proxy.post("/pool/terminate", _body(site))
-    return _status_and_detail(answer)
+    response = proxy.post("/pool/terminate", _body(site))
+    return _status_and_detail(response)
 
 
 def _body(site: Site) -> Json:
     return {"machineId": site.machine(NODE), "decrementDesiredSize": True}
 
 
-def _status_and_detail(answer: httpx2.Response) -> tuple[int, str]:
-    return answer.status_code, answer.json()["detail"] if answer.content else ""
+def _status_and_detail(response: httpx2.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["detail"] if response.content else ""
 
 
 def evicted(site: Site) -> Counter[str]:
@@ -89,8 +89,8 @@ def test_rejected_replacements_cost_one_pod_per_namespace_despite_retries(
         assert (is_as_before(site), evicted(site)) == (True, lost)
         for item in quotas:
             cluster.api.delete(cluster.api.path(item))
-        site.look.running(8)
-        site.look.eventually(lambda: terminated(site, proxy) == (200, ""), "the termination")
+        site.queries.running(8)
+        site.queries.eventually(lambda: terminated(site, proxy) == (200, ""), "the termination")
         site.wait_for_state(TARGET, pods=8)
 
 
@@ -100,14 +100,14 @@ def _no_pods(team: str) -> Json:
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": "0"}}}
 
 
-def test_after_a_kill_the_next_proxy_knows_the_owed_pods(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_after_a_kill_the_next_proxy_detects_the_owed_pods(cluster: ControlPlane, tmp_path: Path) -> None:
     with two_machines(cluster, tmp_path, workload("web", 2), pods=2) as site:
         quota = _no_pods("default")
         cluster.apply([quota])
         with Proxy(site) as killed:
             site.edge.hold(0, "after", "evict".__eq__)  # otherwise it may roll back before it is killed
             call = killed.send("/pool/terminate", _body(site))
-            site.look.eventually(site.edge.reached.is_set, "the first eviction")
+            site.queries.eventually(site.edge.reached.is_set, "the first eviction")
             killed.kill()
             site.edge.drop()
             with pytest.raises(httpx2.TransportError):
@@ -118,8 +118,8 @@ def test_after_a_kill_the_next_proxy_knows_the_owed_pods(cluster: ControlPlane, 
             assert status == 503
             assert (is_as_before(site), evicted(site)) == (True, {"default": 1})
             cluster.api.delete(cluster.api.path(quota))
-            site.look.running(2)
-            site.look.eventually(lambda: terminated(site, proxy) == (200, ""), "the termination")
+            site.queries.running(2)
+            site.queries.eventually(lambda: terminated(site, proxy) == (200, ""), "the termination")
 
 
 def test_without_a_landing_timeout_bound_replacements_are_sufficient(cluster: ControlPlane, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_without_a_landing_timeout_bound_replacements_are_sufficient(cluster: Co
     workloads = [workload(app, 1, annotations=only_there) for app in ("web", "api")]
     with two_machines(cluster, tmp_path, *workloads, pods=2) as site, Proxy(site) as proxy:
         assert terminated(site, proxy) == (200, "")
-        assert (site.look.places(), ready(site.look.pods())) == ({TARGET: 2}, [])
+        assert (site.queries.places(), ready(site.queries.pods())) == ({TARGET: 2}, [])
         assert site.state() == ([TARGET], [TARGET], 1, [])
 
 
@@ -155,7 +155,7 @@ def test_cordoning_the_only_target_during_a_drain_rolls_the_drain_back(cluster: 
     slow = workload("web", 6, annotations={START_AFTER: "2s"})
     with two_machines(cluster, tmp_path, slow, pods=6) as site, Proxy(site) as proxy:
         call = proxy.send("/pool/terminate", _body(site))
-        site.look.eventually(lambda: evicted(site).total() >= 2, "the second eviction")
+        site.queries.eventually(lambda: evicted(site).total() >= 2, "the second eviction")
         site.cordon(TARGET)
         before = evicted(site).total()
         status, why = _status_and_detail(call.result())
@@ -163,4 +163,4 @@ def test_cordoning_the_only_target_during_a_drain_rolls_the_drain_back(cluster: 
         assert evicted(site).total() - before in (0, 1)
         assert before < 5, "the drain did not go in steps"
         assert is_as_before(site)
-        site.look.running(6)
+        site.queries.running(6)

@@ -48,8 +48,8 @@ def test_a_decision_about_a_hundred_nodes_makes_few_api_calls(
         cluster.wait_for(lambda: len(env.pods()) == 3 * NODES // 2, "the pods")
         assert env.post("/pool/terminate", {"machineId": "i-0"}).status_code == 404
         border.calls.clear()
-        answer = env.post("/pool/size", {"desiredSize": NODES - 1})
-        assert (answer.status_code, answer.content, len(env.running())) == (200, b"", NODES - 1)
+        response = env.post("/pool/size", {"desiredSize": NODES - 1})
+        assert (response.status_code, response.content, len(env.running())) == (200, b"", NODES - 1)
         (victim,) = {f"od-{number}" for number in range(1, NODES + 1)} - set(env.running())
         assert border.calls[:2] == [f"{method} /api/v1/nodes/{victim}" for method in ("GET", "PATCH")]
         assert len(border.calls) <= MAX_CALLS, border.calls

@@ -49,8 +49,8 @@ def listed(env: World) -> set[str]:
 
 def attempt(env: World, call: str, node: str) -> tuple[int, str]:
     """Send the request and return status and detail of the response."""
-    answer = env.post(f"/pool/{call}", {"machineId": env.id(node), "decrementDesiredSize": True})
-    return answer.status_code, answer.json()["detail"] if answer.content else ""
+    response = env.post(f"/pool/{call}", {"machineId": env.id(node), "decrementDesiredSize": True})
+    return response.status_code, response.json()["detail"] if response.content else ""
 
 
 def taking_pods(cluster: ControlPlane) -> set[str]:
@@ -107,6 +107,6 @@ def ambiguous_machines(env: World, cluster: ControlPlane) -> None:
     )
     cluster.apply([manifests.node("twin", providerID=env.machine("od-1").provider_id)])
     cluster.wait_for(lambda: attempt(env, "terminate", "od-1")[0] == 500, "the proxy to see the twin")
-    answer = env.post("/pool/size", {"desiredSize": 1})
-    assert (answer.status_code, {"od-1", pod} <= set(env.running()), env.desired) == (500, True, 2)
-    assert "node od-1: other nodes also have the provider ID of machine" in answer.json()["detail"]
+    response = env.post("/pool/size", {"desiredSize": 1})
+    assert (response.status_code, {"od-1", pod} <= set(env.running()), env.desired) == (500, True, 2)
+    assert "node od-1: other nodes also have the provider ID of machine" in response.json()["detail"]

@@ -23,14 +23,16 @@ def test_the_marks_of_a_daemon_are_not_changed(cluster: ControlPlane, tmp_path: 
         terminate = {"machineId": site.machine(NODE), "decrementDesiredSize": True}
         site.edge.hold(0, "before")
         call = proxy.send("/pool/terminate", terminate)
-        site.look.eventually(site.edge.reached.is_set, "the mark of the proxy")
+        site.queries.eventually(site.edge.reached.is_set, "the mark of the proxy")
         cluster.api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"annotations": {ANNOTATION: MARK}}})
         site.edge.release()
-        answer = call.result()
-        assert (answer.status_code, "mark-lost" in answer.json()["detail"]) == (500, True)
-        site.look.eventually(lambda: proxy.post("/pool/size", {"desiredSize": 3}).status_code == 200, "another victim")
-        assert (site.look.marks(), site.machines()) == ({NODE: MARK}, ["od-1", "od-2", "od-3"])
-        answer = proxy.post("/pool/terminate", terminate)
-        assert answer.status_code == 500
-        assert "installation team/spot-rescheduler drains it" in answer.json()["detail"]
-        assert site.look.marks() == {NODE: MARK}
+        response = call.result()
+        assert (response.status_code, "mark-lost" in response.json()["detail"]) == (500, True)
+        site.queries.eventually(
+            lambda: proxy.post("/pool/size", {"desiredSize": 3}).status_code == 200, "another victim"
+        )
+        assert (site.queries.marks(), site.machines()) == ({NODE: MARK}, ["od-1", "od-2", "od-3"])
+        response = proxy.post("/pool/terminate", terminate)
+        assert response.status_code == 500
+        assert "installation team/spot-rescheduler drains it" in response.json()["detail"]
+        assert site.queries.marks() == {NODE: MARK}

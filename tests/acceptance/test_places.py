@@ -77,7 +77,7 @@ def prepare(env: World) -> None:
 
 
 def test_an_empty_node_is_kept_if_no_other_node_is_usable(cluster: ControlPlane, tmp_path: Path) -> None:
-    """The others are cordoned, not Ready, without conditions, or control plane nodes; then one is uncordoned."""
+    """The other nodes are cordoned, not Ready, without conditions, or control plane nodes; then one is uncordoned."""
     control_plane = "node-role.kubernetes.io/control-plane"
 
     def surround(env: World) -> None:
@@ -90,8 +90,8 @@ def test_an_empty_node_is_kept_if_no_other_node_is_usable(cluster: ControlPlane,
     with scene(cluster, tmp_path, 2, before=surround) as env:
         body = {"machineId": env.id("od-1"), "decrementDesiredSize": True}
         for path, message in (("/pool/terminate", "terminate machine"), ("/pool/detach", "detach machine")):
-            answer = env.post(path, body)
-            assert (answer.status_code, answer.json()) == (
+            response = env.post(path, body)
+            assert (response.status_code, response.json()) == (
                 500,
                 {
                     "message": f"failed to {message}",
@@ -115,9 +115,9 @@ def test_obstacles_are_reported_one_by_one_until_none_is_left(cluster: ControlPl
 
         def reported(pod: str, why: str) -> bool:
             """Return whether the response reports that; it may still be based on the state before the last change."""
-            answer = env.post("/pool/terminate", body)
-            detail: str = answer.json()["detail"]
-            assert (answer.status_code, env.tainted()) == (500, [])
+            response = env.post("/pool/terminate", body)
+            detail: str = response.json()["detail"]
+            assert (response.status_code, env.tainted()) == (500, [])
             return detail.startswith(f"node od-1: pod default/{pod}-") and detail.endswith(
                 f" nodes are available: {why}"
             )

@@ -32,13 +32,13 @@ def test_updates_do_not_overlap(cluster: ControlPlane, tmp_path: Path) -> None:
         body = {"machineId": env.id("od-1"), "decrementDesiredSize": True}
         drain = clients.submit(httpx2.post, f"{env.url}/pool/terminate", json=body, timeout=300)
         cluster.wait_for(lambda: terminating(cluster), "the drain to hang")
-        env.server.face.requests.clear()
+        env.server.faulty_app.requests.clear()
         late = clients.submit(httpx2.post, f"{env.url}/pool/size", json={"desiredSize": 7}, timeout=90)
         with pytest.raises(httpx2.ReadTimeout):
             httpx2.post(f"{env.url}/pool/size", json={"desiredSize": 8}, timeout=httpx2.Timeout(60, read=1))
         others_are_served(env)
-        answer = late.result()
-        assert (answer.status_code, answer.json()) == (
+        response = late.result()
+        assert (response.status_code, response.json()) == (
             504,
             {
                 "message": "failed to set desired size",
@@ -50,7 +50,9 @@ def test_updates_do_not_overlap(cluster: ControlPlane, tmp_path: Path) -> None:
         assert drain.result().status_code == 200
         assert (env.running(), env.desired) == (["od-2"], 1)
         assert not [
-            request for request in env.server.face.requests if request.path == "/pool/size" and request.method == "POST"
+            request
+            for request in env.server.faulty_app.requests
+            if request.path == "/pool/size" and request.method == "POST"
         ]
         env.stop()
         # With the default timeout all updates are served, even on a slow machine.
@@ -71,7 +73,7 @@ def twenty_at_once(env: World, clients: ThreadPoolExecutor) -> None:
     """
     env.post("/pool/terminate", {"machineId": "i-0"})
     env.plane.wait_for(lambda: listed_running(env) == 1, "the pool's cache")
-    env.server.face.requests.clear()
+    env.server.faulty_app.requests.clear()
     start = threading.Barrier(20)
     bodies = [("/pool/size", {"desiredSize": 1}), ("/pool/terminate", {"machineID": "i-0"})] * 10
 
@@ -81,7 +83,7 @@ def twenty_at_once(env: World, clients: ThreadPoolExecutor) -> None:
 
     statuses = list(clients.map(ask, *zip(*bodies, strict=True)))
     assert statuses == [200, 404] * 10
-    seen = [(request.method, request.path) for request in env.server.face.requests]
+    seen = [(request.method, request.path) for request in env.server.faulty_app.requests]
     assert count_updates(seen) == (10, 10), "; ".join(map(" ".join, seen))
 
 

@@ -109,8 +109,8 @@ REASONS = {
 
 @pytest.mark.parametrize("node", REASONS)
 def test_a_rejected_termination_names_the_reason(node: str, env: World) -> None:
-    answer = env.post("/pool/terminate", {"machineId": env.id(node), "decrementDesiredSize": True})
-    assert (answer.status_code, answer.json()) == (
+    response = env.post("/pool/terminate", {"machineId": env.id(node), "decrementDesiredSize": True})
+    assert (response.status_code, response.json()) == (
         500,
         {"message": "failed to terminate machine", "detail": f"node {node}: {REASONS[node].format(n=12)}"},
     )
@@ -119,11 +119,11 @@ def test_a_rejected_termination_names_the_reason(node: str, env: World) -> None:
 
 def test_a_resize_names_all_rejected_nodes(env: World) -> None:
     """12 → 9: one machine is removed; the response names every other node and the protected machine."""
-    answer = env.post("/pool/size", {"desiredSize": 9})
-    protected = f"machine {env.id('od-12')}: its membership status says that it is not evictable"
+    response = env.post("/pool/size", {"desiredSize": 9})
+    protected = f"machine {env.id('od-12')}: its membership status is not evictable"
     expected = [f"node {node}: {reason.format(n=11)}" for node, reason in REASONS.items()]
-    assert answer.status_code == 200
-    reasons = answer.json()["detail"].removeprefix("1 of 3 machines were removed: ").split("; node ")
+    assert response.status_code == 200
+    reasons = response.json()["detail"].removeprefix("1 of 3 machines were removed: ").split("; node ")
     assert sorted(["node " + reason.removeprefix("node ") for reason in reasons]) == sorted(
         [*expected[:-1], f"{expected[-1]}; {protected}"]
     )

@@ -21,15 +21,15 @@ pytestmark = pytest.mark.cluster
 LAST_LOOK = dt.timedelta(seconds=4)
 REASON = 'it has the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled: "true"'
 PROTECTED = REASON.replace('"', '\\"')  #: escaped for JSON
-NO_NODE = "the request would remove a machine whose node this proxy does not know"
+NO_NODE = "the request would remove a machine whose node is unknown to this proxy"
 
 
 @pytest.fixture(autouse=True)
 def _nothing_slips_through(guarded: World) -> Iterator[None]:
-    """The pool receives no removal, and its machines are unchanged."""
-    guarded.server.face.requests.clear()
+    """Check that the pool receives no removal and that its machines are unchanged."""
+    guarded.server.faulty_app.requests.clear()
     yield
-    assert not [request for request in guarded.server.face.requests if request.method == "POST"]
+    assert not [request for request in guarded.server.faulty_app.requests if request.method == "POST"]
     assert (guarded.running(), guarded.desired, guarded.tainted()) == (["od-1", "od-2"], 2, [])
     assert all(machine.member and machine.active for machine in guarded.server.pool.machines())
 
@@ -104,7 +104,9 @@ def test_a_smaller_size_is_rejected_if_all_nodes_are_protected(guarded: World) -
 
 def sizes(env: World) -> list[bytes]:
     return [
-        request.body for request in env.server.face.requests if (request.method, request.path) == ("POST", "/pool/size")
+        request.body
+        for request in env.server.faulty_app.requests
+        if (request.method, request.path) == ("POST", "/pool/size")
     ]
 
 
@@ -116,10 +118,10 @@ def test_bodies_of_size_requests_are_parsed_or_rejected(guarded: World) -> None:
             assert (status, json.loads(answer)["message"]) == (400, expected), body
             assert bool(json.loads(answer)["detail"]) is expected.startswith("failed to decode"), body
         elif expected > 2:
-            guarded.server.face.inject(Fault(path="/pool/size", status=200, body=""))
+            guarded.server.faulty_app.inject(Fault(path="/pool/size", status=200, body=""))
             assert ask(guarded, "/pool/size", body) == (200, b""), body
             assert [json.loads(body) for body in sizes(guarded)] == [{"desiredSize": expected}]
-        guarded.server.face.requests.clear()
+        guarded.server.faulty_app.requests.clear()
 
 
 def test_bodies_of_termination_requests_are_parsed_or_rejected(guarded: World) -> None:
@@ -155,10 +157,10 @@ def test_a_machine_that_the_pool_protects_is_not_removed(guarded: World) -> None
             answer = httpx2.post(f"{guarded.url}{path}", json={"machineId": machine}, timeout=60)
             assert (answer.status_code, answer.json()["detail"]) == (
                 500,
-                f"machine {machine}: its membership status says that it is not evictable",
+                f"machine {machine}: its membership status is not evictable",
             )
         assert httpx2.post(f"{guarded.url}/pool/size", json={"desiredSize": 1}, timeout=60).json()["detail"] == (
-            f"node od-2: {REASON}; machine {machine}: its membership status says that it is not evictable"
+            f"node od-2: {REASON}; machine {machine}: its membership status is not evictable"
         )
     finally:
         guarded.server.pool.set_membership(machine, active=True, evictable=True)
@@ -173,7 +175,7 @@ def test_an_update_times_out_if_the_view_of_the_pool_is_no_longer_refreshed(guar
     finally:
         guarded.server.pool.cloud_down = False
     assert (answer.status_code, answer.json()["message"]) == (504, answers.SET_SIZE), answer.text
-    assert answer.json()["detail"].startswith("cloudpool pool: the pool's answers are older than ")
+    assert answer.json()["detail"].startswith("cloudpool pool: the pool's responses are older than ")
 
 
 def _age_of_view(env: World) -> dt.timedelta:
@@ -187,15 +189,15 @@ def test_the_messages_of_a_failing_pool_are_returned(guarded: World) -> None:
         ("/pool/size", {"desiredSize": 3}, answers.SET_SIZE),
         ("/pool/terminate", {"machineId": "i-1"}, answers.TERMINATE),
     ):
-        guarded.server.face.inject(fault)
+        guarded.server.faulty_app.inject(fault)
         answer = httpx2.post(f"{guarded.url}{path}", json=body, timeout=60)
         assert (answer.status_code, answer.json()["message"]) == (502, message)
         assert "GET /pool" in answer.json()["detail"]
         assert answer.json()["detail"].endswith(": 503 Service Unavailable: 100% down: x")
-        guarded.server.face.forget()
-    guarded.server.face.inject(Fault(path="/pool/size", status=503, body="", times=9))
+        guarded.server.faulty_app.forget()
+    guarded.server.faulty_app.inject(Fault(path="/pool/size", status=503, body="", times=9))
     answer = httpx2.post(f"{guarded.url}/pool/size", json={"desiredSize": 3}, timeout=60)
     assert (answer.status_code, answer.json()["message"]) == (502, answers.SET_SIZE)
     assert "POST /pool/size: 503 Service Unavailable" in answer.json()["detail"]
-    guarded.server.face.forget()
-    guarded.server.face.requests.clear()
+    guarded.server.faulty_app.forget()
+    guarded.server.faulty_app.requests.clear()

@@ -24,8 +24,8 @@ def annotate(plane: ControlPlane, node: str, **annotations: str) -> None:
 
 def set_size(env: World, desired: int) -> tuple[int, str]:
     """Set the size and return status and detail of the response."""
-    answer = env.post("/pool/size", {"desiredSize": desired})
-    return answer.status_code, answer.json()["detail"] if answer.content else ""
+    response = env.post("/pool/size", {"desiredSize": desired})
+    return response.status_code, response.json()["detail"] if response.content else ""
 
 
 def test_a_node_is_marked_drained_terminated_and_deleted_in_this_order(cluster: ControlPlane, tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def make_a_machine_disposable(env: World, border: Edge) -> None:
     border.writes.clear()
     machine = env.id("od-1")
     status = {"machineId": machine, "membershipStatus": {"active": False, "evictable": True}}
-    answer = env.post("/pool/membershipStatus", status)
-    assert (answer.status_code, answer.content) == (200, b"")
+    response = env.post("/pool/membershipStatus", status)
+    assert (response.status_code, response.content) == (200, b"")
     assert border.names() == [
         "draining od-1",
         "owing od-1",
@@ -126,7 +126,7 @@ def test_a_failed_victim_is_released_and_another_one_is_removed(cluster: Control
         annotate(cluster, "od-3", **{DISABLED: "true"})
         border.release()
         assert call.result() == (200, "")
-        assert any("od-3" in line and "plan no longer holds" in line for line in env.lines)
+        assert any("od-3" in line and "plan is no longer valid" in line for line in env.lines)
         assert (env.running(), env.desired, env.tainted()) == (["od-1", "od-3"], 2, [])
         cluster.wait_for(lambda: list(env.pods().values()) == ["od-1"] or list(env.pods().values()) == ["od-3"])
         status, detail = set_size(env, 1)

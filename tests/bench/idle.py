@@ -1,4 +1,4 @@
-"""The CPU time of a round of the daemon while nothing changes, and while pods change that plans do not depend on.
+"""The CPU time of a round of the daemon while nothing changes, and while only pods change on which plans do not depend.
 
 The loop, its memory and all listeners are real. The cluster is in memory, and time passes only while the loop waits.
 """

@@ -39,7 +39,7 @@ def _measured(pods: int) -> Iterator[tuple[str, float]]:
 
 
 def _cluster(pods: int) -> tuple[Snapshot, PodClass]:
-    """Return a cluster with this many pods, and the class of a pod for which every plugin has work to do."""
+    """Return a cluster of *pods* pods, and the class of a pod that no plugin skips."""
     snapshot, decoder = Snapshot(), Decoder(Interner())
 
     def put(obj: dict[str, Any]) -> None:

@@ -40,7 +40,7 @@ SAMPLES: Final = 1000
 ROUNDS: Final = 3
 CLIENTS: Final = 8
 _SECONDS: Final = 300.0  #: time limit of every wait
-_WATCHES: Final = 600.0  #: time limit between two parts of a watch's answer
+_WATCHES: Final = 600.0  #: time limit between two parts of a watch's response
 
 
 def run() -> Iterator[Result]:
@@ -84,7 +84,7 @@ def _in_turns(measure: Callable[[str], list[float]], scene: _Scene) -> tuple[lis
 
 
 def _rate(url: str, path: str) -> float:
-    """Return the answers per second with all clients in parallel."""
+    """Return the responses per second with all clients in parallel."""
     each = SAMPLES // CLIENTS
     with ThreadPoolExecutor(CLIENTS) as clients:
         start = time.perf_counter()
@@ -108,11 +108,11 @@ def _latencies(url: str, path: str, count: int) -> list[float]:
 
 
 def _take_answer(connection: socket.socket) -> None:
-    """Read one answer of known length; raise an error unless its status is 200."""
-    answer = b""
-    while b"\r\n\r\n" not in answer:
-        answer += _part(connection)
-    head, _, body = answer.partition(b"\r\n\r\n")
+    """Read one response of known length; raise an error unless its status is 200."""
+    response = b""
+    while b"\r\n\r\n" not in response:
+        response += _part(connection)
+    head, _, body = response.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 "), head
     length = int(head.lower().partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0])
     remaining = length - len(body)
@@ -176,7 +176,7 @@ def _scene() -> Iterator[_Scene]:
         plane.wait_for(lambda: not _tainted(plane), "the nodes to take pods", seconds=_SECONDS)
         api = until.enter_context(_counted(plane))
         proxy = until.enter_context(_proxy(plane, api.url, pool.url, folder))
-        yield _Scene(plane, pool.url, proxy, api.face.requests)
+        yield _Scene(plane, pool.url, proxy, api.faulty_app.requests)
 
 
 class _Edge:

@@ -51,7 +51,7 @@ def test_every_pod_satisfies_its_constraints(small: tuple[Path, Big]) -> None:
 
 def test_every_on_demand_node_can_be_drained(small: tuple[Path, Big]) -> None:
     with Oracle() as oracle:
-        answer = oracle.ask(firstfit_request(*small))
-    assert [(drain["node"], drain["unplaced"]) for drain in answer["nodes"]] == [
+        response = oracle.ask(firstfit_request(*small))
+    assert [(drain["node"], drain["unplaced"]) for drain in response["nodes"]] == [
         (node, None) for node in small[1].on_demand
     ]

@@ -31,7 +31,7 @@ _HOST: Final = "kubernetes.io/hostname"
 
 
 class Row(NamedTuple):
-    """Microseconds for each of :data:`PODS`, and the growth of the cost from the fewest pods to the most."""
+    """The microseconds for each number in :data:`PODS`, and the growth of the cost from the fewest pods to the most."""
 
     label: str
     microseconds: tuple[float, ...]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescheduler.cli.go_flags import Bool, GoCommand, Option, format_duration, normalised, parse_duration
+from rescheduler.cli.go_flags import Bool, GoCommand, Option, format_duration, normalized, parse_duration
 
 SECOND = timedelta(seconds=1)
 
@@ -78,4 +78,4 @@ ARGUMENTS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize(("given_", "expected"), ARGUMENTS.values(), ids=ARGUMENTS)
 def test_go_style_arguments_are_converted_to_click_style(given_: str, expected: str) -> None:
-    assert list(normalised(given_.split(), example.params)) == expected.split()
+    assert list(normalized(given_.split(), example.params)) == expected.split()

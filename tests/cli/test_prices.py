@@ -91,13 +91,15 @@ CONTENT = {
 
 
 @pytest.mark.parametrize(("content", "message"), CONTENT.values(), ids=CONTENT)
-def test_a_wrong_file_is_named(content: bytes, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_file_is_named_in_the_error(
+    content: bytes, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "prices.csv"
     file.write_bytes(content)
     assert f"--prices {file}: {message}" in refused(f"--prices={file}", capfd)
 
 
-def test_the_daemon_does_not_start_with_a_wrong_file(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_daemon_does_not_start_with_an_invalid_file(capfd: pytest.CaptureFixture[str]) -> None:
     assert "No such file or directory" in refused("--prices=/no/such/file", capfd, "run")
 
 

@@ -28,11 +28,11 @@ def test_the_service_uses_mutual_tls_and_exits_with_0_on_sigterm(tmp_path: Path)
             assert address, line
             pems = [(tmp_path / name).read_bytes() for name in ("ca.pem", "client.key", "client.crt")]
             with grpc.secure_channel(address[1], grpc.ssl_channel_credentials(*pems)) as channel:
-                answer = channel.unary_unary(f"/{SERVICE}/NodeGroups")(b"", timeout=120)
+                response = channel.unary_unary(f"/{SERVICE}/NodeGroups")(b"", timeout=120)
         finally:
             process.send_signal(signal.SIGTERM)
         process.communicate(timeout=120)
-    assert (wire.NodeGroupsResponse.FromString(answer), process.returncode) == (wire.NodeGroupsResponse(), 0)
+    assert (wire.NodeGroupsResponse.FromString(response), process.returncode) == (wire.NodeGroupsResponse(), 0)
 
 
 WRONG = {

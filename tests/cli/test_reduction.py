@@ -52,7 +52,7 @@ def with_second_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def content(snapshot: Snapshot) -> dict[str, Any]:
-    """Return everything that was read, in order."""
+    """Return all objects that were read, in order."""
     objects = {kind: msgspec.to_builtins(list(snapshot.of(kind).values())) for kind in KINDS}
     pods = {key: msgspec.to_builtins(pod) for key, pod in snapshot.pods.items()}
     nodes = {name: msgspec.to_builtins(snapshot.nodes.nodes[row]) for name, row in snapshot.nodes.row.items()}
@@ -68,7 +68,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a file with pods of all kinds that the benchmark knows."""
+    """Return a file with pods of all kinds that the benchmark generates."""
     path = tmp_path_factory.mktemp("cluster") / "list.json"
     big(path, on_demand=30, spot=60)
     return path

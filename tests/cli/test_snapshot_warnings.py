@@ -100,7 +100,7 @@ FILES: dict[str, tuple[list[Any], str]] = {
 
 
 @pytest.mark.parametrize(("objects", "warnings"), FILES.values(), ids=FILES)
-def test_missing_kinds_are_reported_with_what_was_assumed(ended: Any, objects: list[Any], warnings: str) -> None:
+def test_missing_kinds_are_reported_with_the_assumptions(ended: Any, objects: list[Any], warnings: str) -> None:
     code, _, err = ended([node("od", ON_DEMAND), node("s"), *objects], "plan", "-o", "json")
     assert (code, err) == (0, warnings)
 

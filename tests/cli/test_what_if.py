@@ -148,7 +148,9 @@ WRONG: dict[str, str] = {
 
 
 @pytest.mark.parametrize("change", WRONG)
-def test_a_wrong_value_is_one_line(capfdbinary: pytest.CaptureFixture[bytes], dump: Path, change: str) -> None:
+def test_an_invalid_value_is_reported_in_one_line(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path, change: str
+) -> None:
     code, out, err = run(capfdbinary, dump, "--what-if", change)
     assert (code, out) == (2, "")
     assert err.rstrip("\n").endswith(WRONG[change])
@@ -156,7 +158,7 @@ def test_a_wrong_value_is_one_line(capfdbinary: pytest.CaptureFixture[bytes], du
 
 
 @pytest.mark.parametrize("change", ["", "=", "nonsense", "lose spot=3"])
-def test_an_unknown_form_is_answered_with_all_forms(
+def test_the_error_for_an_unknown_form_lists_all_forms(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, change: str
 ) -> None:
     code, out, err = run(capfdbinary, dump, "--what-if", change)
@@ -165,7 +167,7 @@ def test_an_unknown_form_is_answered_with_all_forms(
 
 
 @pytest.mark.parametrize("name", ["unknown", "kubeconfig", "output", "levers-timeout"])
-def test_an_unknown_setting_is_answered_with_all_settings(
+def test_the_error_for_an_unknown_setting_lists_all_settings(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, name: str
 ) -> None:
     code, out, err = run(capfdbinary, dump, "--what-if", f"{name}=1")
@@ -197,9 +199,9 @@ NAMESPACES: dict[tuple[str, ...], list[str]] = {
 def test_settings_of_namespaces_limit_the_drainable_nodes(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, changes: tuple[str, ...]
 ) -> None:
-    labelled = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "web"}}}
+    labeled = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "web"}}}
     pods = [pod("shop/a-1", "od-1"), pod("ops/b-1", "od-2")]
-    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER[:4], *pods, labelled]}))
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER[:4], *pods, labeled]}))
     flags = [flag for change in changes for flag in ("--what-if", change)]
     _, out, _ = run(capfdbinary, dump, "-o", "json", *flags)
     result = json.loads(out)["what_if"]

@@ -1,4 +1,4 @@
-"""Tests of invalid configuration of each kind for each command: one line that says what is wrong and where.
+"""Tests of invalid configuration of each kind for each command: one line with the error and its location.
 
 The files are those of `_furnish`; every secret in them contains SECRET, which must not appear in messages.
 """

@@ -149,7 +149,7 @@ class Daemon:
         return self._process.poll() is None
 
 
-class Look:
+class ClusterQueries:
     """Queries on the cluster, and its setup."""
 
     def __init__(self, plane: ControlPlane) -> None:
@@ -193,7 +193,7 @@ class Look:
         ]
 
     def pods(self, app: str = "") -> list[Json]:
-        """Return the pods that have not ended, of *app* or of all apps."""
+        """Return the unfinished pods of *app*, or of all apps."""
         items = self._api.items("/api/v1/pods", labelSelector=f"app={app}" if app else "")
         return [entry for entry in items if entry["status"]["phase"] not in ("Succeeded", "Failed")]
 
@@ -238,12 +238,12 @@ class Look:
         return self._plane.wait_for(predicate, description, seconds=seconds)
 
 
-def create_stuck_pod(plane: ControlPlane, look: Look) -> None:
+def create_stuck_pod(plane: ControlPlane, queries: ClusterQueries) -> None:
     """Create an on-demand node that is drainable except for a pod that does not terminate."""
-    look.nodes(1, 2)
+    queries.nodes(1, 2)
     plane.apply([deployment("web", 2), deployment("stuck", 1, annotations={TERMINATE_AFTER: NEVER})])
-    look.running(3)
-    look.open_spot()
+    queries.running(3)
+    queries.open_spot()
 
 
 def terminating(plane: ControlPlane) -> list[str]:

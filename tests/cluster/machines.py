@@ -27,7 +27,7 @@ class Machines:
     """The pool behind the on-demand nodes."""
 
     def __init__(self, observer: Observer, server: CloudpoolServer, folder: Path) -> None:
-        self._observer, self._pool, self.face, self.server = observer, server.pool, server.face, server
+        self._observer, self._pool, self.faulty_app, self.server = observer, server.pool, server.faulty_app, server
         pool: dict[str, Any] = {
             "id": POOL,
             "backend": {"url": server.url, "timeout": "5s"},
@@ -73,7 +73,7 @@ class Machines:
 
     def orders(self) -> list[LoggedRequest]:
         """Return all requests to change the pool, successful or not."""
-        return [request for request in self.face.requests if request.method != "GET"]
+        return [request for request in self.faulty_app.requests if request.method != "GET"]
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Checks of a daemon by the API server's objects and audit log, independent of what the daemon reports."""
+"""Checks of a daemon by the API server's objects and audit log, independent of the daemon's own reports."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from devcluster.audit import AuditEvent, AuditLog
 from devcluster.plane import ControlPlane
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining.intent import ANNOTATION
-from tests.cluster.daemon import Look
+from tests.cluster.daemon import ClusterQueries
 
 #: Prefix of the daemon's user agent.
 AGENT: Final = "spot-rescheduler/"
@@ -39,7 +39,7 @@ class Marking:
         return (self.until - self.since).total_seconds()
 
 
-class Observer(Look):
+class Observer(ClusterQueries):
     """Queries on the cluster and on the requests since this observer was created."""
 
     def __init__(self, plane: ControlPlane) -> None:
@@ -70,7 +70,7 @@ class Observer(Look):
         return [node["metadata"]["name"] for node in self.plane.api.items("/api/v1/nodes")]
 
     def bound_to(self, node: str) -> list[Json]:
-        """Return the pods on *node* that have not ended."""
+        """Return the unfinished pods on *node*."""
         return [pod for pod in self.pods() if pod["spec"].get("nodeName") == node]
 
     def uids(self, app: str = "") -> set[str]:

@@ -30,7 +30,7 @@ from devcluster.standin.faults import Fault
 from devcluster.standin.nodes import Nodes
 from rescheduler.clock import SystemClock
 from rescheduler.planning.rules.candidates import DELETION_CANDIDATE
-from tests.cluster.daemon import NO_DELAY, SOFT, Daemon, Look
+from tests.cluster.daemon import NO_DELAY, SOFT, ClusterQueries, Daemon
 from tests.cluster.observer import Observer
 from tests.providers import cherry, cloudpools, pki, stackpoints
 from tests.providers.served import CLIENT_FILES, SERVER_FILES, Service
@@ -134,7 +134,7 @@ def cloudpool(
             ("--cloud-provider=cloudpool", "--cloud-config=cloudpool.json"),
             labels,
             lambda: allocated(server.pool),
-            inject=server.face.inject,
+            inject=server.faulty_app.inject,
         )
 
 
@@ -260,70 +260,70 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_cluster_autoscaler_scales_up_and_down(name: str, program: Path, cluster: ControlPlane, folder: Path) -> None:
     """Each pod fills a machine: four pods need two more machines, one pod needs three fewer."""
-    look = Look(cluster)
+    queries = ClusterQueries(cluster)
     cluster.apply([node("elsewhere")])
     with SYSTEMS[name](cluster, folder) as system:
-        look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 3, "the machines' Nodes")
+        queries.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 3, "the machines' Nodes")
         cluster.apply([deployment("web", 4, cpu="3", nodeSelector=system.labels)])
         with driven(program, cluster, folder, system, mutual=name == "cloudpool") as autoscaler:
-            look.running(4)
+            queries.running(4)
             assert system.machines() == 4
             cluster.apply([deployment("web", 1, cpu="3", nodeSelector=system.labels)])
-            look.eventually(lambda: system.machines() == 1, "the termination of the machines")
-            look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the deletion of their Nodes")
+            queries.eventually(lambda: system.machines() == 1, "the termination of the machines")
+            queries.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the deletion of their Nodes")
         assert autoscaler.logged("Error on gRPC call") == []
 
 
 def test_a_node_without_a_provider_id_keeps_its_machine(program: Path, cluster: ControlPlane, folder: Path) -> None:
     """Cluster Autoscaler considers such a machine unregistered and requests its deletion after a timeout."""
-    look = Look(cluster)
+    queries = ClusterQueries(cluster)
     with stackpoint(cluster, folder) as system:
-        look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
+        queries.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
         cluster.apply([deployment("web", 2, cpu="3", nodeSelector=system.labels)])
-        look.running(2)
+        queries.running(2)
         with driven(program, cluster, folder, system, "--max-node-provision-time=2s") as autoscaler:
-            look.eventually(lambda: len(autoscaler.logged("Starting main loop")) > 15, "sufficient rounds")
+            queries.eventually(lambda: len(autoscaler.logged("Starting main loop")) > 15, "sufficient rounds")
         assert system.machines() == 2
 
 
 def test_a_group_without_machines_grows_by_its_template(program: Path, cluster: ControlPlane, folder: Path) -> None:
-    look = Look(cluster)
+    queries = ClusterQueries(cluster)
     with cloudpool(cluster, folder, size=0, minimum=0) as system:
         cluster.apply([deployment("web", 2, cpu="3", nodeSelector=system.labels)])
         with driven(program, cluster, folder, system) as autoscaler:
-            look.running(2)
+            queries.running(2)
             assert system.machines() == 2
             cluster.apply([deployment("web", 0, cpu="3", nodeSelector=system.labels)])
-            look.eventually(lambda: system.machines() == 0, "the termination of the machines")
+            queries.eventually(lambda: system.machines() == 0, "the termination of the machines")
         assert autoscaler.logged("Error on gRPC call") == []
 
 
 def test_a_machine_that_never_joins_is_terminated(program: Path, cluster: ControlPlane, folder: Path) -> None:
     """Other machines are kept."""
-    look = Look(cluster)
+    queries = ClusterQueries(cluster)
     with cloudpool(cluster, folder, later={"bootDelay": "1h"}) as system:
-        look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
+        queries.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
         cluster.apply([deployment("web", 3, cpu="3", nodeSelector=system.labels)])
         with driven(program, cluster, folder, system, "--max-node-provision-time=5s") as autoscaler:
-            look.eventually(lambda: system.machines() == 3, "a machine more")
-            look.eventually(lambda: autoscaler.logged("Some unregistered nodes were removed"), "its removal")
-            look.eventually(lambda: system.machines() == 2, "two machines")
-        assert look.places() == {"pool-1": 1, "pool-2": 1, "": 1}
+            queries.eventually(lambda: system.machines() == 3, "a machine more")
+            queries.eventually(lambda: autoscaler.logged("Some unregistered nodes were removed"), "its removal")
+            queries.eventually(lambda: system.machines() == 2, "two machines")
+        assert queries.places() == {"pool-1": 1, "pool-2": 1, "": 1}
         assert autoscaler.logged("Error on gRPC call") == []
 
 
 def test_a_temporary_cloud_outage_only_causes_a_delay(program: Path, cluster: ControlPlane, folder: Path) -> None:
     """No machine with pods is terminated, and no machine is requested twice."""
-    look = Look(cluster)
+    queries = ClusterQueries(cluster)
     with cloudpool(cluster, folder) as system:
-        look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
+        queries.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
         cluster.apply([deployment("web", 3, cpu="3", nodeSelector=system.labels)])
         assert system.inject is not None
         for method, path in (("GET", "/pool"), ("GET", "/pool/size"), ("POST", "/pool/size")):
             system.inject(Fault(method=method, path=path, status=503, times=20))
         patience = ("--initial-node-group-backoff-duration=2s", "--max-node-group-backoff-duration=4s")
         with driven(program, cluster, folder, system, *patience) as autoscaler:
-            look.running(3)
+            queries.running(3)
             assert system.machines() == 3
         assert autoscaler.logged("Error on gRPC call NodeGroupIncreaseSize")
 

@@ -65,7 +65,7 @@ class Groups:
 
     def size_requests(self) -> int:
         """Return how often a size of the spot group was requested. A termination changes the size without a request."""
-        return sum((each.method, each.path) == ("POST", "/pool/size") for each in self.spot_server.face.requests)
+        return sum((each.method, each.path) == ("POST", "/pool/size") for each in self.spot_server.faulty_app.requests)
 
 
 @contextlib.contextmanager
@@ -95,7 +95,7 @@ def two_groups(plane: ControlPlane, place: Path) -> Iterator[Groups]:
 
 
 class Story:
-    """The pods run on spot nodes, are interrupted, and fall back to on-demand nodes."""
+    """A scenario: pods run on spot nodes, are interrupted, and fall back to on-demand nodes."""
 
     def __init__(self, plane: ControlPlane, observer: Observer, groups: Groups) -> None:
         self.plane, self.observer, self.groups = plane, observer, groups

@@ -25,7 +25,7 @@ def kustomization(folder: str | Path) -> list[Json]:
 
 
 def composed(folder: Path, **layers: Json) -> list[Json]:
-    """Return the objects of the last of *layers*, kustomizations in *folder* next to the folders of deploy/."""
+    """Write the kustomizations *layers* next to links to those of deploy/. Return the objects of the last one."""
     for name in ("base", "components", "liqo"):
         (folder / name).symlink_to(DEPLOY / name)
     for name, layer in layers.items():

@@ -31,7 +31,9 @@ class Right:
 
     def named_in(self, text: str) -> bool:
         """Return whether *text* reports the right as missing, in the wording of the API server or the daemon."""
-        return self.words in text or re.search(rf"missing right: {re.escape(str(self))}(?![\w./-])", text) is not None
+        return (
+            self.words in text or re.search(rf"missing permission: {re.escape(str(self))}(?![\w./-])", text) is not None
+        )
 
     def __str__(self) -> str:
         resource, slash, subresource = self.resource.partition("/")
@@ -139,5 +141,5 @@ def is_allowed(api: Api, account: str, attributes: Json) -> bool:
         "kind": "SubjectAccessReview",
         "spec": {"user": account, "resourceAttributes": attributes},
     }
-    answer = api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
-    return bool(answer["status"]["allowed"])
+    response = api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(response["status"]["allowed"])

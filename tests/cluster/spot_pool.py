@@ -23,7 +23,7 @@ class SpotPool:
     """The pool behind the spot nodes; its first machine exists before any order."""
 
     def __init__(self, server: CloudpoolServer, folder: Path, *, template: bool = False) -> None:
-        self._pool, self._clock, self.face = server.pool, SystemClock(), server.face
+        self._pool, self._clock, self.faulty_app = server.pool, SystemClock(), server.faulty_app
         section: dict[str, Any] = {
             "id": POOL,
             "backend": {"url": server.url, "timeout": "5s"},
@@ -68,11 +68,11 @@ class SpotPool:
 
     def hang(self, path: str, *, acted: bool) -> None:
         """Let the next request to *path* hang; if *acted* is true, it takes effect."""
-        self.face.inject(Fault(path=path, kind="hang", acted=acted))
+        self.faulty_app.inject(Fault(path=path, kind="hang", acted=acted))
 
     def requests(self, path: str) -> list[Any]:
         """Return the bodies of all requests to change the pool, successful or not."""
-        asked = [each for each in self.face.requests if (each.method, each.path) == ("POST", path)]
+        asked = [each for each in self.faulty_app.requests if (each.method, each.path) == ("POST", path)]
         return [json.loads(each.body) for each in asked]
 
 

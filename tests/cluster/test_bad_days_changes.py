@@ -58,9 +58,7 @@ def test_a_drain_does_not_wait_for_pods_that_a_changed_deployment_no_longer_want
     assert observer.first_burst() <= 2, "the drain did not go in steps"
 
 
-def test_a_drain_does_not_wait_for_pods_of_a_job_that_is_suspended_meanwhile(
-    cluster: ControlPlane, observer: Observer
-) -> None:
+def test_a_drain_does_not_wait_for_pods_of_a_job_that_is_suspended(cluster: ControlPlane, observer: Observer) -> None:
     start(observer, job("work", 4, annotations={**SLOW, COMPLETE_AFTER: NEVER}), pods=4)
     with Daemon(cluster, *FLAGS, "--move-jobs=always"):
         observer.eventually(observer.evictions, "an eviction")

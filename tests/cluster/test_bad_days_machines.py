@@ -43,12 +43,12 @@ def test_a_lost_termination_is_not_repeated_after_protected_pods_arrived(
 
 def kill_while_ordering(cluster: ControlPlane, observer: Observer, pool: Machines) -> str:
     """Let a daemon drain the node, kill it during its termination request, and return its identity."""
-    pool.face.inject(Fault(path="/pool/terminate", kind="hang"))
+    pool.faulty_app.inject(Fault(path="/pool/terminate", kind="hang"))
     with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
         observer.eventually(pool.orders, "the order")
         holder = lease_holder(cluster)
         daemon.kill()
-    pool.face.forget()
+    pool.faulty_app.forget()
     assert pool.ordered() == []
     assert list(observer.marks()) == [NODE]
     return holder
@@ -69,7 +69,7 @@ def never_terminated(pool: Machines) -> None:
 
 def never_terminating(pool: Machines) -> None:
     """Let the cloud accept all termination requests without any effect."""
-    pool.face.inject(Fault(path="/pool/terminate", status=200, body="", times=10_000))
+    pool.faulty_app.inject(Fault(path="/pool/terminate", status=200, body="", times=10_000))
 
 
 @pytest.mark.parametrize("trouble", [never_terminated, never_terminating])

@@ -19,7 +19,7 @@ MOVES: Final = 3
 
 @pytest.mark.parametrize("killed", [False, True], ids=["terminated", "killed"])
 def test_the_drain_delay_survives_restarts(cluster: ControlPlane, observer: Observer, killed: bool) -> None:
-    """Each daemon is stopped as soon as its drain has ended."""
+    """Each daemon is stopped as soon as its drain is complete."""
     observer.nodes(3, 2)
     for number in (1, 2, 3):
         observer.start_on(f"on-demand-{number}", deployment(f"app{number}", number), pods=number)
@@ -83,9 +83,7 @@ def waited(observer: Observer) -> list[float]:
     ]
 
 
-def test_owed_pods_are_known_even_if_the_node_is_deleted_with_its_mark(
-    cluster: ControlPlane, observer: Observer
-) -> None:
+def test_debts_survive_the_deletion_of_the_node_with_its_mark(cluster: ControlPlane, observer: Observer) -> None:
     """The daemon is killed after an eviction while no scheduler runs; then the Node is deleted."""
     observer.nodes(2, 2)
     observer.start_on(NODE_1, deployment("web", 2), pods=2)

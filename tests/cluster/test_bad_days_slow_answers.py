@@ -1,4 +1,4 @@
-"""The API server responds slowly to an eviction, and the daemon is stopped meanwhile."""
+"""The API server responds slowly to an eviction, and the daemon is stopped during the request."""
 
 import contextlib
 import socket

@@ -312,7 +312,7 @@ def test_the_page_of_cloudpools_gives_the_daemon_its_files(tmp_path: Path) -> No
         ({"lease-name": "l", "memory-name": "m", "savings-name": "s"}, "lease/l configmap/m configmap/s"),
     ],
 )
-def test_the_notes_name_what_stays_when_the_release_is_uninstalled(
+def test_the_notes_list_the_objects_that_an_uninstall_leaves_behind(
     tmp_path: Path, options: dict[str, str], objects: str
 ) -> None:
     text = notes(tmp_path, {"options": options, "fullnameOverride": "our-rescheduler"}, "mover", "ops")

@@ -50,7 +50,7 @@ def test_nodes_that_only_additional_guards_block_are_logged_and_drained_with_com
         assert daemon.logged("would drain") == []
 
 
-def test_control_plane_nodes_are_drained_when_asked_for_and_their_machines_stay(
+def test_control_plane_nodes_are_drained_on_request_and_their_machines_stay(
     cluster: ControlPlane, observer: Observer, tmp_path: Path
 ) -> None:
     with machines(observer, tmp_path, 1, 1) as pool:

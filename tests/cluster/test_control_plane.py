@@ -196,7 +196,7 @@ def test_a_pod_becomes_ready_on_the_named_nodes(cluster: ControlPlane) -> None:
     assert bad["status"]["phase"] == "Pending"
 
 
-def test_a_service_account_may_do_what_rbac_allows(cluster: ControlPlane) -> None:
+def test_a_service_account_has_the_permissions_of_rbac(cluster: ControlPlane) -> None:
     cluster.apply([manifests.namespace("apart"), account("apart", "reader"), *may_list_nodes("apart", "reader")])
     config = cluster.service_account_kubeconfig("apart", "reader")
     with Api(cluster.server, ca=cluster.ca, token=read_kubeconfig(config)[1]) as reader:
@@ -208,7 +208,7 @@ def test_a_service_account_may_do_what_rbac_allows(cluster: ControlPlane) -> Non
     assert config.stat().st_mode & 0o077 == 0
 
 
-def test_a_stopped_api_server_comes_back_with_its_data(cluster: ControlPlane) -> None:
+def test_a_restarted_api_server_has_its_data(cluster: ControlPlane) -> None:
     cluster.apply([manifests.spot("n1"), manifests.deployment("before")])
     running(cluster, "before")
     cluster.stop_component("kube-apiserver")

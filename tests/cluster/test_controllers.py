@@ -196,7 +196,7 @@ def test_suspension_and_failure_policy_of_a_job_are_read(cluster: ControlPlane, 
     assert (suspended.suspended, suspended.wanted, suspended.exists) == (True, 0, True)
 
 
-def test_completed_pods_of_a_job_are_no_longer_wanted(cluster: ControlPlane, reader: ControllerReader) -> None:
+def test_completed_pods_of_a_job_are_no_longer_desired(cluster: ControlPlane, reader: ControllerReader) -> None:
     workload = job("work", 2, annotations={COMPLETE_AFTER: NEVER})
     workload["spec"]["parallelism"] = 1
     cluster.apply([workload])

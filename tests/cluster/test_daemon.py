@@ -9,14 +9,14 @@ from devcluster.plane import ControlPlane
 from devcluster.stages import COMPLETE_AFTER, NEVER, START_AFTER, TERMINATE_AFTER
 from rescheduler.draining import intent
 from rescheduler.draining.intent import ANNOTATION
-from tests.cluster.daemon import NO_DELAY, Daemon, Look, prefers
+from tests.cluster.daemon import NO_DELAY, ClusterQueries, Daemon, prefers
 
 NODE_1, NODE_2 = "on-demand-1", "on-demand-2"
 
 
 @pytest.fixture
-def look(cluster: ControlPlane) -> Look:
-    return Look(cluster)
+def queries(cluster: ControlPlane) -> ClusterQueries:
+    return ClusterQueries(cluster)
 
 
 def uids(pods: list[Json]) -> set[str]:
@@ -30,71 +30,73 @@ def drained_once(cluster: ControlPlane, *flags: str, fresh: bool = False) -> Dae
 
 
 @pytest.mark.parametrize("fresh", [True, False], ids=["a new interpreter", "forked"])
-def test_a_node_is_drained_and_its_pods_run_on_spot_nodes(cluster: ControlPlane, look: Look, *, fresh: bool) -> None:
-    look.nodes(1, 2)
+def test_a_node_is_drained_and_its_pods_run_on_spot_nodes(
+    cluster: ControlPlane, queries: ClusterQueries, *, fresh: bool
+) -> None:
+    queries.nodes(1, 2)
     cluster.apply([deployment("web", 3)])
-    look.running(3)
-    assert look.kinds() == {"on-demand": 3}
-    look.open_spot()
+    queries.running(3)
+    assert queries.kinds() == {"on-demand": 3}
+    queries.open_spot()
     drained_once(cluster, fresh=fresh)
-    look.running(3)
-    assert look.kinds() == {"spot": 3}
-    assert look.marks() == {}
-    assert look.events(NODE_1) == {"DrainPlanned", "Rescheduler", "NodeDrained"}
+    queries.running(3)
+    assert queries.kinds() == {"spot": 3}
+    assert queries.marks() == {}
+    assert queries.events(NODE_1) == {"DrainPlanned", "Rescheduler", "NodeDrained"}
 
 
-def test_nodes_are_drained_one_by_one_by_increasing_load(cluster: ControlPlane, look: Look) -> None:
-    look.nodes(2, 2)
+def test_nodes_are_drained_one_by_one_by_increasing_load(cluster: ControlPlane, queries: ClusterQueries) -> None:
+    queries.nodes(2, 2)
     cluster.apply([deployment("few", 1, affinity=prefers(NODE_2)), deployment("many", 3, affinity=prefers(NODE_1))])
-    look.running(4)
-    assert look.places() == {NODE_1: 3, NODE_2: 1}
-    look.open_spot()
+    queries.running(4)
+    assert queries.places() == {NODE_1: 3, NODE_2: 1}
+    queries.open_spot()
     with Daemon(cluster, NO_DELAY) as daemon:
-        look.eventually(lambda: len(daemon.logged("drained after")) == 2, "two drains")
+        queries.eventually(lambda: len(daemon.logged("drained after")) == 2, "two drains")
         assert [line["node"] for line in daemon.logged("drained after")] == [NODE_2, NODE_1]
-    look.running(4)
-    assert look.kinds() == {"spot": 4}
+    queries.running(4)
+    assert queries.kinds() == {"spot": 4}
 
 
-def test_the_drain_delay_delays_the_next_drain(cluster: ControlPlane, look: Look) -> None:
-    look.nodes(2, 2)
+def test_the_drain_delay_delays_the_next_drain(cluster: ControlPlane, queries: ClusterQueries) -> None:
+    queries.nodes(2, 2)
     cluster.apply([deployment("few", 1, affinity=prefers(NODE_2)), deployment("many", 3, affinity=prefers(NODE_1))])
-    look.running(4)
-    look.open_spot()
+    queries.running(4)
+    queries.open_spot()
     with Daemon(cluster) as daemon:
-        look.eventually(lambda: daemon.logged("nothing is drained", reason="drain-delay"), "the delay")
+        queries.eventually(lambda: daemon.logged("nothing is drained", reason="drain-delay"), "the delay")
         assert [line["node"] for line in daemon.logged("drained after")] == [NODE_2]
-    assert look.kinds("many") == {"on-demand": 3}
+    assert queries.kinds("many") == {"on-demand": 3}
 
 
-def test_a_budget_without_disruptions_blocks_the_node(cluster: ControlPlane, look: Look) -> None:
-    look.nodes(1, 2)
+def test_a_budget_without_disruptions_blocks_the_node(cluster: ControlPlane, queries: ClusterQueries) -> None:
+    queries.nodes(1, 2)
     cluster.apply([deployment("web", 2), pdb("web", max_unavailable=0)])
-    look.running(2)
-    before = uids(look.pods())
-    look.open_spot()
+    queries.running(2)
+    before = uids(queries.pods())
+    queries.open_spot()
     with Daemon(cluster) as daemon:
-        stays = look.eventually(lambda: daemon.logged("not drained", reason="pod-disruption-budget"), "the blocker")
+        stays = queries.eventually(lambda: daemon.logged("not drained", reason="pod-disruption-budget"), "the blocker")
         assert {(line["node"], line["pod"].partition("-")[0]) for line in stays} == {(NODE_1, "default/web")}
         rounds = len(daemon.logged("planned 1 of 1"))
-        look.eventually(lambda: len(daemon.logged("planned 1 of 1")) > rounds + 2, "more rounds")
+        queries.eventually(lambda: len(daemon.logged("planned 1 of 1")) > rounds + 2, "more rounds")
         assert not daemon.logged("eviction evicted") + daemon.logged("eviction refused")
-        look.eventually(lambda: look.events(NODE_1), "an event")
-    assert uids(look.pods()) == before
-    assert look.marks() == {}
-    assert look.events(NODE_1) == {"DrainBlocked"}
+        queries.eventually(lambda: queries.events(NODE_1), "an event")
+    assert uids(queries.pods()) == before
+    assert queries.marks() == {}
+    assert queries.events(NODE_1) == {"DrainBlocked"}
 
 
-def test_a_budget_of_one_is_drained_in_steps(cluster: ControlPlane, look: Look) -> None:
-    look.nodes(1, 2)
+def test_a_budget_of_one_is_drained_in_steps(cluster: ControlPlane, queries: ClusterQueries) -> None:
+    queries.nodes(1, 2)
     slow = {START_AFTER: "1s"}
     cluster.apply([deployment("web", 3, annotations=slow), pdb("web", max_unavailable=1)])
-    look.running(3)
-    look.eventually(lambda: _allowed(cluster) == 1, "the budget's status")
-    look.open_spot()
+    queries.running(3)
+    queries.eventually(lambda: _allowed(cluster) == 1, "the budget's status")
+    queries.open_spot()
     daemon = drained_once(cluster)
-    look.running(3)
-    assert look.kinds() == {"spot": 3}
+    queries.running(3)
+    assert queries.kinds() == {"spot": 3}
     assert len(daemon.logged("eviction evicted")) == 3
 
 
@@ -104,94 +106,94 @@ def _allowed(cluster: ControlPlane) -> int:
 
 
 def test_a_pod_that_does_not_terminate_fails_the_drain_and_the_next_node_is_drained(
-    cluster: ControlPlane, look: Look
+    cluster: ControlPlane, queries: ClusterQueries
 ) -> None:
-    look.nodes(2, 2)
+    queries.nodes(2, 2)
     stuck = deployment("stuck", 1, annotations={TERMINATE_AFTER: NEVER}, affinity=prefers(NODE_1))
     cluster.apply([stuck, deployment("web", 2, affinity=prefers(NODE_2))])
-    look.running(3)
-    assert look.places() == {NODE_1: 1, NODE_2: 2}
-    look.open_spot()
+    queries.running(3)
+    assert queries.places() == {NODE_1: 1, NODE_2: 2}
+    queries.open_spot()
     with Daemon(cluster, NO_DELAY) as daemon:
-        look.eventually(lambda: daemon.logged("drain failed", node=NODE_1), "the failed drain")
+        queries.eventually(lambda: daemon.logged("drain failed", node=NODE_1), "the failed drain")
         failed = daemon.logged("drain failed", node=NODE_1)[0]
         assert failed["reason"] == "termination-timeout"
         assert failed["pod"].startswith("default/stuck-")
         assert "the taint was removed" in failed["message"]
-        look.eventually(lambda: daemon.logged("drained after", node=NODE_2), "the other node")
+        queries.eventually(lambda: daemon.logged("drained after", node=NODE_2), "the other node")
         assert daemon.logged("no new attempt before", node=NODE_1)
         assert not daemon.logged("draining", node=NODE_1)[1:]
         failed_events = {"DrainFailed", "ReschedulerFailed", "DrainCoolDown"}
-        look.eventually(lambda: look.events(NODE_1) >= failed_events, "the events")
-    assert look.marks() == {}
-    assert look.kinds("web") == {"spot": 2}
+        queries.eventually(lambda: queries.events(NODE_1) >= failed_events, "the events")
+    assert queries.marks() == {}
+    assert queries.kinds("web") == {"spot": 2}
 
 
-def test_daemonset_mirror_and_ended_pods_are_not_evicted(cluster: ControlPlane, look: Look) -> None:
-    look.nodes(1, 1)
+def test_daemonset_mirror_and_finished_pods_are_not_evicted(cluster: ControlPlane, queries: ClusterQueries) -> None:
+    queries.nodes(1, 1)
     kept = [daemonset("agent"), pod("static", mirror=True, nodeName=NODE_1), job("done", affinity=prefers(NODE_1))]
     cluster.apply([*kept, deployment("web", 2)])
-    look.running(2, "web")
-    look.eventually(lambda: not look.pods("done"), "the job's end")
-    before = uids(look.pods("agent") + look.pods("static"))
+    queries.running(2, "web")
+    queries.eventually(lambda: not queries.pods("done"), "the job's end")
+    before = uids(queries.pods("agent") + queries.pods("static"))
     assert len(before) == 3
-    look.open_spot()
+    queries.open_spot()
     drained_once(cluster)
-    look.running(2, "web")
-    assert look.kinds("web") == {"spot": 2}
-    assert uids(look.pods("agent") + look.pods("static")) == before
+    queries.running(2, "web")
+    assert queries.kinds("web") == {"spot": 2}
+    assert uids(queries.pods("agent") + queries.pods("static")) == before
     assert len(cluster.api.items("/api/v1/pods", labelSelector="app=done")) == 1
 
 
-def test_a_bare_pod_keeps_its_node(cluster: ControlPlane, look: Look) -> None:
-    look.nodes(1, 1)
+def test_a_bare_pod_keeps_its_node(cluster: ControlPlane, queries: ClusterQueries) -> None:
+    queries.nodes(1, 1)
     cluster.apply([pod("bare"), deployment("web", 1)])
-    look.running(2)
-    before = uids(look.pods())
-    look.open_spot()
+    queries.running(2)
+    before = uids(queries.pods())
+    queries.open_spot()
     daemon = drained_once(cluster)
     assert daemon.logged("not drained", node=NODE_1, pod="default/bare", reason="no-controller")
-    assert uids(look.pods()) == before
+    assert uids(queries.pods()) == before
 
 
-def test_a_bare_pod_is_evicted_if_allowed(cluster: ControlPlane, look: Look) -> None:
-    look.nodes(1, 1)
+def test_a_bare_pod_is_evicted_if_allowed(cluster: ControlPlane, queries: ClusterQueries) -> None:
+    queries.nodes(1, 1)
     cluster.apply([pod("bare"), deployment("web", 1)])
-    look.running(2)
-    look.open_spot()
+    queries.running(2)
+    queries.open_spot()
     drained_once(cluster, "--delete-non-replicated-pods")
-    look.running(1)
-    assert look.places() == {"spot-1": 1}
+    queries.running(1)
+    assert queries.places() == {"spot-1": 1}
 
 
-def test_a_replacement_pod_with_the_same_name_is_a_new_pod(cluster: ControlPlane, look: Look) -> None:
-    look.nodes(1, 1)
+def test_a_replacement_pod_with_the_same_name_is_a_new_pod(cluster: ControlPlane, queries: ClusterQueries) -> None:
+    queries.nodes(1, 1)
     cluster.apply([statefulset("db", 2, annotations={TERMINATE_AFTER: "500ms"})])
-    look.running(2)
-    before = uids(look.pods())
-    look.open_spot()
+    queries.running(2)
+    before = uids(queries.pods())
+    queries.open_spot()
     drained_once(cluster)
-    look.running(2)
-    assert look.places() == {"spot-1": 2}
-    assert {item["metadata"]["name"] for item in look.pods()} == {"db-0", "db-1"}
-    assert not uids(look.pods()) & before
+    queries.running(2)
+    assert queries.places() == {"spot-1": 2}
+    assert {item["metadata"]["name"] for item in queries.pods()} == {"db-0", "db-1"}
+    assert not uids(queries.pods()) & before
 
 
-def test_a_pod_of_a_job_is_moved(cluster: ControlPlane, look: Look) -> None:
-    look.nodes(1, 1)
+def test_a_pod_of_a_job_is_moved(cluster: ControlPlane, queries: ClusterQueries) -> None:
+    queries.nodes(1, 1)
     cluster.apply([job("work", annotations={COMPLETE_AFTER: NEVER})])
-    look.running(1)
-    look.open_spot()
+    queries.running(1)
+    queries.open_spot()
     drained_once(cluster)
-    look.running(1)
-    assert look.places() == {"spot-1": 1}
+    queries.running(1)
+    assert queries.places() == {"spot-1": 1}
 
 
-def test_dry_run_changes_nothing(cluster: ControlPlane, look: Look) -> None:
-    look.nodes(1, 1)
+def test_dry_run_changes_nothing(cluster: ControlPlane, queries: ClusterQueries) -> None:
+    queries.nodes(1, 1)
     cluster.apply([deployment("web", 2)])
-    look.running(2)
-    look.open_spot()
+    queries.running(2)
+    queries.open_spot()
     annotate(cluster, NODE_1, "left by another program")
     before = versions(cluster)
     daemon = drained_once(cluster, "--dry-run")
@@ -229,13 +231,13 @@ def annotate(cluster: ControlPlane, node: str, text: str) -> None:
     cluster.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {ANNOTATION: text}}, "spec": spec})
 
 
-def test_unreadable_marks_are_removed_at_start(cluster: ControlPlane, look: Look) -> None:
-    look.nodes(2, 1)
+def test_unreadable_marks_are_removed_at_start(cluster: ControlPlane, queries: ClusterQueries) -> None:
+    queries.nodes(2, 1)
     annotate(cluster, NODE_1, "{broken")
-    assert look.marks() == {NODE_1: "{broken"}
+    assert queries.marks() == {NODE_1: "{broken"}
     daemon = drained_once(cluster)
     assert daemon.logged("found marks", node=NODE_1, reason="rolled-back")
-    assert look.marks() == {}
+    assert queries.marks() == {}
 
 
 @pytest.mark.parametrize(
@@ -246,50 +248,50 @@ def test_unreadable_marks_are_removed_at_start(cluster: ControlPlane, look: Look
     ],
 )
 def test_pending_pods_hold_drains_only_if_a_spot_node_could_run_them(
-    cluster: ControlPlane, look: Look, cpu: str, *, held: bool
+    cluster: ControlPlane, queries: ClusterQueries, cpu: str, *, held: bool
 ) -> None:
-    look.nodes(1, 1)
+    queries.nodes(1, 1)
     cluster.apply([deployment("web", 2, cpu="1")])
-    look.running(2)
+    queries.running(2)
     cluster.apply(
         [deployment("big", 1, cpu=cpu, memory="64Mi", nodeSelector={"node-role.kubernetes.io/spot-worker": "true"})]
     )
-    look.eventually(lambda: any(_unschedulable(item) for item in look.pods("big")), "the unschedulable pod")
+    queries.eventually(lambda: any(_unschedulable(item) for item in queries.pods("big")), "the unschedulable pod")
     cluster.apply([deployment("filler", 1, cpu="1", nodeName="spot-1")])
-    look.running(1, "filler")
-    look.open_spot()
+    queries.running(1, "filler")
+    queries.open_spot()
     with Daemon(cluster) as daemon:
         message = "nothing is drained" if held else "drained after"
-        look.eventually(lambda: daemon.logged(message), message)
+        queries.eventually(lambda: daemon.logged(message), message)
         assert bool(daemon.logged("draining")) is not held
-    assert look.kinds("web") == ({"on-demand": 2} if held else {"spot": 2})
+    assert queries.kinds("web") == ({"on-demand": 2} if held else {"spot": 2})
 
 
 def _unschedulable(item: Json) -> bool:
     return any(item.get("reason") == "Unschedulable" for item in item["status"].get("conditions", ()))
 
 
-def test_the_last_on_demand_nodes_are_kept(cluster: ControlPlane, look: Look) -> None:
-    look.nodes(1, 1)
+def test_the_last_on_demand_nodes_are_kept(cluster: ControlPlane, queries: ClusterQueries) -> None:
+    queries.nodes(1, 1)
     cluster.apply([deployment("web", 1)])
-    look.running(1)
-    look.open_spot()
+    queries.running(1)
+    queries.open_spot()
     daemon = drained_once(cluster, "--min-on-demand-nodes=1")
     assert daemon.logged("not drained", node=NODE_1, reason="min-on-demand-nodes")
-    assert look.kinds() == {"on-demand": 1}
+    assert queries.kinds() == {"on-demand": 1}
 
 
 def page(daemon: Daemon, name: str) -> httpx2.Response:
     return httpx2.get(f"{daemon.address}/{name}", timeout=60, trust_env=False)
 
 
-def test_the_status_pages_show_a_finished_drain(cluster: ControlPlane, look: Look) -> None:
-    look.nodes(1, 2)
+def test_the_status_pages_show_a_finished_drain(cluster: ControlPlane, queries: ClusterQueries) -> None:
+    queries.nodes(1, 2)
     cluster.apply([deployment("web", 2)])
-    look.running(2)
-    look.open_spot()
+    queries.running(2)
+    queries.open_spot()
     with Daemon(cluster) as daemon:
-        look.eventually(lambda: daemon.logged("nothing is drained", reason="drain-delay"), "the drain")
+        queries.eventually(lambda: daemon.logged("nothing is drained", reason="drain-delay"), "the drain")
         expected = {
             'spot_rescheduler_nodes_count{node_type="node-role.kubernetes.io/worker"} 1.0',
             'spot_rescheduler_nodes_count{node_type="node-role.kubernetes.io/spot-worker"} 2.0',
@@ -298,7 +300,7 @@ def test_the_status_pages_show_a_finished_drain(cluster: ControlPlane, look: Loo
             'spot_rescheduler_node_pods_count{node="on-demand-1",node_type="node-role.kubernetes.io/worker"} 0.0',
             'spot_rescheduler_cooldown_active{kind="drain-delay"} 1.0',
         }
-        look.eventually(lambda: expected <= set(page(daemon, "metrics").text.splitlines()), "the metrics")
+        queries.eventually(lambda: expected <= set(page(daemon, "metrics").text.splitlines()), "the metrics")
         assert [page(daemon, item).status_code for item in ("healthz", "readyz", "statusz")] == [200] * 3
         status = page(daemon, "statusz").json()
         assert [(item["node"], item["succeeded"]) for item in status["drains"]] == [(NODE_1, True)]

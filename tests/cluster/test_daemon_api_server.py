@@ -6,7 +6,7 @@ import pytest
 
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
-from tests.cluster.daemon import NO_DELAY, Daemon, Look, create_stuck_pod, delete_stuck_pods, terminating
+from tests.cluster.daemon import NO_DELAY, ClusterQueries, Daemon, create_stuck_pod, delete_stuck_pods, terminating
 
 NODE = "on-demand-1"
 
@@ -18,35 +18,35 @@ def plane() -> Iterator[ControlPlane]:
 
 
 def test_the_daemon_waits_for_the_api_server_at_start(plane: ControlPlane) -> None:
-    look = Look(plane)
-    look.nodes(1, 1)
+    queries = ClusterQueries(plane)
+    queries.nodes(1, 1)
     plane.apply([deployment("web", 1)])
-    look.running(1)
-    look.open_spot()
+    queries.running(1)
+    queries.open_spot()
     plane.stop_component("kube-apiserver")
     # A drain fails if it starts before the controllers run again, because its replacement pod is not created.
     with Daemon(plane, "--node-cooldown=1s", "--failure-pause=1s", NO_DELAY) as daemon:
         try:
-            look.eventually(lambda: daemon.logged("cannot read"), "the logged error")
+            queries.eventually(lambda: daemon.logged("cannot read"), "the logged error")
         finally:
             plane.start_component("kube-apiserver")
-        look.eventually(lambda: look.kinds() == {"spot": 1} and look.marks() == {}, "the pod on spot")
+        queries.eventually(lambda: queries.kinds() == {"spot": 1} and queries.marks() == {}, "the pod on spot")
         assert daemon.running
-    look.running(1)
+    queries.running(1)
 
 
 def test_a_stopped_api_server_does_not_end_the_daemon(plane: ControlPlane) -> None:
-    look = Look(plane)
-    create_stuck_pod(plane, look)
+    queries = ClusterQueries(plane)
+    create_stuck_pod(plane, queries)
     with Daemon(plane) as daemon:
-        look.eventually(lambda: terminating(plane), "the drain under way")
+        queries.eventually(lambda: terminating(plane), "the drain under way")
         plane.stop_component("kube-apiserver")
-        look.eventually(lambda: daemon.logged("cannot read"), "the logged error")
+        queries.eventually(lambda: daemon.logged("cannot read"), "the logged error")
         plane.start_component("kube-apiserver")
         delete_stuck_pods(plane)
-        look.eventually(
+        queries.eventually(
             lambda: daemon.logged("drained after", node=NODE) or daemon.logged("drain failed"), "the end of the drain"
         )
-        look.eventually(lambda: look.marks() == {}, "the removal of the taint")
+        queries.eventually(lambda: queries.marks() == {}, "the removal of the taint")
         assert daemon.running
-    look.running(3)
+    queries.running(3)

@@ -19,7 +19,7 @@ def shown(module: str) -> str:
 
 
 def cloudpool(text: str) -> dict[str, tuple[str, str]]:
-    """Return the columns before and after of the cloudpool's table, by the first column."""
+    """Return the "before" and "after" columns of the cloudpool's table, keyed by the first column."""
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line[:1] == "│"]
     return {cells[0]: (cells[2], cells[3]) for cells in rows if len(cells) == CELLS}
 

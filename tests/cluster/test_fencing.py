@@ -88,7 +88,7 @@ class Writers:
 
 
 def prepare(cluster: ControlPlane) -> None:
-    """Create what the writes change."""
+    """Create the objects that the writes change."""
     cluster.apply([node("n1"), pod("moved", nodeName="n1"), namespace(ROOM)])
     cluster.wait_for(lambda: cluster.api.items(f"/api/v1/namespaces/{ROOM}/serviceaccounts"), "the ServiceAccount")
     cluster.apply([pod("room-1", namespace=ROOM)])
@@ -190,14 +190,14 @@ def test_the_lease_cannot_be_deleted_while_the_policy_needs_it(writers: Writers)
 
 def test_a_fencing_denial_is_recognized(writers: Writers) -> None:
     client = Client(Kubeconfig(str(writers.installation.kubeconfig("b"))), SystemClock())
-    answer = client.send("evict", "POST", "/api/v1/namespaces/default/pods/moved/eviction", body=EVICTION)
-    assert denied_by_fencing(answer)
+    response = client.send("evict", "POST", "/api/v1/namespaces/default/pods/moved/eviction", body=EVICTION)
+    assert denied_by_fencing(response)
 
 
 def test_a_denial_because_of_a_missing_lease_is_recognized(cluster: ControlPlane, tmp_path: Path) -> None:
     """The policy then denies the requests of all users, which is why the manifests contain the Lease.
 
-    It does not deny writes of pods: placeholders can be deleted by hand.
+    It does not deny writes of pods: placeholders can be deleted manually.
     """
     prepare(cluster)
     objects = [item for item in composed(tmp_path, **LAYERS) if item["kind"] != "Lease"]
@@ -209,8 +209,8 @@ def test_a_denial_because_of_a_missing_lease_is_recognized(cluster: ControlPlane
             return client.send("patch node", "PATCH", NODE, body=body, content_type=MERGE_PATCH)
 
         cluster.wait_for(lambda: not patched().ok, "the policy")
-        answer = patched()
-        assert (answer.code, denied_by_fencing(answer)) == (422, True)
+        response = patched()
+        assert (response.code, denied_by_fencing(response)) == (422, True)
         assert [attempt(cluster.api, write) for write in ("create a placeholder", "delete a placeholder")] == [""] * 2
         cluster.apply([pod("other", nodeName="n1")])
     cluster.wait_for(lambda: patched().ok, "the end of the policy")

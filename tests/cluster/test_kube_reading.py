@@ -108,7 +108,7 @@ def test_json_and_protobuf_of_a_real_server_give_equal_objects(cluster: ControlP
 
 @CONTENT_TYPES
 def test_no_change_is_missed_when_the_server_restarts(cluster: ControlPlane, content_type: str) -> None:
-    """The new process rejects the watch as too old (410); objects deleted meanwhile are removed from the snapshot."""
+    """The new process rejects the watch as too old (410); the snapshot loses objects deleted during the restart."""
     cluster.apply([namespace("stays"), namespace("goes")])
     with reading(cluster, content_type) as state:
         eventually(lambda: {"stays", "goes"} <= set(state.snapshot().of("Namespace")))
@@ -142,9 +142,11 @@ def test_a_custom_resource_is_returned_in_json_although_protobuf_was_requested(c
         client, reader = connect(cluster.kubeconfig), codecs("Namespace", PROTOBUF, Interner())
         eventually(lambda: client.send("list things", "GET", path).ok)
         cluster.api.post(path, {"apiVersion": "example.test/v1", "kind": "Thing", "metadata": {"name": "one"}})
-        answer = client.request("list things", "GET", path, accept=reader.accept)
-        assert answer.content_type.startswith(JSON)
-        assert [key_of(item) for item in decode_page(reader.of(answer.content_type), answer.body).objects] == ["one"]
+        response = client.request("list things", "GET", path, accept=reader.accept)
+        assert response.content_type.startswith(JSON)
+        assert [key_of(item) for item in decode_page(reader.of(response.content_type), response.body).objects] == [
+            "one"
+        ]
     finally:
         cluster.api.delete(cluster.api.path(stored))
 

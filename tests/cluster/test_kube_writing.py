@@ -275,7 +275,7 @@ def test_events_are_recorded_for_nodes_and_pods_and_repeats_are_counted(cluster:
     assert (evicted["type"], evicted["message"]) == ("Warning", "evicted")
 
 
-def test_a_request_in_a_thread_of_its_own_shares_the_connection_pool(client: Client) -> None:
+def test_a_request_in_a_separate_thread_shares_the_connection_pool(client: Client) -> None:
     answers: list[int] = []
     threads = [
         threading.Thread(target=lambda: answers.append(client.request("get version", "GET", "/version").code))

@@ -38,7 +38,7 @@ NAMESPACE: Final = "kube-system"
 DAEMON: Final = "spot-rescheduler"
 PROXY: Final = "cloudpool-proxy"
 GET_POD: Final = Right("get", "", "pods")
-#: Reads that reflectors start in parallel, so that one process reports all missing rights.
+#: Reads that reflectors start in parallel, so that one process reports all missing permissions.
 READS: Final = ("list", "watch")
 OF_THE_DAEMON: Final = shipped("base/rbac.yaml", "components/machines/rbac.yaml")
 OF_THE_PROXY: Final = shipped("proxy/rbac.yaml")
@@ -167,14 +167,14 @@ class TestWithout:
 
 
 def clear(lines: Sequence[Json], removed: Sequence[Right]) -> bool:
-    """Return whether each message about missing rights is a single line that names a right in *removed*."""
-    about = [line["message"] for line in list(lines) if re.search("forbidden|missing right", line["message"])]
+    """Return whether each message about missing permissions is a single line that names a right in *removed*."""
+    about = [line["message"] for line in list(lines) if re.search("forbidden|missing permission", line["message"])]
     return bool(about) and all("\n" not in line and _names(line, removed) for line in about)
 
 
 def _names(line: str, removed: Sequence[Right]) -> bool:
     """Return whether *line* names a right in *removed*, or lists only rights in *removed*."""
-    _, is_list, rights = line.partition("missing rights: ")
+    _, is_list, rights = line.partition("missing permissions: ")
     if is_list:
         return all(any(f"{listed} ".startswith(f"{right} ") for right in removed) for listed in rights.split("; "))
     return any(right.named_in(line) for right in removed)
@@ -196,7 +196,7 @@ def each_is_named(
 
 
 def waits_for(running: Daemon) -> str:
-    """Return what the daemon waits for, according to its status page."""
+    """Return the reason why the daemon waits, according to its status page."""
     if not running.address:
         return ""
     page = httpx2.get(f"{running.address}/statusz", params={"format": "json"}, timeout=60, trust_env=False)
@@ -310,13 +310,13 @@ def logs_missing_right(proxy_world: World, right: Right) -> bool:
 
 
 def terminated_without(proxy_world: World, right: Right) -> bool:
-    """Request a termination; return whether the response or the log names the missing right."""
+    """Request a termination; return whether the response or the log names the missing permission."""
     terminate = {"machineId": proxy_world.id("od-1"), "decrementDesiredSize": True}
     try:
-        answer = httpx2.post(f"{proxy_world.url}/pool/terminate", json=terminate, timeout=15, trust_env=False).text
+        response = httpx2.post(f"{proxy_world.url}/pool/terminate", json=terminate, timeout=15, trust_env=False).text
     except httpx2.TimeoutException:  # the proxy retries until the update times out
-        answer = ""
-    return right.words in answer.replace('\\"', '"') or logs_missing_right(proxy_world, right)
+        response = ""
+    return right.words in response.replace('\\"', '"') or logs_missing_right(proxy_world, right)
 
 
 class TestAllIsUsed:
@@ -358,10 +358,10 @@ class TestAllIsUsed:
             in_trouble(proxy_world, "od-2")
 
         with world(cluster, tmp_path, 3, kubeconfig=own, before=before, nodes_stay=True) as proxy_world:
-            answer = proxy_world.post(
+            response = proxy_world.post(
                 "/pool/terminate", {"machineId": proxy_world.id("od-1"), "decrementDesiredSize": True}
             )
-            assert (answer.status_code, answer.text) == (200, "")
+            assert (response.status_code, response.text) == (200, "")
             cluster.wait_for(lambda: "od-1" not in proxy_world.nodes(), "the Node deleted")
             proxy_world.post("/pool/terminate", {"machineId": proxy_world.id("od-2"), "decrementDesiredSize": True})
             assert proxy_world.stop() == 0

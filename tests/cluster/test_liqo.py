@@ -12,7 +12,7 @@ from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, InstanceState, NodeRef
 from rescheduler.providers.liqo.provider import LiqoProvider
-from tests.cluster.daemon import Look
+from tests.cluster.daemon import ClusterQueries
 from tests.cluster.virtual import CONFIG, TOLERATION, WAIT_SECONDS, Site, site
 
 GROUP = "STANDARD"
@@ -44,7 +44,7 @@ def restart(here: Site) -> None:
 def test_virtual_nodes_are_created_used_and_deleted_despite_kills_of_the_node_manager(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
-    look = Look(cluster)
+    queries = ClusterQueries(cluster)
     with site(cluster, tmp_path, {"rome": 2, "milan": 1}) as here:
         with here.provider() as provider:
             provider.increase_size(GROUP, 2, deadline=within())
@@ -66,7 +66,7 @@ def test_virtual_nodes_are_created_used_and_deleted_despite_kills_of_the_node_ma
             ]
             assert template.allocatable == shown["status"]["allocatable"]
             cluster.apply([deployment("web", 2, **ON_VIRTUAL)])
-            look.running(2, "web")
+            queries.running(2, "web")
         restart(here)
         with here.provider() as provider:
             first, second = (ref(node) for node in here.nodes().values())
@@ -76,10 +76,10 @@ def test_virtual_nodes_are_created_used_and_deleted_despite_kills_of_the_node_ma
             assert provider.group_for(NodeRef("n", "aws:///i-1"), deadline=within()) is None
             assert provider.delete_nodes(GROUP, [first], deadline=within()) == {first.name: Deleted("no longer there")}
             assert list(here.nodes()) == [second.name]
-            look.running(2, "web")
+            queries.running(2, "web")
             cluster.apply([pdb("web", min_available=2)])
             # The budget blocks Liqo's drain: the order stays pending, even if the node manager is killed.
-            look.eventually(lambda: _allowed(cluster) == 0, "the budget to count")
+            queries.eventually(lambda: _allowed(cluster) == 0, "the budget to count")
             [outcome] = provider.delete_nodes(GROUP, [second], deadline=within(5)).values()
             assert isinstance(outcome, Accepted)
         restart(here)

@@ -11,7 +11,7 @@ from devcluster.api import Api, Json
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from rescheduler.proxy import config_file
-from tests.cluster.daemon import Daemon, Look
+from tests.cluster.daemon import ClusterQueries, Daemon
 from tests.cluster.rendering import DEPLOY, kustomization
 from tests.cluster.rights import is_allowed, user
 from tests.proxy.world import world
@@ -69,21 +69,21 @@ def test_two_replicas_run_as_non_root_with_a_read_only_file_system() -> None:
 
 
 def test_the_daemon_drains_with_its_own_token_and_rights(installed: ControlPlane) -> None:
-    look = Look(installed)
-    look.nodes(1, 2)
+    queries = ClusterQueries(installed)
+    queries.nodes(1, 2)
     installed.apply([deployment("web", 3)])
-    look.running(3)
-    look.open_spot()
+    queries.running(3)
+    queries.open_spot()
     own = installed.service_account_kubeconfig(NAMESPACE, ACCOUNT)
     with Daemon(installed, f"--namespace={NAMESPACE}", kubeconfig=own) as daemon:
-        look.eventually(lambda: look.kinds() == {"spot": 3}, "the pods on spot")
-        look.eventually(lambda: daemon.logged("drained after"), "the end of the drain")
+        queries.eventually(lambda: queries.kinds() == {"spot": 3}, "the pods on spot")
+        queries.eventually(lambda: daemon.logged("drained after"), "the end of the drain")
         assert not [line for line in daemon.lines if "orbidden" in line["message"]]
         daemon.terminate()
         assert daemon.end() == 0
-    look.running(3)
-    assert look.marks() == {}
-    assert "NodeDrained" in look.events("on-demand-1")
+    queries.running(3)
+    assert queries.marks() == {}
+    assert "NodeDrained" in queries.events("on-demand-1")
 
 
 def test_the_proxy_has_one_replica_and_a_separate_probe_port() -> None:
@@ -113,27 +113,27 @@ def test_the_proxy_shrinks_a_pool_with_its_own_token_and_rights(installed_proxy:
         proxied.deploy("web", 2, on="od-1")
         proxied.deploy("api", 1, on="od-2")
         [pod] = [name for name in proxied.pods() if name.startswith("api-")]
-        answer = proxied.post("/pool/size", {"desiredSize": 1})
-        assert (answer.status_code, answer.text) == (200, "")
+        response = proxied.post("/pool/size", {"desiredSize": 1})
+        assert (response.status_code, response.text) == (200, "")
         assert (proxied.nodes(), proxied.running(), proxied.desired, proxied.tainted()) == (["od-1"], ["od-1"], 1, [])
-        look = Look(installed_proxy)
+        queries = ClusterQueries(installed_proxy)
         for name, reason in {"od-3": "NodeDrained", "od-2": "MachineRemovalOrdered", pod: "Rescheduler"}.items():
-            look.eventually(partial(_has_event, look, name, reason), f"{reason} about {name}")
+            queries.eventually(partial(_has_event, queries, name, reason), f"{reason} about {name}")
         assert not [line for line in proxied.lines if "orbidden" in line]
         assert [line for line in proxied.lines if "starts as cloudpool-proxy." in line]
 
 
-def _has_event(look: Look, name: str, reason: str) -> bool:
-    return reason in look.events(name, PROXY)
+def _has_event(queries: ClusterQueries, name: str, reason: str) -> bool:
+    return reason in queries.events(name, PROXY)
 
 
 @pytest.mark.parametrize("folder", ["base", "proxy"])
-def test_daemon_and_proxy_know_their_node(folder: str) -> None:
+def test_daemon_and_proxy_get_the_name_of_their_node(folder: str) -> None:
     """Daemon and proxy must never drain their own node."""
     assert variables(folder)["RESCHEDULER_NODE_NAME"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
 
 
-def test_the_daemon_knows_its_pod() -> None:
+def test_the_daemon_gets_the_name_of_its_pod() -> None:
     """The fencing policy compares the pod's name."""
     assert variables("base")["RESCHEDULER_POD_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
 

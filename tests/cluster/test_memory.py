@@ -21,7 +21,7 @@ from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, dump, load
 from rescheduler.settings import MEMORY_NAME
 from tests import forking
-from tests.cluster.daemon import Daemon, Look, prefers
+from tests.cluster.daemon import ClusterQueries, Daemon, prefers
 from tests.cluster.rendering import kustomization
 from tests.planning.builders import NOW
 from tests.planning.memories import large
@@ -185,8 +185,8 @@ class TestRights:
     @pytest.mark.parametrize("verb", ["create", "get"])
     def test_the_daemon_drains_nothing_without_the_rights(self, verb: str, cluster: ControlPlane, rights: Any) -> None:
         rights(of_memory(verb))
-        look = Look(cluster)
-        movable(cluster, look)
+        queries = ClusterQueries(cluster)
+        movable(cluster, queries)
         own = cluster.service_account_kubeconfig(SHIPPED, "spot-rescheduler")
         here = f"--namespace={SHIPPED}"
         with Daemon(cluster, here, "--dry-run", "--once", kubeconfig=own) as dry:
@@ -194,93 +194,93 @@ class TestRights:
             assert dry.logged("can be drained: 2 pods", node="on-demand-1")
             assert bool(dry.logged("this dry run could not read the memory")) is (verb == "get")
         with Daemon(cluster, here, kubeconfig=own) as daemon:
-            waits_for(look, daemon, "memory-unreadable")
+            waits_for(queries, daemon, "memory-unreadable")
             assert f'cannot {verb} resource "configmaps"' in status(daemon)["waiting"]["detail"]
-        assert look.kinds() == {"on-demand": 2}
-        assert (look.marks(), stored(cluster, SHIPPED_CONFIG_MAPS)) == ({}, None)
+        assert queries.kinds() == {"on-demand": 2}
+        assert (queries.marks(), stored(cluster, SHIPPED_CONFIG_MAPS)) == ({}, None)
 
 
 def status(daemon: Daemon) -> Json:
     if not daemon.address:
         return {"waiting": None}
-    answer: Json = httpx2.get(
+    response: Json = httpx2.get(
         f"{daemon.address}/statusz", headers={"Accept": "application/json"}, trust_env=False
     ).json()
-    return answer
+    return response
 
 
-def movable(cluster: ControlPlane, look: Look) -> None:
+def movable(cluster: ControlPlane, queries: ClusterQueries) -> None:
     """Create an on-demand node whose two pods fit on spot nodes."""
-    look.nodes(1, 2)
+    queries.nodes(1, 2)
     cluster.apply([deployment("web", 2)])
-    look.running(2)
-    look.open_spot()
+    queries.running(2)
+    queries.open_spot()
 
 
-def two_nodes(cluster: ControlPlane, look: Look) -> None:
+def two_nodes(cluster: ControlPlane, queries: ClusterQueries) -> None:
     """Create two drainable on-demand nodes; on-demand-2 is drained first."""
-    look.nodes(2, 2)
+    queries.nodes(2, 2)
     few, many = (
         deployment("few", 1, affinity=prefers("on-demand-2")),
         deployment("many", 3, affinity=prefers("on-demand-1")),
     )
     cluster.apply([few, many])
-    look.running(4)
-    look.open_spot()
+    queries.running(4)
+    queries.open_spot()
 
 
-def waits_for(look: Look, daemon: Daemon, reason: str) -> None:
-    look.eventually(lambda: (status(daemon)["waiting"] or {}).get("reason") == reason, reason)
+def waits_for(queries: ClusterQueries, daemon: Daemon, reason: str) -> None:
+    queries.eventually(lambda: (status(daemon)["waiting"] or {}).get("reason") == reason, reason)
 
 
 class TestDaemon:
     def test_the_drain_delay_survives_a_restart(self, cluster: ControlPlane) -> None:
-        look = Look(cluster)
-        two_nodes(cluster, look)
+        queries = ClusterQueries(cluster)
+        two_nodes(cluster, queries)
         with Daemon(cluster, "--once") as daemon:
             assert daemon.end() == 0
-        look.running(4)
-        assert (look.kinds("few"), look.kinds("many")) == ({"spot": 1}, {"on-demand": 3})
-        before = {item["metadata"]["uid"] for item in look.pods()}
+        queries.running(4)
+        assert (queries.kinds("few"), queries.kinds("many")) == ({"spot": 1}, {"on-demand": 3})
+        before = {item["metadata"]["uid"] for item in queries.pods()}
         for _ in range(2):
             with Daemon(cluster) as daemon:
-                waits_for(look, daemon, "drain-delay")
+                waits_for(queries, daemon, "drain-delay")
                 daemon.kill()
-        assert {item["metadata"]["uid"] for item in look.pods()} == before
-        assert look.marks() == {}
+        assert {item["metadata"]["uid"] for item in queries.pods()} == before
+        assert queries.marks() == {}
 
     def test_a_deletion_between_two_leaders_causes_a_drain_delay(self, cluster: ControlPlane) -> None:
-        look = Look(cluster)
-        look.nodes(1, 1)
+        queries = ClusterQueries(cluster)
+        queries.nodes(1, 1)
         with Daemon(cluster, "--leader-elect") as daemon:
-            look.eventually(lambda: ANNOTATION in annotations(cluster), "the annotation of the Lease")
+            queries.eventually(lambda: ANNOTATION in annotations(cluster), "the annotation of the Lease")
             daemon.terminate()
             assert daemon.end() == 0
         cluster.api.delete(PATH)
         cluster.apply([deployment("web", 2)])
-        look.running(2)
-        look.open_spot()
+        queries.running(2)
+        queries.open_spot()
         with Daemon(cluster, "--leader-elect") as daemon:
-            waits_for(look, daemon, "drain-delay")
-        assert look.kinds() == {"on-demand": 2}
+            waits_for(queries, daemon, "drain-delay")
+        assert queries.kinds() == {"on-demand": 2}
         assert memory(cluster).drained_at is not None
 
     def test_broken_content_holds_drains_until_it_is_deleted(self, cluster: ControlPlane) -> None:
-        look = Look(cluster)
-        movable(cluster, look)
+        queries = ClusterQueries(cluster)
+        movable(cluster, queries)
         broken = {"memory": base64.b64encode(b"not ours").decode()}
         metadata = {"namespace": NAMESPACE, "name": MEMORY_NAME}
         [applied] = cluster.apply(
             [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": broken}]
         )
         with Daemon(cluster, "--node-drain-delay=1s") as daemon:
-            waits_for(look, daemon, "memory-unreadable")
+            waits_for(queries, daemon, "memory-unreadable")
             actual = stored(cluster)
             assert actual is not None
             assert actual["metadata"]["resourceVersion"] == applied["metadata"]["resourceVersion"]
-            assert (look.kinds(), look.marks()) == ({"on-demand": 2}, {})
+            assert (queries.kinds(), queries.marks()) == ({"on-demand": 2}, {})
             cluster.api.delete(PATH)
-            look.eventually(lambda: look.kinds() == {"spot": 2}, "the pods on spot")
+            queries.eventually(lambda: queries.kinds() == {"spot": 2}, "the pods on spot")
 
 
 def annotations(cluster: ControlPlane) -> Json:
@@ -298,8 +298,8 @@ def resume(cluster: ControlPlane, *arguments: str) -> tuple[int, str, str]:
 
 class TestResume:
     def test_a_waiver_reaches_the_daemon(self, cluster: ControlPlane) -> None:
-        """There are no nodes, so the debts are never settled by pods."""
-        look = Look(cluster)
+        """There are no nodes, so no pods pay the debts."""
+        queries = ClusterQueries(cluster)
         applied = cluster.apply([deployment("web", 1), deployment("db", 1)])
         web, db = (
             Controller("default", "Deployment", item["metadata"]["name"], item["metadata"]["uid"]) for item in applied
@@ -311,12 +311,12 @@ class TestResume:
         assert actual is not None
         assert actual["data"]["waived"] == "default/Deployment/web\n"
         with Daemon(cluster) as daemon:
-            look.eventually(lambda: memory(cluster).debts == debts[1:], "the waiver applied")
+            queries.eventually(lambda: memory(cluster).debts == debts[1:], "the waiver applied")
             actual = stored(cluster)
             assert actual is not None
             assert set(actual["data"]) == {"summary"}
             assert resume(cluster, f"--waive={db}") == (0, "waived: default/Deployment/db\n", "")
-            look.eventually(lambda: memory(cluster).debts == (), "the second waiver, applied by a running daemon")
+            queries.eventually(lambda: memory(cluster).debts == (), "the second waiver, applied by a running daemon")
             daemon.terminate()
             assert daemon.end() == 0
 

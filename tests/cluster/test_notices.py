@@ -13,7 +13,7 @@ from devcluster.plane import ControlPlane
 from devcluster.standin.nodes import Nodes
 from devcluster.standin.server import StandinServer
 from rescheduler.clock import SystemClock
-from tests.cluster.daemon import NO_DELAY, Daemon, Look
+from tests.cluster.daemon import NO_DELAY, ClusterQueries, Daemon
 
 ORDER = {"plan": "e5_1620v4", "region": "eu_nord_1", "image": "ubuntu_24_04"}
 
@@ -26,7 +26,7 @@ def test_pods_are_planned_on_the_server_without_a_notice(
     cluster: ControlPlane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Without the notice, the server to be terminated would be chosen by its name."""
-    clock, look = SystemClock(), Look(cluster)
+    clock, queries = SystemClock(), ClusterQueries(cluster)
     config = tmp_path / "cloud-config"
     config.write_text("[global]\ncluster-name = c1\nproject-id = 7\n")
     cloud = CherryCloud(CherryCloudSettings(terminating=2), clock)
@@ -42,11 +42,11 @@ def test_pods_are_planned_on_the_server_without_a_notice(
         nodes.start()
         try:
             cluster.apply([deployment("web", 1)])
-            look.running(1)
+            queries.running(1)
             going = cloud.create(7, order("cheap", "a-goes", spot_market=True))
             cloud.change(going.id, notice=cloud.now() + dt.timedelta(hours=1))
             cloud.create(7, order("cheap", "b-stays", spot_market=True))
-            look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 3, "the spot servers' Nodes")
+            queries.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 3, "the spot servers' Nodes")
             flags = (
                 "--cloud-provider=cherryservers",
                 f"--cloud-config={config}",
@@ -54,15 +54,15 @@ def test_pods_are_planned_on_the_server_without_a_notice(
                 "--nodes=0:3:cheap",
             )
             with Daemon(cluster, NO_DELAY, *flags) as daemon:
-                look.eventually(
+                queries.eventually(
                     lambda: [server.hostname for server in cloud.servers()] == ["a-goes", "b-stays"],
                     "the termination of od-1",
                 )
                 assert daemon.logged("spot nodes that are about to be reclaimed: a-goes at ")
-                look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the deletion of its Node")
+                queries.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the deletion of its Node")
                 (drain,) = daemon.logged("draining; moving 1 pod")
                 assert drain["message"].endswith(" to b-stays")
         finally:
             nodes.close()
-    look.running(1)
-    assert look.marks() == {}
+    queries.running(1)
+    assert queries.marks() == {}

@@ -12,7 +12,7 @@ from devcluster.debian import Prometheus
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from devcluster.ports import reserve
-from tests.cluster.daemon import Daemon, Look
+from tests.cluster.daemon import ClusterQueries, Daemon
 
 ORIGINAL = (
     "spot_rescheduler_node_pods_count",
@@ -44,27 +44,27 @@ def scraping(prometheus: Prometheus, target: str, folder: Path) -> Iterator[str]
 
 def query(url: str, metric: str) -> list[dict[str, Any]]:
     try:
-        answer = httpx2.get(f"{url}/api/v1/query", params={"query": metric})
+        response = httpx2.get(f"{url}/api/v1/query", params={"query": metric})
     except httpx2.TransportError:
         return []
-    result: list[dict[str, Any]] = answer.json()["data"]["result"] if answer.is_success else []
+    result: list[dict[str, Any]] = response.json()["data"]["result"] if response.is_success else []
     return result
 
 
 def test_prometheus_has_the_four_original_metrics(
     cluster: ControlPlane, prometheus: Prometheus, tmp_path: Path
 ) -> None:
-    look = Look(cluster)
-    look.nodes(1, 2)
+    queries = ClusterQueries(cluster)
+    queries.nodes(1, 2)
     cluster.apply([deployment("web", 3)])
-    look.running(3)
-    look.open_spot()
+    queries.running(3)
+    queries.open_spot()
     with Daemon(cluster) as daemon:
-        look.eventually(lambda: daemon.logged("drained after"), "a drain")
+        queries.eventually(lambda: daemon.logged("drained after"), "a drain")
         address = daemon.address.removeprefix("http://")
         with scraping(prometheus, address, tmp_path) as url:
             result = {
-                metric: look.eventually(lambda metric=metric: query(url, metric), f"{metric} in Prometheus")
+                metric: queries.eventually(lambda metric=metric: query(url, metric), f"{metric} in Prometheus")
                 for metric in ORIGINAL
             }
         page = httpx2.get(f"{daemon.address}/metrics").content

@@ -110,7 +110,7 @@ def kill_at(scene: OrderScene, reached: Callable[[OrderScene], object], *, block
             scene.block()
         scene.observer.eventually(lambda: reached(scene), "the step")
         killed.kill()
-    scene.pool.face.forget()
+    scene.pool.faulty_app.forget()
 
 
 @pytest.mark.parametrize(("prepare", "reached"), STEPS.values(), ids=STEPS)
@@ -144,7 +144,7 @@ def test_after_a_kill_a_daemon_that_makes_no_room_gives_the_node_back(
     assert scene.observer.evictions() == []
 
 
-def test_an_order_that_never_reached_the_provider_is_forgotten(scene: OrderScene) -> None:
+def test_an_order_that_never_reached_the_provider_is_dropped(scene: OrderScene) -> None:
     scene.pool.hang(SIZE, acted=False)
     kill_at(scene, lambda _: scene.pool.requests(SIZE))
     with Daemon(scene.cluster, *ROOM, *scene.pool.flags, "--room-timeout=5s"):
@@ -172,7 +172,7 @@ def kill_while_giving_back(scene: OrderScene) -> None:
         scene.pause()
         scene.observer.eventually(lambda: scene.pool.requests(TERMINATE), "the termination request")
         killed.kill()
-    scene.pool.face.forget()
+    scene.pool.faulty_app.forget()
 
 
 @pytest.mark.parametrize("acted", [False, True], ids=["the request is lost", "the answer is lost"])
@@ -216,7 +216,7 @@ def test_a_node_given_back_before_a_kill_is_not_given_back_again(
             cluster.api.delete(cluster.api.path(filler))
             observer.eventually(lambda: pool.requests(TERMINATE), "the end of the node that is not used")
             killed.kill()
-        pool.face.forget()
+        pool.faulty_app.forget()
         [given_back] = pool.ended
         observer.eventually(lambda: given_back not in observer.node_names(), "the end of the Node")
         pool.delay(requestDelay="20s")

@@ -1,4 +1,4 @@
-"""A missing right blocks drains and is named. It is not treated as an empty list."""
+"""A missing permission blocks drains and is named. It is not treated as an empty list."""
 
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from devcluster.api import Json
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from tests import forking
-from tests.cluster.daemon import Daemon, Look
+from tests.cluster.daemon import ClusterQueries, Daemon
 from tests.cluster.rendering import kustomization
 from tests.proxy.world import World, world
 
@@ -49,17 +49,17 @@ def without(role: Json, resource: str) -> Json:
     return {"rules": [item for item in rules if item["resources"]]}
 
 
-def drainable(cluster: ControlPlane) -> Look:
-    look = Look(cluster)
-    look.nodes(1, 1)
+def drainable(cluster: ControlPlane) -> ClusterQueries:
+    queries = ClusterQueries(cluster)
+    queries.nodes(1, 1)
     cluster.apply([deployment("web", 2)])
-    look.running(2)
-    look.open_spot()
-    return look
+    queries.running(2)
+    queries.open_spot()
+    return queries
 
 
 def waiting(daemon: Daemon) -> Json:
-    """Return what the daemon waits for, according to its status page."""
+    """Return the reason why the daemon waits, according to its status page."""
     if not daemon.address:
         return {}
     shown: Json = httpx2.get(
@@ -69,21 +69,21 @@ def waiting(daemon: Daemon) -> Json:
 
 
 def test_a_missing_list_right_blocks_drains_until_it_is_granted(cluster: ControlPlane, rights: Json) -> None:
-    look = drainable(cluster)
+    queries = drainable(cluster)
     cluster.api.patch(ROLE, without(rights, "csidrivers"))
     own = cluster.service_account_kubeconfig("kube-system", ACCOUNT)
     with Daemon(cluster, "--namespace=kube-system", kubeconfig=own) as daemon:
-        look.eventually(lambda: "csidrivers" in waiting(daemon).get("detail", ""), "the missing right")
+        queries.eventually(lambda: "csidrivers" in waiting(daemon).get("detail", ""), "the missing permission")
         held = waiting(daemon)
         assert held["reason"] == "not-synced"
         assert 'cannot list resource "csidrivers" in API group "storage.k8s.io"' in held["detail"]
-        assert look.marks() == {}
-        assert look.kinds() == {"on-demand": 2}
+        assert queries.marks() == {}
+        assert queries.kinds() == {"on-demand": 2}
         cluster.api.patch(ROLE, {"rules": rights["rules"]})
-        look.eventually(lambda: look.kinds() == {"spot": 2}, "the pods on spot")
+        queries.eventually(lambda: queries.kinds() == {"spot": 2}, "the pods on spot")
 
 
-def test_plan_warns_of_what_it_assumes(cluster: ControlPlane, rights: Json) -> None:
+def test_plan_warns_of_its_assumptions(cluster: ControlPlane, rights: Json) -> None:
     drainable(cluster)
     cluster.api.patch(ROLE, without(rights, "csidrivers"))
     own = cluster.service_account_kubeconfig("kube-system", ACCOUNT)
@@ -114,12 +114,12 @@ def test_the_proxy_removes_nothing_and_names_the_right(
         readyz = f"{next(line for line in proxied.lines if 'serving on ' in line).split()[-1]}/readyz"
         terminate = {"machineId": proxied.id("od-1"), "decrementDesiredSize": True}
         lacking = 'cannot list resource "csidrivers" in API group "storage.k8s.io"'
-        cluster.wait_for(lambda: lacking in httpx2.get(readyz, trust_env=False).text, "the missing right")
-        answer = httpx2.post(f"{proxied.url}/pool/terminate", json=terminate, timeout=60, trust_env=False)
-        assert (answer.status_code, lacking in answer.json()["detail"]) == (503, True)
+        cluster.wait_for(lambda: lacking in httpx2.get(readyz, trust_env=False).text, "the missing permission")
+        response = httpx2.post(f"{proxied.url}/pool/terminate", json=terminate, timeout=60, trust_env=False)
+        assert (response.status_code, lacking in response.json()["detail"]) == (503, True)
         cluster.api.patch(role, without(rights_of_the_proxy, "replicasets"))
-        answer = proxied.post("/pool/terminate", terminate)
-        assert (answer.status_code, 'cannot get resource "replicasets"' in answer.json()["detail"]) == (503, True)
+        response = proxied.post("/pool/terminate", terminate)
+        assert (response.status_code, 'cannot get resource "replicasets"' in response.json()["detail"]) == (503, True)
         assert (proxied.tainted(), set(proxied.pods().values()), proxied.orders()) == ([], {"od-1"}, [])
         cluster.api.patch(role, {"rules": rights_of_the_proxy["rules"]})
         cluster.wait_for(lambda: proxied.post("/pool/terminate", terminate).status_code == httpx2.codes.OK, "the end")
@@ -142,15 +142,17 @@ def test_with_the_rights_of_k8s_spot_rescheduler_each_missing_right_is_named(
     cluster: ControlPlane, rights: Json
 ) -> None:
     """The daemon starts and serves its pages, but is not ready and drains nothing."""
-    look = drainable(cluster)
+    queries = drainable(cluster)
     cluster.api.patch(ROLE, {"rules": ORIGINAL})
     cluster.api.patch(f"{NAMESPACED_ROLES}/{ACCOUNT}", {"rules": []})
     own = cluster.service_account_kubeconfig("kube-system", ACCOUNT)
     with Daemon(cluster, "--namespace=kube-system", "--compat=k8s-spot-rescheduler", kubeconfig=own) as daemon:
-        look.eventually(lambda: waiting(daemon).get("detail", "").startswith("missing rights"), "the missing rights")
+        queries.eventually(
+            lambda: waiting(daemon).get("detail", "").startswith("missing permissions"), "the missing permissions"
+        )
         assert waiting(daemon)["reason"] == "not-synced"
         for right in ("patch nodes", "create leases.coordination.k8s.io in namespace kube-system", "list namespaces"):
-            assert [line["level"] for line in daemon.logged(f"missing right: {right}")] == ["WARNING"]
+            assert [line["level"] for line in daemon.logged(f"missing permission: {right}")] == ["WARNING"]
         assert httpx2.get(f"{daemon.address}/readyz", trust_env=False).status_code == 503
         assert "spot_rescheduler_build_info" in httpx2.get(f"{daemon.address}/metrics", trust_env=False).text
-        assert (look.marks(), look.kinds()) == ({}, {"on-demand": 2})
+        assert (queries.marks(), queries.kinds()) == ({}, {"on-demand": 2})

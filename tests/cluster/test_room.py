@@ -217,7 +217,7 @@ def test_placeholders_are_removed_if_no_room_is_wanted(
         pytest.param(SETUP[:1], "no PriorityClass with name spot-rescheduler-room was found", id="no PriorityClass"),
     ],
 )
-def test_the_reason_names_what_is_missing(
+def test_the_reason_names_the_missing_objects(
     cluster: ControlPlane, observer: Observer, setup: list[Json], missing: str
 ) -> None:
     scene = Scene(cluster, observer)

@@ -11,7 +11,7 @@ from devcluster.manifests import deployment, mixed_nodes
 from devcluster.plane import ControlPlane
 from rescheduler.settings import SAVINGS_NAME
 from tests import forking
-from tests.cluster.daemon import Daemon, Look
+from tests.cluster.daemon import ClusterQueries, Daemon
 
 NODE = "on-demand-1"
 NODES = "/api/v1/nodes"
@@ -20,8 +20,8 @@ FLAGS = ("--price-per-vcpu=0.1", "--price-per-gib=0", "--spot-price-per-vcpu=0.0
 
 
 @pytest.fixture
-def look(cluster: ControlPlane) -> Look:
-    return Look(cluster)
+def queries(cluster: ControlPlane) -> ClusterQueries:
+    return ClusterQueries(cluster)
 
 
 def summary(cluster: ControlPlane) -> str:
@@ -48,27 +48,29 @@ def lines_of(lines: list[list[str]]) -> list[tuple[str, str]]:
     return [(line[0], line[1]) for line in lines if line[0].startswith("spot_rescheduler_savings_")]
 
 
-def test_a_saving_is_recorded_from_the_drain_until_a_new_node_ends_it(cluster: ControlPlane, look: Look) -> None:
+def test_a_saving_is_recorded_from_the_drain_until_a_new_node_ends_it(
+    cluster: ControlPlane, queries: ClusterQueries
+) -> None:
     """An autoscaler, here the test, removes the drained node; later it adds another one."""
-    look.nodes(2, 2)
+    queries.nodes(2, 2)
     cluster.apply([deployment("web", 3)])
-    look.running(3)
-    look.open_spot()
+    queries.running(3)
+    queries.open_spot()
     with Daemon(cluster, *FLAGS) as daemon:
-        look.eventually(lambda: "drained nodes that still exist: 1" in summary(cluster), "the drain recorded")
+        queries.eventually(lambda: "drained nodes that still exist: 1" in summary(cluster), "the drain recorded")
         drained = daemon.logged("drained after")[0]["node"]
         before = savings(cluster)
         assert ([item["node"] for item in before["waiting"]], before["days"]) == ([drained], [])
         assert counters(daemon) == {'savings_money_total{currency="EUR"}': 0, "savings_nodehours_total": 0}
         cluster.api.delete(f"{NODES}/{drained}")
-        look.eventually(lambda: "gone and still count: 1" in summary(cluster), "the saving")
-        look.eventually(lambda: counters(daemon)["savings_nodehours_total"] > 0, "the metrics")
+        queries.eventually(lambda: "gone and still count: 1" in summary(cluster), "the saving")
+        queries.eventually(lambda: counters(daemon)["savings_nodehours_total"] > 0, "the metrics")
         daemon.terminate()
         assert daemon.end() == 0
     with Daemon(cluster, *FLAGS) as daemon:
-        look.eventually(lambda: daemon.address and counters(daemon)["savings_nodehours_total"] > 0, "the restart")
+        queries.eventually(lambda: daemon.address and counters(daemon)["savings_nodehours_total"] > 0, "the restart")
         cluster.apply([{**mixed_nodes(3, 0)[2]}])
-        look.eventually(lambda: "gone and still count: 0" in summary(cluster), "the end of the saving")
+        queries.eventually(lambda: "gone and still count: 0" in summary(cluster), "the end of the saving")
     [receipt] = [item for day in savings(cluster)["days"][:1] for item in day["receipts"]]
     assert (receipt["node"], receipt["ending"], receipt["currency"]) == (drained, "replaced", "EUR")
     assert receipt["price"] > receipt["spot_cost"] >= 0

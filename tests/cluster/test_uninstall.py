@@ -19,7 +19,7 @@ SECTION = (
 TEMPORARY = {"events", "pods/eviction", "selfsubjectaccessreviews"}
 
 
-def test_everything_left_behind_is_documented(cluster: ControlPlane, observer: Observer) -> None:
+def test_all_objects_left_behind_are_documented(cluster: ControlPlane, observer: Observer) -> None:
     observer.nodes(1, 1)
     cluster.apply([deployment("web", 2)])
     observer.running(2)

@@ -25,7 +25,7 @@ from devcluster.standin.nodes import Nodes
 from devcluster.standin.server import StandinServer
 from rescheduler.clock import SystemClock
 from tests.cluster import virtual
-from tests.cluster.daemon import NO_DELAY, Daemon, Look
+from tests.cluster.daemon import NO_DELAY, ClusterQueries, Daemon
 from tests.providers import cloudpools, pki
 from tests.providers.served import CLIENT_FILES, SERVER_FILES, Service
 
@@ -144,33 +144,33 @@ def test_one_machine_is_terminated_and_the_minimum_is_kept(
 ) -> None:
     """Both on-demand nodes are drainable, but the group's minimum size allows only one drain."""
     config = tmp_path_factory.mktemp("cloud") / "cloud-config"
-    look = Look(cluster)
+    queries = ClusterQueries(cluster)
     world, flags = WORLDS[system]
     with world(cluster, monkeypatch, config) as machines:
-        look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
+        queries.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
         cluster.apply([deployment("web", 2, nodeSelector={"kubernetes.io/os": "linux"}, tolerations=[TOLERATION])])
-        look.running(2, "web")
+        queries.running(2, "web")
         cluster.apply([spot("spot-1"), spot("spot-2")])
         with Daemon(cluster, NO_DELAY, *(flag.format(config=config) for flag in flags)) as daemon:
-            look.eventually(lambda: len(machines()) == 1, "the termination of one machine")
-            look.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 3, "the deletion of its Node")
-            look.eventually(lambda: daemon.logged("must keep 1, 0 would be left"), "the rejection of the other node")
+            queries.eventually(lambda: len(machines()) == 1, "the termination of one machine")
+            queries.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 3, "the deletion of its Node")
+            queries.eventually(lambda: daemon.logged("must keep 1, 0 would be left"), "the rejection of the other node")
             assert len(machines()) == 1
             assert not daemon.logged("token")
-        look.running(2, "web")
-        assert look.marks() == {}
+        queries.running(2, "web")
+        assert queries.marks() == {}
 
 
 def test_without_a_cloud_provider_drained_nodes_are_kept(cluster: ControlPlane) -> None:
-    look = Look(cluster)
-    look.nodes(2, 2)
+    queries = ClusterQueries(cluster)
+    queries.nodes(2, 2)
     cluster.apply([deployment("web", 4)])
-    look.running(4)
-    look.open_spot()
+    queries.running(4)
+    queries.open_spot()
     before = {item["metadata"]["name"]: item["spec"] for item in cluster.api.items("/api/v1/nodes")}
     with Daemon(cluster, NO_DELAY, "--cloud-provider=none") as daemon:
-        look.eventually(lambda: len(daemon.logged("drained after")) == 2, "both drains")
-        look.eventually(lambda: look.marks() == {}, "the removal of the taints")
+        queries.eventually(lambda: len(daemon.logged("drained after")) == 2, "both drains")
+        queries.eventually(lambda: queries.marks() == {}, "the removal of the taints")
     assert {item["metadata"]["name"]: item["spec"] for item in cluster.api.items("/api/v1/nodes")} == before
-    look.running(4)
-    assert look.kinds() == {"spot": 4}
+    queries.running(4)
+    assert queries.kinds() == {"spot": 4}

@@ -41,7 +41,7 @@ class Site:
     """The services, which can be killed and restarted with their databases."""
 
     def __init__(self, plane: ControlPlane, folder: Path, liqo: LiqoController, own: Path | None = None) -> None:
-        """*own* is the node manager's kubeconfig; default: the administrator's."""
+        """Prepare the services. *own* is the node manager's kubeconfig; default: the administrator's."""
         self.plane, self.folder, self.liqo, self.policy = plane, folder, liqo, liqo.policy
         self._own = own or plane.kubeconfig
         self._logs = 0

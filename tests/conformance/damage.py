@@ -176,7 +176,7 @@ BROKEN: Final[dict[str, Damage]] = {
 
 
 def texts(snapshot: Json, rng: Random) -> dict[str, bytes]:
-    """Return files that are not snapshots, by what is wrong with them."""
+    """Return files that are not snapshots, by the description of the error."""
     whole = json.dumps(snapshot).encode()
     return {
         "empty": b"",

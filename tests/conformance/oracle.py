@@ -1,4 +1,4 @@
-"""The real scheduler's plugins as a process that answers requests."""
+"""The real scheduler's plugins as a process that responds to requests."""
 
 import json
 import subprocess
@@ -13,13 +13,13 @@ from tests.conformance.generate.world import Json
 
 
 class OracleError(Exception):
-    """The oracle could not answer a request; the message is the reason."""
+    """The oracle could not process a request; the message is the reason."""
 
 
 class Oracle:
-    """One oracle process. Requests and answers are described in ``devcluster/oracle/main.go``.
+    """One oracle process. Requests and responses are described in ``devcluster/oracle/main.go``.
 
-    A request can be sent before its answer is read, so that oracle and caller work in parallel.
+    A request can be sent before the previous response is read, so that oracle and caller work in parallel.
     """
 
     def __init__(self, binary: Path | None = None) -> None:
@@ -39,7 +39,7 @@ class Oracle:
         self._process.communicate()
 
     def send(self, request: Json) -> None:
-        """Send a request without waiting for its answer. Raises OracleError if the process has exited."""
+        """Send a request without waiting for the response. Raises OracleError if the process has exited."""
         pipe = _pipe(self._process.stdin)
         try:
             pipe.write(json.dumps(request).encode() + b"\n")
@@ -48,7 +48,7 @@ class Oracle:
             raise OracleError("the oracle has exited") from error
 
     def receive(self, seconds: float = 60) -> Json:
-        """Return the answer to the oldest unanswered request. Raises OracleError, also after *seconds*."""
+        """Return the response to the oldest pending request. Raises OracleError, also after *seconds*."""
         deadline = threading.Timer(seconds, self._process.kill)
         deadline.start()
         try:
@@ -57,13 +57,13 @@ class Oracle:
             deadline.cancel()
         if not line:
             raise OracleError(f"the oracle exited or did not answer within {seconds} s")
-        answer: Json = json.loads(line)
-        if "error" in answer:
-            raise OracleError(answer["error"] + "\n" + answer.get("stack", ""))
-        return answer
+        response: Json = json.loads(line)
+        if "error" in response:
+            raise OracleError(response["error"] + "\n" + response.get("stack", ""))
+        return response
 
     def ask(self, request: Json, seconds: float = 60) -> Json:
-        """Send a request and return its answer."""
+        """Send a request and return the response."""
         self.send(request)
         return self.receive(seconds)
 

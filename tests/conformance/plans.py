@@ -35,7 +35,7 @@ class Replayed:
 
 
 def plan(snapshot: Json, *, independent: bool) -> Json:
-    """Return what ``rescheduler plan -o json`` prints for *snapshot*."""
+    """Return the output of ``rescheduler plan -o json`` for *snapshot*."""
     cluster = ours.load(snapshot)
     planner = Planner(cluster, POLICY)
     circumstances = Circumstances(NOW)

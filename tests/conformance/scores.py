@@ -40,7 +40,7 @@ def _requests_all(spec: Json) -> bool:
 
 
 def _end_resize(status: Json) -> None:
-    """End a resize: together with default requests, its score depends on the pod, but ours on the class."""
+    """End a resize: with default requests, the scheduler's score depends on the pod, and our score on its class."""
     for name in ("containerStatuses", "initContainerStatuses", "resources", "allocatedResources"):
         status.pop(name, None)
 

@@ -1,4 +1,4 @@
-"""Our parser of durations compared with Go's time.ParseDuration."""
+"""Our parser of durations gives the same results as Go's time.ParseDuration."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from devcluster import golang
 from rescheduler import durations
 
 UNITS = ("ns", "us", "µs", "μs", "ms", "s", "m", "h")
-#: Signs, fractions, all units, the limits of 64 bits, and what Go rejects.
+#: Signs, fractions, all units, the limits of 64 bits, and texts that Go rejects.
 CHOSEN = (
     *("0", "+0", "-0", "0s", "-0s", "00000000000000000000000000s", "0.s", ".0s"),
     *(f"{sign}{number}{unit}" for unit in UNITS for sign in ("", "+", "-") for number in ("7", "1.5", ".25", "3.")),

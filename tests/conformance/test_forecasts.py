@@ -46,8 +46,8 @@ def _steps(oracle: Oracle, snapshot: Json, plan: Plan) -> list[tuple[str, str, s
     result = []
     for step in plan.forecast:
         key = str(step.pod)
-        answer = oracle.ask({"mode": "score", "snapshot": {**snapshot, "items": items}, "pods": [key]})
-        totals = answer["scores"][0]["total"]
+        response = oracle.ask({"mode": "score", "snapshot": {**snapshot, "items": items}, "pods": [key]})
+        totals = response["scores"][0]["total"]
         result.append((key, step.node, {node for node, total in totals.items() if total == max(totals.values())}))
         bind_again(pods[key], nodes[step.node], labels_added=labels_added)
         pods[key]["status"] = {"phase": "Running"}

@@ -41,7 +41,9 @@ ERRORS: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize(("request_", "message"), ERRORS.values(), ids=ERRORS)
-def test_invalid_request_gives_an_error_and_the_next_is_answered(oracle: Oracle, request_: Json, message: str) -> None:
+def test_an_invalid_request_gives_an_error_and_the_next_one_succeeds(
+    oracle: Oracle, request_: Json, message: str
+) -> None:
     with pytest.raises(OracleError) as caught:
         oracle.ask(request_)
     assert message in str(caught.value)
@@ -116,7 +118,7 @@ def test_first_fit_places_the_pods_of_each_node_or_reports_the_first_that_does_n
         *(pod(name, "od", requests={"cpu": "3"}) for name in ("p", "q")),
         *(pod(name, "full", requests={"cpu": "3"}) for name in ("x", "y", "z")),
     )
-    answer = oracle.ask(
+    response = oracle.ask(
         {
             "mode": "firstfit",
             "snapshot": given,
@@ -129,7 +131,7 @@ def test_first_fit_places_the_pods_of_each_node_or_reports_the_first_that_does_n
             "taint": DRAINING,
         }
     )
-    assert answer["nodes"] == [
+    assert response["nodes"] == [
         {
             "node": "od",
             "placements": [{"pod": "default/p", "node": "s"}, {"pod": "default/q", "node": "t"}],
@@ -141,7 +143,7 @@ def test_first_fit_places_the_pods_of_each_node_or_reports_the_first_that_does_n
             "unplaced": "default/z",
         },
     ]
-    assert (answer["pods_asked"], answer["filter_calls"]) == (5, 8)
+    assert (response["pods_asked"], response["filter_calls"]) == (5, 8)
 
 
 def test_scores_are_weighted_and_only_for_feasible_nodes(oracle: Oracle) -> None:

@@ -45,7 +45,7 @@ def _text(rejections: Sequence[Rejection]) -> str:
 
 
 def of_oracle(verdicts: Iterable[Json]) -> dict[str, PerNode]:
-    """Return the verdicts by pod from the oracle's answer to ``explain`` with ``all``."""
+    """Return the verdicts by pod from the oracle's response to ``explain`` with ``all``."""
     return {
         verdict["pod"]: {
             node: _rejections([*verdict["everywhere"], *filtered]) for node, filtered in verdict["nodes"].items()

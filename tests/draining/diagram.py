@@ -50,7 +50,7 @@ def _changes(phase: Phase) -> dict[Phase, list[str]]:
 
 
 def _rows() -> Iterator[str]:
-    yield "| phase | event → phases that may follow | late answers and other events that are ignored |"
+    yield "| phase | event → phases that may follow | late responses and other events that are ignored |"
     yield "|---|---|---|"
     for phase, rules in TABLE.items():
         handled = []

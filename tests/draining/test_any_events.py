@@ -1,4 +1,4 @@
-"""Properties of every drain under any events that its phases accept, including answers to requests never sent."""
+"""Properties of every drain under any events that its phases accept, including responses to requests never sent."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -266,8 +266,8 @@ def ends_after_failures(trace: Trace) -> None:
         if drain.done:
             return
         now += 1
-        for answer in (*failures(drain), seen):
-            drain, _ = machine.step(drain, answer, now)
+        for response in (*failures(drain), seen):
+            drain, _ = machine.step(drain, response, now)
     raise AssertionError(drain)
 
 

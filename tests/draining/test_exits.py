@@ -79,7 +79,7 @@ def test_a_pause_rolls_a_drain_back_and_is_the_cause_of_its_failure() -> None:
 
 
 def test_the_mark_is_renewed_each_minute() -> None:
-    """The mark contains what is still owed, and is renewed in every phase in which the drain waits."""
+    """The mark contains the remaining debts, and is renewed in every phase in which the drain waits."""
     story: Story = [
         *OPENING[:4],
         (50, Marked(), (TryEviction(A), TryEviction(B))),
@@ -152,7 +152,7 @@ def test_a_stop_rolls_the_drain_back(story: Story, marked: bool, pods: tuple[Pod
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_marks_replaced_by_others_are_not_removed(answered: bool) -> None:
-    lost = ReleaseFailed("the annotation is not ours", lost=True)
+    lost = ReleaseFailed("the annotation belongs to another process", lost=True)
     story: Story = [*OPENING, *MOVED, (10, Looked(EMPTY), (Release(),)), (11, lost, ())]
     if not answered:
         story = [
@@ -229,7 +229,7 @@ def test_the_drain_ends_when_the_node_is_gone_and_an_eviction_gets_no_response()
     assert play(drain, [(6 + LIMITS.release, NodeGone("deleted"), ())]).phase is Phase.DONE
 
 
-def test_a_skipped_eviction_is_not_in_flight_when_the_stop_comes() -> None:
+def test_a_skipped_eviction_is_not_in_flight_when_the_drain_is_stopped() -> None:
     story: Story = [
         *ASKED,
         (6, EvictionSkipped("a"), ()),

@@ -226,7 +226,7 @@ class TestReading:
         assert drain.failure == Failure(Why.REPLACEMENT_REFUSED, f"replacement pod of Deployment ns/web: {message}")
 
     def test_controllers_are_read_more_often_while_pods_are_missing(self) -> None:
-        """Otherwise a controller that was scaled down would look like one that cannot create pods."""
+        """Otherwise a controller that was scaled down could be mistaken for one that cannot create pods."""
         all_run, one_misses = {WEB: running(2)}, {WEB: running(1)}
         story: Story = [
             (5, seen("a b", all_run), (planning(),)),
@@ -377,7 +377,7 @@ def test_a_pod_that_a_scale_up_added_before_the_eviction_is_not_a_replacement() 
     assert play(replace(begun(plan(two), two), read_at=4), story).phase is Phase.LOOKING
 
 
-def test_pods_beyond_the_wanted_number_are_not_owed() -> None:
+def test_pods_beyond_the_desired_number_are_not_owed() -> None:
     """A roll-out may run more pods than wanted; the next read of the controller shows the number."""
     two = workload("web", "a", total=2)
     story: Story = [
@@ -480,7 +480,7 @@ class TestExposure:
 
 
 class TestControllerWithMissingPods:
-    """The drain did not evict the missing pods, so it does not fail. It evicts no pod of the controller meanwhile."""
+    """The drain did not evict the missing pods, so it does not fail. It evicts no other pod before they run."""
 
     SICK, WEB = workload("a-sick", "a", total=2), workload("b-web", "b")
 

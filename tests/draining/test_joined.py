@@ -41,7 +41,7 @@ MISSING = {WEB: running(1, bound=2)}
 #: Both pods are evicted; the replacement pod of the second is not Ready yet.
 EVICTED: Story = [*OPENING, *MOVED[:-1]]
 
-#: Observations and their start times → what is still owed at the end.
+#: Observations and their start times → the remaining debts at the end.
 HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
     "all pods are evicted, a replacement pod is not Ready": (
         PLAN,
@@ -171,5 +171,5 @@ def test_waiting_for_evictions_by_the_other_tool_times_out() -> None:
 
 def test_before_the_first_eviction_the_plan_is_invalid() -> None:
     drain = play(machine.start(PLAN, LIMITS), [*OPENING[:2], (2, Looked(JOINED), (Release(),)), (3, Released(), ())])
-    why = "the plan no longer holds: being-drained-by-another: another tool is removing it"
+    why = "the plan is no longer valid: being-drained-by-another: another tool is removing it"
     assert (drain.failure, drain.removed_by) == (Failure(Why.PLAN_CHANGED, why), "")

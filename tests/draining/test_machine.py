@@ -308,7 +308,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
     "the annotation is replaced": (
         [
             *ASKED,
-            (6, MarkFailed("the annotation is not ours", lost=True), (Release(),)),
+            (6, MarkFailed("the annotation belongs to another process", lost=True), (Release(),)),
             (6, EvictionRefused("a", "budget"), ()),
             *OFF,
         ],
@@ -367,7 +367,7 @@ def test_a_failure_removes_the_taint(story: Story, failure: Failure) -> None:
     assert (drain.phase, drain.failure, drain.released) == (Phase.DONE, failure, True)
 
 
-def test_a_drain_asks_the_provider_first() -> None:
+def test_a_drain_queries_the_provider_first() -> None:
     assert machine.start(PLAN, LIMITS)[1] == (AskProvider(),)
     assert machine.resume("od", LIMITS, ("a",))[1] == (AskProvider(),)
 

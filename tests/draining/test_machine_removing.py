@@ -117,10 +117,10 @@ class TestTerminationInProgress:
 
     def test_a_mark_that_is_no_longer_ours_is_not_changed(self) -> None:
         """The request was not sent, or another process waits for the termination."""
-        story: Story = [*self.BEGUN, (12, MarkFailed("the annotation is not ours", lost=True), ())]
+        story: Story = [*self.BEGUN, (12, MarkFailed("the annotation belongs to another process", lost=True), ())]
         drain = play(machine.start(PLAN, LIMITS), story)
         assert (drain.done, drain.released) == (True, False)
-        assert drain.failure == Failure(Why.MARK_LOST, "the annotation is not ours")
+        assert drain.failure == Failure(Why.MARK_LOST, "the annotation belongs to another process")
 
     def test_a_failed_renewal_changes_nothing(self) -> None:
         story: Story = [
@@ -155,7 +155,7 @@ class TestTerminationInProgress:
         assert (drain.done, drain.failure, drain.removed_by) == (True, None, "no node od")
 
     def test_a_node_deleted_during_the_request_does_not_end_the_wait_for_its_response(self) -> None:
-        """The response decides what happened to the machine. The wait for it times out."""
+        """Only the response shows whether the machine is removed. The wait for it times out."""
         gone = MarkFailed("no node od", node_gone=True)
         story: Story = [*self.BEGUN, (12, gone, ()), (13, gone, ())]
         drain = play(machine.start(PLAN, LIMITS), story)
@@ -171,7 +171,7 @@ class TestMachineUnknownToTheProvider:
 
     BEGUN: ClassVar[Story] = [*TAKEN, *MOVED, *ORDERED]
 
-    def test_the_provider_is_asked_twice(self) -> None:
+    def test_the_provider_is_queried_twice(self) -> None:
         story: Story = [
             *self.BEGUN,
             (12, Removed(unproven=True), ()),
@@ -182,7 +182,7 @@ class TestMachineUnknownToTheProvider:
         ]
         assert play(machine.start(PLAN, LIMITS), story).succeeded
 
-    def test_the_count_restarts_if_the_provider_knows_the_machine_in_between(self) -> None:
+    def test_the_count_restarts_if_the_provider_lists_the_machine_in_between(self) -> None:
         story: Story = [
             *self.BEGUN,
             (12, Removed(unproven=True), ()),

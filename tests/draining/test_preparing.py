@@ -97,14 +97,14 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         Failure(Why.API_ERROR, "timeout"),
     ),
     "another process has marked the node": (
-        [OPENING[0], (1, MarkFailed("the annotation is not ours", lost=True), (Release(),)), *OFF],
-        Failure(Why.MARK_LOST, "the annotation is not ours"),
+        [OPENING[0], (1, MarkFailed("the annotation belongs to another process", lost=True), (Release(),)), *OFF],
+        Failure(Why.MARK_LOST, "the annotation belongs to another process"),
     ),
     "the plan is no longer valid after the taint is added": (
         [*OPENING[:2], (2, Looked(NO_ROOM), (Release(),)), *OFF],
         Failure(
             Why.PLAN_CHANGED,
-            "the plan no longer holds: no-room-on-spot: pod ns/a: Insufficient cpu (and 1 more)",
+            "the plan is no longer valid: no-room-on-spot: pod ns/a: Insufficient cpu (and 1 more)",
         ),
     ),
     "the second plan fails": (
@@ -198,7 +198,7 @@ class TestReadingControllers:
         drain = play(machine.start(PLAN, LIMITS), story)
         assert drain.failure == Failure(Why.API_ERROR, f"the response lacks {missing}")
 
-    def test_all_pods_of_an_unreadable_owner_count_as_wanted(self) -> None:
+    def test_all_pods_of_an_unreadable_owner_count_as_desired(self) -> None:
         """For an owner of an unknown kind, the number of its pods on all nodes is the desired number."""
         rollout = workload("web", "a", "b", kind="Rollout", total=5)
         drain_plan = plan(rollout)

@@ -72,7 +72,7 @@ class TestResumedDrains:
         drain = play(machine.resume("od", LIMITS, ("a", "b"), (noted, self.GONE.debt)), story)
         assert drain.debts == {WEB.controller: noted}
 
-    def test_controllers_not_in_the_mark_are_owed_what_runs_now(self) -> None:
+    def test_controllers_not_in_the_mark_are_owed_their_running_pods(self) -> None:
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(self.GONE.debt,)),)),
             (1, Marked(), (LookAgain(),)),
@@ -121,7 +121,7 @@ class TestResumedDrains:
                 ],
                 Failure(
                     Why.PLAN_CHANGED,
-                    "the plan no longer holds: no-room-on-spot: pod ns/a: Insufficient cpu (and 1 more)",
+                    "the plan is no longer valid: no-room-on-spot: pod ns/a: Insufficient cpu (and 1 more)",
                 ),
             ),
         ],
@@ -133,7 +133,7 @@ class TestResumedDrains:
 
 
 PROTECTED = Rejected("od", (Blocker(Reason.NOT_SAFE_TO_EVICT, "annotated", "ns/guard"),))
-WHY = "the plan no longer holds: not-safe-to-evict: pod ns/guard: annotated"
+WHY = "the plan is no longer valid: not-safe-to-evict: pod ns/guard: annotated"
 EARLIER = Debt(WEB.controller, 2, 2, "1", owner_uids=("uid-web",))
 
 

@@ -107,7 +107,7 @@ def test_evictions_are_requested_only_in_phases_that_send_them() -> None:
     assert requests == EVICTIONS_SENT
 
 
-def test_the_end_has_no_next_phase() -> None:
+def test_the_final_phase_has_no_next_phase() -> None:
     assert TABLE[Phase.DONE] == dict.fromkeys(EVENTS, Rule())
 
 

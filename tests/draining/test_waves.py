@@ -342,4 +342,4 @@ def test_a_pod_deleted_by_others_does_not_count_as_a_first_eviction() -> None:
         (8, seen("c", {web: running(1), api: running(1), job: running(1)}), (planning(),)),
     ]
     drain = play(begun(plan(web, api, job), web, api, job), story)
-    assert drain.has_taken_from(web.controller)  # the answer to an accepted request may have been lost
+    assert drain.has_taken_from(web.controller)  # the response to an accepted request may have been lost

@@ -147,7 +147,7 @@ class Visit:
 )
 @click.option("--writes", is_flag=True, help="Test only calls that write.")
 def main(*, kills: bool, writes: bool) -> None:
-    """Inject each fault into each call of the node manager, or kill it. Exit code 1: something was left behind."""
+    """Inject each fault into each call of the node manager, or kill it. Exit code 1: objects were left behind."""
     runs = wrong = 0
     with tempfile.TemporaryDirectory() as folder, ControlPlane() as plane, before_api_server(plane) as proxy:
         own = redirected(plane.kubeconfig, proxy, Path(folder) / "kubeconfig")

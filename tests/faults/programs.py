@@ -42,7 +42,7 @@ _ANSWER_SECONDS: Final = 60.0
 
 
 class DrainingProgram(Protocol):
-    """A process that can be killed."""
+    """The process under test, which drains nodes and can be killed."""
 
     @property
     def running(self) -> bool: ...
@@ -140,8 +140,8 @@ class CloudpoolProxy:
             port = listening[0]["message"].partition("forwarding port ")[2].split()[0]
             url = f"http://127.0.0.1:{port}/pool/size"
             with contextlib.suppress(httpx2.TransportError):
-                answer = httpx2.post(url, json={"desiredSize": 0}, timeout=_ANSWER_SECONDS, trust_env=False)
-                if answer.is_success:
+                response = httpx2.post(url, json={"desiredSize": 0}, timeout=_ANSWER_SECONDS, trust_env=False)
+                if response.is_success:
                     return
 
 

@@ -39,7 +39,7 @@ class Site:
 
     @property
     def user(self) -> str:
-        """User name of the daemons."""
+        """The user name of the daemons."""
         return f"system:serviceaccount:{self.name}:{account(self.name)}"
 
     @property

@@ -32,7 +32,7 @@ SECONDS = 60.0
 
 
 class Backend(ThreadingHTTPServer):
-    """A server that answers every request with its number and the received data."""
+    """A server that responds to every request with its number and the received data."""
 
     daemon_threads = True
 
@@ -58,12 +58,14 @@ class _Answers(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         self.server.requests.append((self.command, self.path, body))
-        answer = json.dumps({"number": len(self.server.requests), "token": self.headers.get("authorization")}).encode()
+        response = json.dumps(
+            {"number": len(self.server.requests), "token": self.headers.get("authorization")}
+        ).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("Content-Length", str(len(response)))
         self.end_headers()
-        self.wfile.write(answer)
+        self.wfile.write(response)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -96,9 +98,9 @@ def numbers(client: httpx2.Client, times: int) -> list[int]:
     return [client.get(NODES).json()["number"] for _ in range(times)]
 
 
-def test_without_rules_everything_passes(proxy: FaultProxy, backend: Backend, client: httpx2.Client) -> None:
-    answer = client.patch(f"{NODES}/n?x=1", content=b"body", headers={"authorization": "Bearer secret"})
-    assert answer.json() == {"number": 1, "token": "Bearer secret"}
+def test_without_rules_all_requests_pass(proxy: FaultProxy, backend: Backend, client: httpx2.Client) -> None:
+    response = client.patch(f"{NODES}/n?x=1", content=b"body", headers={"authorization": "Bearer secret"})
+    assert response.json() == {"number": 1, "token": "Bearer secret"}
     assert backend.requests == [("PATCH", f"{NODES}/n?x=1", b"body")]
     assert numbers(client, 2) == [2, 3]
     assert [(str(seen.call), seen.target, seen.fault) for seen in proxy.seen] == [
@@ -130,9 +132,9 @@ def test_refusals_do_not_reach_the_server(
     reason: str,
 ) -> None:
     proxy.rules.add(FaultRule(LIST, fault))
-    answer = client.get(NODES)
-    assert (answer.status_code, answer.headers.get("retry-after")) == (status, retry_after)
-    assert (answer.json()["kind"], answer.json()["reason"], answer.json()["code"]) == ("Status", reason, status)
+    response = client.get(NODES)
+    assert (response.status_code, response.headers.get("retry-after")) == (status, retry_after)
+    assert (response.json()["kind"], response.json()["reason"], response.json()["code"]) == ("Status", reason, status)
     assert backend.requests == []
     assert client.get(NODES).status_code == 200
 
@@ -147,7 +149,7 @@ def test_refusals_do_not_reach_the_server(
         (Stall(0.2, arrived=True), httpx2.RemoteProtocolError, True),
     ],
 )
-def test_a_lost_answer_is_an_error_of_the_client(
+def test_a_lost_response_is_an_error_of_the_client(
     proxy: FaultProxy,
     backend: Backend,
     client: httpx2.Client,
@@ -170,17 +172,17 @@ def test_a_stall_lasts_longer_than_the_client_waits(proxy: FaultProxy, client: h
 
 def test_half_a_body_is_delivered(proxy: FaultProxy, client: httpx2.Client) -> None:
     proxy.rules.add(FaultRule(LIST, HalfBody()))
-    with client.stream("GET", NODES) as answer:
-        parts = answer.iter_raw()
-        assert len(next(parts)) == int(answer.headers["content-length"]) // 2
+    with client.stream("GET", NODES) as response:
+        parts = response.iter_raw()
+        assert len(next(parts)) == int(response.headers["content-length"]) // 2
         with pytest.raises(httpx2.RemoteProtocolError):
             next(parts)
 
 
 def test_slow_bytes_all_arrive(proxy: FaultProxy, client: httpx2.Client) -> None:
     proxy.rules.add(FaultRule(LIST, SlowBytes(0.4)))
-    with client.stream("GET", NODES) as answer:
-        parts = list(answer.iter_raw())
+    with client.stream("GET", NODES) as response:
+        parts = list(response.iter_raw())
     assert len(parts) > 1
     assert json.loads(b"".join(parts))["number"] == 1
 

@@ -54,9 +54,9 @@ def watched(client: httpx2.Client, plane: ControlPlane, accept: str = JSON) -> I
     version = client.get(RANGES).json()["metadata"]["resourceVersion"]
     plane.apply(limit_range(name) for name in NAMES)
     query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "2"}
-    with client.stream("GET", RANGES, params=query, headers={"accept": accept}) as answer:
-        assert answer.status_code == 200
-        yield from whole_frames(answer.iter_raw(), protobuf=accept == PROTOBUF)
+    with client.stream("GET", RANGES, params=query, headers={"accept": accept}) as response:
+        assert response.status_code == 200
+        yield from whole_frames(response.iter_raw(), protobuf=accept == PROTOBUF)
 
 
 def names_of_json(frames: Iterator[bytes]) -> list[str]:
@@ -126,8 +126,8 @@ def test_the_client_of_the_daemon_recognizes_error_events(
 def test_events_are_passed_without_delay(cluster: ControlPlane, client: httpx2.Client) -> None:
     """The first event must arrive before the second one is caused."""
     query = {"watch": "true", "timeoutSeconds": "60", "resourceVersion": _version(client)}
-    with client.stream("GET", RANGES, params=query) as answer:
-        frames = whole_frames(answer.iter_raw(), protobuf=False)
+    with client.stream("GET", RANGES, params=query) as response:
+        frames = whole_frames(response.iter_raw(), protobuf=False)
         for name in NAMES:
             cluster.apply([limit_range(name)])
             assert json.loads(next(frames))["object"]["metadata"]["name"] == name

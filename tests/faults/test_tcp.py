@@ -48,7 +48,7 @@ def connected(proxy: TcpFaultProxy, seconds: float = 30) -> Iterator[socket.sock
 
 
 def asked(connection: socket.socket) -> bytes:
-    """Send one byte; return the received data when the answer is complete or the connection ends."""
+    """Send one byte; return the received data when the response is complete or the connection ends."""
     connection.sendall(b"?")
     read = b""
     while len(read) < len(ANSWER) and (part := connection.recv(64)):
@@ -70,7 +70,7 @@ def test_a_reset_ends_only_its_connection(proxy: TcpFaultProxy) -> None:
         assert asked(connection) == ANSWER
 
 
-def test_reset_after_the_first_answer(proxy: TcpFaultProxy) -> None:
+def test_reset_after_the_first_response(proxy: TcpFaultProxy) -> None:
     proxy.inject(TcpFault("reset", after=len(ANSWER)))
     with connected(proxy) as connection:
         assert asked(connection) == ANSWER

@@ -1,4 +1,4 @@
-"""One run: a scene, a program that drains it, trouble at its calls, and the outcome."""
+"""One run: a scene, a program that drains it, faults or kills at its calls, and the outcome."""
 
 import threading
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ JUMPS: Final = tuple(_JUMPS)
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Trouble at *call*: a fault of `all_faults` or `JUMPS` by name, or a kill of the daemon.
+    """A disturbance at *call*: a fault of `all_faults` or `JUMPS` by name, or a kill of the daemon.
 
     With *seconds* the fault lasts this long after its first occurrence.
     """
@@ -58,7 +58,7 @@ KILLS: Final = ("killed-before", "killed-after")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The trouble in a run of *program*, and whether a pod arrives while the program is not running.
+    """The faults and kills in a run of *program*, and whether a pod arrives while the program is not running.
 
     *broken*: the safeguard to disable in the daemon, for tests of the observer.
     """
@@ -95,7 +95,7 @@ class Result:
     ended: Ended
     violations: list[str]
     seconds: float
-    reached: tuple[Trouble, ...]  #: the troubles that took effect
+    reached: tuple[Trouble, ...]  #: the faults and kills that took effect
     exits: int  #: number of unprompted exits of the program
     log: list[str] = field(default_factory=list)  #: log of the programs if the trial failed or did not finish
 
@@ -145,7 +145,7 @@ def _rules(env: Scene, trial: Trial) -> Rules:
 
 
 def _list_before(env: Scene, calls: Sequence[CallOfDrain]) -> None:
-    """Give the proxy older lists, without pods, to replay as stale answers."""
+    """Give the proxy older lists, without pods, to replay as stale responses."""
     headers = {"authorization": f"Bearer {env.plane.token}"}
     with httpx2.Client(base_url=env.proxy.url, verify=env.trusted, headers=headers, trust_env=False) as client:
         for call in calls:

@@ -1,4 +1,4 @@
-"""``make fuzz SECONDS=600``: attack every target in turn, with different seeds, until the time is over."""
+"""``make fuzz SECONDS=600``: attack one target after another, with different seeds, until the time is over."""
 
 import random
 import sys

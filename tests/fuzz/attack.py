@@ -28,7 +28,7 @@ _INTERNALS: Final = (b"Traceback", b"internal error", b"Internal Server Error", 
 
 @dataclass
 class Tally:
-    """Number of examples, and of answers by status."""
+    """The number of examples, and of responses by status."""
 
     examples: int = 0
     answers: Counter[str] = field(default_factory=Counter)
@@ -83,12 +83,12 @@ def http_attack(target: Target, tally: Tally, examples: int, seed: int) -> None:
     growth = ResourceGrowth(target.process)
 
     def verdict(sent: Exchange) -> Iterable[str]:
-        answer = exchange(target.port, sent, target.tls)
+        response = exchange(target.port, sent, target.tls)
         tally.examples += 1
-        tally.answers[status_of(answer)] += 1
-        if sent.whole and not answer.startswith(b"HTTP/1.1 "):
-            yield f"no answer to a valid request: {answer[:200]!r}"
-        yield from leaks_in(answer, target.process)
+        tally.answers[status_of(response)] += 1
+        if sent.whole and not response.startswith(b"HTTP/1.1 "):
+            yield f"no answer to a valid request: {response[:200]!r}"
+        yield from leaks_in(response, target.process)
         yield from target.restore()
         yield from target.process.problems()
         yield from growth.excess()
@@ -108,14 +108,18 @@ def _idle_clients(target: Target) -> Iterator[None]:
         yield
 
 
-def leaks_in(answer: bytes, process: Watched) -> Iterable[str]:
-    """Report secrets and internals in an answer."""
-    if process.leaks(answer):
-        yield f"a secret is in the answer: {answer[:2000]!r}"
+def leaks_in(response: bytes, process: Watched) -> Iterable[str]:
+    """Report secrets and internals in a response."""
+    if process.leaks(response):
+        yield f"a secret is in the answer: {response[:2000]!r}"
     for sign in _INTERNALS:
-        if sign in answer:
-            yield f"internals are in the answer: {answer[:2000]!r}"
+        if sign in response:
+            yield f"internals are in the answer: {response[:2000]!r}"
 
 
-def status_of(answer: bytes) -> str:
-    return answer[9:12].decode("ascii", "replace") if answer.startswith(b"HTTP/1.") else ("none" if not answer else "?")
+def status_of(response: bytes) -> str:
+    return (
+        response[9:12].decode("ascii", "replace")
+        if response.startswith(b"HTTP/1.")
+        else ("none" if not response else "?")
+    )

@@ -205,7 +205,7 @@ def grpc_attack(world: World, channel: grpc.Channel, tally: Tally, examples: int
 
 
 def _ask(channel: grpc.Channel, unary: UnaryCall) -> tuple[str, bytes]:
-    """Return the status, and the answer or the error message."""
+    """Return the status, and the response or the error message."""
     call = channel.unary_unary(unary.path).future(unary.request, timeout=unary.timeout, metadata=unary.metadata)
     if unary.cancel:
         call.cancel()

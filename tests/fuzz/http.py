@@ -14,7 +14,7 @@ METHODS: Final = ("GET", "POST", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "T
 #: Out-of-range numbers and durations, and characters that are invalid in a path.
 ODD: Final = (2**31, 2**63, -(2**63) - 1, 10**400, 1e308, "a\0b", "9" * 400 + "h", "100000000h", "87600h")
 
-#: Methods that can be answered regardless of the rest of the request.
+#: Methods with a response that does not depend on the rest of the request.
 VALUES: Final[st.SearchStrategy[Any]] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.sampled_from(ODD),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -169,7 +169,7 @@ def requests(
 def valid(
     paths: Sequence[str], documents: st.SearchStrategy[Any], headers: Sequence[bytes]
 ) -> st.SearchStrategy[Exchange]:
-    """Return valid requests with credentials, each on its own connection; the server must answer them."""
+    """Return valid requests with credentials, each on its own connection; the server must respond to them."""
     valid_requests = st.builds(
         lambda method, path, body, framing: _request(method, path, [*headers, b"Connection: close"], body, framing),
         st.sampled_from((b"POST", b"POST", b"GET", b"PUT", b"DELETE")),
@@ -177,7 +177,7 @@ def valid(
         bodies(documents),
         st.sampled_from(("length", "chunked")),
     )
-    # A server may close without reading the rest of a large body; then its answer can be lost.
+    # A server may close without reading the rest of a large body; then its response can be lost.
     return valid_requests.map(lambda request: Exchange((request,), whole=len(request) < _LARGE[0]))
 
 

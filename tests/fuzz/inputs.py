@@ -180,7 +180,7 @@ _ODD: Final[st.SearchStrategy[Any]] = st.one_of(
 @dataclass(frozen=True)
 class Input:
     command: Command
-    content: bytes | str  #: content of the file, or what is in its place
+    content: bytes | str  #: content of the file, or the kind of object in its place
     odd: str  #: the odd values and their places
 
 

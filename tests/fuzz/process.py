@@ -76,7 +76,7 @@ class Watched:
 
     @property
     def megabytes(self) -> float:
-        """Resident memory."""
+        """The resident memory in megabytes."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 

@@ -33,7 +33,7 @@ _TIMEOUT: Final = 60.0
 
 @dataclass
 class World:
-    """A cloud, and the names that a caller can know."""
+    """A cloud, and the names that are visible to a caller."""
 
     name: str
     process: Watched
@@ -48,14 +48,14 @@ class World:
         return f"127.0.0.1:{self.port}"
 
     def restore(self, channel: grpc.Channel) -> list[str]:
-        """Check that the service answers normally, and restore the cloud."""
+        """Check that the service responds normally, and restore the cloud."""
         problems = []
         if (alive := self.alive()) < MINIMUM:
             problems.append(f"{alive} machines are left, the minimum is {MINIMUM}")
         self.furnish()
         try:
-            answer = channel.unary_unary(f"/{SERVICE}/NodeGroups")(b"", timeout=_TIMEOUT)
-            groups = [group.id for group in wire.NodeGroupsResponse.FromString(answer).nodeGroups]
+            response = channel.unary_unary(f"/{SERVICE}/NodeGroups")(b"", timeout=_TIMEOUT)
+            groups = [group.id for group in wire.NodeGroupsResponse.FromString(response).nodeGroups]
             if groups != [self.group]:
                 problems.append(f"NodeGroups: {groups}")
         except grpc.RpcError as error:

@@ -23,7 +23,7 @@ from tests.providers import pki
 from tests.providers.cloudpools import document
 
 _MACHINES: Final = 3
-_TIMEOUT: Final = 150.0  #: seconds for the answer to a valid request
+_TIMEOUT: Final = 150.0  #: seconds for the response to a valid request
 _MOST: Final = 20  #: limit of the pool size
 
 
@@ -83,7 +83,7 @@ class Liqo:
     process: Watched
     port: int
     paths: Sequence[str]
-    proof: str  #: path that always answers
+    proof: str  #: path that always returns a response
     name: str = "liqo"
     tls: ssl.SSLContext | None = None
     documents: st.SearchStrategy[Any] = field(default_factory=st.nothing)
@@ -325,7 +325,7 @@ def proxy(folder: Path, *, tls: bool = False) -> Iterator[Proxy]:
     with contextlib.ExitStack() as parts:
         api = parts.enter_context(ApiServer().running())
         server = parts.enter_context(CloudpoolServer(of, folder, SystemClock()).running())
-        server.face._app = _LimitedPool(server.face._app)
+        server.faulty_app._app = _LimitedPool(server.faulty_app._app)
         config = {
             "server": listening,
             "apiServer": {"url": api.url, "auth": {"kubeConfigPath": str(kubeconfig(folder, api, cluster))}},
@@ -357,8 +357,8 @@ def ask(target: Target, method: str, path: str, body: Any = None) -> tuple[int, 
     shown = dict(line.decode().split(": ", 1) for line in target.headers)
     with contextlib.closing(connection):
         connection.request(method, path, None if body is None else json.dumps(body), shown)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
+        response = connection.getresponse()
+        return response.status, response.read()
 
 
 def kubeconfig(folder: Path, api: ApiServer, token: str) -> Path:

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-_TIMEOUT: Final = 150.0  #: seconds for the answer to a complete request
+_TIMEOUT: Final = 150.0  #: seconds for the response to a complete request
 _STEP: Final = 1 << 16
 _SHOWN: Final = 300
-_OPTIONAL_TIMEOUT: Final = 0.2  #: seconds for an optional answer
+_OPTIONAL_TIMEOUT: Final = 0.2  #: seconds for an optional response
 
 
 class End(enum.Enum):
     """Action of the client after its last byte."""
 
-    READ = enum.auto()  #: read until the server is idle after its answer, or closes
+    READ = enum.auto()  #: read until the server is idle after its response, or closes
     HALF = enum.auto()  #: half-close, then read
     RESET = enum.auto()  #: reset the connection
     LEAVE = enum.auto()  #: close without reading
@@ -31,7 +31,7 @@ class Exchange:
     pieces: Sequence[bytes]
     pause: float = 0.0
     end: End = End.READ
-    whole: bool = False  #: the pieces are a complete request, which must be answered
+    whole: bool = False  #: the pieces are a complete request, which must get a response
 
     def __repr__(self) -> str:
         pieces = [

@@ -35,7 +35,7 @@ FORBIDDEN = EvictionFailed("", "evict pod default/web-1: not allowed (403)", ret
 
 
 def ledger(here: LoopWorld) -> SavingsLedger:
-    """Return what is stored."""
+    """Return the stored ledger."""
     assert here.savings_map.stored is not None
     return load_ledger(here.savings_map.stored.content)
 
@@ -80,7 +80,7 @@ class TestDrains:
             loop.round()
             assert counted(here) == (300 / 3600, {"USD": Decimal("0.015833")})
 
-    def test_a_machine_that_the_provider_removes_counts_from_its_end(self) -> None:
+    def test_a_machine_that_the_provider_removes_counts_from_its_termination(self) -> None:
         with world(*CLUSTER) as here:
             loop = here.loop(prices=PRICES, provider=ScriptedProvider([Deleted()]))
             assert loop.round() is RoundOutcome.DRAINED
@@ -147,7 +147,7 @@ class TestDrains:
 
 
 class Priced(NoProvider):
-    """A provider that knows prices. It owns no machines."""
+    """A provider with prices and without machines."""
 
     def __init__(self, prices: Mapping[str, float | ReschedulerError]) -> None:
         self.prices = prices
@@ -180,7 +180,7 @@ def test_prices_of_the_provider_are_recorded(
         assert actual == [tuple(None if text is None else Decimal(text) for text in expected)]
 
 
-def test_the_provider_is_asked_only_for_prices_that_the_user_did_not_give() -> None:
+def test_only_prices_that_the_user_did_not_give_are_requested() -> None:
     with world(*CLUSTER) as here:
         provider = Priced({"spot-1": 0.16})
         here.loop(prices=PriceList(by_type={("m5", "", False): Decimal(1)}), provider=provider).round()
@@ -201,7 +201,7 @@ class SlowlyPriced(Priced):
         raise Retryable("no response")
 
 
-def test_a_provider_that_does_not_respond_is_asked_once_per_drain() -> None:
+def test_a_provider_that_does_not_respond_is_queried_once_per_drain() -> None:
     with world(*CLUSTER) as here:
         provider = SlowlyPriced(here)
         assert here.loop(prices=PriceList(), provider=provider).round() is RoundOutcome.DRAINED

@@ -150,8 +150,8 @@ REFUSALS: dict[str, tuple[Refused, Blocker]] = {
         Blocker(Reason.BELOW_MINIMUM, "pool: group od must keep 2, 1 would be left"),
     ),
     "the provider protects the machine": (
-        Refused(Refusal.PROTECTED, "its membership status says that it is not evictable"),
-        Blocker(Reason.PROVIDER_REFUSED, "pool: protected: its membership status says that it is not evictable"),
+        Refused(Refusal.PROTECTED, "its membership status is not evictable"),
+        Blocker(Reason.PROVIDER_REFUSED, "pool: protected: its membership status is not evictable"),
     ),
 }
 

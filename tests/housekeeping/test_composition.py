@@ -23,7 +23,7 @@ current-context: c
 
 
 def test_the_first_scrape_has_the_metrics(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The pages are scraped as soon as their address accepts connections, before anything else is started."""
+    """The pages are scraped as soon as their address accepts connections, before the other parts are started."""
     pages: list[str] = []
 
     def scraped(application: Starlette, listen: ListenAddress) -> NoReturn:

@@ -490,7 +490,7 @@ class TestProvider:
             assert (here.of(MachineGone), here.writes[-1]) == ([MachineGone(OD)], ("delete", "od-1"))
 
     def test_machines_that_do_not_terminate_do_not_delay_other_drains(self) -> None:
-        """The machines are checked at growing intervals, and other nodes are drained meanwhile."""
+        """The machines are checked at growing intervals, and other nodes are drained in between."""
         ordered = {name: Intent("before", Step.REMOVING, START, group="workers") for name in ("od-1", "od-2")}
         others = [*map(node, ("od-1", "od-2", "od-3", "od-4"), [ON_DEMAND] * 4), node("spot-1")]
         with world(*others, pod("web-1", "od-3"), pod("db-1", "od-4")) as here:

@@ -96,7 +96,7 @@ class Part(ScriptedProvider):
 
 
 def test_an_empty_node_without_a_provider_does_not_delay_others_and_is_offered_again() -> None:
-    """A provider with a cache does not know a new machine at first."""
+    """A provider with a cache does not list a new machine at first."""
     with world(*(manifest for manifest in TWO_NODES if manifest["metadata"]["name"] != "web-1")) as here:
         here.stop_at(2.5 * 3600)
         here.loop(Timing(housekeeping_interval=timedelta(seconds=30)), provider=Part([Deleted()])).run()
@@ -246,7 +246,7 @@ def test_cooldowns_are_reported() -> None:
         assert list(here.of(Observed)[-1].cooling) == ["od-1"]
 
 
-def test_a_node_that_is_gone_is_forgotten() -> None:
+def test_a_node_that_is_gone_is_dropped() -> None:
     with world(*TWO_NODES[:1], *TWO_NODES[2:4]) as here:
         here.answers["default/web-1"] = [FORBIDDEN]
         loop = here.loop()
@@ -319,7 +319,7 @@ def test_a_replica_that_does_not_lead_plans_once_a_minute_and_writes_nothing() -
         assert (here.writes, here.config_map.stored, here.of(Planned), here.of(DrainStarted)) == ([], None, [], [])
 
 
-def test_a_replica_that_does_not_lead_knows_the_stored_cooldowns_and_keeps_nothing() -> None:
+def test_a_replica_that_does_not_lead_reads_the_stored_cooldowns_and_keeps_nothing() -> None:
     with world(*TWO_NODES) as here:
         here.answers["default/web-1"] = [FORBIDDEN]
         assert here.loop().round() is RoundOutcome.FAILED

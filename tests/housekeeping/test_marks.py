@@ -124,7 +124,7 @@ class TestAnotherInstallation:
 
 
 class TestOurs:
-    def test_a_taint_that_is_removed_by_hand_ends_the_drain(self) -> None:
+    def test_a_manually_removed_taint_ends_the_drain(self) -> None:
         with world(*CLUSTER[:3], pod("web-1", "od-1"), pod("web-2", "od-1")) as here:
             here.replacements["web"] = Replacement.UNREADY
             here.at(30, lambda: here.edit_node("od-1", "uid-od-1", NodeEdit(untaint=(DRAIN_TAINT.key,))))
@@ -238,7 +238,7 @@ class TestRemoval:
             assert here.memory.drained_at == here.clock.now()
             assert here.memory.movements.by_uid["uid-of-web"].moves[0].pods == 1
 
-    def test_a_taint_that_was_removed_by_hand_is_added_again_before_planning(self) -> None:
+    def test_a_manually_removed_taint_is_added_again_before_planning(self) -> None:
         with world(*EMPTY) as here:
             here.mark("od-1", ORDERED.dump())
             pool = ScriptedProvider([Deleted()])
@@ -279,7 +279,7 @@ class TestRemoval:
                 here.pass_time(10)
             assert (here.of(MachineGone), len(pool.orders)) == ([MachineGone(OD)], orders)
 
-    def test_a_machine_that_the_provider_knows_again_is_not_gone(self) -> None:
+    def test_a_machine_that_the_provider_lists_again_is_not_gone(self) -> None:
         """The machine must be missing in two consecutive checks."""
         with world(*EMPTY) as here:
             mark(here, ORDERED)

@@ -1,4 +1,4 @@
-"""Tests of the drain order ``cost`` in the daemon: which prices are used, and how often the provider is asked."""
+"""Tests of the drain order ``cost`` in the daemon: which prices are used, and how often they are requested."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -26,7 +26,7 @@ CLUSTER: tuple[Manifest, ...] = (
 
 
 class PricedProvider(NoProvider):
-    """A provider that knows the prices of some nodes."""
+    """A provider that has the prices of some nodes."""
 
     def __init__(self, prices: Mapping[str, float]) -> None:
         self.prices = prices
@@ -81,7 +81,7 @@ def test_the_most_expensive_node_is_first(
         assert (order(here), provider.asked) == (expected, asked)
 
 
-def test_each_node_is_asked_for_once_an_hour() -> None:
+def test_the_price_of_each_node_is_requested_once_an_hour() -> None:
     with world(*CLUSTER) as here:
         provider = PricedProvider({"od-1": 1, "od-2": 3})
         loop = here.loop(prices=PriceList(), provider=provider, drain_order=DrainOrder.COST)
@@ -98,7 +98,7 @@ def test_each_node_is_asked_for_once_an_hour() -> None:
 
 
 @pytest.mark.parametrize("other", [DrainOrder.AGE, DrainOrder.LEAST_REQUESTED])
-def test_other_orders_ask_for_no_prices(other: DrainOrder) -> None:
+def test_other_drain_orders_request_no_prices(other: DrainOrder) -> None:
     with world(*CLUSTER) as here:
         provider = PricedProvider({})
         here.loop(prices=PriceList(), provider=provider, drain_order=other).round()

@@ -183,7 +183,7 @@ def test_no_order_is_placed_in_these_cases(pool: SpotGroup, settings: RoomSettin
         assert pool.calls == []
 
 
-def test_an_order_that_the_provider_refuses_is_forgotten_and_the_next_one_waits() -> None:
+def test_an_order_that_the_provider_refuses_is_dropped_and_the_next_one_waits() -> None:
     with world(*CLUSTER) as here:
         pool = SpotGroup()
         pool.trouble = Permanent("quota exceeded")
@@ -208,7 +208,7 @@ def test_an_order_whose_result_is_unknown_is_followed() -> None:
         assert [order.ended for order in orders(here)] == [True]
 
 
-def test_spot_nodes_that_do_not_come_are_given_up() -> None:
+def test_an_order_whose_spot_nodes_do_not_join_is_canceled() -> None:
     """Nothing moves, and the next order waits."""
     with world(*CLUSTER) as here:
         pool = SpotGroup()
@@ -240,7 +240,7 @@ def test_a_node_that_arrives_too_late_is_given_back() -> None:
         assert [order.ended for order in orders(here)] == [True]
 
 
-def test_a_node_that_nobody_uses_is_given_back() -> None:
+def test_an_unused_node_is_given_back() -> None:
     """A pod of another node was faster, or the drain was no longer possible."""
     with world(*CLUSTER, pod("alone", "od-1", owner=None, cpu="1m")) as here:
         here.cluster.delete("Pod", "default/alone")
@@ -324,7 +324,7 @@ def test_an_order_that_is_left_is_given_back_without_the_flag() -> None:
         assert (pool.target, endings(here)) == (1, [RoomEnding.WITHDRAWN])
 
 
-def test_the_end_of_a_machine_that_cannot_be_given_back_is_awaited_only_for_a_time() -> None:
+def test_the_wait_for_a_machine_that_cannot_be_given_back_is_limited() -> None:
     with world(*CLUSTER) as here:
         pool = SpotGroup()
         loop = started(here, pool)
@@ -373,7 +373,7 @@ def test_the_new_node_of_another_installation_is_not_ours() -> None:
         assert (pool.calls, IDENTITY == "other/lease") == ([("increase", 1)], False)
 
 
-def test_a_node_that_someone_else_removed_is_not_given_up_again() -> None:
+def test_a_node_that_another_client_removed_is_not_given_back_again() -> None:
     """Another autoscaler removes one of two new nodes, and requests a machine for other pods."""
     with world(
         *CLUSTER[:3], *(pod(f"web-{n}", "od-1", cpu="3") for n in (1, 2)), node("od-1", ON_DEMAND, cpu="8")

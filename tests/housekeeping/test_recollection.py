@@ -135,7 +135,7 @@ class TestDeleted:
             assert loop.round() is RoundOutcome.HELD
             assert stored(here) == Memory(drained_at=START + timedelta(seconds=here.now))
 
-    def test_known_debts_are_kept(self) -> None:
+    def test_debts_in_memory_are_kept(self) -> None:
         with world() as here:
             ours = history(here)
             ours.refresh()
@@ -178,7 +178,7 @@ class TestUnreadable:
             here.config_map.put(dump(Memory()))
             assert here.loop().round() is RoundOutcome.DRAINED
 
-    def test_changes_made_meanwhile_are_not_lost(self) -> None:
+    def test_changes_made_in_the_meantime_are_not_lost(self) -> None:
         with world() as here:
             ours = history(here)
             here.config_map.put(b"broken")
@@ -386,7 +386,7 @@ class TestDryRun:
 
 
 class TestNotes:
-    def test_evictions_without_an_answer_in_time_are_debts_and_start_no_drain_delay(self) -> None:
+    def test_evictions_without_a_response_in_time_are_debts_and_start_no_drain_delay(self) -> None:
         with world(*CLUSTER) as here:
             kept, debt = history(here), Debt(WEB, ready=1, bound=1)
             kept.refresh()

@@ -1,4 +1,4 @@
-"""A loop that reuses results reports the same as a loop that computes everything in each round."""
+"""A loop that reuses results reports the same as a loop that computes all results in each round."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from rescheduler.planning.planner import Planner
 from tests.housekeeping.world import LoopWorld, world
 from tests.planning.changing import Change, ChangingCluster, changes, clock_steps, first_pods
 
-#: The listeners of a daemon skip what they have reported; the times of processes and durations differ.
+#: The listeners of a daemon do not repeat reports; the times of processes and durations differ.
 OWN_METRICS = "spot_rescheduler_"
 
 
@@ -55,7 +55,7 @@ class Published:
     """The listeners of a daemon, and everything that they publish."""
 
     def __init__(self, here: LoopWorld, *, scratch: bool) -> None:
-        """With *scratch*, listeners report a planning again that they have already reported."""
+        """Create the listeners. With *scratch*, they report a planning again that they have already reported."""
         self._here, self._events, self._scratch = here, list[str](), scratch
         self._registry, self._status = CollectorRegistry(), Status()
         self._metrics, self._kube_events = Metrics(self._registry), KubeEvents(self._record)
@@ -67,7 +67,7 @@ class Published:
         self._events.append(f"{subject} {reason} {message} {warning}")
 
     def after_round(self) -> list[Any]:
-        """Return what the round has published."""
+        """Return the output of the listeners in this round."""
         reported = [_without_seconds(event) for _, event in self._here.reported[self._seen :]]
         self._seen = len(self._here.reported)
         for event in reported:
@@ -88,7 +88,7 @@ def _without_seconds(event: Event) -> Event:
 
 
 def _published(story: Story, *, scratch: bool) -> list[list[Any]]:
-    """Return what each round of a daemon publishes."""
+    """Return the output of the listeners in each round of a daemon."""
     with world() as here:
         cluster = ChangingCluster()
         here.cluster = cluster.snapshot
@@ -122,7 +122,7 @@ def _apply(changed: Sequence[Change], cluster: ChangingCluster) -> None:
 
 @settings(max_examples=60)
 @given(STORIES)
-def test_each_round_publishes_what_a_round_from_scratch_does(story: Story) -> None:
+def test_each_round_has_the_same_output_as_a_round_from_scratch(story: Story) -> None:
     reused = _published(story, scratch=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OncePerChange, "of", _computed)

@@ -1,4 +1,4 @@
-"""How orders of spot nodes are judged: prices from file, provider and flags, and the provider's templates."""
+"""The worth of orders of spot nodes: prices from file, provider and flags, and the provider's templates."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -30,7 +30,7 @@ LIKE: Final = "template-node-for-spot-1"
 
 
 class Priced(SpotGroup):
-    """A provider that knows prices, and the templates of its groups."""
+    """A provider with prices, and with templates of its groups."""
 
     def __init__(self, prices: Mapping[str, float], templates: Mapping[str, NodeTemplate] | None = None) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ MONEY: dict[str, tuple[PriceList, Mapping[str, float], Any]] = {
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("prices", "answers", "expected"), MONEY.values(), ids=MONEY)
-def test_the_first_source_that_knows_a_price_applies(
+def test_the_first_source_with_a_price_applies(
     mode: MakeRoom, prices: PriceList, answers: Mapping[str, float], expected: Any
 ) -> None:
     with world(*WEB, *FULL) as here:
@@ -114,7 +114,7 @@ def test_the_first_source_that_knows_a_price_applies(
         assert outcome(here) == expected
 
 
-def test_the_provider_is_asked_for_each_price_once_an_hour() -> None:
+def test_each_price_is_requested_from_the_provider_once_an_hour() -> None:
     with world(*WEB, *FULL) as here:
         provider = Priced({"od-1": 1, "spot-1": 1})
         loop = here.loop(TIMING, provider=provider, room=RoomSettings(MakeRoom.PLACEHOLDERS))
@@ -207,7 +207,7 @@ def test_without_a_template_placeholders_are_made_for_nodes_like_the_on_demand_n
         assert outcome(here) == ("od-1", "frees 4 vCPU and adds 4")
 
 
-def test_without_a_template_the_provider_is_not_asked_for_nodes() -> None:
+def test_without_a_template_no_nodes_are_requested_from_the_provider() -> None:
     with world(*WEB) as here:
         provider = Priced({})
         rounds(here, provider, MakeRoom.PROVIDER)

@@ -237,10 +237,10 @@ class LoopWorld:
             return replace(self.tries.get(key, EvictionAccepted("")), uid=uid)
         self.writes.append(("evict", name))
         scripted = self.answers[key]
-        answer = (scripted.pop(0) if len(scripted) > 1 else scripted[0]) if scripted else EvictionAccepted("")
-        if isinstance(answer, EvictionAccepted | PodGone) and key not in self.endless:
+        response = (scripted.pop(0) if len(scripted) > 1 else scripted[0]) if scripted else EvictionAccepted("")
+        if isinstance(response, EvictionAccepted | PodGone) and key not in self.endless:
             self._moves(self.cluster.pods[key])
-        return replace(answer, uid=uid)
+        return replace(response, uid=uid)
 
     def _moves(self, pod: Pod) -> None:
         self.cluster.delete("Pod", pod.key)
@@ -332,7 +332,7 @@ class LoopWorld:
         drain_order: DrainOrder = DrainOrder.LEAST_REQUESTED,
         room: RoomSettings | None = None,
     ) -> Loop:
-        """Return a daemon. It keeps a ledger of savings, and knows the costs of nodes, if *prices* is given."""
+        """Return a daemon. It keeps a ledger of savings, and has the prices of nodes, if *prices* is given."""
         timing = timing or Timing()
         history = DrainHistory(self.config_map, timing, self.clock, self.report, lambda: self.leading, dry_run=dry_run)
         policy = Policy(budgets_in_steps=True, drain_order=drain_order)
@@ -420,7 +420,7 @@ class ScriptedProvider(NoProvider):
 
     answers: list[DeleteOutcome | ReschedulerError]
     refusal: Refused | None = None
-    gone: Collection[str] = ()  #: nodes whose machines terminate immediately, regardless of the answers
+    gone: Collection[str] = ()  #: nodes whose machines terminate immediately, regardless of the responses
     refused: Mapping[str, Refused] = field(default_factory=dict)  #: rejections by node
     trouble: ReschedulerError | None = None  #: error of every query
     on_notices: Callable[[], object] = lambda: None  #: called by `notices`
@@ -448,7 +448,7 @@ class ScriptedProvider(NoProvider):
         self.orders += [replace(node, labels={}) for node in nodes]
         if all(node.name in self.gone for node in nodes):
             return {node.name: Deleted() for node in nodes}
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, ReschedulerError):
-            raise answer
-        return {node.name: answer for node in nodes}
+        response = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(response, ReschedulerError):
+            raise response
+        return {node.name: response for node in nodes}

@@ -78,7 +78,7 @@ def _apply(moment: HistoryMoment, scene: JudgedMoment) -> None:
             scene.now.apply(revision)
             for owner in _owners(moment, scene):
                 for missing in (scene.bound, scene.ready):
-                    missing.look(owner, scene.now, revision.at)
+                    missing.update(owner, scene.now, revision.at)
         case MachineTerminated():
             pass
 

@@ -33,7 +33,7 @@ class OneLeader:
 
 
 def _foreign(write: SentWrite, leases: LeaseTimes, tolerance: float) -> Iterator[Violation]:
-    """Yield a violation if the writer did not hold the Lease between shortly before the request and its completion.
+    """Yield a violation if the writer never held the Lease from *tolerance* seconds before the request to its end.
 
     A bound token contains the replica's pod; a mark contains the full holder identity.
     """

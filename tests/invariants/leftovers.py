@@ -48,7 +48,7 @@ class NoLeftovers:
     def _stale(
         self, node: str, mark: NodeMark, at: datetime, steady: datetime, holder: str, scene: JudgedMoment
     ) -> str:
-        """Return what has been wrong with *mark* for too long, or ""."""
+        """Return the error of *mark* that has lasted for too long, or ""."""
         rules = scene.rules
         if node in self._half and at > max(self._half[node], steady) + seconds(rules.leftover):
             return "has the taint without the annotation" if mark.tainted else "has an incomplete mark"

@@ -66,7 +66,7 @@ class MissingPods:
         shortage.pods.append(pod)
         shortage.missing += 1
 
-    def look(self, owner: OwnerKey, now: Replay, at: datetime) -> None:
+    def update(self, owner: OwnerKey, now: Replay, at: datetime) -> None:
         """Update the shortage after a change of *owner* or its pods."""
         shortage = self.shortages.get(owner)
         if shortage is None:

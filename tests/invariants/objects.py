@@ -101,7 +101,7 @@ class SeenPod(Fields, frozen=True, tag="pods", tag_field="resource"):
 
     @property
     def keeps_node(self) -> bool:
-        """Whether the node is not empty because of this pod."""
+        """Whether the pod counts as a pod of the node, so that the node is not empty."""
         return self.bound and not self.of_the_node
 
 

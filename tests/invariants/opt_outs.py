@@ -58,8 +58,8 @@ def _opted_out(pod: SeenPod, at: datetime) -> str:
     if _is_protected(pod, at):
         return DO_NOT_DISRUPT
     annotated = (key for key in FORBIDDING_ANNOTATIONS if pod.metadata.annotations.get(key) == "true")
-    labelled = (key for key in FORBIDDING_LABELS if pod.metadata.labels.get(key) == "true")
-    return next(chain(annotated, labelled), "")
+    labeled = (key for key in FORBIDDING_LABELS if pod.metadata.labels.get(key) == "true")
+    return next(chain(annotated, labeled), "")
 
 
 def _is_local(volume: object) -> bool:

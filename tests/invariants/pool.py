@@ -21,8 +21,8 @@ class PoolRecord:
     """
 
     def __init__(self, server: CloudpoolServer) -> None:
-        self._url, self._face, self._pool = server.url, server.face, server.pool
-        self._read = len(self._face.requests)
+        self._url, self._faulty_app, self._pool = server.url, server.faulty_app, server.pool
+        self._read = len(self._faulty_app.requests)
         self._looked = SystemClock().now()
         self._clock, self._stopping = SystemClock(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="pool record", daemon=True)
@@ -56,7 +56,7 @@ class PoolRecord:
         self.sizes.append(SeenSize(self._clock.now(), size["desiredSize"], size["allocated"]))
 
     def _orders(self) -> None:
-        requests = self._face.requests[self._read :]
+        requests = self._faulty_app.requests[self._read :]
         self._read += len(requests)
         now = self._clock.now()
         machines = {machine.id(now): machine for machine in self._pool.machines()}

@@ -41,7 +41,8 @@ class Rules:
     user: str = ""  #: the full user name of the daemon's ServiceAccount; "": any
     #: Maximum age of the daemon's view of the cluster. Later changes do not count as violations.
     lag: float = 10.0
-    #: Maximum time from the last check of a node to its machine's termination; a tolerating pod may be bound meanwhile.
+    #: Maximum time from the last check of a node to its machine's termination; a tolerating pod may be bound in
+    #: between.
     look: float = 10.0
     #: Time for the daemon's actions after a deadline, such as removing marks or a takeover.
     slack: float = 30.0

@@ -133,10 +133,10 @@ class Watches:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _list(self, client: httpx2.AsyncClient, kind: WatchedKind) -> None:
-        answer = await client.get(kind.path, timeout=30)
-        if not answer.is_success:
-            raise httpx2.TransportError(answer.text)
-        page = msgspec.json.decode(answer.content, type=_Page)
+        response = await client.get(kind.path, timeout=30)
+        if not response.is_success:
+            raise httpx2.TransportError(response.text)
+        page = msgspec.json.decode(response.content, type=_Page)
         objects = [_decoded(kind, raw) for raw in page.items]
         here = {item.metadata.uid for item in objects}
         version = page.metadata.resource_version
@@ -157,12 +157,12 @@ class Watches:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_SECONDS),
         }
-        async with client.stream("GET", kind.path, params=query) as answer:
-            if answer.status_code == _HTTP_GONE:
+        async with client.stream("GET", kind.path, params=query) as response:
+            if response.status_code == _HTTP_GONE:
                 raise _Expired
-            if not answer.is_success:
-                raise httpx2.TransportError(str(answer.status_code))
-            async for line in answer.aiter_lines():
+            if not response.is_success:
+                raise httpx2.TransportError(str(response.status_code))
+            async for line in response.aiter_lines():
                 frame = msgspec.json.decode(line, type=_Frame)
                 if frame.type == "ERROR":
                     raise _Expired

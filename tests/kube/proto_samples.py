@@ -11,7 +11,7 @@ from rescheduler.kube import schema
 
 _INLINED = ("volumeSource", "persistentVolumeSource")
 
-#: Kinds of volumes that the structs do not know, only the key of a class.
+#: Kinds of volumes that only the key of a class contains, and not the structs.
 _UNREAD = ("projected", "configMap", "secret", "downwardAPI")
 
 

@@ -108,7 +108,7 @@ def test_a_truncated_body_is_retryable(edge: ScriptedApiServer, client: Client) 
 
 def test_a_request_has_its_headers_query_and_body(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("PATCH", "/x", Reply({"done": True}))
-    answer = client.request(
+    response = client.request(
         "patch x",
         "PATCH",
         "/x",
@@ -117,7 +117,7 @@ def test_a_request_has_its_headers_query_and_body(edge: ScriptedApiServer, clien
         content_type="application/merge-patch+json",
         accept="application/json",
     )
-    assert answer.body == b'{"done": true}'
+    assert response.body == b'{"done": true}'
     [seen] = edge.requests
     assert (seen.query, seen.body) == ({"a": "1 2"}, {"spec": None})
     assert {name: seen.headers[name] for name in ("authorization", "content-type", "accept", "user-agent")} == {

@@ -123,16 +123,16 @@ CONFLICTS: dict[str, tuple[Step, EvictionOutcome]] = {
 }
 
 
-@pytest.mark.parametrize(("look", "expected"), CONFLICTS.values(), ids=CONFLICTS)
+@pytest.mark.parametrize(("pod_response", "expected"), CONFLICTS.values(), ids=CONFLICTS)
 def test_after_409_the_pod_is_read(
-    edge: ScriptedApiServer, client: Client, look: Step, expected: EvictionOutcome
+    edge: ScriptedApiServer, client: Client, pod_response: Step, expected: EvictionOutcome
 ) -> None:
     edge.on("POST", EVICTION, status(409, "the UID in the precondition (u1) does not match"))
-    edge.on("GET", POD, look)
+    edge.on("GET", POD, pod_response)
     assert KubeCluster(client).evict("ns", "web-0", "u1") == expected
 
 
-def test_an_eviction_without_an_answer_is_retryable(edge: ScriptedApiServer, client: Client) -> None:
+def test_an_eviction_without_a_response_is_retryable(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("POST", EVICTION, ResetReply())
     outcome = KubeCluster(client).evict("ns", "web-0", "u1")
     assert isinstance(outcome, EvictionFailed)

@@ -196,7 +196,7 @@ def test_the_state_of_a_controller_is_one_get(
     assert len(edge.requests) == 1
 
 
-def test_a_deployment_is_the_owner_of_all_replica_sets_that_were_looked_up(
+def test_a_deployment_is_the_owner_of_all_replica_sets_that_were_read(
     edge: ScriptedApiServer, reader: ControllerReader
 ) -> None:
     edge.on("GET", PATHS[WEB], obj("web", spec={"replicas": 2, "paused": True, "template": TEMPLATE}))
@@ -259,7 +259,7 @@ def test_succeeded_pods_of_custom_controllers_are_counted(edge: ScriptedApiServe
     ]
 
 
-#: ReplicaSets of a Rollout, which cannot be read → the number of pods that it wants, and whether it exists.
+#: ReplicaSets of a Rollout, which cannot be read → its desired number of pods, and whether it exists.
 REPLICA_SETS: dict[str, tuple[list[dict[str, Any] | None], int, bool]] = {
     "scaled": ([{"replicas": 2}, {"replicas": 1}], 3, True),
     "scaled to zero": ([{"replicas": 0}, None], 0, True),
@@ -349,7 +349,7 @@ def test_events_are_not_read_if_a_condition_has_the_message(edge: ScriptedApiSer
 FORBIDDEN = 'deployments.apps "web" is forbidden: User "eve" cannot get resource "deployments"'
 MALFORMED = "unexpected response: Expected `int | null`, got `str` - at `$.spec.replicas`"
 ERRORS: dict[str, tuple[Step, type[ReschedulerError], str]] = {
-    "a missing right": (status(403, FORBIDDEN), Forbidden, f"get deployments ns/web: {FORBIDDEN} (403)"),
+    "a missing permission": (status(403, FORBIDDEN), Forbidden, f"get deployments ns/web: {FORBIDDEN} (403)"),
     "a busy server": (status(429, "slow down"), Retryable, "get deployments ns/web: slow down (429)"),
     "an unexpected response": (
         obj("web", spec={"replicas": "two"}),

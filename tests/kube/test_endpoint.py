@@ -109,7 +109,7 @@ def _official(path: Path) -> tuple[str, str | None, dict[str, Any]]:
 
 
 def _options(pool: Any) -> dict[str, Any]:
-    """Return what a pool was created with. Files are represented by their content: copies of inline data differ."""
+    """Return the options of a pool. Files are represented by their content: copies of inline data differ."""
     options = {name: value for name, value in pool.connection_pool_kw.items() if value is not None}
     options["retries"] = repr(options["retries"])
     for name in _FILES:

@@ -104,7 +104,7 @@ def test_many_targets_and_namespaces_are_read_with_one_list_each(edge: ScriptedA
 
 
 ERRORS: dict[str, tuple[dict[str, Step], type[ReschedulerError], str]] = {
-    "a missing right": ({PODS: status(403, "no")}, Forbidden, "list pods: no (403)"),
+    "a missing permission": ({PODS: status(403, "no")}, Forbidden, "list pods: no (403)"),
     "a busy server": ({f"{NODES}/od": status(429, "slow down")}, Retryable, "get node od: slow down (429)"),
     "a list that expired": ({PODS: status(410, "too old")}, Retryable, "list pods: too old (410)"),
     "a node that cannot be decoded": (

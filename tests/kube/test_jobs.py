@@ -43,7 +43,7 @@ WANTED: dict[str, tuple[Fields, Fields, int]] = {
 
 
 @pytest.mark.parametrize(("spec", "status", "expected"), WANTED.values(), ids=WANTED)
-def test_the_number_of_wanted_pods_of_a_job_is_computed(spec: Fields, status: Fields, expected: int) -> None:
+def test_the_desired_number_of_pods_of_a_job_is_computed(spec: Fields, status: Fields, expected: int) -> None:
     assert wanted(job(spec, status)) == expected
 
 

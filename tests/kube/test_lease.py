@@ -179,7 +179,7 @@ def test_a_leader_stops_leading_by_itself_while_the_server_hangs(edge: ScriptedA
     clock = SettableClock()
     with electing(client, clock) as elector:
         eventually(lambda: elector.leading)
-        with lease.lock:  # blocks every answer from now on
+        with lease.lock:  # blocks every response from now on
             clock.seconds = 9.9
             assert elector.leading
             clock.seconds = 10.0
@@ -295,7 +295,7 @@ def test_a_lease_that_another_client_annotated_is_released(edge: ScriptedApiServ
 def test_a_lease_acquired_during_the_shutdown_is_released(edge: ScriptedApiServer, client: Client) -> None:
     lease = LeaseServer(edge)
     elector = Elector(client, SettableClock(), "ns", "l", identity())
-    with lease.lock:  # blocks the answers
+    with lease.lock:  # blocks the responses
         elector.start()
         eventually(lambda: edge.seen(path=f"{PATH}/l"))
         ending = threading.Thread(target=elector.stop, args=[60.0])

@@ -145,7 +145,7 @@ def test_a_reader_keeps_the_last_annotations_while_the_lease_cannot_be_read(
     reader.stop()
 
 
-def test_a_reader_without_permission_warns_once_and_knows_no_annotations(
+def test_a_reader_without_permission_warns_once_and_has_no_annotations(
     edge: ScriptedApiServer, client: Client, clock: HastyClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     edge.on("GET", PATH, status(403, "leases is forbidden"))

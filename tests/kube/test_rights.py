@@ -43,7 +43,7 @@ def test_a_right_has_a_text_and_an_access_review(
 ) -> None:
     edge.on("POST", rights.PATH, answer(allowed=False))
     review = RightsReview(client, HastyClock(), [right])
-    assert review.why() == f"missing rights: {text}"
+    assert review.why() == f"missing permissions: {text}"
     [request] = edge.seen("POST")
     assert request.body["spec"] == {"resourceAttributes": attributes}
 
@@ -55,15 +55,19 @@ def test_each_missing_right_is_logged_once(
     edge.on("POST", rights.PATH, *(answer(allowed=allowed) for allowed in (False, True, False, True, True, True)))
     review = RightsReview(client, HastyClock(), [NODES, EVICTION])
     with caplog.at_level(logging.WARNING):
-        assert [review.why() for _ in range(3)] == ["missing rights: patch nodes", "missing rights: patch nodes", ""]
-    assert [record.getMessage() for record in caplog.records] == ["missing right: patch nodes"]
+        assert [review.why() for _ in range(3)] == [
+            "missing permissions: patch nodes",
+            "missing permissions: patch nodes",
+            "",
+        ]
+    assert [record.getMessage() for record in caplog.records] == ["missing permission: patch nodes"]
 
 
 def test_no_review_before_a_request_was_forbidden(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("POST", rights.PATH, answer(allowed=False))
     refused = iter([False, True])
     review = RightsReview(client, HastyClock(), [NODES], lambda: next(refused))
-    assert [review.why(), review.why()] == ["", "missing rights: patch nodes"]
+    assert [review.why(), review.why()] == ["", "missing permissions: patch nodes"]
     assert len(edge.seen("POST")) == 1
 
 

@@ -15,7 +15,7 @@ def workload(spec: dict[str, Any], *conditions: dict[str, str]) -> WorkloadObjec
 
 
 @pytest.mark.parametrize(("spec", "wanted"), [({}, 1), ({"replicas": None}, 1), ({"replicas": 0}, 0)])
-def test_the_number_of_wanted_pods_of_a_workload_is_computed(spec: dict[str, Any], wanted: int) -> None:
+def test_the_desired_number_of_pods_of_a_workload_is_computed(spec: dict[str, Any], wanted: int) -> None:
     assert workload(spec).wanted == wanted
 
 

@@ -25,7 +25,7 @@ from rescheduler.liqo_services.node_manager.resources import (
     SliceStatus,
     VirtualNode,
     VirtualNodeStatus,
-    seen,
+    index_objects,
     slice_manifest,
 )
 
@@ -77,7 +77,7 @@ class MemoryLiqo:
 
     # -- implementation of the port
 
-    def look(self) -> LiqoObjects:
+    def read(self) -> LiqoObjects:
         self._answer()
         with self._lock:
             pieces = [piece for piece in self.pieces.values() if not self._gone(piece)]
@@ -85,7 +85,7 @@ class MemoryLiqo:
             LiqoNode(metadata=ResourceMeta(name=name), spec=LiqoNodeSpec(provider_id=of))
             for name, of in self.strangers.items()
         ]
-        return seen(
+        return index_objects(
             [self._slice(piece) for piece in pieces],
             [self._virtual_node(piece) for piece in pieces if self._accepted(piece)],
             [self._node(piece) for piece in pieces if self._started(piece)] + others,

@@ -69,17 +69,17 @@ def test_any_request_gets_a_valid_response(requests: list[tuple[str, str, dict[s
     """The transport raises exceptions that the application does not handle."""
     with bench(cluster("rome")) as here:
         here.liqo.add("rome-1", "STANDARD", "rome")
-        asyncio.run(asked(httpx2.ASGITransport(node_manager(here.service)), requests))
+        asyncio.run(send_all(httpx2.ASGITransport(node_manager(here.service)), requests))
         here.step()
         assert here.size() <= 10
 
 
-async def asked(transport: httpx2.ASGITransport, requests: list[tuple[str, str, dict[str, str], bytes]]) -> None:
+async def send_all(transport: httpx2.ASGITransport, requests: list[tuple[str, str, dict[str, str], bytes]]) -> None:
     async with httpx2.AsyncClient(transport=transport, base_url="http://manager") as client:
         for method, path, params, body in requests:
-            answer = await client.request(method, path, params=params, content=body)
-            assert answer.status_code in {200, 202, 400, 404, 405, 409, 503}, (answer.status_code, answer.text)
-            if answer.status_code >= 400:
-                decoded: dict[str, Any] = answer.json()
+            response = await client.request(method, path, params=params, content=body)
+            assert response.status_code in {200, 202, 400, 404, 405, 409, 503}, (response.status_code, response.text)
+            if response.status_code >= 400:
+                decoded: dict[str, Any] = response.json()
                 assert decoded.keys() == {"error"}
                 assert "\n" not in decoded["error"]

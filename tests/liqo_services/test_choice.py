@@ -5,7 +5,14 @@ from decimal import Decimal
 import pytest
 
 from rescheduler.errors import UsageError
-from rescheduler.liqo_services.node_manager.amounts import amounts, less, missing, quantities, smaller, times
+from rescheduler.liqo_services.node_manager.amounts import (
+    amounts,
+    count_fitting,
+    describe_shortages,
+    limit_to,
+    quantities,
+    subtract,
+)
 from rescheduler.liqo_services.node_manager.choice import Offer, Shortage, choose
 from rescheduler.liqo_services.node_manager.clusters import DiscoveredCluster, RemoteCluster, remote_cluster
 from tests.liqo_services.builders import NODE, cluster, group
@@ -71,10 +78,10 @@ def test_amounts_are_added_compared_and_divided() -> None:
     total = amounts({"cpu": "1500m", "memory": "1Gi"})
     assert total == {"cpu": Decimal("1.5"), "memory": Decimal(2**30)}
     assert quantities(total) == {"cpu": "1500m", "memory": "1Gi"}
-    assert less(total, {"cpu": Decimal(2)}) == {"cpu": Decimal(0), "memory": Decimal(2**30)}
-    assert smaller(total, {"cpu": Decimal(1)}) == {"cpu": Decimal(1), "memory": Decimal(2**30)}
-    assert times(total, amounts({"cpu": "500m", "memory": "512Mi", "nvidia.com/gpu": "0"})) == 2
-    assert missing(total, amounts({"nvidia.com/gpu": "1"})) == ["nvidia.com/gpu 0 of 1"]
+    assert subtract(total, {"cpu": Decimal(2)}) == {"cpu": Decimal(0), "memory": Decimal(2**30)}
+    assert limit_to(total, {"cpu": Decimal(1)}) == {"cpu": Decimal(1), "memory": Decimal(2**30)}
+    assert count_fitting(total, amounts({"cpu": "500m", "memory": "512Mi", "nvidia.com/gpu": "0"})) == 2
+    assert describe_shortages(total, amounts({"nvidia.com/gpu": "1"})) == ["nvidia.com/gpu 0 of 1"]
     with pytest.raises(ValueError, match="cpu: expected 0 or more"):
         amounts({"cpu": "-1"})
 

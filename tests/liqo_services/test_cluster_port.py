@@ -1,4 +1,4 @@
-"""Requests to the API server, and interpretation of its answers."""
+"""Requests to the API server, and interpretation of its responses."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,8 +54,8 @@ def test_lists_are_read_page_by_page(edge: ScriptedApiServer, liqo: KubeLiqo) ->
     edge.on("GET", SLICES, page("a", "b", following="more"), page("c"))
     edge.on("GET", VIRTUAL_NODES, page("a"))
     edge.on("GET", NODES, page())
-    seen = liqo.look()
-    assert (list(seen.slices), list(seen.virtual_nodes), list(seen.nodes)) == (["a", "b", "c"], ["a"], [])
+    objects = liqo.read()
+    assert (list(objects.slices), list(objects.virtual_nodes), list(objects.nodes)) == (["a", "b", "c"], ["a"], [])
     assert [request.query for request in edge.seen(path=SLICES)] == [
         {"limit": "500"},
         {"limit": "500", "continue": "more"},
@@ -67,8 +67,8 @@ def test_slices_of_other_owners_keep_their_clusters_in_use(edge: ScriptedApiServ
     edge.on("GET", SLICES, page("pool", "more", group="", following="1"), page("pool", group="", cluster="milan"))
     edge.on("GET", VIRTUAL_NODES, page("pool"))
     edge.on("GET", NODES, page())
-    seen = liqo.look()
-    assert (list(seen.slices), sorted(seen.lenders)) == ([], ["milan", "rome"])
+    objects = liqo.read()
+    assert (list(objects.slices), sorted(objects.lenders)) == ([], ["milan", "rome"])
 
 
 def tenant(cluster: str) -> dict[str, object]:
@@ -129,7 +129,7 @@ def test_a_failed_list_is_an_error_and_not_an_empty_list(
 ) -> None:
     edge.on("GET", SLICES, reply)
     with pytest.raises(kind, match="list resourceslices"):
-        liqo.look()
+        liqo.read()
 
 
 def test_a_slice_is_created_once(edge: ScriptedApiServer, liqo: KubeLiqo) -> None:

@@ -44,9 +44,9 @@ class Discovery:
         self.store, self.clock, self.http = store, clock, http
 
     def list(self) -> Any:
-        answer = self.http.get("/list")
-        assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
-        return answer.json()
+        response = self.http.get("/list")
+        assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
+        return response.json()
 
     def update(self, *clusters: dict[str, Any], deleted: tuple[str, ...] = ()) -> httpx2.Response:
         return self.http.post("/update", json={"clusters": clusters, "deleted": deleted})
@@ -61,10 +61,10 @@ def make(pems: Path) -> Iterator[MakeDiscovery]:
             stack.callback(store.close)
             access = ClientAccess(frozenset(readers), frozenset(updaters))
             app = discovery(store, AgentUpdates(store, clock, dt.timedelta(minutes=5)), access, clock)
-            face = HttpsListener(
+            listener = HttpsListener(
                 ListenAddress("127.0.0.1", 0), pems / "server.crt", pems / "server.key", pems / "ca.pem"
             )
-            address = stack.enter_context(serving(app, face, "discovery"))
+            address = stack.enter_context(serving(app, listener, "discovery"))
             context = ssl.create_default_context(cafile=pems / "ca.pem")
             context.load_cert_chain(pems / "client.pem")
             http = stack.enter_context(httpx2.Client(base_url=f"https://{address}", verify=context, timeout=60))
@@ -75,8 +75,8 @@ def make(pems: Path) -> Iterator[MakeDiscovery]:
 
 def test_an_empty_list_is_an_array(make: MakeDiscovery) -> None:
     service = make()
-    answer = service.http.get("/list")
-    assert (answer.status_code, answer.content, answer.headers["cache-control"]) == (200, b"[]", "no-store")
+    response = service.http.get("/list")
+    assert (response.status_code, response.content, response.headers["cache-control"]) == (200, b"[]", "no-store")
 
 
 def test_an_agents_update_is_listed_until_it_expires(make: MakeDiscovery) -> None:

@@ -55,7 +55,7 @@ def test_updates_are_rejected_or_decoded_by_the_node_manager(batches: list[Any],
         before = list(store.clusters(clock.now()))
         refused = False
         try:
-            updates.take(answers.body(json.dumps(update).encode(), UpdateRequest))
+            updates.apply(answers.body(json.dumps(update).encode(), UpdateRequest))
         except UsageError:
             refused = True
         assert not refused or list(store.clusters(clock.now())) == before

@@ -15,7 +15,7 @@ from rescheduler.errors import Forbidden, InputError, UsageError
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.liqo_services.discovery.messages import Description
-from rescheduler.liqo_services.discovery.secrets import Secret, Secrets, description_of, first_look, reflector, resource
+from rescheduler.liqo_services.discovery.secrets import Secret, Secrets, description_of, first_read, reflector, resource
 from rescheduler.liqo_services.discovery.store import AGENT, SECRET, ClusterStore, DatedDescription
 from tests.kube.conftest import HastyClock, eventually
 from tests.kube.conftest import kubeconfig as server_config
@@ -183,9 +183,9 @@ def test_an_invalid_secret_is_skipped_and_logged(
 def test_the_first_list_reports_permanent_errors(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("GET", SECRETS.path, status(403, "secrets is forbidden"), status(500, "away"), page())
     with pytest.raises(Forbidden):
-        first_look(client, SECRETS)
-    first_look(client, SECRETS)
-    first_look(client, SECRETS)
+        first_read(client, SECRETS)
+    first_read(client, SECRETS)
+    first_read(client, SECRETS)
 
 
 def _decoded(obj: dict[str, Any]) -> Secret:

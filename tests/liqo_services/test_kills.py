@@ -61,8 +61,8 @@ class FaultyLiqo(MemoryLiqo):
         super().__init__(clock, pace, peers)
         self._results = results
 
-    def look(self) -> LiqoObjects:
-        objects: LiqoObjects = self._results.around(super().look)
+    def read(self) -> LiqoObjects:
+        objects: LiqoObjects = self._results.around(super().read)
         return objects
 
     def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
@@ -138,7 +138,7 @@ class KilledNodeManager:
         self.store.close()
 
     def settle(self) -> None:
-        """Let everything succeed for long enough."""
+        """Let all calls succeed until the state is stable."""
         self.liqo.denied.clear()
         for _ in range(40):
             self.clock.advance(60)
@@ -162,7 +162,7 @@ def remove(world: KilledNodeManager, results: Sequence[str], number: int) -> Non
     if not machines:
         return
     machine = machines[number % len(machines)]
-    size, sound = world.size(), world.healthy()
+    size, healthy_size = world.size(), world.healthy()
     done = world.perform(results, lambda: world.service.remove(GROUP, machine.name))
     after = world.size()
     match done:
@@ -170,11 +170,11 @@ def remove(world: KilledNodeManager, results: Sequence[str], number: int) -> Non
             assert after == size - machine.counts
         case Refused(reason):
             assert (reason, after) == (Refusal.BELOW_MINIMUM, size)
-            assert sound <= MINIMUM
+            assert healthy_size <= MINIMUM
             assert machine.error is None
         case _:
             assert size - 1 <= after <= size
-    assert world.healthy() >= min(sound, MINIMUM)
+    assert world.healthy() >= min(healthy_size, MINIMUM)
 
 
 def step(world: KilledNodeManager, results: Sequence[str], number: int) -> None:

@@ -1,4 +1,4 @@
-"""Peerings: liqoctl as a real program, and its callers."""
+"""Tests of peerings, with liqoctl as a real program, and of its callers."""
 
 import datetime as dt
 import threading
@@ -334,7 +334,7 @@ def test_a_cluster_whose_peering_is_ending_is_not_used(peered: Peered) -> None:
         bench.service.increase("STANDARD", 1)
     peered.peering.close()
     bench.service.increase("STANDARD", 1)
-    with pytest.raises(Conflict, match="cluster rome: it is in use again"), bench.service.sparing("rome"):
+    with pytest.raises(Conflict, match="cluster rome: it is in use again"), bench.service.without_requests_to("rome"):
         pass
 
 

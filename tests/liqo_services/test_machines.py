@@ -18,7 +18,7 @@ from rescheduler.liqo_services.node_manager.resources import (
     SliceStatus,
     VirtualNode,
     VirtualNodeStatus,
-    seen,
+    index_objects,
 )
 
 NOW = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
@@ -50,8 +50,8 @@ def node(provider_id: str = "", ready: str = "True", deleted: str | None = None,
 
 
 def machine(record: MachineRecord | None = None, **parts: object) -> VirtualMachine | None:
-    seen = LiqoObjects(**{kind: {"m": part} for kind, part in parts.items()})  # type: ignore[arg-type]
-    return view([record] if record else [], seen, NOW).machines.get("m")
+    objects = LiqoObjects(**{kind: {"m": part} for kind, part in parts.items()})  # type: ignore[arg-type]
+    return view([record] if record else [], objects, NOW).machines.get("m")
 
 
 RESERVED = MachineRecord(name="m", group="G", cluster="rome", resources={"cpu": "2"}, since=NOW)
@@ -153,8 +153,8 @@ def test_a_replica_of_a_consumers_slice_is_not_a_machine() -> None:
         ResourceSlice(metadata=ResourceMeta(name=name, labels={**labels, "liqo.io/replication": replication}))
         for name, replication in {"theirs": "false", "ours": "true"}.items()
     ]
-    assert [*seen(slices, [], []).slices] == ["ours"]
-    assert seen(slices[:1], [], []) == LiqoObjects()
+    assert [*index_objects(slices, [], []).slices] == ["ours"]
+    assert index_objects(slices[:1], [], []) == LiqoObjects()
 
 
 def test_a_denial_ends_once_the_slice_has_a_virtual_node() -> None:

@@ -69,7 +69,12 @@ def test_without_a_file_the_groups_are_those_of_the_original(tmp_path: Path) -> 
 def test_a_group_requests_up_to_its_maximum() -> None:
     gpu = DEFAULT_GROUPS[1]
     shared = cluster("x", 50).shared
-    assert gpu.asked({**shared, GPU: shared["cpu"]}) == {"cpu": "3500m", "memory": "8Gi", "pods": "110", GPU: "4"}
+    assert gpu.resources_to_request({**shared, GPU: shared["cpu"]}) == {
+        "cpu": "3500m",
+        "memory": "8Gi",
+        "pods": "110",
+        GPU: "4",
+    }
 
 
 WRONG = {

@@ -44,13 +44,13 @@ def client(here: Bench) -> Iterator[httpx2.Client]:
 
 
 def get(client: httpx2.Client, path: str, **params: str) -> Any:
-    answer = client.get(path, params=params)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = client.get(path, params=params)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
-def error(answer: httpx2.Response) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]
+def error(response: httpx2.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]
 
 
 def test_the_old_routes_create_and_delete_a_machine(client: httpx2.Client, here: Bench) -> None:
@@ -259,9 +259,9 @@ def test_our_own_routes_return_template_and_prices(client: httpx2.Client, here: 
 
 
 def test_clients_without_a_certificate_are_rejected(here: Bench, pems: Path) -> None:
-    face = HttpsListener(LOOPBACK, cert=pems / "server.crt", key=pems / "server.key", client_ca=pems / "ca.pem")
+    listener = HttpsListener(LOOPBACK, cert=pems / "server.crt", key=pems / "server.key", client_ca=pems / "ca.pem")
     trusting = ssl.create_default_context(cafile=pems / "ca.pem")
-    with serving(node_manager(here.service), face, "test") as address:
+    with serving(node_manager(here.service), listener, "test") as address:
         with httpx2.Client(verify=trusting, timeout=60) as stranger, pytest.raises(httpx2.TransportError):
             stranger.get(f"https://{address}/nodegroup/scaleup", params={"id": "STANDARD", "count": "1"})
         known = ssl.create_default_context(cafile=pems / "ca.pem")

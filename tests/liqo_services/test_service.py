@@ -98,7 +98,7 @@ def test_a_released_machine_disappears_after_liqos_drain() -> None:
         assert isinstance(here.service.remove("STANDARD", "rome-1"), AlreadyGone)
 
 
-def test_deleted_machines_are_remembered_after_a_restart(tmp_path: Path) -> None:
+def test_deletions_are_recorded_across_a_restart(tmp_path: Path) -> None:
     with bench(ROME, database=str(tmp_path / "db")) as here:
         here.liqo.add("rome-1", "STANDARD", "rome")
         here.service.remove("STANDARD", "rome-1")
@@ -143,7 +143,7 @@ def test_foreign_nodes_are_not_deleted() -> None:
 
 
 @pytest.mark.parametrize(("kind", "code"), [("Resources", "OUT_OF_RESOURCES"), ("Authentication", "DENIED")])
-def test_a_denied_slice_is_shown_and_then_released(kind: str, code: str) -> None:
+def test_a_denied_slice_is_listed_and_then_deleted(kind: str, code: str) -> None:
     with bench(ROME, draining=0) as here:
         here.liqo.denied["rome"] = kind
         [name] = here.service.increase("STANDARD", 1)

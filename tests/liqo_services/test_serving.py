@@ -18,9 +18,9 @@ from starlette.types import ASGIApp, Message
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from rescheduler.errors import NotFound, RateLimited, ReschedulerError, UsageError
-from rescheduler.liqo_services.answers import answer, application, status_of
+from rescheduler.liqo_services.answers import application, json_response, status_of
 from rescheduler.liqo_services.bounds import MAX_BODY, Bounded
-from rescheduler.liqo_services.connection import names, peer
+from rescheduler.liqo_services.connection import certificate_names, client_names
 from rescheduler.liqo_services.serving import HttpsListener, serving
 from rescheduler.net import connection
 from rescheduler.providers.base import AboveMaximum
@@ -31,7 +31,7 @@ LOOPBACK = ListenAddress("127.0.0.1", 0)
 
 
 async def _echo(request: Request) -> Response:
-    return answer({"peer": sorted(peer(request)), "size": len(await request.body())})
+    return json_response({"peer": sorted(client_names(request)), "size": len(await request.body())})
 
 
 def _fail(_: Request) -> Response:
@@ -45,7 +45,7 @@ def _break(_: Request) -> Response:
 ROUTES = [Route("/echo", _echo, methods=["GET", "POST"]), Route("/fail", _fail), Route("/break", _break)]
 
 
-def face(pems: Path) -> HttpsListener:
+def listener(pems: Path) -> HttpsListener:
     return HttpsListener(LOOPBACK, cert=pems / "server.crt", key=pems / "server.key", client_ca=pems / "ca.pem")
 
 
@@ -60,7 +60,7 @@ def client(url: str, pems: Path, cert: str = "client", ca: str = "ca") -> Iterat
 
 @pytest.fixture
 def url(pems: Path) -> Iterator[str]:
-    with serving(application(ROUTES), face(pems), "test") as address:
+    with serving(application(ROUTES), listener(pems), "test") as address:
         yield f"https://{address}"
 
 
@@ -178,7 +178,7 @@ def test_a_request_with_a_complete_head_does_not_time_out(monkeypatch: pytest.Mo
 
     def slow(_: Request) -> Response:
         gone_by.wait(1)
-        return answer("done")
+        return json_response("done")
 
     with serving(application([Route("/slow", slow)]), HttpsListener(LOOPBACK, plaintext=True), "test") as address:
         # A busy machine may delay the head itself, so try up to ten times.
@@ -189,7 +189,7 @@ def test_a_request_with_a_complete_head_does_not_time_out(monkeypatch: pytest.Mo
 
 
 def _through(bounded: ASGIApp, received: list[Message], *, stalled: bool = False) -> list[Message]:
-    """Return the application's answer to a client that sends *received* and then stalls, or does not read."""
+    """Return the application's response to a client that sends *received* and then stalls, or does not read."""
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -252,11 +252,11 @@ def test_conflicting_flags_are_a_usage_error(wrong: HttpsListener, message: str)
 
 
 def test_an_idle_client_does_not_delay_the_shutdown(pems: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client does not read, so it does not answer the TLS shutdown either."""
+    """The client does not read, so it does not respond to the TLS shutdown either."""
     monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", 3600)
     monkeypatch.setattr("rescheduler.liqo_services.serving._GRACE_SECONDS", 3600)
     with contextlib.ExitStack() as served, contextlib.ExitStack() as asking:
-        address = served.enter_context(serving(application(ROUTES), face(pems), "test"))
+        address = served.enter_context(serving(application(ROUTES), listener(pems), "test"))
         caller = asking.enter_context(client(f"https://{address}", pems))
         assert caller.get("/healthz").is_success
         ending = threading.Thread(target=served.pop_all().close)
@@ -281,5 +281,5 @@ def test_all_names_of_a_certificate_are_read() -> None:
         "subject": ((("organizationName", "o"),), (("commonName", "agent"),)),
         "subjectAltName": (("DNS", "a.b"), ("URI", "spiffe://x/y"), ("IP Address", "10.0.0.1")),
     }
-    assert names(certificate) == {"agent", "a.b", "spiffe://x/y"}
-    assert names({}) == frozenset()
+    assert certificate_names(certificate) == {"agent", "a.b", "spiffe://x/y"}
+    assert certificate_names({}) == frozenset()

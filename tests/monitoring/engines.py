@@ -92,15 +92,15 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 class QueryServer:
-    """A Prometheus server that answers queries about a recording."""
+    """A Prometheus server for queries about a recording."""
 
     def __init__(self, url: str) -> None:
         self._client = httpx2.Client(base_url=url, trust_env=False, timeout=60)
 
     def __call__(self, query: str, minute: int) -> list[dict[str, Any]]:
         """Return the samples of *query* at *minute*. Raises httpx2.HTTPStatusError if Prometheus rejects it."""
-        answer = self._client.get("/api/v1/query", params={"query": query, "time": str(minute * 60)})
-        samples: list[dict[str, Any]] = answer.raise_for_status().json()["data"]["result"]
+        response = self._client.get("/api/v1/query", params={"query": query, "time": str(minute * 60)})
+        samples: list[dict[str, Any]] = response.raise_for_status().json()["data"]["result"]
         return samples
 
     def highest(self, query: str, minutes: int, step: int) -> list[tuple[dict[str, str], float]]:
@@ -109,8 +109,8 @@ class QueryServer:
         Raises httpx2.HTTPStatusError if Prometheus rejects it.
         """
         period = {"start": "0", "end": str(minutes * 60), "step": str(step * 60)}
-        answer = self._client.get("/api/v1/query_range", params={"query": query} | period)
-        series = answer.raise_for_status().json()["data"]["result"]
+        response = self._client.get("/api/v1/query_range", params={"query": query} | period)
+        series = response.raise_for_status().json()["data"]["result"]
         numbers = [(each["metric"], [float(value) for _, value in each["values"]]) for each in series]
         return [(labels, max((v for v in values if not math.isnan(v)), default=math.nan)) for labels, values in numbers]
 

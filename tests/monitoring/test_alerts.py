@@ -47,7 +47,7 @@ def test_exactly_the_expected_alerts_fire(recording: Recording, prometheus: Prom
 
 
 def test_the_alert_about_a_pause_fires_after_a_day(prometheus: Prometheus, tmp_path: Path) -> None:
-    """Nothing else fires meanwhile: a paused daemon completes its rounds."""
+    """No other alert fires during the pause: a paused daemon completes its rounds."""
     after = TROUBLE + DAY + EVERY
     recording = record({PAUSE: INCIDENTS[PAUSE].scripts}, METRICS, after + 1)
     expected = {END: set(), TROUBLE + DAY - 1: set(), after: {(PAUSE, alert) for alert in AFTER_A_DAY}}
@@ -96,7 +96,7 @@ TEXTS: dict[tuple[str, str], tuple[dict[str, str], str, str]] = {
 }
 
 
-def test_the_texts_name_what_failed(recording: Recording, prometheus: Prometheus, tmp_path: Path) -> None:
+def test_the_texts_name_the_failed_operation(recording: Recording, prometheus: Prometheus, tmp_path: Path) -> None:
     expected = []
     for (cluster, name), (labels, summary, description) in TEXTS.items():
         (alert,) = alerts(name)
@@ -114,7 +114,7 @@ def test_an_alert_fires_if_no_replica_was_ever_scraped(prometheus: Prometheus, t
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_a_server_finds_the_clusters_in_trouble(alert: str, server: QueryServer) -> None:
+def test_queries_find_the_clusters_with_problems(alert: str, server: QueryServer) -> None:
     samples = server(ALERTS[alert]["expr"], END)
     assert {(sample["metric"]["cluster"], alert) for sample in samples} == {
         (cluster, name) for cluster, name in EXPECTED if name == alert
@@ -123,7 +123,7 @@ def test_a_server_finds_the_clusters_in_trouble(alert: str, server: QueryServer)
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_a_server_finds_no_trouble_before_it_begins(alert: str, server: QueryServer) -> None:
+def test_queries_find_no_problems_before_they_begin(alert: str, server: QueryServer) -> None:
     assert server(ALERTS[alert]["expr"], TROUBLE - 1) == []
 
 

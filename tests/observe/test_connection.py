@@ -57,7 +57,7 @@ def address() -> Iterator[ListenAddress]:
 
 
 def after(address: ListenAddress, *sent: bytes) -> bytes:
-    """Return everything that is received until the server closes the connection."""
+    """Return all data that is received until the server closes the connection."""
     with socket.create_connection((address.host, address.port), timeout=60) as client:
         received = b""
         with contextlib.suppress(ConnectionError):
@@ -182,7 +182,7 @@ def test_invalid_http_gets_a_400_response(
     sent: bytes, address: ListenAddress, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers = after(address, sent)
-    assert [int(answer[:3]) for answer in answers.split(b"HTTP/1.1 ")[1:]] == DAMAGED[sent]
+    assert [int(response[:3]) for response in answers.split(b"HTTP/1.1 ")[1:]] == DAMAGED[sent]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 

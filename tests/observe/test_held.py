@@ -60,8 +60,8 @@ def test_probes_and_metrics_are_served_and_silent_clients_are_disconnected(tmp_p
         with held(target.port) as connections:
             for _ in range(20):
                 for path, status in (("/healthz", 200), ("/metrics", 200), ("/statusz", 200)):
-                    answer = httpx2.get(f"http://127.0.0.1:{target.port}{path}", timeout=60, trust_env=False)
-                    assert answer.status_code == status, path
+                    response = httpx2.get(f"http://127.0.0.1:{target.port}{path}", timeout=60, trust_env=False)
+                    assert response.status_code == status, path
             assert process.descriptors < before + HELD
             assert all(ended(connection) for connection in connections)
         assert process.problems() == []

@@ -141,7 +141,7 @@ CASES: dict[str, tuple[Event, list[RecordedCall]]] = {
             (
                 OD,
                 "SpotRoomOrdered",
-                "asked the provider for 2 spot nodes in group pool for 4 pods by 2026-01-01T12:00:00Z",
+                "requested 2 spot nodes in group pool from the provider for 4 pods by 2026-01-01T12:00:00Z",
                 False,
             )
         ],

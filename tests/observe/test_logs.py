@@ -1,4 +1,4 @@
-"""Tests of log lines: what is logged at which verbosity, and the format."""
+"""Tests of log lines: the verbosity of each event, and the format."""
 
 import datetime as dt
 import io
@@ -150,8 +150,8 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         0,
         [
             (
-                "INFO asked the provider for 2 new spot nodes like spot-1 in group pool for 4 pods; the order frees 4 "
-                "vCPU and adds 4; nodes that are not Ready by 2026-01-01T12:00:00Z are given back node=od-1"
+                "INFO requested 2 new spot nodes like spot-1 in group pool from the provider for 4 pods; the order "
+                "frees 4 vCPU and adds 4; nodes that are not Ready by 2026-01-01T12:00:00Z are given back node=od-1"
             )
         ],
     ),
@@ -176,12 +176,12 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         ["INFO the machine is terminating or gone, and the Node was deleted node=od-1"],
     ),
     "a postponed termination request": (
-        RemovalPostponed(OD, Failure(Why.PLAN_CHANGED, "the plan no longer holds: no-controller: pod a/b")),
+        RemovalPostponed(OD, Failure(Why.PLAN_CHANGED, "the plan is no longer valid: no-controller: pod a/b")),
         0,
         [
             (
                 "WARNING machine termination may have been requested before; not requested again for now: the plan "
-                "no longer holds: no-controller: pod a/b node=od-1 reason=plan-changed"
+                "is no longer valid: no-controller: pod a/b node=od-1 reason=plan-changed"
             )
         ],
     ),

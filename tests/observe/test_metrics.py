@@ -123,7 +123,7 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
 }  # fmt: skip
 
 
-def test_savings_are_zero_before_the_ledger_is_known() -> None:
+def test_savings_are_zero_before_the_ledger_is_read() -> None:
     registry = CollectorRegistry()
     Metrics(registry, currency="USD")
     assert registry.get_sample_value(P + "savings_money_total", {"currency": "USD"}) == 0

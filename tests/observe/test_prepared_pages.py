@@ -114,7 +114,7 @@ def test_metrics_follow_a_drain_every_second() -> None:
     assert site.scrapes.count == 5
 
 
-def test_pages_that_nobody_requests_any_more_are_not_prepared() -> None:
+def test_pages_that_are_no_longer_requested_are_not_prepared() -> None:
     site = Site()
     site.scrape()
     site.pages.plain.cached()

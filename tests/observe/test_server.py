@@ -87,11 +87,11 @@ def test_longer_intervals_allow_longer_silence() -> None:
 
 
 def test_the_daemon_is_ready_once_the_cluster_is_read(pages: Pages) -> None:
-    answer = pages.get("/readyz")
-    assert (answer.status_code, answer.text) == (503, "not read yet: pods\n")
+    response = pages.get("/readyz")
+    assert (response.status_code, response.text) == (503, "not read yet: pods\n")
     pages.ready = True
-    answer = pages.get("/readyz")
-    assert (answer.status_code, answer.text) == (200, "ok\n")
+    response = pages.get("/readyz")
+    assert (response.status_code, response.text) == (200, "ok\n")
 
 
 def test_the_status_of_a_new_daemon_has_no_plan(pages: Pages) -> None:
@@ -234,7 +234,7 @@ class TestRendered:
             asked = [threads.submit(page.current) for _ in range(8)]
             assert begun.wait(60)
             go_on.set()
-            assert {answer.result()[0] for answer in asked} == {b"page"}
+            assert {response.result()[0] for response in asked} == {b"page"}
         assert len(count) == 1
 
 
@@ -256,7 +256,7 @@ def test_probes_are_served_while_a_page_is_slow(monkeypatch: pytest.MonkeyPatch)
         assert [pages.get(path).text for path in ("/healthz", "/readyz")] == ["ok\n", "ok\n"]
         assert "spot_rescheduler" in pages.get("/metrics").text
         go_on.set()
-        assert {answer.result().text for answer in asked} == {"page"}
+        assert {response.result().text for response in asked} == {"page"}
 
 
 def test_other_paths_are_not_found(pages: Pages) -> None:

@@ -128,7 +128,7 @@ def test_the_status_of_a_running_daemon_shows_savings_and_prices() -> None:
     assert [node.get("facts", {}).get("pricePerHour") for node in content["nodes"]] == [0.1, None]
 
 
-def test_known_savings_are_shown() -> None:
+def test_savings_are_shown_once_they_are_read() -> None:
     board = Board(savings=Savings(round(1234.4 * 3600), money={"EUR": Decimal("56.7")}))
     assert "Saved: 56.70 EUR, 1,234 node-hours of on-demand." in page(board)
     assert as_json(board)["savings"] == {"nodeHours": 1234.4, "money": {"EUR": 56.7}}

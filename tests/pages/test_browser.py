@@ -30,7 +30,7 @@ TIMEOUT_MS = 60_000
 #: The interval between two reads of a live page.
 POLL_MS = 2_000
 MINUTE_MS = 60_000
-#: How often a test looks for a change, and how long it waits in between.
+#: How often a test checks for a change, and how long it waits in between.
 TRIES = 600
 PAUSE_MS = 50
 #: The contrast that WCAG 2.1 requires for text (level AA).
@@ -270,7 +270,7 @@ class TestStatusPage:
         run_until(live, lambda: len(statuses) >= 4)
         assert set(statuses[1:]) == {304}
 
-    def test_a_daemon_that_does_not_respond_is_reported_and_asked_less_often(self, live: Page, status: Status) -> None:
+    def test_a_daemon_that_does_not_respond_is_reported_and_polled_less_often(self, live: Page, status: Status) -> None:
         live.route("**/statusz", lambda route: route.fulfill(status=204))
         run_until(live, lambda: len(live.evaluate("delays")) >= 8)
         message = "The daemon does not respond; this page shows an earlier state."

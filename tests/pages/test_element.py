@@ -1,4 +1,4 @@
-"""Tests of HTML elements: what is escaped, and how attributes are written."""
+"""Tests of HTML elements: escaping, and the format of attributes."""
 
 import pytest
 

@@ -242,7 +242,7 @@ def test_a_waiver_removes_the_debts_to_a_controller() -> None:
 
 
 def test_debts_added_by_others_are_merged_but_old_ones_are_not() -> None:
-    """The debt to *db* was paid here; another leader added the debt to *api* and finished a later drain."""
+    """Our replica has settled the debt to *db*; another leader added the debt to *api* and finished a later drain."""
     base = Memory(drained_at=NOW - HOUR, debts=(owed("web"), owed("db")))
     ours = Memory(drained_at=NOW - HOUR, failure=Pause(1, NOW), debts=(owed("web"),))
     stored = Memory(drained_at=NOW, debts=(owed("web"), owed("db"), owed("api")))

@@ -94,7 +94,7 @@ CASES = {
         blocked("its pods returned to on-demand nodes 61 times; they are not moved before 2026-01-02T12:00:00Z"),
         moves(LONG_AGO, returns=61, returned=True, until=NOW + 24 * HOUR),
     ),
-    "returns are forgotten after the longest wait": Case(
+    "returns expire after the longest wait": Case(
         moves(LONG_AGO, returns=3, until=NOW - 24 * HOUR),
         {state(9): [created_pod("w-1", "od", LONG_AGO + MINUTE)]},
         blocked(BACK),

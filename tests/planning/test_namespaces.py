@@ -54,7 +54,7 @@ WRONG_SELECTORS = {
 
 
 @pytest.mark.parametrize(("text", "why"), WRONG_SELECTORS.items())
-def test_a_wrong_selector_is_a_usage_error(text: str, why: str) -> None:
+def test_an_invalid_namespace_selector_is_a_usage_error(text: str, why: str) -> None:
     with pytest.raises(UsageError) as raised:
         parse_selector(text)
     assert str(raised.value).startswith(f"label selector {text!r}: {why}")

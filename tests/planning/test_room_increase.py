@@ -138,7 +138,7 @@ def test_an_order_with_a_future_time_counts_from_now() -> None:
     assert SpotOrders((late,)).bounded(NOW) == SpotOrders((ORDER,))
 
 
-def test_nodes_that_have_arrived_are_remembered() -> None:
+def test_nodes_that_have_arrived_are_recorded() -> None:
     orders = SpotOrders().begun(ORDER).arrived(["a", "b"]).arrived(["b", "c"])
     assert orders.open is not None
     assert orders.open.arrived == ("a", "b", "c")

@@ -1,4 +1,4 @@
-"""Tests of bursts of lost spot nodes: when they are detected, what is not a loss, and how long drains wait."""
+"""Tests of bursts of lost spot nodes: when they are detected, changes that are no losses, and how long drains wait."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -63,7 +63,7 @@ Look = tuple[float, list[Node]]
 def waits_until(looks: list[Look], settle: timedelta = SETTLE) -> list[float | None]:
     """Return for each call (minutes, spot nodes) until which minute drains wait."""
     watch = SpotWatch(settle)
-    answers = (watch.look(nodes, NOW + timedelta(minutes=at)) for at, nodes in looks)
+    answers = (watch.update(nodes, NOW + timedelta(minutes=at)) for at, nodes in looks)
     return [_minutes(until) for until in answers]
 
 

@@ -16,7 +16,7 @@ SLOW = ["budget-too-slow"]
 
 
 def taking(name: str, seconds: float | None, on: str = "s", **fields: Any) -> Manifest:
-    """Return a pod of the budget that became Ready this many seconds after its creation, or never (None)."""
+    """Return a pod of the budget that became Ready *seconds* after its creation, or never (None)."""
     ready = {"type": "Ready", "status": "True"}
     if seconds is None:
         ready = {"type": "Ready", "status": "False", "lastTransitionTime": f"{CREATED:%Y-%m-%dT%H:%M:%SZ}"}

@@ -85,7 +85,7 @@ def test_pauses_double_by_key() -> None:
     assert [pauses.active("a", now) for now in (899, 900)] == [True, False]
 
 
-#: what happens to a key after a pause from 0 to 300 s: when its pause after a second failure, at 2000 s, ends
+#: an action on a key after a pause from 0 to 300 s: when its pause after a second failure, at 2000 s, ends
 FORGOTTEN: dict[str, tuple[Callable[[Pauses], None], int]] = {
     "nothing": (lambda _: None, 2600),
     "a success": (lambda pauses: pauses.succeeded("a"), 2300),
@@ -97,7 +97,7 @@ FORGOTTEN: dict[str, tuple[Callable[[Pauses], None], int]] = {
 
 
 @pytest.mark.parametrize("fact", FORGOTTEN)
-def test_forgotten_failures_restart_with_the_first_wait(fact: str) -> None:
+def test_expired_failures_restart_with_the_first_wait(fact: str) -> None:
     event, end = FORGOTTEN[fact]
     pauses = Pauses(WAIT)
     pauses.failed("a", 0)

@@ -71,6 +71,6 @@ def test_a_pod_whose_added_labels_change_counts_with_the_new_labels() -> None:
     table = load(*NODES, _bound("w", "a1", "a"), seeker)
     searching = table.pods["default/seeker"].cls
     assert _feasible(table, searching) == set()
-    relabelled = load(_bound("w", "a1", "z")).pods["default/w"]
-    table.upsert("Pod", relabelled)
+    relabeled = load(_bound("w", "a1", "z")).pods["default/w"]
+    table.upsert("Pod", relabeled)
     assert _feasible(table, searching) == {"a1"}

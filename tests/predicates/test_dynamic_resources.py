@@ -1,4 +1,4 @@
-"""DynamicResources: the scheduler's reasons for missing objects, and rejection of what cannot be proved."""
+"""DynamicResources: the scheduler's reasons for missing objects, and rejections if it is not proved that a pod fits."""
 
 from typing import Any
 

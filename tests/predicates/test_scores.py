@@ -1,4 +1,4 @@
-"""Each score plugin on a few nodes, with values calculated by hand from the scheduler's rules."""
+"""Each score plugin on a few nodes, with values calculated manually from the scheduler's rules."""
 
 from typing import Any
 

@@ -275,7 +275,7 @@ BROKEN: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize(("obj", "message"), BROKEN.values(), ids=BROKEN)
-def test_errors_name_the_field_and_what_was_expected(obj: Json, message: str) -> None:
+def test_errors_name_the_field_and_the_expected_value(obj: Json, message: str) -> None:
     name = "Pod default/web-1" if obj["kind"] == "Pod" else "Node n1"
     with pytest.raises(WireError, match=rf"^{name if 'name' not in message else 'Pod'}.*: .*{message}"):
         _decode(obj)

@@ -127,11 +127,11 @@ class CherryWorld(FailingDeletions):
 
     def _inject(self, **fault: Any) -> None:
         path = f"/v1/servers/{self._pool()[0].id}"
-        self.server.face.inject(Fault(method="DELETE", path=path, **fault))
+        self.server.faulty_app.inject(Fault(method="DELETE", path=path, **fault))
 
     def go_down(self) -> None:
         for path in (f"/v1/projects/{PROJECT}/servers", "/v1/plans"):
-            self.server.face.inject(Fault(method="GET", path=path, status=503, times=1000))
+            self.server.faulty_app.inject(Fault(method="GET", path=path, status=503, times=1000))
         self.fail_deletions(1000)
 
 

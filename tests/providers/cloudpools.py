@@ -21,7 +21,7 @@ from tests.providers.failing import FailingDeletions
 
 GROUP = "on-demand"
 
-#: The difficult behavior of elastisys' pool, with short times: its answers are older than their timestamps, it
+#: The difficult behavior of elastisys' pool, with short times: its responses are older than their timestamps, it
 #: processes one request at a time, and it terminates the oldest machine, which has pods, when it has too many.
 AWKWARD: dict[str, Any] = {"startBlocks": "300ms", "endBlocks": "100ms", "victimSelectionPolicy": "OLDEST"}
 LISTING: dict[str, Any] = {"list_delay": 0.05}
@@ -102,12 +102,12 @@ class CloudpoolWorld(FailingDeletions):
         return int(self.server.pool.size()["desiredSize"])
 
     def _inject(self, **fault: Any) -> None:
-        self.server.face.inject(Fault(path="/pool/terminate", **fault))
+        self.server.faulty_app.inject(Fault(path="/pool/terminate", **fault))
 
     def go_down(self) -> None:
         down = Fault(path="", status=503, times=1000)
         for method, path in (("GET", "/pool"), ("GET", "/pool/size"), ("POST", "/pool/terminate")):
-            self.server.face.inject(Fault(path=path, method=method, status=down.status, times=down.times))
+            self.server.faulty_app.inject(Fault(path=path, method=method, status=down.status, times=down.times))
 
 
 @contextlib.contextmanager

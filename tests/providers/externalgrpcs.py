@@ -47,7 +47,7 @@ class ExternalGrpcWorld:
         return getattr(self._inner, name)
 
     def restart(self) -> None:
-        """Restart both ends."""
+        """Restart the service and its client."""
         self._inner.restart()
         self.provider = self._open()
 

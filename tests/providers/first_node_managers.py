@@ -1,4 +1,4 @@
-"""A model of Liqo's first node manager: GET for everything, and no answer for unknown names."""
+"""A model of Liqo's first node manager: GET for all requests, and an empty response for unknown names."""
 
 import contextlib
 import threading
@@ -48,8 +48,8 @@ class FirstNodeManager:
 
 def application(manager: FirstNodeManager) -> Starlette:
     def groups(_: Request) -> Response:
-        answer = [{"id": name, "maxSize": most, "minSize": least} for name, (least, most) in manager.limits.items()]
-        return JSONResponse(answer or None)
+        response = [{"id": name, "maxSize": most, "minSize": least} for name, (least, most) in manager.limits.items()]
+        return JSONResponse(response or None)
 
     def nodes(request: Request) -> Response:
         members = manager.nodes.get(request.query_params["id"])
@@ -94,7 +94,7 @@ def application(manager: FirstNodeManager) -> Starlette:
         "/gpu/types": lambda _: JSONResponse(["nvidia.com/gpu", "second type"]),
         "/{anything:path}": lambda _: Response(),
     }
-    return Starlette(routes=[Route(path, answer) for path, answer in routes.items()])
+    return Starlette(routes=[Route(path, response) for path, response in routes.items()])
 
 
 @contextlib.contextmanager
@@ -147,11 +147,11 @@ class FirstWorld(FailingDeletions):
         return len(self.server.cloud.nodes[GROUP])
 
     def _inject(self, **fault: Any) -> None:
-        self.server.face.inject(Fault(method="GET", path="/nodegroup/scaledown", **fault))
+        self.server.faulty_app.inject(Fault(method="GET", path="/nodegroup/scaledown", **fault))
 
     def go_down(self) -> None:
         for path in ("/version", "/nodegroup", "/nodegroup/nodes", "/nodegroup/scaledown"):
-            self.server.face.inject(Fault(method="GET", path=path, status=503, times=1000))
+            self.server.faulty_app.inject(Fault(method="GET", path=path, status=503, times=1000))
 
 
 @contextlib.contextmanager

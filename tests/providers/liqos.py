@@ -64,7 +64,7 @@ class LiqoWorld(FailingDeletions):
         return self._stack.enter_context(providing(self.server.url, self.clock))
 
     def restart(self) -> None:
-        """Restart both ends."""
+        """Restart the node manager and its client."""
         self.server.cloud.restart()
         self.provider = self._open()
 
@@ -88,7 +88,7 @@ class LiqoWorld(FailingDeletions):
 
     def _inject(self, **fault: Any) -> None:
         path = f"/v1/groups/{GROUP}/machines/{self.bench.liqo.remaining()[0]}"
-        self.server.face.inject(Fault(method="DELETE", path=path, **fault))
+        self.server.faulty_app.inject(Fault(method="DELETE", path=path, **fault))
 
     def go_down(self) -> None:
         """Stop the API server of the cluster in which Liqo runs."""

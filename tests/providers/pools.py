@@ -35,7 +35,7 @@ class Pool:
         return [machine.state(self.clock.now()) for machine in self.machines]
 
     def orders(self) -> list[Any]:
-        return [json.loads(request.body) for request in self.server.face.requests if request.path == TERMINATE]
+        return [json.loads(request.body) for request in self.server.faulty_app.requests if request.path == TERMINATE]
 
     def delete(self, *nodes: NodeRef, within: float = 600.0) -> list[DeleteOutcome]:
         deadline = self.clock.monotonic() + within
@@ -45,7 +45,7 @@ class Pool:
         return node_of(self.machines[index], **changes)
 
     def inject(self, kind: Kind = "answer", *, path: str = TERMINATE, method: str = "POST", **fault: Any) -> None:
-        self.server.face.inject(Fault(path=path, method=method, kind=kind, **fault))
+        self.server.faulty_app.inject(Fault(path=path, method=method, kind=kind, **fault))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A provider with preset answers for tests of the service, and clients that send raw bytes."""
+"""A provider with preset responses for tests of the service, and clients that send raw bytes."""
 
 # ruff: noqa: ARG002 -- the protocol defines the signatures
 
@@ -33,7 +33,7 @@ TEMPLATE = NodeTemplate(
 
 
 class Shelf(CloudProvider):
-    """A provider of one group "g" that returns preset answers and records its calls."""
+    """A provider of one group "g" that returns preset responses and records its calls."""
 
     name = "shelf"
 
@@ -123,8 +123,8 @@ class Caller:
         self.channel = grpc.insecure_channel(address)
 
     def raw(self, rpc: str, request: bytes, timeout: float | None = 120, service: str = SERVICE) -> bytes:
-        answer: bytes = self.channel.unary_unary(f"/{service}/{rpc}")(request, timeout=timeout)
-        return answer
+        response: bytes = self.channel.unary_unary(f"/{service}/{rpc}")(request, timeout=timeout)
+        return response
 
     def __call__(self, rpc: str, request: Any, timeout: float | None = 120) -> Any:
         kind = GetMessageClass(wire.POOL.FindServiceByName(SERVICE).methods_by_name[rpc].output_type)
@@ -138,7 +138,7 @@ class Caller:
     def failure_in_time(self, rpc: str, request: Any, timeout: float, text: str) -> tuple[str, str]:
         """Return the failure that the service reports, containing *text*, just before the caller's *timeout*.
 
-        Try up to five times, because a busy machine may delay the answer beyond the timeout.
+        Try up to five times, because a busy machine may delay the response beyond the timeout.
         """
         for _ in range(5):
             code, message = self.failure(rpc, request, timeout)

@@ -107,11 +107,11 @@ class StackpointWorld(FailingDeletions):
         return [node for node in self.server.cloud.nodes() if node.group_name == self.group]
 
     def _inject(self, **fault: Any) -> None:
-        self.server.face.inject(Fault(method="DELETE", path=f"{ROOT}/nodes/{self._group()[0].pk}", **fault))
+        self.server.faulty_app.inject(Fault(method="DELETE", path=f"{ROOT}/nodes/{self._group()[0].pk}", **fault))
 
     def go_down(self) -> None:
         for path in ("nodes", "nodepools"):
-            self.server.face.inject(Fault(method="GET", path=f"{ROOT}/{path}", status=503, times=1000))
+            self.server.faulty_app.inject(Fault(method="GET", path=f"{ROOT}/{path}", status=503, times=1000))
         self.fail_deletions(1000)
 
 

@@ -1,4 +1,4 @@
-"""Cherry Servers' backend against the stand-in: requests, and interpretation of answers."""
+"""Cherry Servers' backend against the stand-in: requests, and interpretation of responses."""
 
 import base64
 import datetime as dt
@@ -30,7 +30,7 @@ from rescheduler.providers.base import (
     Refusal,
     Refused,
 )
-from rescheduler.providers.cherryservers.messages import notice, words
+from rescheduler.providers.cherryservers.messages import error_text, notice
 from tests.providers.cherry import CLUSTER, ENVIRONMENT, POOL, PROJECT, TOKEN, add, node_of, pool, providing, serving
 from tests.providers.clocks import START, StepClock
 
@@ -45,7 +45,7 @@ def test_servers_are_listed_page_by_page() -> None:
         for _ in range(205):
             add(server)
         assert provider.target_size(POOL, deadline=MINUTES) == 205
-        assert len(server.face.requests) == 3
+        assert len(server.faulty_app.requests) == 3
 
 
 def test_a_server_that_moves_to_an_earlier_page_is_not_missed() -> None:
@@ -55,7 +55,7 @@ def test_a_server_that_moves_to_an_earlier_page_is_not_missed() -> None:
         documents = [item.document(clock.now()) for item in created]
         path = f"/v1/projects/{PROJECT}/servers"
         body, headers = json.dumps(documents[:100]), {"x-total-count": "150"}
-        server.face.inject(Fault(method="GET", path=path, status=200, headers=headers, body=body))
+        server.faulty_app.inject(Fault(method="GET", path=path, status=200, headers=headers, body=body))
         server.cloud.end(created[0].id)  # between two pages: the 101st becomes the 100th
         instances = provider.instances(POOL, deadline=MINUTES)
         assert {item.id for item in instances} >= {f"cherryservers://{item.id}" for item in created[1:]}
@@ -66,9 +66,9 @@ def test_an_api_without_paging_gets_no_third_request() -> None:
     with serving(clock) as server, providing(server, clock, pool(maximum=500)) as provider:
         body = json.dumps([add(server).document(clock.now()) for _ in range(130)])
         path = f"/v1/projects/{PROJECT}/servers"
-        server.face.inject(Fault(method="GET", path=path, status=200, body=body, times=50))
+        server.faulty_app.inject(Fault(method="GET", path=path, status=200, body=body, times=50))
         assert provider.target_size(POOL, deadline=MINUTES) == 130
-        assert len(server.face.requests) == 2
+        assert len(server.faulty_app.requests) == 2
 
 
 def test_members_have_both_tags() -> None:
@@ -141,7 +141,7 @@ def test_an_order_contains_the_definition_of_the_pool() -> None:
     options: dict[str, Any] = {"ssh_key_ids": (3, 4), "os_partition_size": 60, "spot_market": True}
     with serving(clock) as server, providing(server, clock, pool(**options)) as provider:
         provider.increase_size(POOL, 1, deadline=MINUTES)
-        sent = [msgspec.json.decode(request.body) for request in server.face.requests if request.method == "POST"]
+        sent = [msgspec.json.decode(request.body) for request in server.faulty_app.requests if request.method == "POST"]
         (created,) = server.cloud.servers()
     hostname = sent[0].pop("hostname")
     user_data = base64.b64decode(sent[0].pop("user_data")).decode()
@@ -167,7 +167,7 @@ def test_all_orders_are_tried_and_the_error_counts_the_failures() -> None:
     clock = StepClock()
     with serving(clock) as server, providing(server, clock) as provider:
         path = f"/v1/projects/{PROJECT}/servers"
-        server.face.inject(Fault(path=path, status=400, body='{"errors": ["no stock"], "error": "sorry"}'))
+        server.faulty_app.inject(Fault(path=path, status=400, body='{"errors": ["no stock"], "error": "sorry"}'))
         with pytest.raises(errors.Permanent, match=r"1 of 3 servers were not ordered: .*400.*no stock; sorry"):
             provider.increase_size(POOL, 3, deadline=MINUTES)
         assert (len(server.cloud.servers()), provider.target_size(POOL, deadline=MINUTES)) == (2, 2)
@@ -179,17 +179,17 @@ def test_a_persistent_rate_limit_ends_the_orders() -> None:
     with serving(clock) as server, providing(server, clock) as provider:
         provider.increase_size(POOL, 1, deadline=MINUTES)
         path = f"/v1/projects/{PROJECT}/servers"
-        server.face.inject(Fault(path=path, status=429, headers={"retry-after": "900"}))
+        server.faulty_app.inject(Fault(path=path, status=429, headers={"retry-after": "900"}))
         with pytest.raises(RateLimited, match="4 of 4 servers were not ordered") as caught:
             provider.increase_size(POOL, 4, deadline=MINUTES)
         assert (caught.value.retry_after, len(server.cloud.servers())) == (900, 1)
 
 
-def test_an_order_with_a_lost_answer_is_not_repeated() -> None:
+def test_an_order_with_a_lost_response_is_not_repeated() -> None:
     clock = StepClock()
     with serving(clock) as server, providing(server, clock) as provider:
         path = f"/v1/projects/{PROJECT}/servers"
-        server.face.inject(Fault(path=path, kind="reset", acted=True))
+        server.faulty_app.inject(Fault(path=path, kind="reset", acted=True))
         with pytest.raises(BackendUnavailable):
             provider.increase_size(POOL, 1, deadline=MINUTES)
         assert (len(server.cloud.servers()), provider.target_size(POOL, deadline=MINUTES)) == (1, 1)
@@ -203,7 +203,7 @@ def test_orders_for_an_incomplete_pool_name_the_missing_keys() -> None:
         assert not server.cloud.servers()
 
 
-def test_failed_servers_are_given_up_before_pending_ones() -> None:
+def test_failed_servers_are_canceled_before_pending_ones() -> None:
     clock = StepClock()
     with serving(clock, provisioning=100.0) as server, providing(server, clock) as provider:
         young = add(server)
@@ -216,11 +216,11 @@ def test_failed_servers_are_given_up_before_pending_ones() -> None:
 
 
 def test_requests_stay_below_the_rate_limit() -> None:
-    """Four requests per second; the API never answers 429."""
+    """Four requests per second; the API never returns 429."""
     clock = StepClock()
     with serving(clock, per_second=4) as server, providing(server, clock) as provider:
         provider.increase_size(POOL, 9, deadline=MINUTES)
-        assert len([request for request in server.face.requests if request.method == "POST"]) == 9
+        assert len([request for request in server.faulty_app.requests if request.method == "POST"]) == 9
         assert clock.monotonic() >= 9 / 4
 
 
@@ -228,7 +228,7 @@ def test_retry_after_is_respected() -> None:
     clock = StepClock()
     with serving(clock) as server, providing(server, clock) as provider:
         path = f"/v1/projects/{PROJECT}/servers"
-        server.face.inject(Fault(method="GET", path=path, status=429, headers={"retry-after": "17"}))
+        server.faulty_app.inject(Fault(method="GET", path=path, status=429, headers={"retry-after": "17"}))
         assert provider.target_size(POOL, deadline=MINUTES) == 0
         assert 17 <= clock.monotonic() < 20
 
@@ -239,7 +239,7 @@ def test_a_failed_refresh_keeps_the_last_view_and_does_not_block() -> None:
         add(server)
         provider.refresh(deadline=MINUTES)
         clock.advance(60)
-        server.face.inject(Fault(method="GET", path=f"/v1/projects/{PROJECT}/servers", status=400))
+        server.faulty_app.inject(Fault(method="GET", path=f"/v1/projects/{PROJECT}/servers", status=400))
         with pytest.raises(errors.ReschedulerError):
             provider.refresh(deadline=MINUTES)
         provider.refresh(deadline=MINUTES)
@@ -264,7 +264,7 @@ def test_a_template_is_derived_from_the_plan() -> None:
             capacity,
         )
         provider.template(POOL, deadline=MINUTES)
-        assert [request.path for request in server.face.requests].count("/v1/plans") == 1
+        assert [request.path for request in server.faulty_app.requests].count("/v1/plans") == 1
 
 
 def test_prices_are_hourly_prices_of_the_plan_and_market() -> None:
@@ -318,7 +318,7 @@ def test_two_servers_with_the_same_hostname_are_not_deleted() -> None:
         for _ in range(2):
             server.cloud.change(add(server).id, hostname="twin")
         (outcome,) = provider.delete_nodes(POOL, [NodeRef("twin")], deadline=MINUTES).values()
-        assert outcome == Refused(Refusal.AMBIGUOUS, "several machines could be its machine: 400001, 400002")
+        assert outcome == Refused(Refusal.AMBIGUOUS, "several machines match the node: 400001, 400002")
         assert len(server.cloud.servers()) == 2
 
 
@@ -337,9 +337,9 @@ def test_a_server_missing_in_a_list_is_not_gone() -> None:
     clock = StepClock()
     with serving(clock) as server, providing(server, clock) as provider:
         created = add(server)
-        server.face.inject(Fault(method="DELETE", path=f"/v1/servers/{created.id}", status=204, body=""))
+        server.faulty_app.inject(Fault(method="DELETE", path=f"/v1/servers/{created.id}", status=204, body=""))
         ordered = provider.delete_nodes(POOL, [node_of(created)], deadline=1)
-        server.face.inject(Fault(method="GET", path=f"/v1/projects/{PROJECT}/servers", status=200, body="[]"))
+        server.faulty_app.inject(Fault(method="GET", path=f"/v1/projects/{PROJECT}/servers", status=200, body="[]"))
         missed = provider.delete_nodes(POOL, [node_of(created)], deadline=2)
         assert [*ordered.values(), *missed.values()] == [
             Accepted("the system accepted the order; listed as running"),
@@ -360,14 +360,14 @@ def test_the_configured_label_marks_the_control_plane() -> None:
 
 
 def test_a_server_unknown_to_the_api_is_gone() -> None:
-    """A new process gets a node that another one ended: no order and no error."""
+    """A new process gets a node whose machine another process deleted: no order and no error."""
     clock = StepClock()
     with serving(clock) as server, providing(server, clock) as provider:
         node = node_of(add(server))
         server.cloud.end(400001)
         outcomes = provider.delete_nodes(POOL, [node], deadline=MINUTES)
         assert outcomes == {node.name: AlreadyGone("no longer there")}
-        assert not [request for request in server.face.requests if request.method == "DELETE"]
+        assert not [request for request in server.faulty_app.requests if request.method == "DELETE"]
 
 
 def test_a_rejected_deletion_is_not_retryable() -> None:
@@ -375,7 +375,7 @@ def test_a_rejected_deletion_is_not_retryable() -> None:
     with serving(clock) as server, providing(server, clock) as provider:
         node = node_of(add(server))
         body = '{"code": 409, "message": "Server is locked"}'
-        server.face.inject(Fault(method="DELETE", path="/v1/servers/400001", status=409, body=body))
+        server.faulty_app.inject(Fault(method="DELETE", path="/v1/servers/400001", status=409, body=body))
         (outcome,) = provider.delete_nodes(POOL, [node], deadline=MINUTES).values()
         message = "Cherry Servers: DELETE /servers/400001: 409 Conflict: Server is locked"
         assert outcome == Failed(message, retryable=False)
@@ -383,13 +383,15 @@ def test_a_rejected_deletion_is_not_retryable() -> None:
 
 
 def test_a_refusal_does_not_hide_a_pending_order() -> None:
-    """The first answer is lost; the second one reports that the server is already terminating."""
+    """The first response is lost; the second one reports that the server is already terminating."""
     clock = StepClock()
     with serving(clock) as server, providing(server, clock) as provider:
         node = node_of(add(server))
         lost = Fault(method="DELETE", path="/v1/servers/400001", kind="reset")
         body = '{"message": "is terminating"}'
-        server.face.inject(lost, Fault(method="DELETE", path="/v1/servers/400001", status=409, body=body, times=99))
+        server.faulty_app.inject(
+            lost, Fault(method="DELETE", path="/v1/servers/400001", status=409, body=body, times=99)
+        )
         (outcome,) = provider.delete_nodes(POOL, [node], deadline=60.0).values()
         assert isinstance(outcome, Accepted)
         clock.advance(120.0)  # a completed order would be visible by now
@@ -402,7 +404,7 @@ def test_a_refusal_does_not_hide_the_order_of_an_earlier_process() -> None:
     clock = StepClock()
     with serving(clock) as server, providing(server, clock) as provider:
         created = add(server)
-        server.face.inject(Fault(method="DELETE", path=f"/v1/servers/{created.id}", status=409, times=99))
+        server.faulty_app.inject(Fault(method="DELETE", path=f"/v1/servers/{created.id}", status=409, times=99))
         for seconds, kind in ((10, Accepted), (10_000, Failed)):
             ordered_at = clock.now() - dt.timedelta(seconds=seconds)
             node = node_of(created, ordered_at=ordered_at)
@@ -427,7 +429,7 @@ def test_numbers_can_be_strings() -> None:
     listed = [{"id": "400007", "spot_instance": 1, "state": "active", "tags": tags, "unknown": [None]}]
     body = json.dumps(listed)
     with serving(clock) as server, providing(server, clock) as provider:
-        server.face.inject(Fault(method="GET", path=f"/v1/projects/{PROJECT}/servers", status=200, body=body))
+        server.faulty_app.inject(Fault(method="GET", path=f"/v1/projects/{PROJECT}/servers", status=200, body=body))
         (instance,) = provider.instances(POOL, deadline=MINUTES)
         assert instance == Instance("cherryservers://400007", InstanceState.RUNNING, spot=True)
 
@@ -441,7 +443,7 @@ def test_a_plan_without_a_size_has_no_template(specs: Any) -> None:
     clock = StepClock()
     body = json.dumps([{"slug": "e5_1620v4", "specs": specs}])
     with serving(clock) as server, providing(server, clock) as provider:
-        server.face.inject(Fault(method="GET", path="/v1/plans", status=200, body=body))
+        server.faulty_app.inject(Fault(method="GET", path="/v1/plans", status=200, body=body))
         with pytest.raises(NotSupported, match="the plan e5_1620v4 has no cores or no memory"):
             provider.template(POOL, deadline=MINUTES)
 
@@ -456,7 +458,7 @@ def test_secrets_are_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture) ->
         body = msgspec.json.encode(
             {"code": 401, "message": f"bad token {TOKEN}, sent {user_data}, so {secret}"}
         ).decode()
-        server.face.inject(Fault(method="GET", path=f"/v1/projects/{PROJECT}/servers", status=401, body=body))
+        server.faulty_app.inject(Fault(method="GET", path=f"/v1/projects/{PROJECT}/servers", status=401, body=body))
         with pytest.raises(AuthError) as caught:
             provider.refresh(deadline=MINUTES)
         provider.increase_size(POOL, 1, deadline=MINUTES)
@@ -476,4 +478,4 @@ MESSAGES = {
 
 @pytest.mark.parametrize("body", MESSAGES)
 def test_messages_of_error_bodies_are_read(body: bytes) -> None:
-    assert words(body) == MESSAGES[body]
+    assert error_text(body) == MESSAGES[body]

@@ -125,7 +125,7 @@ WRONG_FILES = {
 
 
 @pytest.mark.parametrize("fact", WRONG_FILES)
-def test_a_wrong_file_is_one_line_with_the_cause(fact: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_reported_in_one_line_with_the_cause(fact: str, tmp_path: Path) -> None:
     text, message = WRONG_FILES[fact]
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, text, "0:1:p")
@@ -146,7 +146,7 @@ WRONG_NODES = {
 
 
 @pytest.mark.parametrize("fact", WRONG_NODES)
-def test_a_wrong_group_is_one_line_with_the_cause(fact: str, tmp_path: Path) -> None:
+def test_an_invalid_group_is_reported_in_one_line_with_the_cause(fact: str, tmp_path: Path) -> None:
     nodes, message = WRONG_NODES[fact]
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, FULL, *nodes)
@@ -164,7 +164,7 @@ WRONG_ENVIRONMENTS = {
 
 
 @pytest.mark.parametrize("fact", WRONG_ENVIRONMENTS)
-def test_a_wrong_environment_is_reported_without_its_secrets(fact: str) -> None:
+def test_an_invalid_environment_is_reported_without_its_secrets(fact: str) -> None:
     environ, message = WRONG_ENVIRONMENTS[fact]
     with pytest.raises(ConfigError) as caught:
         config.settings(None, GroupFlags(("0:1:p",)), environ)

@@ -13,8 +13,8 @@ import pytest
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.standin.faults import Fault
 from rescheduler import errors
-from rescheduler.net.http_errors import BadAnswer, Missing, RequestRejected, ServerFault
-from rescheduler.providers.cloudpool.client import error_words
+from rescheduler.net.http_errors import InvalidResponse, Missing, RequestRejected, ServerFault
+from rescheduler.providers.cloudpool.client import error_text
 from rescheduler.providers.cloudpool.messages import Machine, MachinePool, Membership, moment
 from tests.providers.clocks import START, StepClock
 from tests.providers.cloudpools import document, section, serving, settings
@@ -196,7 +196,7 @@ def test_requests_have_the_documented_form(clock: StepClock) -> None:
         machine = first(server, clock)
         pool.terminate(machine, decrement=True, deadline=DEADLINE)
         pool.set_size(4, deadline=DEADLINE)
-        sent = [(request.method, request.path, json.loads(request.body)) for request in server.face.requests]
+        sent = [(request.method, request.path, json.loads(request.body)) for request in server.faulty_app.requests]
         assert sent == [
             ("POST", "/pool/terminate", {"machineId": machine, "decrementDesiredSize": True}),
             ("POST", "/pool/size", {"desiredSize": 4}),
@@ -207,11 +207,11 @@ def test_an_order_is_sent_only_once(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as pool:
         machine = first(server, clock)
         for call in (pool.terminate, pool.detach):
-            server.face.inject(*(Fault(path=f"/pool/{call.__name__}", kind=kind) for kind in ("reset", "answer")))
+            server.faulty_app.inject(*(Fault(path=f"/pool/{call.__name__}", kind=kind) for kind in ("reset", "answer")))
             for _ in range(2):
                 with pytest.raises(errors.Retryable):
                     call(machine, decrement=True, deadline=DEADLINE)
-        assert len(server.face.requests) == 4
+        assert len(server.faulty_app.requests) == 4
 
 
 #: fact: (body of GET /pool, parsed machines)
@@ -240,7 +240,7 @@ READ: dict[str, tuple[object, list[Machine]]] = {
 def test_unusual_machines_are_read_leniently(fact: str, clock: StepClock) -> None:
     body, expected = READ[fact]
     with serving(settings(), clock) as server, client(server, clock) as pool:
-        server.face.inject(Fault(path="/pool", method="GET", status=200, body=json.dumps(body)))
+        server.faulty_app.inject(Fault(path="/pool", method="GET", status=200, body=json.dumps(body)))
         assert pool.pool(deadline=DEADLINE).machines == expected
 
 
@@ -257,8 +257,8 @@ def test_unusual_machines_are_read_leniently(fact: str, clock: StepClock) -> Non
 )
 def test_an_invalid_pool_is_an_error(body: object, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as pool:
-        server.face.inject(Fault(path="/pool", method="GET", status=200, body=json.dumps(body)))
-        with pytest.raises(BadAnswer, match="GET /pool: the response does not match the API"):
+        server.faulty_app.inject(Fault(path="/pool", method="GET", status=200, body=json.dumps(body)))
+        with pytest.raises(InvalidResponse, match="GET /pool: the response does not match the API"):
             pool.pool(deadline=DEADLINE)
 
 
@@ -344,7 +344,7 @@ def test_the_age_of_a_view_is_corrected_for_the_clock_of_the_pool(fact: str, clo
     body = json.dumps({"timestamp": timestamp, "machines": []})
     clock.advance(asked)
     with serving(settings(), clock) as server, client(server, clock) as pool:
-        server.face.inject(Fault(path="/pool", method="GET", status=200, body=body, headers={"date": date}))
+        server.faulty_app.inject(Fault(path="/pool", method="GET", status=200, body=body, headers={"date": date}))
         assert pool.pool(deadline=DEADLINE).observed_at == START + dt.timedelta(seconds=seen)
 
 
@@ -361,7 +361,7 @@ UNDATED = {
 @pytest.mark.parametrize("body", UNDATED)
 def test_without_a_date_header_the_oldest_age_is_assumed(body: str, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock, cacheAge="40s") as pool:
-        server.face.inject(Fault(path="/pool", method="GET", status=200, body=body))
+        server.faulty_app.inject(Fault(path="/pool", method="GET", status=200, body=body))
         assert pool.pool(deadline=DEADLINE).observed_at == START + dt.timedelta(seconds=UNDATED[body])
 
 
@@ -380,7 +380,7 @@ MESSAGES = {
 
 @pytest.mark.parametrize("body", MESSAGES)
 def test_messages_of_error_bodies_are_read(body: str) -> None:
-    assert error_words(body.encode()) == MESSAGES[body]
+    assert error_text(body.encode()) == MESSAGES[body]
 
 
 def test_placeholders_of_requests_get_their_ids_later(clock: StepClock) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from rescheduler.errors import DeadlineExceeded
-from rescheduler.net.http_errors import ServerFault, Unanswered
+from rescheduler.net.http_errors import NoResponse, ServerFault
 from rescheduler.providers.base import (
     AlreadyGone,
     BelowMinimum,
@@ -39,7 +39,7 @@ def test_the_ids_of_instances_are_those_of_each_cloud(cloud: str) -> None:
 def test_the_paths_of_a_multipool_are_used() -> None:
     with pool(settings(api="multipool"), api="multipool") as world:
         assert world.delete(world.node()) == [Deleted("TERMINATED")]
-        assert world.server.face.requests[-1].path == "/cloudpools/pool/pool"
+        assert world.server.faulty_app.requests[-1].path == "/cloudpools/pool/pool"
 
 
 # -- sizes, instances, templates
@@ -69,7 +69,7 @@ def test_a_rejected_request_is_an_error_of_its_instance() -> None:
 
 
 @pytest.mark.parametrize("cloud", ["AWS-EC2", "AWS-AUTO-SCALING-GROUP", "GCE"])
-def test_requests_are_given_up_one_by_one_and_running_machines_are_kept(cloud: str) -> None:
+def test_requests_are_canceled_one_by_one_and_running_machines_are_kept(cloud: str) -> None:
     keys = document(cloudProvider=cloud, requestDelay="1h")
     with pool(settings(pool=keys, desired_size=2)) as world:
         world.clock.advance(3600)
@@ -82,7 +82,7 @@ def test_requests_are_given_up_one_by_one_and_running_machines_are_kept(cloud: s
             world.provider.decrease_target_size(GROUP, -2, deadline=LATER)
 
 
-def test_machines_not_yet_requested_are_given_up_by_lowering_the_size() -> None:
+def test_machines_not_yet_requested_are_canceled_by_lowering_the_size() -> None:
     with pool(settings(pool=document(quota=3), pool_update=99999)) as world:
         world.provider.increase_size(GROUP, 4, deadline=LATER)
         assert (world.desired, world.states().count("RUNNING")) == (7, 3)
@@ -120,12 +120,12 @@ def test_machines_missing_in_an_old_view_do_not_cost_other_machines(later: float
 
 def test_the_size_is_not_lowered_based_on_a_view_from_before_the_call() -> None:
     with pool(settings(pool=document(requestDelay="1h"), desired_size=1, refresh_interval=3600)) as world:
-        with pytest.raises(DeadlineExceeded, match="the pool's answers are older than"):
+        with pytest.raises(DeadlineExceeded, match="the pool's responses are older than"):
             world.provider.decrease_target_size(GROUP, -1, deadline=world.clock.monotonic() + 60)
         assert world.orders() == []
 
 
-@pytest.mark.parametrize(("passes", "error"), [(20, DeadlineExceeded), (1, Unanswered)])
+@pytest.mark.parametrize(("passes", "error"), [(20, DeadlineExceeded), (1, NoResponse)])
 def test_a_timed_out_last_read_is_not_a_failure_of_the_pool(
     passes: float, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,11 +136,11 @@ def test_a_timed_out_last_read_is_not_a_failure_of_the_pool(
         def late(client: CloudPoolClient, *, deadline: float) -> PoolObservation:
             if world.clock.monotonic() > end - 20:
                 world.clock.advance(passes)
-                raise Unanswered("no answer: timed out")
+                raise NoResponse("no answer: timed out")
             return really(client, deadline=deadline)
 
         monkeypatch.setattr(CloudPoolClient, "pool", late)
-        with pytest.raises(error, match="no answer" if error is Unanswered else "the pool's answers are older than"):
+        with pytest.raises(error, match="no answer" if error is NoResponse else "the pool's responses are older than"):
             world.provider.decrease_target_size(GROUP, -1, deadline=end)
 
 
@@ -156,9 +156,9 @@ def test_the_configured_template_is_returned() -> None:
         "capacity": {"cpu": "4"},
     }
     with pool(template=template) as world:
-        answer = world.provider.template(GROUP, deadline=LATER)
-        assert (answer.labels, answer.capacity, answer.allocatable) == ({"a": "b"}, {"cpu": "4"}, {"cpu": "4"})
-        assert [(taint.key, taint.value, taint.effect) for taint in answer.taints] == [("k", "", "NoSchedule")]
+        response = world.provider.template(GROUP, deadline=LATER)
+        assert (response.labels, response.capacity, response.allocatable) == ({"a": "b"}, {"cpu": "4"}, {"cpu": "4"})
+        assert [(taint.key, taint.value, taint.effect) for taint in response.taints] == [("k", "", "NoSchedule")]
 
 
 def test_the_error_for_an_unknown_group_lists_the_known_groups() -> None:
@@ -171,10 +171,10 @@ def test_one_read_serves_for_the_refresh_interval() -> None:
         for _ in range(3):
             world.provider.refresh(deadline=LATER)
             world.provider.group_for(world.node(), deadline=LATER)
-        assert len(world.server.face.requests) == 1
+        assert len(world.server.faulty_app.requests) == 1
         world.clock.advance(10)
         world.provider.refresh(deadline=LATER)
-        assert len(world.server.face.requests) == 2
+        assert len(world.server.faulty_app.requests) == 2
 
 
 def test_a_failed_read_does_not_block() -> None:

@@ -201,7 +201,7 @@ CHOICES = {
 
 
 @pytest.mark.parametrize("fact", CHOICES)
-def test_a_wrong_choice_of_the_provider_is_reported(fact: str, tmp_path: Path) -> None:
+def test_an_invalid_choice_of_the_provider_is_reported(fact: str, tmp_path: Path) -> None:
     name, configured, message = CHOICES[fact]
     file = tmp_path / "cloud"
     with pytest.raises(ConfigError) as caught:

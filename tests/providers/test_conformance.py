@@ -24,10 +24,10 @@ BACKENDS: dict[str, MakeWorld] = {
 
 @pytest.mark.parametrize("fact", CHECKS)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_each_backend_satisfies_each_fact(backend: str, fact: str) -> None:
+def test_each_backend_passes_each_check(backend: str, fact: str) -> None:
     CHECKS[fact](BACKENDS[backend])
 
 
 @pytest.mark.parametrize("fact", GROUPLESS)
-def test_the_backend_none_satisfies_each_fact(fact: str) -> None:
+def test_the_backend_none_passes_each_check(fact: str) -> None:
     GROUPLESS[fact](no_world)

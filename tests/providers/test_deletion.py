@@ -1,4 +1,4 @@
-"""Decisions about terminations: when to request one, when to wait, and what to report at the deadline."""
+"""Decisions about terminations: when to request one, when to wait, and which outcome to report at the deadline."""
 
 import datetime as dt
 from dataclasses import replace
@@ -40,12 +40,12 @@ def machine(state: str = "RUNNING", membership: object = None) -> Machine:
 
 
 def order(answer: OrderResult, **changes: object) -> TerminationOrder:
-    """Return an order of this process that was answered at second 10."""
+    """Return an order of this process whose response arrived at second 10."""
     return replace(TerminationOrder(at(10), answer), **changes)  # type: ignore[arg-type]
 
 
 MISSING_404 = Failed(
-    "the pool answers 404 to its termination but lists it as RUNNING: check the URL and the API (v5 or multipool)",
+    "the pool returns 404 for its termination but lists it as RUNNING: check the URL and the API (v5 or multipool)",
     retryable=True,
 )
 
@@ -60,7 +60,7 @@ JUDGED: dict[str, tuple[Machine | None, TerminationOrder | None, float, float, V
         None,
         5,
         5,
-        Refused(Refusal.PROTECTED, "its membership status says that it is not evictable"),
+        Refused(Refusal.PROTECTED, "its membership status is not evictable"),
     ),
     "a machine in an unknown state is refused": (
         machine("SUSPENDED"),
@@ -83,7 +83,7 @@ JUDGED: dict[str, tuple[Machine | None, TerminationOrder | None, float, float, V
         None,
         5,
         5,
-        Refused(Refusal.NOT_IN_GROUP, "no machine of the pool is its machine"),
+        Refused(Refusal.NOT_IN_GROUP, "the pool has no machine for this node"),
     ),
     "a machine that is terminating by our order is deleted": (
         machine("TERMINATING"),
@@ -159,7 +159,7 @@ JUDGED: dict[str, tuple[Machine | None, TerminationOrder | None, float, float, V
         order(OrderResult.FAULT),
         10,
         12,
-        Refused(Refusal.PROTECTED, "its membership status says that it is not evictable"),
+        Refused(Refusal.PROTECTED, "its membership status is not evictable"),
     ),
 }
 
@@ -174,14 +174,19 @@ def test_the_next_step_of_a_deletion_depends_on_machine_and_order(fact: str) -> 
 GIVEN_UP: dict[str, tuple[Machine | None, TerminationOrder | None, float, object]] = {
     "never sent: keeps running": (
         machine(),
-        order(OrderResult.UNSENT, words="no route"),
+        order(OrderResult.UNSENT, error_text="no route"),
         0,
         Failed("no route", retryable=True),
     ),
-    "failed and seen running": (machine(), order(OrderResult.FAULT, words="500"), 10, Failed("500", retryable=True)),
+    "failed and seen running": (
+        machine(),
+        order(OrderResult.FAULT, error_text="500"),
+        10,
+        Failed("500", retryable=True),
+    ),
     "failed, not seen since": (
         machine(),
-        order(OrderResult.FAULT, words="500"),
+        order(OrderResult.FAULT, error_text="500"),
         9,
         Accepted("the pool reported a failure; the pool lists it as RUNNING: 500"),
     ),
@@ -201,14 +206,14 @@ GIVEN_UP: dict[str, tuple[Machine | None, TerminationOrder | None, float, object
         machine(),
         None,
         0,
-        Accepted("an earlier process may have ordered it; the pool's answers predate this process"),
+        Accepted("an earlier process may have ordered it; the pool's responses predate this process"),
     ),
 }
 
 
 @pytest.mark.parametrize("answer", [OrderResult.FAULT, OrderResult.UNSENT])
 def test_a_terminating_machine_is_never_released(answer: OrderResult) -> None:
-    last = order(answer, words="no")
+    last = order(answer, error_text="no")
     assert isinstance(give_up(machine(), last, observed_at=at(11)), Failed)
     assert isinstance(give_up(machine(membership=INACTIVE), last, observed_at=at(11)), Accepted)
 
@@ -249,17 +254,17 @@ def test_an_order_lowers_the_size_unless_it_was_lowered_before(fact: str) -> Non
 
 
 @given(
-    answer=st.sampled_from([OrderResult.PENDING, OrderResult.DONE, OrderResult.NONE]),
+    result=st.sampled_from([OrderResult.PENDING, OrderResult.DONE, OrderResult.NONE]),
     seen=st.floats(0, 200),
     now=st.floats(0, 109),
     ours=st.booleans(),
 )
 def test_no_order_is_sent_while_another_may_take_effect(
-    answer: OrderResult, seen: float, now: float, ours: bool
+    result: OrderResult, seen: float, now: float, ours: bool
 ) -> None:
     verdict = judge(
         machine(),
-        order(answer, ours=ours),
+        order(result, ours=ours),
         observed_at=at(seen),
         not_before=at(5),
         now=at(now),
@@ -270,14 +275,14 @@ def test_no_order_is_sent_while_another_may_take_effect(
 
 @given(
     state=st.sampled_from(["REQUESTED", "PENDING", "RUNNING", "SUSPENDED", ""]),
-    answer=st.sampled_from([None, *OrderResult]),
+    result=st.sampled_from([None, *OrderResult]),
     seen=st.floats(0, 300),
     now=st.floats(0, 300),
 )
 def test_a_listed_machine_is_never_reported_gone(
-    state: str, answer: OrderResult | None, seen: float, now: float
+    state: str, result: OrderResult | None, seen: float, now: float
 ) -> None:
-    last = None if answer is None else order(answer)
+    last = None if result is None else order(result)
     verdict = judge(machine(state), last, observed_at=at(seen), not_before=at(5), now=at(now), limits=LIMITS)
     assert not isinstance(verdict, Deleted | AlreadyGone)
     assert not isinstance(give_up(machine(state), last, observed_at=at(seen)), Deleted | AlreadyGone)

@@ -1,7 +1,7 @@
 """Cluster Autoscaler's calls to the service process, from a Go program with the types of k8s.io/api.
 
 Covers the stand-ins of all systems, both generations of the protocol (and the oldest form of the old one), plain text
-and mutual TLS. The caller checks each answer; these tests check its report and the resulting machines.
+and mutual TLS. The caller checks each response; these tests check its report and the resulting machines.
 """
 
 import contextlib
@@ -135,7 +135,8 @@ SYSTEMS: dict[str, Callable[[Path], AbstractContextManager[System]]] = {
 }
 
 
-#: system, generation, mutual TLS; Cherry Servers only has what differs, because its API allows four calls per second
+#: system, generation, mutual TLS; Cherry Servers only has the cases that differ, because its API allows four calls per
+#: second
 CASES: list[tuple[str, str, bool]] = [
     *((system, "Oldest", False) for system in ("cloudpool", "stackpoint")),
     *(

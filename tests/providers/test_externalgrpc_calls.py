@@ -136,7 +136,7 @@ class Process:
         self._channel = grpc.secure_channel(service.address, grpc.ssl_channel_credentials(*pems))
 
     def call(self, rpc: str, request: Any) -> str:
-        """Return the status."""
+        """Make a call and return its status."""
         try:
             self._channel.unary_unary(f"/{SERVICE}/{rpc}")(request.SerializeToString(), timeout=60)
         except grpc.RpcError as error:

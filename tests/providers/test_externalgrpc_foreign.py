@@ -40,9 +40,9 @@ class Foreign:
     target: int = 2
     deletions: int = 0
     failures: list[StatusCode] = field(default_factory=list)  #: statuses of the next deletions
-    acts: bool = True  #: whether a deletion has an effect, regardless of its answer
+    acts: bool = True  #: whether a deletion has an effect, regardless of the response
     hidden: bool = False  #: whether instances are not listed, or listed under other ids
-    garbled: bool = False  #: whether the answer to a deletion is invalid
+    garbled: bool = False  #: whether the response to a deletion is invalid
 
     def answer(self, rpc: str, request: Any, context: Any) -> Any:  # noqa: PLR0911 -- one for each rpc
         if getattr(request, "id", "g") != "g":
@@ -210,7 +210,7 @@ def test_an_order_with_unknown_result_counts_for_the_minimum_until_the_machine_i
         assert provider.delete_nodes("g", [two], deadline=clock.monotonic() + 10) == {two.name: Deleted()}
 
 
-def test_after_an_invalid_answer_the_result_of_the_order_is_unknown(caplog: pytest.LogCaptureFixture) -> None:
+def test_after_an_invalid_response_the_result_of_the_order_is_unknown(caplog: pytest.LogCaptureFixture) -> None:
     service = Foreign(acts=False, garbled=True)
     (outcome,) = delete(service, within=30)
     assert isinstance(outcome, Accepted)

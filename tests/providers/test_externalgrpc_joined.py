@@ -22,8 +22,8 @@ class World:
 
     def group_of(self, name: str, provider_id: str) -> str:
         node = wire.ExternalGrpcNode(name=name, providerID=provider_id)
-        answer = self.call("NodeGroupForNode", wire.NodeGroupForNodeRequest(node=node))
-        return str(answer.nodeGroup.id)
+        response = self.call("NodeGroupForNode", wire.NodeGroupForNodeRequest(node=node))
+        return str(response.nodeGroup.id)
 
     def instances(self) -> list[str]:
         return [instance.id for instance in self.call("NodeGroupNodes", wire.NodeGroupNodesRequest(id="g")).instances]
@@ -69,7 +69,7 @@ def test_a_machine_is_listed_with_the_provider_id_of_its_node(world: World) -> N
 
 
 def test_a_node_with_its_instances_id_may_leave_a_machine_behind(world: World) -> None:
-    """A caller that requests the placeholder knows that the Node is gone."""
+    """A caller requests the deletion of a placeholder only after the Node is gone."""
     world.group_of("n", "shelf://ONE")
     world.group_of("n", INSTANCE)
     assert (world.group_of(INSTANCE, INSTANCE), world.instances()[0]) == ("g", INSTANCE)

@@ -1,4 +1,4 @@
-"""``provider serve`` with a slow cloudpool: callers get answers in time, and nothing is done twice."""
+"""``provider serve`` with a slow cloudpool: callers get responses in time, and no request is executed twice."""
 
 import json
 import signal
@@ -49,7 +49,7 @@ class World:
 
     def asked(self, path: str) -> int:
         """Return the number of requests to the pool."""
-        return [request.path for request in self.server.face.requests].count(path)
+        return [request.path for request in self.server.faulty_app.requests].count(path)
 
 
 @pytest.fixture
@@ -80,20 +80,20 @@ def eventually(predicate: object, seconds: float = 60) -> None:
 
 def test_a_slow_read_fails_before_the_callers_deadline(world: World) -> None:
     """The message shows that the service responds before the caller's own timer expires."""
-    world.server.face.inject(Fault(method="GET", path="/pool", kind="hang", times=50))
+    world.server.faulty_app.inject(Fault(method="GET", path="/pool", kind="hang", times=50))
     code, message = world.call.failure_in_time("NodeGroupNodes", world.request, 5, "on-demand")
     assert code == "DEADLINE_EXCEEDED"
     assert "on-demand" in message
-    world.server.face.forget()
+    world.server.faulty_app.forget()
     assert len(world.instances()) == 3
 
 
 def test_a_slow_order_continues_and_is_not_repeated(world: World) -> None:
-    """The first answer is OK although the pool has not answered, because the machine may terminate at any moment."""
+    """The first response is OK although the pool has not responded, because the machine may terminate at any moment."""
     victim = world.server.pool.machines()[0]
-    world.server.face.inject(Fault(path="/pool/terminate", kind="hang", acted=True))
+    world.server.faulty_app.inject(Fault(path="/pool/terminate", kind="hang", acted=True))
     request = wire.NodeGroupDeleteNodesRequest(id=GROUP, nodes=[codec.node_message(node_of(victim))])
-    # A busy machine may delay the answer beyond the timeout, so try up to five times.
+    # A busy machine may delay the response beyond the timeout, so try up to five times.
     asked = Retrying(retry=retry_if_exception_type(grpc.RpcError), stop=stop_after_attempt(5), reraise=True)
     asked(world.call, "NodeGroupDeleteNodes", request, timeout=5)
     eventually(lambda: victim.provider_id not in world.instances())
@@ -104,7 +104,7 @@ def test_a_slow_order_continues_and_is_not_repeated(world: World) -> None:
 def test_sigterm_completes_running_calls_and_refuses_new_ones(world: World) -> None:
     looks = world.asked("/pool")
     slow = Fault(method="GET", path="/pool", status=200, body=json.dumps(world.server.pool.pool()), delay=3)
-    world.server.face.inject(slow)
+    world.server.faulty_app.inject(slow)
     with ThreadPoolExecutor(1) as threads:
         under_way = threads.submit(world.instances)
         eventually(lambda: world.asked("/pool") > looks)
@@ -121,7 +121,7 @@ def test_sigterm_completes_running_calls_and_refuses_new_ones(world: World) -> N
 def refused(caller: Caller) -> bool:
     """Return whether calls are refused because the service is stopping."""
     try:
-        answer = caller.raw("Check", b"", timeout=60, service="grpc.health.v1.Health")
+        response = caller.raw("Check", b"", timeout=60, service="grpc.health.v1.Health")
     except grpc.RpcError as error:
         return bool(error.code() is grpc.StatusCode.UNAVAILABLE)
-    return bool(health_pb2.HealthCheckResponse.FromString(answer).status != health_pb2.HealthCheckResponse.SERVING)
+    return bool(health_pb2.HealthCheckResponse.FromString(response).status != health_pb2.HealthCheckResponse.SERVING)

@@ -45,14 +45,14 @@ def test_group_sizes_are_limited_to_32_bits(call: Caller) -> None:
 
 
 def test_all_fields_of_a_node_reach_the_backend(call: Caller, shelf: Shelf) -> None:
-    answer = call("NodeGroupForNode", wire.NodeGroupForNodeRequest(node=node()))
-    assert answer.nodeGroup.id == "g"
+    response = call("NodeGroupForNode", wire.NodeGroupForNodeRequest(node=node()))
+    assert response.nodeGroup.id == "g"
     assert shelf.asked == [(NodeRef("n", "shelf://1", {"a": "b"}, {"c": "d"}),)]
 
 
 def test_a_foreign_node_has_an_empty_group(call: Caller) -> None:
-    answer = call("NodeGroupForNode", wire.NodeGroupForNodeRequest(node=node(provider_id="aws://1")))
-    assert (answer.HasField("nodeGroup"), answer.nodeGroup.id) == (True, "")
+    response = call("NodeGroupForNode", wire.NodeGroupForNodeRequest(node=node(provider_id="aws://1")))
+    assert (response.HasField("nodeGroup"), response.nodeGroup.id) == (True, "")
 
 
 def test_instances_carry_states_and_errors(call: Caller) -> None:
@@ -73,7 +73,7 @@ def test_instances_carry_states_and_errors(call: Caller) -> None:
     ]
 
 
-def test_gpu_types_are_keys_of_the_answer(call: Caller) -> None:
+def test_gpu_types_are_keys_of_the_response(call: Caller) -> None:
     types = call("GetAvailableGPUTypes", wire.GetAvailableGPUTypesRequest()).gpuTypes
     assert (call("GPULabel", wire.GPULabelRequest()).label, set(types)) == ("gpu", {"a100", "t4"})
 
@@ -249,8 +249,8 @@ def test_a_stuck_backend_fails_with_its_message_before_the_callers_deadline() ->
 def test_health_and_reflection_are_served(call: Caller) -> None:
     for name in ("", SERVICE):
         request = health_pb2.HealthCheckRequest(service=name).SerializeToString()
-        answer = call.raw("Check", request, service="grpc.health.v1.Health")
-        assert health_pb2.HealthCheckResponse.FromString(answer).status == health_pb2.HealthCheckResponse.SERVING
+        response = call.raw("Check", request, service="grpc.health.v1.Health")
+        assert health_pb2.HealthCheckResponse.FromString(response).status == health_pb2.HealthCheckResponse.SERVING
     database = ProtoReflectionDescriptorDatabase(call.channel)
     pool = DescriptorPool(database)
     assert set(database.get_services()) == {
@@ -280,8 +280,8 @@ def test_health_is_served_while_every_call_waits_for_the_system() -> None:
         waiting = [refresh.future(b"", timeout=120) for _ in range(THREADS + 1)]
         for _ in range(THREADS):
             assert provider.reached.acquire(timeout=60)
-        answer = call.raw("Check", b"", service="grpc.health.v1.Health", timeout=60)
-        assert health_pb2.HealthCheckResponse.FromString(answer).status == health_pb2.HealthCheckResponse.SERVING
+        response = call.raw("Check", b"", service="grpc.health.v1.Health", timeout=60)
+        assert health_pb2.HealthCheckResponse.FromString(response).status == health_pb2.HealthCheckResponse.SERVING
         assert not any(future.done() for future in waiting)
         provider.released.set()
         assert {future.result() for future in waiting} == {b""}

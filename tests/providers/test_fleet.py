@@ -12,7 +12,7 @@ GROUP = NodeGroup("g", 0, 9)
 
 
 class Cloud:
-    """Machines by name; `meanwhile` runs during `look`, after the machines were read."""
+    """Machines by name; `meanwhile` runs during `read`, after the machines were read."""
 
     name = "cloud"
 
@@ -21,7 +21,7 @@ class Cloud:
         self.looks = 0
         self.meanwhile: Callable[[], None] = lambda: None
 
-    def look(self, **_: float) -> SystemView:
+    def read(self, **_: float) -> SystemView:
         self.looks += 1
         view = SystemView(
             [GROUP], [SystemMachine(machine, machine, GROUP.id, InstanceState.RUNNING) for machine in self.machines]

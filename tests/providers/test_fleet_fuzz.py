@@ -1,4 +1,4 @@
-"""Arbitrary answers of a system and arbitrary files cause a result or one of our errors, never anything else."""
+"""Arbitrary responses of a system and arbitrary files cause a result or one of our errors, and no other exception."""
 
 import contextlib
 import json
@@ -46,7 +46,7 @@ def test_any_list_of_servers_is_read_or_an_error(body: str) -> None:
     clock = StepClock()
     with cherry_tests.serving(clock) as server, cherry_tests.providing(server, clock) as provider:
         path = f"/v1/projects/{cherry_tests.PROJECT}/servers"
-        server.face.inject(Fault(method="GET", path=path, status=200, body=body, times=50))
+        server.faulty_app.inject(Fault(method="GET", path=path, status=200, body=body, times=50))
         for node in (NodeRef("a", "cherryservers://1"), NodeRef("b", internal_ips=("10.0.0.1",))):
             with contextlib.suppress(errors.ReschedulerError):
                 provider.group_for(node, deadline=600)
@@ -62,7 +62,7 @@ def test_any_list_of_nodes_is_read_or_an_error(body: str) -> None:
         stackpoints.serving(clock) as server,
         stackpoints.providing(server, clock, "0:3:t2.medium:od") as provider,
     ):
-        server.face.inject(Fault(method="GET", path=f"{stackpoints.ROOT}/nodes", status=200, body=body, times=50))
+        server.faulty_app.inject(Fault(method="GET", path=f"{stackpoints.ROOT}/nodes", status=200, body=body, times=50))
         node = NodeRef("a", labels={"stackpoint.io/instance_id": ""}, internal_ips=("10.0.0.1",))
         with contextlib.suppress(errors.ReschedulerError):
             provider.group_for(node, deadline=600)

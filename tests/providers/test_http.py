@@ -18,12 +18,12 @@ from rescheduler.errors import AuthError, ConfigError, DeadlineExceeded, RateLim
 from rescheduler.net.config_files import Duration, Endpoint
 from rescheduler.net.credentials import Credentials
 from rescheduler.net.http import JsonClient
-from rescheduler.net.http_errors import BadAnswer, Missing, RequestRejected, ServerFault, Unanswered, Unsent
+from rescheduler.net.http_errors import InvalidResponse, Missing, NoResponse, RequestRejected, ServerFault, Unsent
 from rescheduler.net.retries import one_attempt
-from rescheduler.providers.cherryservers.messages import words as cherry_words
-from rescheduler.providers.cloudpool.client import error_words as cloudpool_words
-from rescheduler.providers.liqo.client import words as liqo_words
-from rescheduler.providers.stackpoint.messages import words as stackpoint_words
+from rescheduler.providers.cherryservers.messages import error_text as cherry_error_text
+from rescheduler.providers.cloudpool.client import error_text as cloudpool_error_text
+from rescheduler.providers.liqo.client import error_text as liqo_error_text
+from rescheduler.providers.stackpoint.messages import error_text as stackpoint_error_text
 from tests.providers.clocks import StepClock
 from tests.providers.cloudpools import serving, settings
 from tests.providers.pool_client import PoolStatus
@@ -49,7 +49,7 @@ def client(server: CloudpoolServer, clock: StepClock, folder: Path = Path(), **e
 
 
 def count(server: CloudpoolServer) -> int:
-    return len(server.face.requests)
+    return len(server.faulty_app.requests)
 
 
 #: fact: (fault, error, text after the request, requests of a GET, requests of a POST that must not be repeated)
@@ -74,12 +74,12 @@ ANSWERS: dict[str, tuple[dict[str, Any], type[errors.ReschedulerError], str, int
     "a gateway's failure": ({"status": 502, "body": ""}, ServerFault, "502 Bad Gateway", 3, 1),
     "unavailable": ({"status": 503, "body": ""}, ServerFault, "503 Service Unavailable", 3, 1),
     "a slow gateway": ({"status": 504, "body": ""}, ServerFault, "504 Gateway Timeout", 3, 1),
-    "no answer at all": ({"kind": "reset"}, Unanswered, "no answer: ", 3, 1),
-    "half an answer": ({"kind": "cut"}, Unanswered, "no answer: ", 3, 1),
-    "a stall": ({"kind": "hang"}, Unanswered, "no answer: timed out", 3, 1),
+    "no answer at all": ({"kind": "reset"}, NoResponse, "no answer: ", 3, 1),
+    "half an answer": ({"kind": "cut"}, NoResponse, "no answer: ", 3, 1),
+    "a stall": ({"kind": "hang"}, NoResponse, "no answer: timed out", 3, 1),
     "a broken encoding": (
         {"status": 200, "body": "not packed", "headers": {"content-encoding": "gzip"}},
-        Unanswered,
+        NoResponse,
         "no answer: Error -3 while decompressing data: incorrect header check",
         3,
         1,
@@ -88,13 +88,13 @@ ANSWERS: dict[str, tuple[dict[str, Any], type[errors.ReschedulerError], str, int
 
 
 @pytest.mark.parametrize("fact", ANSWERS)
-def test_each_answer_gives_its_result_or_error(fact: str, clock: StepClock) -> None:
+def test_each_response_gives_its_result_or_error(fact: str, clock: StepClock) -> None:
     fault, error, message, gets, posts = ANSWERS[fact]
     patience = Duration(0.3 if fault.get("kind") == "hang" else 60)
     with serving(settings(), clock) as server, client(server, clock, attempts=3, timeout=patience) as http:
         for method, path, expected in (("GET", "/status", gets), ("POST", "/pool/terminate", posts)):
             before = count(server)
-            server.face.inject(Fault(path=path, method=method, times=9, **fault))
+            server.faulty_app.inject(Fault(path=path, method=method, times=9, **fault))
             with pytest.raises(error) as caught:
                 http.send(method, path, {}, deadline=clock.monotonic() + DEADLINE, repeatable=method == "GET")
             assert str(caught.value).startswith(f"system: {method} {path}: {message}")
@@ -104,25 +104,25 @@ def test_each_answer_gives_its_result_or_error(fact: str, clock: StepClock) -> N
 
 def test_temporary_failures_are_retried(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
-        server.face.inject(Fault(path="/status", method="GET", kind="reset"), Fault(path="/status", method="GET"))
-        status, answer = http.get("/status", dict[str, bool], deadline=DEADLINE)
-        assert (status, answer.status, count(server)) == (STATUS, 200, 3)
+        server.faulty_app.inject(Fault(path="/status", method="GET", kind="reset"), Fault(path="/status", method="GET"))
+        status, response = http.get("/status", dict[str, bool], deadline=DEADLINE)
+        assert (status, response.status, count(server)) == (STATUS, 200, 3)
 
 
 def test_one_attempt_disables_retries(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
-        server.face.inject(Fault(path="/status", method="GET"))
+        server.faulty_app.inject(Fault(path="/status", method="GET"))
         with one_attempt(), pytest.raises(ServerFault):
             http.get("/status", dict[str, bool], deadline=DEADLINE)
         assert (count(server), clock.monotonic()) == (1, StepClock().monotonic())
-        server.face.inject(Fault(path="/status", method="GET"))
+        server.faulty_app.inject(Fault(path="/status", method="GET"))
         http.get("/status", dict[str, bool], deadline=DEADLINE)
         assert count(server) == 3
 
 
 def test_a_repeatable_post_is_retried(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
-        server.face.inject(Fault(path="/stop", kind="reset", acted=True))
+        server.faulty_app.inject(Fault(path="/stop", kind="reset", acted=True))
         http.send("POST", "/stop", deadline=DEADLINE, repeatable=True)
         assert (server.pool.status()["started"], count(server)) == (False, 2)
 
@@ -130,10 +130,10 @@ def test_a_repeatable_post_is_retried(clock: StepClock) -> None:
 @pytest.mark.parametrize(
     "later", [{"kind": "reset"}, {"status": 409}, {"status": 429}, {"status": 500}, {"status": 401}]
 )
-def test_a_later_answer_does_not_hide_a_lost_one(later: dict[str, Any], clock: StepClock) -> None:
+def test_a_later_response_does_not_hide_a_lost_one(later: dict[str, Any], clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock, attempts=3) as http:
-        server.face.inject(Fault(path="/stop", kind="reset"), Fault(path="/stop", times=9, **later))
-        with pytest.raises(Unanswered, match="system: POST /stop: no answer: "):
+        server.faulty_app.inject(Fault(path="/stop", kind="reset"), Fault(path="/stop", times=9, **later))
+        with pytest.raises(NoResponse, match="system: POST /stop: no answer: "):
             http.send("POST", "/stop", deadline=DEADLINE, repeatable=True)
 
 
@@ -161,14 +161,14 @@ RETRY_AFTER = {
 def test_the_requested_wait_is_respected(header: str, status: int, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         headers = {"retry-after": header}
-        server.face.inject(Fault(path="/status", method="GET", status=status, headers=headers))
+        server.faulty_app.inject(Fault(path="/status", method="GET", status=status, headers=headers))
         http.get("/status", dict[str, bool], deadline=DEADLINE)
         assert clock.monotonic() == RETRY_AFTER[header]
 
 
 def test_a_wait_beyond_the_deadline_is_an_error(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
-        server.face.inject(Fault(path="/status", method="GET", status=429, headers={"retry-after": "61"}))
+        server.faulty_app.inject(Fault(path="/status", method="GET", status=429, headers={"retry-after": "61"}))
         with pytest.raises(RateLimited) as caught:
             http.get("/status", dict[str, bool], deadline=DEADLINE)
         assert (caught.value.retry_after, clock.monotonic(), count(server)) == (61.0, 0.0, 1)
@@ -176,7 +176,7 @@ def test_a_wait_beyond_the_deadline_is_an_error(clock: StepClock) -> None:
 
 def test_no_request_is_sent_before_the_wait_is_over(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
-        server.face.inject(Fault(path="/status", method="GET", status=429, headers={"retry-after": "90"}))
+        server.faulty_app.inject(Fault(path="/status", method="GET", status=429, headers={"retry-after": "90"}))
         for asked, remaining in ((0.0, 90.0), (50.0, 40.0)):
             clock.advance(asked)
             with pytest.raises(RateLimited) as caught:
@@ -191,7 +191,7 @@ def test_no_request_is_sent_before_the_wait_is_over(clock: StepClock) -> None:
 @pytest.mark.parametrize("header", ["9" * 400, "Fri, 31 Dec 9999 23:59:59 -1200"])
 def test_an_extreme_wait_is_limited(header: str, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
-        server.face.inject(Fault(path="/status", method="GET", status=429, headers={"retry-after": header}))
+        server.faulty_app.inject(Fault(path="/status", method="GET", status=429, headers={"retry-after": header}))
         with pytest.raises(RateLimited) as caught:
             http.get("/status", dict[str, bool], deadline=DEADLINE)
         assert caught.value.retry_after == 24 * 3600
@@ -203,7 +203,7 @@ def test_an_extreme_wait_is_limited(header: str, clock: StepClock) -> None:
 def test_an_invalid_wait_is_replaced_by_the_default(header: str, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock, attempts=1) as http:
         body = Fault(path="/status", method="GET", status=429, headers={"retry-after": header})
-        server.face.inject(body)
+        server.faulty_app.inject(body)
         with pytest.raises(RateLimited) as caught:
             http.get("/status", dict[str, bool], deadline=DEADLINE)
         assert caught.value.retry_after is None
@@ -238,14 +238,14 @@ DEEP = '{"started": true, "configured": true, "more": ' + "[" * 10_000 + "]" * 1
 @pytest.mark.parametrize("body", ["", "null", "[]", '{"started": 1}', "<html>", '{"started"', "\udcff", DEEP])
 def test_a_response_that_does_not_match_the_api_is_an_error(body: str, clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
-        server.face.inject(Fault(path="/status", method="GET", status=200, body=body))
-        with pytest.raises(BadAnswer, match="system: GET /status: the response does not match the API: "):
+        server.faulty_app.inject(Fault(path="/status", method="GET", status=200, body=body))
+        with pytest.raises(InvalidResponse, match="system: GET /status: the response does not match the API: "):
             http.get("/status", PoolStatus, deadline=DEADLINE)
 
 
 def test_a_response_that_is_too_large_is_an_error(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock, max_answer_bytes=10) as http:
-        with pytest.raises(BadAnswer, match="system: GET /pool: the response is larger than 10 bytes"):
+        with pytest.raises(InvalidResponse, match="system: GET /pool: the response is larger than 10 bytes"):
             http.get("/pool", Any, deadline=DEADLINE)
         assert count(server) == 1
 
@@ -260,12 +260,12 @@ def test_a_response_that_decompresses_to_a_large_one_is_an_error(clock: StepCloc
             headers={"content-encoding": "gzip", "content-length": str(len(packed))},
             body=packed.decode("utf-8", "surrogateescape"),
         )
-        server.face.inject(fault)
-        with pytest.raises(BadAnswer, match="the response is larger than 50000 bytes"):
+        server.faulty_app.inject(fault)
+        with pytest.raises(InvalidResponse, match="the response is larger than 50000 bytes"):
             http.get("/pool", Any, deadline=DEADLINE)
-        server.face.inject(fault)
+        server.faulty_app.inject(fault)
     with serving(settings(), clock) as server, client(server, clock) as http:
-        server.face.inject(fault)
+        server.faulty_app.inject(fault)
         assert http.get("/pool", list[int], deadline=DEADLINE)[0] == []
 
 
@@ -331,7 +331,7 @@ def test_an_echoed_secret_is_masked(secrets: Path, clock: StepClock) -> None:
     echo = f"Basic {basic} {basic} {PASSWORD}"
     endpoint = {"username": "me", "password_file": "password"}
     with serving(settings(), clock) as server, client(server, clock, secrets, **endpoint) as http:
-        server.face.inject(Fault(path="/status", method="GET", status=400, body=echo))
+        server.faulty_app.inject(Fault(path="/status", method="GET", status=400, body=echo))
         with pytest.raises(RequestRejected) as caught:
             http.get("/status", dict[str, bool], deadline=DEADLINE)
         shown = [str(caught.value), repr(caught.value), repr(http), repr(http.__dict__)]
@@ -394,7 +394,7 @@ HANDSHAKES: dict[str, tuple[dict[str, str], dict[str, str], tuple[type[Exception
         {"ca_file": "ca.pem", "client_cert_file": "client.crt", "client_key_file": "client.key"},
         None,
     ),
-    "no client certificate": ({"client_ca_file": "ca.pem"}, {"ca_file": "ca.pem"}, (Unanswered, "no answer")),
+    "no client certificate": ({"client_ca_file": "ca.pem"}, {"ca_file": "ca.pem"}, (NoResponse, "no answer")),
 }
 
 
@@ -415,7 +415,7 @@ def test_a_renewed_certificate_is_used(certificates: Path, tmp_path: Path, clock
     served = settings(cert_file="server.pem", client_ca_file="ca.pem")
     endpoint = {"ca_file": "ca.pem", "client_cert_file": "client.pem"}
     with serving(served, clock, certificates) as server, client(server, clock, tmp_path, **endpoint) as http:
-        with pytest.raises(Unanswered):
+        with pytest.raises(NoResponse):
             http.get("/status", dict[str, bool], deadline=DEADLINE)
         (tmp_path / "client.pem").write_text((certificates / "client.pem").read_text())
         assert http.get("/status", dict[str, bool], deadline=clock.monotonic() + DEADLINE)[0] == STATUS
@@ -430,10 +430,12 @@ def test_an_encrypted_key_is_an_error_without_a_prompt(certificates: Path) -> No
 def test_bodies_are_json_with_a_content_type(clock: StepClock) -> None:
     with serving(settings(), clock) as server, client(server, clock) as http:
         http.send("POST", "/pool/size", {"desiredSize": 4}, deadline=DEADLINE)
-        assert json.loads(server.face.requests[-1].body) == {"desiredSize": 4}
+        assert json.loads(server.faulty_app.requests[-1].body) == {"desiredSize": 4}
         assert server.pool.size()["desiredSize"] == 4
 
 
-@pytest.mark.parametrize("message_of", [cherry_words, stackpoint_words, liqo_words, cloudpool_words])
+@pytest.mark.parametrize(
+    "message_of", [cherry_error_text, stackpoint_error_text, liqo_error_text, cloudpool_error_text]
+)
 def test_a_deeply_nested_error_has_a_message(message_of: Callable[[bytes], str]) -> None:
     assert isinstance(message_of(DEEP.encode()), str)

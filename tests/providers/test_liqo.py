@@ -1,4 +1,4 @@
-"""The client of both node managers: detection, requests, and interpretation of answers."""
+"""The client of both node managers: detection, requests, and interpretation of responses."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.errors import AuthError, BackendUnavailable, ConfigError
 from rescheduler.liqo_services.node_manager.app import node_manager
 from rescheduler.liqo_services.serving import HttpsListener, serving
-from rescheduler.net.http_errors import BadAnswer
+from rescheduler.net.http_errors import InvalidResponse
 from rescheduler.providers import load
 from rescheduler.providers.base import (
     Instance,
@@ -58,8 +58,8 @@ class ServerAndClient:
 
     def asked(self) -> list[str]:
         """Return the requests since the last call."""
-        requests = [f"{request.method} {request.target}" for request in self.server.face.requests]
-        self.server.face.requests.clear()
+        requests = [f"{request.method} {request.target}" for request in self.server.faulty_app.requests]
+        self.server.faulty_app.requests.clear()
         return requests
 
 
@@ -114,17 +114,17 @@ def test_requests_to_the_first_node_manager_use_its_routes(first: ServerAndClien
 
 
 def test_a_change_at_the_first_node_manager_is_never_repeated(first: ServerAndClient) -> None:
-    first.server.face.inject(Fault(method="GET", path="/nodegroup/scaleup", kind="reset", acted=True))
+    first.server.faulty_app.inject(Fault(method="GET", path="/nodegroup/scaleup", kind="reset", acted=True))
     with pytest.raises(BackendUnavailable, match="GET /nodegroup/scaleup: no answer"):
         first.provider.increase_size("STANDARD", 1, deadline=DEADLINE)
     assert first.provider.target_size("STANDARD", deadline=DEADLINE) == 3
 
 
-def test_answers_of_the_first_node_manager_other_than_true_are_failures(first: ServerAndClient) -> None:
-    first.server.face.inject(Fault(method="GET", path="/nodegroup/scaleup", status=200, body="false"))
-    with pytest.raises(BadAnswer, match="GET /nodegroup/scaleup: expected true"):
+def test_responses_of_the_first_node_manager_other_than_true_are_failures(first: ServerAndClient) -> None:
+    first.server.faulty_app.inject(Fault(method="GET", path="/nodegroup/scaleup", status=200, body="false"))
+    with pytest.raises(InvalidResponse, match="GET /nodegroup/scaleup: expected true"):
         first.provider.increase_size("STANDARD", 1, deadline=DEADLINE)
-    first.server.face.inject(Fault(method="GET", path="/nodegroup/scaleup", status=500, body="no cluster\nleft"))
+    first.server.faulty_app.inject(Fault(method="GET", path="/nodegroup/scaleup", status=500, body="no cluster\nleft"))
     with pytest.raises(BackendUnavailable, match="500 Internal Server Error: no cluster left"):
         first.provider.increase_size("STANDARD", 1, deadline=DEADLINE)
 
@@ -154,7 +154,7 @@ def test_gpus_of_the_first_node_manager_are_read(first: ServerAndClient) -> None
 def test_states_and_errors_of_the_first_node_manager_are_read(first: ServerAndClient) -> None:
     states = '{"InstanceState":2,"InstanceErrorInfo":"denied"}', '{"InstanceState":9}'
     body = f'[{{"id":"a","--":{states[0]}}},{{"id":"b"}},{{"id":"c","--":{states[1]}}}]'
-    first.server.face.inject(Fault(method="GET", path="/nodegroup/nodes", status=200, body=body))
+    first.server.faulty_app.inject(Fault(method="GET", path="/nodegroup/nodes", status=200, body=body))
     assert first.provider.instances("STANDARD", deadline=DEADLINE) == [
         Instance("liqo://a", InstanceState.CREATING, InstanceError("node-manager", "denied")),
         Instance("liqo://b", InstanceState.RUNNING),
@@ -231,7 +231,7 @@ def test_nodes_are_matched_by_provider_id_or_else_by_name(current: ServerAndClie
 
 def test_replacement_of_the_first_node_manager_by_ours_is_detected(first: ServerAndClient, bench: Bench) -> None:
     first.provider.groups(deadline=DEADLINE)
-    first.server.face._app = node_manager(bench.service)
+    first.server.faulty_app._app = node_manager(bench.service)
     first.provider._fleet.forget()
     first.asked()
     assert [group.id for group in first.provider.groups(deadline=DEADLINE)] == ["STANDARD", "GPU"]
@@ -241,27 +241,27 @@ def test_replacement_of_the_first_node_manager_by_ours_is_detected(first: Server
 def test_replacement_of_our_node_manager_by_the_first_is_detected(current: ServerAndClient) -> None:
     current.provider.groups(deadline=deadline(current))
     old = FirstNodeManager({"STANDARD": (0, 3)})
-    current.server.face._app = first_node_managers.application(old)
-    current.server.face.inject(Fault(method="GET", path="/v1/fleet", status=404, body=""))
+    current.server.faulty_app._app = first_node_managers.application(old)
+    current.server.faulty_app.inject(Fault(method="GET", path="/v1/fleet", status=404, body=""))
     current.provider._fleet.forget()
     with pytest.raises(errors.NotFound):
         current.provider.groups(deadline=deadline(current))
     assert current.provider.groups(deadline=deadline(current)) == [NodeGroup("STANDARD", 0, 3)]
 
 
-def test_an_invalid_answer_is_an_error(current: ServerAndClient) -> None:
-    current.server.face.inject(Fault(method="GET", path="/version", status=200, body="<html>"))
-    with pytest.raises(BadAnswer, match="liqo: GET /version: the response does not match the API"):
+def test_an_invalid_response_is_an_error(current: ServerAndClient) -> None:
+    current.server.faulty_app.inject(Fault(method="GET", path="/version", status=200, body="<html>"))
+    with pytest.raises(InvalidResponse, match="liqo: GET /version: the response does not match the API"):
         current.provider.groups(deadline=deadline(current))
 
 
 def test_our_node_manager_requires_a_client_certificate(tmp_path: Path, bench: Bench) -> None:
     pki.make(tmp_path)
-    face = HttpsListener(
+    faulty_app = HttpsListener(
         ListenAddress("127.0.0.1", 0), tmp_path / "server.crt", tmp_path / "server.key", tmp_path / "ca.pem"
     )
     clock = SystemClock()
-    with serving(node_manager(bench.service), face, "node-manager") as address:
+    with serving(node_manager(bench.service), faulty_app, "node-manager") as address:
 
         def groups(cert: str) -> int:
             file = tmp_path / f"{cert}.yaml"
@@ -282,7 +282,7 @@ def test_the_token_is_sent_and_kept_out_of_errors(tmp_path: Path, current: Serve
     (tmp_path / "token").write_text("sesame\n")
     file = tmp_path / "liqo.yaml"
     file.write_text(f"nodeManager: {{url: '{current.server.url}', tokenFile: token}}")
-    current.server.face.inject(Fault(method="GET", path="/version", status=401, body='{"error": "not sesame"}'))
+    current.server.faulty_app.inject(Fault(method="GET", path="/version", status=401, body='{"error": "not sesame"}'))
     clock = SystemClock()
     provider = load("liqo", file, clock)
     try:
@@ -290,7 +290,7 @@ def test_the_token_is_sent_and_kept_out_of_errors(tmp_path: Path, current: Serve
             provider.groups(deadline=clock.monotonic() + 60)
     finally:
         provider.close()
-    assert current.server.face.requests[-1].all("authorization") == ["Bearer sesame"]
+    assert current.server.faulty_app.requests[-1].all("authorization") == ["Bearer sesame"]
 
 
 def test_missing_keys_of_the_file_have_defaults(tmp_path: Path) -> None:

@@ -106,14 +106,14 @@ DIFFERENT: dict[str, tuple[Machine, NodeRef]] = {
 def test_a_machine_and_its_node_are_matched(fact: str) -> None:
     machine_, other = MATCHING[fact]
     matched = MachineIndex([machine_]).match([other])
-    assert (matched.machines, matched.unsure, matched.claimed) == ({other.name: machine_}, {}, frozenset({0}))
+    assert (matched.machines, matched.ambiguous, matched.claimed) == ({other.name: machine_}, {}, frozenset({0}))
 
 
 @pytest.mark.parametrize("fact", DIFFERENT)
 def test_a_machine_and_the_node_of_another_are_not_matched(fact: str) -> None:
     machine_, other = DIFFERENT[fact]
     matched = MachineIndex([machine_]).match([other])
-    assert (matched.machines, matched.unsure, matched.claimed) == ({}, {}, frozenset())
+    assert (matched.machines, matched.ambiguous, matched.claimed) == ({}, {}, frozenset())
 
 
 #: fact: (machines, nodes, matches, ambiguous nodes)
@@ -171,10 +171,13 @@ SEVERAL: dict[str, tuple[list[Machine], list[NodeRef], dict[str, str], dict[str,
 
 @pytest.mark.parametrize("fact", SEVERAL)
 def test_several_machines_and_nodes_are_matched_only_with_certainty(fact: str) -> None:
-    machines, nodes, sure, unsure = SEVERAL[fact]
+    machines, nodes, sure, ambiguous = SEVERAL[fact]
     for order in (1, -1):
         matched = MachineIndex(machines[::order]).match(nodes[::order])
-        assert ({name: machine_.id for name, machine_ in matched.machines.items()}, matched.unsure) == (sure, unsure)
+        assert ({name: machine_.id for name, machine_ in matched.machines.items()}, matched.ambiguous) == (
+            sure,
+            ambiguous,
+        )
 
 
 #: fact: attributes of the node and its rival; the rival is not queried, but its claim counts
@@ -194,8 +197,8 @@ def test_a_machine_that_a_rival_claims_is_not_matched(fact: str) -> None:
     asked, rival, sign = RIVALS[fact]
     machines = MachineIndex([machine("/subscriptions/s/a", private_ips=["10.0.0.7"], metadata={"name": "vm-1"})])
     why = f"other nodes also have the {sign} of machine /subscriptions/s/a"
-    assert machines.match([asked]).unsure == {}
-    assert machines.match([replace(asked, rivals=(rival,))]).unsure == {asked.name: why}
+    assert machines.match([asked]).ambiguous == {}
+    assert machines.match([replace(asked, rivals=(rival,))]).ambiguous == {asked.name: why}
 
 
 def test_a_rival_with_a_different_instance_is_ignored() -> None:
@@ -224,7 +227,7 @@ def test_no_machine_is_matched_twice_or_to_an_ambiguous_node(machines: list[Mach
     matched = MachineIndex(machines).match(nodes)
     given_away = [id(machine) for machine in matched.machines.values()]
     assert len(given_away) == len(set(given_away))
-    assert not set(matched.machines) & set(matched.unsure)
+    assert not set(matched.machines) & set(matched.ambiguous)
 
 
 @given(machines=machines_drawn, nodes=nodes_drawn)

@@ -275,7 +275,7 @@ def test_terminations_and_their_pods_are_recorded(clock: StepClock) -> None:
         assert cloudpool.terminations == [Termination("pool-1", START, by_resize=False, pods=("default/of-pool-1",))]
 
 
-#: fact: (method, path, content type, body, status, whether the answer has the API's error format)
+#: fact: (method, path, content type, body, status, whether the response has the API's error format)
 WIRE: dict[str, tuple[str, str, str, str, int, bool]] = {
     "an unknown path": ("GET", "/nowhere", "", "", 404, False),
     "a method that a path does not support": ("DELETE", "/pool", "", "", 405, False),
@@ -345,7 +345,7 @@ def test_faults_can_be_injected_if_allowed(clock: StepClock) -> None:
 @pytest.mark.parametrize("kind", ["reset", "hang"])
 def test_a_request_may_take_effect_although_its_connection_breaks(kind: Any, clock: StepClock) -> None:
     with serving(settings(), clock) as server:
-        server.face.inject(Fault(path="/pool/size", kind=kind, acted=True))
+        server.faulty_app.inject(Fault(path="/pool/size", kind=kind, acted=True))
         with pytest.raises(httpx2.TransportError):
             httpx2.post(f"{server.url}/pool/size", json={"desiredSize": 4}, timeout=httpx2.Timeout(60, read=0.5))
         eventually(lambda: server.pool.size()["desiredSize"] == 4)

@@ -57,7 +57,7 @@ def world(plane: ControlPlane) -> Iterator[World]:
     created.close()
 
 
-def test_machines_join_when_they_run_and_leave_when_they_end(world: World, plane: ControlPlane) -> None:
+def test_nodes_join_when_their_machines_run_and_leave_when_they_terminate(world: World, plane: ControlPlane) -> None:
     world.after(9)
     assert names(plane) == []
     world.after(1)

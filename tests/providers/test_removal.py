@@ -43,11 +43,11 @@ def test_without_time_to_confirm_the_termination_the_order_is_only_accepted() ->
 def test_a_view_that_fails_is_requested_once_in_each_poll_interval() -> None:
     with pool(pollInterval="2s") as world:
         world.inject(path="/pool", method="GET", times=99)
-        before = len(world.server.face.requests)
+        before = len(world.server.faulty_app.requests)
         (outcome,) = world.delete(world.node(), within=10)
         assert isinstance(outcome, Failed)
         assert (outcome.retryable, world.orders()) == (True, [])
-        assert len(world.server.face.requests) - before == 5
+        assert len(world.server.faulty_app.requests) - before == 5
 
 
 def test_a_machine_that_terminated_without_an_order_is_gone() -> None:
@@ -58,7 +58,7 @@ def test_a_machine_that_terminated_without_an_order_is_gone() -> None:
         assert (world.orders(), world.desired) == ([], 2)
 
 
-def test_a_forgotten_machine_is_resolved_by_its_node() -> None:
+def test_a_machine_that_is_no_longer_listed_is_resolved_by_its_node() -> None:
     with pool() as world:
         node = world.node()
         world.delete(node)
@@ -67,7 +67,7 @@ def test_a_forgotten_machine_is_resolved_by_its_node() -> None:
         assert (len(world.orders()), world.desired) == (1, 2)
 
 
-def test_a_404_for_a_machine_that_terminated_meanwhile_is_a_success() -> None:
+def test_a_404_for_a_machine_that_has_terminated_is_a_success() -> None:
     with pool() as world:
         node = world.node()
         world.inject(status=404, acted=True)
@@ -105,7 +105,7 @@ def test_a_new_call_after_failures_skips_the_back_off() -> None:
 
 # -- never two decrements
 
-#: fact: faults of consecutive orders; the cloud's answer to a second termination
+#: fact: faults of consecutive orders; the cloud's response to a second termination
 LOST: dict[str, tuple[list[dict[str, Any]], str]] = {
     "the connection breaks after the termination": ([{"kind": "reset", "acted": True}], "ok"),
     "the answer is cut": ([{"kind": "cut"}], "ok"),
@@ -132,7 +132,7 @@ def test_one_machine_terminates_and_the_size_falls_by_one_despite_faults(fact: s
         assert (world.states(), world.desired) == (["TERMINATED", "RUNNING", "RUNNING"], 2)
 
 
-def test_no_second_order_while_one_with_a_lost_answer_may_take_effect() -> None:
+def test_no_second_order_while_one_with_a_lost_response_may_take_effect() -> None:
     with pool() as world:
         world.inject("reset")
         node = world.node()
@@ -167,7 +167,7 @@ def test_a_lost_decrement_is_reported_with_the_pools_message() -> None:
 
 
 def test_a_decrement_overridden_by_another_client_is_reported() -> None:
-    """The pool answers 200, and keeps the size that was set while the machine was being terminated."""
+    """The pool returns 200, and keeps the size that was set while the machine was being terminated."""
     with pool() as world:
         world.inject(path="/pool/size", method="GET", status=200, body='{"desiredSize": 2}')
         assert world.delete(world.node()) == [
@@ -206,7 +206,7 @@ def test_a_completed_order_of_an_earlier_process_is_detected() -> None:
         assert (world.orders(), world.desired) == ([], 2)
 
 
-def test_an_order_of_an_earlier_process_for_a_forgotten_machine_is_done() -> None:
+def test_an_order_of_an_earlier_process_for_an_unlisted_machine_is_complete() -> None:
     with pool() as world:
         resumed = world.node(ordered_at=world.clock.now())
         world.server.pool.terminate(world.machines[0].id(world.clock.now()), decrement=True)

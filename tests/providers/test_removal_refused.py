@@ -15,7 +15,7 @@ from tests.providers.pools import LATER, pool
 def test_a_protected_machine_is_rejected_as_forecast() -> None:
     with pool(settings(refresh_interval=0)) as world:
         world.server.pool.set_membership(world.machines[0].id(world.clock.now()), active=True, evictable=False)
-        refused = Refused(Refusal.PROTECTED, "its membership status says that it is not evictable")
+        refused = Refused(Refusal.PROTECTED, "its membership status is not evictable")
         foretold = world.provider.refusals(GROUP, [world.node(0), world.node(1)], deadline=LATER)
         assert foretold == {world.node().name: refused}
         assert world.delete(world.node()) == [refused]
@@ -101,7 +101,7 @@ def test_the_minimum_check_uses_the_size_after_the_previous_change() -> None:
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
-def test_a_gateway_failure_is_not_an_answer_of_the_pool(status: int) -> None:
+def test_a_gateway_failure_is_not_a_response_of_the_pool(status: int) -> None:
     with pool() as world:
         world.inject(status=status, body="<html>")
         (outcome,) = world.delete(world.node(), within=90)

@@ -65,7 +65,7 @@ def test_protected_nodes_are_rejected_as_forecast(fact: str, clock: StepClock) -
         foretold = provider.refusals(FIRST, [node], deadline=MINUTES)
         assert provider.delete_nodes(FIRST, [node], deadline=MINUTES) == foretold
         assert foretold == {node.name: Refused(reason, message)}
-        assert not [request for request in server.face.requests if request.method == "DELETE"]
+        assert not [request for request in server.faulty_app.requests if request.method == "DELETE"]
         group = provider.group_for(node, deadline=MINUTES)
         assert (group is None) == (reason is Refusal.CONTROL_PLANE)
 
@@ -87,7 +87,7 @@ def test_only_failed_builds_do_not_count_for_the_minimum(state: str, counts: boo
         created = server.cloud.add(group_name=FIRST)
         document = {"pk": created.pk, "instance_id": created.instance_id, "role": "worker", "group_name": FIRST}
         body = json.dumps([document | {"state": state, "is_failed": True}])
-        server.face.inject(Fault(method="GET", path=f"{ROOT}/nodes", status=200, body=body, times=9))
+        server.faulty_app.inject(Fault(method="GET", path=f"{ROOT}/nodes", status=200, body=body, times=9))
         refused = provider.refusals(FIRST, [node_of(created)], deadline=MINUTES)
         assert [outcome.reason for outcome in refused.values()] == [Refusal.BELOW_MINIMUM] * counts
 
@@ -106,7 +106,7 @@ def test_a_deletion_is_awaited(clock: StepClock) -> None:
         node = node_of(server.cloud.add(group_name=FIRST))
         assert provider.delete_nodes(FIRST, [node], deadline=MINUTES) == {node.name: Deleted("gone")}
         assert 100 <= clock.monotonic() < 130
-        assert len([request for request in server.face.requests if request.method == "DELETE"]) == 1
+        assert len([request for request in server.faulty_app.requests if request.method == "DELETE"]) == 1
 
 
 def test_a_node_missing_in_the_list_is_deleted(clock: StepClock) -> None:
@@ -130,7 +130,7 @@ def test_a_deletion_by_another_client_is_awaited_and_not_ordered(clock: StepCloc
         node = node_of(server.cloud.add(group_name=FIRST))
         server.cloud.end(41)
         assert provider.delete_nodes(FIRST, [node], deadline=MINUTES) == {node.name: AlreadyGone("gone")}
-        assert not [request for request in server.face.requests if request.method == "DELETE"]
+        assert not [request for request in server.faulty_app.requests if request.method == "DELETE"]
 
 
 #: fact: (changes of the Node, its group)
@@ -202,12 +202,12 @@ def test_failed_and_endless_builds_are_reported_as_errors(clock: StepClock) -> N
 
 @pytest.mark.parametrize("answers_all", [True, False])
 def test_the_first_generation_adds_to_the_cluster(answers_all: bool, clock: StepClock) -> None:
-    """The answer may list the new nodes only, or the whole cluster including the master."""
+    """The response may list the new nodes only, or the whole cluster including the master."""
     with serving(clock, answers_all=answers_all) as server, providing(server, clock, SPEC) as provider:
         server.cloud.add(role="master", etcd_state="kube_etcd")
         server.cloud.add(group_name=FIRST)
         provider.increase_size(FIRST, 2, deadline=MINUTES)
-        (sent,) = [request for request in server.face.requests if request.method == "POST"]
+        (sent,) = [request for request in server.faulty_app.requests if request.method == "POST"]
         assert sent.path == f"{ROOT}/add_node"
         assert msgspec.json.decode(sent.body) == {"size": "t2.medium", "node_count": 2, "group": FIRST}
         assert provider.target_size(FIRST, deadline=MINUTES) == 3
@@ -216,7 +216,7 @@ def test_the_first_generation_adds_to_the_cluster(answers_all: bool, clock: Step
 def test_the_second_generation_adds_to_its_pool(clock: StepClock) -> None:
     with serving(clock, pools=(pool(),)) as server, providing(server, clock) as provider:
         provider.increase_size(SECOND, 2, deadline=MINUTES)
-        (sent,) = [request for request in server.face.requests if request.method == "POST"]
+        (sent,) = [request for request in server.faulty_app.requests if request.method == "POST"]
         assert sent.path == f"{ROOT}/nodepools/1/add"
         assert msgspec.json.decode(sent.body) == {"size": "t2.medium", "node_count": 2, "node_pool": 1}
         assert provider.target_size(SECOND, deadline=MINUTES) == 2
@@ -225,7 +225,7 @@ def test_the_second_generation_adds_to_its_pool(clock: StepClock) -> None:
 def test_added_nodes_count_before_they_are_listed(clock: StepClock) -> None:
     with serving(clock) as server, providing(server, clock, SPEC) as provider:
         body = msgspec.json.encode([{"pk": 99, "instance_id": "spc-99", "group_name": FIRST}]).decode()
-        server.face.inject(Fault(path=f"{ROOT}/add_node", status=201, body=body))
+        server.faulty_app.inject(Fault(path=f"{ROOT}/add_node", status=201, body=body))
         provider.increase_size(FIRST, 1, deadline=MINUTES)
         assert provider.target_size(FIRST, deadline=MINUTES) == 1
         clock.advance(200)
@@ -305,7 +305,7 @@ def test_two_nodes_with_the_same_instance_id_are_not_deleted(clock: StepClock) -
     ]
     with serving(clock) as server, providing(server, clock, SPEC) as provider:
         body = msgspec.json.encode(nodes).decode()
-        server.face.inject(Fault(method="GET", path=f"{ROOT}/nodes", status=200, body=body, times=3))
+        server.faulty_app.inject(Fault(method="GET", path=f"{ROOT}/nodes", status=200, body=body, times=3))
         node = NodeRef("a", labels={"stackpoint.io/instance_id": "twin"})
         outcomes = provider.delete_nodes(FIRST, [node], deadline=MINUTES)
         assert outcomes == {"a": Refused(Refusal.AMBIGUOUS, "several nodes have the instance id twin")}
@@ -313,7 +313,7 @@ def test_two_nodes_with_the_same_instance_id_are_not_deleted(clock: StepClock) -
 
 def test_rejected_credentials_are_reported_without_the_token(clock: StepClock) -> None:
     with serving(clock) as server, providing(server, clock, SPEC) as provider:
-        server.face.inject(
+        server.faulty_app.inject(
             Fault(method="GET", path=f"{ROOT}/nodes", status=403, body=f'{{"detail": "no owner: {TOKEN}"}}')
         )
         with pytest.raises(AuthError) as caught:
@@ -321,20 +321,20 @@ def test_rejected_credentials_are_reported_without_the_token(clock: StepClock) -
         assert str(caught.value) == f"StackPointCloud: GET {ROOT}/nodes: 403 Forbidden: no owner: ***"
 
 
-def test_a_new_process_resumes_an_order_for_a_forgotten_node(clock: StepClock) -> None:
+def test_a_new_process_resumes_an_order_for_an_unlisted_node(clock: StepClock) -> None:
     with serving(clock, forgetting=0.0) as server, providing(server, clock, SPEC) as provider:
         node = node_of(server.cloud.add(group_name=FIRST))
         server.cloud.end(41)
         clock.advance(1)
         strange = provider.delete_nodes(FIRST, [node], deadline=MINUTES)
         resumed = NodeRef(node.name, node.provider_id, node.labels, ordered_at=START - dt.timedelta(minutes=1))
-        assert strange == {node.name: Refused(Refusal.NOT_IN_GROUP, "no machine of the group is its machine")}
+        assert strange == {node.name: Refused(Refusal.NOT_IN_GROUP, "the group has no machine for this node")}
         assert provider.delete_nodes(FIRST, [resumed], deadline=MINUTES) == {node.name: AlreadyGone("no longer there")}
 
 
 def test_unreadable_pools_are_an_error_and_not_an_empty_cluster(clock: StepClock) -> None:
     with serving(clock, pools=(pool(),)) as server, providing(server, clock) as provider:
-        server.face.inject(Fault(method="GET", path=f"{ROOT}/nodepools", status=503, times=100))
+        server.faulty_app.inject(Fault(method="GET", path=f"{ROOT}/nodepools", status=503, times=100))
         with pytest.raises(errors.Retryable):
             provider.groups(deadline=30)
 
@@ -394,7 +394,7 @@ def test_changes_are_logged_once(clock: StepClock, caplog: pytest.LogCaptureFixt
 def test_a_node_added_to_another_group_is_logged(clock: StepClock, caplog: pytest.LogCaptureFixture) -> None:
     with serving(clock) as server, providing(server, clock, SPEC) as provider:
         body = msgspec.json.encode([{"pk": 99, "instance_id": "spc-99", "role": "worker", "group_name": "x"}]).decode()
-        server.face.inject(Fault(path=f"{ROOT}/add_node", status=201, body=body))
+        server.faulty_app.inject(Fault(path=f"{ROOT}/add_node", status=201, body=body))
         provider.increase_size(FIRST, 1, deadline=MINUTES)
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
         "stackpoint: added node spc-99 is in group none, not autoscaling-od"

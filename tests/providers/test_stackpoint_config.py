@@ -71,7 +71,7 @@ WRONG: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("fact", WRONG)
-def test_a_wrong_environment_or_group_is_reported(fact: str) -> None:
+def test_an_invalid_environment_or_group_is_reported(fact: str) -> None:
     changes, nodes, message = WRONG[fact]
     with pytest.raises(ConfigError) as caught:
         config.settings(None, GroupFlags(nodes), ENVIRONMENT | changes)
@@ -88,7 +88,7 @@ WRONG_FILES: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("text", WRONG_FILES)
-def test_a_wrong_file_is_reported_with_its_place(text: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_reported_with_the_position_of_the_error(text: str, tmp_path: Path) -> None:
     nodes, message = WRONG_FILES[text]
     file = tmp_path / "spc.yaml"
     file.write_text(text)

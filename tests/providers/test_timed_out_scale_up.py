@@ -82,7 +82,7 @@ SCENES: Final = {"cherryservers": cherryservers, "stackpoint": stackpoint, "clou
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_pending_machines_are_given_up_and_the_rest_is_reported(name: str) -> None:
+def test_pending_machines_are_canceled_and_the_rest_is_reported(name: str) -> None:
     with SCENES[name]() as scene:
         assert (scene.target(), scene.running()) == (3, 2)
         with offered(scene.provider, scene.clock) as address:

@@ -13,8 +13,8 @@ from rescheduler.clock import SystemClock
 from rescheduler.errors import ConfigError
 from rescheduler.net.config_files import Duration, Endpoint, plain_http
 from rescheduler.net.http import JsonClient
-from rescheduler.net.http_errors import Unanswered
-from rescheduler.net.transport import way_out
+from rescheduler.net.http_errors import NoResponse
+from rescheduler.net.transport import proxy_of
 
 NAMES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -50,7 +50,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, values: dict[str, str]) -> None
 def test_the_proxy_is_selected_by_the_environment(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values, url, proxy = WAYS[fact]
     environment(monkeypatch, values)
-    assert way_out(url) == proxy
+    assert proxy_of(url) == proxy
     JsonClient("system", Endpoint(url=url), Path(), SystemClock()).close()
 
 
@@ -58,7 +58,7 @@ def test_the_proxy_is_selected_by_the_environment(fact: str, monkeypatch: pytest
 def test_an_invalid_proxy_is_an_error(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     environment(monkeypatch, {"https_proxy": proxy})
     with pytest.raises(ConfigError) as caught:
-        way_out("https://cloud")
+        proxy_of("https://cloud")
     assert str(caught.value) == "environment: HTTPS_PROXY: expected http(s)://[user:password@]host[:port]"
 
 
@@ -102,12 +102,12 @@ def dripping(beginning: bytes, piece: bytes) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("fact", BEGINNINGS)
-def test_an_endless_answer_times_out(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_response_times_out(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server stops eventually; an endless one would block a failing test forever."""
     environment(monkeypatch, {})
     with dripping(*BEGINNINGS[fact]) as url:
         clock = SystemClock()
         http = JsonClient("system", Endpoint(url=url, timeout=Duration(1), attempts=1), Path(), clock)
-        with pytest.raises(Unanswered):
+        with pytest.raises(NoResponse):
             http.get("/x", Any, deadline=clock.monotonic() + 60)
         http.close()

@@ -33,12 +33,12 @@ def test_a_deletion_by_another_process_counts_for_the_minimum(make: World, path:
         mine, others, _ = world.nodes()
         slow = world.provider
         world.restart()
-        world.server.face.inject(Fault(method="GET", path=path, kind="late", delay=4.0))
-        before = len(world.server.face.requests)
+        world.server.faulty_app.inject(Fault(method="GET", path=path, kind="late", delay=4.0))
+        before = len(world.server.faulty_app.requests)
         deadline = world.clock.monotonic() + 600
         with ThreadPoolExecutor(1) as thread:
             call = thread.submit(slow.delete_nodes, world.group, [mine], deadline=deadline)
-            while len(world.server.face.requests) == before:
+            while len(world.server.faulty_app.requests) == before:
                 SystemClock().wait(0.01, threading.Event())
             [gone] = delete(world, others)
             assert not call.done(), "the other process was too slow for this test"

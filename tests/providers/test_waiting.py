@@ -1,4 +1,4 @@
-"""Waits for a system end at their deadline or when the program stops, with a message that states which."""
+"""Waits for a system end at their deadline or when the program stops; the error message states the cause."""
 
 import threading
 

@@ -27,7 +27,7 @@ class World(Protocol):
         ...
 
     def restart(self) -> None:
-        """Replace the provider by a new one, as after a restart of the process."""
+        """Replace the provider with a new one, as after a restart of the process."""
         ...
 
     def nodes(self) -> list[NodeRef]:
@@ -43,7 +43,7 @@ class World(Protocol):
         ...
 
     def runs(self, node: NodeRef) -> bool:
-        """Return whether the machine really runs, regardless of any answer."""
+        """Return whether the machine really runs, regardless of any response."""
         ...
 
     def target(self) -> int:
@@ -51,11 +51,11 @@ class World(Protocol):
         ...
 
     def fail_deletions(self, times: int) -> None:
-        """Let the system answer the next deletions with an error, without an effect."""
+        """Let the next deletions fail with an error, without an effect."""
         ...
 
     def lose_answers(self, times: int) -> None:
-        """Let the system perform the next deletions and break the connection before the answer."""
+        """Let the system perform the next deletions and break the connection before the response."""
         ...
 
     def lose_orders(self, times: int) -> None:

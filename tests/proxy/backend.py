@@ -1,4 +1,4 @@
-"""A backend that records requests and sends preset answers."""
+"""A backend that records requests and sends preset responses."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -42,7 +42,7 @@ class Backend:
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=lambda: [b"ok"])
     broken: bool = False  #: closes the connection in the middle of the body
-    silent: bool = False  #: does not answer
+    silent: bool = False  #: does not respond
     forgetful: bool = False  #: closes a connection on its second request
     seen: list[Seen] = field(default_factory=list)
     url: str = ""

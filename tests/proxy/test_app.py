@@ -1,4 +1,4 @@
-"""Removals are processed by the proxy, one at a time, and not forwarded; every answer has the API's format."""
+"""Removals are processed by the proxy, one at a time, and not forwarded; every response has the API's format."""
 
 import json
 import socket
@@ -56,8 +56,8 @@ def test_removals_are_processed(removal: tuple[str, bytes], backend: Backend) ->
     target, body = removal
     asked = RecordedUpdates()
     with proxying(backend.url, asked) as url:
-        answer = raw(url, line("POST", target, f"Content-Length: {len(body)}") + body)
-    assert answer.startswith(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n")
+        response = raw(url, line("POST", target, f"Content-Length: {len(body)}") + body)
+    assert response.startswith(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n")
     assert (asked.calls, backend.seen) == ([REMOVALS[removal]], [])
 
 
@@ -90,7 +90,7 @@ def test_reactivations_are_processed(backend: Backend) -> None:
             b'{"machineId": "i-2", "membershipStatus": {}}',
         ]
         answers_ = [httpx2.post(f"{url}/pool/membershipStatus", content=body, timeout=60) for body in bodies]
-    assert [answer.status_code for answer in answers_] == [200, 200]
+    assert [response.status_code for response in answers_] == [200, 200]
     assert answers_[0].json()["detail"] == "the size was raised"
     assert (asked.calls, len(backend.seen)) == ([("take back", "i-1", False)], 1)
 
@@ -117,8 +117,8 @@ def test_other_membership_statuses_are_forwarded_normalized(body: str, backend: 
     backend.status, backend.chunks = 404, [b"no such"]
     asked = RecordedUpdates()
     with proxying(backend.url, asked) as url:
-        answer = httpx2.post(f"{url}/pool/membershipStatus?a=b", content=body, timeout=60)
-    assert (answer.status_code, answer.text, asked.calls) == (404, "no such", [])
+        response = httpx2.post(f"{url}/pool/membershipStatus?a=b", content=body, timeout=60)
+    assert (response.status_code, response.text, asked.calls) == (404, "no such", [])
     assert (json.loads(backend.seen[0].body), backend.seen[0].target) == (
         STATUSES[body],
         b"/pool/membershipStatus?a=b",
@@ -146,8 +146,8 @@ FORWARDED = [
 def test_other_requests_are_forwarded(method: str, path: str, backend: Backend) -> None:
     asked = RecordedUpdates()
     with proxying(backend.url, asked) as url:
-        answer = httpx2.request(method, url + path, content=b'{"a": 1}', timeout=60)
-    assert (answer.text, asked.calls) == ("ok", [])
+        response = httpx2.request(method, url + path, content=b'{"a": 1}', timeout=60)
+    assert (response.text, asked.calls) == ("ok", [])
     assert [(request.method, request.target.decode(), request.body) for request in backend.seen] == [
         (method, path, b'{"a": 1}')
     ]
@@ -157,8 +157,8 @@ def test_other_requests_are_forwarded(method: str, path: str, backend: Backend) 
 def test_removals_on_other_paths_are_rejected(path: str, backend: Backend) -> None:
     asked = RecordedUpdates()
     with proxying(backend.url, asked) as url:
-        answer = raw(url, line("POST", path, "Content-Length: 2") + b"{}")
-    assert answer.startswith(b"HTTP/1.1 500")
+        response = raw(url, line("POST", path, "Content-Length: 2") + b"{}")
+    assert response.startswith(b"HTTP/1.1 500")
     assert (asked.calls, backend.seen) == ([], [])
 
 
@@ -179,17 +179,17 @@ INVALID = {
 def test_invalid_input_is_rejected_and_not_forwarded(request_: tuple[str, bytes], backend: Backend) -> None:
     asked = RecordedUpdates()
     with proxying(backend.url, asked) as url:
-        answer = httpx2.post(url + request_[0], content=request_[1], timeout=60)
-    assert (answer.status_code, answer.json()["message"]) == (400, INVALID[request_])
-    assert answer.headers["content-type"] == "application/json"
+        response = httpx2.post(url + request_[0], content=request_[1], timeout=60)
+    assert (response.status_code, response.json()["message"]) == (400, INVALID[request_])
+    assert response.headers["content-type"] == "application/json"
     assert (asked.calls, backend.seen) == ([], [])
 
 
 def test_an_incomplete_body_is_rejected(backend: Backend) -> None:
     with proxying(backend.url, patience=ClientTimeouts(0.3, 60.0)) as url:
-        answer = raw(url, line("POST", "/pool/size", "Content-Length: 20"))
-    assert answer.startswith(b"HTTP/1.1 400")
-    assert b"failed to read request body" in answer
+        response = raw(url, line("POST", "/pool/size", "Content-Length: 20"))
+    assert response.startswith(b"HTTP/1.1 400")
+    assert b"failed to read request body" in response
 
 
 @pytest.mark.parametrize("status", [404, 500, 502, 503, 504])
@@ -200,15 +200,15 @@ def test_an_incomplete_body_is_rejected(backend: Backend) -> None:
 def test_failures_have_a_message_and_a_detail(status: int, path: str, message: str, backend: Backend) -> None:
     body = b'{"desiredSize": 1, "machineId": "i-1"}'
     with proxying(backend.url, RecordedUpdates(failing(status, "node <n1>: why"))) as url:
-        answer = httpx2.post(url + path, content=body, timeout=60)
+        response = httpx2.post(url + path, content=body, timeout=60)
     expected = f'{{\n  "message": "{message}",\n  "detail": "node \\u003cn1\\u003e: why"\n}}'
-    assert (answer.status_code, answer.text) == (status, expected)
+    assert (response.status_code, response.text) == (status, expected)
 
 
 def test_partial_results_are_a_success_with_a_detail(backend: Backend) -> None:
     with proxying(backend.url, RecordedUpdates(lambda: "1 of 2 removed; node n2: why")) as url:
-        answer = httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
-    assert (answer.status_code, answer.json()) == (
+        response = httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
+    assert (response.status_code, response.json()) == (
         200,
         {"message": "partially done", "detail": "1 of 2 removed; node n2: why"},
     )
@@ -255,7 +255,7 @@ def test_updates_never_overlap(backend: Backend) -> None:
     with proxying(backend.url, asked, patience=ClientTimeouts(120.0, 120.0)) as url, ThreadPoolExecutor(20) as clients:
         calls = [("/pool/size", b'{"desiredSize": 1}'), ("/pool/terminate", b'{"machineID": "i-1"}')] * 10
         responses = list(clients.map(lambda call: httpx2.post(url + call[0], content=call[1], timeout=120), calls))
-    assert ({answer.status_code for answer in responses}, gate.most, len(asked.calls)) == ({200}, 1, 20)
+    assert ({response.status_code for response in responses}, gate.most, len(asked.calls)) == ({200}, 1, 20)
 
 
 def test_reads_and_bad_input_do_not_wait_for_updates(backend: Backend) -> None:

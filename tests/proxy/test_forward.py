@@ -1,4 +1,4 @@
-"""Requests that are not removals are forwarded unchanged, and their answers are returned unchanged."""
+"""Requests that are not removals are forwarded unchanged, and their responses are returned unchanged."""
 
 import gzip
 import http.client
@@ -45,8 +45,8 @@ def line(method: str, target: str, *headers: str) -> bytes:
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "POST"])
 def test_every_method_is_forwarded(method: str, backend: Backend) -> None:
     with proxying(backend.url) as url:
-        answer = httpx2.request(method, f"{url}/config", timeout=60)
-    assert (answer.status_code, answer.content) == (200, b"" if method == "HEAD" else b"ok")
+        response = httpx2.request(method, f"{url}/config", timeout=60)
+    assert (response.status_code, response.content) == (200, b"" if method == "HEAD" else b"ok")
     assert [(request.method, request.target) for request in backend.seen] == [(method, b"/config")]
 
 
@@ -228,13 +228,13 @@ def test_statuses_are_returned_unchanged(status: int, backend: Backend) -> None:
     if status in {204, 304}:
         backend.chunks = []
     with proxying(backend.url) as url:
-        answer = httpx2.get(f"{url}/pool", timeout=60)
-    assert (answer.status_code, answer.content) == (status, b"".join(backend.chunks))
-    assert (answer.headers["location"], answer.headers["retry-after"]) == ("/elsewhere", "7")
+        response = httpx2.get(f"{url}/pool", timeout=60)
+    assert (response.status_code, response.content) == (status, b"".join(backend.chunks))
+    assert (response.headers["location"], response.headers["retry-after"]) == ("/elsewhere", "7")
     assert len(backend.seen) == 1
 
 
-def test_headers_of_the_answer_are_returned(backend: Backend) -> None:
+def test_headers_of_the_response_are_returned(backend: Backend) -> None:
     backend.headers = [
         (b"set-cookie", b"a=1"),
         (b"set-cookie", b"b=2"),
@@ -245,20 +245,20 @@ def test_headers_of_the_answer_are_returned(backend: Backend) -> None:
         (b"connection", b"x-named"),
     ]
     with proxying(backend.url) as url:
-        answer = httpx2.get(f"{url}/pool", timeout=60)
-    assert answer.headers.get_list("set-cookie") == ["a=1", "b=2"]
-    assert "Wed, 01 May 2024 12:00:00 GMT" in answer.headers.get_list("date")
-    assert answer.headers.get_list("server") == ["pool"]
-    assert not {"keep-alive", "x-named"} & set(answer.headers)
+        response = httpx2.get(f"{url}/pool", timeout=60)
+    assert response.headers.get_list("set-cookie") == ["a=1", "b=2"]
+    assert "Wed, 01 May 2024 12:00:00 GMT" in response.headers.get_list("date")
+    assert response.headers.get_list("server") == ["pool"]
+    assert not {"keep-alive", "x-named"} & set(response.headers)
 
 
-def test_an_encoded_answer_is_not_decoded(backend: Backend) -> None:
+def test_an_encoded_response_is_not_decoded(backend: Backend) -> None:
     packed = gzip.compress(b"hello")
     backend.headers, backend.chunks = [(b"content-encoding", b"gzip")], [packed]
     with proxying(backend.url) as url:
-        answer = raw(url, line("GET", "/pool"))
-    assert packed in answer
-    assert b"content-encoding: gzip" in answer
+        response = raw(url, line("GET", "/pool"))
+    assert packed in response
+    assert b"content-encoding: gzip" in response
 
 
 def test_head_returns_the_length_from_the_backend(backend: Backend) -> None:
@@ -267,13 +267,13 @@ def test_head_returns_the_length_from_the_backend(backend: Backend) -> None:
         assert httpx2.head(f"{url}/pool", timeout=60).headers["content-length"] == "1234"
 
 
-def test_large_answers_are_streamed(backend: Backend) -> None:
+def test_large_responses_are_streamed(backend: Backend) -> None:
     backend.chunks = [bytes([number]) * 100_000 for number in range(50)]
     with proxying(backend.url) as url:
         assert httpx2.get(f"{url}/pool", timeout=60).content == b"".join(backend.chunks)
 
 
-def test_a_truncated_answer_stays_truncated(backend: Backend) -> None:
+def test_a_truncated_response_stays_truncated(backend: Backend) -> None:
     backend.broken = True
     with proxying(backend.url) as url, pytest.raises(httpx2.RemoteProtocolError):
         httpx2.get(f"{url}/pool", timeout=60)
@@ -304,33 +304,33 @@ def test_an_unreachable_backend_gives_502(method: str) -> None:
         held.bind(("127.0.0.1", 0))  # bound but not listening, so that connections are refused
         down = f"http://127.0.0.1:{held.getsockname()[1]}"
         with proxying(down) as url:
-            answer = httpx2.request(method, f"{url}/config", timeout=60)
-    assert (answer.status_code, answer.headers["content-type"]) == (502, "application/json")
-    assert list(answer.json()) == ["message", "detail"]
-    assert answer.json()["message"] == FAILED
-    assert answer.json()["detail"] == f"{down}: All connection attempts failed"
+            response = httpx2.request(method, f"{url}/config", timeout=60)
+    assert (response.status_code, response.headers["content-type"]) == (502, "application/json")
+    assert list(response.json()) == ["message", "detail"]
+    assert response.json()["message"] == FAILED
+    assert response.json()["detail"] == f"{down}: All connection attempts failed"
 
 
 def test_a_slow_backend_gives_504(backend: Backend) -> None:
     backend.silent = True
     with proxying(backend.url, timeout=1) as url:
-        answer = httpx2.get(f"{url}/pool", timeout=60)
-    assert (answer.status_code, answer.json()["message"]) == (504, FAILED)
-    assert answer.json()["detail"] == f"{backend.url}: ReadTimeout after 1 s"
+        response = httpx2.get(f"{url}/pool", timeout=60)
+    assert (response.status_code, response.json()["message"]) == (504, FAILED)
+    assert response.json()["detail"] == f"{backend.url}: ReadTimeout after 1 s"
 
 
 def test_a_client_that_stalls_within_its_body_times_out(backend: Backend) -> None:
     with proxying(backend.url, patience=ClientTimeouts(0.3, 60.0)) as url:
-        answer = raw(url, line("POST", "/config", "Content-Length: 20") + b"{")
-    assert answer.startswith(b"HTTP/1.1 408")
-    assert b"no more of the request's body arrived for 0.3 s" in answer
+        response = raw(url, line("POST", "/config", "Content-Length: 20") + b"{")
+    assert response.startswith(b"HTTP/1.1 408")
+    assert b"no more of the request's body arrived for 0.3 s" in response
 
 
 def test_chunked_framing_takes_precedence_over_a_length(backend: Backend) -> None:
     with proxying(backend.url) as url:
         request = line("POST", "/config", "Content-Length: 9", "Transfer-Encoding: chunked")
-        answer = raw(url, request + b"2\r\n{}\r\n0\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 200")
+        response = raw(url, request + b"2\r\n{}\r\n0\r\n\r\n")
+    assert response.startswith(b"HTTP/1.1 200")
     assert [(request.body, request.all("content-length")) for request in backend.seen] == [(b"{}", [])]
 
 
@@ -358,8 +358,8 @@ def test_the_proxys_credentials_are_used_if_the_client_sends_none(tmp_path: Path
 def test_methods_that_reflect_credentials_are_not_forwarded(method: str, backend: Backend, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("sesame")
     with proxying(backend.url, folder=tmp_path, token_file="token") as url:
-        answer = raw(url, line(method, "/config"))
-    assert answer.startswith(b"HTTP/1.1 405 ")
+        response = raw(url, line(method, "/config"))
+    assert response.startswith(b"HTTP/1.1 405 ")
     assert backend.seen == []
 
 
@@ -371,10 +371,10 @@ RIGHT = ("Bearer right", "Bearer right ", "bearer  right")
 def test_requests_without_the_token_are_rejected(header: str | None, backend: Backend) -> None:
     headers = [] if header is None else [f"Authorization: {header}"]
     with proxying(backend.url, token=lambda: "right") as url:
-        answer = raw(url, line("GET", "/pool", *headers))
+        response = raw(url, line("GET", "/pool", *headers))
     expected = b"HTTP/1.1 200" if header in RIGHT else b"HTTP/1.1 401"
-    assert answer.startswith(expected)
-    assert (b"\r\nwww-authenticate: Bearer\r\n" in answer) is (header not in RIGHT)
+    assert response.startswith(expected)
+    assert (b"\r\nwww-authenticate: Bearer\r\n" in response) is (header not in RIGHT)
 
 
 def test_the_clients_token_is_not_forwarded(backend: Backend) -> None:

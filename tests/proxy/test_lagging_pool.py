@@ -1,4 +1,4 @@
-"""A pool that works in the background: no update makes it terminate a machine of its choice, despite outdated answers.
+"""A pool that works in the background: no update makes it choose a machine to terminate, despite outdated responses.
 
 Each pool would choose the oldest machines, which have pods; `World.undrained` lists machines that ended that way.
 """
@@ -105,9 +105,11 @@ def test_a_lost_decrement_without_a_replacement_is_reported(operation: str) -> N
     with world(slow, settleTime="300s") as env:
         env.server.pool.failing_terminations = 1
         first = machine(env, 1)
-        answer = env.updates.set_size(2) if operation == "size" else env.updates.terminate(first, decrement=True)
-        assert answer.startswith("1 of 1 machines were removed: the pool's desired size is still 3, not 2: machine i-")
-        assert TERMINATION_FAILED in answer
+        response = env.updates.set_size(2) if operation == "size" else env.updates.terminate(first, decrement=True)
+        assert response.startswith(
+            "1 of 1 machines were removed: the pool's desired size is still 3, not 2: machine i-"
+        )
+        assert TERMINATION_FAILED in response
         assert (env.desired, env.sizes(), env.undrained()) == (3, [], [])
         if operation == "machine":
             assert TERMINATION_FAILED in env.updates.terminate(first, decrement=True)
@@ -116,11 +118,11 @@ def test_a_lost_decrement_without_a_replacement_is_reported(operation: str) -> N
 def test_a_rejected_termination_request_terminates_no_machine() -> None:
     """The size was not lowered, which is correct because the machine still exists."""
     with lagging_world() as env:
-        env.server.face.inject(Fault(path="/pool/terminate", status=400))
+        env.server.faulty_app.inject(Fault(path="/pool/terminate", status=400))
         with pytest.raises(UpdateFailed) as caught:
             env.updates.terminate(machine(env, 1), decrement=True)
         assert caught.value.status == 502
-        env.server.face.forget()
+        env.server.faulty_app.forget()
         assert ends(env) == (3, 3, [])
 
 

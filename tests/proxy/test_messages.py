@@ -1,4 +1,4 @@
-"""Bodies of removals are decoded as by the original, and answers have the original's format."""
+"""Bodies of removals are decoded as by the original, and responses have the original's format."""
 
 import json
 

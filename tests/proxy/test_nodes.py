@@ -15,9 +15,9 @@ def view(here: LoopWorld) -> ProxyView:
 
 def test_a_silent_watch_holds_removals() -> None:
     with world(node("od-1")) as here:
-        assert view(here).unfit() == ""
+        assert view(here).why_unusable() == ""
         here.watch_ages = {"Pod": 151.0}
-        assert view(here).unfit() == "Pod: no event or bookmark for 151 s"
+        assert view(here).why_unusable() == "Pod: no event or bookmark for 151 s"
 
 
 def test_a_node_drained_by_a_daemon_is_not_a_victim() -> None:

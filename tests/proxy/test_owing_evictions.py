@@ -1,4 +1,4 @@
-"""Evictions that count as debts of a failed drain, including those without an answer in time."""
+"""Evictions that count as debts of a failed drain, including those without a response in time."""
 
 from dataclasses import replace
 

@@ -23,12 +23,12 @@ def test_a_pool_shrinks_by_its_emptiest_nodes_and_grows_again(cluster: ControlPl
     with world(cluster, tmp_path, 4) as env:
         env.deploy("full", 3, on="od-1")
         env.deploy("light", 1, on="od-2")
-        answer = env.post("/pool/size", {"desiredSize": 2})
-        assert (answer.status_code, answer.text) == (200, "")
+        response = env.post("/pool/size", {"desiredSize": 2})
+        assert (response.status_code, response.text) == (200, "")
         assert (env.running(), env.desired, env.tainted()) == (["od-1", "od-2"], 2, [])
         cluster.wait_for(lambda: env.nodes() == ["od-1", "od-2"], "the Nodes to go")
-        answer = env.post("/pool/size", {"desiredSize": 1})
-        assert (answer.status_code, answer.text) == (200, "")
+        response = env.post("/pool/size", {"desiredSize": 1})
+        assert (response.status_code, response.text) == (200, "")
         assert (env.running(), env.desired, env.tainted()) == (["od-1"], 1, [])
         cluster.wait_for(lambda: set(env.pods().values()) == {"od-1"} and len(env.pods()) == 4, "the pods to move")
         assert env.post("/pool/size", {"desiredSize": 3}).status_code == 200
@@ -37,10 +37,10 @@ def test_a_pool_shrinks_by_its_emptiest_nodes_and_grows_again(cluster: ControlPl
 
 def test_the_last_node_is_kept(cluster: ControlPlane, tmp_path: Path) -> None:
     with world(cluster, tmp_path, 2) as env:
-        answer = env.post("/pool/size", {"desiredSize": 0})
-        assert (answer.status_code, env.desired, len(env.running())) == (200, 1, 1)
-        assert "1 of 2 machines were removed" in answer.json()["detail"]
-        assert "no other node that is Ready and schedulable remains" in answer.json()["detail"]
+        response = env.post("/pool/size", {"desiredSize": 0})
+        assert (response.status_code, env.desired, len(env.running())) == (200, 1, 1)
+        assert "1 of 2 machines were removed" in response.json()["detail"]
+        assert "no other node that is Ready and schedulable remains" in response.json()["detail"]
 
 
 def test_a_termination_is_graceful_and_repeatable(cluster: ControlPlane, tmp_path: Path) -> None:
@@ -48,8 +48,8 @@ def test_a_termination_is_graceful_and_repeatable(cluster: ControlPlane, tmp_pat
         env.deploy("web", 2, on="od-2")
         body = {"machineId": env.id("od-2"), "decrementDesiredSize": True}
         for _ in range(2):
-            answer = env.post("/pool/terminate", body)
-            assert (answer.status_code, answer.text) == (200, "")
+            response = env.post("/pool/terminate", body)
+            assert (response.status_code, response.text) == (200, "")
         assert (env.running(), env.desired, len(env.orders())) == (["od-1", "od-3"], 2, 1)
         cluster.wait_for(lambda: len(env.pods()) == 2 and "od-2" not in env.pods().values(), "the pods to move")
 
@@ -66,10 +66,10 @@ def test_a_termination_without_decrement_is_replaced(cluster: ControlPlane, tmp_
 def test_protected_nodes_are_kept(path: str, cluster: ControlPlane, tmp_path: Path) -> None:
     with world(cluster, tmp_path, 2) as env:
         env.deploy("web", 1, on="od-1", volumes=[{"name": "data", "emptyDir": {}}])
-        answer = env.post(path, {"machineId": env.id("od-1"), "decrementDesiredSize": True})
-        assert answer.status_code == 500
-        assert "node od-1: pod default/web-" in answer.json()["detail"]
-        assert "local storage data would be lost" in answer.json()["detail"]
+        response = env.post(path, {"machineId": env.id("od-1"), "decrementDesiredSize": True})
+        assert response.status_code == 500
+        assert "node od-1: pod default/web-" in response.json()["detail"]
+        assert "local storage data would be lost" in response.json()["detail"]
         assert (env.running(), env.desired, env.tainted(), env.orders()) == (["od-1", "od-2"], 2, [], [])
 
 
@@ -80,23 +80,23 @@ def test_the_node_of_the_proxy_is_not_a_victim(
     with world(cluster, tmp_path, 3) as env:
         assert env.post("/pool/size", {"desiredSize": 2}).status_code == 200
         assert (env.running(), env.desired) == (["od-1", "od-3"], 2)
-        answer = env.post("/pool/terminate", {"machineId": env.id("od-1"), "decrementDesiredSize": True})
-        assert (answer.status_code, "node od-1: this program runs there" in answer.json()["detail"]) == (500, True)
+        response = env.post("/pool/terminate", {"machineId": env.id("od-1"), "decrementDesiredSize": True})
+        assert (response.status_code, "node od-1: this program runs there" in response.json()["detail"]) == (500, True)
         assert (env.running(), env.tainted()) == (["od-1", "od-3"], [])
 
 
 def test_an_unknown_machine_is_not_found(cluster: ControlPlane, tmp_path: Path) -> None:
     with world(cluster, tmp_path, 2) as env:
-        answer = env.post("/pool/terminate", {"machineId": "i-00000000000000000"})
-        assert (answer.status_code, answer.json()["message"]) == (404, "failed to terminate machine")
+        response = env.post("/pool/terminate", {"machineId": "i-00000000000000000"})
+        assert (response.status_code, response.json()["message"]) == (404, "failed to terminate machine")
 
 
 def test_a_machine_is_detached_when_its_node_is_empty(cluster: ControlPlane, tmp_path: Path) -> None:
     with world(cluster, tmp_path, 2) as env:
         env.deploy("web", 2, on="od-1")
         machine = env.id("od-1")
-        answer = env.post("/pool/detach", {"machineId": machine, "decrementDesiredSize": True})
-        assert (answer.status_code, answer.text) == (200, "")
+        response = env.post("/pool/detach", {"machineId": machine, "decrementDesiredSize": True})
+        assert (response.status_code, response.text) == (200, "")
         assert (env.running(), env.desired, env.nodes(), env.tainted()) == (
             ["od-1", "od-2"],
             1,
@@ -122,8 +122,8 @@ def test_machines_without_a_node_are_removed_first(cluster: ControlPlane, tmp_pa
     with world(cluster, tmp_path, 2) as env:
         env.server.pool.set_config({"name": "od", "bootDelay": "1h"})
         env.server.pool.set_size(4)
-        answer = env.post("/pool/size", {"desiredSize": 2})
-        assert (answer.status_code, env.running(), env.desired) == (200, ["od-1", "od-2"], 2)
+        response = env.post("/pool/size", {"desiredSize": 2})
+        assert (response.status_code, env.running(), env.desired) == (200, ["od-1", "od-2"], 2)
 
 
 def test_a_budget_that_allows_no_eviction_keeps_the_node(cluster: ControlPlane, tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def test_a_budget_that_allows_no_eviction_keeps_the_node(cluster: ControlPlane, 
         }
         cluster.apply([budget])
         env.deploy("other", 1, on="od-2")
-        answer = env.post("/pool/terminate", {"machineId": env.id("od-1"), "decrementDesiredSize": True})
-        assert answer.status_code == 500
-        assert "PodDisruptionBudget" in answer.json()["detail"]
+        response = env.post("/pool/terminate", {"machineId": env.id("od-1"), "decrementDesiredSize": True})
+        assert response.status_code == 500
+        assert "PodDisruptionBudget" in response.json()["detail"]
         assert (env.running(), env.tainted()) == (["od-1", "od-2"], [])
 
 
@@ -167,12 +167,12 @@ def test_after_a_kill_at_any_step_the_update_is_completed_or_rolled_back(
         env.deploy("web", 1, on="od-1", **slow)
         body = {"machineId": env.id("od-1"), "decrementDesiredSize": True}
         env.post("/pool/terminate", {"machineId": "i-0"})  # the cluster has been read
-        env.server.face.inject(*[fault for fault in faults if fault.path != "/pool"])
+        env.server.faulty_app.inject(*[fault for fault in faults if fault.path != "/pool"])
         call = client.submit(httpx2.post, f"{env.url}/pool/terminate", json=body, timeout=180)
         if faults and faults[0].path == "/pool":
             cluster.wait_for(env.tainted, "the drain to begin")
             cluster.wait_for(env.orders, "the order")
-            env.server.face.inject(*faults)
+            env.server.faulty_app.inject(*faults)
         cluster.wait_for(lambda: seen(env), "the moment")
         env.stop(signal.SIGKILL)
         with pytest.raises(httpx2.TransportError):

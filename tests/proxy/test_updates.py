@@ -74,7 +74,7 @@ class World:
         self.updates = PoolUpdates(pool, self, methods, 600.0, self.stop)
 
     def join(self) -> None:
-        """Add a Node for every running machine, now and later."""
+        """Add a Node for every machine that runs now or is started later."""
         machines = [machine for machine in self.server.pool.machines() if machine.state(self.clock.now()) == "RUNNING"]
         self._joined = [node_of(machine) for machine in machines]
         self._objects += [node(member.name) for member in self._joined]
@@ -83,7 +83,7 @@ class World:
 
     # -- the cluster as used by updates
 
-    def unfit(self) -> str:
+    def why_unusable(self) -> str:
         return self.blind
 
     def owed(self) -> str:
@@ -95,8 +95,8 @@ class World:
     def leaving(self) -> frozenset[str]:
         return frozenset(self.going)
 
-    def choose(self, nodes: Sequence[str], most: int) -> Choice:
-        return Victims(snapshot(self._objects), NOW).choose(nodes, most)
+    def choose(self, nodes: Sequence[str], limit: int) -> Choice:
+        return Victims(snapshot(self._objects), NOW).choose(nodes, limit)
 
     def taint(self, nodes: Sequence[str]) -> None:
         assert not self.drained or self.broken  # except for the replacement of a failed victim
@@ -145,13 +145,15 @@ class World:
 
     def statuses(self) -> list[Any]:
         """Return the membership statuses that were sent to the pool."""
-        requests = [request for request in self.server.face.requests if request.path == "/pool/membershipStatus"]
+        requests = [request for request in self.server.faulty_app.requests if request.path == "/pool/membershipStatus"]
         return [json.loads(sent_request.body)["membershipStatus"] for sent_request in requests]
 
     def sizes(self) -> list[int]:
         """Return the sizes that were sent to the pool."""
         sent = [
-            request for request in self.server.face.requests if (request.method, request.path) == ("POST", "/pool/size")
+            request
+            for request in self.server.faulty_app.requests
+            if (request.method, request.path) == ("POST", "/pool/size")
         ]
         return [json.loads(sent_request.body)["desiredSize"] for sent_request in sent]
 
@@ -232,7 +234,7 @@ def test_a_size_between_the_actual_and_the_desired_size_is_forwarded() -> None:
 
 
 def test_a_view_from_before_the_call_is_ignored() -> None:
-    """A machine was attached since: with a size derived from its cache, the pool would choose a victim."""
+    """A machine was attached in the meantime: with a size from the stale view, the pool would choose a victim."""
     with world() as env:
         machine = env.server.pool.machines()[2].id(env.clock.now())
         env.server.pool.detach(machine, decrement=True)
@@ -248,7 +250,7 @@ def test_a_stop_ends_the_wait_for_a_newer_view() -> None:
         env.server.pool.pool()
         env.stop.set()
         before = env.clock.now()
-        with pytest.raises(UpdateFailed, match="the pool's answers are older than") as caught:
+        with pytest.raises(UpdateFailed, match="the pool's responses are older than") as caught:
             env.updates.set_size(2)
         assert (caught.value.status, env.clock.now() - before < timedelta(seconds=3)) == (504, True)
         assert (env.drained, env.desired) == ([], 3)
@@ -257,10 +259,10 @@ def test_a_stop_ends_the_wait_for_a_newer_view() -> None:
 def test_masters_in_the_pool_count_and_are_kept() -> None:
     master = pod("kube-system/kube-apiserver-pool-1", "pool-1", owner="Node")
     with world(objects=[master]) as env:
-        answer = env.updates.set_size(1)
+        response = env.updates.set_size(1)
         assert (env.drained, env.running(), env.desired) == (["pool-2"], ["pool-1", "pool-3"], 2)
-        assert answer.startswith("1 of 2 machines were removed: ")
-        assert "node pool-1: it belongs to the control plane" in answer
+        assert response.startswith("1 of 2 machines were removed: ")
+        assert "node pool-1: it belongs to the control plane" in response
 
 
 def test_an_update_fails_if_no_node_can_be_removed() -> None:
@@ -276,16 +278,16 @@ def test_protected_and_inactive_machines_are_not_victims() -> None:
     with world(settings(refresh_interval=0, pool_update=3600)) as env:
         ids = [machine.id(env.clock.now()) for machine in env.server.pool.machines()]
         env.server.pool.set_membership(ids[0], active=True, evictable=False)
-        answer = env.updates.set_size(1)
-        assert answer == ""
+        response = env.updates.set_size(1)
+        assert response == ""
         assert (env.drained, env.running()) == (["pool-2", "pool-3"], ["pool-1"])
 
 
 def test_a_failed_victim_is_released_and_others_continue() -> None:
     with world() as env:
         env.broken["pool-1"] = Failure(Why.API_ERROR, "not now")
-        answer = env.updates.set_size(1)
-        assert answer == "1 of 2 machines were removed: node pool-1: api-error: not now"
+        response = env.updates.set_size(1)
+        assert response == "1 of 2 machines were removed: node pool-1: api-error: not now"
         assert (env.drained, env.tainted, env.running(), env.desired) == (
             ["pool-2"],
             ["pool-2"],
@@ -396,7 +398,7 @@ def test_the_status_of_a_failure_shows_its_origin(why: Why) -> None:
 @pytest.mark.parametrize(("fault", "status"), [({"status": 500}, 502), ({"status": 404, "body": ""}, 502)])
 def test_an_unavailable_pool_is_an_error(fault: dict[str, Any], status: int) -> None:
     with world(backend={"attempts": 1}) as env:
-        env.server.face.inject(Fault(path="/pool", method="GET", times=9, **fault))
+        env.server.faulty_app.inject(Fault(path="/pool", method="GET", times=9, **fault))
         updates: list[Callable[[], str]] = [
             lambda: env.updates.set_size(1),
             lambda: env.updates.terminate("x", decrement=True),
@@ -514,7 +516,7 @@ def test_a_protected_machine_is_not_terminated() -> None:
     with world(settings(refresh_interval=0)) as env:
         machine = env.server.pool.machines()[0].id(env.clock.now())
         env.server.pool.set_membership(machine, active=True, evictable=False)
-        with pytest.raises(UpdateFailed, match="it is not evictable"):
+        with pytest.raises(UpdateFailed, match="its membership status is not evictable"):
             env.updates.terminate(machine, decrement=True)
 
 
@@ -567,8 +569,8 @@ def test_a_reactivation_terminates_no_other_machine() -> None:
             False,
             4,
         )
-        answer = env.updates.reactivate(machine, evictable=True)
-        assert answer == f"machine {machine} is active again; the pool's desired size was raised from 3 to 4"
+        response = env.updates.reactivate(machine, evictable=True)
+        assert response == f"machine {machine} is active again; the pool's desired size was raised from 3 to 4"
         env.wait(600)
         assert (env.updates.is_inactive(machine), env.desired, len(env.running())) == (False, 4, 4)
 

@@ -34,8 +34,8 @@ def test_the_node_of_the_proxy_itself_is_not_a_victim() -> None:
     assert [verdict.reason for verdict in choice.rejected[0].blockers] == [Reason.HOSTS_LEADER]
 
 
-def chosen(objects: list[Manifest], nodes: list[str], most: int = 99) -> Choice:
-    return Victims(snapshot(objects), NOW).choose(nodes, most)
+def chosen(objects: list[Manifest], nodes: list[str], limit: int = 99) -> Choice:
+    return Victims(snapshot(objects), NOW).choose(nodes, limit)
 
 
 def judged(*objects: Manifest, unreadable: tuple[Unreadable, ...] = ()) -> list[str] | dict[str, str]:
@@ -302,8 +302,8 @@ CHOSEN: dict[str, tuple[list[Manifest], list[str], int, list[str]]] = {
 
 @pytest.mark.parametrize("fact", CHOSEN)
 def test_victims_are_chosen_in_order_of_cost(fact: str) -> None:
-    objects, candidates, most, expected = CHOSEN[fact]
-    choice = chosen(objects, candidates, most)
+    objects, candidates, limit, expected = CHOSEN[fact]
+    choice = chosen(objects, candidates, limit)
     assert [plan.node for plan in choice.plans] == expected
     assert not {plan.node for plan in choice.plans} & {verdict.node for verdict in choice.rejected}
 

@@ -89,7 +89,7 @@ class World:
         return status
 
     def post(self, path: str, body: Any, timeout: float = 180) -> httpx2.Response:
-        """Send the request until the proxy has read the cluster; return the answer."""
+        """Send the request until the proxy has read the cluster; return the response."""
 
         def answered() -> httpx2.Response | None:
             answer = httpx2.post(f"{self.url}{path}", json=body, timeout=timeout)
@@ -123,7 +123,9 @@ class World:
         return int(self.server.pool.size()["desiredSize"])
 
     def orders(self) -> list[Json]:
-        return [json.loads(request.body) for request in self.server.face.requests if request.path == "/pool/terminate"]
+        return [
+            json.loads(request.body) for request in self.server.faulty_app.requests if request.path == "/pool/terminate"
+        ]
 
     # -- the cluster
 
@@ -148,7 +150,7 @@ class World:
         }
 
     def deploy(self, name: str, replicas: int, on: str = "", **spec: Any) -> None:
-        """Create a Deployment and wait for its pods; with *on*, only that node is schedulable meanwhile."""
+        """Create a Deployment and wait for its pods; with *on*, only that node is schedulable until then."""
         others = [node for node in self.nodes() if on and node != on]
         self.cordon(*others)
         self.plane.apply([manifests.deployment(name, replicas, **spec)])

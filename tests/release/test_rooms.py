@@ -1,4 +1,4 @@
-"""The rooms of the program: how many there are, that ARCHITECTURE.md describes each, and what pure ones may import.
+"""The rooms of the program: their number, their descriptions in ARCHITECTURE.md, and the imports of pure rooms.
 
 import-linter checks the directions between rooms, see `setup.cfg`.
 """

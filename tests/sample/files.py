@@ -77,7 +77,7 @@ def _overview(objects: Snapshot, planner: Planner) -> Overview:
 
 
 def _explain(objects: Snapshot, planner: Planner, width: int) -> str:
-    """Return what ``explain NODE`` prints for the nodes that run the cache of the CI."""
+    """Return the output of ``explain NODE`` for the nodes that run the cache of the CI."""
     explained = ExplainPage(planner, objects, _CIRCUMSTANCES, wide=False)
     nodes = [machine.name for machine in cluster.machines() if "pool" in machine.labels]
     parts = [explained.node(name) for name in nodes]

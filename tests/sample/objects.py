@@ -59,7 +59,7 @@ class Workload:
     memory: int = 512  #: MiB
     annotations: Mapping[str, str] = field(default_factory=dict)
     spec: Mapping[str, object] = field(default_factory=dict)
-    disrupted: int | None = None  #: what its PodDisruptionBudget allows now; None: it has no budget
+    disrupted: int | None = None  #: evictions that its PodDisruptionBudget allows now; None: it has no budget
 
     @property
     def labels(self) -> Json:

@@ -40,13 +40,13 @@ def test_every_page_is_committed(pages: dict[str, str]) -> None:
     assert sorted(pages) == sorted(path.name for path in files.PAGES.iterdir())
 
 
-def test_the_first_line_answers_the_question(pages: dict[str, str]) -> None:
+def test_the_first_line_summarizes_the_plan(pages: dict[str, str]) -> None:
     first = pages["plan-80.txt"].partition("\n")[0]
     assert re.fullmatch(r"\d+ of 30 on-demand nodes drainable \([\d,]+ \$/month\); [a-z]+/[a-z-]+ blocks \d\.", first)
 
 
 def printed(*arguments: str, columns: str | None = None) -> str:
-    """Return what the program prints into a pipe."""
+    """Return the output of the program into a pipe."""
     kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR")}
     environment = kept | ({"COLUMNS": columns} if columns else {}) | {"PYTHONPATH": str(_ROOT)}
     command = [sys.executable, "-m", "rescheduler", *arguments, "--snapshot", str(files.DUMP)]
@@ -65,10 +65,10 @@ def test_a_pipe_gets_lines_that_fit(command: tuple[str, ...], columns: str | Non
     assert "\x1b" not in text
 
 
-def test_the_first_line_answers_the_question_without_prices() -> None:
+def test_the_first_line_summarizes_the_plan_without_prices() -> None:
     first = printed("plan", columns="120").partition("\n")[0]
-    answer = r"\d+ of 30 on-demand nodes drainable \(\d+ vCPU, \d+ GiB\); [a-z]+/[a-z-]+ blocks \d+\."
-    assert re.fullmatch(answer, first)
+    response = r"\d+ of 30 on-demand nodes drainable \(\d+ vCPU, \d+ GiB\); [a-z]+/[a-z-]+ blocks \d+\."
+    assert re.fullmatch(response, first)
 
 
 def test_the_readme_shows_the_page() -> None:

@@ -74,7 +74,7 @@ def main(nodes: int, pods: int, server: str, grow: bool, sizes: str, **seconds: 
 
 
 class Results:
-    """The figures so far. **limited* are the sizes with limits: the one for single measurements, and the largest."""
+    """The figures so far. *limited* are the sizes with limits: the one for single measurements, and the largest."""
 
     def __init__(self, phases: Phases, limited: tuple[int, int], commit: str) -> None:
         self._phases, self._limited, self._commit = phases, limited, commit

@@ -14,7 +14,7 @@ _SMALL: Final = (("idle", "%", 1.0, 0.5), ("picture_age", "s", 1.0, 0.5))
 _LARGE: Final = (("ready_seconds", "s", 30.0, 15.0), ("peak", "MB", 700.0, 500.0), *_SMALL)
 _NAMES: Final = {
     "idle": "CPU when nothing changes",
-    "picture_age": "age of the picture at a decision, p99",
+    "picture_age": "age of the data at a decision, p99",
     "ready_seconds": "ready after the start",
     "peak": "resident memory at most",
 }

@@ -72,7 +72,7 @@ def avoid_spot(server: StandIn) -> None:
 
 
 def _limited_rounds(server: StandIn, folder: Path, size: str) -> Iterator[Limit]:
-    """Compute forecasts in each round, as many as the time allows, and request pages meanwhile."""
+    """Compute forecasts in each round, as many as the time allows, and request pages at the same time."""
     flags = ("--housekeeping-interval=1s", *ACTING)
     with daemon(server.kubeconfig, folder, JSON, *flags) as subject, watched(subject) as rounds:
         eventually(subject.ready, subject.process)

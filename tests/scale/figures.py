@@ -16,7 +16,7 @@ ROWS: Final = {
     "round_idle": ("round when nothing changes, s", ".3f"),
     "round_status": ("longest round during events of pods that stay as they are, s", ".3f"),
     "round_turnover": ("longest round during events of pods that are replaced, s", ".3f"),
-    "picture_age": ("age of the picture at a decision, p99, s", ".2f"),
+    "picture_age": ("age of the data at a decision, p99, s", ".2f"),
     "eviction": ("from the decision to the last eviction, s", ".1f"),
 }
 

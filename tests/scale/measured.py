@@ -75,11 +75,11 @@ class MeasuredProcess:
 class UnreadData:
     """Measures how long data from a server waits in the sockets of a process before the process reads it.
 
-    **seconds* contains the age of the unread data for each sample, 0.0 if there is none.
+    *seconds* contains the age of the unread data for each sample, 0.0 if there is none.
     """
 
     def __init__(self, process: MeasuredProcess, port: int) -> None:
-        """*port* is the server's port."""
+        """Prepare the measurement of *process*. *port* is the server's port."""
         self._process = process
         self._port = port
         self._ended = threading.Event()
@@ -115,7 +115,7 @@ class UnreadData:
         """Return the inodes of the sockets of the process."""
         inodes = set()
         for descriptor in Path(f"/proc/{self._process.pid}/fd").iterdir():
-            with contextlib.suppress(OSError):  # it was closed meanwhile
+            with contextlib.suppress(OSError):  # it was closed in the meantime
                 if (name := str(descriptor.readlink())).startswith("socket:["):
                     inodes.add(name[len("socket:[") : -1])
         return inodes

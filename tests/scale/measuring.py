@@ -86,7 +86,7 @@ def cpu_of(subject: Subject, act: Callable[[], object]) -> float:
 
 
 def _per_event(subject: Subject, server: ApiServer, kind: str, phases: Phases) -> float:
-    """Return the CPU seconds per event, including all other work of the subject meanwhile."""
+    """Return the CPU seconds per event, including all other work of the subject in that time."""
     events = 0
 
     def act() -> None:

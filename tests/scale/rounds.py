@@ -30,7 +30,7 @@ class Rounds:
 
     @property
     def longest(self) -> float | None:
-        """The seconds of the longest round, or None if none has ended."""
+        """The seconds of the longest round, or None before the first round has ended."""
         return max(self.rounds, default=None)
 
     @property
@@ -49,7 +49,7 @@ def watched(subject: Subject) -> Iterator[Rounds]:
     with contextlib.suppress(httpx2.TransportError):
         last = subject.durations()
 
-    def look() -> None:
+    def read_metrics() -> None:
         nonlocal last
         with contextlib.suppress(httpx2.TransportError):
             now = subject.durations()
@@ -58,7 +58,7 @@ def watched(subject: Subject) -> Iterator[Rounds]:
 
     def run() -> None:
         while not ended.wait(_SECONDS):
-            look()
+            read_metrics()
 
     thread = threading.Thread(target=run, daemon=True)
     if subject.pages:
@@ -69,7 +69,7 @@ def watched(subject: Subject) -> Iterator[Rounds]:
         ended.set()
         if subject.pages:
             thread.join()
-            look()
+            read_metrics()
 
 
 @contextlib.contextmanager

@@ -59,8 +59,8 @@ class StandIn:
 
     def churn(self, kind: str, rate: int, seconds: int, seed: int = 1) -> int:
         query = {"kind": kind, "rate": str(rate), "seconds": str(seconds), "seed": str(seed)}
-        answer = self.client.post("/standin/churn", params=query, timeout=seconds * 10 + 60)
-        return int(answer.raise_for_status().json()["events"])
+        response = self.client.post("/standin/churn", params=query, timeout=seconds * 10 + 60)
+        return int(response.raise_for_status().json()["events"])
 
     def patch_node(self, name: str, patch: dict[str, Any]) -> None:
         """Apply a merge patch to a Node."""

@@ -35,7 +35,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """The durations of rounds and of planning since the start, from the daemon's own metrics: only it knows them."""
+    """The durations of rounds and of planning since the start, from the daemon's metrics: no other source has them."""
 
     rounds: int = 0
     seconds: float = 0.0  #: total duration of all rounds

@@ -1,4 +1,4 @@
-"""The programs behind ``make scale`` on a small cluster: everything that they measure works. Nothing is timed."""
+"""The programs behind ``make scale`` on a small cluster: all measurements work, but their values are not checked."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -86,7 +86,7 @@ def _played(plane: ControlPlane, seed: int) -> Tally:
 
 
 def _fill(plane: ControlPlane, cluster: Scene) -> None:
-    """Place fillers on spot and movers on on-demand nodes by cordons; remove pods that do not fit."""
+    """Place fillers on spot nodes and movers on on-demand nodes, using cordons; remove pods that do not fit."""
     plane.apply(cluster.nodes)
     plane.wait_for(lambda: _usable(plane) == len(cluster.nodes), "Ready nodes", seconds=120)
     _cordon(plane, f"!{_SPOT}", closed=True)

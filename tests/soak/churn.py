@@ -105,7 +105,7 @@ class Soak:
             if not calm and now >= self.next_action:
                 self.next_action = now + self.rng.expovariate(1 / PAUSE_SECONDS)
                 self.trouble.act()
-            for done in self.fleet.look():
+            for done in self.fleet.step():
                 self.journal.note(done)
             for replica in self.replicas:
                 replica.measure(now)

@@ -29,7 +29,7 @@ PENDING_SECONDS: Final = 4.0
 
 @dataclass(slots=True)
 class ChangingNodes:
-    """The nodes. `look` acts as autoscaler and garbage collector; call it every few seconds."""
+    """The nodes. `step` acts as autoscaler and garbage collector; call it every few seconds."""
 
     plane: ControlPlane
     rng: Random
@@ -97,7 +97,7 @@ class ChangingNodes:
         for name in self.spot():
             self._unless_gone("PATCH", name, {"spec": {"unschedulable": True if closed else None}})
 
-    def look(self) -> list[str]:
+    def step(self) -> list[str]:
         """Add a node for unschedulable pods; remove idle nodes, and pods of deleted nodes."""
         now = SystemClock().monotonic()
         pods = self.plane.api.items("/api/v1/pods")
@@ -136,7 +136,7 @@ class ChangingNodes:
         return done
 
     def _free_guards(self, pods: list[Json]) -> str:
-        """Delete a guard pod now and then as its owner would; otherwise guards block on-demand nodes forever."""
+        """Delete a guard pod from time to time, as its owner would; otherwise guards block on-demand nodes forever."""
         guards = [pod for pod in pods if pod["metadata"].get("labels", {}).get("app") == GUARD]
         here = [pod for pod in guards if pod["spec"].get("nodeName", "").startswith(POOL)]
         if not here or self.rng.random() > 0.02:

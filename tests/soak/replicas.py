@@ -29,7 +29,7 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Resource usage of one replica."""
+    """The resource usage of one replica."""
 
     at: float  #: seconds since the start of the soak
     resident: int  #: bytes
@@ -78,7 +78,7 @@ class Replica:
         if self.process is None or not self.running:
             return
         pid = self.process.pid
-        with contextlib.suppress(OSError, ValueError):  # the process may exit meanwhile
+        with contextlib.suppress(OSError, ValueError):  # the process may exit in the meantime
             resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
             times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             self.usages.append(Usage(at, resident, (int(times[11]) + int(times[12])) / _TICKS, pid))

@@ -1,4 +1,4 @@
-"""Random, temporary trouble: rejected pods, interrupted nodes, killed or paused replicas, faults."""
+"""Random, temporary disturbances: rejected pods, interrupted nodes, killed or paused replicas, faults."""
 
 import heapq
 import itertools

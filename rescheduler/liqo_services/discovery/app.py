@@ -17,7 +17,7 @@ from starlette.routing import Route
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, UsageError
 from rescheduler.liqo_services import answers
-from rescheduler.liqo_services.connection import peer
+from rescheduler.liqo_services.connection import client_names
 from rescheduler.liqo_services.discovery import checks
 from rescheduler.liqo_services.discovery.messages import ClusterUpdate, Description, Updated, UpdateRequest
 from rescheduler.liqo_services.discovery.store import AGENT, ClusterStore, DatedDescription
@@ -38,12 +38,12 @@ class ClientAccess:
     def check_reader(self, names: frozenset[str]) -> None:
         """Raise Forbidden if the client may not list clusters."""
         if self.readers and not self.readers & names:
-            raise Forbidden(f"{_shown(names)} may not list clusters")
+            raise Forbidden(f"{_client_text(names)} may not list clusters")
 
     def check_updater(self, names: frozenset[str], cluster: str) -> None:
         """Raise Forbidden if the client may not update *cluster*."""
         if self.updaters and not self.updaters & names and cluster not in names:
-            raise Forbidden(f"{_shown(names)} may not update cluster {cluster}")
+            raise Forbidden(f"{_client_text(names)} may not update cluster {cluster}")
 
 
 class AgentUpdates:
@@ -53,7 +53,7 @@ class AgentUpdates:
         self._store, self._clock, self._expire_after = store, clock, expire_after
         self._lock = threading.Lock()
 
-    def take(self, update: UpdateRequest) -> Updated:
+    def apply(self, update: UpdateRequest) -> Updated:
         """Apply an update. Raises UsageError that names the cluster, the key and the expected value."""
         names = [cluster.name for cluster in update.clusters] + list(update.deleted)
         for name in names:
@@ -98,24 +98,24 @@ def _validated(update: ClusterUpdate) -> Mapping[str, Any]:
 
 def discovery(store: ClusterStore, updates: AgentUpdates, access: ClientAccess, clock: Clock) -> Starlette:
     def listed(request: Request) -> Response:
-        access.check_reader(peer(request))
-        response = answers.answer(store.clusters(clock.now()))
+        access.check_reader(client_names(request))
+        response = answers.json_response(store.clusters(clock.now()))
         response.headers["cache-control"] = "no-store"
         return response
 
-    def take(names: frozenset[str], body: bytes) -> Updated:
+    def apply(names: frozenset[str], body: bytes) -> Updated:
         update = answers.body(body, UpdateRequest)
         for name in (*(cluster.name for cluster in update.clusters), *update.deleted):
             access.check_updater(names, name)
-        updated = updates.take(update)
-        log.debug("%s: updated %d, deleted %d", _shown(names), updated.updated, updated.deleted)
+        updated = updates.apply(update)
+        log.debug("%s: updated %d, deleted %d", _client_text(names), updated.updated, updated.deleted)
         return updated
 
     async def update(request: Request) -> Response:
-        return answers.answer(await run_in_threadpool(take, peer(request), await request.body()))
+        return answers.json_response(await run_in_threadpool(apply, client_names(request), await request.body()))
 
     return answers.application([Route("/list", listed, methods=["GET"]), Route("/update", update, methods=["POST"])])
 
 
-def _shown(names: frozenset[str]) -> str:
+def _client_text(names: frozenset[str]) -> str:
     return ", ".join(sorted(names)) or "a client without a certificate"

@@ -19,7 +19,7 @@ _KUBECONFIG: Final = 256 << 10  #: maximum characters
 DEAREST: Final = 1e9  #: the highest price per hour
 
 #: Fields that make a client run a program, read a file, or skip verification.
-_FOREIGN: Final = frozenset(
+_FORBIDDEN_FIELDS: Final = frozenset(
     {
         "exec",
         "auth-provider",
@@ -86,7 +86,7 @@ def kubeconfig(text: str) -> str:
         raise UsageError(f"kubeconfig: {error}") from error
     for item in ("cluster", "user", "context"):
         _check_entries(document, item)
-    if foreign := next(_foreign(document, "kubeconfig"), None):
+    if foreign := next(_forbidden_fields(document, "kubeconfig"), None):
         raise UsageError(f"{foreign}: this field is not allowed")
     return text
 
@@ -101,16 +101,16 @@ def _check_entries(document: Any, item: str) -> None:
             raise UsageError(f"kubeconfig: {item}s: expected entries with a name and a {item}")
 
 
-def _foreign(part: Any, where: str) -> Iterator[str]:
+def _forbidden_fields(part: Any, where: str) -> Iterator[str]:
     """Yield the paths of forbidden fields at any depth and in any case, because some parsers ignore case."""
     if isinstance(part, dict):
         for key, value in part.items():
-            if key.lower() in _FOREIGN and value not in _UNSET:
+            if key.lower() in _FORBIDDEN_FIELDS and value not in _UNSET:
                 yield f"{where}.{key}"
-            yield from _foreign(value, f"{where}.{key[:70]}")
+            yield from _forbidden_fields(value, f"{where}.{key[:70]}")
     elif isinstance(part, list):
         for index, value in enumerate(part):
-            yield from _foreign(value, f"{where}[{index}]")
+            yield from _forbidden_fields(value, f"{where}[{index}]")
 
 
 def _bounded(entries: Mapping[str, object], where: str) -> None:

@@ -25,7 +25,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     free: dict[str, str] | None = None  #: the currently free part of the resources
 
     def over(self, other: "Description") -> "Description":
-        """Return this description with the unknown values filled in from *other*."""
+        """Return this description with its unknown values filled in from *other*."""
         given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
         return msgspec.structs.replace(other, **given)
 

@@ -15,7 +15,7 @@ class DiscoveryMetrics:
             registry=registry,
         )
 
-    def seen(self, clusters: int, unreadable: int) -> None:
+    def update(self, clusters: int, unreadable: int) -> None:
         self._clusters.set(clusters)
         self._unreadable.set(unreadable)
 

@@ -14,7 +14,7 @@ from rescheduler.errors import ReschedulerError, UsageError
 from rescheduler.kube.client import connect
 from rescheduler.liqo_services.discovery.app import AgentUpdates, ClientAccess, discovery
 from rescheduler.liqo_services.discovery.metrics import DiscoveryMetrics
-from rescheduler.liqo_services.discovery.secrets import Secrets, first_look, reflector, resource
+from rescheduler.liqo_services.discovery.secrets import Secrets, first_read, reflector, resource
 from rescheduler.liqo_services.discovery.store import SECRET, ClusterStore
 from rescheduler.liqo_services.serving import HEALTH_FLAG, HttpsListener, serving
 from rescheduler.net.server import serving as serving_pages
@@ -35,7 +35,7 @@ log = logging.getLogger("rescheduler")
 class DiscoverySettings:
     """The settings from the flags. Without a *namespace*, no Secrets are read and no cluster is accessed."""
 
-    face: HttpsListener
+    listener: HttpsListener
     pages: ListenAddress  #: of /metrics, /healthz and /readyz, in plain text
     connection: ApiServerConnection
     database: str
@@ -49,8 +49,8 @@ def run(settings: DiscoverySettings, logs: Logging) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code. Raises UsageError and ReschedulerError on a failed start."""
     log_lines.configure(logs)
     clock = SystemClock()
-    settings.face.certificates()
-    if settings.face.plaintext and (settings.access.readers or settings.access.updaters):
+    settings.listener.certificates()
+    if settings.listener.plaintext and (settings.access.readers or settings.access.updaters):
         raise UsageError("--reader and --updater: expected with mutual TLS; with plain text, clients have no names")
     with contextlib.ExitStack() as parts:
         store = ClusterStore(settings.database)
@@ -62,8 +62,8 @@ def run(settings: DiscoverySettings, logs: Logging) -> int:
         parts.enter_context(serving_pages(application(registry, rounds.health), settings.pages, HEALTH_FLAG))
         updates = AgentUpdates(store, clock, settings.expire_after)
         app = discovery(store, updates, settings.access, clock)
-        address = parts.enter_context(serving(app, settings.face, "discovery"))
-        how = "plain text" if settings.face.plaintext else "mutual TLS"
+        address = parts.enter_context(serving(app, settings.listener, "discovery"))
+        how = "plain text" if settings.listener.plaintext else "mutual TLS"
         log.log(log_lines.NOTICE, "serving the list of clusters on %s, %s", address, how)
         rounds.run()
     return 0
@@ -97,7 +97,7 @@ class DiscoveryLoop:
             log.warning("cluster %s: its agent did not renew its update in time; the update is deleted", name)
         self._metrics.expired(len(expired))
         unreadable = len(self._secrets.unreadable) if self._secrets else 0
-        self._metrics.seen(len(self._store.clusters(now)), unreadable)
+        self._metrics.update(len(self._store.clusters(now)), unreadable)
 
 
 def _watching(
@@ -108,7 +108,7 @@ def _watching(
         return None
     client = connect(settings.connection, clock)
     described = resource(settings.namespace, settings.selector)
-    first_look(client, described)
+    first_read(client, described)
     secrets = Secrets(store, clock, settings.namespace)
     watching = reflector(client, clock, described, secrets)
     watching.start()

@@ -1,6 +1,6 @@
 """Secrets as a source: each one describes the cluster with the same name for as long as it exists.
 
-The Secret's keys are those of Liqo's cluster autoscaler: ``info``, in JSON, and ``kubeconfig``.
+The Secret has the keys of Liqo's cluster autoscaler: ``info``, in JSON, and ``kubeconfig``.
 """
 
 import logging
@@ -132,8 +132,8 @@ def resource(namespace: str, selector: str) -> Resource:
     return Resource(KIND, f"/api/v1/namespaces/{namespace}/secrets", selector=selector)
 
 
-def first_look(client: Client, resource: Resource) -> None:
-    """List the resource once. Raise permanent errors, such as missing permissions; log those that may be temporary."""
+def first_read(client: Client, resource: Resource) -> None:
+    """List the resource once. Raise permanent errors, such as missing permissions; log temporary ones."""
     try:
         client.request(f"list {resource.plural}", "GET", resource.path, query={"limit": "1"} | resource.query)
     except Retryable as error:

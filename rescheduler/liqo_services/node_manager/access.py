@@ -1,4 +1,4 @@
-"""Access to the node manager by name: clients need a certificate of the CA that contains a listed name."""
+"""Access to the node manager by name: clients need a certificate of the CA that contains an allowed name."""
 
 import logging
 
@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rescheduler.liqo_services.answers import problem
-from rescheduler.liqo_services.connection import peer
+from rescheduler.liqo_services.connection import client_names
 
 log = logging.getLogger(__name__)
 
@@ -18,9 +18,9 @@ class Clients:
         self._application, self._names = application, names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self._application
-        if scope["type"] == "http" and not self._names & (shown := peer(Request(scope))):
-            who = ", ".join(sorted(shown)) or "a client without a name"
+        response = self._application
+        if scope["type"] == "http" and not self._names & (presented := client_names(Request(scope))):
+            who = ", ".join(sorted(presented)) or "a client without a name"
             log.warning("%s %s: %s may not use this node manager", scope["method"], scope["path"], who)
-            answer = problem(403, f"{who} may not use this node manager")
-        await answer(scope, receive, send)
+            response = problem(403, f"{who} may not use this node manager")
+        await response(scope, receive, send)

@@ -27,7 +27,7 @@ def quantities(amounts: Amounts) -> dict[str, str]:
     return {name: _text(amount) for name, amount in amounts.items()}
 
 
-def less(amounts: Amounts, other: Amounts) -> dict[str, Decimal]:
+def subtract(amounts: Amounts, other: Amounts) -> dict[str, Decimal]:
     """Return *amounts* minus *other*; no amount is below 0."""
     return {name: max(Decimal(0), amount - other.get(name, Decimal(0))) for name, amount in amounts.items()}
 
@@ -36,18 +36,18 @@ def plus(amounts: Amounts, other: Amounts) -> dict[str, Decimal]:
     return {name: amounts.get(name, Decimal(0)) + other.get(name, Decimal(0)) for name in amounts.keys() | other.keys()}
 
 
-def smaller(amounts: Amounts, other: Amounts) -> dict[str, Decimal]:
+def limit_to(amounts: Amounts, other: Amounts) -> dict[str, Decimal]:
     """Return the smaller amount of each resource of *amounts*. Resources that *other* lacks are not limited."""
     return {name: min(amount, other.get(name, amount)) for name, amount in amounts.items()}
 
 
-def times(available: Amounts, needed: Amounts) -> int:
+def count_fitting(available: Amounts, needed: Amounts) -> int:
     """Return how many times *needed* fits into *available*. Amounts of 0 always fit."""
     fits = [int(available.get(name, Decimal(0)) // amount) for name, amount in needed.items() if amount > 0]
     return min(fits, default=0)
 
 
-def missing(available: Amounts, needed: Amounts) -> list[str]:
+def describe_shortages(available: Amounts, needed: Amounts) -> list[str]:
     """Return the insufficient resources, such as ``cpu 1 of 2``."""
     return [
         f"{name} {_text(available.get(name, Decimal(0)))} of {_text(amount)}"

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rescheduler.errors import NotFound, UsageError
-from rescheduler.liqo_services.answers import answer, application, body, problem, status_of
+from rescheduler.liqo_services.answers import application, body, json_response, problem, status_of
 from rescheduler.liqo_services.node_manager import original, pricing
 from rescheduler.liqo_services.node_manager.groups import VirtualNodeGroup
 from rescheduler.liqo_services.node_manager.machines import VirtualMachine
@@ -29,18 +29,22 @@ def node_manager(service: NodeManagerService, *, post_only: bool = False) -> Sta
     return application(
         [
             *original.routes(service, post_only=post_only),
-            Route("/version", lambda _: answer(_VERSION), methods=["GET"]),
-            Route("/v1/fleet", lambda _: answer(fleet(service)), methods=["GET"]),
+            Route("/version", lambda _: json_response(_VERSION), methods=["GET"]),
+            Route("/v1/fleet", lambda _: json_response(fleet(service)), methods=["GET"]),
             Route(machines, original.with_body(lambda request, raw: _order(service, request, raw)), methods=["POST"]),
             Route(f"{machines}/{{name}}", lambda request: _remove(service, request), methods=["DELETE"]),
             Route(
                 "/v1/groups/{group}/template",
-                lambda request: answer(template(service.group(request.path_params["group"]))),
+                lambda request: json_response(template(service.group(request.path_params["group"]))),
                 methods=["GET"],
             ),
-            Route("/v1/machines/{name}/price", lambda request: answer(_price(service, request)), methods=["GET"]),
             Route(
-                "/v1/podprice", original.with_body(lambda _, raw: answer(_pod_price(service, raw))), methods=["POST"]
+                "/v1/machines/{name}/price", lambda request: json_response(_price(service, request)), methods=["GET"]
+            ),
+            Route(
+                "/v1/podprice",
+                original.with_body(lambda _, raw: json_response(_pod_price(service, raw))),
+                methods=["POST"],
             ),
         ]
     )
@@ -48,10 +52,10 @@ def node_manager(service: NodeManagerService, *, post_only: bool = False) -> Sta
 
 def fleet(service: NodeManagerService) -> messages.Fleet:
     """Return all groups, all machines, and the virtual nodes that we did not create."""
-    look = service.look()
-    view = look.view
+    reading = service.read()
+    view = reading.view
     groups = service.groups()
-    nodes = look.seen.nodes
+    nodes = reading.objects.nodes
     foreign = sorted(nodes.keys() - view.machines.keys())
     return messages.Fleet(
         groups=tuple(
@@ -103,7 +107,7 @@ def _debug(group: VirtualNodeGroup) -> str:
 
 def _order(service: NodeManagerService, request: Request, raw: bytes) -> Response:
     count = body(raw, messages.Order).count
-    return answer(messages.Ordered(names=tuple(service.increase(request.path_params["group"], count))), 202)
+    return json_response(messages.Ordered(names=tuple(service.increase(request.path_params["group"], count))), 202)
 
 
 def _remove(service: NodeManagerService, request: Request) -> Response:
@@ -113,7 +117,7 @@ def _remove(service: NodeManagerService, request: Request) -> Response:
         raise NotFound(f"node {name}: {outcome.detail}")
     if (error := original.refusal(name, outcome)) is not None:
         return problem(status_of(error), str(error))
-    return answer({"detail": getattr(outcome, "detail", "")}, 202)
+    return json_response({"detail": getattr(outcome, "detail", "")}, 202)
 
 
 def _price(service: NodeManagerService, request: Request) -> messages.Price:

@@ -10,7 +10,7 @@ from rescheduler.errors import UsageError
 from rescheduler.liqo_services.node_manager.clusters import DiscoveredCluster, RemoteCluster, remote_cluster
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.http import JsonClient
-from rescheduler.providers.liqo.client import words
+from rescheduler.providers.liqo.client import error_text
 
 _SECONDS = 20.0  #: seconds to read the list, including retries
 
@@ -30,7 +30,7 @@ class DiscoveryClient:
 
     def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
         """Create a client. Raises ConfigError for files that cannot be used."""
-        self._client = JsonClient("discovery", endpoint, Path(), clock, words)
+        self._client = JsonClient("discovery", endpoint, Path(), clock, error_text)
         self._clock = clock
         self._complaints: frozenset[str] = frozenset()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TypeAlias
 
-from rescheduler.liqo_services.node_manager.amounts import Amounts, amounts, less, missing, times
+from rescheduler.liqo_services.node_manager.amounts import Amounts, amounts, count_fitting, describe_shortages, subtract
 from rescheduler.liqo_services.node_manager.clusters import RemoteCluster
 from rescheduler.liqo_services.node_manager.groups import VirtualNodeGroup
 
@@ -19,7 +19,7 @@ class Offer:
     failures: int = 0  #: consecutive failures
     obstacle: str = ""  #: why the cluster is currently not used
 
-    def barred(self, obstacle: str) -> "Offer":
+    def with_obstacle(self, obstacle: str) -> "Offer":
         """Return the offer with *obstacle*, so that the cluster is not used."""
         return replace(self, obstacle=obstacle)
 
@@ -58,19 +58,19 @@ def _picks(group: VirtualNodeGroup, count: int, offers: Sequence[Offer], *, gene
     picks: list[Pick] = []
     left = {offer.cluster.name: offer for offer in offers if not _obstacle(group, offer)}
     while len(picks) < count:
-        fitting = [offer for offer in left.values() if times(offer.available, group.needed)]
+        fitting = [offer for offer in left.values() if count_fitting(offer.available, group.needed)]
         if not fitting:
             return Shortage(len(picks), tuple(_reasons(group, offers, left)))
         best = min(fitting, key=lambda offer: _rank(group, offer))
-        resources = group.asked(best.available) if generous else dict(group.least)
+        resources = group.resources_to_request(best.available) if generous else dict(group.least)
         picks.append(Pick(best.cluster, resources))
-        left[best.cluster.name] = replace(best, available=less(best.available, amounts(resources)))
+        left[best.cluster.name] = replace(best, available=subtract(best.available, amounts(resources)))
     return tuple(picks)
 
 
 def _rank(group: VirtualNodeGroup, offer: Offer) -> tuple[bool, Decimal, int, int, str]:
     price = offer.cluster.price
-    room = times(offer.available, group.needed)
+    room = count_fitting(offer.available, group.needed)
     return (price is None, price or Decimal(0), -room, offer.failures, offer.cluster.name)
 
 
@@ -88,6 +88,6 @@ def _reasons(group: VirtualNodeGroup, offers: Sequence[Offer], left: dict[str, O
         name = offer.cluster.name
         reason = _obstacle(group, offer)
         if not reason:
-            reason = f"insufficient resources: {', '.join(missing(left[name].available, group.needed))}"
+            reason = f"insufficient resources: {', '.join(describe_shortages(left[name].available, group.needed))}"
         reasons.append(f"{name}: {reason}")
     return reasons

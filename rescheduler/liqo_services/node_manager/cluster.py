@@ -25,7 +25,7 @@ from rescheduler.liqo_services.node_manager.resources import (
     ResourceMeta,
     ResourceSlice,
     VirtualNode,
-    seen,
+    index_objects,
 )
 
 SLICES: Final = "/apis/authentication.liqo.io/v1beta1"
@@ -42,10 +42,10 @@ S = TypeVar("S", bound=LiqoResource)
 class LiqoCluster(Protocol):
     """A cluster with Liqo. Verbs raise the errors of API requests; further errors are documented per verb."""
 
-    def look(self) -> LiqoObjects: ...
+    def read(self) -> LiqoObjects: ...
 
     def peerings(self) -> Mapping[str, Tenancy]:
-        """Return our tenancies by the cluster that shares resources with us."""
+        """Return our tenancies, by the cluster that shares resources with us."""
         ...
 
     def make_slice(self, namespace: str, manifest: Mapping[str, Any]) -> None:
@@ -86,8 +86,8 @@ class KubeLiqo:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def look(self) -> LiqoObjects:
-        return seen(
+    def read(self) -> LiqoObjects:
+        return index_objects(
             self._list(f"{SLICES}/resourceslices", ResourceSlice),
             self._list(VIRTUAL_NODES, VirtualNode),
             self._list("/api/v1/nodes", LiqoNode, f"{VIRTUAL_NODE_LABEL}=virtual-node"),
@@ -121,7 +121,7 @@ class KubeLiqo:
         path = f"{SLICES}/namespaces/{meta.namespace}/resourceslices/{meta.name}"
         try:
             self._client.request(f"delete resourceslice {meta.namespace}/{meta.name}", "DELETE", path, body=body)
-        except Conflict as error:  # the slice has another UID: ours is gone
+        except Conflict as error:  # the slice has another UID: our slice is gone
             raise NotFound(str(error)) from error
 
     def mark_node(self, node: LiqoNode, provider_id: str, labels: Mapping[str, str]) -> None:
@@ -133,7 +133,7 @@ class KubeLiqo:
         )
 
     def _kubeconfig(self, namespace: str, cluster: str) -> str | None:
-        """Return "" if a user created a kubeconfig Secret for *cluster*, `None` if not, or why it is unknown.
+        """Return "" if a user created a kubeconfig Secret for *cluster*, `None` if not, or why that is unknown.
 
         Secrets created by Liqo have their Identity as owner and do not count. Only metadata is read. The shipped
         manifests do not grant the permission to list Secrets.
@@ -152,7 +152,7 @@ class KubeLiqo:
         while True:
             query = {"limit": _PAGE, "labelSelector": selector, "continue": following}
             try:
-                answer = self._client.request(
+                response = self._client.request(
                     f"list {plural}",
                     "GET",
                     path,
@@ -161,7 +161,7 @@ class KubeLiqo:
                 )
             except NotFound as error:
                 raise Permanent(f"{error}: expected Liqo 1.0 or later in the cluster") from error
-            page = _decoded(answer.body, ResourcePage, plural)
+            page = _decoded(response.body, ResourcePage, plural)
             objects += [_decoded(item, shape, plural) for item in page.items or ()]
             following = page.metadata.continue_
             if not following:

@@ -27,7 +27,7 @@ class DiscoveredCluster(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
 @dataclass(frozen=True, slots=True)
 class RemoteCluster:
-    """A cluster: `shared` are all resources that it shares with us, `free` those that are currently free, if known."""
+    """A cluster: `shared` contains the resources that it shares with us, `free` those that are free now, if known."""
 
     name: str  #: Liqo's cluster ID
     shared: Amounts

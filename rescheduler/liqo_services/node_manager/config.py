@@ -101,13 +101,13 @@ def group(section: GroupSection) -> VirtualNodeGroup:
         section.id,
         section.min_size,
         section.max_size,
-        _texts(section.resources.min),
-        _texts(section.resources.max),
+        _as_texts(section.resources.min),
+        _as_texts(section.resources.max),
         section.selector,
         section.labels,
         tuple(NodeTaint(taint.key, taint.value, taint.effect) for taint in section.taints),
         section.cost,
-        _texts(section.resources.added),
+        _as_texts(section.resources.added),
         section.slice_class,
     )
 
@@ -132,7 +132,7 @@ def check_group(section: GroupSection, where: str) -> None:
             raise ConfigError(f"{where}.labels: {key}: expected labels that are not Liqo's or ours")
 
 
-def _texts(quantities: Mapping[str, str | float]) -> dict[str, str]:
+def _as_texts(quantities: Mapping[str, str | float]) -> dict[str, str]:
     return {name: str(amount) for name, amount in quantities.items()}
 
 

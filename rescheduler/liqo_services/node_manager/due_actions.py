@@ -27,7 +27,7 @@ class CreateSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class EstablishPeering:
     """Establish the peering that a reservation waits for."""
 
     cluster: str
@@ -41,14 +41,14 @@ class MarkNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Adopt:
+class CreateRecord:
     """Create the missing record of a machine because the database is new; its provision time starts now."""
 
     machine: VirtualMachine
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class RecordFailure:
     """Record the failure of a machine, which is listed with its error for a while."""
 
     machine: VirtualMachine
@@ -57,7 +57,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Recover:
+class ClearError:
     """Clear the error of a machine whose denied slice was granted later."""
 
     record: MachineRecord
@@ -71,20 +71,30 @@ class GiveBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
+class RecordRunning:
     """Record that a machine is running, and reset the failures of its cluster."""
 
     machine: VirtualMachine
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class RecordRemoval:
     """Record that all objects of a machine are gone."""
 
     record: MachineRecord
 
 
-Action: TypeAlias = CreateSlice | Peer | MarkNode | Adopt | Note | Recover | GiveBack | Settle | Close
+Action: TypeAlias = (
+    CreateSlice
+    | EstablishPeering
+    | MarkNode
+    | CreateRecord
+    | RecordFailure
+    | ClearError
+    | GiveBack
+    | RecordRunning
+    | RecordRemoval
+)
 
 
 def due(
@@ -92,18 +102,18 @@ def due(
     records: Sequence[MachineRecord],
     peerings: Mapping[str, Tenancy],
     now: dt.datetime,
-    patience: MachineTimeouts,
+    timeouts: MachineTimeouts,
 ) -> Iterator[Action]:
     """Yield the actions that are due, according to one read of the cluster."""
     for machine in view.machines.values():
-        yield from _due(machine, peerings, now, patience)
+        yield from _due(machine, peerings, now, timeouts)
     for record in records:
         if record.name not in view.machines:
-            yield Close(record)
+            yield RecordRemoval(record)
 
 
 def _due(
-    machine: VirtualMachine, peerings: Mapping[str, Tenancy], now: dt.datetime, patience: MachineTimeouts
+    machine: VirtualMachine, peerings: Mapping[str, Tenancy], now: dt.datetime, timeouts: MachineTimeouts
 ) -> Iterator[Action]:
     record = machine.record
     if machine.state is InstanceState.DELETING:
@@ -112,34 +122,34 @@ def _due(
         yield MarkNode(machine)
     elif machine.state is InstanceState.RUNNING:
         if record is None or not record.ran or record.error:
-            yield Settle(machine)
+            yield RecordRunning(machine)
     elif record is None:
-        yield Adopt(machine)
+        yield CreateRecord(machine)
     elif record.failed_at is not None:
         if machine.recovered:
-            yield Recover(record)
-        elif now >= record.failed_at + patience.shown:
+            yield ClearError(record)
+        elif now >= record.failed_at + timeouts.shown:
             yield GiveBack(machine)
     else:
-        yield from _due_to_come(machine, record, peerings, late=now >= record.since + patience.provision)
+        yield from _due_to_come(machine, record, peerings, timed_out=now >= record.since + timeouts.provision)
 
 
 def _due_to_come(
-    machine: VirtualMachine, record: MachineRecord, peerings: Mapping[str, Tenancy], *, late: bool
+    machine: VirtualMachine, record: MachineRecord, peerings: Mapping[str, Tenancy], *, timed_out: bool
 ) -> Iterator[Action]:
     if machine.error is not None:
-        yield Note(machine, machine.error.code, machine.error.message)
-    elif late:
-        yield Note(machine, TIMED_OUT, f"no Node was Ready in time: {_stuck(machine)}")
+        yield RecordFailure(machine, machine.error.code, machine.error.message)
+    elif timed_out:
+        yield RecordFailure(machine, TIMED_OUT, f"no Node was Ready in time: {_progress_text(machine)}")
     elif machine.slice is None:
         tenancy = peerings.get(machine.cluster)
         if tenancy is None:
-            yield Peer(machine.cluster)
+            yield EstablishPeering(machine.cluster)
         elif not tenancy.obstacle:
             yield CreateSlice(record, tenancy.namespace)
 
 
-def _stuck(machine: VirtualMachine) -> str:
+def _progress_text(machine: VirtualMachine) -> str:
     if machine.slice is None:
         return f"no slice could be requested from cluster {machine.cluster}"
     if machine.virtual_node is None:

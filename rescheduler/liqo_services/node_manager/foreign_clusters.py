@@ -97,11 +97,11 @@ def tenant_namespaces(namespaces: Sequence[TenantNamespace]) -> dict[str, str]:
 def tenancies(
     namespaces: Mapping[str, str], foreign: Sequence[ForeignCluster], kubeconfigs: Mapping[str, str]
 ) -> dict[str, Tenancy]:
-    """Return by cluster the tenancies with credentials for its API server and a tenant namespace here.
+    """Return, by cluster, the tenancies that have credentials for its API server and a tenant namespace here.
 
     An enabled authentication module is not sufficient: it is also enabled for our consumers, and may stay so after a
-    peering has ended. *kubeconfigs* contains the clusters without an Identity that have a kubeconfig Secret (""), or
-    for which that is unknown (the reason).
+    peering has ended. *kubeconfigs* contains the clusters without an Identity: the value is "" if the cluster has a
+    kubeconfig Secret, or the reason why that is unknown.
     """
     return {
         cluster.id: Tenancy(namespaces[cluster.id], _obstacle(cluster, kubeconfigs))

@@ -23,7 +23,7 @@ class VirtualNodeGroup:
     most: Mapping[str, str] = field(default_factory=dict)  #: requested if the cluster has enough
     selector: Mapping[str, str] = field(default_factory=dict)  #: required labels of a cluster
     labels: Mapping[str, str] = field(default_factory=dict)  #: set on the Nodes, in addition to Liqo's
-    taints: tuple[NodeTaint, ...] = ()  #: taints of the template: those of the clusters' VirtualNodes
+    taints: tuple[NodeTaint, ...] = ()  #: taints of the template, as on the clusters' VirtualNodes
     cost: float = 1.0
     added: Mapping[str, str] = field(default_factory=lambda: dict(ADDED_RESOURCES))  #: granted without a request
     slice_class: str = DEFAULT_CLASS  #: selects the controller that grants the slices
@@ -34,7 +34,7 @@ class VirtualNodeGroup:
 
     @property
     def template_resources(self) -> dict[str, str]:
-        """The resources of every Node: those that are requested, and those that the clusters add."""
+        """The resources of every Node: the requested ones, and the ones that the clusters add."""
         return {**self.added, **self.least}
 
     @property
@@ -50,18 +50,18 @@ class VirtualNodeGroup:
     def template_taints(self) -> tuple[NodeTaint, ...]:
         return (VIRTUAL_NODE_TAINT, *self.taints)
 
-    def asked(self, available: Amounts) -> dict[str, str]:
+    def resources_to_request(self, available: Amounts) -> dict[str, str]:
         """Return the resources to request from a cluster that has *available*: from `least` up to `most`."""
         least = self.needed
-        more = {
+        additional = {
             name: text if available.get(name, amount) >= amount else quantities({name: available[name]})[name]
             for (name, text), amount in zip(self.most.items(), amounts(self.most).values(), strict=True)
             if available.get(name, amount) > least.get(name, 0)
         }
-        return {**self.least, **more}
+        return {**self.least, **additional}
 
 
-#: The groups that are used without a configuration.
+#: The groups that are used if none are configured.
 DEFAULT_GROUPS: Final = (
     VirtualNodeGroup(
         "STANDARD",

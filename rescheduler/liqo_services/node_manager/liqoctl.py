@@ -61,7 +61,7 @@ class PeeringFailed(Retryable):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """How to call liqoctl. *state* is our own folder; files left in it by a killed process are deleted."""
+    """Settings for calling liqoctl. *state* is a private folder; files left in it by a killed process are deleted."""
 
     program: str
     state: Path
@@ -93,18 +93,18 @@ class Liqoctl:
         """Establish a peering without a slice, or accept an existing one. Raises PeeringFailed."""
         nat = ("--gw-server-service-location", "Consumer") if cluster.has_nat else ()
         own = ("--create-resource-slice=false", f"--timeout={self._tool.timeout:.0f}s")
-        self._run("peer", cluster, (*own, *nat, *further("peer", self._tool.arguments)))
+        self._run("peer", cluster, (*own, *nat, *accepted_arguments("peer", self._tool.arguments)))
 
     def unpeer(self, cluster: RemoteCluster) -> None:
         """End the peering. Raises PeeringFailed."""
         own = f"--timeout={self._tool.timeout:.0f}s"
-        self._run("unpeer", cluster, (own, *further("unpeer", self._tool.arguments)))
+        self._run("unpeer", cluster, (own, *accepted_arguments("unpeer", self._tool.arguments)))
 
     def close(self) -> None:
-        """Stop the running command, and run no further commands."""
+        """Stop the running command, and reject further ones."""
         self._closed = True
         if (process := self._running) is not None:
-            _end(process)
+            _terminate(process)
 
     def _run(self, verb: str, cluster: RemoteCluster, arguments: Sequence[str]) -> None:
         try:
@@ -125,7 +125,7 @@ class Liqoctl:
             status, output = self._wait(command)
         if status != 0:
             how = "timed out" if status is None else f"exited with {status}"
-            line = _last(output, _secrets(cluster.kubeconfig))
+            line = _last_line(output, _secrets(cluster.kubeconfig))
             raise PeeringFailed(f"liqoctl {verb} for cluster {cluster.name} {how}{': ' if line else ''}{line}")
 
     def _wait(self, command: list[str]) -> tuple[int | None, str]:
@@ -147,16 +147,16 @@ class Liqoctl:
             raise PeeringFailed(f"liqoctl cannot be run: {error.strerror}") from error
         self._running = process
         if self._closed:  # close() may have been called before the process was stored
-            _end(process)
+            _terminate(process)
         try:
             output, _ = process.communicate(timeout=min(self._tool.timeout + _SPARE_SECONDS, LONGEST_WAIT))
         except subprocess.TimeoutExpired:
-            _end(process)
+            _terminate(process)
             output, _ = process.communicate()
             return None, output
         finally:
             self._running = None
-            _end(process)
+            _terminate(process)
         return process.returncode, output
 
     @contextlib.contextmanager
@@ -171,19 +171,19 @@ class Liqoctl:
             Path(name).unlink(missing_ok=True)
 
 
-def further(verb: str, arguments: Sequence[str]) -> list[str]:
-    """Return those of *arguments* that ``liqoctl VERB`` accepts; a flag keeps its separate value."""
+def accepted_arguments(verb: str, arguments: Sequence[str]) -> list[str]:
+    """Return the *arguments* that ``liqoctl VERB`` accepts; a flag keeps its separate value."""
     foreign = frozenset[str]().union(*(flags for other, flags in _OWN_FLAGS.items() if other != verb))
-    kept, known = [], True
+    accepted, known = [], True
     for argument in arguments:
         if argument.startswith("-"):
             known = argument.lstrip("-").partition("=")[0] not in foreign
         if known:
-            kept.append(argument)
-    return kept
+            accepted.append(argument)
+    return accepted
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _terminate(process: subprocess.Popen[str]) -> None:
     """Terminate the process and its children, if they are still running."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
@@ -204,19 +204,19 @@ def _secrets(kubeconfig: str) -> Collection[str]:
     """Return the secrets in a kubeconfig: all values of its users, and proxy URLs, which may contain a password."""
     document: Any = plain_yaml.parse(kubeconfig)
     proxies = [cluster["cluster"].get("proxy-url", "") for cluster in document["clusters"]]
-    return {*_texts([user["user"] for user in document["users"]]), *_texts(proxies)}
+    return {*_strings_in([user["user"] for user in document["users"]]), *_strings_in(proxies)}
 
 
-def _texts(part: object) -> Iterator[str]:
+def _strings_in(part: object) -> Iterator[str]:
     if isinstance(part, dict | list):
         for value in part.values() if isinstance(part, dict) else part:
-            yield from _texts(value)
+            yield from _strings_in(value)
     elif isinstance(part, str) and part:
         yield part
 
 
-def _last(output: str, secrets: Collection[str]) -> str:
-    """Return the last non-empty line without colors, *secrets*, and anything that looks like a secret."""
+def _last_line(output: str, secrets: Collection[str]) -> str:
+    """Return the last non-empty line without colors, *secrets*, and anything that may be a secret."""
     lines = [line.strip() for line in _COLORS.sub("", output).splitlines() if line.strip()]
     line = lines[-1] if lines else ""
     for secret in sorted(secrets, key=len, reverse=True):

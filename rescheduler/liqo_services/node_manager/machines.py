@@ -93,8 +93,8 @@ class MachinesView:
     def size(self, group: str) -> int:
         return sum(machine.counts for machine in self.members(group))
 
-    def sound(self, group: str) -> int:
-        """Count the group's machines without errors; failed ones are about to be given back."""
+    def healthy_size(self, group: str) -> int:
+        """Count the group's machines without errors. Failed machines are about to be given back."""
         return sum(machine.counts and machine.error is None for machine in self.members(group))
 
     def find(self, node: str) -> VirtualMachine | None:
@@ -113,13 +113,13 @@ class ClusterReading:
     """The records, the state of the cluster, and the machines derived from the two."""
 
     records: Sequence[MachineRecord]
-    seen: LiqoObjects
+    objects: LiqoObjects
     view: MachinesView
 
     @property
     def used(self) -> frozenset[str]:
         """The clusters with a slice, of any owner, or with a reservation."""
-        return self.seen.lenders.union(machine.cluster for machine in self.view.machines.values())
+        return self.objects.lenders.union(machine.cluster for machine in self.view.machines.values())
 
 
 def record_of(machine: VirtualMachine) -> MachineRecord:
@@ -136,25 +136,25 @@ def record_of(machine: VirtualMachine) -> MachineRecord:
     )
 
 
-def view(records: Iterable[MachineRecord], seen: LiqoObjects, now: dt.datetime) -> MachinesView:
+def view(records: Iterable[MachineRecord], objects: LiqoObjects, now: dt.datetime) -> MachinesView:
     """Derive the machines. If the records and the cluster's state differ, the cluster's state takes precedence.
 
     A record whose slice was created and no longer exists belongs to a machine that is gone.
     """
     written = {record.name: record for record in records}
-    names = dict.fromkeys([*written, *seen.slices, *_orphans(seen)])
-    derived = (_machine(name, written.get(name), seen, now) for name in names)
+    names = dict.fromkeys([*written, *objects.slices, *_orphans(objects)])
+    derived = (_machine(name, written.get(name), objects, now) for name in names)
     machines = {machine.name: machine for machine in derived if machine is not None}
     return MachinesView(dict(sorted(machines.items(), key=lambda pair: (pair[1].since, pair[0]))))
 
 
-def _orphans(seen: LiqoObjects) -> list[str]:
+def _orphans(objects: LiqoObjects) -> list[str]:
     """Return the names of our Nodes, including those without a slice and a record."""
-    return [name for name, node in seen.nodes.items() if node.metadata.labels.get(GROUP_LABEL)]
+    return [name for name, node in objects.nodes.items() if node.metadata.labels.get(GROUP_LABEL)]
 
 
-def _machine(name: str, record: MachineRecord | None, seen: LiqoObjects, now: dt.datetime) -> VirtualMachine | None:
-    resource_slice, virtual, node = seen.slices.get(name), seen.virtual_nodes.get(name), seen.nodes.get(name)
+def _machine(name: str, record: MachineRecord | None, objects: LiqoObjects, now: dt.datetime) -> VirtualMachine | None:
+    resource_slice, virtual, node = objects.slices.get(name), objects.virtual_nodes.get(name), objects.nodes.get(name)
     group = _group(resource_slice, node, record)
     parts = (resource_slice, virtual, node)
     reserved = record is not None and not record.ordered and record.removed_at is None

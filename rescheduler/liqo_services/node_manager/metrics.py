@@ -24,7 +24,7 @@ class NodeManagerMetrics:
             registry=registry,
         )
 
-    def seen(self, groups: Iterable[str], view: MachinesView) -> None:
+    def update(self, groups: Iterable[str], view: MachinesView) -> None:
         """Set the gauge for each state of each group, including zeros."""
         counted = Counted((machine.group, machine.state) for machine in view.machines.values())
         for group in {*groups, *(group for group, _ in counted)}:

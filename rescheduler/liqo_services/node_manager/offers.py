@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rescheduler.backoff import Backoff
-from rescheduler.liqo_services.node_manager.amounts import Amounts, less, plus, smaller
+from rescheduler.liqo_services.node_manager.amounts import Amounts, limit_to, plus, subtract
 from rescheduler.liqo_services.node_manager.choice import Offer
 from rescheduler.liqo_services.node_manager.clusters import RemoteCluster
 from rescheduler.liqo_services.node_manager.foreign_clusters import Tenancy
@@ -30,7 +30,7 @@ def offers(
     current = []
     for cluster in clusters:
         failed = failures.get(cluster.name)
-        obstacle = _resting(failed, now) or _unpeered(cluster, peerings, peers=peers)
+        obstacle = _backoff_reason(failed, now) or _peering_obstacle(cluster, peerings, peers=peers)
         room = available(cluster, view.of_cluster(cluster.name))
         current.append(Offer(cluster, room, failed.count if failed else 0, obstacle))
     return current
@@ -39,8 +39,8 @@ def offers(
 def available(cluster: RemoteCluster, machines: Sequence[VirtualMachine]) -> Amounts:
     """Return the resources that *cluster* has left for new slices.
 
-    This is the smaller of its shared resources minus our slices, and its reported free resources minus those of our
-    slices that it may not have counted yet.
+    This is the smaller of its shared resources minus our slices, and its reported free resources minus our slices that
+    it may not have counted yet.
     """
     held: Amounts = {}
     coming: Amounts = {}
@@ -48,17 +48,17 @@ def available(cluster: RemoteCluster, machines: Sequence[VirtualMachine]) -> Amo
         held = plus(held, machine.held)
         if machine.state is InstanceState.CREATING:
             coming = plus(coming, machine.held)
-    unheld = less(cluster.shared, held)
-    return unheld if cluster.free is None else smaller(unheld, less(cluster.free, coming))
+    unheld = subtract(cluster.shared, held)
+    return unheld if cluster.free is None else limit_to(unheld, subtract(cluster.free, coming))
 
 
-def _resting(failed: Failures | None, now: dt.datetime) -> str:
+def _backoff_reason(failed: Failures | None, now: dt.datetime) -> str:
     if failed is None or now >= (until := failed.last + BACKOFF.after(failed.count)):
         return ""
     return f"it failed {failed.count} times in a row and is not used until {until.isoformat(timespec='seconds')}"
 
 
-def _unpeered(cluster: RemoteCluster, peerings: Mapping[str, Tenancy], *, peers: bool) -> str:
+def _peering_obstacle(cluster: RemoteCluster, peerings: Mapping[str, Tenancy], *, peers: bool) -> str:
     if (tenancy := peerings.get(cluster.name)) is not None:
         return tenancy.obstacle
     if not peers:

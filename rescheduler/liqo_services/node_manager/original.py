@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rescheduler.errors import Conflict, NotFound, ReschedulerError, UsageError
-from rescheduler.liqo_services.answers import answer, body, problem, status_of
+from rescheduler.liqo_services.answers import body, json_response, problem, status_of
 from rescheduler.liqo_services.node_manager import pricing
 from rescheduler.liqo_services.node_manager.amounts import Amounts, amounts
 from rescheduler.liqo_services.node_manager.config import (
@@ -67,16 +67,16 @@ class NewGroup(Section, frozen=True, kw_only=True):
 
 def routes(service: NodeManagerService, *, post_only: bool) -> Sequence[Route]:
     changing = ["POST"] if post_only else ["POST", "GET"]
-    asked: dict[str, Callable[[Request], Response]] = {
-        "/nodegroup": lambda _: answer([_group(known) for known in service.groups().values()]),
-        "/nodegroup/ownership": lambda request: answer(_owner(service, _text(request, "id"))),
-        "/nodegroup/current-size": lambda request: answer(_size(service, _text(request, "id"))),
-        "/nodegroup/nodes": lambda request: answer(_nodes(service, _text(request, "id"))),
-        "/nodegroup/template": lambda request: answer(_template(service.group(_text(request, "id")))),
-        "/nodegroup/nodeprice": lambda request: answer(node_price(service, request, _text(request, "id"))),
-        "/nodegroup/podprice": lambda request: answer(_pod_price(service, request)),
-        "/gpu/label": lambda _: answer(GPU),
-        "/gpu/types": lambda _: answer([GPU]),
+    get_routes: dict[str, Callable[[Request], Response]] = {
+        "/nodegroup": lambda _: json_response([_group(known) for known in service.groups().values()]),
+        "/nodegroup/ownership": lambda request: json_response(_owner(service, _text(request, "id"))),
+        "/nodegroup/current-size": lambda request: json_response(_size(service, _text(request, "id"))),
+        "/nodegroup/nodes": lambda request: json_response(_nodes(service, _text(request, "id"))),
+        "/nodegroup/template": lambda request: json_response(_template(service.group(_text(request, "id")))),
+        "/nodegroup/nodeprice": lambda request: json_response(node_price(service, request, _text(request, "id"))),
+        "/nodegroup/podprice": lambda request: json_response(_pod_price(service, request)),
+        "/gpu/label": lambda _: json_response(GPU),
+        "/gpu/types": lambda _: json_response([GPU]),
     }
     changes: dict[str, Callable[[Request], Response]] = {
         "/nodegroup/scaleup": lambda request: _scale_up(service, request),
@@ -84,7 +84,7 @@ def routes(service: NodeManagerService, *, post_only: bool) -> Sequence[Route]:
         "/nodegroup/destroy": lambda request: _destroy(service, request),
     }
     return [
-        *(Route(path, verb, methods=["GET"]) for path, verb in asked.items()),
+        *(Route(path, verb, methods=["GET"]) for path, verb in get_routes.items()),
         *(Route(path, verb, methods=changing) for path, verb in changes.items()),
         Route("/nodegroup/create", with_body(lambda _, raw: _create(service, raw)), methods=changing),
     ]
@@ -126,11 +126,11 @@ def _template(known: VirtualNodeGroup) -> GroupTemplate:
 
 def _scale_up(service: NodeManagerService, request: Request) -> Response:
     service.increase(_text(request, "id"), _count(request))
-    return answer(True)
+    return json_response(True)
 
 
 def _scale_down(service: NodeManagerService, request: Request) -> Response:
-    """Remove a node. If the node is being deleted or gone, the response is an empty 200."""
+    """Remove a node. If the node is gone or being deleted, the response is an empty 200."""
     node = _text(request, "id")
     outcome = service.remove(_text(request, "nodegroupid"), node)
     if (error := refusal(node, outcome)) is not None:
@@ -152,7 +152,7 @@ def refusal(node: str, outcome: DeleteOutcome) -> ReschedulerError | None:
 
 def _destroy(service: NodeManagerService, request: Request) -> Response:
     service.destroy_group(_text(request, "id"))
-    return answer(True)
+    return json_response(True)
 
 
 def _create(service: NodeManagerService, raw: bytes) -> Response:
@@ -172,7 +172,7 @@ def _create(service: NodeManagerService, raw: bytes) -> Response:
     )
     check_group(section, "body")
     service.create_group(group(section))
-    return answer(True)
+    return json_response(True)
 
 
 def node_price(service: NodeManagerService, request: Request, node: str) -> float:

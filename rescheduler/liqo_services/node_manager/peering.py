@@ -31,7 +31,7 @@ class Peering:
         service: NodeManagerService,
         unpeer_after: dt.timedelta | None = None,
     ) -> None:
-        """Create the worker. Our peerings are ended after they had no slices for *unpeer_after*."""
+        """Create the worker. Our peerings are ended once they have had no slices for *unpeer_after*."""
         self._ports, self._liqoctl, self._upkeep, self._service = ports, liqoctl, upkeep, service
         self._unpeer_after = unpeer_after
         self._lock = threading.Lock()
@@ -42,14 +42,14 @@ class Peering:
         self._thread = ThreadPoolExecutor(1, "liqoctl")
 
     def establish(self, clusters: Collection[str]) -> None:
-        """Start to peer with those of *clusters* with which peering is not in progress."""
+        """Start peering with each of *clusters*, unless that is already in progress."""
         now = self._ports.clock.now()
         for name in clusters:
             if now >= self._made.get(name, now - _SETTLING) + _SETTLING:
                 self._begin(name, self._establish)
 
     def release(self, used: Collection[str]) -> None:
-        """End our peerings with clusters that are not in *used* and have not been for long enough."""
+        """End our peerings with clusters that have been absent from *used* for long enough."""
         if self._unpeer_after is None:
             return
         now = self._ports.clock.now()
@@ -107,7 +107,7 @@ class Peering:
         log.info("cluster %s: peered", cluster.name)
 
     def _release(self, cluster: RemoteCluster) -> None:
-        with self._service.sparing(cluster.name):
+        with self._service.without_requests_to(cluster.name):
             log.info("cluster %s: no slices are left, ending the peering", cluster.name)
             self._liqoctl.unpeer(cluster)
             self._ports.store.unpeered(cluster.name)

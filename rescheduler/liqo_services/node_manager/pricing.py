@@ -19,7 +19,7 @@ def node_price(group: VirtualNodeGroup, hours: float) -> float:
 
 
 def group_of_template(name: str, groups: Mapping[str, VirtualNodeGroup]) -> VirtualNodeGroup | None:
-    """Return the group *name*, or the group of the template node to which Cluster Autoscaler gave the name *name*."""
+    """Return the group called *name*, or the group whose template node Cluster Autoscaler named *name*."""
     if name in groups:
         return groups[name]
     match = _TEMPLATE.fullmatch(name)

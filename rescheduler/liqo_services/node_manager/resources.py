@@ -69,7 +69,7 @@ class ResourceSlice(LiqoResource, frozen=True, kw_only=True):
 
     @property
     def local(self) -> bool:
-        """Whether this cluster is the consumer. Replicas have the same labels as their original except for this one."""
+        """Whether this cluster is the consumer. Only this label distinguishes a replica from its original."""
         return self.metadata.labels.get(REPLICATION_LABEL) == "true"
 
     @property
@@ -119,10 +119,10 @@ class LiqoObjects:
     lenders: frozenset[str] = frozenset()  #: the clusters of all local slices, including those without a group
 
 
-def seen(
+def index_objects(
     slices: Sequence[ResourceSlice], virtual_nodes: Sequence[VirtualNode], nodes: Sequence[LiqoNode]
 ) -> LiqoObjects:
-    """Index the objects by name. The names of our slices are unique; those of other slices may not be."""
+    """Index the objects by name. The names of our slices are unique; the names of other slices may not be."""
     local = [resource_slice for resource_slice in slices if resource_slice.local]
     return LiqoObjects(
         slices={

@@ -47,7 +47,7 @@ log = logging.getLogger("rescheduler")
 class NodeManagerSettings:
     """The settings from the flags."""
 
-    face: HttpsListener
+    listener: HttpsListener
     pages: ListenAddress  #: of /metrics, /healthz and /readyz, in plain text
     discovery_url: str
     connection: ApiServerConnection
@@ -67,8 +67,8 @@ def run(settings: NodeManagerSettings, logs: Logging) -> int:
     log_lines.configure(logs)
     clock = SystemClock()
     file = configuration(settings.config)
-    settings.face.certificates()
-    if settings.face.plaintext and settings.clients:
+    settings.listener.certificates()
+    if settings.listener.plaintext and settings.clients:
         raise UsageError("--client: expected with mutual TLS; with plain text, clients have no names")
     with contextlib.ExitStack() as parts:
         ports = _ports(parts, settings, clock)
@@ -77,7 +77,7 @@ def run(settings: NodeManagerSettings, logs: Logging) -> int:
         metrics = NodeManagerMetrics(registry)
         upkeep = Upkeep(ports, service, file.patience, metrics)
         peering = _peering(parts, settings, ports, service, upkeep, file)
-        first_look(ports.liqo)
+        first_read(ports.liqo)
         rounds = NodeManagerLoop(service, upkeep, peering, clock)
         pages = application(registry, rounds.health)
         parts.enter_context(on_signals(rounds.stop_on))
@@ -85,8 +85,8 @@ def run(settings: NodeManagerSettings, logs: Logging) -> int:
         app: ASGIApp = node_manager(service, post_only=settings.post_only)
         if settings.clients:
             app = Clients(app, settings.clients)
-        address = parts.enter_context(serving(app, settings.face, "node-manager"))
-        how = "plain text" if settings.face.plaintext else "mutual TLS"
+        address = parts.enter_context(serving(app, settings.listener, "node-manager"))
+        how = "plain text" if settings.listener.plaintext else "mutual TLS"
         log.log(log_lines.NOTICE, "serving %s on %s, %s", ", ".join(service.groups()), address, how)
         rounds.run()
     return 0
@@ -129,10 +129,10 @@ class NodeManagerLoop:
         self._ready, self._complaint = True, ""
 
 
-def first_look(liqo: LiqoCluster) -> None:
-    """Read the cluster once. Raise permanent errors (no Liqo, no permissions); log those that may be temporary."""
+def first_read(liqo: LiqoCluster) -> None:
+    """Read the cluster once. Raise permanent errors (no Liqo, no permissions); log temporary ones."""
     try:
-        liqo.look()
+        liqo.read()
         liqo.peerings()
     except Retryable as error:
         log.warning("%s", error)
@@ -151,13 +151,13 @@ def _ports(parts: contextlib.ExitStack, settings: NodeManagerSettings, clock: Cl
 
 def _endpoint(settings: NodeManagerSettings) -> Endpoint:
     """Return the endpoint of discovery, for which we use our own certificate."""
-    face = settings.face
-    ca = settings.discovery_ca or face.client_ca
+    listener = settings.listener
+    ca = settings.discovery_ca or listener.client_ca
     endpoint = Endpoint(
         url=settings.discovery_url,
         ca_file=str(ca.absolute()) if ca else None,
-        client_cert_file=str(face.cert.absolute()) if face.cert else None,
-        client_key_file=str(face.key.absolute()) if face.key else None,
+        client_cert_file=str(listener.cert.absolute()) if listener.cert else None,
+        client_key_file=str(listener.key.absolute()) if listener.key else None,
     )
     check_endpoint(endpoint, "--discovery-url", "discovery")
     if not private(endpoint.url):
@@ -192,7 +192,7 @@ def _peering(
 
 
 def _state(parts: contextlib.ExitStack, database: str) -> Path:
-    """Return a folder for our files, next to the database."""
+    """Return the path of the folder for our files, next to the database."""
     if database == MEMORY:
         return Path(parts.enter_context(tempfile.TemporaryDirectory(prefix="node-manager-")))
     return Path(database).absolute().parent

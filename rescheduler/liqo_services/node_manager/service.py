@@ -71,8 +71,8 @@ class NodeManagerService:
         self._configured = {group.id: group for group in groups}
         self._peers = peers
         self._changing = threading.Lock()
-        self._spared: set[str] = set()
-        self.woken = threading.Event()  #: set when upkeep has something to do
+        self._excluded: set[str] = set()
+        self.woken = threading.Event()  #: set when actions of upkeep are due
 
     # -- state
 
@@ -87,14 +87,14 @@ class NodeManagerService:
             raise UnknownGroup(f"no group {name!r}; the groups are {', '.join(groups) or 'none'}")
         return groups[name]
 
-    def look(self) -> ClusterReading:
+    def read(self) -> ClusterReading:
         # Read the records first: the cluster's state must include the slice of each ordered record.
         records = self._store.records()
-        seen = self._liqo.look()
-        return ClusterReading(records, seen, view(records, seen, self._clock.now()))
+        objects = self._liqo.read()
+        return ClusterReading(records, objects, view(records, objects, self._clock.now()))
 
     def view(self) -> MachinesView:
-        return self.look().view
+        return self.read().view
 
     def group_of(self, node: str) -> VirtualNodeGroup | None:
         """Return the group of the machine with the name or provider ID *node*; `None` if the machine is not ours."""
@@ -124,7 +124,7 @@ class NodeManagerService:
             records = [_reservation(name, pick, now) for pick in choice]
             self._store.save(*records)
             for record in records:
-                self._order_soon(record, peerings)
+                self._try_order(record, peerings)
         self.woken.set()
         return [record.name for record in records]
 
@@ -141,11 +141,11 @@ class NodeManagerService:
         failures, now = self._store.failures(), self._clock.now()
         listed = offers(self._catalog.clusters(), view, peerings, failures, now, peers=self._peers)
         return [
-            offer.barred("its peering is being ended") if offer.cluster.name in self._spared else offer
+            offer.with_obstacle("its peering is being ended") if offer.cluster.name in self._excluded else offer
             for offer in listed
         ]
 
-    def _order_soon(self, record: MachineRecord, peerings: Mapping[str, Tenancy]) -> None:
+    def _try_order(self, record: MachineRecord, peerings: Mapping[str, Tenancy]) -> None:
         """Order the slice now. If there is no peering yet or the order fails, upkeep does it later."""
         if (tenancy := peerings.get(record.cluster)) is None:
             return
@@ -167,7 +167,7 @@ class NodeManagerService:
                 return Refused(Refusal.NOT_IN_GROUP, f"{machine.name} belongs to group {machine.group}")
             if not machine.counts:
                 return Accepted("it is being deleted: Liqo drains it")
-            left = view.sound(name) - 1
+            left = view.healthy_size(name) - 1
             refused = None if machine.error else below_minimum(name, group.min_size, left)
             return refused or self.give_back(machine)
 
@@ -213,16 +213,16 @@ class NodeManagerService:
             self._store.delete_group(name)
 
     @contextmanager
-    def sparing(self, cluster: str) -> Iterator[None]:
+    def without_requests_to(self, cluster: str) -> Iterator[None]:
         """Request nothing from *cluster* while the block runs. Raises Conflict if it has a slice or a reservation."""
         with self.changing():
-            if cluster in self.look().used:
+            if cluster in self.read().used:
                 raise Conflict(f"cluster {cluster}: it is in use again")
-            self._spared.add(cluster)
+            self._excluded.add(cluster)
         try:
             yield
         finally:
-            self._spared.discard(cluster)
+            self._excluded.discard(cluster)
 
     @contextmanager
     def changing(self) -> Iterator[None]:

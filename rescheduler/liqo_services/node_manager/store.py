@@ -1,7 +1,7 @@
 """The node manager's database, an SQLite file: reservations, failures of clusters, our peerings and stored groups.
 
-Every change is on disk before it is reported. What can be read from the cluster is not stored, except for the names
-of deleted machines, so that a repeated deletion gets "gone" and not "unknown".
+Every change is on disk before it is reported. What can be read from the cluster is not stored, except for the names of
+deleted machines, so that a repeated deletion returns "gone" and not "unknown".
 """
 
 import datetime as dt
@@ -16,7 +16,7 @@ from rescheduler.liqo_services.database import Database, decoded
 from rescheduler.liqo_services.node_manager.groups import VirtualNodeGroup
 from rescheduler.liqo_services.node_manager.machines import MachineRecord
 
-#: How long a deleted machine is remembered.
+#: How long the name of a deleted machine is stored.
 REMEMBERED: Final = dt.timedelta(days=7)
 
 _VERSION: Final = 1

@@ -9,16 +9,16 @@ from msgspec.structs import replace
 from rescheduler.errors import Conflict, ReschedulerError, Retryable
 from rescheduler.liqo_services.node_manager.due_actions import (
     Action,
-    Adopt,
-    Close,
+    ClearError,
+    CreateRecord,
     CreateSlice,
+    EstablishPeering,
     GiveBack,
     MachineTimeouts,
     MarkNode,
-    Note,
-    Peer,
-    Recover,
-    Settle,
+    RecordFailure,
+    RecordRemoval,
+    RecordRunning,
     due,
 )
 from rescheduler.liqo_services.node_manager.groups import VirtualNodeGroup
@@ -49,10 +49,10 @@ class Upkeep:
         """Read the cluster and perform the actions that are due."""
         store, now = self._ports.store, self._ports.clock.now()
         with self._service.changing():
-            look = self._service.look()
-            waiting = any(not record.ordered for record in look.records)
+            reading = self._service.read()
+            waiting = any(not record.ordered for record in reading.records)
             peerings = self._ports.liqo.peerings() if waiting else {}
-            actions = list(due(look.view, look.records, peerings, now, self._patience))
+            actions = list(due(reading.view, reading.records, peerings, now, self._patience))
             for action in actions:
                 try:
                     self._do(action, now)
@@ -61,10 +61,10 @@ class Upkeep:
                 except ReschedulerError as error:
                     log.warning("%s", error)
             store.forget(now)
-        self._metrics.seen(self._service.groups(), look.view)
+        self._metrics.update(self._service.groups(), reading.view)
         return Clusters(
-            awaited=frozenset(action.cluster for action in actions if isinstance(action, Peer)),
-            used=look.used,
+            awaited=frozenset(action.cluster for action in actions if isinstance(action, EstablishPeering)),
+            used=reading.used,
         )
 
     def failed(self, cluster: str, code: str, message: str) -> None:
@@ -85,20 +85,20 @@ class Upkeep:
                 labels = self._group(machine).node_labels
                 self._ports.liqo.mark_node(machine.node, machine.provider_id, labels)
                 log.info("group %s: node %s is Ready", machine.group, machine.name)
-            case Adopt(machine):
+            case CreateRecord(machine):
                 store.save(replace(record_of(machine), since=now))
-            case Settle(machine):
+            case RecordRunning(machine):
                 store.save(replace(machine.record or record_of(machine), ran=True, ordered=True).without_error())
                 store.succeeded(machine.cluster)
-            case Note(machine, code, message) if machine.record is not None:
+            case RecordFailure(machine, code, message) if machine.record is not None:
                 store.failed(machine.cluster, now)
                 self._note(machine.record, code, message, now)
-            case Recover(record):
+            case ClearError(record):
                 store.save(record.without_error())
                 log.info("group %s: the slice of machine %s was granted after a denial", record.group, record.name)
             case GiveBack(machine):
                 self._service.give_back(machine)
-            case Close(record):
+            case RecordRemoval(record):
                 store.save(replace(record, removed_at=now))
                 log.info("group %s: machine %s is gone", record.group, record.name)
 

@@ -39,7 +39,7 @@ def price(text: str) -> Decimal:
 def parse(text: str) -> dict[PriceKey, Decimal]:
     """Parse the content of a price file: JSON if it starts with a bracket or brace, otherwise CSV.
 
-    Raises InputError with the place (``line 3``, ``entry 2``), the column and what was expected.
+    Raises InputError with the place (``line 3``, ``entry 2``), the column and the expected value.
     """
     text = text.removeprefix("\ufeff")
     prices: dict[PriceKey, Decimal] = {}

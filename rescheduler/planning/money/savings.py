@@ -59,13 +59,13 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return max(self.price - self.spot_cost, Decimal(0))
 
     def until(self, now: datetime) -> datetime:
-        """Return the end of the saving, at most *now*. Only for machines that are gone."""
+        """Return the time when the saving ended, or *now* if it continues. Only for machines that are gone."""
         assert self.gone_at is not None
         return min(now, self.ended_at or now, self.gone_at + LONGEST)
 
 
 class Savings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The savings in a period. Seconds are those in which the removed nodes did not run."""
+    """The savings in a period. The seconds count the time in which the removed nodes did not run."""
 
     node_seconds: int = 0
     cpu_seconds: int = 0  #: in millicores

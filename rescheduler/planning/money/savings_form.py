@@ -60,7 +60,7 @@ def bounded(ledger: SavingsLedger, limit: int = LIMIT) -> SavingsLedger:
     if len(dump_ledger(ledger)) <= limit:
         return ledger
     by_age = sorted(ledger.receipts, key=lambda receipt: (receipt.ended_at is None, receipt.drained_at, receipt.uid))
-    kept = packed_within(limit, len(by_age), lambda drop: dump_ledger(_without(ledger, by_age[:drop])))
+    kept = packed_within(limit, len(by_age), lambda drop: dump_ledger(_without_receipts(ledger, by_age[:drop])))
     return load_ledger(kept)
 
 
@@ -78,7 +78,7 @@ def summary(ledger: SavingsLedger, now: datetime) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _without(ledger: SavingsLedger, receipts: list[Receipt]) -> SavingsLedger:
+def _without_receipts(ledger: SavingsLedger, receipts: list[Receipt]) -> SavingsLedger:
     dropped = {receipt.uid for receipt in receipts}
     kept = tuple(receipt for receipt in ledger.receipts if receipt.uid not in dropped)
     return msgspec.structs.replace(ledger, receipts=kept)

@@ -24,11 +24,11 @@ class LiveNodes:
 
 def observed(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
     """Return *ledger* after an observation of the cluster: begin and end savings, and sum up whole days."""
-    ledger = _opened(_waited(ledger, nodes, now), nodes, now)
-    ledger = _ended(_expired(ledger, now), nodes, now)
+    ledger = _open_gone(_drop_reused(ledger, nodes, now), nodes, now)
+    ledger = _end_by_new_nodes(_expire(ledger, now), nodes, now)
     if not any(receipt.is_open or receipt.gone_at is None for receipt in ledger.receipts):
         ledger = msgspec.structs.replace(ledger, level=0)
-    return _forgotten(counted(ledger, midnight(now)), now)
+    return _forget_old(counted(ledger, midnight(now)), now)
 
 
 def merged(local: SavingsLedger, remote: SavingsLedger, base: SavingsLedger) -> SavingsLedger:
@@ -40,19 +40,23 @@ def merged(local: SavingsLedger, remote: SavingsLedger, base: SavingsLedger) -> 
     return msgspec.structs.replace(remote, level=max(local.level, remote.level))
 
 
-def _waited(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
-    """Drop drained nodes that run pods again, or that still exist too long after their drain."""
-    kept = tuple(
+def _drop_reused(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
+    """Drop drained nodes that run pods again, or that exist for too long after their drain."""
+    remaining_receipts = tuple(
         receipt
         for receipt in ledger.receipts
         if receipt.gone_at is not None
         or receipt.uid not in nodes.uids
         or (receipt.uid not in nodes.busy and now - receipt.drained_at < REMOVAL)
     )
-    return msgspec.structs.replace(ledger, receipts=kept) if len(kept) < len(ledger.receipts) else ledger
+    return (
+        msgspec.structs.replace(ledger, receipts=remaining_receipts)
+        if len(remaining_receipts) < len(ledger.receipts)
+        else ledger
+    )
 
 
-def _opened(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
+def _open_gone(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
     """Begin the savings of drained nodes that are gone."""
     gone = {receipt.uid for receipt in ledger.receipts if receipt.gone_at is None and receipt.uid not in nodes.uids}
     if not gone:
@@ -66,17 +70,17 @@ def _opened(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLe
     return msgspec.structs.replace(ledger, receipts=receipts, level=max(ledger.level, min(before, count)))
 
 
-def _expired(ledger: SavingsLedger, now: datetime) -> SavingsLedger:
-    """End savings after LONGEST. Each one lowers the level, so that a new node then ends another saving."""
+def _expire(ledger: SavingsLedger, now: datetime) -> SavingsLedger:
+    """End savings after LONGEST. Each also lowers the level, so a node that joins later ends a remaining saving."""
     expired = {
         receipt.uid
         for receipt in ledger.receipts
         if receipt.is_open and receipt.gone_at is not None and now >= receipt.gone_at + LONGEST
     }
-    return msgspec.structs.replace(_closed(ledger, expired, now, "expired"), level=max(ledger.level - len(expired), 0))
+    return msgspec.structs.replace(_close(ledger, expired, now, "expired"), level=max(ledger.level - len(expired), 0))
 
 
-def _ended(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
+def _end_by_new_nodes(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLedger:
     """End as many savings as on-demand nodes were added. The oldest ones end first, of the added types if possible."""
     running = [receipt for receipt in ledger.receipts if receipt.is_open]
     excess = len(nodes.on_demand) + len(running) - ledger.level
@@ -87,12 +91,14 @@ def _ended(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) -> SavingsLed
     latest: dict[str, datetime] = {}
     for kind, created in added:
         latest[kind] = max(created, latest.get(kind, created))
-    running.sort(key=lambda receipt: (latest.get(receipt.instance_type, since) <= receipt.drained_at, _gone(receipt)))
+    running.sort(
+        key=lambda receipt: (latest.get(receipt.instance_type, since) <= receipt.drained_at, _gone_time(receipt))
+    )
     age = max(now - max(latest.values(), default=now), timedelta())
-    return _closed(ledger, {receipt.uid for receipt in running[:excess]}, now - age, "replaced")
+    return _close(ledger, {receipt.uid for receipt in running[:excess]}, now - age, "replaced")
 
 
-def _closed(ledger: SavingsLedger, uids: Iterable[str], at: datetime, ending: Ending) -> SavingsLedger:
+def _close(ledger: SavingsLedger, uids: Iterable[str], at: datetime, ending: Ending) -> SavingsLedger:
     """End savings *at* a time, but not before they began, or before the time up to which they were counted."""
     closed = frozenset(uids)
     if not closed:
@@ -104,13 +110,13 @@ def _closed(ledger: SavingsLedger, uids: Iterable[str], at: datetime, ending: En
 
 
 def _with_end(receipt: Receipt, at: datetime, ending: Ending) -> Receipt:
-    gone = _gone(receipt)
+    gone = _gone_time(receipt)
     return msgspec.structs.replace(
         receipt, ended_at=max(receipt.until(at), receipt.counted or gone, gone), ending=ending
     )
 
 
-def _forgotten(ledger: SavingsLedger, now: datetime) -> SavingsLedger:
+def _forget_old(ledger: SavingsLedger, now: datetime) -> SavingsLedger:
     """Add the days that are older than KEPT to one sum, and drop the receipts that ended before them."""
     first = midnight(now) - KEPT
     old = [day for day in ledger.days if day < first.date()]
@@ -125,6 +131,6 @@ def _forgotten(ledger: SavingsLedger, now: datetime) -> SavingsLedger:
     )
 
 
-def _gone(receipt: Receipt) -> datetime:
+def _gone_time(receipt: Receipt) -> datetime:
     assert receipt.gone_at is not None
     return receipt.gone_at

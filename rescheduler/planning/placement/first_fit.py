@@ -32,7 +32,7 @@ def place_or_explain(
 
 
 def _why_never(room: Room, pod: PodClass, never_fitting: dict[PodClass, str]) -> str | None:
-    """Return why no target accepts the class even if nothing else is placed, or None if one may accept it."""
+    """Return why no target accepts the class of *pod* even if nothing else is placed, or None if one may accept it."""
     if (why := never_fitting.get(pod)) is None and room.filters.never_fits(pod, room.targets):
         why = shortage(room, pod)
         if not room.filters.depends_on_cluster(pod):

@@ -1,9 +1,9 @@
 """Simulations of a plan in which the scheduler's own scoring places the pods.
 
-A plan proves that there is room. The scheduler does not know the plan: evicted pods are recreated in any order, each
-is bound to the node with the best score, ties are broken at random, and spot nodes are not preferred to other
-nodes. So a plan is simulated several times with different orders and random tie-breaking. The random seed
-depends on the node only, so that the result is reproducible.
+A plan proves that there is room. The scheduler is not aware of the plan: evicted pods are recreated in any order, each
+is bound to the node with the best score, ties are broken at random, and spot nodes are not preferred to other nodes. So
+a plan is simulated several times with different orders and random tie-breaking. The random seed depends on the node
+only, so that the result is reproducible.
 """
 
 import zlib
@@ -97,7 +97,7 @@ class Forecaster:
         return self.effort(_AHEAD) if few else Effort(0)
 
     def _play(self, node: str, number: int, pods: Sequence[Pod], trial: Trial) -> dict[str, int]:
-        """Simulate the plan once. Pods that do not fit are tried again after the others, as long as that helps."""
+        """Simulate the plan once. Pods that do not fit are tried again after the others, until no more of them fit."""
         rng = np.random.default_rng([zlib.crc32(node.encode()), number])
         scheduler = SimulatedScheduler(self._snapshot, self._filters, self._order, rng)
         mark = trial.savepoint()
@@ -175,7 +175,7 @@ class SimulatedScheduler:
 
 
 def nodes_to_find(nodes: int) -> int:
-    """Return how many feasible nodes the scheduler looks for in a cluster of this size (``numFeasibleNodesToFind``)."""
+    """Return the number of feasible nodes after which the scheduler stops searching (``numFeasibleNodesToFind``)."""
     if nodes < _FEWEST_NODES:
         return nodes
     percent = max(_LEAST_PERCENT, _MOST_PERCENT - nodes // _NODES_A_PERCENT)
@@ -201,7 +201,7 @@ def with_forecast(plan: Plan, forecast: Forecast) -> Plan:
 
 
 def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_returning: bool = False) -> Blocker | None:
-    """Return a blocker if *plan* should not be executed although there is room, or None."""
+    """Return a blocker if the *forecast* argues against executing *plan* although there is room, or None."""
     pods = len(plan.placements)
     if forecast.stuck and not allow_fragile:
         worst = max(forecast.stuck.values())

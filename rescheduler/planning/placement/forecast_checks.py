@@ -12,14 +12,14 @@ _NO_FORECAST: Final = "no forecast: --planning-timeout was used up by earlier no
 
 
 def with_optional_forecast(verdict: Verdict, forecaster: Forecaster, effort: Effort) -> Verdict:
-    """Return *verdict*, with a forecast if it is a plan and *effort* allows it. The verdict itself stays the same."""
+    """Return *verdict*, with a forecast if it is a plan and *effort* allows it. A rejection is returned unchanged."""
     if isinstance(verdict, Plan) and effort.spend(PLAYS * len(verdict.placements)):
         return with_forecast(verdict, forecaster.forecast(verdict))
     return verdict
 
 
 def with_forecast_in_time(verdict: Verdict, forecaster: Forecaster, allowance: Allowance) -> Verdict:
-    """Return *verdict*, with a forecast if it is a plan and *allowance* permits it. The verdict stays the same."""
+    """Return *verdict*, with a forecast if it is a plan and *allowance* permits it; a rejection is unchanged."""
     if not isinstance(verdict, Plan) or allowance.effort.exhausted:
         return verdict
     pods = PLAYS * len(verdict.placements)

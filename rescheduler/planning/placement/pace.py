@@ -104,7 +104,7 @@ class SearchTime:
         self._of_nodes.measure(1, seconds)
 
     def left_for_forecasts(self) -> float:
-        """Return the seconds that are left if all nodes that follow are also searched."""
+        """Return the seconds that are left for forecasts if the remaining nodes are also searched."""
         return self._seconds_left() - self._of_nodes.seconds(self._nodes)
 
 

@@ -1,4 +1,4 @@
-"""Find a place on the target nodes for each of a set of pods: first-fit first, then costlier methods.
+"""Place a set of pods on the target nodes: by first-fit, then by costlier methods.
 
 All methods work inside a trial of the snapshot. The costlier ones end when the :class:`Effort` is used up. Effort is
 counted in filter evaluations, not in seconds, so that the same input gives the same plan on any machine.
@@ -171,7 +171,7 @@ def pack(
     *,
     reasons: Reasons = Reasons.FIRST,
 ) -> Placed | Stuck:
-    """Place all of *pods*, in an order in which the filters accept each, or return the pods that do not fit.
+    """Place all of *pods* in an order in which the filters accept each of them, or return the pods that do not fit.
 
     Methods in order: first-fit with the largest pods first, first-fit by name (the result is never worse than this),
     moving placed pods, and for few pods an exhaustive search. On success the placements remain in *trial*; otherwise

@@ -1,4 +1,4 @@
-"""Select which of the candidate nodes to drain: as many as can be drained together, within a limited effort.
+"""Select the candidate nodes to drain: as many as can be drained together, within a limited effort.
 
 The baseline is the original spot rescheduler's method: nodes in order of requested CPU, least first, each pod on the
 first spot node that accepts it. Another drain order is tried first, and kept if the baseline does not free more nodes.
@@ -125,7 +125,7 @@ class Search:
             mark = self._trial.savepoint()
             self._empty(candidate)
             if (placed := place(candidate.movers)) is None:
-                self._refill(candidate, mark)
+                self._undo_drain(candidate, mark)
                 continue
             if len(self._room.snapshot.touched) >= _KEEP_AFTER:
                 self._trial.keep()
@@ -190,7 +190,7 @@ class Search:
     def _repacked(self, candidates: Sequence[Candidate]) -> Selection | None:
         """Pack the pods of all *candidates* together.
 
-        Return the selection if the pods can also be scheduled node after node, else None.
+        Return the selection if the pods can also be scheduled in the order of their nodes, else None.
         """
         movers = [pod for candidate in candidates for pod in candidate.movers]
         if len(movers) > _REPACK_LIMIT or self._effort.exhausted:
@@ -230,7 +230,7 @@ class Search:
         self._trial.evict(*candidate.movers)
         self._trial.drain(candidate.row)
 
-    def _refill(self, candidate: Candidate, mark: int) -> None:
+    def _undo_drain(self, candidate: Candidate, mark: int) -> None:
         self._trial.revert(mark)
         self._trial.undrain(candidate.row)
 

@@ -63,13 +63,13 @@ class Reasons(enum.Enum):
 
 
 def all_stuck(room: Room, pods: Sequence[Pod]) -> tuple[Stuck, ...]:
-    """Return *pods*, none of which fits, each with the reasons of the targets in the current trial."""
+    """Return each of *pods*, none of which fits, with the reasons why the targets reject it in the current trial."""
     why = {cls: shortage(room, cls) for cls in dict.fromkeys(pod.cls for pod in pods)}
     return tuple(Stuck(pod, why[pod.cls]) for pod in pods)
 
 
 def first_stuck(room: Room, pods: Sequence[Pod], reasons: Reasons) -> Stuck:
-    """Return the first of *pods*, none of which fits, with the *reasons* of the targets in the current trial."""
+    """Return the first of *pods*, none of which fits, with the *reasons* why the targets reject it."""
     if reasons is Reasons.ALL:
         first, *others = all_stuck(room, pods)
         return replace(first, others=tuple(others))

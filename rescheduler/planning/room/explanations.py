@@ -23,7 +23,7 @@ class Explanations:
         self._last: Planning | None = None
 
     def of(self, planning: Planning, unmet: UnmetOrder | None, reasons: Mapping[str, str]) -> Planning:
-        """Return *planning* with a blocker for an *unmet* order, and with *reasons* (by node) for finding no order."""
+        """Return *planning* with a blocker for an *unmet* order and *reasons* (by node) why no order was found."""
         if unmet is None and not reasons:
             return planning
         given, last = self._given, self._last
@@ -42,14 +42,14 @@ def explained(verdict: Verdict, unmet: UnmetOrder | None, why: str) -> Verdict:
     """
     if not isinstance(verdict, Rejected):
         return verdict
-    blockers = tuple(_with(blocker, why) for blocker in verdict.blockers) if why else verdict.blockers
+    blockers = tuple(_with_reason(blocker, why) for blocker in verdict.blockers) if why else verdict.blockers
     if unmet is not None and unmet.node == verdict.node:
         detail = f"no spot nodes were added for its pods in time; no new order before {unmet.until:%Y-%m-%dT%H:%M:%SZ}"
         blockers = (Blocker(Reason.NO_SPOT_CAPACITY, detail), *blockers)
     return replace(verdict, blockers=blockers)
 
 
-def _with(blocker: Blocker, why: str) -> Blocker:
+def _with_reason(blocker: Blocker, why: str) -> Blocker:
     if blocker.reason is not Reason.NO_ROOM:
         return blocker
     return replace(blocker, detail=f"{blocker.detail}; no spot room is ordered: {why}")

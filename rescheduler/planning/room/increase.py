@@ -1,6 +1,6 @@
 """Orders of spot nodes from the cloud provider: their stored form, their limits, and the progress of an order.
 
-An order is stored before the provider is asked, so that any replica can continue it, or give the nodes back.
+An order is stored before the request to the provider, so that any replica can continue it, or give the nodes back.
 """
 
 from collections.abc import Collection, Iterable
@@ -65,17 +65,17 @@ class SpotOrders(msgspec.Struct, frozen=True, omit_defaults=True):
         return self._changed(ended=True)
 
     def merged(self, remote: "SpotOrders", base: "SpotOrders") -> "SpotOrders":
-        """Return the same orders with those that *remote* added to *base*."""
+        """Return these orders plus the orders that *remote* added to *base*."""
         existing = {(order.node_uid, order.at) for order in (*base.orders, *self.orders)}
         added = (order for order in remote.orders if (order.node_uid, order.at) not in existing)
         return SpotOrders((*self.orders, *added))
 
     def current(self, now: datetime) -> "SpotOrders":
-        """Return the same orders without those that ended and are older than an hour."""
+        """Return these orders without orders that ended and are older than an hour."""
         return SpotOrders(tuple(order for order in self.orders if not order.ended or now - order.at < HOUR))
 
     def bounded(self, now: datetime) -> "SpotOrders":
-        """Return the same orders with no time in the future: the stored ones may come from a wrong clock."""
+        """Return these orders without times in the future: stored times may come from a wrong clock."""
         return SpotOrders(tuple(_bounded(order, now) for order in self.orders))
 
     def allowed(self, now: datetime, limit: int) -> int:

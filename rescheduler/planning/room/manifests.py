@@ -47,7 +47,7 @@ class OrderTerms:
     node_uid: str  #: of the node that is to be drained
     namespace_uid: str  #: of the placeholders' namespace, which owns them
     image: str
-    life: int  #: seconds after which the kubelet ends a placeholder that nobody deleted
+    life: int  #: seconds after which the kubelet ends a placeholder that was not deleted
 
 
 def why_not_served(pod: PodClass) -> str:
@@ -140,7 +140,7 @@ def _affinity(pod: PodClass, spot: NodeLabels, volumes: Iterable[tuple[NodeSelec
     spec_affinity = pod.spec.affinity or Affinity()
     required = spec_affinity.node_affinity.required if spec_affinity.node_affinity is not None else None
     choices = required.node_selector_terms if required is not None else (NodeSelectorTerm(),)
-    terms = [_both(term, *volume_terms, spot=spot) for term, *volume_terms in product(choices, *volumes)]
+    terms = [_spot_term(term, *volume_terms, spot=spot) for term, *volume_terms in product(choices, *volumes)]
     affinity: Manifest = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     }
@@ -155,7 +155,7 @@ def _affinity(pod: PodClass, spot: NodeLabels, volumes: Iterable[tuple[NodeSelec
     return affinity
 
 
-def _both(*terms: NodeSelectorTerm, spot: NodeLabels) -> Manifest:
+def _spot_term(*terms: NodeSelectorTerm, spot: NodeLabels) -> Manifest:
     """Return one term that requires all *terms* and a spot node."""
     rules = [_filled(rule) for term in terms for rule in term.match_expressions]
     fields = [_filled(rule) for term in terms for rule in term.match_fields]

@@ -1,7 +1,7 @@
 """Orders of spot room: how many new spot nodes would accept all pods of an on-demand node, and whether that pays off.
 
-The rules decide on a copy of the snapshot to which empty nodes were added. The nodes that the autoscaler then adds may
-differ. Drains are planned only on nodes that exist.
+The rules are applied to a copy of the snapshot with additional empty nodes. The nodes that the autoscaler adds later
+may differ. Drains are planned only on nodes that exist.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -110,7 +110,7 @@ class RoomSearch:
         if not usable:
             return next(offer for offer in offers if isinstance(offer, NotOrdered))
         for offer in usable[:_EXACT]:
-            if isinstance(order := self._exact(node, offer), RoomOrder):
+            if isinstance(order := self._order_of(node, offer), RoomOrder):
                 break
         return order
 
@@ -126,8 +126,8 @@ class RoomSearch:
             value = self._worth((), used, template)
             return _SpotOffer((value.added_money or Decimal(0), value.added_cpu, template), len(used))
 
-    def _exact(self, node: str, offer: _SpotOffer) -> RoomOrder | NotOrdered:
-        """Judge *node* with exactly the new nodes of *offer*. Other nodes that can then be drained count as well."""
+    def _order_of(self, node: str, offer: _SpotOffer) -> RoomOrder | NotOrdered:
+        """Return the order for *node* with the new nodes of *offer*. Other nodes that become drainable also count."""
         *_, template = offer.cost
         new = f"{count(offer.count, 'new spot node')} like {template}"
         with self._added(node, template, offer.count) as added:
@@ -153,7 +153,7 @@ class RoomSearch:
 
     @contextmanager
     def _added(self, node: str, template: str, count: int) -> Iterator[frozenset[str]]:
-        """Add *count* new nodes like *template* for *node* to the copy within the block. Yield their names."""
+        """Add *count* nodes like *template* for *node* to the copy while the block runs, and yield their names."""
         before = frozenset(self._copy.nodes.row)
         if template in self._offered:
             add_like(self._copy, self._offered[template], count, model=node)

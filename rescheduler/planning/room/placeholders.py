@@ -1,6 +1,6 @@
 """Placeholders in the cluster: their names, labels and annotations.
 
-Everything that is known about an order is in these annotations, so that any replica can continue or remove it.
+The annotations contain all data about an order, so that any replica can continue or cancel it.
 """
 
 from collections.abc import Iterable, Mapping

@@ -50,8 +50,9 @@ def progress(
 ) -> OrderProgress:
     """Return the progress of the order that has *placeholders*: at least one, and all for the same node.
 
-    *node_uid* is the current UID of the node, None if it is gone. *pods* are those that must move. *is_target* returns
-    whether a node is a spot node that accepts pods. An order whose placeholders run is kept for another *timeout*.
+    *node_uid* is the current UID of the node, None if it is gone. *pods* are the pods that must move. *is_target*
+    returns whether a node is a spot node that accepts pods. An order whose placeholders run is kept for another
+    *timeout*.
     """
     first = min(placeholders, key=lambda placeholder: placeholder.until)
     name, until = first.for_node, first.until

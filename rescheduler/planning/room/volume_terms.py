@@ -8,13 +8,13 @@ from predicates.objects import NodeSelectorTerm, PersistentVolume, Pod, Requirem
 from predicates.snapshot import Snapshot
 from predicates.storage import find_claim, find_volume
 
-#: Labels of volumes, and those of nodes that must have the same value.
+#: Labels of volumes, each with the label of nodes that must have the same value.
 _ZONES: Final = {ZONE: ZONE, REGION: REGION, BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
 def volume_terms(snapshot: Snapshot, pod: Pod) -> list[tuple[NodeSelectorTerm, ...]]:
     """Return the alternative terms of each restriction on nodes. A node must match one alternative of each."""
-    return [terms for volume in _volumes(snapshot, pod) for terms in _of(volume)]
+    return [terms for volume in _volumes(snapshot, pod) for terms in _terms_of(volume)]
 
 
 def _volumes(snapshot: Snapshot, pod: Pod) -> Iterator[PersistentVolume]:
@@ -26,7 +26,7 @@ def _volumes(snapshot: Snapshot, pod: Pod) -> Iterator[PersistentVolume]:
                 yield volume
 
 
-def _of(volume: PersistentVolume) -> Iterator[tuple[NodeSelectorTerm, ...]]:
+def _terms_of(volume: PersistentVolume) -> Iterator[tuple[NodeSelectorTerm, ...]]:
     affinity = volume.spec.node_affinity
     if affinity is not None and affinity.required is not None:
         yield affinity.required.node_selector_terms

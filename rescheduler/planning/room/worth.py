@@ -1,4 +1,4 @@
-"""Comparison of the cost of new spot nodes with that of the on-demand nodes that they free."""
+"""Comparison of the cost of new spot nodes with the cost of the on-demand nodes that they free."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass

@@ -62,9 +62,9 @@ def groups(snapshot: Snapshot, policy: Policy, avoided: Collection[str] = ()) ->
 
     *avoided* are names of nodes that are not used as targets.
     """
-    spot_rows = _labelled(snapshot, policy.spot_label)
+    spot_rows = _labeled(snapshot, policy.spot_label)
     is_spot = set(spot_rows)
-    on_demand = [row for row in _labelled(snapshot, policy.on_demand_label) if row not in is_spot]
+    on_demand = [row for row in _labeled(snapshot, policy.on_demand_label) if row not in is_spot]
     cpu, names = snapshot.nodes.requested[:, CPU], snapshot.nodes.names
     first = sorted((int(cpu[row]), names[row]) for row in on_demand)
     nodes = ((node, row) for row in spot_rows if (node := snapshot.nodes.nodes[row]) and _takes_pods(node, avoided))
@@ -131,7 +131,7 @@ def _control_plane(node: Node, policy: Policy, _: Circumstances) -> Blocker | No
     )
 
 
-def _own(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+def _hosts_this_process(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
     if node.name != circumstances.own:
         return None
     return Blocker(
@@ -178,7 +178,15 @@ def _cooling(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | N
 
 
 #: The rules in the order in which they are applied. All blockers are reported, not only the first.
-NODE_RULES: Final[tuple[NodeRule, ...]] = (_annotated, _opted_out, _control_plane, _own, _leaving, _not_ready, _cooling)
+NODE_RULES: Final[tuple[NodeRule, ...]] = (
+    _annotated,
+    _opted_out,
+    _control_plane,
+    _hosts_this_process,
+    _leaving,
+    _not_ready,
+    _cooling,
+)
 
 
 def node_blockers(node: Node, policy: Policy, circumstances: Circumstances) -> tuple[Blocker, ...]:
@@ -187,7 +195,7 @@ def node_blockers(node: Node, policy: Policy, circumstances: Circumstances) -> t
     return (*(blocker for blocker in blockers if blocker is not None), *circumstances.vetoes.get(node.name, ()))
 
 
-def _labelled(snapshot: Snapshot, labels: NodeLabels) -> npt.NDArray[np.intp]:
+def _labeled(snapshot: Snapshot, labels: NodeLabels) -> npt.NDArray[np.intp]:
     matches = snapshot.nodes.alive.copy()
     for requirement in labels.requirements:
         matches &= _nodes_matching(snapshot, requirement)

@@ -1,7 +1,7 @@
 """Signals on a Node that its machine will soon be removed, and the tools that set them.
 
-Two termination handlers have no signal of their own. Spot Ocean cordons the nodes that it drains (on Azure it reads
-``PreemptScheduled``). Since GKE 1.20 the kubelet shuts the node down, which makes the node not Ready.
+Two termination handlers have no signal of their own. Spot Ocean only cordons the nodes that it drains (on Azure, it
+reads ``PreemptScheduled``). Since GKE 1.20 the kubelet shuts the node down, which makes the node not Ready.
 """
 
 from dataclasses import dataclass

@@ -46,14 +46,14 @@ class Minimum:
 
 
 def minimum(snapshot: Snapshot, required: int, on_demand: Iterable[str], circumstances: Circumstances) -> Minimum:
-    """Return which of the *on_demand* nodes count towards the minimum. Nothing is computed if *required* is 0."""
+    """Return the minimum and the *on_demand* nodes that count towards it. Nothing is computed if *required* is 0."""
     if not required:
         return Minimum(0)
     leaving = circumstances.ordered | circumstances.ending
     names = (name for name in on_demand if name not in leaving and keeps_pods(snapshot.pods_on[name].values()))
     rows = snapshot.nodes.row
     nodes = (node for name in names if (node := snapshot.nodes.nodes[rows[name]]) is not None)
-    return Minimum(required, frozenset(node.name for node in nodes if _stays(node)))
+    return Minimum(required, frozenset(node.name for node in nodes if _remains_usable(node)))
 
 
 def keeps_pods(pods: Iterable[Pod]) -> bool:
@@ -61,7 +61,7 @@ def keeps_pods(pods: Iterable[Pod]) -> bool:
     return any(not pod.cls.terminating and not belongs_to_node(pod) for pod in pods)
 
 
-def _stays(node: Node) -> bool:
+def _remains_usable(node: Node) -> bool:
     """Return whether *node* is Ready, is not being drained and has no signal that its machine will soon be removed."""
     return (
         node.metadata.deletion_timestamp is None

@@ -28,7 +28,7 @@ Reached: TypeAlias = Callable[[datetime], bool]
 def node_opt_out(node: Node, since: datetime | None, reached: Reached) -> Blocker | None:
     """Return a blocker if *node* is exempt from drains, or None. *since* is its creation time."""
     value = node.metadata.annotations.get(DO_NOT_DRAIN)
-    if value is not None and (why := _own(DO_NOT_DRAIN, value, since, reached)):
+    if value is not None and (why := _own_opt_out(DO_NOT_DRAIN, value, since, reached)):
         return Blocker(Reason.DO_NOT_DRAIN, why)
     if kind := _with_removal_disabled(node.metadata.annotations.get, node.metadata.labels.get):
         return Blocker(Reason.REMOVAL_DISABLED, f'it has the {kind} {REMOVAL_DISABLED}: "true"')
@@ -38,7 +38,7 @@ def node_opt_out(node: Node, since: datetime | None, reached: Reached) -> Blocke
 def annotated_opt_out(pod: Pod, since: datetime | None, reached: Reached) -> Blocker | None:
     """Return a blocker if an annotation exempts *pod* from evictions, or None. *since* is its start time."""
     value = pod.annotations.get(DO_NOT_EVICT)
-    if value is not None and (why := _own(DO_NOT_EVICT, value, since, reached)):
+    if value is not None and (why := _own_opt_out(DO_NOT_EVICT, value, since, reached)):
         return Blocker(Reason.DO_NOT_EVICT, why, pod.key)
     if pod.annotations.get(PREFER_NO_EVICTION, "false") != "false":
         return Blocker(Reason.PREFER_NO_EVICTION, f"it has the annotation {PREFER_NO_EVICTION}", pod.key)
@@ -47,7 +47,7 @@ def annotated_opt_out(pod: Pod, since: datetime | None, reached: Reached) -> Blo
     return None
 
 
-def labelled_opt_out(pod: Pod) -> Blocker | None:
+def labeled_opt_out(pod: Pod) -> Blocker | None:
     """Return a blocker if a label exempts *pod* from evictions, or None."""
     if pod.cls.labels.get(RESTRICT_SCALE_DOWN) == "true":
         return Blocker(Reason.RESTRICT_SCALE_DOWN, f'it has the label {RESTRICT_SCALE_DOWN}: "true"', pod.key)
@@ -62,7 +62,7 @@ def _with_removal_disabled(annotation: Callable[[str], str | None], label: Calla
     return "label" if label(REMOVAL_DISABLED) == "true" else ""
 
 
-def _own(key: str, value: str, since: datetime | None, reached: Reached) -> str:
+def _own_opt_out(key: str, value: str, since: datetime | None, reached: Reached) -> str:
     """Return the reason if our annotation *key* applies now, or ""."""
     if value == "false":
         return ""

@@ -107,8 +107,8 @@ def _taint_text(taints: list[tuple[Taint, int]], total: int, nodes: str) -> str:
         taint, count = taints[0]
         return f"it does not tolerate the taint {_taint(taint)} of {count} of {total} {nodes}"
     named = ", ".join(f"{_taint(taint)} (of {count})" for taint, count in taints[:_NAMED])
-    more = f" and {len(taints) - _NAMED} more" if len(taints) > _NAMED else ""
-    return f"it does not tolerate the taints of {total} {nodes}: {named}{more}"
+    remainder = f" and {len(taints) - _NAMED} more" if len(taints) > _NAMED else ""
+    return f"it does not tolerate the taints of {total} {nodes}: {named}{remainder}"
 
 
 def _taint(taint: Taint) -> str:

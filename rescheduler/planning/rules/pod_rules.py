@@ -16,7 +16,7 @@ from rescheduler import durations
 from rescheduler.planning.deadlines import Deadlines
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, MoveJobs, Policy
-from rescheduler.planning.rules.opt_outs import annotated_opt_out, labelled_opt_out
+from rescheduler.planning.rules.opt_outs import annotated_opt_out, labeled_opt_out
 from rescheduler.planning.rules.pod_traits import (
     SAFE_LOCAL_VOLUMES,
     belongs_to_node,
@@ -102,8 +102,8 @@ def _annotated(pod: Pod, context: Context) -> RuleResult:
     return annotated_opt_out(pod, instant(pod.start_time or pod.creation_timestamp), context.reached)
 
 
-def _labelled(pod: Pod, _: Context) -> RuleResult:
-    return labelled_opt_out(pod)
+def _labeled(pod: Pod, _: Context) -> RuleResult:
+    return labeled_opt_out(pod)
 
 
 def _single_replica(pod: Pod, context: Context) -> RuleResult:
@@ -218,7 +218,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _not_safe_to_evict,
     _do_not_disrupt,
     _annotated,
-    _labelled,
+    _labeled,
     _other_scheduler,
     _job,
     _safe_to_evict,
@@ -234,7 +234,7 @@ RULES_WITHOUT_ANNOTATIONS: Final[tuple[Rule, ...]] = (
     _node_owned,
     _terminating,
     _namespace_excluded,
-    _labelled,
+    _labeled,
     _other_scheduler,
     _job,
     _single_replica,

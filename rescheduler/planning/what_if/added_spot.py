@@ -1,4 +1,4 @@
-"""Hypothetical spot nodes, for plans that show what additional nodes would change."""
+"""Hypothetical spot nodes, for plans that show the effect of additional nodes."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Plans with hypothetical changes, and what would happen to pods if spot nodes were lost."""
+"""Plans with hypothetical changes, and the effects of lost spot nodes on their pods."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -44,7 +44,7 @@ class KeptNode:
 class KeptNodes:
     """The nodes that *plans* do not free, with their obstacles, and the inputs for trials without these obstacles.
 
-    All inputs must be those that were used for planning.
+    All inputs must be the inputs that were used for planning.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class KeptNodes:
 
     def each(self, rejected: Iterable[Rejected]) -> Iterator[KeptNode]:
         """Yield the nodes that have obstacles."""
-        return (kept for verdict in rejected if (kept := self._kept(verdict)).obstacles)
+        return (kept for verdict in rejected if (kept := self._kept_node(verdict)).obstacles)
 
     def remaining(self, lifted: frozenset[Obstacle]) -> RemainingDisruptions:
         """Return the evictions that the budgets allow after the plans, without the obstacles *lifted*."""
@@ -96,7 +96,7 @@ class KeptNodes:
         too_slow = self._steps.too_slow if self._policy.budgets_in_steps else None
         return RemainingDisruptions(budgets, too_slow, dict(spent))
 
-    def _kept(self, verdict: Rejected) -> KeptNode:
+    def _kept_node(self, verdict: Rejected) -> KeptNode:
         stays = any(blocker.reason not in _OPEN for blocker in verdict.blockers)
         node = ControllerName("", "Node", verdict.node)
         obstacles = {
@@ -128,12 +128,12 @@ class KeptNodes:
         )
 
     def _budget_obstacles(self, movers: Sequence[Pod]) -> set[Obstacle]:
-        """Return the budgets that do not allow the evictions of *movers*, except where several select one pod."""
+        """Return the budgets that do not allow the evictions of *movers*. Skip pods that several budgets select."""
         blockers = self._remaining(self._budgets, self._spent).reserve(movers)
         pods = [self.snapshot.pods[blocker.pod] for blocker in blockers if blocker.pod and blocker.reason in _BUDGETS]
         keys = dict.fromkeys(key for pod in pods for key in self._budgets.of(pod))
         for key in keys:
-            self._needed[key] = self._enough(key, [pod for pod in movers if key in self._budgets.of(pod)])
+            self._needed[key] = self._needed_evictions(key, [pod for pod in movers if key in self._budgets.of(pod)])
         return {self._budget_obstacle(key) for key in keys}
 
     def _budget_obstacle(self, key: str) -> Obstacle:
@@ -150,8 +150,8 @@ class KeptNodes:
         text = f"{rule} allows {allowed} eviction{'' if allowed == 1 else 's'} now{spent}"
         return Obstacle(ControllerName(namespace, "PodDisruptionBudget", name), Reason.BUDGET, text)
 
-    def _enough(self, key: str, pods: Sequence[Pod]) -> int:
-        """Return how many evictions budget *key* would have to allow for *pods* and all pods counted before."""
+    def _needed_evictions(self, key: str, pods: Sequence[Pod]) -> int:
+        """Return how many evictions budget *key* would have to allow for *pods* and all pods counted earlier."""
         before = self._needed.get(key, self._spent.get(key, 0))
         if not self._policy.budgets_in_steps:
             return before + len(pods)

@@ -6,7 +6,6 @@ otherwise blocked only by the lifted obstacles, if their pods fit on the spot no
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from itertools import combinations
 from typing import Final, TypeAlias
@@ -20,7 +19,7 @@ from rescheduler.planning.placement.spot_room import Stuck
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.what_if.kept_nodes import KeptNode, KeptNodes
 from rescheduler.planning.what_if.lifting import Obstacle
-from rescheduler.planning.what_if.overview import Lever
+from rescheduler.planning.what_if.overview import NO_LEVERS, Lever, RankedLevers
 
 #: Filter evaluations beyond first-fit for each node of a trial.
 _EFFORT: Final = 1_000
@@ -37,17 +36,6 @@ Obstacles: TypeAlias = frozenset[Obstacle]
 _Worth: TypeAlias = tuple[Decimal, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class RankedLevers:
-    """Levers, the most useful first."""
-
-    levers: tuple[Lever, ...]
-    complete: bool  #: False if there was no time for all trials
-
-
-NO_LEVERS: Final = RankedLevers((), complete=True)
-
-
 def rank_levers(
     planning: Planning,
     snapshot: Snapshot,
@@ -57,7 +45,7 @@ def rank_levers(
     prices: PriceList,
     time_is_up: Callable[[], bool],
 ) -> RankedLevers:
-    """Rank the obstacles by the nodes that the plan would also free without them.
+    """Rank the obstacles by the additional nodes that the plan would free without them.
 
     *planning* must be a plan of all nodes in sequence, made with the other arguments. *time_is_up* is called before
     each node of a trial. Once it returns True, the result contains the findings so far. The snapshot is not changed.
@@ -65,7 +53,7 @@ def rank_levers(
     if not planning.rejected:
         return NO_LEVERS
     nodes = KeptNodes(snapshot, filters, policy, circumstances, planning.plans)
-    kept = tuple(nodes.each(planning.rejected))
+    kept_nodes = tuple(nodes.each(planning.rejected))
     worth = {verdict.node: _worth(snapshot, verdict.node, prices) for verdict in planning.rejected}
     with snapshot.trial() as trial:
         for row, placed in nodes.planned:
@@ -75,8 +63,8 @@ def rank_levers(
                 trial.place(pod.cls, target)
         trial.keep()
         # The results that the trials start from are computed before any of them changes a row.
-        filters.refresh(pod.cls for node in kept for pod in node.lifted)
-        return _Ranking(nodes, kept, worth, trial, time_is_up).run()
+        filters.refresh(pod.cls for node in kept_nodes for pod in node.lifted)
+        return _Ranking(nodes, kept_nodes, worth, trial, time_is_up).run()
 
 
 def _worth(snapshot: Snapshot, name: str, prices: PriceList) -> _Worth:
@@ -90,32 +78,32 @@ class _Ranking:
     def __init__(
         self,
         nodes: KeptNodes,
-        kept: Sequence[KeptNode],
+        kept_nodes: Sequence[KeptNode],
         worth: Mapping[str, _Worth],
         trial: Trial,
         time_is_up: Callable[[], bool],
     ) -> None:
         self._nodes = nodes
-        self._order = {node.node: number for number, node in enumerate(kept)}
+        self._order = {node.node: number for number, node in enumerate(kept_nodes)}
         self._worth = worth
         self._trial = trial
         self._time_is_up = time_is_up
         self._complete = True
         self._unfinished: set[Obstacles] = set()
         self._with: defaultdict[Obstacle, list[KeptNode]] = defaultdict(list)
-        for node in kept:
+        for node in kept_nodes:
             for obstacle in node.obstacles:
                 self._with[obstacle].append(node)
 
     def run(self) -> RankedLevers:
         """Try each obstacle alone, then in combination: in both cases the one that may free the most nodes comes first.
 
-        Taints that pods of several controllers do not tolerate come before all of them.
+        Taints that pods of several controllers do not tolerate are tried first.
         """
         taints = self._taints()
-        frees = {taint: self._frees(obstacles) for taint, obstacles in taints.items()}
+        frees = {taint: self._freed_without(obstacles) for taint, obstacles in taints.items()}
         frees_alone = {
-            obstacle: self._frees(frozenset({obstacle}))
+            obstacle: self._freed_without(frozenset({obstacle}))
             for obstacle in self._sorted(lambda obstacle: self._only(frozenset({obstacle})))
         }
         intolerant = "pods of {} controllers do not tolerate it".format
@@ -185,13 +173,13 @@ class _Ranking:
             return None
         own = self._nodes_with(obstacles)
         before = len(frozenset(frees).intersection(node.node for node in own))
-        for further in self._further(own, lifted, _PARTNERS - len(lifted - obstacles)):
-            result = self._frees(lifted | further)
+        for further in self._further_obstacles(own, lifted, _PARTNERS - len(lifted - obstacles)):
+            result = self._freed_without(lifted | further)
             if len(frozenset(result).intersection(node.node for node in own)) > before:
                 return lifted | further, result
         return None
 
-    def _further(self, own: Iterable[KeptNode], lifted: Obstacles, limit: int) -> list[Obstacles]:
+    def _further_obstacles(self, own: Iterable[KeptNode], lifted: Obstacles, limit: int) -> list[Obstacles]:
         """Return the sets of at most *limit* further obstacles that may free the most of *own*, the best first."""
         nodes: defaultdict[Obstacles, list[str]] = defaultdict(list)
         for node in own:
@@ -201,7 +189,7 @@ class _Ranking:
         candidates.sort(key=lambda further: (-len(further), self._sum(_of_subsets(nodes, further))), reverse=True)
         return candidates[:_ATTEMPTS]
 
-    def _frees(self, lifted: Obstacles) -> tuple[str, ...]:
+    def _freed_without(self, lifted: Obstacles) -> tuple[str, ...]:
         """Return the nodes that can also be drained without the obstacles *lifted*."""
         if not (nodes := self._only(lifted)):
             return ()
@@ -226,7 +214,7 @@ class _Ranking:
         return tuple(node.node for node in drained)
 
     def _drained(self, node: KeptNode) -> bool:
-        """Drain *node* within the trial. Return whether all of its pods fit; if not, the trial is unchanged."""
+        """Drain *node* within the trial. Return whether all of its pods fit; if not, the trial stays unchanged."""
         mark = self._trial.savepoint()
         self._trial.evict(*node.movers)
         self._trial.drain(node.row)

@@ -1,4 +1,4 @@
-"""Obstacles that the owners of pods can remove, and pods without their obstacles."""
+"""Obstacles that the owners of pods can remove, and copies of pods without them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ class Obstacle:
 
     controller: ControllerName
     reason: Reason
-    description: str  #: what to change, such as ``emptyDir cache``
-    taints: str = ""  #: the taints of the spot nodes, if a toleration of them is all that the pods lack
+    description: str  #: the part to change, such as ``emptyDir cache``
+    taints: str = ""  #: the taints of the spot nodes, if the pods lack only a toleration of them
 
     def __str__(self) -> str:
         return f"{self.controller}: {self.description}"
 
 
-#: Returns a pod without the obstacle, and what to change.
+#: Returns a pod without the obstacle, and the part to change.
 _Lift: TypeAlias = Callable[[Pod, Policy], tuple[Pod, str]]
 
 
@@ -66,7 +66,7 @@ def _removal_enabled(pod: Pod, policy: Policy) -> tuple[Pod, str]:
     return pod, ", ".join(texts)
 
 
-def _safe(description: str) -> _Lift:
+def _allow_eviction(description: str) -> _Lift:
     def lift(pod: Pod, _: Policy) -> tuple[Pod, str]:
         return replace(pod, annotations={**pod.annotations, SAFE_TO_EVICT: "true"}), description
 
@@ -97,14 +97,14 @@ _LIFTS: Final[Mapping[Reason, _Lift]] = {
     Reason.PREFER_NO_EVICTION: _without_annotation(PREFER_NO_EVICTION),
     Reason.RESTRICT_SCALE_DOWN: _without_label(RESTRICT_SCALE_DOWN),
     Reason.REMOVAL_DISABLED: _removal_enabled,
-    Reason.NO_CONTROLLER: _safe("no controller"),
-    Reason.KUBE_SYSTEM: _safe("a kube-system pod without a PodDisruptionBudget"),
-    Reason.LIQO_COMPONENT: _safe("Liqo component"),
+    Reason.NO_CONTROLLER: _allow_eviction("no controller"),
+    Reason.KUBE_SYSTEM: _allow_eviction("a kube-system pod without a PodDisruptionBudget"),
+    Reason.LIQO_COMPONENT: _allow_eviction("Liqo component"),
     Reason.LOCAL_STORAGE: _local_storage,
     Reason.OTHER_SCHEDULER: _other_scheduler,
 }
 
-#: Reasons about nodes that can be lifted, and what to change.
+#: Reasons about nodes that can be lifted, each with the part to change.
 NODE_OBSTACLES: Final[Mapping[Reason, str]] = {
     Reason.SCALE_DOWN_DISABLED: f"annotation {SCALE_DOWN_DISABLED}",
     Reason.DO_NOT_DISRUPT_NODE: f"annotation {DO_NOT_DISRUPT}",

@@ -1,4 +1,4 @@
-"""The simultaneous loss of spot nodes: which of their pods would not fit on the remaining nodes."""
+"""The simultaneous loss of spot nodes, and their pods that would not fit on the remaining nodes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ def carry_out(snapshot: Snapshot, plans: Iterable[Plan]) -> None:
     for plan in plans:
         for placement in plan.placements:
             pod = snapshot.pods[str(placement.pod)]
-            snapshot.upsert("Pod", _moved(snapshot, pod, placement.node))
+            snapshot.upsert("Pod", _recreated(snapshot, pod, placement.node))
         for pod in list(snapshot.pods_on[plan.node].values()):
             snapshot.delete("Pod", pod.key)
         snapshot.delete("Node", plan.node)
@@ -94,16 +94,16 @@ def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> list[Unpla
     alone = [pod for pod in displaced if pod.owner is None]
     placed, left = _placed(snapshot, policy, [pod for pod in displaced if pod.owner is not None])
     for pod, row in placed:
-        snapshot.upsert("Pod", _moved(snapshot, pod, snapshot.nodes.names[row]))
+        snapshot.upsert("Pod", _recreated(snapshot, pod, snapshot.nodes.names[row]))
     for pod, _ in left:
-        snapshot.upsert("Pod", _moved(snapshot, pod, ""))
+        snapshot.upsert("Pod", _recreated(snapshot, pod, ""))
     unplaced = [*((pod, NOT_RECREATED) for pod in alone), *left]
     result = [UnplacedPod(pod.key, controller_of(pod), pod.cls.spec.priority or 0, why) for pod, why in unplaced]
     return sorted(result, key=lambda pod: (-pod.priority, pod.controller, pod.pod))
 
 
-def _moved(snapshot: Snapshot, pod: Pod, node: str) -> Pod:
-    """Return *pod* as recreated and bound to *node*, or unbound if *node* is ""."""
+def _recreated(snapshot: Snapshot, pod: Pod, node: str) -> Pod:
+    """Return *pod* as its controller would recreate it, bound to *node*, or unbound if *node* is ""."""
     return replace(snapshot.bound_to(pod, node), load=pod.cls.requests)
 
 

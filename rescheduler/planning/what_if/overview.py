@@ -1,4 +1,4 @@
-"""A summary of a plan: the machines that it frees, their size and price, and what prevents it from freeing more."""
+"""A summary of a plan: the machines that it frees, their size and price, and the obstacles to freeing more."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -36,12 +36,23 @@ class Lever:
 
     controller: str  #: such as ``Deployment ci/ci-cache``, or ``Pod ci/job`` for a pod without a controller
     reason: Reason
-    obstacle: str  #: what to change, such as ``nodeSelector pool=ci``
+    obstacle: str  #: the part to change, such as ``nodeSelector pool=ci``
     nodes: tuple[str, ...]  #: on-demand nodes with this obstacle
     frees: tuple[str, ...] = ()  #: nodes that the plan also frees if only this obstacle is lifted
     together_with: tuple[str, ...] = ()  #: further obstacles, as ``controller: obstacle``, lifted in combination
     frees_together: tuple[str, ...] = ()  #: nodes that the plan also frees if all of them are lifted
     tried: bool = True  #: False if there was no time to find all of :attr:`frees`
+
+
+@dataclass(frozen=True, slots=True)
+class RankedLevers:
+    """Levers, the most useful first."""
+
+    levers: tuple[Lever, ...]
+    complete: bool  #: False if there was no time for all trials
+
+
+NO_LEVERS: Final = RankedLevers((), complete=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,7 @@ class Overview:
     freed_by_type: Mapping[str, Totals]  #: by instance type, most nodes first
     levers: tuple[Lever, ...] = ()  #: the most useful first
     levers_complete: bool = True  #: False if ``--levers-timeout`` ended the trials
-    assumptions: tuple[str, ...] = ()  #: sentences about what was assumed, for example for kinds that a dump lacks
+    assumptions: tuple[str, ...] = ()  #: sentences that state assumptions, for example about kinds that a dump lacks
     added: Mapping[str, AddedRequests] = field(default_factory=dict)  #: by target node: requests of the moved pods
 
     @property

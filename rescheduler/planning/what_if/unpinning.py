@@ -42,7 +42,7 @@ class Unpinning:
     def of(self, cls: PodClass) -> Unpinned | None:
         """Return the smallest change that lets a target accept pods of this class, or None.
 
-        None means that a target could accept them as they are, or that other rules, such as their size, also forbid it.
+        None means that a target could accept them as they are, or that another reason, such as their size, prevents it.
         """
         if cls not in self._seen:
             changes = () if self._fits(cls) else self._changes(cls)
@@ -86,7 +86,7 @@ class Unpinning:
         for added in dict.fromkeys(((), self._fewest_tolerations(cls), self._missing_tolerations(cls))):
             for affinity in (True, False):
                 for selector in (spec.node_selector, matched, {}):
-                    texts = _texts(spec, selector, added, affinity=affinity)
+                    texts = _describe_changes(spec, selector, added, affinity=affinity)
                     if texts:
                         taints = ",".join(_taints(added)) if len(texts) == bool(added) else ""
                         yield Unpinned(_edited(cls, selector, added, affinity=affinity), ", ".join(texts), taints)
@@ -124,7 +124,9 @@ def _edited(
     return replace(cls, spec=spec)
 
 
-def _texts(spec: PodSpec, selector: dict[str, str], added: tuple[Toleration, ...], *, affinity: bool) -> list[str]:
+def _describe_changes(
+    spec: PodSpec, selector: dict[str, str], added: tuple[Toleration, ...], *, affinity: bool
+) -> list[str]:
     """Describe the differences between *spec* and the changed rules."""
     dropped = [f"{key}={value}" for key, value in spec.node_selector.items() if key not in selector]
     texts = [f"nodeSelector {', '.join(dropped)}"] if dropped else []

@@ -9,12 +9,12 @@ from rescheduler.clock import Clock
 from rescheduler.errors import DeadlineExceeded
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.http import JsonClient
-from rescheduler.net.http_errors import UNREADABLE, BadAnswer, HttpResponse, Missing
-from rescheduler.providers.cherryservers.messages import CreateServer, Server, ServerPlan, words
+from rescheduler.net.http_errors import UNREADABLE, HttpResponse, InvalidResponse, Missing
+from rescheduler.providers.cherryservers.messages import CreateServer, Server, ServerPlan, error_text
 
 _PAGE = 100
 _MOST_PAGES = 1000
-_DIGITS = 10  #: maximum of a total that is accepted
+_DIGITS = 10  #: the largest total that is accepted
 _PAUSE = 0.25  #: seconds between two requests: more than four per second may get a 429
 _PLANS_SERVE = 3600.0  #: seconds for which plans are cached
 
@@ -27,7 +27,7 @@ class CherryClient:
 
         def redacted(body: bytes) -> str:
             hidden = secret()
-            return words(body).replace(hidden, "***") if hidden else words(body)
+            return error_text(body).replace(hidden, "***") if hidden else error_text(body)
 
         self._clock = clock
         self._http = JsonClient("Cherry Servers", endpoint, Path(), clock, redacted, token, self._take_turn)
@@ -57,18 +57,18 @@ class CherryClient:
         for _ in range(_MOST_PAGES):
             params = {"limit": str(_PAGE), "offset": str(offset)}
             path = f"/projects/{project}/servers"
-            page, answer = self._http.get(path, list[Server] | None, deadline=deadline, params=params, strict=False)  # type: ignore[arg-type]
+            page, response = self._http.get(path, list[Server] | None, deadline=deadline, params=params, strict=False)  # type: ignore[arg-type]
             listed: list[Server] = page or []
             fresh = any(server.id not in servers for server in listed)
             servers |= {server.id: server for server in listed}
             offset += len(listed)
-            total = _total(answer)
+            total = _total(response)
             most = max(most, total or 0)
             # Without a total, an API that ignores paging returns the same servers again and again.
             last = len(listed) < _PAGE or not fresh if total is None else offset >= total
             if last or not listed:
                 return list(servers.values()), most
-        raise BadAnswer(f"Cherry Servers: project {project}: the list of servers does not end")
+        raise InvalidResponse(f"Cherry Servers: project {project}: the list of servers does not end")
 
     def server(self, key: str, *, deadline: float) -> Server | None:
         try:
@@ -78,9 +78,9 @@ class CherryClient:
 
     def create(self, request: CreateServer, *, deadline: float) -> Server | None:
         """Order a server with a single request; return the server if the response contains it."""
-        answer = self._http.send("POST", f"/projects/{request.project_id}/servers", request, deadline=deadline)
+        response = self._http.send("POST", f"/projects/{request.project_id}/servers", request, deadline=deadline)
         try:
-            return decoding.decode(answer.body, Server, strict=False)
+            return decoding.decode(response.body, Server, strict=False)
         except UNREADABLE:
             return None
 
@@ -109,6 +109,6 @@ class CherryClient:
             self._clock.wait(pause, self._closed)
 
 
-def _total(answer: HttpResponse) -> int | None:
-    text = answer.headers.get("x-total-count", "")
+def _total(response: HttpResponse) -> int | None:
+    text = response.headers.get("x-total-count", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else None

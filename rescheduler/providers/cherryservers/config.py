@@ -122,7 +122,7 @@ def _pools(path: Path, groups: Sequence[NodeGroup], cluster_name: str) -> Sequen
 
 
 def read(path: Path) -> tuple[Definition, Mapping[str, Definition]]:
-    """Return the default definition and those of ``[nodegroupdef "name"]``."""
+    """Return the default definition and the definitions in ``[nodegroupdef "name"]`` sections."""
     where = f"cloud configuration {files.printable(path)}"
     try:
         entries = list(ini.entries(files.read_text(path)))

@@ -65,7 +65,7 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
 def _value(raw: str, line: int, key: str) -> str:
     """Return the value without surrounding whitespace outside quotes, and without a comment."""
     characters: list[str] = []
-    kept = 0  #: the number of characters that must not be stripped
+    protected_length = 0  #: the number of characters that must not be stripped
     quoted = False
     rest = iter(raw.strip())
     for character in rest:
@@ -74,15 +74,15 @@ def _value(raw: str, line: int, key: str) -> str:
             if escaped not in _ESCAPES:
                 raise ValueError(f'line {line}: {key}: expected one of \\" \\\\ \\n \\t, got \\{escaped}')
             characters.append(_ESCAPES[escaped])
-            kept = len(characters)
+            protected_length = len(characters)
         elif character == '"':
             quoted = not quoted
-            kept = len(characters)
+            protected_length = len(characters)
         elif character in "#;" and not quoted:
             break
         else:
             characters.append(character)
-            kept = len(characters) if quoted else kept
+            protected_length = len(characters) if quoted else protected_length
     if quoted:
         raise ValueError(f"line {line}: {key}: the quote is not closed")
-    return "".join(characters[:kept]) + "".join(characters[kept:]).rstrip()
+    return "".join(characters[:protected_length]) + "".join(characters[protected_length:]).rstrip()

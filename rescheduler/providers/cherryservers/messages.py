@@ -144,7 +144,7 @@ def notice(text: str | None) -> dt.datetime | None:
     return moment.replace(tzinfo=moment.tzinfo or dt.UTC)
 
 
-def words(body: bytes) -> str:
+def error_text(body: bytes) -> str:
     """Return the message of an error without encoded parts, which might be our user data with its secret."""
     try:
         document = decoding.decode(body, Errors)

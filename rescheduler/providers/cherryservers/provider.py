@@ -49,7 +49,7 @@ class CherrySystem:
     """Cherry Servers' API as a fleet."""
 
     name = "cherryservers"
-    going_is_enough = True
+    deletion_is_certain = True
 
     def __init__(self, config: CherrySettings, environ: Mapping[str, str], clock: Clock) -> None:
         self.config = config
@@ -58,7 +58,7 @@ class CherrySystem:
         self.client = CherryClient(config.endpoint, environ[TOKEN], clock, self._bootstrap_secret)
         self.plan_of: Mapping[str, str] = {}  #: the slug of a server's plan, as last listed
 
-    def look(self, *, deadline: float) -> SystemView:
+    def read(self, *, deadline: float) -> SystemView:
         projects = dict.fromkeys(pool.definition.project_id for pool in self.config.pools)
         listed = [
             (project, server) for project in projects for server in self.client.servers(project, deadline=deadline)
@@ -74,10 +74,10 @@ class CherrySystem:
         key = node.provider_id.removeprefix(SCHEME)
         return key if key.isascii() and key.isdigit() else None
 
-    def controls(self, node: NodeRef) -> bool:
+    def is_control_plane(self, node: NodeRef) -> bool:
         return bool(self.config.control_label) and self.config.control_label in node.labels
 
-    def doubts(self, node: NodeRef, machine: SystemMachine) -> str:  # noqa: ARG002
+    def contradiction(self, node: NodeRef, machine: SystemMachine) -> str:  # noqa: ARG002
         return ""
 
     def exists(self, key: str, *, deadline: float) -> bool | None:
@@ -86,31 +86,31 @@ class CherrySystem:
         except AuthError:
             return None  # the server belongs to another account
 
-    def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:  # noqa: ARG002
+    def deletion_refusal(self, machine: SystemMachine, *, deadline: float) -> Refused | None:  # noqa: ARG002
         return None
 
-    def end(self, machine: SystemMachine, *, deadline: float) -> None:
+    def delete(self, machine: SystemMachine, *, deadline: float) -> None:
         self.client.delete(machine.key, deadline=deadline)
 
     def create(self, group: NodeGroup, count: int, created: Callable[[str], None], *, deadline: float) -> None:
         """Order servers one by one. After a failed order, continue with the next unless all would fail the same way."""
         pool = self.pools[group.id]
         _check_orderable(pool)
-        troubles: list[errors.ReschedulerError] = []
+        failures: list[errors.ReschedulerError] = []
         ordered = 0
         for _ in range(count):
             try:
                 server = self.client.create(self._order(pool), deadline=deadline)
             except errors.ReschedulerError as error:
-                troubles.append(error)
+                failures.append(error)
                 if isinstance(error, AuthError | RateLimited | DeadlineExceeded):
                     break
             else:
                 ordered += 1
                 if server is not None:
                     created(str(server.id))
-        if troubles:
-            raise _failed(group.id, count, count - ordered, troubles)
+        if failures:
+            raise _failed(group.id, count, count - ordered, failures)
 
     def close(self) -> None:
         self.client.close()
@@ -221,17 +221,17 @@ class CherryProvider(FleetProvider):
 
 
 def _failed(
-    group: str, count: int, missing: int, troubles: Sequence[errors.ReschedulerError]
+    group: str, count: int, missing: int, failures: Sequence[errors.ReschedulerError]
 ) -> errors.ReschedulerError:
     """Combine the failed orders into one error, with the class of the last error if callers react to that class."""
-    reasons = "; ".join(dict.fromkeys(str(error) for error in troubles))
+    reasons = "; ".join(dict.fromkeys(str(error) for error in failures))
     line = f"cherryservers: group {group}: {missing} of {count} servers were not ordered: {reasons}"
-    last = troubles[-1]
+    last = failures[-1]
     if isinstance(last, RateLimited | DeadlineExceeded):
         return type(last)(line, retry_after=last.retry_after)
     if isinstance(last, AuthError):
         return AuthError(line)
-    if all(isinstance(error, errors.Permanent) for error in troubles):
+    if all(isinstance(error, errors.Permanent) for error in failures):
         return errors.Permanent(line)
     return BackendUnavailable(line)
 

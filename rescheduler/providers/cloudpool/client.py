@@ -30,7 +30,7 @@ _UNKNOWN_SKEW = dt.timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class PoolObservation:
-    """The machines as observed by the pool at `observed_at`, on our clock, or later."""
+    """The machines that the pool observed at `observed_at` (on our clock) or later."""
 
     machines: Sequence[Machine]
     observed_at: dt.datetime
@@ -51,10 +51,10 @@ class CloudPoolClient:
         self._cache_age = dt.timedelta(seconds=config.cache_age)
         self._machine = "/pool" if config.api == "v5" else ""
         name = f"cloudpool {config.id}"
-        self._http = JsonClient(name, config.backend, folder, clock, error_words, password=password)
+        self._http = JsonClient(name, config.backend, folder, clock, error_text, password=password)
         # Orders wait for the cloud's API, which may take minutes.
         orders = msgspec.structs.replace(config.backend, timeout=config.order_timeout)
-        self._orders = JsonClient(name, orders, folder, clock, error_words, password=password)
+        self._orders = JsonClient(name, orders, folder, clock, error_text, password=password)
 
     def close(self) -> None:
         self._http.close()
@@ -62,8 +62,8 @@ class CloudPoolClient:
 
     def pool(self, *, deadline: float) -> PoolObservation:
         asked_at = self._clock.now()
-        pool, answer = self._http.get("/pool", MachinePool, deadline=deadline)
-        observed_at = _observed_at(pool, answer, asked_at, self._cache_age)
+        pool, response = self._http.get("/pool", MachinePool, deadline=deadline)
+        observed_at = _observed_at(pool, response, asked_at, self._cache_age)
         return PoolObservation(pool.machines, observed_at, MachineIndex(pool.machines))
 
     def size(self, *, deadline: float) -> PoolSize:
@@ -94,7 +94,7 @@ class CloudPoolClient:
         self._http.send("POST", path, body, deadline=deadline, repeatable=True)
 
 
-def error_words(body: bytes) -> str:
+def error_text(body: bytes) -> str:
     """Return an error's message and the first line of its detail (the rest is a stack trace), or the raw body."""
     try:
         error = decoding.decode(body, ErrorMessage)
@@ -105,16 +105,16 @@ def error_words(body: bytes) -> str:
 
 
 def from_pool(fault: ServerFault) -> bool:
-    """Return whether the pool itself, not a gateway, reported the failure; then it has finished the request."""
+    """Return whether the pool itself reported the failure, not a gateway. The pool has then finished the request."""
     try:
-        decoding.decode(fault.answer.body, ErrorMessage)
+        decoding.decode(fault.response.body, ErrorMessage)
     except UNREADABLE:
         return False
-    return fault.answer.status != http.HTTPStatus.GATEWAY_TIMEOUT
+    return fault.response.status != http.HTTPStatus.GATEWAY_TIMEOUT
 
 
 def _observed_at(
-    pool: MachinePool, answer: HttpResponse, asked_at: dt.datetime, cache_age: dt.timedelta
+    pool: MachinePool, response: HttpResponse, asked_at: dt.datetime, cache_age: dt.timedelta
 ) -> dt.datetime:
     """Return the earliest time, on our clock, at which the pool may have listed its machines.
 
@@ -124,7 +124,7 @@ def _observed_at(
     if timestamp is None:
         return asked_at - cache_age
     try:
-        pool_time = email.utils.parsedate_to_datetime(answer.headers.get("date", ""))
+        pool_time = email.utils.parsedate_to_datetime(response.headers.get("date", ""))
     except ValueError:
         return min(timestamp - _UNKNOWN_SKEW, asked_at)
     ahead = pool_time.replace(tzinfo=pool_time.tzinfo or dt.UTC) + dt.timedelta(seconds=1) - asked_at

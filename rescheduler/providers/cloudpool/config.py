@@ -35,7 +35,7 @@ class PoolSection(Section, frozen=True, kw_only=True):
     min_size: int = 0  #: machines are not removed below it
     max_size: int = 1000
     refresh_interval: Duration = Duration(10)  #: how long an observation is cached
-    cache_age: Duration = Duration(30)  #: the maximum age of answers without a timestamp
+    cache_age: Duration = Duration(30)  #: the maximum age of responses without a timestamp
     poll_interval: Duration = Duration(2)  #: between two polls while a machine is being terminated
     order_timeout: Duration = Duration(300)  #: for the response to a termination; some clouds take minutes
     settle_time: Duration = Duration(300)  #: how long a termination without a response may still take effect

@@ -1,8 +1,8 @@
 """Decide when to order a machine's termination, when to wait, and when the termination is confirmed. No I/O, no clock.
 
-The pool answers from a cache, and its responses do not prove what happened to the machine: a termination may succeed
-although the response is an error or was lost. So an order is given only while no other can take effect, and the
-desired size is lowered once per machine.
+The pool responds from a cache, and its responses do not prove what happened to the machine: a termination may succeed
+although the response is an error or was lost. So an order is given only while no other can take effect, and the desired
+size is lowered once per machine.
 """
 
 import datetime as dt
@@ -14,7 +14,7 @@ from rescheduler.backoff import Backoff
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, DeleteOutcome, Failed, Refusal, Refused
 from rescheduler.providers.cloudpool.messages import Machine
 
-NO_MACHINE = "no machine of the pool is its machine"
+NO_MACHINE = "the pool has no machine for this node"
 
 
 class Ending(enum.StrEnum):
@@ -43,19 +43,19 @@ class OrderResult(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TerminationOrder:
-    """The last order for a machine; that of an earlier process has `answer` NONE and the intent's time."""
+    """The last order for a machine. An order of an earlier process has `result` NONE and the intent's time."""
 
     at: dt.datetime  #: when it ended, or when it began while pending
-    answer: OrderResult
-    words: str = ""  #: the error
+    result: OrderResult
+    error_text: str = ""  #: the error
     attempts: int = 1  #: including this one
     desired: int | None = None  #: the pool's desired size before the first order
-    lowering: bool = False  #: an order asked to lower the desired size
+    lowering: bool = False  #: an order requested a lower desired size
     lowered: bool = False  #: the desired size was lower after such an order
     ours: bool = True  #: given by this process
 
     @property
-    def lost(self) -> bool:
+    def decrement_lost(self) -> bool:
         """Whether the pool probably terminated the machine without lowering its desired size."""
         return self.ours and self.lowering and not self.lowered
 
@@ -95,27 +95,27 @@ def judge(
     *not_before* is not sufficient: an earlier process may have ordered its termination.
     """
     if machine is None or machine.gone:
-        return _gone(machine, order)
+        return _gone_outcome(machine, order)
     if order is None:
         verdict: Verdict = KeepWaiting() if observed_at < not_before else Send()
-    elif order.answer is not OrderResult.UNSENT and observed_at < order.at:
+    elif order.result is not OrderResult.UNSENT and observed_at < order.at:
         verdict = KeepWaiting()
     else:
-        verdict = _again(machine, order, now, limits)
+        verdict = _decide_repeat(machine, order, now, limits)
     return (protection(machine, ending) or verdict) if isinstance(verdict, Send) else verdict
 
 
 def give_up(machine: Machine | None, order: TerminationOrder | None, *, observed_at: dt.datetime) -> DeleteOutcome:
     """Return the outcome for a machine whose termination was not confirmed in time."""
     if order is None:
-        return Accepted("an earlier process may have ordered it; the pool's answers predate this process")
+        return Accepted("an earlier process may have ordered it; the pool's responses predate this process")
     known = machine is not None and observed_at >= order.at
-    unheard = order.answer is OrderResult.UNSENT and order.ours
+    unheard = order.result is OrderResult.UNSENT and order.ours
     doomed = machine is not None and machine.disposable
-    if (unheard or (order.answer is OrderResult.FAULT and known)) and not doomed:
-        return Failed(order.words, retryable=True)
+    if (unheard or (order.result is OrderResult.FAULT and known)) and not doomed:
+        return Failed(order.error_text, retryable=True)
     state = f"the pool lists it as {machine.machine_state}" if machine else "the pool still listed it"
-    return Accepted(f"{_SAID[order.answer]}; {state}{': ' if order.words else ''}{order.words}")
+    return Accepted(f"{_RESULT_TEXTS[order.result]}; {state}{': ' if order.error_text else ''}{order.error_text}")
 
 
 def lowers(machine: Machine, order: TerminationOrder | None, desired: int) -> bool:
@@ -129,7 +129,7 @@ def lowers(machine: Machine, order: TerminationOrder | None, desired: int) -> bo
         return False
     if order is None:
         return True
-    fell = order.desired is not None and desired < order.desired and order.answer is not OrderResult.UNSENT
+    fell = order.desired is not None and desired < order.desired and order.result is not OrderResult.UNSENT
     return not (order.lowered or fell)
 
 
@@ -139,13 +139,13 @@ def unshrunk(order: TerminationOrder | None, desired: int) -> str:
     The pool lowers it after the cloud has terminated the machine. If that fails, or another client sets a size in
     between, the size stays and the pool launches a replacement.
     """
-    if order is None or not order.lost:
+    if order is None or not order.decrement_lost:
         return ""
-    unknown = order.answer in {OrderResult.NONE, OrderResult.MISSING}  # the size was not read right after such an order
+    unknown = order.result in {OrderResult.NONE, OrderResult.MISSING}  # the size was not read right after such an order
     if unknown and order.desired is not None and desired < order.desired:
         return ""
-    words = f": {order.words}" if order.words else ""
-    return f"{_SAID[order.answer]}{words}; its desired size is still {desired}, so it launches a replacement"
+    reason = f": {order.error_text}" if order.error_text else ""
+    return f"{_RESULT_TEXTS[order.result]}{reason}; its desired size is still {desired}, so it launches a replacement"
 
 
 def protection(machine: Machine, ending: Ending) -> Refused | None:
@@ -153,36 +153,36 @@ def protection(machine: Machine, ending: Ending) -> Refused | None:
     if not machine.allocated:
         return Refused(Refusal.PROTECTED, f"its state {machine.machine_state!r} is not known")
     if not machine.membership.evictable and not ending.takes_protected:
-        return Refused(Refusal.PROTECTED, "its membership status says that it is not evictable")
+        return Refused(Refusal.PROTECTED, "its membership status is not evictable")
     return None
 
 
-_SAID = {
+_RESULT_TEXTS = {
     OrderResult.PENDING: "the order has no response yet",
     OrderResult.DONE: "the pool accepted the order",
-    OrderResult.MISSING: "the pool does not know the machine any more",
+    OrderResult.MISSING: "the machine is no longer a member of the pool",
     OrderResult.FAULT: "the pool reported a failure",
     OrderResult.NONE: "the order got no response",
     OrderResult.UNSENT: "the order was not sent",
 }
 
 
-def _gone(machine: Machine | None, order: TerminationOrder | None) -> DeleteOutcome:
+def _gone_outcome(machine: Machine | None, order: TerminationOrder | None) -> DeleteOutcome:
     how = "no longer in the pool" if machine is None else machine.machine_state
     if order is None and machine is None:
         return Refused(Refusal.NOT_IN_GROUP, NO_MACHINE)
-    if order is None or not order.ours or order.answer in {OrderResult.MISSING, OrderResult.UNSENT}:
+    if order is None or not order.ours or order.result in {OrderResult.MISSING, OrderResult.UNSENT}:
         return AlreadyGone(how)
     return Deleted(how)
 
 
-def _again(machine: Machine, order: TerminationOrder, now: dt.datetime, limits: OrderTimeouts) -> Verdict:
-    """Decide for a machine that still exists after an order: repeat the order once it can no longer take effect."""
-    match order.answer:
+def _decide_repeat(machine: Machine, order: TerminationOrder, now: dt.datetime, limits: OrderTimeouts) -> Verdict:
+    """Return the verdict on a machine that exists after an order: repeat the order once it can have no more effect."""
+    match order.result:
         case OrderResult.PENDING:
             return KeepWaiting()
         case OrderResult.MISSING:
-            return _missing(machine)
+            return _decide_unlisted(machine)
         case OrderResult.DONE | OrderResult.NONE:
             pause = limits.settle
         case OrderResult.UNSENT | OrderResult.FAULT:
@@ -190,9 +190,9 @@ def _again(machine: Machine, order: TerminationOrder, now: dt.datetime, limits: 
     return KeepWaiting() if now < order.at + pause else Send()
 
 
-def _missing(machine: Machine) -> Failed:
+def _decide_unlisted(machine: Machine) -> Failed:
     return Failed(
-        f"the pool answers 404 to its termination but lists it as {machine.machine_state}: "
+        f"the pool returns 404 for its termination but lists it as {machine.machine_state}: "
         "check the URL and the API (v5 or multipool)",
         retryable=True,
     )

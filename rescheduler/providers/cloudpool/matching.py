@@ -1,7 +1,7 @@
 """Match the machines of a pool to Nodes; a node without a certain match has none.
 
-Provider IDs decide if both sides have comparable ones; that of a spot request is its instance's, from the metadata. If
-one side has none, an internal address decides, then a name, but only among allocated machines that no stronger
+Provider IDs decide if both sides have comparable ones; a spot request has the one of its instance, from the metadata.
+If one side has none, an internal address decides, then a name, but only among allocated machines that no stronger
 evidence assigns to another node. A machine that two nodes claim by the same evidence matches neither.
 """
 
@@ -18,10 +18,10 @@ _HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """The result of a match. A node in neither `machines` nor `unsure` has no machine in the pool."""
+    """The result of a match. A node in neither `machines` nor `ambiguous` has no machine in the pool."""
 
     machines: Mapping[str, Machine]  #: node name → its machine
-    unsure: Mapping[str, str]  #: node name → why its machine is uncertain
+    ambiguous: Mapping[str, str]  #: node name → why its machine is uncertain
     claimed: frozenset[int]  #: positions of the machines that any node claims, even if the match is uncertain
 
 
@@ -53,20 +53,20 @@ def _decide(
     repeated = {name for name, count in Counter(node.name for node in nodes).items() if count > 1}
     claims = Counter(index for indexes in candidates.values() for index in indexes)
     matched: dict[str, Machine] = {}
-    unsure: dict[str, str] = {}
+    ambiguous: dict[str, str] = {}
     for node in nodes:
         indexes = candidates[node.name]
         if node.name in repeated:
-            unsure[node.name] = "the node is listed twice"
+            ambiguous[node.name] = "the node is listed twice"
         elif len(indexes) > 1:
             ids = sorted(machines[index].id for index in indexes)
-            unsure[node.name] = f"several machines have its {how[node.name]}: {', '.join(ids)}"
+            ambiguous[node.name] = f"several machines have its {how[node.name]}: {', '.join(ids)}"
         elif any(claims[index] > 1 for index in indexes):
             ids = sorted(machines[index].id for index in indexes)
-            unsure[node.name] = f"other nodes also have the {how[node.name]} of machine {', '.join(ids)}"
+            ambiguous[node.name] = f"other nodes also have the {how[node.name]} of machine {', '.join(ids)}"
         elif indexes:
             matched[node.name] = machines[next(iter(indexes))]
-    return Matching(matched, unsure, frozenset(claims))
+    return Matching(matched, ambiguous, frozenset(claims))
 
 
 def _candidates(

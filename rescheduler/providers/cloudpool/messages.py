@@ -57,7 +57,9 @@ class Machine(_PoolMessage, frozen=True, kw_only=True):
         status = {} if self.membership_status is None else self.membership_status
         if not isinstance(status, dict):
             return Membership(active=False, evictable=False)
-        return Membership(active=_yes(status.get("active")), evictable=_yes(status.get("evictable")))
+        return Membership(
+            active=_is_true_or_absent(status.get("active")), evictable=_is_true_or_absent(status.get("evictable"))
+        )
 
     @property
     def allocated(self) -> bool:
@@ -100,7 +102,7 @@ class ErrorMessage(_PoolMessage, frozen=True, kw_only=True):
 _FIRST_YEAR = 1971
 
 
-def _yes(value: object) -> bool:
+def _is_true_or_absent(value: object) -> bool:
     return value is None or value is True
 
 

@@ -35,7 +35,7 @@ class PoolOrders:
         orders = self._ledger.orders()
         open_ = {OrderResult.NONE, OrderResult.PENDING}
         return sum(
-            machine.active and machine.id not in without and orders[machine.id].answer in open_
+            machine.active and machine.id not in without and orders[machine.id].result in open_
             for machine in view.machines
             if machine.id in orders
         )
@@ -60,7 +60,7 @@ class PoolOrders:
         try:
             desired = self._pool.desired_size(deadline=deadline)
         except errors.ReschedulerError as error:
-            unsent = replace(order, at=self._clock.now(), answer=OrderResult.UNSENT, words=str(error))
+            unsent = replace(order, at=self._clock.now(), result=OrderResult.UNSENT, error_text=str(error))
             self._ledger.record(machine.id, unsent, node)
             return None
         decrement = bool(self.cost(machine)) and desired > 0 and deletion.lowers(machine, last, desired)
@@ -70,29 +70,31 @@ class PoolOrders:
         order = replace(
             order,
             at=self._clock.now(),
-            answer=OrderResult.PENDING,
+            result=OrderResult.PENDING,
             desired=desired if order.desired is None else order.desired,
             lowering=order.lowering or decrement,
         )
         self._ledger.record(machine.id, order, node)
-        answer, words, outcome = self._send(machine.id, decrement=decrement, deadline=deadline)
-        lowered = order.lowered or (decrement and self._is_lowered(answer, desired, deadline))
-        lowering = order.lowering if answer is not OrderResult.UNSENT else last is not None and last.lowering
-        ended = replace(order, at=self._clock.now(), answer=answer, words=words, lowering=lowering, lowered=lowered)
+        result, error_text, outcome = self._send(machine.id, decrement=decrement, deadline=deadline)
+        lowered = order.lowered or (decrement and self._is_lowered(result, desired, deadline))
+        lowering = order.lowering if result is not OrderResult.UNSENT else last is not None and last.lowering
+        ended = replace(
+            order, at=self._clock.now(), result=result, error_text=error_text, lowering=lowering, lowered=lowered
+        )
         self._ledger.record(machine.id, ended, node)
         return outcome
 
-    def _is_lowered(self, answer: OrderResult, before: int, deadline: float) -> bool:
+    def _is_lowered(self, result: OrderResult, before: int, deadline: float) -> bool:
         """Return whether a completed order lowered the desired size, which was *before*.
 
         If the order succeeded and the size cannot be read, assume that it did.
         """
-        if answer not in {OrderResult.DONE, OrderResult.FAULT}:
+        if result not in {OrderResult.DONE, OrderResult.FAULT}:
             return False
         try:
             return self._pool.desired_size(deadline=deadline) < before
         except errors.ReschedulerError:
-            return answer is OrderResult.DONE
+            return result is OrderResult.DONE
 
     def _send(self, machine: str, *, decrement: bool, deadline: float) -> tuple[OrderResult, str, Failed | None]:
         """Send the order; return its result, the error text, and the outcome if repeating it cannot help."""

@@ -40,7 +40,7 @@ _SPOT = {"AWS-SPOT": True, "AWS-EC2": False, "AWS_EC2": False}
 
 @dataclass(frozen=True, slots=True)
 class _Lacking:
-    """A period in which the pool has fewer active machines than its desired size. Times are monotonic seconds."""
+    """A period during which the pool has fewer active machines than its desired size. Times are monotonic seconds."""
 
     size: int
     since: float
@@ -55,7 +55,7 @@ class CloudPool(PolledSystem):
         super().__init__(f"cloudpool {config.id}", clock, config.poll_interval)
         self.config = config
         poll = dt.timedelta(seconds=config.poll_interval)
-        self._pauses = Backoff(poll / 8, poll, factor=1.5)  # while waiting for a newer answer
+        self._pauses = Backoff(poll / 8, poll, factor=1.5)  # while waiting for a newer response
         self.group = NodeGroup(config.id, config.min_size, config.max_size, f"cloudpool {config.backend.url}")
         self.client = CloudPoolClient(config, folder, clock, password)
         self.ledger: Ledger[TerminationOrder] = Ledger()
@@ -71,9 +71,9 @@ class CloudPool(PolledSystem):
         known = self._view
         if known is not None and self.clock.monotonic() - known[0] < self.config.refresh_interval:
             return known[1]
-        return self.look(deadline=deadline)
+        return self.read(deadline=deadline)
 
-    def look(self, *, deadline: float) -> PoolObservation:
+    def read(self, *, deadline: float) -> PoolObservation:
         """Return the machines as the pool reports them now; the pool's own cache may be older."""
         observation = self.client.pool(deadline=deadline)
         self._view = (self.clock.monotonic(), observation)
@@ -81,7 +81,7 @@ class CloudPool(PolledSystem):
             self._lacking = None
         return observation
 
-    def look_since(
+    def read_since(
         self, moment: dt.datetime, *, deadline: float, stop: threading.Event | None = None
     ) -> PoolObservation:
         """Return the machines as the pool observed them at *moment* or later.
@@ -90,13 +90,13 @@ class CloudPool(PolledSystem):
         later. Raises DeadlineExceeded if the pool does not list them again, or if *stop* is set before it does.
         """
         looks = 1
-        observation = self.look(deadline=deadline)
+        observation = self.read(deadline=deadline)
         while observation.observed_at < moment:
-            why = f"the pool's answers are older than {moment.isoformat(timespec='seconds')}"
+            why = f"the pool's responses are older than {moment.isoformat(timespec='seconds')}"
             self.pause(why, deadline, stop, seconds=self._pauses.seconds_after(looks))
             looks += 1
             try:
-                observation = self.look(deadline=deadline)
+                observation = self.read(deadline=deadline)
             except (BackendUnavailable, DeadlineExceeded) as error:
                 if self.clock.monotonic() < deadline:
                     raise
@@ -115,7 +115,7 @@ class CloudPool(PolledSystem):
         cannot get them, and returns the current machines. Raises DeadlineExceeded if that takes too long, or if *stop*
         is set.
         """
-        view = self.look_since(began, deadline=deadline, stop=stop)
+        view = self.read_since(began, deadline=deadline, stop=stop)
         while view.active < (size := self.desired_size(deadline=deadline)):
             now = self.clock.monotonic()
             lacking = self._lacking
@@ -125,7 +125,7 @@ class CloudPool(PolledSystem):
             if now >= lacking.since + self.config.settle_time:
                 break
             self.pause(f"it lists {view.active} of {size} desired machines; it may be launching more", deadline, stop)
-            view = self.look(deadline=deadline)
+            view = self.read(deadline=deadline)
         return view, size
 
     def desired_size(self, *, deadline: float) -> int:
@@ -144,7 +144,7 @@ class CloudPool(PolledSystem):
             self.client.set_size(wanted, deadline=deadline)
 
     def decrease_unfulfilled(self, delta: int, *, deadline: float) -> None:
-        """Cancel *delta* machines that are not running: first those that were never requested, then requested ones.
+        """Cancel *delta* machines that are not running: first machines that were never requested, then requested ones.
 
         If there are fewer, all of them are canceled and BelowMinimum is raised.
         Requests are canceled one by one: given only a number, the pool would choose, and might choose a machine that

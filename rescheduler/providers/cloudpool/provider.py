@@ -38,8 +38,8 @@ def _pools(config: Path | None, clock: Clock) -> Iterator[CloudPool]:
 class CloudpoolProvider(CloudProvider):
     """A provider in which a node belongs to the only pool that lists its machine as active, if the match is certain.
 
-    A machine to dispose of does not have to be active. Group IDs have the suffix *ending*, so the group in an intent
-    also states how the machine is to be removed.
+    A machine that is to be disposed of need not be active. Group IDs have the suffix *ending*, so the group in an
+    intent also states how the machine is to be removed.
     """
 
     name = "cloudpool"
@@ -60,7 +60,7 @@ class CloudpoolProvider(CloudProvider):
         if troubles:
             raise troubles[0]
 
-    def groups(self, *, deadline: float) -> Sequence[NodeGroup]:  # noqa: ARG002 -- configured, not asked
+    def groups(self, *, deadline: float) -> Sequence[NodeGroup]:  # noqa: ARG002 -- configured, not requested
         return [self._group(pool) for pool in self._pools.values()]
 
     def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
@@ -89,7 +89,7 @@ class CloudpoolProvider(CloudProvider):
     def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
         self._pool(group).decrease_unfulfilled(_positive(-delta), deadline=deadline)
 
-    def template(self, group: str, *, deadline: float) -> NodeTemplate:  # noqa: ARG002 -- configured, not asked
+    def template(self, group: str, *, deadline: float) -> NodeTemplate:  # noqa: ARG002 -- configured, not requested
         return self._pool(group).template()
 
     def has_instance(self, node: NodeRef, *, deadline: float) -> bool | None:
@@ -97,7 +97,7 @@ class CloudpoolProvider(CloudProvider):
             matching = pool.view(deadline=deadline).index.match([node])
             if machine := matching.machines.get(node.name):
                 return machine.allocated
-            if not matching.unsure and self._removals[name].ordered(node):
+            if not matching.ambiguous and self._removals[name].ordered(node):
                 return False
         return None
 

@@ -1,4 +1,4 @@
-"""Terminate machines of a pool: observe it, order (`ordering`), and repeat orders only where safe (`deletion`)."""
+"""Terminate machines of a pool: send orders (`ordering`), and repeat them only if that is safe (`deletion`)."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -68,7 +68,7 @@ class PoolRemoval:
 
         def advance(done: dict[str, DeleteOutcome]) -> None:
             nonlocal view
-            view = self._pool.look(deadline=deadline)
+            view = self._pool.read(deadline=deadline)
             for node, target in self._targets(view, nodes):
                 if node.name not in done and (outcome := self._advance(node, target, view, deadline)):
                     done[node.name] = outcome
@@ -76,19 +76,19 @@ class PoolRemoval:
         return delete_until_confirmed(
             nodes,
             advance,
-            wait=lambda: self._pool.rest(deadline),
-            give_up=lambda trouble: self._give_up(view, nodes, trouble),
-            is_taken=lambda node: self._is_taken(node, began),
+            wait=lambda: self._pool.wait_poll_interval(deadline),
+            give_up=lambda last_error: self._give_up(view, nodes, last_error),
+            is_accepted=lambda node: self._is_accepted(node, began),
         )
 
-    def _is_taken(self, node: NodeRef, began: dt.datetime) -> bool:
+    def _is_accepted(self, node: NodeRef, began: dt.datetime) -> bool:
         """Return whether, with *prompt*, the pool accepted an order for the node's machine since *began*."""
         machine = self._ledger.machine_of(node) if self._prompt else None
         order = self._ledger.order(machine) if machine is not None else None
-        return order is not None and order.answer is OrderResult.DONE and order.at >= began
+        return order is not None and order.result is OrderResult.DONE and order.at >= began
 
     def refusals(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
-        """Return the refusals; for the minimum, the earlier nodes count as removed."""
+        """Return the nodes that would be refused. Each minimum check assumes that the earlier nodes were removed."""
         view = self._pool.view(deadline=deadline)
         left = self._pool.desired_size(deadline=deadline) - self._orders.unsettled(view)
         refused: dict[str, Refused] = {}
@@ -121,12 +121,12 @@ class PoolRemoval:
         matching = view.index.match(nodes)
         listed = {machine.id: machine for machine in view.machines}
         return [
-            (node, self._target(node, matching.machines.get(node.name), matching.unsure.get(node.name, ""), listed))
+            (node, self._target(node, matching.machines.get(node.name), matching.ambiguous.get(node.name, ""), listed))
             for node in nodes
         ]
 
     def _target(
-        self, node: NodeRef, machine: Machine | None, unsure: str, listed: Mapping[str, Machine]
+        self, node: NodeRef, machine: Machine | None, ambiguous: str, listed: Mapping[str, Machine]
     ) -> _Target | Refused | Accepted:
         if node.on_control_plane:
             return ON_CONTROL_PLANE
@@ -141,11 +141,11 @@ class PoolRemoval:
         if machine is not None:
             return _Target(machine, self._ledger.order(machine.id) or before)
         remembered = self._ledger.machine_of(node)
-        if remembered is not None and not (unsure and remembered not in listed):
+        if remembered is not None and not (ambiguous and remembered not in listed):
             return _Target(listed.get(remembered), self._ledger.order(remembered))
-        if unsure and before is not None and self._clock.now() < before.at + self._limits.settle:
-            return Accepted(f"{before.words}: {unsure}")
-        return Refused(Refusal.AMBIGUOUS, unsure) if unsure else _Target(None, before)
+        if ambiguous and before is not None and self._clock.now() < before.at + self._limits.settle:
+            return Accepted(f"{before.error_text}: {ambiguous}")
+        return Refused(Refusal.AMBIGUOUS, ambiguous) if ambiguous else _Target(None, before)
 
     def _by_our_clock(self, node: str, ordered_at: dt.datetime) -> dt.datetime:
         """Return the time of an earlier process's order, or when we first saw it if that process's clock was ahead."""
@@ -176,12 +176,14 @@ class PoolRemoval:
         if isinstance(verdict, Failed) and target.machine is not None:
             self._ledger.forget(target.machine.id)
         if isinstance(verdict, Deleted | AlreadyGone):
-            return self._ended(verdict, target.order, deadline)
+            return self._with_size_warning(verdict, target.order, deadline)
         return None if isinstance(verdict, Send) else verdict
 
-    def _ended(self, outcome: Deleted | AlreadyGone, order: TerminationOrder | None, deadline: float) -> DeleteOutcome:
+    def _with_size_warning(
+        self, outcome: Deleted | AlreadyGone, order: TerminationOrder | None, deadline: float
+    ) -> DeleteOutcome:
         """Return the outcome, with the reason if the desired size was not lowered."""
-        if order is None or not order.lost:
+        if order is None or not order.decrement_lost:
             return outcome
         try:
             desired = self._pool.desired_size(deadline=deadline)
@@ -190,23 +192,23 @@ class PoolRemoval:
         return replace(outcome, unshrunk=deletion.unshrunk(order, desired))
 
     def _give_up(
-        self, view: PoolObservation | None, nodes: Sequence[NodeRef], trouble: str
+        self, view: PoolObservation | None, nodes: Sequence[NodeRef], last_error: str
     ) -> dict[str, DeleteOutcome]:
         if view is None:
-            return {node.name: self._unseen(node, trouble) for node in nodes}
+            return {node.name: self._outcome_without_view(node, last_error) for node in nodes}
         return {
-            node.name: target if isinstance(target, Refused | Accepted) else self._unended(node, target, view)
+            node.name: target if isinstance(target, Refused | Accepted) else self._give_up_order(node, target, view)
             for node, target in self._targets(view, nodes)
         }
 
-    def _unended(self, node: NodeRef, target: _Target, view: PoolObservation) -> DeleteOutcome:
+    def _give_up_order(self, node: NodeRef, target: _Target, view: PoolObservation) -> DeleteOutcome:
         """Return the outcome, and reset the back-off of a failed order for the next call."""
         outcome = deletion.give_up(target.machine, target.order, observed_at=view.observed_at)
         if isinstance(outcome, Failed) and target.machine is not None and target.order is not None:
             self._ledger.record(target.machine.id, replace(target.order, attempts=1), node)
         return outcome
 
-    def _unseen(self, node: NodeRef, trouble: str) -> DeleteOutcome:
+    def _outcome_without_view(self, node: NodeRef, last_error: str) -> DeleteOutcome:
         if node.ordered_at is not None or self.ordered(node):
-            return Accepted(f"an earlier order may still take effect: {trouble}")
-        return Failed(trouble, retryable=True)
+            return Accepted(f"an earlier order may still take effect: {last_error}")
+        return Failed(last_error, retryable=True)

@@ -44,13 +44,13 @@ class CallResult:
 
     code: grpc.StatusCode
     message: Any = None  #: if `code` is OK
-    words: str = ""  #: the error, if it is not
+    error_text: str = ""  #: the error, if it is not
     trailers: Mapping[str, str | bytes] = field(default_factory=dict)
 
     @property
-    def unsure(self) -> bool:
+    def uncertain(self) -> bool:
         """Whether the service may have executed the call, or may still execute it."""
-        return self.code in statuses.UNSURE and _UNSENT not in self.words
+        return self.code in statuses.UNSURE and _UNSENT not in self.error_text
 
 
 class Channel:
@@ -72,20 +72,20 @@ class Channel:
         self._retired: Any = None  #: the previous channel, which may still have calls
 
     def read(self, rpc: str, request: Message, *, deadline: float) -> Any:
-        """Make a call as `ask` does, and return its message or raise its error."""
+        """Make a call that only reads (see `ask`), and return the response message or raise the error."""
         return self.message_of(rpc, self.ask(rpc, request, deadline=deadline))
 
     def ask(self, rpc: str, request: Message, *, deadline: float) -> CallResult:
         """Make a call that only reads; retry UNAVAILABLE until the deadline, but not within `one_attempt`."""
         most = attempts(_ATTEMPTS)
         for attempt in range(1, most + 1):
-            answer = self.attempt(rpc, request, deadline=deadline)
+            response = self.attempt(rpc, request, deadline=deadline)
             left, pause = deadline - self._clock.monotonic(), _BACKOFF.seconds_after(attempt)
-            if answer.code is not grpc.StatusCode.UNAVAILABLE or attempt == most or left <= pause:
+            if response.code is not grpc.StatusCode.UNAVAILABLE or attempt == most or left <= pause:
                 break
             if self._clock.wait(pause, self._stop):
                 break
-        return answer
+        return response
 
     def write(self, rpc: str, request: Message, *, deadline: float, raising: bool = False) -> Any:
         """Make a call once and return its message; *raising* as in `statuses.error_of`."""
@@ -97,9 +97,9 @@ class Channel:
         """Make one call. Raises only DeadlineExceeded, in which case nothing was sent."""
         left = deadline - self._clock.monotonic()
         if left <= 0:
-            raise DeadlineExceeded(f"{self._where(rpc)}: no time left for the call")
+            raise DeadlineExceeded(f"{self._call_name(rpc)}: no time left for the call")
         if self._stop.is_set():
-            return CallResult(grpc.StatusCode.CANCELLED, words="the provider was closed")
+            return CallResult(grpc.StatusCode.CANCELLED, error_text="the provider was closed")
         method = self._methods[rpc]
         call = self._current().unary_unary(
             f"/{SERVICE}/{rpc}",
@@ -109,23 +109,23 @@ class Channel:
             raw, done = call.with_call(request, timeout=min(self._timeout, left), metadata=metadata)
             message = GetMessageClass(method.output_type).FromString(raw)
         except grpc.RpcError as error:
-            code, words = error.code(), " ".join((error.details() or "").split())
-            return CallResult(code, words=words, trailers=dict(error.trailing_metadata() or ()))
+            code, error_text = error.code(), " ".join((error.details() or "").split())
+            return CallResult(code, error_text=error_text, trailers=dict(error.trailing_metadata() or ()))
         except DecodeError:
-            return CallResult(grpc.StatusCode.DATA_LOSS, words=f"the response is not a {method.output_type.name}")
+            return CallResult(grpc.StatusCode.DATA_LOSS, error_text=f"the response is not a {method.output_type.name}")
         except ValueError:
-            return CallResult(grpc.StatusCode.CANCELLED, words="the provider was closed")
+            return CallResult(grpc.StatusCode.CANCELLED, error_text="the provider was closed")
         return CallResult(grpc.StatusCode.OK, message, trailers=dict(done.trailing_metadata() or ()))
 
-    def message_of(self, rpc: str, answer: CallResult, *, raising: bool = False) -> Any:
-        if answer.code is grpc.StatusCode.OK:
-            return answer.message
-        raise self.error_of(rpc, answer, raising=raising)
+    def message_of(self, rpc: str, response: CallResult, *, raising: bool = False) -> Any:
+        if response.code is grpc.StatusCode.OK:
+            return response.message
+        raise self.error_of(rpc, response, raising=raising)
 
-    def error_of(self, rpc: str, answer: CallResult, *, raising: bool = False) -> errors.ReschedulerError:
-        words = f"{self._where(rpc)}: {answer.code.name}: {answer.words}"
-        after = answer.trailers.get(outcomes.RETRY_AFTER)
-        return statuses.error_of(answer.code, words, raising=raising, retry_after=_seconds(after))
+    def error_of(self, rpc: str, response: CallResult, *, raising: bool = False) -> errors.ReschedulerError:
+        error_text = f"{self._call_name(rpc)}: {response.code.name}: {response.error_text}"
+        after = response.trailers.get(outcomes.RETRY_AFTER)
+        return statuses.error_of(response.code, error_text, raising=raising, retry_after=_seconds(after))
 
     def close(self) -> None:
         self._stop.set()
@@ -138,7 +138,7 @@ class Channel:
         """Wait, and return whether the provider was closed in the meantime."""
         return self._clock.wait(seconds, self._stop)
 
-    def _where(self, rpc: str) -> str:
+    def _call_name(self, rpc: str) -> str:
         return f"externalgrpc {self.address} {rpc}"
 
     def _current(self) -> Any:

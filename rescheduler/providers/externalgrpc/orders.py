@@ -34,8 +34,8 @@ SETTLED: Final = dt.timedelta(minutes=5)
 _ATTEMPTS: Final = 12
 _BACKOFF: Final = Backoff(dt.timedelta(seconds=2), dt.timedelta(seconds=60))
 
-#: Codes that a repeated order would get again, and their reasons if the service sends none. A service may use
-#: FAILED_PRECONDITION for any refusal; the message contains the reason.
+#: Codes that a repeated order would get again, each with the reason to report if the service sends none. A service may
+#: use FAILED_PRECONDITION for any refusal; the message contains the reason.
 _REFUSALS: Final = {
     StatusCode.FAILED_PRECONDITION: Refusal.PROTECTED,
     StatusCode.INVALID_ARGUMENT: Refusal.NOT_IN_GROUP,
@@ -51,23 +51,23 @@ class DeletionOrder:
     at: dt.datetime
     outcome: DeleteOutcome  #: the result of the order
     reported: bool = False  #: whether the service itself sent that outcome
-    unsure: bool = False  #: whether the service may not have received it
+    uncertain: bool = False  #: whether the service may not have received it
     attempts: int = 1
 
     @property
-    def at_work(self) -> bool:
+    def may_take_effect(self) -> bool:
         """Whether the order may still delete the machine."""
         return not isinstance(self.outcome, Failed | Refused)
 
     @property
-    def again_at(self) -> dt.datetime:
+    def repeat_at(self) -> dt.datetime:
         """When the order may be repeated, if the machine still runs."""
-        if self.at_work and not self.reported:
+        if self.may_take_effect and not self.reported:
             return self.at + SETTLED
         return self.at + _BACKOFF.after(self.attempts)
 
     @property
-    def keeps(self) -> bool:
+    def machine_kept(self) -> bool:
         """Whether the service refused to delete the machine; then the machine exists even if it is not listed."""
         return isinstance(self.outcome, Refused) and self.outcome.reason is not Refusal.NOT_IN_GROUP
 
@@ -82,21 +82,21 @@ class DeletionOrder:
         return False
 
 
-def order_of(node: str, answer: CallResult, words: str, at: dt.datetime) -> DeletionOrder:
-    """Return the order with its result; *words* is the error that the service returned, as text."""
-    outcome = outcomes.read(answer.trailers.items()).get(node)
+def order_of(node: str, response: CallResult, error_text: str, at: dt.datetime) -> DeletionOrder:
+    """Return the order with its result; *error_text* is the error that the service returned, as text."""
+    outcome = outcomes.read(response.trailers.items()).get(node)
     if outcome is not None:
         return DeletionOrder(at, outcome, reported=True)
-    if answer.code is StatusCode.OK:
+    if response.code is StatusCode.OK:
         return DeletionOrder(at, Accepted("ordered"))
-    if answer.unsure:
-        return DeletionOrder(at, Accepted(f"unknown whether the order takes effect: {words}"), unsure=True)
-    if reason := _REFUSALS.get(answer.code):
-        return DeletionOrder(at, Refused(reason, words))
-    return DeletionOrder(at, Failed(words, retryable=answer.code not in _FINAL))
+    if response.uncertain:
+        return DeletionOrder(at, Accepted(f"unknown whether the order takes effect: {error_text}"), uncertain=True)
+    if reason := _REFUSALS.get(response.code):
+        return DeletionOrder(at, Refused(reason, error_text))
+    return DeletionOrder(at, Failed(error_text, retryable=response.code not in _FINAL))
 
 
-def end(
+def outcome_of(
     node: NodeRef, instance: Instance | None, order: DeletionOrder | None, *, before: DeletionOrder | None
 ) -> DeleteOutcome | None:
     """Return the outcome if it is known; `None` if the deletion is not confirmed yet or nothing was ordered.
@@ -104,11 +104,11 @@ def end(
     *instance* is the service's entry, *before* the last order at the start of the call.
     """
     if instance is None or instance.state is InstanceState.DELETING:
-        if order is not None and order.at_work:
+        if order is not None and order.may_take_effect:
             return AlreadyGone("ordered before") if order == before else Deleted()
         if instance is not None:
             return AlreadyGone("the service is deleting it")
-        if order is None or not order.keeps:
+        if order is None or not order.machine_kept:
             return AlreadyGone("no longer listed") if node.ordered_at or order else None
     if order is not None and order.final and order != before:
         return order.outcome
@@ -117,7 +117,7 @@ def end(
 
 def give_up(node: NodeRef, order: DeletionOrder | None, before: DeletionOrder | None, why: str) -> DeleteOutcome:
     """Return the outcome when the deadline has passed."""
-    if order is not None and order.at_work:
+    if order is not None and order.may_take_effect:
         return Accepted(f"the machine is still listed: {why}")
     if order is not None and order != before:
         return order.outcome
@@ -127,7 +127,7 @@ def give_up(node: NodeRef, order: DeletionOrder | None, before: DeletionOrder | 
 
 
 class DeletionLedger:
-    """The orders of this process by provider ID, each with the group of its machine. Thread-safe."""
+    """The deletion orders that this process has given, by provider ID, each with its group. Thread-safe."""
 
     def __init__(self) -> None:
         self._ledger: Ledger[tuple[str, DeletionOrder]] = Ledger()
@@ -139,10 +139,10 @@ class DeletionLedger:
     def record(self, group: str, node: NodeRef, order: DeletionOrder) -> None:
         self._ledger.record(node.provider_id, (group, order))
 
-    def unsure(self, group: str, since: dt.datetime, but: NodeRef | None = None) -> int:
-        """Count the orders of *group* after *since* that may still lower its target size, except that for *but*."""
+    def count_uncertain(self, group: str, since: dt.datetime, excluded: NodeRef | None = None) -> int:
+        """Count the orders in *group* since *since* that may still lower its target size, except for *excluded*."""
         return sum(
-            owner == group and order.unsure and order.at > since
+            owner == group and order.uncertain and order.at > since
             for provider_id, (owner, order) in self._ledger.orders().items()
-            if but is None or provider_id != but.provider_id
+            if excluded is None or provider_id != excluded.provider_id
         )

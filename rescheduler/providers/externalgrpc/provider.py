@@ -71,8 +71,8 @@ class ExternalGrpcProvider(CloudProvider):
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
         request = wire.NodeGroupTemplateNodeInfoRequest(id=group)
-        answer = self._verbs.of_group("NodeGroupTemplateNodeInfo", request, deadline)
-        raw = answer.nodeBytes or answer.nodeInfo
+        response = self._verbs.of_group("NodeGroupTemplateNodeInfo", request, deadline)
+        raw = response.nodeBytes or response.nodeInfo
         if not raw:
             raise NotSupported(f"externalgrpc {self._channel.address}: no template of group {group}")
         return codec.template(raw)
@@ -81,13 +81,13 @@ class ExternalGrpcProvider(CloudProvider):
         """Return the options. No defaults are sent, so options that the service omits are zero."""
         request = wire.NodeGroupAutoscalingOptionsRequest(id=group)
         try:
-            answer = self._verbs.of_group("NodeGroupGetOptions", request, deadline)
+            response = self._verbs.of_group("NodeGroupGetOptions", request, deadline)
         except NotSupported:
             return None
-        if not answer.HasField("nodeGroupAutoscalingOptions"):
+        if not response.HasField("nodeGroupAutoscalingOptions"):
             return None
         try:
-            return codec.options(answer.nodeGroupAutoscalingOptions)
+            return codec.options(response.nodeGroupAutoscalingOptions)
         except ValueError as error:
             raise errors.Permanent(
                 f"externalgrpc {self._channel.address}: options of group {group}: {error}"
@@ -110,11 +110,13 @@ class ExternalGrpcProvider(CloudProvider):
         return self._price("PricingPodPrice", wire.PricingPodPriceRequest(pod=pod, pod_bytes=pod), start, end, deadline)
 
     def gpu_label(self) -> str:
-        return str(self._channel.read("GPULabel", wire.GPULabelRequest(), deadline=self._soon()).label)
+        return str(self._channel.read("GPULabel", wire.GPULabelRequest(), deadline=self._default_deadline()).label)
 
     def gpu_types(self) -> frozenset[str]:
         request = wire.GetAvailableGPUTypesRequest()
-        return frozenset(self._channel.read("GetAvailableGPUTypes", request, deadline=self._soon()).gpuTypes)
+        return frozenset(
+            self._channel.read("GetAvailableGPUTypes", request, deadline=self._default_deadline()).gpuTypes
+        )
 
     def close(self) -> None:
         """Close the channel. Cleanup is not called: the service may have other callers."""
@@ -132,8 +134,8 @@ class ExternalGrpcProvider(CloudProvider):
         codec.set_moment(request, "endTimestamp", "endTime", end)
         return float(self._channel.read(rpc, request, deadline=deadline).price)
 
-    def _soon(self) -> float:
-        """Return a deadline for verbs without one, longer than the limit of a call."""
+    def _default_deadline(self) -> float:
+        """Return the deadline for verbs without a deadline argument. It exceeds the time limit of a call."""
         return self._clock.monotonic() + 60
 
 

@@ -45,7 +45,7 @@ class GrpcRemoval:
     def __init__(self, channel: Channel, verbs: Verbs, clock: Clock, poll_interval: float) -> None:
         self._channel, self._verbs, self._clock, self._poll = channel, verbs, clock, poll_interval
         self._ledger = DeletionLedger()
-        self._turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def delete(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
         """Delete the nodes' machines. Errors other than UnknownGroup, and timeouts, become outcomes."""
@@ -53,15 +53,15 @@ class GrpcRemoval:
         owners: dict[str, NodeGroup | None] = {}
 
         def advance(done: dict[str, DeleteOutcome]) -> None:
-            done |= {node.name: refused for node in nodes if (refused := _unfit(node))}
-            seen = self._look(group, [node for node in nodes if node.name not in done], owners, deadline)
+            done |= {node.name: refused for node in nodes if (refused := _unidentified(node))}
+            state = self._read_state(group, [node for node in nodes if node.name not in done], owners, deadline)
             for node in nodes:
-                if node.name not in done and (outcome := self._advance(node, seen, before[node.name], deadline)):
+                if node.name not in done and (outcome := self._advance(node, state, before[node.name], deadline)):
                     done[node.name] = outcome
 
-        def give_up(trouble: str) -> dict[str, DeleteOutcome]:
+        def give_up(last_error: str) -> dict[str, DeleteOutcome]:
             last = self._ledger.order
-            return {node.name: orders.give_up(node, last(node), before[node.name], trouble) for node in nodes}
+            return {node.name: orders.give_up(node, last(node), before[node.name], last_error) for node in nodes}
 
         return delete_until_confirmed(
             nodes,
@@ -72,16 +72,16 @@ class GrpcRemoval:
         )
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
-        """Return the refusals; for the minimum, the earlier nodes count as deleted."""
+        """Return the nodes that would be refused. Each minimum check assumes that the earlier nodes were deleted."""
         limits = self._verbs.group(group, deadline=deadline)
-        left = self._verbs.target_size(group, deadline=deadline) - self._unsure(group)
+        left = self._verbs.target_size(group, deadline=deadline) - self._uncertain_orders(group)
         refused: dict[str, Refused] = {}
         for node in nodes:
             order = self._ledger.order(node)
-            if order is not None and order.at_work:
+            if order is not None and order.may_take_effect:
                 continue
-            why = _unfit(node)
-            why = why or _foreign(self._verbs.group_for(node, deadline=deadline), group)
+            why = _unidentified(node)
+            why = why or _other_group(self._verbs.group_for(node, deadline=deadline), group)
             why = why or below_minimum(limits.id, limits.min_size, left - 1)
             if why:
                 refused[node.name] = why
@@ -89,10 +89,10 @@ class GrpcRemoval:
                 left -= 1
         return refused
 
-    def _look(
+    def _read_state(
         self, group: str, nodes: Sequence[NodeRef], known: dict[str, NodeGroup | None], deadline: float
     ) -> _GroupState:
-        """Read the group's state, the owners first: services may learn from these calls which machine a node has."""
+        """Read the group's state, the owners first: these calls may tell a service which machine a node has."""
         self._verbs.refresh(deadline=deadline)
         limits = self._verbs.group(group, deadline=deadline)
         for node in nodes:
@@ -107,55 +107,57 @@ class GrpcRemoval:
         return left > self._poll and not self._channel.pause(self._poll)
 
     def _advance(
-        self, node: NodeRef, seen: _GroupState, before: DeletionOrder | None, deadline: float
+        self, node: NodeRef, state: _GroupState, before: DeletionOrder | None, deadline: float
     ) -> DeleteOutcome | None:
         """Give an order if one is due; return `None` while the deletion is not confirmed."""
         order = self._ledger.order(node)
-        instance = seen.listed.get(node.provider_id)
-        if (outcome := orders.end(node, instance, order, before=before)) is not None:
-            if order is not None and order.unsure and isinstance(outcome, Deleted | AlreadyGone):
-                self._ledger.record(seen.limits.id, node, replace(order, unsure=False))
+        instance = state.listed.get(node.provider_id)
+        if (outcome := orders.outcome_of(node, instance, order, before=before)) is not None:
+            if order is not None and order.uncertain and isinstance(outcome, Deleted | AlreadyGone):
+                self._ledger.record(state.limits.id, node, replace(order, uncertain=False))
             return outcome
         if not _due(order, before, self._clock):
             return None
-        lock = self._turns[seen.limits.id]
+        lock = self._locks[state.limits.id]
         if not lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
-            return Failed("other orders used up the time", retryable=True)
+            return Failed("timed out while other orders were in progress", retryable=True)
         try:
             if self._ledger.order(node) != order:
                 return None  # another thread has given an order in the meantime; decide again after the next read
-            return self._order(node, seen, order, deadline)
+            return self._order(node, state, order, deadline)
         finally:
             lock.release()
 
     def _order(
-        self, node: NodeRef, seen: _GroupState, last: DeletionOrder | None, deadline: float
+        self, node: NodeRef, state: _GroupState, last: DeletionOrder | None, deadline: float
     ) -> DeleteOutcome | None:
-        group = seen.limits.id
-        if last is None or not last.at_work:
+        group = state.limits.id
+        if last is None or not last.may_take_effect:
             # If an order is pending, the target size may be lowered already, and the group of the node unknown.
-            left = self._verbs.target_size(group, deadline=deadline) - self._unsure(group, but=node) - 1
-            if refused := _foreign(seen.owners[node.name], group) or below_minimum(group, seen.limits.min_size, left):
+            left = self._verbs.target_size(group, deadline=deadline) - self._uncertain_orders(group, excluded=node) - 1
+            if refused := _other_group(state.owners[node.name], group) or below_minimum(
+                group, state.limits.min_size, left
+            ):
                 return refused
         order = self._send(node, group, deadline)
         attempts = last.attempts + 1 if last is not None and order.at - last.at < orders.SETTLED else 1
         self._ledger.record(group, node, replace(order, attempts=attempts))
         # An unlisted machine is gone unless the service refused to delete it: the next read decides.
-        return order.outcome if order.keeps or (order.final and node.provider_id in seen.listed) else None
+        return order.outcome if order.machine_kept or (order.final and node.provider_id in state.listed) else None
 
-    def _unsure(self, group: str, *, but: NodeRef | None = None) -> int:
+    def _uncertain_orders(self, group: str, *, excluded: NodeRef | None = None) -> int:
         """Return by how many machines unconfirmed orders may lower, or have lowered, the target size."""
-        return self._ledger.unsure(group, self._clock.now() - orders.SETTLED, but)
+        return self._ledger.count_uncertain(group, self._clock.now() - orders.SETTLED, excluded)
 
     def _send(self, node: NodeRef, group: str, deadline: float) -> DeletionOrder:
         rpc = "NodeGroupDeleteNodes"
         request = wire.NodeGroupDeleteNodesRequest(id=group, nodes=[codec.node_message(node)])
         ordered = ((outcomes.ORDERED_AT, node.ordered_at.isoformat()),) if node.ordered_at else ()
-        answer = self._channel.attempt(rpc, request, deadline=deadline, metadata=ordered)
-        return orders.order_of(node.name, answer, str(self._channel.error_of(rpc, answer)), self._clock.now())
+        response = self._channel.attempt(rpc, request, deadline=deadline, metadata=ordered)
+        return orders.order_of(node.name, response, str(self._channel.error_of(rpc, response)), self._clock.now())
 
 
-def _unfit(node: NodeRef) -> Refused | None:
+def _unidentified(node: NodeRef) -> Refused | None:
     if node.on_control_plane:
         return ON_CONTROL_PLANE
     if not node.provider_id:
@@ -163,13 +165,13 @@ def _unfit(node: NodeRef) -> Refused | None:
     return None
 
 
-def _foreign(owner: NodeGroup | None, group: str) -> Refused | None:
+def _other_group(owner: NodeGroup | None, group: str) -> Refused | None:
     if owner is not None and owner.id == group:
         return None
     belongs = f"belongs to group {owner.id}" if owner else "belongs to no group"
-    return Refused(Refusal.NOT_IN_GROUP, f"the service says that the node {belongs}")
+    return Refused(Refusal.NOT_IN_GROUP, f"according to the service, the node {belongs}")
 
 
 def _due(order: DeletionOrder | None, before: DeletionOrder | None, clock: Clock) -> bool:
     """Return whether an order is due. An order that failed before this call does not delay it."""
-    return order is None or (order == before and not order.at_work) or clock.now() >= order.again_at
+    return order is None or (order == before and not order.may_take_effect) or clock.now() >= order.repeat_at

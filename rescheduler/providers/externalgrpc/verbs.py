@@ -20,8 +20,8 @@ class Verbs:
         self._channel.read("Refresh", wire.RefreshRequest(), deadline=deadline)
 
     def groups(self, *, deadline: float) -> Sequence[NodeGroup]:
-        answer = self._channel.read("NodeGroups", wire.NodeGroupsRequest(), deadline=deadline)
-        return [codec.group(group) for group in answer.nodeGroups]
+        response = self._channel.read("NodeGroups", wire.NodeGroupsRequest(), deadline=deadline)
+        return [codec.group(group) for group in response.nodeGroups]
 
     def group(self, group: str, *, deadline: float) -> NodeGroup:
         """Return the group. Raises UnknownGroup."""
@@ -33,15 +33,15 @@ class Verbs:
 
     def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
         request = wire.NodeGroupForNodeRequest(node=codec.node_message(node))
-        answer = self._channel.read("NodeGroupForNode", request, deadline=deadline)
-        return codec.group(answer.nodeGroup) if answer.nodeGroup.id else None
+        response = self._channel.read("NodeGroupForNode", request, deadline=deadline)
+        return codec.group(response.nodeGroup) if response.nodeGroup.id else None
 
     def target_size(self, group: str, *, deadline: float) -> int:
         return int(self.of_group("NodeGroupTargetSize", wire.NodeGroupTargetSizeRequest(id=group), deadline).targetSize)
 
     def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
-        answer = self.of_group("NodeGroupNodes", wire.NodeGroupNodesRequest(id=group), deadline)
-        return [codec.instance(instance) for instance in answer.instances]
+        response = self.of_group("NodeGroupNodes", wire.NodeGroupNodesRequest(id=group), deadline)
+        return [codec.instance(instance) for instance in response.instances]
 
     def increase_size(self, group: str, delta: int, *, deadline: float) -> None:
         request = wire.NodeGroupIncreaseSizeRequest(id=group, delta=delta)
@@ -57,7 +57,7 @@ class Verbs:
         Also raises UnknownGroup if the service returns UNKNOWN and does not list the group, as upstream's example
         server does.
         """
-        answer = self._channel.ask(rpc, request, deadline=deadline)
-        if answer.code is grpc.StatusCode.UNKNOWN:
+        response = self._channel.ask(rpc, request, deadline=deadline)
+        if response.code is grpc.StatusCode.UNKNOWN:
             self.group(request.id, deadline=deadline)
-        return self._channel.message_of(rpc, answer)
+        return self._channel.message_of(rpc, response)

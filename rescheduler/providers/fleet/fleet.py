@@ -16,7 +16,7 @@ from rescheduler.providers.waiting import PolledSystem
 
 @dataclass(frozen=True, slots=True)
 class FleetObservation:
-    """A view and its index; *at* is when it was requested, on ``monotonic()``."""
+    """A view and its index; *at* is the ``monotonic()`` time at which the view was requested."""
 
     view: SystemView
     index: Index
@@ -30,7 +30,7 @@ class MachineFleet(PolledSystem):
         super().__init__(system.name, clock, pace.poll)
         self.system, self.pace = system, pace
         self.ledger = FleetLedger()
-        self._look: FleetObservation | None = None
+        self._last: FleetObservation | None = None
         self._changes = 0
 
     def close(self) -> None:
@@ -39,25 +39,25 @@ class MachineFleet(PolledSystem):
 
     def recent(self, *, deadline: float) -> FleetObservation:
         """Return the last view if it is newer than the refresh interval, otherwise a new one."""
-        known = self._look
+        known = self._last
         if known is not None and self.clock.monotonic() - known.at < self.pace.refresh:
             return known
-        return self.look(deadline=deadline)
+        return self.read(deadline=deadline)
 
-    def look(self, *, deadline: float) -> FleetObservation:
+    def read(self, *, deadline: float) -> FleetObservation:
         """Read the current state of the system; if that fails, keep the last view."""
         at, changes = self.clock.monotonic(), self._changes
-        view = self.system.look(deadline=deadline)
-        self.ledger.seen((machine.key for machine in view.machines), self.settled())
-        look = FleetObservation(view, Index(view.machines, self.system.key_of), at)
+        view = self.system.read(deadline=deadline)
+        self.ledger.mark_listed((machine.key for machine in view.machines), self.settled_before())
+        observation = FleetObservation(view, Index(view.machines, self.system.key_of), at)
         if self._changes == changes:  # otherwise the view may show the state before the change
-            self._look = look
-        return look
+            self._last = observation
+        return observation
 
     def forget(self) -> None:
         """Drop the cached view after a change, so that the next reader gets a new one."""
         self._changes += 1
-        self._look = None
+        self._last = None
 
     @contextmanager
     def changing(self, *, deadline: float) -> Iterator[None]:
@@ -68,35 +68,35 @@ class MachineFleet(PolledSystem):
             finally:
                 self.forget()
 
-    def group(self, look: FleetObservation, name: str) -> NodeGroup:
-        for group in look.view.groups:
+    def group(self, observation: FleetObservation, name: str) -> NodeGroup:
+        for group in observation.view.groups:
             if group.id == name:
                 return group
-        known = ", ".join(group.id for group in look.view.groups) or "none"
+        known = ", ".join(group.id for group in observation.view.groups) or "none"
         raise UnknownGroup(f"{self.system.name}: no group {name!r}; the groups are {known}")
 
-    def size(self, look: FleetObservation, group: str) -> int:
+    def size(self, observation: FleetObservation, group: str) -> int:
         """Count the machines that exist or are being created, except those whose deletion was ordered."""
-        alive = [machine for machine in look.view.members(group) if machine.alive and not self.leaving(machine)]
-        return len(alive) + len(self._unlisted(look, group))
+        alive = [machine for machine in observation.view.members(group) if machine.alive and not self.leaving(machine)]
+        return len(alive) + len(self._unlisted(observation, group))
 
-    def sound(self, look: FleetObservation, group: str) -> int:
-        """Count the machines of `size` that have not failed: failed ones do not count towards the minimum."""
-        alive = [machine for machine in look.view.members(group) if machine.alive and not self.leaving(machine)]
-        return self.size(look, group) - sum(machine.failed for machine in alive)
+    def healthy_size(self, observation: FleetObservation, group: str) -> int:
+        """Count the machines of `size` that have not failed. Failed machines do not count towards the minimum."""
+        alive = [machine for machine in observation.view.members(group) if machine.alive and not self.leaving(machine)]
+        return self.size(observation, group) - sum(machine.failed for machine in alive)
 
     def leaving(self, machine: SystemMachine) -> bool:
         """Return whether an order to delete the machine may still take effect, even if it is listed as alive."""
-        return self.ledger.open(machine.key, self.settled())
+        return self.ledger.may_take_effect(machine.key, self.settled_before())
 
-    def instances(self, look: FleetObservation, group: str) -> Sequence[Instance]:
-        return [machine.instance for machine in look.view.members(group)]
+    def instances(self, observation: FleetObservation, group: str) -> Sequence[Instance]:
+        return [machine.instance for machine in observation.view.members(group)]
 
     def increase(self, name: str, delta: int, *, deadline: float) -> None:
         with self.changing(deadline=deadline):
-            look = self.look(deadline=deadline)
-            group = self.group(look, name)
-            wanted = self.size(look, name) + delta
+            observation = self.read(deadline=deadline)
+            group = self.group(observation, name)
+            wanted = self.size(observation, name) + delta
             if wanted > group.max_size:
                 raise AboveMaximum(f"{self.system.name}: group {name}: {wanted} is above {group.max_size}")
             self.system.create(
@@ -109,29 +109,29 @@ class MachineFleet(PolledSystem):
         If there are fewer, those are deleted and BelowMinimum is raised.
         """
         with self.changing(deadline=deadline):
-            look = self.look(deadline=deadline)
-            group = self.group(look, name)
-            size = self.size(look, name)
-            unfinished = [machine for machine in look.view.members(name) if self._unfinished(machine)]
+            observation = self.read(deadline=deadline)
+            group = self.group(observation, name)
+            size = self.size(observation, name)
+            unfinished = [machine for machine in observation.view.members(name) if self._is_unfinished(machine)]
             unfinished.sort(key=lambda machine: machine.error is None)
             floor = max(group.min_size, size - len(unfinished))
             given_up = min(delta, max(0, size - floor))
             for machine in unfinished[:given_up]:
                 with suppress(Missing):
-                    self.system.end(machine, deadline=deadline)
+                    self.system.delete(machine, deadline=deadline)
                 now = self.clock.now()
-                self.ledger.record(machine.key, FleetOrder(now, taken=True, open_since=now))
+                self.ledger.record(machine.key, FleetOrder(now, accepted=True, open_since=now))
             if given_up < delta:
                 why = f"{size - delta} is less than the {floor} machines that are running or required"
                 raise BelowMinimum(f"{self.system.name}: group {name}: {why}; {given_up} of {delta} were canceled")
 
-    def settled(self) -> dt.datetime:
-        """Return the time before which every order has taken effect by now."""
+    def settled_before(self) -> dt.datetime:
+        """Return the latest time of orders that have certainly taken effect by now."""
         return self.clock.now() - dt.timedelta(seconds=self.pace.settle)
 
-    def _unfinished(self, machine: SystemMachine) -> bool:
+    def _is_unfinished(self, machine: SystemMachine) -> bool:
         creating = machine.state is InstanceState.CREATING and not machine.protected
         return creating and machine.alive and not self.leaving(machine)
 
-    def _unlisted(self, look: FleetObservation, group: str) -> list[str]:
-        return [key for key in self.ledger.expected(group) if look.index.get(key) is None]
+    def _unlisted(self, observation: FleetObservation, group: str) -> list[str]:
+        return [key for key in self.ledger.expected(group) if observation.index.get(key) is None]

@@ -13,9 +13,9 @@ class FleetOrder:
     """The last order to delete a machine."""
 
     at: dt.datetime
-    taken: bool  #: the system accepted it
+    accepted: bool  #: the system accepted it
     open_since: dt.datetime | None  #: when this order, or an earlier one that may still take effect, was given
-    words: str = ""  #: the error
+    error_text: str = ""  #: the error
     attempts: int = 1
 
 
@@ -26,8 +26,8 @@ class FleetLedger(ledger.Ledger[FleetOrder]):
         super().__init__()
         self._expected: OrderedDict[str, tuple[str, dt.datetime]] = OrderedDict()
 
-    def open(self, key: str, since: dt.datetime) -> bool:
-        """Return whether an order given at *since* or later may still take effect."""
+    def may_take_effect(self, key: str, since: dt.datetime) -> bool:
+        """Return whether the machine has an order, given at *since* or later, that may still take effect."""
         order = self.order(key)
         return order is not None and order.open_since is not None and order.open_since >= since
 
@@ -36,12 +36,12 @@ class FleetLedger(ledger.Ledger[FleetOrder]):
         with self._lock:
             self._expected[key] = (group, now)
 
-    def seen(self, keys: Iterable[str], since: dt.datetime) -> None:
-        """Stop expecting the machines that are listed, and those that were requested before *since*."""
+    def mark_listed(self, keys: Iterable[str], since: dt.datetime) -> None:
+        """Stop expecting the machines *keys*, which the system lists, and machines requested before *since*."""
         listed = frozenset(keys)
         with self._lock:
-            for key, (_, asked_at) in list(self._expected.items()):
-                if key in listed or asked_at < since:
+            for key, (_, requested_at) in list(self._expected.items()):
+                if key in listed or requested_at < since:
                     del self._expected[key]
 
     def expected(self, group: str) -> list[str]:

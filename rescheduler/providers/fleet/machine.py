@@ -63,31 +63,31 @@ class MachineSystem(Protocol):
     """A system's API. Verbs raise the errors of `providers.base` and `net.http_errors`."""
 
     name: str
-    going_is_enough: bool  #: a deletion in progress counts as success: it cannot fail
+    deletion_is_certain: bool  #: a deletion in progress counts as success: it cannot fail
 
-    def look(self, *, deadline: float) -> SystemView: ...
+    def read(self, *, deadline: float) -> SystemView: ...
 
     def key_of(self, node: NodeRef) -> str | None:
         """Return the key of the Node's machine; "" if the Node has no ID, `None` if its ID is of another system."""
         ...
 
-    def controls(self, node: NodeRef) -> bool:
+    def is_control_plane(self, node: NodeRef) -> bool:
         """Return whether the node belongs to the control plane, according to the system."""
         ...
 
-    def doubts(self, node: NodeRef, machine: SystemMachine) -> str:
-        """Return why the Node contradicts the match with *machine* or its group; "" if it does not."""
+    def contradiction(self, node: NodeRef, machine: SystemMachine) -> str:
+        """Return how the Node contradicts its match with *machine* or the group; "" if it does not."""
         ...
 
     def exists(self, key: str, *, deadline: float) -> bool | None:
         """Return whether the machine exists anywhere in the system; `None` if unknown."""
         ...
 
-    def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:
+    def deletion_refusal(self, machine: SystemMachine, *, deadline: float) -> Refused | None:
         """Return why the system currently forbids deleting the machine; `None` if it does not."""
         ...
 
-    def end(self, machine: SystemMachine, *, deadline: float) -> None:
+    def delete(self, machine: SystemMachine, *, deadline: float) -> None:
         """Order the deletion of the machine. Raises Missing if it does not exist."""
         ...
 

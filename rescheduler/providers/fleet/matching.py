@@ -13,7 +13,7 @@ class Matches:
     """Matches by node name; a node in neither mapping has no machine."""
 
     machines: Mapping[str, SystemMachine] = field(default_factory=dict)
-    unsure: Mapping[str, str] = field(default_factory=dict)  #: why the match is uncertain
+    ambiguous: Mapping[str, str] = field(default_factory=dict)  #: why the match is uncertain
 
 
 class Index:
@@ -31,13 +31,13 @@ class Index:
     def match(self, nodes: Sequence[NodeRef]) -> Matches:
         """Match *nodes* and their rivals. If several nodes match a machine and one has no ID, none of them gets it."""
         matched: dict[str, SystemMachine] = {}
-        unsure: dict[str, str] = {}
+        ambiguous: dict[str, str] = {}
         claims: dict[str, list[NodeRef]] = defaultdict(list)
         for node in with_rivals(nodes):
             candidates = self._candidates(node)
             if len(candidates) > 1:
                 keys = ", ".join(sorted(machine.key for machine in candidates))
-                unsure[node.name] = f"several machines could be its machine: {keys}"
+                ambiguous[node.name] = f"several machines match the node: {keys}"
             for machine in candidates[:1] if len(candidates) == 1 else ():
                 matched[node.name] = machine
                 claims[machine.key].append(node)
@@ -46,8 +46,8 @@ class Index:
             if len(names) > 1 and not all(self._key_of(node) for node in claimants):
                 for name in names:
                     del matched[name]
-                    unsure[name] = f"machine {key} could be that of {', '.join(names)}"
-        return Matches(matched, unsure)
+                    ambiguous[name] = f"machine {key} could be that of {', '.join(names)}"
+        return Matches(matched, ambiguous)
 
     def _candidates(self, node: NodeRef) -> Sequence[SystemMachine]:
         key = self._key_of(node)

@@ -27,21 +27,21 @@ class FleetProvider(CloudProvider):
         return self._fleet.recent(deadline=deadline).view.groups
 
     def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
-        if node.on_control_plane or self._system.controls(node):
+        if node.on_control_plane or self._system.is_control_plane(node):
             return None
-        look = self._fleet.recent(deadline=deadline)
-        machine = look.index.match([node]).machines.get(node.name)
-        if machine is None or machine.protected or not machine.group or self._system.doubts(node, machine):
+        observation = self._fleet.recent(deadline=deadline)
+        machine = observation.index.match([node]).machines.get(node.name)
+        if machine is None or machine.protected or not machine.group or self._system.contradiction(node, machine):
             return None
-        return self._fleet.group(look, machine.group)
+        return self._fleet.group(observation, machine.group)
 
     def target_size(self, group: str, *, deadline: float) -> int:
-        look = self._fleet.recent(deadline=deadline)
-        return self._fleet.size(look, self._fleet.group(look, group).id)
+        observation = self._fleet.recent(deadline=deadline)
+        return self._fleet.size(observation, self._fleet.group(observation, group).id)
 
     def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
-        look = self._fleet.recent(deadline=deadline)
-        return self._fleet.instances(look, self._fleet.group(look, group).id)
+        observation = self._fleet.recent(deadline=deadline)
+        return self._fleet.instances(observation, self._fleet.group(observation, group).id)
 
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
         return self._removal.delete(group, nodes, deadline=deadline)

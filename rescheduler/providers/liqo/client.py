@@ -13,7 +13,7 @@ from rescheduler import decoding
 from rescheduler.clock import Clock
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.http import JsonClient
-from rescheduler.net.http_errors import UNREADABLE, BadAnswer, HttpResponse, Missing
+from rescheduler.net.http_errors import UNREADABLE, HttpResponse, InvalidResponse, Missing
 from rescheduler.providers.base import (
     InstanceError,
     InstanceState,
@@ -40,13 +40,13 @@ _STATES: Final = {1: InstanceState.RUNNING, 2: InstanceState.CREATING, 3: Instan
 class NodeManager(Protocol):
     """A node manager of either generation. Verbs raise the errors of `providers.base` and `net.http_errors`."""
 
-    def look(self, *, deadline: float) -> SystemView: ...
+    def read(self, *, deadline: float) -> SystemView: ...
 
     def create(self, group: str, count: int, *, deadline: float) -> Sequence[str]:
-        """Request *count* nodes; return the names of those that do not exist yet, if the node manager reports them."""
+        """Request *count* nodes; return the names of the nodes that do not exist yet, if they are in the response."""
         ...
 
-    def end(self, group: str, name: str, *, deadline: float) -> None:
+    def delete(self, group: str, name: str, *, deadline: float) -> None:
         """Order the deletion of the node. Raises Missing if it does not exist."""
         ...
 
@@ -60,18 +60,18 @@ class NodeManager(Protocol):
 
 
 def open_client(endpoint: Endpoint, folder: Path, clock: Clock) -> JsonClient:
-    return JsonClient("liqo", endpoint, folder, clock, words=words)
+    return JsonClient("liqo", endpoint, folder, clock, error_text=error_text)
 
 
 def find(http: JsonClient, *, deadline: float) -> NodeManager:
     """Return the client for the node manager's generation. The original sends an empty response for unknown paths."""
     try:
-        answer = http.send("GET", "/version", deadline=deadline, repeatable=True)
+        response = http.send("GET", "/version", deadline=deadline, repeatable=True)
     except Missing:
         return OriginalNodeManager(http)
-    if not answer.body.strip():
+    if not response.body.strip():
         return OriginalNodeManager(http)
-    version = http.decode(answer, messages.Version, "GET /version")
+    version = http.decode(response, messages.Version, "GET /version")
     return OurNodeManager(http) if messages.V1 in version.routes else OriginalNodeManager(http)
 
 
@@ -81,17 +81,17 @@ class OurNodeManager:
     def __init__(self, http: JsonClient) -> None:
         self._http = http
 
-    def look(self, *, deadline: float) -> SystemView:
+    def read(self, *, deadline: float) -> SystemView:
         fleet, _ = self._http.get("/v1/fleet", messages.Fleet, deadline=deadline)
         groups = [NodeGroup(group.id, group.min_size, group.max_size, group.debug) for group in fleet.groups]
         return SystemView(groups, [_machine(machine) for machine in fleet.machines])
 
     def create(self, group: str, count: int, *, deadline: float) -> Sequence[str]:
         path = f"/v1/groups/{_part(group)}/machines"
-        answer = self._http.send("POST", path, messages.Order(count=count), deadline=deadline)
-        return self._http.decode(answer, messages.Ordered, f"POST {path}").names
+        response = self._http.send("POST", path, messages.Order(count=count), deadline=deadline)
+        return self._http.decode(response, messages.Ordered, f"POST {path}").names
 
-    def end(self, group: str, name: str, *, deadline: float) -> None:
+    def delete(self, group: str, name: str, *, deadline: float) -> None:
         self._http.send("DELETE", f"/v1/groups/{_part(group)}/machines/{_part(name)}", deadline=deadline)
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
@@ -113,8 +113,8 @@ class OurNodeManager:
     ) -> float:
         amounts = {name: float(amount) for name, amount in requests.items()}
         share = messages.PodShare(requests=amounts, start=start, end=end)
-        answer = self._http.send("POST", "/v1/podprice", share, deadline=deadline, repeatable=True)
-        return self._http.decode(answer, messages.Price, "POST /v1/podprice").price
+        response = self._http.send("POST", "/v1/podprice", share, deadline=deadline, repeatable=True)
+        return self._http.decode(response, messages.Price, "POST /v1/podprice").price
 
 
 class OriginalNodeManager:
@@ -123,7 +123,7 @@ class OriginalNodeManager:
     def __init__(self, http: JsonClient) -> None:
         self._http = http
 
-    def look(self, *, deadline: float) -> SystemView:
+    def read(self, *, deadline: float) -> SystemView:
         listed = self._get("/nodegroup", list[messages.Group], {}, deadline)
         groups = [NodeGroup(group.id, group.min_size, group.max_size) for group in listed or ()]
         machines: list[SystemMachine] = []
@@ -133,12 +133,12 @@ class OriginalNodeManager:
         return SystemView(groups, machines)
 
     def create(self, group: str, count: int, *, deadline: float) -> Sequence[str]:
-        answer = self._ask("/nodegroup/scaleup", {"id": group, "count": str(count)}, deadline)
-        if self._http.decode(answer, object, "GET /nodegroup/scaleup") is not True:
-            raise BadAnswer("liqo: GET /nodegroup/scaleup: expected true")
+        response = self._ask("/nodegroup/scaleup", {"id": group, "count": str(count)}, deadline)
+        if self._http.decode(response, object, "GET /nodegroup/scaleup") is not True:
+            raise InvalidResponse("liqo: GET /nodegroup/scaleup: expected true")
         return ()
 
-    def end(self, group: str, name: str, *, deadline: float) -> None:
+    def delete(self, group: str, name: str, *, deadline: float) -> None:
         self._ask("/nodegroup/scaledown", {"id": SCHEME + name, "nodegroupid": group}, deadline)
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
@@ -166,11 +166,11 @@ class OriginalNodeManager:
 
     def _get(self, path: str, shape: type[T], params: Mapping[str, str], deadline: float) -> T | None:
         """Return the document; `None` for null, which means an empty result."""
-        answer = self._http.send("GET", path, deadline=deadline, repeatable=True, params=params)
-        return None if answer.body.strip() == b"null" else self._http.decode(answer, shape, f"GET {path}")
+        response = self._http.send("GET", path, deadline=deadline, repeatable=True, params=params)
+        return None if response.body.strip() == b"null" else self._http.decode(response, shape, f"GET {path}")
 
     def _ask(self, path: str, params: Mapping[str, str], deadline: float) -> HttpResponse:
-        """Send a GET that changes something and must not be repeated."""
+        """Send a GET request that makes a change and must not be repeated."""
         return self._http.send("GET", path, deadline=deadline, params=params)
 
 
@@ -201,8 +201,8 @@ def _part(text: str) -> str:
     return quote(text, safe="")
 
 
-def words(body: bytes) -> str:
-    """Return the message of an error of our node manager, or the unchanged text of one of the original's."""
+def error_text(body: bytes) -> str:
+    """Return the message of an error from our node manager, or the unchanged text of an error from the original one."""
     try:
         return decoding.decode(body, _Problem).error
     except UNREADABLE:

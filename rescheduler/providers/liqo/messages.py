@@ -1,8 +1,8 @@
 """The JSON messages between a node manager and its clients; unknown keys are ignored.
 
 The first half is the protocol of Liqo's cluster autoscaler (node-manager ``types/``, discovery ``types/``): GET
-requests with a query, and minimal responses. The second half is what our node manager adds under ``/v1``; clients
-detect it by ``GET /version`` (other node managers return an empty response).
+requests with a query, and minimal responses. The second half contains the additions of our node manager under ``/v1``;
+clients detect it by ``GET /version`` (other node managers return an empty response).
 ====================================================  =========================================================
 ``GET /version``                                      :class:`Version`
 ``GET /v1/fleet``                                     :class:`Fleet`: a consistent view of everything
@@ -101,7 +101,7 @@ class FleetGroup(Message, frozen=True, kw_only=True):
 
 
 class FleetMachine(Message, frozen=True, kw_only=True):
-    """A virtual node, from its reservation until its Node is gone."""
+    """A virtual node, from its reservation until its Node is deleted."""
 
     name: str  #: of its ResourceSlice, VirtualNode and Node
     group: str = ""  #: empty: a virtual node that was not created by the node manager

@@ -30,81 +30,81 @@ class LiqoSystem:
     """A node manager as a fleet. A machine's key is the name of its virtual node."""
 
     name = "liqo"
-    going_is_enough = False  #: a deletion evicts the node's pods first, which may take a long time
+    deletion_is_certain = False  #: a deletion evicts the node's pods first, which may take a long time
 
     def __init__(self, file: LiqoFile, folder: Path, clock: Clock) -> None:
         self._clock, self._timeout = clock, float(file.node_manager.timeout)
         self._http = open_client(file.node_manager, folder, clock)
         self._manager: NodeManager | None = None
-        self._known: Mapping[str, str] = {}  #: provider ID → name, as last listed
+        self._names: Mapping[str, str] = {}  #: provider ID → name, as last listed
 
-    def look(self, *, deadline: float) -> SystemView:
+    def read(self, *, deadline: float) -> SystemView:
         try:
-            view = self._found(deadline).look(deadline=deadline)
+            view = self._client(deadline).read(deadline=deadline)
         except Missing:
             self._manager = None  # the node manager may have been replaced: detect its generation again
             raise
-        self._known = {machine.id: machine.key for machine in view.machines}
+        self._names = {machine.id: machine.key for machine in view.machines}
         return view
 
     def key_of(self, node: NodeRef) -> str | None:
         """Return the name from the provider ID set by the node manager or Liqo, or else the name of a virtual node."""
-        if node.provider_id in self._known:
-            return self._known[node.provider_id]
+        if node.provider_id in self._names:
+            return self._names[node.provider_id]
         if node.provider_id.startswith(SCHEME):
             return node.provider_id.removeprefix(SCHEME)
         if node.provider_id:
             return None
         return node.name if node.labels.get(_TYPE) == VIRTUAL_NODE_LABELS[_TYPE] else ""
 
-    def doubts(self, node: NodeRef, machine: SystemMachine) -> str:  # noqa: ARG002 -- a name identifies a machine
+    def contradiction(self, node: NodeRef, machine: SystemMachine) -> str:  # noqa: ARG002 -- a name identifies a machine
         kind = node.labels.get(_TYPE, VIRTUAL_NODE_LABELS[_TYPE])
         return "" if kind == VIRTUAL_NODE_LABELS[_TYPE] else f"its label {_TYPE} is {kind!r}"
 
-    def controls(self, node: NodeRef) -> bool:  # noqa: ARG002
+    def is_control_plane(self, node: NodeRef) -> bool:  # noqa: ARG002
         return False
 
     def exists(self, key: str, *, deadline: float) -> bool | None:  # noqa: ARG002
         """Return whether the machine exists. Only our node manager lists virtual nodes outside of its groups."""
-        return key in self._known.values() or (False if isinstance(self._manager, OurNodeManager) else None)
+        return key in self._names.values() or (False if isinstance(self._manager, OurNodeManager) else None)
 
-    def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:  # noqa: ARG002
+    def deletion_refusal(self, machine: SystemMachine, *, deadline: float) -> Refused | None:  # noqa: ARG002
         return machine.protected
 
-    def end(self, machine: SystemMachine, *, deadline: float) -> None:
-        self._found(deadline).end(machine.group, machine.key, deadline=deadline)
+    def delete(self, machine: SystemMachine, *, deadline: float) -> None:
+        self._client(deadline).delete(machine.group, machine.key, deadline=deadline)
 
     def create(self, group: NodeGroup, count: int, created: Callable[[str], None], *, deadline: float) -> None:
-        for name in self._found(deadline).create(group.id, count, deadline=deadline):
+        for name in self._client(deadline).create(group.id, count, deadline=deadline):
             created(name)
 
     def close(self) -> None:
         self._http.close()
 
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
-        return self._found(deadline).template(group, deadline=deadline)
+        return self._client(deadline).template(group, deadline=deadline)
 
     def node_price(self, name: str, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
-        return self._found(deadline).node_price(name, start, end, deadline=deadline)
+        return self._client(deadline).node_price(name, start, end, deadline=deadline)
 
     def pod_price(
         self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
     ) -> float:
-        return self._found(deadline).pod_price(requests, start, end, deadline=deadline)
+        return self._client(deadline).pod_price(requests, start, end, deadline=deadline)
 
     def gpu_label(self) -> str:
-        return self._http.get("/gpu/label", str, deadline=self._soon())[0]
+        return self._http.get("/gpu/label", str, deadline=self._default_deadline())[0]
 
     def gpu_types(self) -> frozenset[str]:
-        return frozenset(self._http.get("/gpu/types", list[str], deadline=self._soon())[0])
+        return frozenset(self._http.get("/gpu/types", list[str], deadline=self._default_deadline())[0])
 
-    def _found(self, deadline: float) -> NodeManager:
+    def _client(self, deadline: float) -> NodeManager:
         """Return the client. An original node manager may be replaced at any time, so it is detected again."""
         if not isinstance(self._manager, OurNodeManager):
             self._manager = find(self._http, deadline=deadline)
         return self._manager
 
-    def _soon(self) -> float:
+    def _default_deadline(self) -> float:
         return self._clock.monotonic() + self._timeout
 
 

@@ -8,7 +8,7 @@ from rescheduler.clock import Clock
 from rescheduler.net.http import JsonClient
 from rescheduler.net.http_errors import UNREADABLE, Missing
 from rescheduler.providers.stackpoint.config import StackpointSettings
-from rescheduler.providers.stackpoint.messages import ClusterNode, Eligible, NodeAdd, NodePool, words
+from rescheduler.providers.stackpoint.messages import ClusterNode, Eligible, NodeAdd, NodePool, error_text
 
 
 class StackpointClient:
@@ -16,7 +16,7 @@ class StackpointClient:
 
     def __init__(self, config: StackpointSettings, clock: Clock) -> None:
         self._root = f"/orgs/{config.organization}/clusters/{config.cluster}"
-        self._http = JsonClient("StackPointCloud", config.endpoint, Path(), clock, words, config.token)
+        self._http = JsonClient("StackPointCloud", config.endpoint, Path(), clock, error_text, config.token)
 
     def close(self) -> None:
         self._http.close()
@@ -42,10 +42,10 @@ class StackpointClient:
         self._http.send("DELETE", f"{self._root}/nodes/{pk}", deadline=deadline, repeatable=True)
 
     def add(self, order: NodeAdd, *, deadline: float) -> Sequence[ClusterNode]:
-        """Order nodes with one request. Return the response: the new nodes, all nodes of the cluster, or no nodes."""
+        """Order nodes with one request. The response may contain the new nodes, all nodes of the cluster, or none."""
         path = f"/nodepools/{order.node_pool}/add" if order.node_pool else "/add_node"
-        answer = self._http.send("POST", f"{self._root}{path}", order, deadline=deadline)
+        response = self._http.send("POST", f"{self._root}{path}", order, deadline=deadline)
         try:
-            return decoding.decode(answer.body, list[ClusterNode], strict=False)
+            return decoding.decode(response.body, list[ClusterNode], strict=False)
         except UNREADABLE:
             return ()

@@ -110,7 +110,7 @@ def _id(name: str, environ: Mapping[str, str]) -> int:
 
 
 def _check_pools(pools: Path | None, path: Path | None) -> None:
-    """Check that the file of pools is readable if it exists; it may be mounted later."""
+    """Check that the pools file is readable if it exists. It may be mounted later."""
     if pools is None:
         return
     try:

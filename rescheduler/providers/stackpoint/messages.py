@@ -91,13 +91,13 @@ def machines(
             names=frozenset(name.lower() for name in (node.name, node.private_ip) if name),
             addresses=frozenset(address for address in (node.private_ip,) if address),
             error=_error(node, now, patience),
-            protected=_protection(node) or _twice(node, keys),
+            protected=_protection(node) or _duplicate_refusal(node, keys),
         )
         for node, group in zip(nodes, groups, strict=True)
     ]
 
 
-def words(body: bytes) -> str:
+def error_text(body: bytes) -> str:
     try:
         return decoding.decode(body, Detail).detail or ""
     except UNREADABLE:
@@ -113,7 +113,7 @@ def _protection(node: ClusterNode) -> Refused | None:
     return None
 
 
-def _twice(node: ClusterNode, keys: Mapping[str, int]) -> Refused | None:
+def _duplicate_refusal(node: ClusterNode, keys: Mapping[str, int]) -> Refused | None:
     if keys[node.key] > 1:
         return Refused(Refusal.AMBIGUOUS, f"several nodes have the instance id {node.key}")
     return None

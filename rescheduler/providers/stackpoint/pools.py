@@ -31,7 +31,7 @@ class StackpointGroup:
         return NodeAdd(self.size, count, group=self.group.id)
 
     def template(self) -> NodeTemplate:
-        """Return the template with the pool's CPU and memory, or those of its size if the pool reports none."""
+        """Return the template with the CPU and memory of the pool, or of its size if the pool reports none."""
         if self.cpu.isdigit() and self.memory.isdigit():
             amounts: tuple[int, int] | None = (int(self.cpu), int(self.memory))
         else:

@@ -42,18 +42,18 @@ class StackpointSystem:
     """StackPointCloud's API as a fleet. A machine's key is its node's `instance_id`."""
 
     name = "stackpoint"
-    going_is_enough = False  #: a deletion in progress may still fail
+    deletion_is_certain = False  #: a deletion in progress may still fail
 
     def __init__(self, config: StackpointSettings, clock: Clock) -> None:
         self._config, self._clock = config, clock
         self._client = StackpointClient(config, clock)
         self._lock = threading.Lock()
-        self._learned: dict[str, str] = {}  #: instance id → provider ID or name of its Node
+        self._recorded: dict[str, str] = {}  #: instance id → provider ID or name of its Node
         self._ordered: dict[str, int] = {}  #: instance id → primary key
         self._groups: Mapping[str, pools.StackpointGroup] = pools.of_specs(config.specs)
         self._nodes: Mapping[str, ClusterNode] = {}
 
-    def look(self, *, deadline: float) -> SystemView:
+    def read(self, *, deadline: float) -> SystemView:
         config = self._config
         log.debug(
             "stackpoint: updating cluster info, organizationID %d, clusterID %d", config.organization, config.cluster
@@ -62,14 +62,14 @@ class StackpointSystem:
         nodes = self._client.nodes(deadline=deadline)
         before, self._groups, self._nodes = self._nodes, groups, {node.key: node for node in nodes}
         members = [pools.group_of(node, groups) for node in nodes]
-        _tell_changes(before, self._nodes, {node.key: member for node, member in zip(nodes, members, strict=True)})
+        _log_changes(before, self._nodes, {node.key: member for node, member in zip(nodes, members, strict=True)})
         patience = float(self._config.file.build_timeout)
         return SystemView(
             [group.group for group in groups.values()], machines(nodes, members, self._clock.now(), patience)
         )
 
     def key_of(self, node: NodeRef) -> str | None:
-        """Return the instance ID from the system's label, otherwise by the cloud's ID if the API returns that."""
+        """Return the instance ID from the system's label, or else from the cloud's ID if the API returns that."""
         if label := node.labels.get(INSTANCE_LABEL):
             return label
         if node.provider_id.startswith(SCHEME):
@@ -77,13 +77,13 @@ class StackpointSystem:
         if not node.provider_id:
             return ""
         with self._lock:
-            learned = [key for key, known in self._learned.items() if known == node.provider_id]
+            recorded = [key for key, known in self._recorded.items() if known == node.provider_id]
         last = _last(node.provider_id)
         at_cloud = [key for key, listed in self._nodes.items() if listed.provider_node_id == last]
-        keys = {*learned, *at_cloud}
+        keys = {*recorded, *at_cloud}
         return keys.pop() if len(keys) == 1 else None
 
-    def doubts(self, node: NodeRef, machine: SystemMachine) -> str:
+    def contradiction(self, node: NodeRef, machine: SystemMachine) -> str:
         group = node.labels.get(pools.GROUP_LABEL)
         if group is not None and group != machine.group:
             return f"its label {pools.GROUP_LABEL} is {group!r}, StackPointCloud's group is {machine.group!r}"
@@ -93,7 +93,7 @@ class StackpointSystem:
             return f"its provider ID is {node.provider_id}, StackPointCloud's node is {at_cloud}"
         return ""
 
-    def controls(self, node: NodeRef) -> bool:
+    def is_control_plane(self, node: NodeRef) -> bool:
         return node.labels.get(ROLE_LABEL, "worker") != "worker"
 
     def exists(self, key: str, *, deadline: float) -> bool | None:
@@ -104,8 +104,8 @@ class StackpointSystem:
         node = self._client.node(pk, deadline=deadline)
         return node is not None and node.state != "deleted"
 
-    def forbids(self, machine: SystemMachine, *, deadline: float) -> Refused | None:
-        """Ask the API for permission. If it has no such route, only the role and the etcd state count."""
+    def deletion_refusal(self, machine: SystemMachine, *, deadline: float) -> Refused | None:
+        """Request permission from the API. If the API has no route for that, only the role and the etcd state count."""
         try:
             if self._client.can_delete(machine.handle, deadline=deadline):
                 return None
@@ -113,9 +113,9 @@ class StackpointSystem:
             return None
         except RequestRejected as error:
             return Refused(Refusal.PROTECTED, str(error))
-        return Refused(Refusal.PROTECTED, "StackPointCloud says that the node is not eligible for deletion")
+        return Refused(Refusal.PROTECTED, "according to StackPointCloud, the node is not eligible for deletion")
 
-    def end(self, machine: SystemMachine, *, deadline: float) -> None:
+    def delete(self, machine: SystemMachine, *, deadline: float) -> None:
         log.debug("stackpoint: deleting node, nodeID %s, pk %s", machine.key, machine.handle)
         self._ordered[machine.key] = machine.handle
         self._client.delete(machine.handle, deadline=deadline)
@@ -142,16 +142,16 @@ class StackpointSystem:
             raise UnknownGroup(f"{self.name}: the group {name!r} no longer exists")
         return group
 
-    def learn(self, node: NodeRef) -> None:
+    def record_node(self, node: NodeRef) -> None:
         """Store the provider ID or name of the machine's Node: the first generation of the API does not return it."""
         key = node.labels.get(INSTANCE_LABEL)
         if key and not node.placeholder:
             with self._lock:
-                self._learned[key] = node.provider_id or node.name
+                self._recorded[key] = node.provider_id or node.name
 
     def known_as(self, instance: Instance) -> Instance:
         with self._lock:
-            return replace(instance, id=self._learned.get(instance.id.removeprefix(SCHEME), instance.id))
+            return replace(instance, id=self._recorded.get(instance.id.removeprefix(SCHEME), instance.id))
 
     def _pools(self, deadline: float) -> Mapping[str, pools.StackpointGroup]:
         mounted = pools.mounted(self._config.node_pools) if self._config.node_pools else None
@@ -169,7 +169,7 @@ class StackpointProvider(FleetProvider):
     def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
         group = super().group_for(node, deadline=deadline)
         if group is not None:
-            self._stackpoint.learn(node)
+            self._stackpoint.record_node(node)
         else:
             log.debug("stackpoint: node not manageable %s: it belongs to no group", node.name)
         return group
@@ -196,7 +196,7 @@ class StackpointProvider(FleetProvider):
         return self._stackpoint.group(name).template()
 
 
-def _tell_changes(
+def _log_changes(
     before: Mapping[str, ClusterNode], after: Mapping[str, ClusterNode], groups: Mapping[str, str]
 ) -> None:
     """Log which nodes appeared, disappeared or changed their state, at -v=4 and above (the original: at -v=6)."""

@@ -1,4 +1,4 @@
-"""Tests of price files: what is accepted, and the message for everything else."""
+"""Tests of price files: valid files, and the error messages for all others."""
 
 from decimal import Decimal
 
@@ -102,7 +102,7 @@ def test_all_forms_give_the_same_prices(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_file_is_reported_with_its_place(text: str, message: str) -> None:
+def test_an_invalid_file_is_reported_with_the_position_of_the_error(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         parse(text)
     assert str(error.value).startswith(message)

@@ -1,4 +1,4 @@
-"""The ledger of savings: when a saving begins and ends, what it amounts to, and its daily sums."""
+"""The ledger of savings: when a saving begins and ends, its amount, and its daily sums."""
 
 import itertools
 from dataclasses import dataclass, field
@@ -136,7 +136,7 @@ class TestEnd:
         story = Story().drained("a").gone("a").at(1).gone("b").at(2).added("d").at(3).at(5)
         assert (story.state, story.node_hours) == ({"a": "open"}, 4)
 
-    def test_replacing_nodes_in_turn_ends_only_one_saving(self) -> None:
+    def test_replacing_nodes_one_by_one_ends_only_one_saving(self) -> None:
         story = Story().drained("a").gone("a").at(1).drained("b").gone("b").at(2)
         story.added("d").at(3).gone("c").at(4).added("e").at(5).gone("d").at(6)
         assert story.state == {"a": "replaced", "b": "open"}

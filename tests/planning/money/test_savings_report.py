@@ -28,7 +28,7 @@ def receipt(node: str, gone_at: datetime | None, ended_at: datetime | None = Non
 
 
 def hours(number: int) -> Savings:
-    """Return the savings of such a node in some hours."""
+    """Return the savings of one of these nodes in *number* hours."""
     seconds = number * 3600
     return Savings(seconds, seconds * 2000, seconds * 1024, {"USD": Decimal("0.2") * number})
 

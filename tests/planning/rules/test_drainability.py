@@ -233,7 +233,7 @@ def test_a_terminating_pod_does_not_have_to_move() -> None:
     assert [pod.name for pod in planner.must_move("od", CIRCUMSTANCES)] == ["q"]
 
 
-def test_details_say_what_a_person_can_do() -> None:
+def test_details_state_a_remedy() -> None:
     pods = [
         pod("a", "od", deleted="2026-01-01T12:01:00Z"),
         pod("b", "od", deleted="2026-01-01T11:00:00Z"),

@@ -237,7 +237,7 @@ def test_a_budget_that_the_plan_has_used_is_the_reason(
 
 
 def test_a_node_without_room_does_not_use_a_budget() -> None:
-    """The budget is left for the next node."""
+    """The budget stays available for the next node."""
     pods = [pod("w-1", "od1", labels={"app": "w"}, cpu="4"), pod("w-2", "od2", labels={"app": "w"}, cpu="3")]
     objects = [node("od1", ON_DEMAND), node("od2", ON_DEMAND), node("s", cpu="3"), *pods, budget("b", "w", allowed=1)]
     assert summary(Planner(snapshot(objects), Policy()).plan_all(CIRCUMSTANCES)) == {

@@ -1,4 +1,4 @@
-"""Tests of plans with changes and lost spot nodes: which nodes are lost, and which pods find no place."""
+"""Tests of plans with changes and lost spot nodes: which nodes are lost, and which pods cannot be placed."""
 
 from typing import Any
 

@@ -15,8 +15,8 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.what_if.changes import Lift, Unpin
 from rescheduler.planning.what_if.comparison import what_if
-from rescheduler.planning.what_if.levers import RankedLevers, rank_levers
-from rescheduler.planning.what_if.overview import Lever
+from rescheduler.planning.what_if.levers import rank_levers
+from rescheduler.planning.what_if.overview import Lever, RankedLevers
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, budget, node, pod, snapshot
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -146,7 +146,7 @@ def test_the_biggest_lever_is_named_with_the_one_that_completes_it() -> None:
     )
 
 
-#: By obstacle: the objects besides od and a spot node, and the only lever: its owner, reason, and what to change.
+#: By obstacle: the objects besides od and a spot node, and the only lever: its owner, reason, and the part to change.
 SINGLE: dict[str, tuple[list[Manifest], Policy, tuple[str, Reason, str]]] = {
     "node affinity": (
         [
@@ -428,7 +428,7 @@ def test_the_snapshot_is_unchanged() -> None:
     assert again == planning
 
 
-#: By reason: what a pod needs to have the obstacle.
+#: By reason: the fields with which a pod has the obstacle.
 OBSTACLES: dict[Reason | None, dict[str, Any]] = {
     None: {},
     Reason.PINNED: {"nodeSelector": {ON_DEMAND: ""}},
@@ -443,7 +443,7 @@ PODS = st.tuples(
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(PODS, max_size=6), st.integers(1, 8))
-def test_a_plan_that_is_made_with_the_change_frees_at_least_what_the_lever_says(
+def test_a_plan_with_the_change_frees_at_least_the_nodes_of_the_lever(
     pods: list[tuple[str, str, int, Reason | None]], room: int
 ) -> None:
     cluster = snapshot(
