@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException
 
+from devcluster import etcd
 from devcluster.api import Api
 from devcluster.errors import ApiError
 from devcluster.plane import ControlPlane
@@ -73,7 +74,7 @@ def _wipe(plane: ControlPlane, deleted: set[str]) -> bool:
     The keys in etcd show which resources have objects. A LIST of each resource would take far longer.
     """
     try:
-        keys = [_parsed(key) for key in plane.stored_keys()]
+        keys = [_parsed(key) for key in etcd.keys(plane.etcd_port)]
     except (OSError, HTTPException):
         return False  # etcd was stopped and does not respond yet
     left = [key for key in keys if not _belongs_to_plane(key)]
@@ -89,7 +90,7 @@ def _wipe(plane: ControlPlane, deleted: set[str]) -> bool:
     for name in namespaces:
         _delete_namespace(plane.api, name)
     orphans = [key.path for key in keys if deleted.difference(namespaces).intersection(key.path.split("/")[3:-1])]
-    plane.delete_stored(orphans)
+    etcd.delete(plane.etcd_port, orphans)
     deleted.update(namespaces)
     return not (objects or namespaces or orphans)
 

@@ -1,32 +1,26 @@
 """A control plane as a context manager."""
 
-import base64
-import contextlib
-import json
 import secrets
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import httpx2
-from tenacity import RetryCallState, RetryError, Retrying, retry_if_exception_type, retry_if_result, stop_after_delay
+from tenacity import RetryError
 
 from devcluster import audit, build, components, kubeconfig, ports, stages
 from devcluster.api import Api, Json
 from devcluster.components import Component
 from devcluster.errors import ApiError, PlaneError
+from devcluster.polling import poll
 from devcluster.processes import Processes
 
 START_SECONDS = 90.0  #: for the start of all components; takes 4 s on an idle machine
 WAIT_SECONDS = 120.0
-#: The interval of polls grows with the time that was waited, so that long waits cost little CPU time.
-MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 0.3
-POLL_GROWTH = 0.05  #: of the interval, per second
 CHECK_SECONDS = 1.0
 
 _Result = TypeVar("_Result")
@@ -98,6 +92,11 @@ class ControlPlane:
         return self.layout.certificate
 
     @property
+    def etcd_port(self) -> int:
+        """The port of etcd, for the functions of `etcd`."""
+        return self._setting.etcd_port
+
+    @property
     def processes(self) -> Mapping[str, int]:
         """The running components, and the process ids of their guards."""
         return self._processes.running
@@ -121,18 +120,6 @@ class ControlPlane:
     def apply(self, objects: Iterable[Mapping[str, Any]]) -> list[Json]:
         """Apply manifests in the given order as administrator; see `Api.apply`."""
         return self.api.apply(objects)
-
-    def stored_keys(self) -> list[str]:
-        """Return the keys of all objects in etcd, such as ``/registry/pods/default/web``.
-
-        Raises OSError or http.client.HTTPException if etcd does not respond.
-        """
-        every = {"key": _encoded("/registry/"), "range_end": _encoded("/registry0"), "keys_only": True}
-        return [base64.b64decode(item["key"]).decode() for item in self._etcd("range", [every])[0]["kvs"]]
-
-    def delete_stored(self, keys: Iterable[str]) -> None:
-        """Delete objects by their keys in etcd; watches report the deletions. Raises the errors of `stored_keys`."""
-        self._etcd("deleterange", [{"key": _encoded(key)} for key in keys])
 
     def wait_for(self, predicate: Callable[[], _Result], what: str = "", *, seconds: float = WAIT_SECONDS) -> _Result:
         """Call *predicate* until it returns a true value, and return that value.
@@ -169,15 +156,6 @@ class ControlPlane:
         """Return a kubeconfig in this plane's folder with *token*, which may be invalid."""
         target = self.layout.folder / f"kubeconfig-{user}"
         return kubeconfig.write(target, server=self.server, ca=self.ca, token=token, user=user)
-
-    def _etcd(self, verb: str, requests: Iterable[Json]) -> list[Json]:
-        """Send the requests to etcd over one connection, and return the responses."""
-        with contextlib.closing(HTTPConnection("127.0.0.1", self._setting.etcd_port, timeout=START_SECONDS)) as etcd:
-            responses = []
-            for request in requests:
-                etcd.request("POST", f"/v3/kv/{verb}", json.dumps(request))
-                responses.append(json.load(etcd.getresponse()))
-            return responses
 
     def _prepare(self) -> None:
         binaries = build.binaries()
@@ -242,18 +220,8 @@ class ControlPlane:
             self._processes.check()
             return predicate()
 
-        retry = retry_if_result(lambda result: not result) | retry_if_exception_type(patient_with)
-        polling = Retrying(retry=retry, stop=stop_after_delay(seconds), wait=_poll_interval)
         try:
-            return polling(attempt)
+            return poll(attempt, seconds, patient_with=patient_with)
         except RetryError as error:
             log = f"; the end of its log:\n{self._processes.tail(of)}" if of else ""
             raise PlaneError(f"timed out after {seconds:g} s waiting for {what}{log}") from error
-
-
-def _poll_interval(state: RetryCallState) -> float:
-    return min(MIN_POLL_SECONDS + POLL_GROWTH * (state.seconds_since_start or 0.0), MAX_POLL_SECONDS)
-
-
-def _encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()

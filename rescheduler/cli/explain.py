@@ -10,6 +10,7 @@ import msgspec
 
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
+from rescheduler.cli.cluster_source import ClusterSource, output_option, snapshot_option
 from rescheduler.cli.compat import compat_option
 from rescheduler.cli.console import Line, show
 from rescheduler.cli.explain_page import ExplainPage
@@ -19,7 +20,6 @@ from rescheduler.cli.output import print_yaml
 from rescheduler.cli.policy_options import policy_options
 from rescheduler.cli.prices import price_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.explain import Explanation

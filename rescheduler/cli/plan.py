@@ -5,18 +5,18 @@ from datetime import timedelta
 
 import click
 
+from rescheduler.cli.cluster_source import ClusterSource, output_option, snapshot_option
 from rescheduler.cli.compat import compat_option
 from rescheduler.cli.console import show
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import connection_options
 from rescheduler.cli.output import print_html, print_json, print_yaml
+from rescheduler.cli.plan_data import PlannedCluster, levers_option, price_provider_options, read_and_plan
 from rescheduler.cli.plan_json import as_json
 from rescheduler.cli.plan_page import page
-from rescheduler.cli.planned import PlannedCluster, levers_option, price_provider_options, read_and_plan
 from rescheduler.cli.policy_options import policy_options
 from rescheduler.cli.prices import price_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.source import ClusterSource, output_option, snapshot_option
 from rescheduler.cli.what_if import parsed, what_if_json, what_if_option
 from rescheduler.cli.what_if_page import comparison
 from rescheduler.clock import Clock, SystemClock

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
+from rescheduler.cli.cluster_source import ClusterSource, snapshot_option
 from rescheduler.cli.compat import compat_option
 from rescheduler.cli.go_flags import GoCommand, Option
 from rescheduler.cli.options import connection_options
-from rescheduler.cli.planned import levers_option, price_provider_options, read_and_plan
+from rescheduler.cli.plan_data import levers_option, price_provider_options, read_and_plan
 from rescheduler.cli.policy_options import policy_options
 from rescheduler.cli.prices import price_options
-from rescheduler.cli.source import ClusterSource, snapshot_option
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.pages.report import as_html

@@ -15,12 +15,12 @@ from rescheduler.draining.intent import Step, read
 from rescheduler.execution.circumstances import vetoes_of_others, while_draining
 from rescheduler.execution.watched_nodes import WatchedNodes
 from rescheduler.execution.watched_state import State, stale, why_unusable
+from rescheduler.planning.added_guards import Kept, kept_by_guards
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.debts import Replicas, count_replicas
 from rescheduler.planning.freshness import Fresh, lag
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.original import Kept, kept_by_guards
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy

@@ -7,8 +7,8 @@ from typing import Final
 from rescheduler.clock import Clock
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.watched_nodes import PodCounts
+from rescheduler.housekeeping.empty_node_backoff import Offers
 from rescheduler.housekeeping.loop_inputs import Knowledge
-from rescheduler.housekeeping.offers import Offers
 from rescheduler.observe.events import KeptByGuards, Observed, Report
 from rescheduler.planning.node_info import LabelFindings
 

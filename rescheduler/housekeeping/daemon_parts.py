@@ -23,9 +23,9 @@ from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.node_prices import NodePrices
 from rescheduler.housekeeping.order_finder import OrderFinder
 from rescheduler.housekeeping.order_prices import KnownPrices, OrderPrices
+from rescheduler.housekeeping.placeholder_room import NoRoomOrders, RoomOrders
 from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
 from rescheduler.housekeeping.provider_room import ProviderRoomOrders
-from rescheduler.housekeeping.room import NoRoomOrders, RoomOrders
 from rescheduler.kube.client import Client
 from rescheduler.kube.elector import Elector
 from rescheduler.kube.guard import ReadOnly

@@ -19,9 +19,9 @@ from rescheduler.errors import Forbidden, ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.drainer import ProviderSilent
 from rescheduler.housekeeping.cluster_observation import ClusterObservation
+from rescheduler.housekeeping.empty_node_backoff import Offers
 from rescheduler.housekeeping.holds import Holds
 from rescheduler.housekeeping.loop_inputs import Actors, Knowledge, LoopState, Mode
-from rescheduler.housekeeping.offers import Offers
 from rescheduler.housekeeping.round_plans import RoundPlans
 from rescheduler.observe.events import (
     ErrorKind,

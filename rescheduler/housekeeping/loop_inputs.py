@@ -11,7 +11,7 @@ from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.drain_records import DrainRecords
 from rescheduler.housekeeping.new_nodes import NewNodes
-from rescheduler.housekeeping.room import NoRoomOrders
+from rescheduler.housekeeping.placeholder_room import NoRoomOrders
 from rescheduler.housekeeping.soft_taint import SoftTaint
 from rescheduler.observe.events import InvolvedLease
 from rescheduler.planning.drain_windows import DrainWindow

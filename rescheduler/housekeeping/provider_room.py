@@ -17,7 +17,7 @@ from rescheduler.execution.room_view import RoomView
 from rescheduler.execution.spot_requests import GivenBack, SpotRequests
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.order_finder import OrderFinder, ending_of
-from rescheduler.housekeeping.room import NoRoomOrders, involved_node
+from rescheduler.housekeeping.placeholder_room import NoRoomOrders, involved_node
 from rescheduler.observe.events import (
     ErrorKind,
     Held,

@@ -8,8 +8,8 @@ from typing import Final
 from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.housekeeping.empty_node_backoff import Offers
 from rescheduler.housekeeping.loop_inputs import Actors, Knowledge, LoopState
-from rescheduler.housekeeping.offers import Offers
 from rescheduler.observe.events import InvolvedNode, Planned, Report, Surveyed
 from rescheduler.planning.outcome import Plan, Planning, Verdict
 from rescheduler.planning.room.progress import OrderState

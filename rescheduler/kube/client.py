@@ -21,11 +21,11 @@ import urllib3
 from rescheduler.clock import Clock
 from rescheduler.durations import LONGEST_WAIT
 from rescheduler.errors import NotLeading
-from rescheduler.kube.answers import ApiResponse, refusal
-from rescheduler.kube.asking import checking_before_send
 from rescheduler.kube.connection import Login, Source, source
 from rescheduler.kube.guard import LEAST_SECONDS, Guard, denied_by_fencing
 from rescheduler.kube.logins import Logins
+from rescheduler.kube.responses import ApiResponse, refusal
+from rescheduler.kube.send_checks import checking_before_send
 from rescheduler.kube.transport import translating_errors
 from rescheduler.settings import ApiServerConnection
 from rescheduler.version import VERSION

@@ -11,7 +11,7 @@ from predicates.objects import Node, ObjectMeta
 from rescheduler import decoding
 from rescheduler.draining.eviction_outcomes import EvictionFailed, EvictionOutcome, PodGone
 from rescheduler.errors import Conflict, InputError, MarkLost, NotFound, NotLeading, ReschedulerError, Retryable
-from rescheduler.kube import eviction, fresh
+from rescheduler.kube import consistent_reads, eviction
 from rescheduler.kube.client import MERGE_PATCH, Client
 from rescheduler.kube.conflicts import retry_on_conflict
 from rescheduler.kube.eviction import Replaced
@@ -73,11 +73,11 @@ class KubeCluster:
 
     def node(self, name: str) -> Node:
         """Read the Node *name*. Raises NotFound, Unauthorized, Retryable, InputError."""
-        return fresh.read_node(self._client, name)
+        return consistent_reads.read_node(self._client, name)
 
     def read_fresh(self, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh:
-        """Read the objects that a drain depends on consistently; see :func:`rescheduler.kube.fresh.read_fresh`."""
-        return fresh.read_fresh(self._client, node, targets, namespaces)
+        """Read the objects that a drain depends on consistently; see :func:`.consistent_reads.read_fresh`."""
+        return consistent_reads.read_fresh(self._client, node, targets, namespaces)
 
     def evict(
         self, namespace: str, name: str, uid: str, grace_seconds: int | None = None, *, dry_run: bool = False

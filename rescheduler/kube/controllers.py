@@ -14,11 +14,11 @@ from predicates.objects import OwnerReference
 from rescheduler import decoding
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError
-from rescheduler.kube.answers import one_line
 from rescheduler.kube.client import Client
 from rescheduler.kube.failed_creates import latest_message
 from rescheduler.kube.jobs import Job, JobPod, facts, restarts, wanted
 from rescheduler.kube.resources import Resource
+from rescheduler.kube.responses import one_line
 from rescheduler.kube.structs import read_structs
 from rescheduler.kube.workloads import WorkloadObject, controller_of, digest
 from rescheduler.planning.controllers import Controller, ControllerState

@@ -17,7 +17,7 @@ from rescheduler.draining.eviction_outcomes import (
     PodGone,
 )
 from rescheduler.errors import Retryable
-from rescheduler.kube.answers import ApiResponse, ApiStatus, one_line, refusal, retry_after_seconds
+from rescheduler.kube.responses import ApiResponse, ApiStatus, one_line, refusal, retry_after_seconds
 
 #: The cause of a rejection by a PodDisruptionBudget. Any other 429 is API server rate limiting.
 _BUDGET: Final = "DisruptionBudget"

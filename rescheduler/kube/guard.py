@@ -5,7 +5,7 @@ import re
 from typing import Final, Protocol
 
 from rescheduler.errors import NotLeading
-from rescheduler.kube.answers import ApiResponse
+from rescheduler.kube.responses import ApiResponse
 
 #: A write with less time than this is not sent: the API server's request timeout is in whole seconds.
 LEAST_SECONDS: Final = 1.0

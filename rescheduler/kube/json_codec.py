@@ -9,8 +9,8 @@ from predicates.objects import Object, ObjectMeta
 from predicates.unreadable import Unreadable
 from predicates.wire import Decoder, Interner, WireError
 from rescheduler import decoding
-from rescheduler.kube.answers import ApiResponse, refusal
 from rescheduler.kube.codec import Broken, Change, ChangeType, ListPage, RawPage, key
+from rescheduler.kube.responses import ApiResponse, refusal
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):

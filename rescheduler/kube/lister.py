@@ -9,12 +9,12 @@ from predicates.objects import Object
 from predicates.unreadable import Unreadable
 from rescheduler.clock import Clock
 from rescheduler.errors import Expired, InputError, Retryable
-from rescheduler.kube.answers import ApiResponse
 from rescheduler.kube.backoff import delay
 from rescheduler.kube.client import Client
 from rescheduler.kube.codec import Codec, decode_page
 from rescheduler.kube.codecs import Codecs
 from rescheduler.kube.resources import Resource
+from rescheduler.kube.responses import ApiResponse
 
 #: Objects per page; a page of pods is about 2 MB of JSON.
 PAGE_SIZE: Final = 500

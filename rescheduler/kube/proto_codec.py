@@ -9,10 +9,10 @@ from predicates.objects import FINISHED, Object, PodObject
 from predicates.unreadable import Unreadable
 from predicates.wire import KINDS, Interner
 from rescheduler.kube import envelope, schema
-from rescheduler.kube.answers import ApiResponse, refusal
 from rescheduler.kube.codec import Broken, Change, ChangeType, ListPage, RawPage, key
 from rescheduler.kube.proto_pods import PodReader
 from rescheduler.kube.proto_structs import reader
+from rescheduler.kube.responses import ApiResponse, refusal
 
 _FRAME: Final = 4  #: bytes of a frame's length, big-endian
 _LARGEST: Final = 64 << 20  #: maximum length of an event; a longer frame is invalid

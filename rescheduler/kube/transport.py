@@ -16,7 +16,7 @@ from urllib3.exceptions import (
 )
 
 from rescheduler.errors import Permanent, Retryable
-from rescheduler.kube.answers import one_line
+from rescheduler.kube.responses import one_line
 
 #: Most specific first: some are subclasses of others.
 _WHY: Final = (

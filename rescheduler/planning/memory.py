@@ -7,10 +7,10 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from rescheduler.errors import InputError
+from rescheduler.planning.compression import LIMIT, pack, packed_within, unpack
 from rescheduler.planning.cooldowns import Cooldowns
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.movements import Movements
-from rescheduler.planning.packed import LIMIT, pack, packed_within, unpack
 from rescheduler.planning.room.increase import SpotOrders
 from rescheduler.planning.timestamps import utc
 from rescheduler.planning.units import count

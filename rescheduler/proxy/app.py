@@ -14,15 +14,15 @@ from starlette.responses import Response
 
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.observe.log_lines import NOTICE
-from rescheduler.proxy import answers
-from rescheduler.proxy.answers import UpdateFailed, done, error
+from rescheduler.proxy import proxy_responses
 from rescheduler.proxy.bearer import unauthorized
 from rescheduler.proxy.forward import Forwarder, client_address, raw_path
 from rescheduler.proxy.messages import BadRequest, SetMembership, on_machine, set_membership, set_size
 from rescheduler.proxy.metrics import UNANSWERED, ProxyMetrics, UpdateResult
 from rescheduler.proxy.paths import Operation, Route, route
+from rescheduler.proxy.proxy_responses import UpdateFailed, done, error
 from rescheduler.proxy.request_client import ClientGone, Message, Receive, Scope, Send, disconnected
-from rescheduler.proxy.turns import QueueTimeout, Turns
+from rescheduler.proxy.update_queue import QueueTimeout, Turns
 
 _MAX_BODY: Final = 1 << 20
 #: A TRACE would return the request with our credentials; a CONNECT would turn the proxy into a tunnel.
@@ -134,7 +134,7 @@ class ProxyApplication:
         except BadRequest as failure:
             response = error(400, failure.message, failure.detail)
         except UpdateFailed as failure:
-            response = error(failure.status, answers.MEMBERSHIP, failure.detail)
+            response = error(failure.status, proxy_responses.MEMBERSHIP, failure.detail)
         if response is not None:
             _log_result(scope, response)
             await response(scope, receive, send)
@@ -162,18 +162,20 @@ class ProxyApplication:
         updates = self._updates
         match meaning.operation:
             case Operation.SIZE:
-                return await self._turn(meaning, answers.SET_SIZE, partial(updates.set_size, set_size(body)), receive)
+                return await self._turn(
+                    meaning, proxy_responses.SET_SIZE, partial(updates.set_size, set_size(body)), receive
+                )
             case Operation.TERMINATE:
                 request = on_machine(body, "terminateMachine", meaning.machine)
                 call = partial(updates.terminate, request.machine, decrement=request.decrement)
-                return await self._turn(meaning, answers.TERMINATE, call, receive)
+                return await self._turn(meaning, proxy_responses.TERMINATE, call, receive)
             case Operation.DETACH:
                 request = on_machine(body, "detachMachine", meaning.machine)
                 call = partial(updates.detach, request.machine, decrement=request.decrement)
-                return await self._turn(meaning, answers.DETACH, call, receive)
+                return await self._turn(meaning, proxy_responses.DETACH, call, receive)
             case Operation.MEMBERSHIP:
                 return await self._membership(meaning, body, scope, receive, send)
-        return error(500, answers.TERMINATE, _NO_NODE)
+        return error(500, proxy_responses.TERMINATE, _NO_NODE)
 
     async def _membership(
         self, meaning: Route, body: bytes, scope: Scope, receive: Receive, send: Send
@@ -187,7 +189,7 @@ class ProxyApplication:
         else:
             await self._forwarder.forward(scope, receive, send, _plain(status, in_path=bool(meaning.machine)))
             return None
-        return await self._turn(meaning, answers.MEMBERSHIP, call, receive)
+        return await self._turn(meaning, proxy_responses.MEMBERSHIP, call, receive)
 
     async def _turn(self, meaning: Route, message: str, call: Callable[[], str], receive: Receive) -> Response:
         operation, result = meaning.operation, UpdateResult.FAILED

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from starlette.responses import Response
 
 from rescheduler.errors import AuthError
-from rescheduler.proxy.answers import error
+from rescheduler.proxy.proxy_responses import error
 from rescheduler.proxy.request_client import Scope
 
 

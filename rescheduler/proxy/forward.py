@@ -10,7 +10,7 @@ import httpx2
 from rescheduler.errors import AuthError
 from rescheduler.net.credentials import Credentials
 from rescheduler.net.transport import proxy_of
-from rescheduler.proxy.answers import error
+from rescheduler.proxy.proxy_responses import error
 from rescheduler.proxy.request_client import ClientGone, ClientSlow, Header, Receive, RequestClient, Scope, Send
 
 FAILED: Final = "failed to forward request to backend: failed to complete backend cloudpool request"

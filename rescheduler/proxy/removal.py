@@ -12,7 +12,7 @@ from rescheduler.execution.drainer import PendingRemoval
 from rescheduler.planning.outcome import Plan
 from rescheduler.providers.base import Accepted, AlreadyGone, CloudProvider, Deleted, Failed, NodeRef
 from rescheduler.providers.cloudpool.messages import Machine
-from rescheduler.proxy.answers import UpdateFailed
+from rescheduler.proxy.proxy_responses import UpdateFailed
 from rescheduler.proxy.victims import Choice
 
 ORDERED: Final = "node {}: machine termination requested, not yet confirmed"

@@ -35,7 +35,7 @@ from rescheduler.providers.cloudpool.provider import CloudpoolProvider
 from rescheduler.providers.none import NoProvider
 from rescheduler.proxy.config import ProxyFile
 from rescheduler.proxy.nodes import ClusterNodes, ProxyView
-from rescheduler.proxy.owing import FailedDrains
+from rescheduler.proxy.proxy_debts import FailedDrains
 from rescheduler.proxy.removal import RemovalMethod, RemovalMethods
 from rescheduler.proxy.updates import PoolUpdates
 

@@ -8,8 +8,8 @@ from rescheduler import errors
 from rescheduler.planning.outcome import Rejected
 from rescheduler.providers.cloudpool.client import PoolObservation
 from rescheduler.providers.cloudpool.pool import CloudPool
-from rescheduler.proxy.answers import UpdateFailed
 from rescheduler.proxy.pool import Members, members
+from rescheduler.proxy.proxy_responses import UpdateFailed
 from rescheduler.proxy.removal import NodeOperations, RemovalMethods, RemovalProgress, VictimOutcome
 
 

@@ -11,8 +11,8 @@ from rescheduler.planning.outcome import Plan
 from rescheduler.providers.cloudpool.deletion import OrderResult
 from rescheduler.providers.cloudpool.messages import Machine, MachineState, Membership
 from rescheduler.providers.cloudpool.pool import CloudPool
-from rescheduler.proxy.answers import UpdateFailed
 from rescheduler.proxy.pool import surely_nodeless
+from rescheduler.proxy.proxy_responses import UpdateFailed
 from rescheduler.proxy.removal import ORDERED, NodeOperations, RemovalMethod, RemovalMethods, RemovalProgress
 from rescheduler.proxy.shrinking import PoolShrinking, rejection_texts
 

@@ -38,7 +38,7 @@ with open("/proc/self/status") as status:
 
 _OURS: Final = """
 import sys
-from rescheduler.cli.source import ClusterSource
+from rescheduler.cli.cluster_source import ClusterSource
 from rescheduler.settings import ApiServerConnection
 pods = len(ClusterSource(None, ApiServerConnection(kubeconfig=sys.argv[1], content_type=sys.argv[2])).read().pods)
 """

@@ -11,10 +11,10 @@ import pytest
 
 from rescheduler import cli
 from rescheduler.housekeeping import composition
+from rescheduler.planning.added_guards import original_policy
 from rescheduler.planning.drain_windows import parse_window
 from rescheduler.planning.namespaces import namespace_scope
 from rescheduler.planning.node_labels import NodeLabels
-from rescheduler.planning.original import original_policy
 from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy
 from rescheduler.settings import (
     JSON,

@@ -15,11 +15,11 @@ from devcluster.manifests import namespace, node, pod
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from rescheduler.errors import NotLeading
-from rescheduler.kube.answers import ApiResponse
 from rescheduler.kube.client import MERGE_PATCH, Client
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.guard import denied_by_fencing
+from rescheduler.kube.responses import ApiResponse
 from tests.cluster.rendering import chart, composed, kustomization, only_of_kind
 from tests.cluster.replicas import FENCED, Installation, installed
 

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescheduler.errors import InputError
+from rescheduler.planning.compression import LIMIT
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.cooldowns import Cooldown, Cooldowns
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, dump, load
 from rescheduler.planning.movements import ControllerMoves, Move, Movements
-from rescheduler.planning.packed import LIMIT
 from rescheduler.planning.waits import Pause, Waits
 from tests.planning.builders import NOW
 from tests.planning.memories import large

@@ -13,11 +13,11 @@ from rescheduler.net import server as observe
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.credentials import Credentials
 from rescheduler.proxy import server
-from rescheduler.proxy.answers import UpdateFailed
 from rescheduler.proxy.app import ClientTimeouts, ProxyApplication
 from rescheduler.proxy.config import ServerSection
 from rescheduler.proxy.forward import Forwarder
 from rescheduler.proxy.metrics import ProxyMetrics
+from rescheduler.proxy.proxy_responses import UpdateFailed
 
 Message = MutableMapping[str, Any]
 

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from prometheus_client import CollectorRegistry
 
-from rescheduler.proxy import answers
+from rescheduler.proxy import proxy_responses
 from rescheduler.proxy.app import ClientTimeouts
 from rescheduler.proxy.metrics import ProxyMetrics
 from tests.cluster.waiting import eventually
@@ -195,7 +195,11 @@ def test_an_incomplete_body_is_rejected(backend: Backend) -> None:
 @pytest.mark.parametrize("status", [404, 500, 502, 503, 504])
 @pytest.mark.parametrize(
     ("path", "message"),
-    [("/pool/size", answers.SET_SIZE), ("/pool/terminate", answers.TERMINATE), ("/pool/detach", answers.DETACH)],
+    [
+        ("/pool/size", proxy_responses.SET_SIZE),
+        ("/pool/terminate", proxy_responses.TERMINATE),
+        ("/pool/detach", proxy_responses.DETACH),
+    ],
 )
 def test_failures_have_a_message_and_a_detail(status: int, path: str, message: str, backend: Backend) -> None:
     body = b'{"desiredSize": 1, "machineId": "i-1"}'

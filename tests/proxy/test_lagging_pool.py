@@ -9,7 +9,7 @@ import pytest
 
 from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.standin.faults import Fault
-from rescheduler.proxy.answers import UpdateFailed
+from rescheduler.proxy.proxy_responses import UpdateFailed
 from tests.providers.cloudpools import document, settings
 from tests.proxy.test_updates import World, world
 

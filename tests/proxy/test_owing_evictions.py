@@ -12,7 +12,7 @@ from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import OpenDebt
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import Policy
-from rescheduler.proxy.owing import FailedDrains
+from rescheduler.proxy.proxy_debts import FailedDrains
 from tests.housekeeping.world import LIMITS, START, world
 from tests.planning.builders import ON_DEMAND, node
 

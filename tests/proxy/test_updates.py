@@ -26,7 +26,7 @@ from rescheduler.providers.cloudpool.deletion import Ending
 from rescheduler.providers.cloudpool.pool import CloudPool
 from rescheduler.providers.cloudpool.provider import CloudpoolProvider
 from rescheduler.providers.none import NoProvider
-from rescheduler.proxy.answers import UpdateFailed
+from rescheduler.proxy.proxy_responses import UpdateFailed
 from rescheduler.proxy.removal import RemovalMethod, RemovalMethods
 from rescheduler.proxy.updates import PoolUpdates
 from rescheduler.proxy.victims import Choice, Victims

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rescheduler.durations import LONGEST_WAIT
 from rescheduler.errors import Retryable, UsageError
-from rescheduler.kube.answers import one_line
+from rescheduler.kube.responses import one_line
 from rescheduler.liqo_services.discovery import checks, plain_yaml
 from rescheduler.liqo_services.node_manager.clusters import RemoteCluster
 

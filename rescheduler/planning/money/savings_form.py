@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import msgspec
 
 from rescheduler.errors import InputError
+from rescheduler.planning.compression import LIMIT, pack, packed_within, unpack
 from rescheduler.planning.money.savings import Receipt, SavingsLedger
-from rescheduler.planning.packed import LIMIT, pack, packed_within, unpack
 from rescheduler.planning.timestamps import utc
 
 #: Version of the stored form. It is incremented when older versions of this program cannot use the new form.

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from rescheduler.errors import InputError
+from rescheduler.planning.compression import LIMIT, pack, unpack
 from rescheduler.planning.money.savings import Receipt, Savings, SavingsLedger
 from rescheduler.planning.money.savings_form import bounded, dump_ledger, load_ledger, summary
-from rescheduler.planning.packed import LIMIT, pack, unpack
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rescheduler.planning.original import Kept, kept_by_guards, original_policy
+from rescheduler.planning.added_guards import Kept, kept_by_guards, original_policy
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import Policy
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, pod, snapshot

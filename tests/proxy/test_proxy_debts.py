@@ -10,7 +10,7 @@ from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import Policy
-from rescheduler.proxy.owing import FailedDrains
+from rescheduler.proxy.proxy_debts import FailedDrains
 from tests.housekeeping.world import LoopWorld, world
 from tests.planning.builders import node, pod
 
