@@ -21,7 +21,7 @@ from rescheduler.draining import exits, marking, removing
 from rescheduler.draining.actions import AskProvider
 from rescheduler.draining.events import Event
 from rescheduler.draining.state import RENEW_INTERVAL, Drain, Limits, Phase, Result
-from rescheduler.draining.transitions import RENEWED, check_change, rule_for
+from rescheduler.draining.transitions import EVICTIONS_SENT, RENEWED, check_change, rule_for
 from rescheduler.draining.victims import targets
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
@@ -80,6 +80,16 @@ def step(drain: Drain, event: Event, now: float) -> Result:
     if now < after.renew_at or after.phase not in RENEWED:
         return after, actions
     return replace(after, renew_at=now + RENEW_INTERVAL), (*actions, marking.renew(after))
+
+
+def is_stopped_by_pause(drain: Drain) -> bool:
+    """Return whether a pause by a user stops the drain.
+
+    A removal that was requested before the pause continues, unless pods were scheduled to the node since then and are
+    evicted.
+    """
+    evicts = drain.phase in EVICTIONS_SENT and bool(drain.waiting or drain.victims)
+    return drain.ordered_at is None or evicts
 
 
 def _by_controller(debts: Iterable[Debt]) -> dict[Controller, Debt]:

@@ -165,27 +165,18 @@ class DrainExecution:
 
     def _stop_event(self) -> Stop | None:
         """Return a Stop event if the drain must stop, at most once for each cause."""
+        self._paused = self._paused or self._run_state.paused
         cause, detail = None, ""
         if self._leadership_lost or not self._run_state.leading:
             cause = Cause.LEADERSHIP_LOST
         elif self._run_state.stopping:
             cause = Cause.TERMINATED
-        elif self._is_paused():
+        elif self._paused and machine.is_stopped_by_pause(self._drain):
             cause, detail = Cause.PAUSED, self._paused
         if cause is None or cause is self._stopped:
             return None
         self._stopped = cause
         return Stop(cause, detail)
-
-    def _is_paused(self) -> bool:
-        """Return whether a pause stops the drain.
-
-        A removal that was requested before the pause continues, unless pods were scheduled to the node since
-        then and are evicted.
-        """
-        self._paused, drain = self._paused or self._run_state.paused, self._drain
-        evicts = drain.phase in EVICTIONS_SENT and (drain.waiting or drain.victims)
-        return bool(self._paused) and (drain.ordered_at is None or bool(evicts))
 
     def _next_result(self) -> Event | None:
         """Return the event of the next result that has one."""

@@ -1,5 +1,7 @@
 """Tests of complete drains as (time, event, expected actions), without clock, threads or cluster."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from rescheduler.draining import machine
@@ -31,7 +33,8 @@ from rescheduler.draining.eviction_outcomes import (
 )
 from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Phase
+from rescheduler.draining.state import Drain, Phase
+from rescheduler.draining.victims import Victim
 from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason, Rejected
 from tests.draining.stories import (
     ASKED,
@@ -378,3 +381,29 @@ def test_landing_is_measured_from_the_last_eviction() -> None:
     _, story = SUCCESSES["pods that are being deleted are waited for, and not evicted"]
     released = play(machine.start(EMPTY, LIMITS), story)
     assert (moved.landing_seconds, begun(PLAN, WEB).landing_seconds, released.landing_seconds) == (2, None, None)
+
+
+_LATE_POD = Victim(PodRef("ns", "late", "uid-of-late"), None, 30.0)
+_REQUESTED_AT = datetime(2026, 1, 1, tzinfo=UTC)
+PAUSES: dict[str, tuple[Drain, bool]] = {
+    "a drain that evicts": (Drain("od", LIMITS, Phase.EVICTING, waiting=(_LATE_POD,)), True),
+    "a drain before its first eviction": (Drain("od", LIMITS, Phase.COUNTING), True),
+    "a removal that was requested": (Drain("od", LIMITS, Phase.REMOVING, ordered_at=_REQUESTED_AT), False),
+    "a requested removal whose node is planned again": (
+        Drain("od", LIMITS, Phase.LOOKING, ordered_at=_REQUESTED_AT, waiting=(_LATE_POD,)),
+        False,
+    ),
+    "a requested removal of a node with late pods": (
+        Drain("od", LIMITS, Phase.EVICTING, ordered_at=_REQUESTED_AT, waiting=(_LATE_POD,)),
+        True,
+    ),
+    "a requested removal whose late pods were evicted": (
+        Drain("od", LIMITS, Phase.EVICTING, ordered_at=_REQUESTED_AT),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("drain", "expected"), PAUSES.values(), ids=PAUSES)
+def test_a_pause_stops_a_drain_unless_its_removal_was_requested(drain: Drain, expected: bool) -> None:
+    assert machine.is_stopped_by_pause(drain) is expected
