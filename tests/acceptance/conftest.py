@@ -7,17 +7,17 @@ import pytest
 from devcluster import cleaning
 from devcluster.plane import ControlPlane
 from tests.acceptance.scenes import scene
-from tests.proxy.world import World
+from tests.proxy.world import ProxyWorld
 
 
 @pytest.fixture(scope="module")
-def guarded(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def guarded(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyWorld]:
     """A pool of two machines that no request to the proxy can remove, because their Nodes are protected.
 
     Tests can send any number of requests to it, and a removal that bypasses the proxy's checks is detected.
     """
 
-    def protect(env: World) -> None:
+    def protect(env: ProxyWorld) -> None:
         for name in env.nodes():
             annotation = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
             control_plane.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": annotation}})

@@ -9,8 +9,8 @@ from typing import Any, Final
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from rescheduler.planning.rules.candidates import SCALE_DOWN_DISABLED
-from tests.acceptance.program import Program
-from tests.acceptance.site import Site, building
+from tests.acceptance.program import LoggedProgram
+from tests.acceptance.site import PoolSite, building
 from tests.cluster.daemon import LEASE_PATH, prefers
 
 PODS: Final = 2  #: pods on each on-demand node; all of them fit on the spot nodes
@@ -26,10 +26,10 @@ FLAGS: Final = (
 )
 
 
-class Daemon(Program):
+class DaemonProgram(LoggedProgram):
     """The daemon; `kill` also deletes its Lease, so that the next daemon need not wait until it expires."""
 
-    def __init__(self, site: Site, *flags: str) -> None:
+    def __init__(self, site: PoolSite, *flags: str) -> None:
         super().__init__(site.log(), "run", f"--kubeconfig={site.kubeconfig}", *FLAGS, *flags)
         self._plane = site.plane
 
@@ -43,10 +43,10 @@ class Daemon(Program):
             self._plane.api.delete(LEASE_PATH)
 
 
-class Fleet:
+class DaemonFleet:
     """Machines whose nodes are all protected, except the node that `take` returned last."""
 
-    def __init__(self, site: Site, machines: int) -> None:
+    def __init__(self, site: PoolSite, machines: int) -> None:
         self.site, self.edge, self._pods = site, site.edge, PODS * machines
         self._next = iter(range(1, machines + 1))
         self._taken = ""
@@ -74,11 +74,11 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def fleet(plane: ControlPlane, folder: Path, machines: int) -> Iterator[Fleet]:
+def fleet(plane: ControlPlane, folder: Path, machines: int) -> Iterator[DaemonFleet]:
     """Run a fleet of *machines* machines. Their pods fit on two spot nodes and on no other node."""
     with building(plane, folder, machines) as site:
         site.join(machines)
-        prepared, nodes = Fleet(site, machines), site.nodes()
+        prepared, nodes = DaemonFleet(site, machines), site.nodes()
         for name in nodes:
             prepared.protect(name)
         plane.apply(deployment(f"of-{name}", PODS, affinity=prefers(name), cpu="10m") for name in nodes)
@@ -89,7 +89,7 @@ def fleet(plane: ControlPlane, folder: Path, machines: int) -> Iterator[Fleet]:
         yield prepared
 
 
-def daemon(site: Site, *flags: str, settle: str = "2s") -> Daemon:
+def daemon(site: PoolSite, *flags: str, settle: str = "2s") -> DaemonProgram:
     """Return a daemon that uses the site's edge."""
     pool: dict[str, Any] = {
         "id": "od",
@@ -105,6 +105,6 @@ def daemon(site: Site, *flags: str, settle: str = "2s") -> Daemon:
     return without_pool(site, "--cloud-provider=cloudpool", f"--cloud-config={config}", *flags)
 
 
-def without_pool(site: Site, *flags: str) -> Daemon:
+def without_pool(site: PoolSite, *flags: str) -> DaemonProgram:
     """Return a daemon without a cloud provider."""
-    return Daemon(site, *flags)
+    return DaemonProgram(site, *flags)

@@ -23,7 +23,7 @@ from devcluster.standin.server import listen
 from rescheduler.draining.intent import ANNOTATION
 from rescheduler.net.server import running
 from tests.acceptance import faults
-from tests.acceptance.faults import Fault, Message, Receive, Send
+from tests.acceptance.faults import Message, Receive, Send, WriteFault
 
 Moment = Literal["before", "after"]
 
@@ -80,7 +80,7 @@ class Edge:
         self._api = httpx2.AsyncClient(base_url=plane.server, verify=trusted, timeout=SECONDS, trust_env=False)
         self._pool = httpx2.AsyncClient(base_url=pool, timeout=SECONDS, trust_env=False)
         self._lock = threading.Lock()
-        self._faults: list[Fault] = []
+        self._faults: list[WriteFault] = []
         self._counted: Callable[[str], bool] = _of_a_drain
         self._hold: tuple[int, Moment] | None = None
         self._others = _Barrier()
@@ -135,7 +135,7 @@ class Edge:
         self._others.open(passing=True)
         self._held.open(passing=True)
 
-    def inject(self, *faults: Fault) -> None:
+    def inject(self, *faults: WriteFault) -> None:
         with self._lock:
             self._faults += [fault for fault in faults for _ in range(fault.times)]
 
@@ -188,7 +188,7 @@ class Edge:
         else:
             await faults.misbehave(fault, receive, send)
 
-    def _noted(self, write: Write) -> tuple[Moment | None, Fault | None]:
+    def _noted(self, write: Write) -> tuple[Moment | None, WriteFault | None]:
         with self._lock:
             self.writes.append(write)
             fault = next((fault for fault in self._faults if fault.name == write.name), None)
@@ -201,7 +201,7 @@ class Edge:
             self._held.close()
             return self._hold[1], fault
 
-    def _unnoted(self, write: Write, moment: Moment | None, fault: Fault | None) -> None:
+    def _unnoted(self, write: Write, moment: Moment | None, fault: WriteFault | None) -> None:
         """Undo the record of a write that failed with a conflict; its retry gets its position and its *fault*."""
         with self._lock:
             if write in self.writes:

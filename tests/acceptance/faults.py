@@ -20,7 +20,7 @@ _OURS: Final = frozenset({b"host", b"content-length", b"transfer-encoding", b"co
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class WriteFault:
     """A fault for the next writes with that *name*; with *acted*, they take effect."""
 
     name: str
@@ -30,12 +30,12 @@ class Fault:
     body: str = '{"message": "injected"}'
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
-    def on(self, node: str) -> "Fault":
+    def on(self, node: str) -> "WriteFault":
         """Return the fault with ``{}`` in its *name* replaced by the node."""
         return replace(self, name=self.name.format(node))
 
 
-async def misbehave(fault: Fault, receive: Receive, send: Send) -> None:
+async def misbehave(fault: WriteFault, receive: Receive, send: Send) -> None:
     if fault.status > 0:
         body = fault.body.encode() if fault.status != 204 else b""
         length = [(b"content-length", str(len(body)).encode())] if body else []

@@ -14,7 +14,7 @@ from tests import forking
 EXIT_SECONDS: Final = 120.0
 
 
-class Program:
+class LoggedProgram:
     """``rescheduler`` with *arguments* and ``--log-format=json``, whose log is written to the file *log*.
 
     *main* is the function that runs in the new process; its parameter is the arguments.

@@ -11,8 +11,8 @@ import httpx2
 
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
-from tests.acceptance.program import Program
-from tests.acceptance.site import Site, building
+from tests.acceptance.program import LoggedProgram
+from tests.acceptance.site import PoolSite, building
 from tests.cluster.daemon import prefers
 
 #: Initial number of pods by node; od-3 is the first victim and od-4 the second.
@@ -23,17 +23,17 @@ SECONDS: Final = 120.0  #: response timeout
 
 
 @contextlib.contextmanager
-def pool_of_four(plane: ControlPlane, folder: Path, *, wanted: int = 4, **pods: Any) -> Iterator[Site]:
+def pool_of_four(plane: ControlPlane, folder: Path, *, wanted: int = 4, **pods: Any) -> Iterator[PoolSite]:
     """Run a pool with four machines, the pods of PODS and desired size *wanted*; *pods* as for `deployment`."""
     with building(plane, folder, wanted, quota=len(PODS)) as site:
         _filled(site, PODS, **pods)
         yield site
 
 
-class Fleet:
+class ProxyFleet:
     """Machines that are removed one at a time; od-1 and od-2 have room for the pods of all others."""
 
-    def __init__(self, site: Site, machines: int) -> None:
+    def __init__(self, site: PoolSite, machines: int) -> None:
         self.site, self.edge, self._pods = site, site.edge, 2 * machines
         self._next = iter(range(3, machines + 1))
         self._taken, self._newest = "", ""
@@ -54,26 +54,26 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def fleet(plane: ControlPlane, folder: Path, takes: int) -> Iterator[Fleet]:
+def fleet(plane: ControlPlane, folder: Path, takes: int) -> Iterator[ProxyFleet]:
     """Run a fleet for *takes* removals, with two pods on each node."""
     machines = takes + 2
     with building(plane, folder, machines) as site:
         _filled(site, {f"od-{number + 1}": 2 for number in range(machines)}, cpu="10m")
         site.cordon(*(f"od-{number + 1}" for number in range(2, machines)))
-        yield Fleet(site, machines)
+        yield ProxyFleet(site, machines)
 
 
-def _filled(site: Site, pods: Mapping[str, int], **fields: Any) -> None:
+def _filled(site: PoolSite, pods: Mapping[str, int], **fields: Any) -> None:
     site.join(len(pods))
     site.plane.apply(deployment(f"of-{name}", count, affinity=prefers(name), **fields) for name, count in pods.items())
     site.queries.running(sum(pods.values()))
     assert site.queries.places() == pods
 
 
-class Proxy(Program):
+class ProxyProgram(LoggedProgram):
     """The proxy, which uses the site's edge."""
 
-    def __init__(self, site: Site, **sections: Any) -> None:
+    def __init__(self, site: PoolSite, **sections: Any) -> None:
         document = {
             "apiServer": {"url": site.edge.url, "auth": {"kubeConfigPath": str(site.kubeconfig)}, "timeout": "5s"},
             "backend": {"url": site.edge.url, "timeout": "2s", "settleTime": "2s", "pollInterval": "200ms"},

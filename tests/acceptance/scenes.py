@@ -10,13 +10,13 @@ from devcluster.api import Json
 from devcluster.plane import ControlPlane
 from tests.acceptance import edge
 from tests.acceptance.edge import Edge
-from tests.proxy.world import World, world
+from tests.proxy.world import ProxyWorld, world
 
 
 @contextlib.contextmanager
 def scene(
     plane: ControlPlane, folder: Path, machines: int, *, config: Mapping[str, Json] | None = None, **fields: Any
-) -> Iterator[World]:
+) -> Iterator[ProxyWorld]:
     """Run a `world` whose proxy polls the pool frequently. *fields* are arguments of `world`."""
     sections = dict(config or {})
     sections["backend"] = {"pollInterval": "300ms", **sections.get("backend", {})}
@@ -25,12 +25,12 @@ def scene(
 
 
 @contextlib.contextmanager
-def watched(plane: ControlPlane, folder: Path, machines: int, **fields: Any) -> Iterator[tuple[World, Edge]]:
+def watched(plane: ControlPlane, folder: Path, machines: int, **fields: Any) -> Iterator[tuple[ProxyWorld, Edge]]:
     """Run a scene whose proxy uses an edge for the API server and the pool."""
     borders: list[Edge] = []
     with contextlib.ExitStack() as until:
 
-        def stand_between(env: World) -> None:
+        def stand_between(env: ProxyWorld) -> None:
             border = until.enter_context(edge.serving(plane, env.server.url))
             env.config = {**env.config, "backend": {**env.config["backend"], "url": border.url}}
             env.kubeconfig = kubeconfig.write(

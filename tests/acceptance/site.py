@@ -26,7 +26,7 @@ POOL: Final = "od"
 QUICK: Final[dict[str, Any]] = {"refresh_interval": 0.2, "pool_update": 0.4, **LISTING}
 
 
-class Site:
+class PoolSite:
     """The cluster, the pool and the edge, with queries and assertions."""
 
     def __init__(self, plane: ControlPlane, server: CloudpoolServer, border: Edge, folder: Path) -> None:
@@ -130,7 +130,9 @@ def undrained(pool: ReferencePool) -> list[Termination]:
 
 
 @contextlib.contextmanager
-def building(plane: ControlPlane, folder: Path, machines: int, *, quota: int = 1000, **changes: Any) -> Iterator[Site]:
+def building(
+    plane: ControlPlane, folder: Path, machines: int, *, quota: int = 1000, **changes: Any
+) -> Iterator[PoolSite]:
     """Run a pool of *machines* machines; Nodes of terminated machines remain, as without a cloud controller manager.
 
     A second termination of a machine succeeds, as on EC2, so that the harm of repeated requests becomes visible.
@@ -145,7 +147,7 @@ def building(plane: ControlPlane, folder: Path, machines: int, *, quota: int = 1
         cluster.start()
         try:
             with edge.serving(plane, server.url) as border:
-                yield Site(plane, server, border, folder)
+                yield PoolSite(plane, server, border, folder)
                 assert undrained(server.pool) == []
         finally:
             cluster.close()

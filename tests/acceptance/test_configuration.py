@@ -17,11 +17,11 @@ from rescheduler.proxy import proxy_responses
 from rescheduler.proxy.forward import FAILED
 from rescheduler.version import VERSION
 from tests import forking
-from tests.acceptance.program import Program
+from tests.acceptance.program import LoggedProgram
 from tests.acceptance.scenes import scene
 from tests.cluster.waiting import eventually
 from tests.providers import pki
-from tests.proxy.world import World
+from tests.proxy.world import ProxyWorld
 
 pytestmark = pytest.mark.cluster
 
@@ -96,7 +96,9 @@ def test_invalid_configurations_are_rejected(tmp_path: Path) -> None:
         if document is not None:
             text = document if isinstance(document, str) else json.dumps(document)
             file.write_text(text.replace("{folder}", str(tmp_path)))
-        with Program(log, "proxy", f"--config-file={file}", "--port=0", "--listen-address=127.0.0.1:0") as program:
+        with LoggedProgram(
+            log, "proxy", f"--config-file={file}", "--port=0", "--listen-address=127.0.0.1:0"
+        ) as program:
             assert program.end() == 2, fact
         output = log.read_text()
         assert (output.count("\n"), expected in output) == (1, True), (fact, output)
@@ -122,7 +124,7 @@ def test_a_port_in_use_is_an_error(tmp_path: Path) -> None:
         file, log = tmp_path / "config.json", tmp_path / "log"
         file.write_text(json.dumps(kubeconfig("", kind)).replace("{folder}", str(tmp_path)))
         options = (f"--config-file={file}", f"--port={port}", "--host=127.0.0.1", "--listen-address=127.0.0.1:0")
-        with Program(log, "proxy", *options) as program:
+        with LoggedProgram(log, "proxy", *options) as program:
             assert program.end() == 1
         assert [line for line in log.read_text().splitlines() if "cannot listen there" in line]
         assert "Traceback" not in log.read_text()
@@ -141,7 +143,7 @@ def test_an_occupied_status_port_is_an_error_only_if_it_is_explicit(explicit: bo
     with contextlib.ExitStack() as until:
         with contextlib.suppress(OSError):  # the port is already in use
             until.enter_context(socket.create_server(("127.0.0.1", 9235)))
-        program = until.enter_context(Program(log, "proxy", *options))
+        program = until.enter_context(LoggedProgram(log, "proxy", *options))
         if explicit:
             assert program.end() == 1
             return
@@ -174,13 +176,13 @@ def test_valid_configurations_are_accepted(cluster: ControlPlane, tmp_path: Path
         a_pool_that_cannot_be_found(env)
 
 
-def restarted(env: World, **config: Any) -> None:
+def restarted(env: ProxyWorld, **config: Any) -> None:
     assert env.stop(signal.SIGTERM) == 0
     env.config = config
     env.start()
 
 
-def a_cluster_that_cannot_be_read(env: World) -> None:
+def a_cluster_that_cannot_be_read(env: ProxyWorld) -> None:
     """Check that scale-up works although the API server rejects the certificate, and other requests report it."""
     assert httpx2.post(f"{env.url}/pool/size", json={"desiredSize": 2}, timeout=60).status_code == 200
     env.plane.wait_for(lambda: "(403)" in post_json(env, "/pool/size", desiredSize=1).text, "the error")
@@ -194,7 +196,7 @@ def a_cluster_that_cannot_be_read(env: World) -> None:
     assert (env.running(), env.desired) == (["od-1", "od-2"], 2)
 
 
-def a_pool_that_cannot_be_found(env: World) -> None:
+def a_pool_that_cannot_be_found(env: ProxyWorld) -> None:
     for response, message in (
         (httpx2.get(f"{env.url}/pool", timeout=90), FAILED),
         (post_json(env, "/pool/terminate", machineId="i-1"), proxy_responses.TERMINATE),
@@ -203,7 +205,7 @@ def a_pool_that_cannot_be_found(env: World) -> None:
         assert "[Errno -" in response.json()["detail"]  # an error of the resolver, whose text depends on the system
 
 
-def post_json(env: World, path: str, **body: Any) -> httpx2.Response:
+def post_json(env: ProxyWorld, path: str, **body: Any) -> httpx2.Response:
     return httpx2.post(f"{env.url}{path}", json=body, timeout=90)
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from devcluster.plane import ControlPlane
 from devcluster.stages import NEVER, TERMINATE_AFTER
-from tests.acceptance.faults import Fault
-from tests.acceptance.proxies import ALL, PODS, TOTAL, Proxy, pool_of_four
+from tests.acceptance.faults import WriteFault
+from tests.acceptance.proxies import ALL, PODS, TOTAL, ProxyProgram, pool_of_four
 
 pytestmark = pytest.mark.cluster
 
@@ -16,8 +16,8 @@ OK: Final = 200
 
 
 def test_a_failure_of_the_second_victim_keeps_the_removal_of_the_first(cluster: ControlPlane, tmp_path: Path) -> None:
-    with pool_of_four(cluster, tmp_path) as site, Proxy(site) as proxy:
-        site.edge.inject(Fault("removing od-4", 500, acted=True, times=100))
+    with pool_of_four(cluster, tmp_path) as site, ProxyProgram(site) as proxy:
+        site.edge.inject(WriteFault("removing od-4", 500, acted=True, times=100))
         response = proxy.post("/pool/size", {"desiredSize": 2})
         assert response.status_code == OK
         assert response.json()["detail"].startswith("1 of 2 machines were removed: node od-4: ")
@@ -31,8 +31,8 @@ def test_a_failure_of_the_second_victim_keeps_the_removal_of_the_first(cluster: 
 
 def test_machines_and_nodes_are_kept_if_terminations_fail(cluster: ControlPlane, tmp_path: Path) -> None:
     """The failure is the pool's, so no other node is drained instead of the one that is rolled back."""
-    with pool_of_four(cluster, tmp_path) as site, Proxy(site) as proxy:
-        site.edge.inject(Fault("terminate", 502, times=1000))
+    with pool_of_four(cluster, tmp_path) as site, ProxyProgram(site) as proxy:
+        site.edge.inject(WriteFault("terminate", 502, times=1000))
         response = proxy.post("/pool/size", {"desiredSize": 3})
         assert (response.status_code, response.json()["detail"].partition(": ")[0]) == (502, "node od-3")
         assert "injected" in response.json()["detail"]
@@ -50,8 +50,8 @@ def test_machines_and_nodes_are_kept_if_terminations_fail(cluster: ControlPlane,
 
 def test_no_machine_is_lost_if_setting_the_size_fails(cluster: ControlPlane, tmp_path: Path) -> None:
     """The desired size exceeds the actual size, so it must be lowered before any drain."""
-    with pool_of_four(cluster, tmp_path, wanted=5) as site, Proxy(site) as proxy:
-        site.edge.inject(Fault("size 4", 500, times=4))
+    with pool_of_four(cluster, tmp_path, wanted=5) as site, ProxyProgram(site) as proxy:
+        site.edge.inject(WriteFault("size 4", 500, times=4))
         assert proxy.post("/pool/size", {"desiredSize": 3}).status_code == 502
         assert site.edge.names() == ["size 4"] * 4
         response = proxy.post("/pool/size", {"desiredSize": 3})
@@ -62,7 +62,7 @@ def test_no_machine_is_lost_if_setting_the_size_fails(cluster: ControlPlane, tmp
 def test_a_pod_that_never_terminates_blocks_only_its_node(cluster: ControlPlane, tmp_path: Path) -> None:
     drain = {"maxGracefulTermination": "1s", "terminationHeadroom": "2s"}
     slow = {TERMINATE_AFTER: NEVER}
-    with pool_of_four(cluster, tmp_path, annotations=slow) as site, Proxy(site, drain=drain) as proxy:
+    with pool_of_four(cluster, tmp_path, annotations=slow) as site, ProxyProgram(site, drain=drain) as proxy:
         response = proxy.post("/pool/terminate", {"machineId": site.machine("od-3"), "decrementDesiredSize": True})
         assert response.status_code == 504
         assert "did not terminate within the grace period and 2 s" in response.json()["detail"]

@@ -12,7 +12,7 @@ import pytest
 from devcluster.standin.faults import Fault, LoggedRequest
 from rescheduler.proxy.forward import FAILED
 from tests.proxy.test_forward import line, raw
-from tests.proxy.world import World
+from tests.proxy.world import ProxyWorld
 
 pytestmark = pytest.mark.cluster
 
@@ -21,13 +21,13 @@ JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture(autouse=True)
-def _only_new_requests(guarded: World) -> Iterator[None]:
+def _only_new_requests(guarded: ProxyWorld) -> Iterator[None]:
     guarded.server.faulty_app.requests.clear()
     yield
     assert (guarded.running(), guarded.desired) == (["od-1", "od-2"], 2)
 
 
-def seen(env: World) -> list[LoggedRequest]:
+def seen(env: ProxyWorld) -> list[LoggedRequest]:
     return list(env.server.faulty_app.requests)
 
 
@@ -44,7 +44,7 @@ CALLS: list[tuple[str, str, Any, dict[str, Any] | None]] = [
 ]
 
 
-def test_api_calls_that_remove_nothing_are_forwarded(guarded: World) -> None:
+def test_api_calls_that_remove_nothing_are_forwarded(guarded: ProxyWorld) -> None:
     for method, path, body, expected in CALLS:
         content = None if body is None else json.dumps(body, indent=1).encode()
         guarded.server.faulty_app.requests.clear()
@@ -59,13 +59,13 @@ def test_api_calls_that_remove_nothing_are_forwarded(guarded: World) -> None:
     assert [machine["id"] for machine in machines] == [guarded.id("od-1"), guarded.id("od-2")]
 
 
-def listed(guarded: World) -> dict[str, Any]:
+def listed(guarded: ProxyWorld) -> dict[str, Any]:
     """Return the machines in the pool's cached view by id."""
     machines = httpx2.get(f"{guarded.server.url}/pool", timeout=60).json()["machines"]
     return {machine["id"]: machine for machine in machines}
 
 
-def test_calls_about_a_machine_that_remove_nothing_are_forwarded(guarded: World) -> None:
+def test_calls_about_a_machine_that_remove_nothing_are_forwarded(guarded: ProxyWorld) -> None:
     machine = guarded.id("od-1")
 
     def post(path: str, **body: Any) -> None:
@@ -87,7 +87,7 @@ def test_calls_about_a_machine_that_remove_nothing_are_forwarded(guarded: World)
     assert bodies == [{"machineId": machine}]
 
 
-def test_paths_and_queries_are_forwarded_unchanged(guarded: World) -> None:
+def test_paths_and_queries_are_forwarded_unchanged(guarded: ProxyWorld) -> None:
     targets = ["/pool?a=b&c=d%20e&a=", "/a%2Fb%3Fc%20d?x", "/a//b/./c/../d/", "/%7Euser/%e4", "/POOL/SIZE", "/"]
     for target in targets:
         raw(guarded.url, line("GET", target))
@@ -96,7 +96,7 @@ def test_paths_and_queries_are_forwarded_unchanged(guarded: World) -> None:
 
 @pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"])
 @pytest.mark.parametrize("path", ["/pool/size", "/pool/terminate"])
-def test_other_methods_are_forwarded(method: str, path: str, guarded: World) -> None:
+def test_other_methods_are_forwarded(method: str, path: str, guarded: ProxyWorld) -> None:
     through, direct = (
         httpx2.request(method, f"{url}{path}", content=b'{"desiredSize": 0}', timeout=60)
         for url in (guarded.url, guarded.server.url)
@@ -105,7 +105,7 @@ def test_other_methods_are_forwarded(method: str, path: str, guarded: World) -> 
     assert [(request.method, request.path) for request in seen(guarded)] == [(method, path)] * 2
 
 
-def test_end_to_end_headers_are_forwarded_and_hop_by_hop_headers_are_not(guarded: World) -> None:
+def test_end_to_end_headers_are_forwarded_and_hop_by_hop_headers_are_not(guarded: ProxyWorld) -> None:
     kept = {"authorization": "Basic eDp5", "cookie": "a=b", "x-some": "thing", "x-forwarded-for": "192.0.2.1"}
     dropped = {"connection": "keep-alive, x-hop", "x-hop": "1", "te": "trailers", "proxy-authorization": "secret"}
     httpx2.get(f"{guarded.url}/pool", headers={**kept, **dropped}, timeout=60)
@@ -134,7 +134,7 @@ ANSWERS: dict[str, tuple[int, dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("fact", ANSWERS)
-def test_responses_are_returned_unchanged(fact: str, guarded: World) -> None:
+def test_responses_are_returned_unchanged(fact: str, guarded: ProxyWorld) -> None:
     status, headers, text = ANSWERS[fact]
     body = text.encode("utf-8", "surrogateescape")
     guarded.server.faulty_app.inject(Fault(path="/pool", method="GET", status=status, headers=headers, body=text))
@@ -146,7 +146,7 @@ def test_responses_are_returned_unchanged(fact: str, guarded: World) -> None:
     assert rest == body
 
 
-def test_large_bodies_are_forwarded(guarded: World) -> None:
+def test_large_bodies_are_forwarded(guarded: ProxyWorld) -> None:
     """Request and response bodies are streamed; both are larger than any single read."""
     body = b"0123456789abcdef" * (1 << 20)
     guarded.server.faulty_app.inject(Fault(path="/big", status=200, body=body.decode()))
@@ -158,7 +158,7 @@ def test_large_bodies_are_forwarded(guarded: World) -> None:
     assert (answer.status_code, digests) == (200, [digests[0]] * 3)
 
 
-def test_a_pool_that_resets_or_does_not_respond_is_an_error(guarded: World) -> None:
+def test_a_pool_that_resets_or_does_not_respond_is_an_error(guarded: ProxyWorld) -> None:
     for kind, status in (("reset", 502), ("hang", 504)):
         guarded.server.faulty_app.inject(Fault(path="/start", kind=kind))  # type: ignore[arg-type]
         answer = httpx2.post(f"{guarded.url}/start", timeout=30)

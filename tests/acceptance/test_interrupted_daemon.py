@@ -8,9 +8,9 @@ import pytest
 from devcluster import cleaning
 from devcluster.plane import ControlPlane
 from tests.acceptance import daemons
-from tests.acceptance.daemons import Fleet, daemon
+from tests.acceptance.daemons import DaemonFleet, daemon
 from tests.acceptance.edge import DRY_RUN, LEASE, Moment
-from tests.acceptance.faults import Fault
+from tests.acceptance.faults import WriteFault
 from tests.cluster.daemon import LEASE_PATH
 
 pytestmark = pytest.mark.cluster
@@ -27,23 +27,23 @@ def _named(step: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonFleet]:
     with daemons.fleet(control_plane, tmp_path_factory.mktemp("fleet"), len(KILLED) + len(STEPS) + 6) as prepared:
         yield prepared
     cleaning.empty(control_plane)
 
 
-def steps(fleet: Fleet) -> list[str]:
+def steps(fleet: DaemonFleet) -> list[str]:
     """Return the names of the writes without the node's name."""
     return [name.partition(" ")[0] for name in fleet.edge.names()]
 
 
-def wait_until_held(fleet: Fleet, step: int) -> None:
+def wait_until_held(fleet: DaemonFleet, step: int) -> None:
     fleet.site.queries.eventually(fleet.edge.reached.is_set, STEPS[step])
     assert steps(fleet) == list(STEPS[: step + 1])
 
 
-def test_the_list_of_steps_is_complete(fleet: Fleet) -> None:
+def test_the_list_of_steps_is_complete(fleet: DaemonFleet) -> None:
     fleet.take()
     with daemon(fleet.site):
         fleet.wait_for_state(gone=True)
@@ -51,7 +51,9 @@ def test_the_list_of_steps_is_complete(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(("step", "moment"), KILLED, ids=[f"{moment}-{_named(step)}" for step, moment in KILLED])
-def test_after_a_kill_at_any_step_the_next_daemon_finishes_the_removal(step: int, moment: Moment, fleet: Fleet) -> None:
+def test_after_a_kill_at_any_step_the_next_daemon_finishes_the_removal(
+    step: int, moment: Moment, fleet: DaemonFleet
+) -> None:
     fleet.take()
     fleet.edge.hold(step, moment)
     with daemon(fleet.site) as killed:
@@ -63,7 +65,7 @@ def test_after_a_kill_at_any_step_the_next_daemon_finishes_the_removal(step: int
 
 
 @pytest.mark.parametrize("step", range(len(STEPS)), ids=_named)
-def test_after_sigterm_at_any_step_the_removal_is_finished_or_rolled_back(step: int, fleet: Fleet) -> None:
+def test_after_sigterm_at_any_step_the_removal_is_finished_or_rolled_back(step: int, fleet: DaemonFleet) -> None:
     """A requested termination is finished; everything else is rolled back."""
     fleet.take()
     fleet.edge.hold(step, "before")
@@ -76,7 +78,7 @@ def test_after_sigterm_at_any_step_the_removal_is_finished_or_rolled_back(step: 
 
 
 @pytest.mark.parametrize("killed", [True, False], ids=["SIGKILL", "SIGTERM"])
-def test_an_interruption_during_the_dry_runs_evicts_no_pod(fleet: Fleet, *, killed: bool) -> None:
+def test_an_interruption_during_the_dry_runs_evicts_no_pod(fleet: DaemonFleet, *, killed: bool) -> None:
     """No pod was evicted: after SIGTERM the drain is rolled back; after SIGKILL the next daemon restarts it."""
     fleet.take()
     fleet.edge.hold(0, "before", lambda name: name == DRY_RUN)
@@ -97,7 +99,7 @@ def test_an_interruption_during_the_dry_runs_evicts_no_pod(fleet: Fleet, *, kill
         fleet.wait_for_state(gone=False)
 
 
-def test_a_delayed_termination_of_a_killed_daemon_decrements_the_size_once(fleet: Fleet) -> None:
+def test_a_delayed_termination_of_a_killed_daemon_decrements_the_size_once(fleet: DaemonFleet) -> None:
     fleet.take()
     fleet.edge.hold(STEPS.index("terminate"), "before")
     with daemon(fleet.site) as killed:
@@ -116,12 +118,12 @@ def test_a_delayed_termination_of_a_killed_daemon_decrements_the_size_once(fleet
 
 @pytest.mark.parametrize(("position", "moment"), [(0, "before"), (1, "after")], ids=["created", "renewed"])
 def test_after_a_kill_during_a_lease_write_another_daemon_takes_over(
-    position: int, moment: Moment, fleet: Fleet
+    position: int, moment: Moment, fleet: DaemonFleet
 ) -> None:
     fleet.site.plane.api.delete(LEASE_PATH)
     fleet.take()
     fleet.edge.hold(position, moment, lambda name: name == LEASE)
-    fleet.edge.inject(Fault("evict", 429, times=99))  # so that the drain does not end before the renewal
+    fleet.edge.inject(WriteFault("evict", 429, times=99))  # so that the drain does not end before the renewal
     with daemon(fleet.site) as killed:
         fleet.site.queries.eventually(fleet.edge.reached.is_set, "the write")
         killed.kill(keep_lease=True)

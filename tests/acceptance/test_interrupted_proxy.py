@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from devcluster.plane import ControlPlane
-from tests.acceptance.proxies import ALL, TOTAL, Proxy, pool_of_four
-from tests.acceptance.site import Site
+from tests.acceptance.proxies import ALL, TOTAL, ProxyProgram, pool_of_four
+from tests.acceptance.site import PoolSite
 
 pytestmark = pytest.mark.cluster
 
@@ -40,13 +40,13 @@ TO_TWO: Final = {"desiredSize": 2}
 
 
 @pytest.fixture
-def site(cluster: ControlPlane, tmp_path: Path) -> Iterator[Site]:
+def site(cluster: ControlPlane, tmp_path: Path) -> Iterator[PoolSite]:
     with pool_of_four(cluster, tmp_path, wanted=5) as prepared:
         yield prepared
 
 
-def test_the_list_of_steps_is_complete(site: Site) -> None:
-    with Proxy(site) as proxy:
+def test_the_list_of_steps_is_complete(site: PoolSite) -> None:
+    with ProxyProgram(site) as proxy:
         response = proxy.post("/pool/size", TO_TWO)
         assert (response.status_code, response.text) == (200, "")
         site.wait_for_state("od-1", "od-2", pods=TOTAL)
@@ -57,10 +57,10 @@ def test_the_list_of_steps_is_complete(site: Site) -> None:
 
 
 @pytest.mark.parametrize("step", KILLED, ids=lambda step: f"{step + 1}-{SCALE_DOWN[step]}")
-def test_after_a_kill_at_any_step_of_a_scale_down_a_repeated_request_finishes_it(step: int, site: Site) -> None:
+def test_after_a_kill_at_any_step_of_a_scale_down_a_repeated_request_finishes_it(step: int, site: PoolSite) -> None:
     """The next proxy cleans up without a request, and the repeated request finishes the scale-down."""
     site.edge.hold(step, "after")
-    with Proxy(site) as killed:
+    with ProxyProgram(site) as killed:
         call = killed.send("/pool/size", TO_TWO)
         site.queries.eventually(site.edge.reached.is_set, SCALE_DOWN[step])
         killed.kill()
@@ -68,7 +68,7 @@ def test_after_a_kill_at_any_step_of_a_scale_down_a_repeated_request_finishes_it
             call.result()
     assert tuple(site.edge.names()) == SCALE_DOWN[: step + 1]
     site.edge.drop()
-    with Proxy(site) as proxy:
+    with ProxyProgram(site) as proxy:
         site.queries.eventually(lambda: not site.queries.marks() and site.machines() == site.nodes(), "the first sweep")
         site.queries.running(TOTAL)
         response = proxy.post("/pool/size", TO_TWO)
@@ -78,10 +78,10 @@ def test_after_a_kill_at_any_step_of_a_scale_down_a_repeated_request_finishes_it
 
 
 @pytest.mark.parametrize("step", STOPPED, ids=lambda step: f"{step + 1}-{SCALE_DOWN[step]}")
-def test_after_sigterm_at_any_step_a_scale_down_is_finished_or_rolled_back(step: int, site: Site) -> None:
+def test_after_sigterm_at_any_step_a_scale_down_is_finished_or_rolled_back(step: int, site: PoolSite) -> None:
     """Requested terminations are finished, everything else is rolled back, and the response reports it."""
     site.edge.hold(step, "before")
-    with Proxy(site) as proxy:
+    with ProxyProgram(site) as proxy:
         call = proxy.send("/pool/size", TO_TWO)
         site.queries.eventually(site.edge.reached.is_set, SCALE_DOWN[step])
         proxy.terminate()

@@ -16,9 +16,9 @@ from devcluster.plane import ControlPlane
 from rescheduler.draining.intent import ANNOTATION
 from tests.acceptance import proxies
 from tests.acceptance.daemons import without_pool
-from tests.acceptance.program import Program
-from tests.acceptance.proxies import Fleet, Proxy
-from tests.acceptance.site import Site
+from tests.acceptance.program import LoggedProgram
+from tests.acceptance.proxies import ProxyFleet, ProxyProgram
+from tests.acceptance.site import PoolSite
 
 pytestmark = pytest.mark.cluster
 
@@ -30,14 +30,14 @@ DISPOSAL: Final = ("draining", "owing", "evict", "evict", "removing", "membershi
 DOOMED: Final = (4, 5, 6)
 
 #: Programs that run instead of the proxy: a daemon without a pool, a proxy with another identity.
-SUCCESSORS: Final[dict[str, Callable[[Site], Program]]] = {
+SUCCESSORS: Final[dict[str, Callable[[PoolSite], LoggedProgram]]] = {
     "a daemon": without_pool,
-    "a proxy with another URL": lambda site: Proxy(site, backend={"url": f"{site.edge.url}/pool/.."}),
+    "a proxy with another URL": lambda site: ProxyProgram(site, backend={"url": f"{site.edge.url}/pool/.."}),
 }
 
 
 @pytest.fixture(scope="module")
-def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyFleet]:
     with proxies.fleet(
         control_plane, tmp_path_factory.mktemp("fleet"), len(REPLACEMENT) + len(DOOMED) + len(SUCCESSORS)
     ) as prepared:
@@ -46,11 +46,13 @@ def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.parametrize("step", range(len(REPLACEMENT)), ids=lambda step: f"{step + 1}-{REPLACEMENT[step]}")
-def test_after_a_kill_before_any_step_of_a_termination_a_repeated_request_finishes_it(step: int, fleet: Fleet) -> None:
+def test_after_a_kill_before_any_step_of_a_termination_a_repeated_request_finishes_it(
+    step: int, fleet: ProxyFleet
+) -> None:
     queries, node = fleet.site.queries, fleet.take()
     terminate = {"machineId": fleet.site.machine(node), "decrementDesiredSize": False}
     fleet.edge.hold(step, "before")
-    with Proxy(fleet.site) as killed:
+    with ProxyProgram(fleet.site) as killed:
         call = killed.send("/pool/terminate", terminate)
         queries.eventually(fleet.edge.reached.is_set, REPLACEMENT[step])
         killed.kill()
@@ -58,7 +60,7 @@ def test_after_a_kill_before_any_step_of_a_termination_a_repeated_request_finish
             call.result()
     assert [name.partition(" ")[0] for name in fleet.edge.names()] == list(REPLACEMENT[: step + 1])
     fleet.edge.drop()
-    with Proxy(fleet.site) as proxy:
+    with ProxyProgram(fleet.site) as proxy:
         # A termination request with an unknown result is repeated when it can no longer take effect.
         queries.eventually(lambda: proxy.post("/pool/terminate", terminate).status_code == httpx2.codes.OK, "the end")
         fleet.wait_for_state(gone=True, replaced=True)
@@ -66,7 +68,7 @@ def test_after_a_kill_before_any_step_of_a_termination_a_repeated_request_finish
 
 @pytest.mark.parametrize("step", DOOMED, ids=lambda step: f"{step + 1}-{DISPOSAL[step]}")
 def test_after_a_kill_while_a_protected_machine_is_made_disposable_the_next_proxy_finishes(
-    step: int, fleet: Fleet
+    step: int, fleet: ProxyFleet
 ) -> None:
     """The annotation on the Node records that the next proxy has to remove the protection."""
     site, node = fleet.site, fleet.take()
@@ -74,7 +76,7 @@ def test_after_a_kill_while_a_protected_machine_is_made_disposable_the_next_prox
     site.pool.set_membership(machine, active=True, evictable=False)
     disposable = {"machineId": machine, "membershipStatus": {"active": False, "evictable": True}}
     fleet.edge.hold(step, "after")
-    with Proxy(site) as killed:
+    with ProxyProgram(site) as killed:
         call = killed.send("/pool/membershipStatus", disposable)
         site.queries.eventually(fleet.edge.reached.is_set, DISPOSAL[step])
         killed.kill()
@@ -82,15 +84,15 @@ def test_after_a_kill_while_a_protected_machine_is_made_disposable_the_next_prox
             call.result()
     assert [name.partition(" ")[0] for name in fleet.edge.names()] == list(DISPOSAL[: step + 1])
     fleet.edge.drop()
-    with Proxy(site):
+    with ProxyProgram(site):
         fleet.wait_for_state(gone=True, replaced=True)
 
 
 @pytest.mark.parametrize("successor", SUCCESSORS)
-def test_marks_of_a_proxy_that_never_restarts_are_removed_after_they_expire(successor: str, fleet: Fleet) -> None:
+def test_marks_of_a_proxy_that_never_restarts_are_removed_after_they_expire(successor: str, fleet: ProxyFleet) -> None:
     queries, node = fleet.site.queries, fleet.take()
     fleet.edge.hold(0, "after")
-    with Proxy(fleet.site) as killed:
+    with ProxyProgram(fleet.site) as killed:
         call = killed.send("/pool/terminate", {"machineId": fleet.site.machine(node)})
         queries.eventually(fleet.edge.reached.is_set, "the taint")
         killed.kill()

@@ -11,7 +11,7 @@ import pytest
 
 from devcluster.plane import ControlPlane
 from tests.acceptance.scenes import scene
-from tests.proxy.world import World
+from tests.proxy.world import ProxyWorld
 
 pytestmark = pytest.mark.cluster
 
@@ -20,7 +20,7 @@ SLOW: Final[dict[str, Any]] = {"startBlocks": "3s", "launchDelay": "1s"}
 BACKEND: Final = {"backend": {"settleTime": "60s"}}
 
 
-def filled(env: World, machines: int) -> None:
+def filled(env: ProxyWorld, machines: int) -> None:
     env.deploy("web", 2 * machines)
     assert len(env.pods()) == 2 * machines
 

@@ -13,8 +13,8 @@ from devcluster.api import Json
 from devcluster.manifests import deployment, namespace
 from devcluster.plane import ControlPlane
 from devcluster.stages import READY_ON, START_AFTER
-from tests.acceptance.proxies import Proxy
-from tests.acceptance.site import Site, building
+from tests.acceptance.proxies import ProxyProgram
+from tests.acceptance.site import PoolSite, building
 from tests.cluster.daemon import prefers
 from tests.cluster.observer import ready
 
@@ -28,7 +28,7 @@ TEAMS: Final = ("red", "blue")
 
 
 @contextlib.contextmanager
-def two_machines(plane: ControlPlane, folder: Path, *workloads: Json, pods: int) -> Iterator[Site]:
+def two_machines(plane: ControlPlane, folder: Path, *workloads: Json, pods: int) -> Iterator[PoolSite]:
     """Run a site in which NODE has all *pods* pods of the *workloads*, and TARGET is empty."""
     with building(plane, folder, 2) as site:
         site.join(2)
@@ -42,13 +42,13 @@ def workload(name: str, pods: int, **fields: Any) -> Json:
     return deployment(name, pods, affinity=prefers(NODE), **fields)
 
 
-def terminated(site: Site, proxy: Proxy) -> tuple[int, str]:
+def terminated(site: PoolSite, proxy: ProxyProgram) -> tuple[int, str]:
     """Request the termination of NODE's machine and return status and detail of the response."""
     response = proxy.post("/pool/terminate", _body(site))
     return _status_and_detail(response)
 
 
-def _body(site: Site) -> Json:
+def _body(site: PoolSite) -> Json:
     return {"machineId": site.machine(NODE), "decrementDesiredSize": True}
 
 
@@ -56,13 +56,13 @@ def _status_and_detail(response: httpx2.Response) -> tuple[int, str]:
     return response.status_code, response.json()["detail"] if response.content else ""
 
 
-def evicted(site: Site) -> Counter[str]:
+def evicted(site: PoolSite) -> Counter[str]:
     """Return the number of evicted pods by namespace."""
     paths = [write.path for write, status in list(site.edge.answers) if write.name == "evict" and status < 300]
     return Counter(path.split("/")[4] for path in paths)
 
 
-def is_as_before(site: Site) -> bool:
+def is_as_before(site: PoolSite) -> bool:
     """Return whether both machines run, no node is marked, and the desired size is unchanged."""
     return site.state() == (BOTH, BOTH, 2, [])
 
@@ -72,7 +72,7 @@ def test_rejected_replacements_cost_one_pod_per_namespace_despite_retries(
 ) -> None:
     cluster.apply(namespace(team) for team in TEAMS)
     workloads = [workload(app, 2, namespace=team) for team in TEAMS for app in ("web", "api")]
-    with two_machines(cluster, tmp_path, *workloads, pods=8) as site, Proxy(site) as proxy:
+    with two_machines(cluster, tmp_path, *workloads, pods=8) as site, ProxyProgram(site) as proxy:
         quotas = [_no_pods(team) for team in TEAMS]
         cluster.apply(quotas)
         status, why = terminated(site, proxy)
@@ -104,7 +104,7 @@ def test_after_a_kill_the_next_proxy_detects_the_owed_pods(cluster: ControlPlane
     with two_machines(cluster, tmp_path, workload("web", 2), pods=2) as site:
         quota = _no_pods("default")
         cluster.apply([quota])
-        with Proxy(site) as killed:
+        with ProxyProgram(site) as killed:
             site.edge.hold(0, "after", "evict".__eq__)  # otherwise it may roll back before it is killed
             call = killed.send("/pool/terminate", _body(site))
             site.queries.eventually(site.edge.reached.is_set, "the first eviction")
@@ -112,7 +112,7 @@ def test_after_a_kill_the_next_proxy_detects_the_owed_pods(cluster: ControlPlane
             site.edge.drop()
             with pytest.raises(httpx2.TransportError):
                 call.result()
-        with Proxy(site) as proxy:
+        with ProxyProgram(site) as proxy:
             status, why = terminated(site, proxy)
             assert "default/Deployment/web lacks 1 since the drain of od-2" in why
             assert status == 503
@@ -126,7 +126,7 @@ def test_without_a_landing_timeout_bound_replacements_are_sufficient(cluster: Co
     """The first pods of two owners are evicted before any replacement pod is Ready."""
     only_there = {READY_ON: NODE}
     workloads = [workload(app, 1, annotations=only_there) for app in ("web", "api")]
-    with two_machines(cluster, tmp_path, *workloads, pods=2) as site, Proxy(site) as proxy:
+    with two_machines(cluster, tmp_path, *workloads, pods=2) as site, ProxyProgram(site) as proxy:
         assert terminated(site, proxy) == (200, "")
         assert (site.queries.places(), ready(site.queries.pods())) == ({TARGET: 2}, [])
         assert site.state() == ([TARGET], [TARGET], 1, [])
@@ -144,7 +144,7 @@ def test_replacements_that_never_become_ready_cost_one_pod(case: str, cluster: C
     pods, drain = UNREADY[case]
     with (
         two_machines(cluster, tmp_path, workload("web", pods, annotations={READY_ON: NODE}), pods=pods) as site,
-        Proxy(site, drain=drain) as proxy,
+        ProxyProgram(site, drain=drain) as proxy,
     ):
         status, why = terminated(site, proxy)
         assert (status, why.startswith(f"node {NODE}: landing-timeout: "), "Deployment/web" in why) == (504, True, True)
@@ -153,7 +153,7 @@ def test_replacements_that_never_become_ready_cost_one_pod(case: str, cluster: C
 
 def test_cordoning_the_only_target_during_a_drain_rolls_the_drain_back(cluster: ControlPlane, tmp_path: Path) -> None:
     slow = workload("web", 6, annotations={START_AFTER: "2s"})
-    with two_machines(cluster, tmp_path, slow, pods=6) as site, Proxy(site) as proxy:
+    with two_machines(cluster, tmp_path, slow, pods=6) as site, ProxyProgram(site) as proxy:
         call = proxy.send("/pool/terminate", _body(site))
         site.queries.eventually(lambda: evicted(site).total() >= 2, "the second eviction")
         site.cordon(TARGET)

@@ -9,7 +9,7 @@ from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from tests.acceptance.scenes import scene
 from tests.cluster.daemon import prefers
-from tests.proxy.world import LABEL, World
+from tests.proxy.world import LABEL, ProxyWorld
 
 pytestmark = pytest.mark.cluster
 
@@ -28,7 +28,7 @@ POOLS: dict[str, dict[str, str]] = {
 }
 
 
-def add_machine(env: World, name: str, **keys: str) -> str:
+def add_machine(env: ProxyWorld, name: str, **keys: str) -> str:
     """Add a machine and return its name. A machine has the kind that the pool had when it was requested."""
     before = {machine.name for machine in env.server.pool.machines()}
     network = f"10.{80 + len(before)}"
@@ -40,14 +40,14 @@ def add_machine(env: World, name: str, **keys: str) -> str:
     return new
 
 
-def listed(env: World) -> set[str]:
+def listed(env: ProxyWorld) -> set[str]:
     """Return the names of the machines in the pool's cached view."""
     ids = {machine["id"] for machine in env.server.pool.pool()["machines"]}
     now = SystemClock().now()
     return {machine.name for machine in env.server.pool.machines() if machine.id(now) in ids}
 
 
-def attempt(env: World, call: str, node: str) -> tuple[int, str]:
+def attempt(env: ProxyWorld, call: str, node: str) -> tuple[int, str]:
     """Send the request and return status and detail of the response."""
     response = env.post(f"/pool/{call}", {"machineId": env.id(node), "decrementDesiredSize": True})
     return response.status_code, response.json()["detail"] if response.content else ""
@@ -66,7 +66,7 @@ def test_ids_of_all_kinds_are_matched_to_their_nodes(cluster: ControlPlane, tmp_
     """Each machine is drained by its id: only the pod on its Node is evicted."""
     nodes: dict[str, str] = {}
 
-    def of_all_kinds(env: World) -> None:
+    def of_all_kinds(env: ProxyWorld) -> None:
         for name, keys in POOLS.items():
             nodes[name] = add_machine(env, name, **keys)
         cluster.wait_for(lambda: set(nodes.values()) <= taking_pods(cluster), "the Nodes to take pods")
@@ -92,7 +92,7 @@ def test_ids_of_all_kinds_are_matched_to_their_nodes(cluster: ControlPlane, tmp_
         ambiguous_machines(env, cluster)
 
 
-def ambiguous_machines(env: World, cluster: ControlPlane) -> None:
+def ambiguous_machines(env: ProxyWorld, cluster: ControlPlane) -> None:
     """Check machines without a Node: requests, pods, and machines whose provider IDs are ambiguous."""
     requested = add_machine(env, "requested", cloudProvider="AWS-AUTO-SCALING-GROUP", requestDelay="1h")
     assert env.id(requested).startswith("i-requested")

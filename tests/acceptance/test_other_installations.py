@@ -8,7 +8,7 @@ import pytest
 
 from devcluster.plane import ControlPlane
 from rescheduler.draining.intent import ANNOTATION
-from tests.acceptance.proxies import Proxy, pool_of_four
+from tests.acceptance.proxies import ProxyProgram, pool_of_four
 
 pytestmark = pytest.mark.cluster
 
@@ -19,7 +19,7 @@ MARK: Final = json.dumps(
 
 
 def test_the_marks_of_a_daemon_are_not_changed(cluster: ControlPlane, tmp_path: Path) -> None:
-    with pool_of_four(cluster, tmp_path) as site, Proxy(site) as proxy:
+    with pool_of_four(cluster, tmp_path) as site, ProxyProgram(site) as proxy:
         terminate = {"machineId": site.machine(NODE), "decrementDesiredSize": True}
         site.edge.hold(0, "before")
         call = proxy.send("/pool/terminate", terminate)

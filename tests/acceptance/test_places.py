@@ -9,7 +9,7 @@ from devcluster import manifests
 from devcluster.api import Json
 from devcluster.plane import ControlPlane
 from tests.acceptance.scenes import scene
-from tests.proxy.world import World
+from tests.proxy.world import ProxyWorld
 
 pytestmark = pytest.mark.cluster
 
@@ -62,7 +62,7 @@ MENDED: dict[tuple[str, str], Json] = {
 }
 
 
-def prepare(env: World) -> None:
+def prepare(env: ProxyWorld) -> None:
     """Put all pods on od-1. Labels and taints of the other nodes fit no pod, and none has room for the largest pod."""
     api = env.plane.api
     api.patch("/api/v1/nodes/od-1", {"metadata": {"labels": FITTING}})
@@ -80,7 +80,7 @@ def test_an_empty_node_is_kept_if_no_other_node_is_usable(cluster: ControlPlane,
     """The other nodes are cordoned, not Ready, without conditions, or control plane nodes; then one is uncordoned."""
     control_plane = "node-role.kubernetes.io/control-plane"
 
-    def surround(env: World) -> None:
+    def surround(env: ProxyWorld) -> None:
         silent = manifests.node("silent", ready=False)
         silent["status"].pop("conditions")
         master = manifests.node("master", labels={control_plane: ""})

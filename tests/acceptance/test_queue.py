@@ -12,7 +12,7 @@ from devcluster.plane import ControlPlane
 from devcluster.stages import NEVER, TERMINATE_AFTER
 from tests.acceptance.scenes import scene
 from tests.cluster.daemon import delete_stuck_pods, terminating
-from tests.proxy.world import World
+from tests.proxy.world import ProxyWorld
 
 pytestmark = pytest.mark.cluster
 
@@ -61,12 +61,12 @@ def test_updates_do_not_overlap(cluster: ControlPlane, tmp_path: Path) -> None:
         twenty_at_once(env, clients)
 
 
-def others_are_served(env: World) -> None:
+def others_are_served(env: ProxyWorld) -> None:
     assert httpx2.get(f"{env.url}/pool/size", timeout=60).json()["desiredSize"] == 2
     assert httpx2.post(f"{env.url}/pool/size", json={"desiredSize": -1}, timeout=60).status_code == 400
 
 
-def twenty_at_once(env: World, clients: ThreadPoolExecutor) -> None:
+def twenty_at_once(env: ProxyWorld, clients: ThreadPoolExecutor) -> None:
     """Send ten sizes and ten terminations; their requests to the pool must not be interleaved.
 
     The pool must not list the terminated machine as running: a size change would wait until its cache is renewed.
@@ -87,7 +87,7 @@ def twenty_at_once(env: World, clients: ThreadPoolExecutor) -> None:
     assert count_updates(seen) == (10, 10), "; ".join(map(" ".join, seen))
 
 
-def listed_running(env: World) -> int:
+def listed_running(env: ProxyWorld) -> int:
     machines = httpx2.get(f"{env.server.url}/pool", timeout=60, trust_env=False).json()["machines"]
     return [machine["machineState"] for machine in machines].count("RUNNING")
 

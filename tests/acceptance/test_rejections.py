@@ -9,7 +9,7 @@ from devcluster import cleaning, manifests
 from devcluster.api import Json
 from devcluster.plane import ControlPlane
 from tests.acceptance.scenes import scene
-from tests.proxy.world import World
+from tests.proxy.world import ProxyWorld
 
 pytestmark = pytest.mark.cluster
 
@@ -22,10 +22,10 @@ HOST_PATH = [{"name": "logs", "hostPath": {"path": "/var/log"}}]
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}
 
 
-class Setting:
+class ObstacleBuilder:
     """A builder of the obstacles on the nodes od-1 …."""
 
-    def __init__(self, env: World) -> None:
+    def __init__(self, env: ProxyWorld) -> None:
         self._plane = env.plane
         owner = env.plane.apply([OWNER])[0]
         self._owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
@@ -48,8 +48,8 @@ class Setting:
         self._plane.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {key: value}}})
 
 
-def prepare(env: World) -> None:
-    to = Setting(env)
+def prepare(env: ProxyWorld) -> None:
+    to = ObstacleBuilder(env)
     to.pod("on-host", "od-1", controller=None, volumes=HOST_PATH)
     to.pod("scratch", "od-2", volumes=EMPTY_DIR)
     to.pod("in-memory", "od-3", volumes=IN_MEMORY)
@@ -68,7 +68,7 @@ def prepare(env: World) -> None:
     free(env, to)
 
 
-def free(env: World, to: Setting) -> None:
+def free(env: ProxyWorld, to: ObstacleBuilder) -> None:
     """Create pods on od-11 that blocked it only in the original, and a node without allocatable resources."""
     to.annotate("od-11", DISABLED, "yes")
     to.system_pod("of-the-system", "od-11", volumes=EMPTY_DIR)
@@ -81,7 +81,7 @@ def free(env: World, to: Setting) -> None:
 
 
 @pytest.fixture(scope="module")
-def env(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def env(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyWorld]:
     with scene(control_plane, tmp_path_factory.mktemp("rejections"), 12, before=prepare) as ready:
         control_plane.wait_for(lambda: len(ready.pods()) >= 12, "the pods")
         machine = ready.id("od-12")
@@ -108,7 +108,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("node", REASONS)
-def test_a_rejected_termination_names_the_reason(node: str, env: World) -> None:
+def test_a_rejected_termination_names_the_reason(node: str, env: ProxyWorld) -> None:
     response = env.post("/pool/terminate", {"machineId": env.id(node), "decrementDesiredSize": True})
     assert (response.status_code, response.json()) == (
         500,
@@ -117,7 +117,7 @@ def test_a_rejected_termination_names_the_reason(node: str, env: World) -> None:
     assert (env.orders(), env.tainted()) == ([], [])
 
 
-def test_a_resize_names_all_rejected_nodes(env: World) -> None:
+def test_a_resize_names_all_rejected_nodes(env: ProxyWorld) -> None:
     """12 → 9: one machine is removed; the response names every other node and the protected machine."""
     response = env.post("/pool/size", {"desiredSize": 9})
     protected = f"machine {env.id('od-12')}: its membership status is not evictable"

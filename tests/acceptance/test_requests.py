@@ -13,7 +13,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.proxy import proxy_responses
 from tests.proxy.test_forward import line, raw
 from tests.proxy.test_messages import MACHINES, NO_SIZE, SIZES
-from tests.proxy.world import World
+from tests.proxy.world import ProxyWorld
 
 pytestmark = pytest.mark.cluster
 
@@ -25,7 +25,7 @@ NO_NODE = "the request would remove a machine whose node is unknown to this prox
 
 
 @pytest.fixture(autouse=True)
-def _nothing_slips_through(guarded: World) -> Iterator[None]:
+def _nothing_slips_through(guarded: ProxyWorld) -> Iterator[None]:
     """Check that the pool receives no removal and that its machines are unchanged."""
     guarded.server.faulty_app.requests.clear()
     yield
@@ -34,7 +34,7 @@ def _nothing_slips_through(guarded: World) -> Iterator[None]:
     assert all(machine.member and machine.active for machine in guarded.server.pool.machines())
 
 
-def ask(env: World, target: str, body: bytes, *headers: str) -> tuple[int, bytes]:
+def ask(env: ProxyWorld, target: str, body: bytes, *headers: str) -> tuple[int, bytes]:
     """Send a raw POST request and return status and body of the response."""
     response = raw(env.url, line("POST", target, f"Content-Length: {len(body)}", *headers) + body)
     head, _, rest = response.partition(b"\r\n\r\n")
@@ -66,21 +66,21 @@ SPELLINGS = [
 ]
 
 
-def test_all_spellings_of_a_size_request_are_recognized(guarded: World) -> None:
+def test_all_spellings_of_a_size_request_are_recognized(guarded: ProxyWorld) -> None:
     """The pool would interpret a missing size as zero."""
     for spelling in SPELLINGS:
         target = spelling.format("siz%65")
         assert ask(guarded, target, b"{}") == (400, document(NO_SIZE, "")), target
 
 
-def test_all_spellings_of_a_termination_request_are_recognized(guarded: World) -> None:
+def test_all_spellings_of_a_termination_request_are_recognized(guarded: ProxyWorld) -> None:
     body = json.dumps({"machineId": guarded.id("od-1"), "decrementDesiredSize": True}).encode()
     for spelling in [*SPELLINGS, "/{}"]:
         expected = document(proxy_responses.TERMINATE, f"node od-1: {PROTECTED}")
         assert ask(guarded, spelling.format("terminate"), body) == (500, expected), spelling
 
 
-def test_other_ways_to_remove_a_machine_are_rejected(guarded: World) -> None:
+def test_other_ways_to_remove_a_machine_are_rejected(guarded: ProxyWorld) -> None:
     machine = guarded.id("od-1")
     named = json.dumps({"machineId": machine}).encode()
     disposable = json.dumps({"machineId": machine, "membershipStatus": {"active": False, "evictable": True}}).encode()
@@ -97,12 +97,12 @@ def test_other_ways_to_remove_a_machine_are_rejected(guarded: World) -> None:
         assert ask(guarded, target, named) == (500, document(proxy_responses.TERMINATE, NO_NODE))
 
 
-def test_a_smaller_size_is_rejected_if_all_nodes_are_protected(guarded: World) -> None:
+def test_a_smaller_size_is_rejected_if_all_nodes_are_protected(guarded: ProxyWorld) -> None:
     nodes = "; ".join(f"node od-{number}: {PROTECTED}" for number in (1, 2))
     assert ask(guarded, "/pool/size/", b'{"desiredSize": 1}') == (500, document(proxy_responses.SET_SIZE, nodes))
 
 
-def sizes(env: World) -> list[bytes]:
+def sizes(env: ProxyWorld) -> list[bytes]:
     return [
         request.body
         for request in env.server.faulty_app.requests
@@ -110,7 +110,7 @@ def sizes(env: World) -> list[bytes]:
     ]
 
 
-def test_bodies_of_size_requests_are_parsed_or_rejected(guarded: World) -> None:
+def test_bodies_of_size_requests_are_parsed_or_rejected(guarded: ProxyWorld) -> None:
     """A fault keeps larger sizes from taking effect; the proxy must forward the parsed number."""
     for body, expected in SIZES.items():
         if isinstance(expected, str):
@@ -124,7 +124,7 @@ def test_bodies_of_size_requests_are_parsed_or_rejected(guarded: World) -> None:
         guarded.server.faulty_app.requests.clear()
 
 
-def test_bodies_of_termination_requests_are_parsed_or_rejected(guarded: World) -> None:
+def test_bodies_of_termination_requests_are_parsed_or_rejected(guarded: ProxyWorld) -> None:
     for body, expected in MACHINES.items():
         status, answer = ask(guarded, "/pool/terminate", body)
         if isinstance(expected, str):
@@ -133,14 +133,14 @@ def test_bodies_of_termination_requests_are_parsed_or_rejected(guarded: World) -
             assert (status, json.loads(answer)["message"]) == (404, proxy_responses.TERMINATE), body
 
 
-def test_an_incomplete_body_is_rejected(guarded: World) -> None:
+def test_an_incomplete_body_is_rejected(guarded: ProxyWorld) -> None:
     response = raw(guarded.url, line("POST", "/pool/size", "Content-Length: 20") + b'{"desired')
     head, _, rest = response.partition(b"\r\n\r\n")
     assert head.split()[1] == b"400"
     assert rest == document("failed to read request body", "it did not arrive within 10 s")
 
 
-def test_an_unknown_machine_is_not_found(guarded: World) -> None:
+def test_an_unknown_machine_is_not_found(guarded: ProxyWorld) -> None:
     """The status is 404 instead of the original's 500; HTML characters are escaped."""
     detail = "machine i-\\u003c1\\u003e\\u0026 is not a member of the pool"
     assert ask(guarded, "/pool/terminate", b'{"machineId": "i-<1>&"}') == (
@@ -149,7 +149,7 @@ def test_an_unknown_machine_is_not_found(guarded: World) -> None:
     )
 
 
-def test_a_machine_that_the_pool_protects_is_not_removed(guarded: World) -> None:
+def test_a_machine_that_the_pool_protects_is_not_removed(guarded: ProxyWorld) -> None:
     machine = guarded.id("od-1")
     guarded.server.pool.set_membership(machine, active=True, evictable=False)
     try:
@@ -169,7 +169,7 @@ def test_a_machine_that_the_pool_protects_is_not_removed(guarded: World) -> None
         guarded.server.pool.set_membership(machine, active=True, evictable=True)
 
 
-def test_an_update_times_out_if_the_view_of_the_pool_is_no_longer_refreshed(guarded: World) -> None:
+def test_an_update_times_out_if_the_view_of_the_pool_is_no_longer_refreshed(guarded: ProxyWorld) -> None:
     """A size is not handled with a view that is older than the request; the update times out with that message."""
     guarded.server.pool.cloud_down = True
     try:
@@ -181,11 +181,11 @@ def test_an_update_times_out_if_the_view_of_the_pool_is_no_longer_refreshed(guar
     assert answer.json()["detail"].startswith("cloudpool pool: the pool's responses are older than ")
 
 
-def _age_of_view(env: World) -> dt.timedelta:
+def _age_of_view(env: ProxyWorld) -> dt.timedelta:
     return SystemClock().now() - dt.datetime.fromisoformat(env.server.pool.pool()["timestamp"])
 
 
-def test_the_messages_of_a_failing_pool_are_returned(guarded: World) -> None:
+def test_the_messages_of_a_failing_pool_are_returned(guarded: ProxyWorld) -> None:
     """The pool's messages are returned unchanged, even if they contain format characters."""
     fault = Fault(path="/pool", method="GET", status=503, body='{"message": "100% down", "detail": "x"}', times=9)
     for path, body, message in (

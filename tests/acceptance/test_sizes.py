@@ -10,7 +10,7 @@ from devcluster import manifests
 from devcluster.plane import ControlPlane
 from tests.acceptance.edge import Edge
 from tests.acceptance.scenes import scene, watched
-from tests.proxy.world import LABEL, World
+from tests.proxy.world import LABEL, ProxyWorld
 
 pytestmark = pytest.mark.cluster
 
@@ -22,7 +22,7 @@ def annotate(plane: ControlPlane, node: str, **annotations: str) -> None:
     plane.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": annotations}})
 
 
-def set_size(env: World, desired: int) -> tuple[int, str]:
+def set_size(env: ProxyWorld, desired: int) -> tuple[int, str]:
     """Set the size and return status and detail of the response."""
     response = env.post("/pool/size", {"desiredSize": desired})
     return response.status_code, response.json()["detail"] if response.content else ""
@@ -68,7 +68,7 @@ def test_a_node_is_marked_drained_terminated_and_deleted_in_this_order(cluster: 
         make_a_machine_disposable(env, border)
 
 
-def make_a_machine_disposable(env: World, border: Edge) -> None:
+def make_a_machine_disposable(env: ProxyWorld, border: Edge) -> None:
     """Make a machine disposable, which the pool would terminate and replace: the proxy drains its node first."""
     border.writes.clear()
     machine = env.id("od-1")
@@ -136,7 +136,7 @@ def test_a_failed_victim_is_released_and_another_one_is_removed(cluster: Control
 def test_sizes_count_machines_and_not_nodes(cluster: ControlPlane, tmp_path: Path) -> None:
     """The active machines and the desired size of the pool count, not the number of Nodes."""
 
-    def with_a_master(env: World) -> None:
+    def with_a_master(env: ProxyWorld) -> None:
         cluster.api.patch("/api/v1/nodes/od-1", {"metadata": {"labels": {MASTER: ""}}})
 
     with scene(cluster, tmp_path, 4, pool={"quota": 4}, before=with_a_master) as env:

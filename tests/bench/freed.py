@@ -100,7 +100,7 @@ def exhaustive(snapshot: Snapshot) -> int:
     plans = Planner(snapshot, Policy()).plan_each(NOW).plans
     if not plans:
         return 0
-    program = _Program(
+    program = _IntegerProgram(
         [[snapshot.pods[str(placement.pod)] for placement in plan.placements] for plan in plans], snapshot
     )
     program.move_all_or_none()
@@ -110,7 +110,7 @@ def exhaustive(snapshot: Snapshot) -> int:
     return program.most()
 
 
-class _Program:
+class _IntegerProgram:
     def __init__(self, movers: list[list[Pod]], snapshot: Snapshot) -> None:
         self._movers = movers
         self._snapshot = snapshot

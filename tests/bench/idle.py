@@ -59,7 +59,7 @@ class _TickClock(SystemClock):
         return self._ticks.passed + super().monotonic()
 
 
-class Daemon(LoopWorld):
+class IdleDaemon(LoopWorld):
     """The loop on *cluster*, with all listeners of the daemon."""
 
     def __init__(self, cluster: Snapshot, *, dry_run: bool) -> None:
@@ -99,7 +99,7 @@ def _rounds(path: Path, *, dry_run: bool) -> Iterator[Result]:
     cluster = reader.read(str(path))
     if not dry_run:
         _avoid_spot(cluster)
-    daemon = Daemon(cluster, dry_run=dry_run)
+    daemon = IdleDaemon(cluster, dry_run=dry_run)
     kind = f"{'dry run' if dry_run else 'daemon'}, 1,000 nodes, 30,000 pods"
     daemon.round()
     first = _all_again(daemon)
@@ -124,7 +124,7 @@ def _avoid_spot(cluster: Snapshot) -> None:
         cluster.upsert("Node", msgspec.structs.replace(node, spec=spec))
 
 
-def _all_again(daemon: Daemon) -> float:
+def _all_again(daemon: IdleDaemon) -> float:
     """Return the CPU seconds of a round in which all verdicts are computed again."""
     daemon.cluster.invalidate()
     return daemon.round()

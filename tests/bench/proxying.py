@@ -50,7 +50,7 @@ def run() -> Iterator[Result]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scene:
+class _ProxiedScene:
     plane: ControlPlane
     pool: str
     proxy: str
@@ -60,7 +60,7 @@ class _Scene:
 # -- forwarded and direct reads
 
 
-def _forwarding(scene: _Scene) -> Iterator[Result]:
+def _forwarding(scene: _ProxiedScene) -> Iterator[Result]:
     for path, label in (("/pool/size", "GET /pool/size"), ("/pool", f"GET /pool, {NODES} machines")):
         direct, ours = _in_turns(partial(_latencies, path=path, count=SAMPLES), scene)
         cuts = [quantiles(seconds, n=100) for seconds in (direct, ours)]
@@ -73,7 +73,7 @@ def _forwarding(scene: _Scene) -> Iterator[Result]:
     yield Result(row, f"{max(ours):.0f}", f"{max(direct):.0f}", 100 * max(ours) / max(direct), "%", 20, 40)
 
 
-def _in_turns(measure: Callable[[str], list[float]], scene: _Scene) -> tuple[list[float], list[float]]:
+def _in_turns(measure: Callable[[str], list[float]], scene: _ProxiedScene) -> tuple[list[float], list[float]]:
     """Return the direct and the forwarded measurements, each after a warm-up."""
     measured: dict[str, list[float]] = {scene.pool: [], scene.proxy: []}
     for _ in range(ROUNDS):
@@ -129,7 +129,7 @@ def _part(connection: socket.socket) -> bytes:
 # -- a scale-down
 
 
-def _decision(scene: _Scene) -> Iterator[Result]:
+def _decision(scene: _ProxiedScene) -> Iterator[Result]:
     """Request fewer machines, and count the proxy's API calls until it marks the first victim.
 
     The decision is visible in the marks of all victims, which are set before the first drain. The scale-down is not
@@ -164,7 +164,7 @@ def _is_mark(call: LoggedRequest) -> bool:
 
 
 @contextmanager
-def _scene() -> Iterator[_Scene]:
+def _scene() -> Iterator[_ProxiedScene]:
     with ControlPlane(running=("etcd", "kube-apiserver")) as plane, ExitStack() as until:
         folder = Path(until.enter_context(TemporaryDirectory()))
         seed(plane, _workloads(folder / "pods.json"))
@@ -176,10 +176,10 @@ def _scene() -> Iterator[_Scene]:
         plane.wait_for(lambda: not _tainted(plane), "the nodes to take pods", seconds=_SECONDS)
         api = until.enter_context(_counted(plane))
         proxy = until.enter_context(_proxy(plane, api.url, pool.url, folder))
-        yield _Scene(plane, pool.url, proxy, api.faulty_app.requests)
+        yield _ProxiedScene(plane, pool.url, proxy, api.faulty_app.requests)
 
 
-class _Edge:
+class _ForwardingEdge:
     """Forwards requests to the API server."""
 
     def __init__(self, plane: ControlPlane) -> None:
@@ -194,8 +194,8 @@ class _Edge:
 
 
 @contextmanager
-def _counted(plane: ControlPlane) -> Iterator[StandinServer[_Edge]]:
-    edge = _Edge(plane)
+def _counted(plane: ControlPlane) -> Iterator[StandinServer[_ForwardingEdge]]:
+    edge = _ForwardingEdge(plane)
     with StandinServer(edge, edge).running() as server:
         yield server
 

@@ -46,7 +46,7 @@ def run() -> list[Row]:
     """Run all measurements; takes some seconds."""
     costs = []
     for pods in PODS:
-        cluster = _Cluster(pods)
+        cluster = _AppCluster(pods)
         gc.collect()
         gc.disable()  # The cost of a collection depends on all objects in memory.
         try:
@@ -86,7 +86,7 @@ def _terms(key: str, app: str) -> dict[str, Any]:
     return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
-class _Cluster:
+class _AppCluster:
     """A cluster with *pods* pods on all nodes, in apps of ten pods of each kind. ``asked`` are the first apps."""
 
     def __init__(self, pods: int) -> None:
@@ -120,7 +120,7 @@ def _class(decoder: Decoder, kind: str, number: int) -> PodClass:
     return pod.cls
 
 
-def _measured(cluster: _Cluster) -> Iterator[tuple[str, float]]:
+def _measured(cluster: _AppCluster) -> Iterator[tuple[str, float]]:
     snapshot = cluster.snapshot
     start = perf_counter()
     index = snapshot.index(TopologyIndex)

@@ -148,12 +148,12 @@ def test_the_working_directory_is_not_imported(tmp_path: Path, monkeypatch: pyte
 def test_the_second_process_ends_with_the_caller(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[subprocess.Popen[bytes]] = []
 
-    class Recorded(subprocess.Popen[bytes]):
+    class RecordedProcess(subprocess.Popen[bytes]):
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             started.append(self)
 
-    monkeypatch.setattr(subprocess, "Popen", Recorded)
+    monkeypatch.setattr(subprocess, "Popen", RecordedProcess)
     items = reduction.each(str(cluster))
     next(items)
     assert [process.returncode for process in started] == [None]

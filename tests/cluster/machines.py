@@ -23,7 +23,7 @@ POOL: Final = "od"  #: the nodes are named od-1 …
 FOREVER: Final = Duration(86400)
 
 
-class Machines:
+class PoolMachines:
     """The pool behind the on-demand nodes."""
 
     def __init__(self, observer: Observer, server: CloudpoolServer, folder: Path) -> None:
@@ -77,7 +77,7 @@ class Machines:
 
 
 @contextlib.contextmanager
-def machines(observer: Observer, folder: Path, on_demand: int, spot: int) -> Iterator[Machines]:
+def machines(observer: Observer, folder: Path, on_demand: int, spot: int) -> Iterator[PoolMachines]:
     """Create machines with the nodes od-1 …, and nodes spot-1 …; Nodes of terminated machines are not deleted."""
     observer.nodes(0, spot)
     clock = SystemClock()
@@ -96,6 +96,6 @@ def machines(observer: Observer, folder: Path, on_demand: int, spot: int) -> Ite
         cluster.start()
         try:
             observer.eventually(lambda: len(observer.node_names()) == on_demand + spot, "the machines' nodes")
-            yield Machines(observer, server, folder)
+            yield PoolMachines(observer, server, folder)
         finally:
             cluster.close()

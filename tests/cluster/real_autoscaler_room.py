@@ -48,7 +48,7 @@ WATCHED = 600.0  #: how long nothing may happen, in seconds
 
 
 @dataclass(frozen=True)
-class Groups:
+class AutoscaledGroups:
     """An on-demand and a spot group behind one service."""
 
     on_demand: System
@@ -69,7 +69,7 @@ class Groups:
 
 
 @contextlib.contextmanager
-def two_groups(plane: ControlPlane, place: Path) -> Iterator[Groups]:
+def two_groups(plane: ControlPlane, place: Path) -> Iterator[AutoscaledGroups]:
     """Run an on-demand group without machines and a spot group with two machines."""
     kinds: dict[str, tuple[int, dict[str, Any]]] = {
         "od": (0, {"labels": {ON_DEMAND: ""}, "taints": [{"key": ON_DEMAND, "value": "true", "effect": SOFT}]}),
@@ -91,13 +91,13 @@ def two_groups(plane: ControlPlane, place: Path) -> Iterator[Groups]:
             systems.append(System(flags, more["labels"], functools.partial(allocated, server.pool)))
             servers.append(server)
         (place / "cloudpool.json").write_text(json.dumps({"pools": entries}))
-        yield Groups(systems[0], systems[1], servers[1])
+        yield AutoscaledGroups(systems[0], systems[1], servers[1])
 
 
-class Story:
+class InterruptionStory:
     """A scenario: pods run on spot nodes, are interrupted, and fall back to on-demand nodes."""
 
-    def __init__(self, plane: ControlPlane, observer: Observer, groups: Groups) -> None:
+    def __init__(self, plane: ControlPlane, observer: Observer, groups: AutoscaledGroups) -> None:
         self.plane, self.observer, self.groups = plane, observer, groups
         observer.eventually(lambda: len(observer.node_names()) == 2, "the spot nodes")
         plane.apply([deployment("web", PODS, cpu=CPU)])
@@ -166,7 +166,7 @@ def test_pods_return_to_spot_nodes_after_an_interruption(
 ) -> None:
     """Without --make-room nothing moves: Cluster Autoscaler, with its default expander, keeps no idle spot node."""
     with two_groups(cluster, folder) as groups:
-        story = Story(cluster, observer, groups)
+        story = InterruptionStory(cluster, observer, groups)
         with driven(program, cluster, folder, groups.spot, pace, *BACKOFF_FLAGS):
             story.interrupt()
             groups.allow_spot(allowed=True)
@@ -192,7 +192,7 @@ def test_nothing_moves_or_flaps_while_there_is_no_spot_capacity(
 ) -> None:
     """One order is tried and given up; within the next ten minutes there is no other one."""
     with two_groups(cluster, folder) as groups:
-        story = Story(cluster, observer, groups)
+        story = InterruptionStory(cluster, observer, groups)
         with driven(program, cluster, folder, groups.spot, "--scale-down-unneeded-time=1h", *BACKOFF_FLAGS):
             story.interrupt()
             before, machines, requested = observer.uids("web"), groups.on_demand.machines(), groups.size_requests()

@@ -15,7 +15,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = DEPLOY / "chart" / "spot-rescheduler"
 
 
-class Refused(Exception):
+class RenderingError(Exception):
     """The engine rejected the input; the message is the engine's."""
 
 
@@ -35,7 +35,7 @@ def composed(folder: Path, **layers: Json) -> list[Json]:
 
 
 def chart(values: Json | None = None, release: str = "spot-rescheduler", namespace: str = "kube-system") -> list[Json]:
-    """Return the objects of a release of the chart. Raises Refused if the chart rejects *values*."""
+    """Return the objects of a release of the chart. Raises RenderingError if the chart rejects *values*."""
     return _objects(["chart", str(CHART), release, namespace], json.dumps(values or {}))
 
 
@@ -55,5 +55,5 @@ def only_of_kind(objects: list[Json], kind: str) -> Json:
 def _objects(arguments: list[str], stdin: str = "") -> list[Json]:
     done = subprocess.run([str(build.render()), *arguments], input=stdin, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Refused(done.stderr)
+        raise RenderingError(done.stderr)
     return [each for each in yaml.safe_load_all(done.stdout) if each]

@@ -64,7 +64,7 @@ _HOME: Final = "control-1"
 
 
 @dataclass(frozen=True)
-class Installation:
+class ReplicatedInstallation:
     """An installation: namespace, ServiceAccount and Lease of its replicas."""
 
     plane: ControlPlane
@@ -100,8 +100,8 @@ class Installation:
 
 @contextlib.contextmanager
 def installed(
-    installation: Installation, objects: Sequence[Json], replicas: Sequence[str] = ("a", "b")
-) -> Iterator[Installation]:
+    installation: ReplicatedInstallation, objects: Sequence[Json], replicas: Sequence[str] = ("a", "b")
+) -> Iterator[ReplicatedInstallation]:
     """Install RBAC and fencing of *objects* and the pods of *replicas* for the duration of the block."""
     plane = installation.plane
     rights = [item for item in objects if item["kind"] in _RIGHTS]
@@ -117,7 +117,7 @@ def installed(
             plane.wait_for(partial(_deleted, plane, path), f"the deletion of {path}")
 
 
-def _replica(installation: Installation, name: str) -> Json:
+def _replica(installation: ReplicatedInstallation, name: str) -> Json:
     return pod(name, namespace=installation.namespace, nodeName=_HOME, serviceAccountName=installation.account)
 
 

@@ -27,7 +27,7 @@ from rescheduler.clock import SystemClock
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
 from tests.cluster.rendering import composed
-from tests.cluster.replicas import BARE, FENCED, NAMESPACE, Installation, installed, written_by
+from tests.cluster.replicas import BARE, FENCED, NAMESPACE, ReplicatedInstallation, installed, written_by
 from tests.invariants.rules import Rules, Violation
 from tests.invariants.watchdog import Watchdog
 
@@ -78,7 +78,7 @@ def take_over(plane: ControlPlane, objects: Sequence[Json], pause: float) -> Tak
     plane.apply([deployment(APP, PODS, annotations=SLOW), pdb(APP, max_unavailable=1)])
     observer.running(PODS, APP)
     watchdog = Watchdog(plane, RULES)
-    with watchdog, installed(Installation(plane), objects) as installation, installation.daemon(OLD) as old:
+    with watchdog, installed(ReplicatedInstallation(plane), objects) as installation, installation.daemon(OLD) as old:
         observer.eventually(lambda: installation.leader == OLD, "the first leader")
         with installation.daemon(NEW) as new:
             observer.eventually(lambda: new.address, "the second replica")

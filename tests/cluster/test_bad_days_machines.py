@@ -13,7 +13,7 @@ from predicates.snapshot import DRAIN_TAINT
 from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
 from tests.cluster.bad_days import FLAGS, lease_holder
 from tests.cluster.daemon import Daemon
-from tests.cluster.machines import Machines, machines
+from tests.cluster.machines import PoolMachines, machines
 from tests.cluster.observer import Observer
 
 NODE: Final = "od-1"
@@ -41,7 +41,7 @@ def test_a_lost_termination_is_not_repeated_after_protected_pods_arrived(
         assert observer.uids("guard") == guards
 
 
-def kill_while_ordering(cluster: ControlPlane, observer: Observer, pool: Machines) -> str:
+def kill_while_ordering(cluster: ControlPlane, observer: Observer, pool: PoolMachines) -> str:
     """Let a daemon drain the node, kill it during its termination request, and return its identity."""
     pool.faulty_app.inject(Fault(path="/pool/terminate", kind="hang"))
     with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
@@ -62,19 +62,19 @@ def remove_taint(cluster: ControlPlane) -> None:
     cluster.api.patch(f"/api/v1/nodes/{NODE}", {"spec": {"taints": kept}})
 
 
-def never_terminated(pool: Machines) -> None:
+def never_terminated(pool: PoolMachines) -> None:
     """Let the first two machines stay TERMINATING."""
     pool.never_end("od-1", "od-2")
 
 
-def never_terminating(pool: Machines) -> None:
+def never_terminating(pool: PoolMachines) -> None:
     """Let the cloud accept all termination requests without any effect."""
     pool.faulty_app.inject(Fault(path="/pool/terminate", status=200, body="", times=10_000))
 
 
 @pytest.mark.parametrize("trouble", [never_terminated, never_terminating])
 def test_machines_that_never_terminate_do_not_block_other_nodes(
-    cluster: ControlPlane, observer: Observer, tmp_path: Path, trouble: Callable[[Machines], None]
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, trouble: Callable[[PoolMachines], None]
 ) -> None:
     with machines(observer, tmp_path, 3, 2) as pool:
         pool.fill(web=1, api=2, db=3)

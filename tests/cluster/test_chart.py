@@ -11,7 +11,7 @@ from devcluster.api import Json
 from devcluster.plane import ControlPlane
 from rescheduler.providers import BACKENDS
 from rescheduler.settings import MEMORY_NAME, SAVINGS_NAME
-from tests.cluster.rendering import CHART, DEPLOY, Refused, chart, kustomization, notes, only_of_kind
+from tests.cluster.rendering import CHART, DEPLOY, RenderingError, chart, kustomization, notes, only_of_kind
 
 #: Environment variables that only the chart sets: the names of ConfigMaps, which depend on the release.
 NAMES = ("RESCHEDULER_MEMORY_NAME", "RESCHEDULER_SAVINGS_NAME")
@@ -253,7 +253,7 @@ def test_the_api_server_accepts_all_objects(values: Json, cluster: ControlPlane)
     ],
 )
 def test_invalid_values_are_rejected(values: Json, says: str) -> None:
-    with pytest.raises(Refused, match=says):
+    with pytest.raises(RenderingError, match=says):
         chart(values)
 
 

@@ -21,7 +21,7 @@ from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.guard import denied_by_fencing
 from rescheduler.kube.responses import ApiResponse
 from tests.cluster.rendering import chart, composed, kustomization, only_of_kind
-from tests.cluster.replicas import FENCED, Installation, installed
+from tests.cluster.replicas import FENCED, ReplicatedInstallation, installed
 
 #: A kustomization with its own namespace and Lease, and one on top of it that adds fencing.
 LAYERS: Final[dict[str, Json]] = {
@@ -74,7 +74,7 @@ MEMORY_RIGHTS: Final[tuple[Json, ...]] = (
 class Writers:
     """Clients with the tokens of an installation's pods a and b."""
 
-    def __init__(self, installation: Installation, opened: contextlib.ExitStack) -> None:
+    def __init__(self, installation: ReplicatedInstallation, opened: contextlib.ExitStack) -> None:
         self.installation, self.plane, self._opened = installation, installation.plane, opened
 
     def api(self, replica: str | None) -> Api:
@@ -103,7 +103,7 @@ def writers(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Pat
         objects, account = chart(RELEASE, "spot-rescheduler", "ours"), "spot-rescheduler"
     cluster.apply([namespace("ours"), *MEMORY_RIGHTS])
     with (
-        installed(Installation(cluster, "ours", account, "mover"), objects) as installation,
+        installed(ReplicatedInstallation(cluster, "ours", account, "mover"), objects) as installation,
         contextlib.ExitStack() as opened,
     ):
         writers = Writers(installation, opened)
@@ -201,7 +201,7 @@ def test_a_denial_because_of_a_missing_lease_is_recognized(cluster: ControlPlane
     """
     prepare(cluster)
     objects = [item for item in composed(tmp_path, **LAYERS) if item["kind"] != "Lease"]
-    with installed(Installation(cluster, "ours", "spot-rescheduler-eu", "mover"), objects, replicas=()):
+    with installed(ReplicatedInstallation(cluster, "ours", "spot-rescheduler-eu", "mover"), objects, replicas=()):
         client = Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock())
 
         def patched() -> ApiResponse:

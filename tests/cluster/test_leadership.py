@@ -23,7 +23,7 @@ from tests import forking
 from tests.cluster.bad_days import NODE_1
 from tests.cluster.daemon import LEASE_PATH, LEASES, create_stuck_pod, delete_stuck_pods, terminating
 from tests.cluster.observer import Observer
-from tests.cluster.replicas import Installation, installed, written_by
+from tests.cluster.replicas import ReplicatedInstallation, installed, written_by
 from tests.cluster.takeovers import holder, rendered, take_over
 
 #: The Lease that the fencing policy reads instead of the real one, so that the test controls its lag.
@@ -34,12 +34,12 @@ LAG: Final = timedelta(seconds=6)
 
 
 @pytest.fixture
-def bare(observer: Observer) -> Iterator[Installation]:
+def bare(observer: Observer) -> Iterator[ReplicatedInstallation]:
     """A drainable node, and the replicas a and b without fencing."""
     observer.nodes(1, 2)
     observer.plane.apply([deployment("web", 3)])
     observer.running(3, "web")
-    with installed(Installation(observer.plane), rendered(fenced=False)) as installation:
+    with installed(ReplicatedInstallation(observer.plane), rendered(fenced=False)) as installation:
         observer.open_spot()
         yield installation
 
@@ -49,7 +49,7 @@ def moved(observer: Observer) -> None:
     observer.wait_unmarked()
 
 
-def test_only_one_of_two_replicas_acts_by_default(bare: Installation, observer: Observer) -> None:
+def test_only_one_of_two_replicas_acts_by_default(bare: ReplicatedInstallation, observer: Observer) -> None:
     with bare.daemon("a"), bare.daemon("b"):
         moved(observer)
         leader = bare.leader
@@ -57,7 +57,9 @@ def test_only_one_of_two_replicas_acts_by_default(bare: Installation, observer: 
     assert {event.user.pod for event in observer.audit.writes("nodes", "pods/eviction", user=bare.user)} == {leader}
 
 
-def test_a_single_round_holds_the_lease_and_releases_it_at_the_end(bare: Installation, observer: Observer) -> None:
+def test_a_single_round_holds_the_lease_and_releases_it_at_the_end(
+    bare: ReplicatedInstallation, observer: Observer
+) -> None:
     with bare.daemon("a", "--once") as daemon:
         assert daemon.end() == 0
     moved(observer)
@@ -68,7 +70,7 @@ def test_a_single_round_holds_the_lease_and_releases_it_at_the_end(bare: Install
 
 
 def test_all_writes_of_the_leader_have_a_deadline_before_its_lease_expires(
-    bare: Installation, observer: Observer
+    bare: ReplicatedInstallation, observer: Observer
 ) -> None:
     with bare.daemon("a", "--once") as daemon:
         assert daemon.end() == 0
@@ -114,7 +116,10 @@ def _once(patience: int, flags: Sequence[str]) -> None:
 def test_the_lease_is_the_last_write_of_a_stopped_leader(cluster: ControlPlane, observer: Observer) -> None:
     """All other writes of the drain are complete before another replica may act."""
     create_stuck_pod(cluster, observer)
-    with installed(Installation(cluster), rendered(fenced=True)) as installation, installation.daemon("a") as daemon:
+    with (
+        installed(ReplicatedInstallation(cluster), rendered(fenced=True)) as installation,
+        installation.daemon("a") as daemon,
+    ):
         observer.eventually(lambda: terminating(cluster), "the drain under way")
         daemon.terminate()
         assert daemon.end() == 0
@@ -138,7 +143,7 @@ def test_a_fence_that_lags_behind_the_lease_causes_no_cool_down(cluster: Control
     observer.nodes(1, 2)
     cluster.apply([deployment("web", 3)])
     observer.running(3, "web")
-    with installed(Installation(cluster), lagging(rendered(fenced=True))) as installation:
+    with installed(ReplicatedInstallation(cluster), lagging(rendered(fenced=True))) as installation:
         shadow = f"{installation.lease_path.rpartition('/')[0]}/{SHADOW}"
         cluster.api.patch(shadow, {"spec": {"holderIdentity": "b_1"}})
         cluster.wait_for(lambda: is_denied(installation, "a"), "the effect of the policy")
@@ -161,7 +166,7 @@ def lagging(objects: list[Json]) -> list[Json]:
     return [*objects, {**lease, "metadata": {**lease["metadata"], "name": SHADOW}}]
 
 
-def is_denied(installation: Installation, replica: str) -> bool:
+def is_denied(installation: ReplicatedInstallation, replica: str) -> bool:
     """Return whether the fencing policy denies a write to a node by the replica. It takes effect with a delay."""
     plane = installation.plane
     token = yaml.safe_load(installation.kubeconfig(replica).read_text())["users"][0]["user"]["token"]

@@ -29,10 +29,10 @@ from tests.cluster.daemon import Daemon
 from tests.cluster.machines import machines
 from tests.cluster.observer import Observer
 from tests.cluster.rendering import composed, kustomization
-from tests.cluster.replicas import FENCED, Installation, installed
+from tests.cluster.replicas import FENCED, ReplicatedInstallation, installed
 from tests.cluster.rights import Granted, Right, rights, shipped
 from tests.cluster.test_bad_days_replacements import quota
-from tests.proxy.world import World, world
+from tests.proxy.world import ProxyWorld, world
 
 NAMESPACE: Final = "kube-system"
 DAEMON: Final = "spot-rescheduler"
@@ -282,7 +282,7 @@ def exercise_rare_rights(cluster: ControlPlane, account: str) -> None:
         assert "forbidden" not in use(cluster, account)
 
 
-def furnished(proxy_world: World, right: Right) -> None:
+def furnished(proxy_world: ProxyWorld, right: Right) -> None:
     """Create pods on the machine od-1 for which *right* is needed."""
     if right in IN_TROUBLE:
         in_trouble(proxy_world, "od-1")
@@ -294,7 +294,7 @@ def furnished(proxy_world: World, right: Right) -> None:
     proxy_world.cordon(*others, off=False)
 
 
-def in_trouble(proxy_world: World, node: str) -> None:
+def in_trouble(proxy_world: ProxyWorld, node: str) -> None:
     """Create a pod on *node* whose replacement pod will be rejected."""
     observer = Observer(proxy_world.plane)
     proxy_world.plane.apply([namespace("red")])
@@ -305,11 +305,11 @@ def in_trouble(proxy_world: World, node: str) -> None:
         observer.cordon(name, off=True)
 
 
-def logs_missing_right(proxy_world: World, right: Right) -> bool:
+def logs_missing_right(proxy_world: ProxyWorld, right: Right) -> bool:
     return any(right.words in line and "Traceback" not in line for line in list(proxy_world.lines))
 
 
-def terminated_without(proxy_world: World, right: Right) -> bool:
+def terminated_without(proxy_world: ProxyWorld, right: Right) -> bool:
     """Request a termination; return whether the response or the log names the missing permission."""
     terminate = {"machineId": proxy_world.id("od-1"), "decrementDesiredSize": True}
     try:
@@ -327,7 +327,7 @@ class TestAllIsUsed:
         """With a provider and fencing: a successful drain, then drains whose replacement pods are rejected."""
         (tmp_path / "kustomize").mkdir()
         objects = composed(tmp_path / "kustomize", ours=FENCED)
-        observer, installation = Observer(cluster), Installation(cluster)
+        observer, installation = Observer(cluster), ReplicatedInstallation(cluster)
         audit = AuditLog(cluster.layout.audit_log)
         with Granted(cluster, objects):
             exercise_rare_rights(cluster, DAEMON)
@@ -353,7 +353,7 @@ class TestAllIsUsed:
         user, audit = f"system:serviceaccount:{NAMESPACE}:{PROXY}", AuditLog(cluster.layout.audit_log)
         own = cluster.service_account_kubeconfig(NAMESPACE, PROXY)
 
-        def before(proxy_world: World) -> None:
+        def before(proxy_world: ProxyWorld) -> None:
             furnished(proxy_world, GET_POD)
             in_trouble(proxy_world, "od-2")
 

@@ -10,13 +10,13 @@ import pytest
 
 from devcluster.audit import AuditLog
 from devcluster.plane import ControlPlane
-from tests.acceptance.program import Program
+from tests.acceptance.program import LoggedProgram
 from tests.cluster.rendering import kustomization
 from tests.cluster.rights import Granted, Right, shipped
 from tests.cluster.test_least_privilege import unused
 from tests.cluster.test_liqo_discovery import arguments, secret
 from tests.cluster.test_liqo_node_manager import GROUP, client
-from tests.cluster.virtual import CONFIG, Site, site
+from tests.cluster.virtual import CONFIG, VirtualSite, site
 from tests.providers import pki
 
 PARTS: Final = "liqo-autoscaling"
@@ -40,7 +40,7 @@ def of(account: str) -> str:
     return f"system:serviceaccount:{PARTS}:{account}"
 
 
-def ask(here: Site, path: str, **query: str) -> str:
+def ask(here: VirtualSite, path: str, **query: str) -> str:
     """Return the response text of a route of the original node manager's API, or the error."""
     with client(here, "client") as connection:
         try:
@@ -49,15 +49,15 @@ def ask(here: Site, path: str, **query: str) -> str:
             return str(error)
 
 
-def scale_up(here: Site) -> str:
+def scale_up(here: VirtualSite) -> str:
     return ask(here, "/nodegroup/scaleup", id=GROUP, count="1")
 
 
-def scale_down(here: Site) -> str:
+def scale_down(here: VirtualSite) -> str:
     return "".join(ask(here, "/nodegroup/scaledown", id=f"liqo://{name}", nodegroupid=GROUP) for name in here.nodes())
 
 
-def named(here: Site, right: Right) -> bool:
+def named(here: VirtualSite, right: Right) -> bool:
     """Return whether the node manager reports *right* as missing, in a response or in its log."""
     response_text = scale_down(here) if right == DELETE else scale_up(here)
     lines = [line["message"] for line in here.manager.lines]
@@ -75,7 +75,7 @@ def _text(file: Path) -> str:
     return file.read_text() if file.suffix in {"", ".log"} else ""
 
 
-class TestWithout:
+class TestWithoutLiqoRights:
     @pytest.mark.parametrize("right", OF_THE_MANAGER, ids=str)
     def test_a_missing_right_is_named_by_the_node_manager(
         self, right: Right, cluster: ControlPlane, granted: Granted, tmp_path: Path
@@ -109,15 +109,15 @@ class TestWithout:
             assert not program.logged("Traceback")
 
 
-def discovery(cluster: ControlPlane, folder: Path) -> Program:
+def discovery(cluster: ControlPlane, folder: Path) -> LoggedProgram:
     pki.make(folder)
     for file, key in {"server.crt": "tls.crt", "server.key": "tls.key", "ca.pem": "ca.crt"}.items():
         (folder / key).write_bytes((folder / file).read_bytes())
     own = cluster.service_account_kubeconfig(PARTS, DISCOVERY)
-    return Program(folder / "log", *arguments(folder, own))
+    return LoggedProgram(folder / "log", *arguments(folder, own))
 
 
-class TestAllIsUsed:
+class TestAllLiqoRightsAreUsed:
     """The audit log of full runs contains every granted right."""
 
     @pytest.mark.usefixtures("granted")

@@ -13,7 +13,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, InstanceState, NodeRef
 from rescheduler.providers.liqo.provider import LiqoProvider
 from tests.cluster.daemon import ClusterQueries
-from tests.cluster.virtual import CONFIG, TOLERATION, WAIT_SECONDS, Site, site
+from tests.cluster.virtual import CONFIG, TOLERATION, WAIT_SECONDS, VirtualSite, site
 
 GROUP = "STANDARD"
 ON_VIRTUAL = {"nodeSelector": {"liqo.io/type": "virtual-node"}, "tolerations": [TOLERATION]}
@@ -35,7 +35,7 @@ def ref(node: Json) -> NodeRef:
     return NodeRef(node["metadata"]["name"], node["spec"].get("providerID", ""), node["metadata"]["labels"])
 
 
-def restart(here: Site) -> None:
+def restart(here: VirtualSite) -> None:
     """Kill the node manager and start it again."""
     here.manager.kill()
     here.start()

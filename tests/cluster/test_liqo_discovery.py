@@ -13,7 +13,7 @@ import pytest
 
 from devcluster.api import Json
 from devcluster.plane import ControlPlane
-from tests.acceptance.program import Program
+from tests.acceptance.program import LoggedProgram
 from tests.cluster.rendering import kustomization, only_of_kind
 from tests.cluster.rights import is_allowed, user
 from tests.liqo_services.kubeconfigs import kubeconfig
@@ -36,7 +36,7 @@ def installed(cluster: ControlPlane) -> ControlPlane:
     return cluster
 
 
-class Installed:
+class InstalledDiscovery:
     """The program with the Deployment's arguments, and clients with certificates."""
 
     def __init__(self, folder: Path, url: str, stack: contextlib.ExitStack) -> None:
@@ -62,18 +62,18 @@ def arguments(folder: Path, own: Path) -> list[str]:
 
 
 @pytest.fixture
-def running(installed: ControlPlane, tmp_path: Path) -> Iterator[Installed]:
+def running(installed: ControlPlane, tmp_path: Path) -> Iterator[InstalledDiscovery]:
     pki.make(tmp_path)
     for file, key in {"server.crt": "tls.crt", "server.key": "tls.key", "ca.pem": "ca.crt"}.items():
         (tmp_path / key).write_bytes((tmp_path / file).read_bytes())
     own = installed.service_account_kubeconfig(PARTS, ACCOUNT)
     message = "serving the list of clusters on "
     with contextlib.ExitStack() as stack:
-        program = stack.enter_context(Program(tmp_path / "log", *arguments(tmp_path, own)))
+        program = stack.enter_context(LoggedProgram(tmp_path / "log", *arguments(tmp_path, own)))
         installed.wait_for(lambda: program.logged(message) or not program.running, message, seconds=WAIT_SECONDS)
         assert program.running, program.lines
         where = str(program.logged(message)[0]["message"]).removeprefix(message).partition(",")[0]
-        yield Installed(tmp_path, f"https://{where}", stack)
+        yield InstalledDiscovery(tmp_path, f"https://{where}", stack)
         assert not program.logged("orbidden")
 
 
@@ -86,7 +86,7 @@ def secret(name: str, **labels: str) -> Json:
 
 
 def test_secrets_are_watched_and_agents_may_only_update_their_own_cluster(
-    running: Installed, installed: ControlPlane
+    running: InstalledDiscovery, installed: ControlPlane
 ) -> None:
     manager, agent = running.client("node-manager-svc"), running.client("turin")
 

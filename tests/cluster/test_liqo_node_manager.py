@@ -14,7 +14,7 @@ from rescheduler.liqo_services.node_manager.config import Configuration, configu
 from rescheduler.providers.base import InstanceState
 from tests.cluster.rendering import DEPLOY, kustomization, only_of_kind
 from tests.cluster.rights import is_allowed, user
-from tests.cluster.virtual import CONFIG, WAIT_SECONDS, Site, site
+from tests.cluster.virtual import CONFIG, WAIT_SECONDS, VirtualSite, site
 from tests.providers import pki
 
 PARTS, ACCOUNT = "liqo-autoscaling", "node-manager"
@@ -71,13 +71,13 @@ def test_the_shipped_token_and_rights_are_sufficient_for_the_allowed_client(
         assert not here.manager.logged("orbidden")
 
 
-def client(here: Site, name: str) -> httpx2.Client:
+def client(here: VirtualSite, name: str) -> httpx2.Client:
     context = ssl.create_default_context(cafile=here.folder / "ca.pem")
     context.load_cert_chain(here.folder / f"{name}.pem")
     return httpx2.Client(base_url=here.url, verify=context, timeout=60, trust_env=False)
 
 
-def as_client(here: Site, name: str) -> httpx2.Response:
+def as_client(here: VirtualSite, name: str) -> httpx2.Response:
     with client(here, name) as http:
         return http.get("/nodegroup/scaleup", params={"id": GROUP, "count": "1"})
 

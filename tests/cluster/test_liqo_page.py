@@ -22,7 +22,7 @@ from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from rescheduler.providers import load
 from rescheduler.providers.base import CloudProvider, Deleted, InstanceState, NodeRef
-from tests.acceptance.program import Program
+from tests.acceptance.program import LoggedProgram
 from tests.cluster.rendering import DEPLOY, kustomization
 
 PAGE = (Path(__file__).parents[2] / "docs" / "liqo.md").read_text(encoding="utf-8")
@@ -57,7 +57,7 @@ class Here:
     def start(self, part: str, message: str, *, instead: dict[str, str]) -> str:
         """Run the page's command of *part* with replaced arguments, and return the logged address."""
         arguments = [self._placed(each, instead) for each in command(f"rescheduler liqo {part}")[1:]]
-        program = Program(self.folder / f"{part}.log", *arguments, f"--kubeconfig={self.plane.kubeconfig}")
+        program = LoggedProgram(self.folder / f"{part}.log", *arguments, f"--kubeconfig={self.plane.kubeconfig}")
         self._stack.enter_context(program)
         self.plane.wait_for(lambda: program.logged(message) or not program.running, message, seconds=WAIT_SECONDS)
         assert program.running, (self.folder / f"{part}.log").read_text()

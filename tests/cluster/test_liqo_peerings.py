@@ -17,7 +17,7 @@ from rescheduler.providers.base import InstanceState, NodeRef
 from rescheduler.providers.liqo.provider import LiqoProvider
 from tests.cluster.rendering import composed
 from tests.cluster.rights import is_allowed, user
-from tests.cluster.virtual import CONFIG, NODE, WAIT_SECONDS, Site, site
+from tests.cluster.virtual import CONFIG, NODE, WAIT_SECONDS, VirtualSite, site
 
 GROUP = "STANDARD"
 PARTS, ACCOUNT = "liqo-autoscaling", "node-manager"
@@ -44,7 +44,7 @@ def is_ordered(provider: LiqoProvider) -> bool:
     return True
 
 
-def foreign_cluster(here: Site, name: str) -> Json:
+def foreign_cluster(here: VirtualSite, name: str) -> Json:
     return here.plane.api.get(f"{FOREIGN_CLUSTERS}/{name}")
 
 
@@ -105,16 +105,16 @@ def _ref(node: Json) -> NodeRef:
     return NodeRef(node["metadata"]["name"], node["spec"]["providerID"], node["metadata"]["labels"])
 
 
-def _authentication(here: Site) -> Json:
+def _authentication(here: VirtualSite) -> Json:
     result: Json = foreign_cluster(here, "turin")["status"]["modules"]["authentication"]
     return result
 
 
-def _identities(here: Site) -> list[Json]:
+def _identities(here: VirtualSite) -> list[Json]:
     return here.plane.api.items(IDENTITIES)
 
 
-def _kubeconfigs(here: Site) -> list[Json]:
+def _kubeconfigs(here: VirtualSite) -> list[Json]:
     return here.plane.api.items("/api/v1/secrets", labelSelector="liqo.io/identity-type=ControlPlane")
 
 
@@ -221,7 +221,7 @@ def test_a_slice_of_another_class_is_granted_by_another_controller(cluster: Cont
             assert node["status"]["allocatable"] == {**NODE, "ephemeral-storage": "20Gi"}
 
 
-def _answered(here: Site) -> list[str]:
+def _answered(here: VirtualSite) -> list[str]:
     return [
         has_condition["type"]
         for piece in here.slices()

@@ -8,7 +8,7 @@ import yaml
 from devcluster.api import Json
 from devcluster.plane import ControlPlane
 from rescheduler.proxy import config_file
-from tests.cluster.rendering import DEPLOY, Refused, chart, kustomization, only_of_kind
+from tests.cluster.rendering import DEPLOY, RenderingError, chart, kustomization, only_of_kind
 
 #: By kustomization: the open ports of each workload.
 OPEN = {
@@ -87,7 +87,7 @@ def test_chart_values_determine_the_ingress_rules(name: str) -> None:
 
 
 def test_an_unknown_value_is_rejected() -> None:
-    with pytest.raises(Refused, match="egress"):
+    with pytest.raises(RenderingError, match="egress"):
         chart({"networkPolicy": {"egress": []}})
 
 

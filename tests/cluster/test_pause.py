@@ -18,7 +18,7 @@ from tests.cluster.bad_days import FLAGS, NAMESPACE, NODE_1, lease_holder, next_
 from tests.cluster.daemon import LEASE_PATH, Daemon, delete_stuck_pods
 from tests.cluster.observer import Observer
 from tests.cluster.rendering import composed
-from tests.cluster.replicas import FENCED, Installation, installed
+from tests.cluster.replicas import FENCED, ReplicatedInstallation, installed
 from tests.cluster.replicas import NAMESPACE as SHIPPED
 
 #: From the pause to the last moment at which the node may have our marks. The leader reads its Lease every two seconds.
@@ -124,7 +124,7 @@ def test_the_commands_work_in_the_pod_of_a_replica_and_with_the_fencing_policy(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
     """The shipped permissions of the daemon are sufficient for the commands, even while another replica leads."""
-    with installed(Installation(cluster), composed(tmp_path, ours=FENCED)) as installation:
+    with installed(ReplicatedInstallation(cluster), composed(tmp_path, ours=FENCED)) as installation:
         for own in ({}, {"kubeconfig": installation.kubeconfig("a")}):
             message = f"Lease {SHIPPED}/{LEASE}: drains are paused"
             assert run(cluster, "pause", namespace=SHIPPED, **own) == f"{message}\n"

@@ -14,7 +14,7 @@ from devcluster.plane import ControlPlane
 from tests import forking
 from tests.cluster.daemon import ClusterQueries, Daemon
 from tests.cluster.rendering import kustomization
-from tests.proxy.world import World, world
+from tests.proxy.world import ProxyWorld, world
 
 ACCOUNT = "spot-rescheduler"
 PROXY = "cloudpool-proxy"
@@ -107,7 +107,7 @@ def test_the_proxy_removes_nothing_and_names_the_right(
     role, own = f"{ROLES}/{PROXY}", cluster.service_account_kubeconfig("kube-system", PROXY)
     cluster.api.patch(role, without(rights_of_the_proxy, "csidrivers"))
 
-    def prepare(proxied: World) -> None:
+    def prepare(proxied: ProxyWorld) -> None:
         proxied.deploy("web", 1, on="od-1")
 
     with world(cluster, tmp_path, 2, kubeconfig=own, before=prepare) as proxied:

@@ -32,7 +32,7 @@ def autoscaler(cluster: ControlPlane) -> SpotAutoscaler:
     return SpotAutoscaler(cluster)
 
 
-class Scene:
+class RoomScene:
     """An on-demand node with pods of *web*, and a full spot node."""
 
     def __init__(self, cluster: ControlPlane, observer: Observer, **pods: object) -> None:
@@ -94,7 +94,7 @@ def _time(text: str) -> datetime:
 def test_a_node_is_emptied_onto_new_spot_nodes(
     cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler
 ) -> None:
-    scene = Scene(cluster, observer)
+    scene = RoomScene(cluster, observer)
     with autoscaler.running(), Daemon(cluster, *ROOM):
         scene.finish()
         ends = {"SpotRoomOrdered", "NodeDrained", "SpotRoomEnded"}
@@ -110,7 +110,7 @@ def test_a_node_is_emptied_onto_new_spot_nodes(
 def test_while_spot_stays_away_nothing_moves_and_no_placeholder_survives_the_timeout(
     cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler
 ) -> None:
-    scene = Scene(cluster, observer)
+    scene = RoomScene(cluster, observer)
     autoscaler.allowed = False
     with autoscaler.running(), Daemon(cluster, *ROOM, "--room-timeout=3s") as daemon:
         observer.eventually(lambda: len(scene.placeholders) == COUNT, "the placeholders")
@@ -157,7 +157,7 @@ def _is_workload(pod: Json) -> bool:
     return bool(pod["metadata"]["namespace"] == "default")
 
 
-STEPS: Final[Mapping[str, Callable[[Scene], object]]] = {
+STEPS: Final[Mapping[str, Callable[[RoomScene], object]]] = {
     "placeholders are created": lambda scene: len(scene.placeholders) == COUNT,
     "placeholders run": lambda scene: scene.running_placeholders() == COUNT,
     "the first pod is evicted": lambda scene: scene.observer.evictions(),
@@ -167,9 +167,9 @@ STEPS: Final[Mapping[str, Callable[[Scene], object]]] = {
 
 @pytest.mark.parametrize("reached", STEPS.values(), ids=STEPS)
 def test_after_a_kill_the_next_daemon_continues(
-    cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler, reached: Callable[[Scene], object]
+    cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler, reached: Callable[[RoomScene], object]
 ) -> None:
-    scene = Scene(cluster, observer, annotations=SLOW)
+    scene = RoomScene(cluster, observer, annotations=SLOW)
     with autoscaler.running():
         with Daemon(cluster, *ROOM) as killed:
             observer.eventually(lambda: reached(scene), "the step")
@@ -182,7 +182,7 @@ def test_after_a_kill_the_next_daemon_continues(
 def test_after_a_kill_the_next_daemon_removes_placeholders_that_time_out(
     cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler
 ) -> None:
-    scene = Scene(cluster, observer)
+    scene = RoomScene(cluster, observer)
     autoscaler.allowed = False
     with Daemon(cluster, *ROOM, "--room-timeout=5s") as killed:
         observer.eventually(lambda: len(scene.placeholders) == COUNT, "the placeholders")
@@ -197,7 +197,7 @@ def test_after_a_kill_the_next_daemon_removes_placeholders_that_time_out(
 def test_placeholders_are_removed_if_no_room_is_wanted(
     cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler, ending: str
 ) -> None:
-    scene = Scene(cluster, observer)
+    scene = RoomScene(cluster, observer)
     autoscaler.allowed = False
     with Daemon(cluster, *ROOM) as daemon:
         observer.eventually(lambda: len(scene.placeholders) == COUNT, "the placeholders")
@@ -220,7 +220,7 @@ def test_placeholders_are_removed_if_no_room_is_wanted(
 def test_the_reason_names_the_missing_objects(
     cluster: ControlPlane, observer: Observer, setup: list[Json], missing: str
 ) -> None:
-    scene = Scene(cluster, observer)
+    scene = RoomScene(cluster, observer)
     cluster.apply(setup)
     with Daemon(cluster, *ROOM) as daemon:
         lines = observer.eventually(

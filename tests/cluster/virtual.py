@@ -18,7 +18,7 @@ from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from rescheduler.providers.liqo.config import read_file
 from rescheduler.providers.liqo.provider import LiqoProvider
-from tests.acceptance.program import Program
+from tests.acceptance.program import LoggedProgram
 from tests.liqo_services.kubeconfigs import kubeconfig
 from tests.providers import pki
 
@@ -37,7 +37,7 @@ showFailuresFor: 2s
 """
 
 
-class Site:
+class VirtualSite:
     """The services, which can be killed and restarted with their databases."""
 
     def __init__(self, plane: ControlPlane, folder: Path, liqo: LiqoController, own: Path | None = None) -> None:
@@ -47,7 +47,7 @@ class Site:
         self._logs = 0
         pki.make(folder)
         self.discovery = self._program("discovery", plane.kubeconfig, f"--namespace={NAMESPACE}")
-        self.manager: Program
+        self.manager: LoggedProgram
 
     def start(self, config: str = CONFIG, *flags: str) -> None:
         """Start the node manager with the database of the previous process."""
@@ -58,7 +58,7 @@ class Site:
         self.manager.__enter__()
         self.url = f"https://{self._address(self.manager, 'serving STANDARD on ')}"
 
-    def _program(self, part: str, kubeconfig: Path, *flags: str) -> Program:
+    def _program(self, part: str, kubeconfig: Path, *flags: str) -> LoggedProgram:
         self._logs += 1
         tls = [f"--{name}={self.folder / file}" for name, file in _TLS.items()]
         everywhere = (
@@ -68,9 +68,9 @@ class Site:
             "-v=2",
         )
         log = self.folder / f"{part}-{self._logs}.log"
-        return Program(log, "liqo", part, f"--database={self.folder / part}.db", *everywhere, *tls, *flags)
+        return LoggedProgram(log, "liqo", part, f"--database={self.folder / part}.db", *everywhere, *tls, *flags)
 
-    def _address(self, program: Program, message: str) -> str:
+    def _address(self, program: LoggedProgram, message: str) -> str:
         self.plane.wait_for(lambda: program.logged(message) or not program.running, message, seconds=WAIT_SECONDS)
         assert program.running, program.lines
         return str(program.logged(message)[0]["message"]).partition(message)[2].partition(",")[0]
@@ -128,7 +128,7 @@ def site(
     own: Path | None = None,
     peers: tuple[str, ...] | None = None,
     start: bool = True,
-) -> Iterator[Site]:
+) -> Iterator[VirtualSite]:
     """Run the services with clusters that offer the given number of nodes, peered with all of them or with *peers*."""
     plane.apply([manifests.namespace(NAMESPACE)])
 
@@ -136,7 +136,7 @@ def site(
         return plane.wait_for(condition, description, seconds=WAIT_SECONDS)
 
     with playing(plane.api, wait, list(shared) if peers is None else peers) as liqo:
-        site = Site(plane, folder, liqo, own)
+        site = VirtualSite(plane, folder, liqo, own)
         for cluster, nodes in shared.items():
             site.share(cluster, nodes)
         with site.discovery:

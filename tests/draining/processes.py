@@ -55,7 +55,7 @@ from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Drain, Result
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.outcome import Plan, PodRef
-from tests.draining.simulation import LIMITS, NODE, Cluster, Scenario
+from tests.draining.simulation import LIMITS, NODE, Scenario, SimulatedCluster
 
 ORDERED_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -75,12 +75,12 @@ class Moment:
     actions: tuple[Action, ...]
 
 
-class Processes:
+class DrainProcesses:
     """A sequence of processes: each continues where the previous one died. :attr:`moments` records all of them."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self.random = Random(seed)
-        self.cluster = Cluster(scenario, self.random)
+        self.cluster = SimulatedCluster(scenario, self.random)
         self.scenario = scenario
         self.moments: list[Moment] = []
         self.begun: list[tuple[float, Result]] = []  #: start time and result of each process

@@ -78,7 +78,7 @@ class SimulatedPod:
 
 
 @dataclass
-class Cluster:
+class SimulatedCluster:
     """The actual pods and controllers."""
 
     scenario: Scenario

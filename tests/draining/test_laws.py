@@ -18,7 +18,7 @@ from rescheduler.draining.retrying import REQUEST_SECONDS
 from rescheduler.draining.state import Phase
 from rescheduler.planning.debts import paid
 from rescheduler.planning.outcome import Plan, PodRef
-from tests.draining.processes import Moment, Processes
+from tests.draining.processes import DrainProcesses, Moment
 from tests.draining.simulation import LIMITS, Owner, Scenario
 
 
@@ -67,7 +67,7 @@ class Run:
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self.scenario = scenario
-        self.processes = Processes(scenario, seed)
+        self.processes = DrainProcesses(scenario, seed)
         self.end = self.processes.run()
         self.moments = self.processes.moments
         self.cluster = self.processes.cluster

@@ -16,7 +16,7 @@ from rescheduler.draining.events import Event, ProviderAnswered
 from rescheduler.draining.state import Drain, Phase
 from rescheduler.draining.transitions import EVICTIONS_SENT, STARTS, TABLE, Rule, UnexpectedEvent, UnexpectedPhase
 from tests.draining.diagram import PAGE, drawn
-from tests.draining.processes import Processes
+from tests.draining.processes import DrainProcesses
 from tests.draining.simulation import Scenario
 from tests.draining.test_any_events import BEGINNINGS, Events, Trace
 from tests.draining.test_laws import scenarios, seeds
@@ -80,7 +80,7 @@ def test_a_phase_change_outside_the_table_raises(monkeypatch: pytest.MonkeyPatch
 @settings(max_examples=60, deadline=None)
 @given(scenarios, seeds)
 def test_no_run_meets_an_impossible_event(scenario: Scenario, seed: int) -> None:
-    processes = Processes(scenario, seed)
+    processes = DrainProcesses(scenario, seed)
     processes.run()
     for moment in processes.moments:
         rule = TABLE[moment.before.phase][type(moment.event)]

@@ -271,7 +271,7 @@ class TestStatefulSets:
         assert steps(drain_plan, self.DB, web, running_as=replicas) == ["x", "y"]
 
 
-class TestResumedDrains:
+class TestWavesOfResumedDrains:
     """The drain waits for replacements of pods that the previous process evicted, as for its own."""
 
     def test_nothing_is_evicted_before_all_replacements_are_bound(self) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from devcluster.faults.calls import ApiCall
 from devcluster.faults.catalog import UNBOUND_FAULTS
 from tests.faults.recording import CallOfDrain
-from tests.faults.trials import JUMPS, KILLS, Trial, Trouble
+from tests.faults.trials import JUMPS, KILLS, Disturbance, FaultTrial
 
 #: Faults that are also injected for several seconds: outages, missing permissions, server overload.
 LASTING: Final = ("403", "500", "503", "429-retry-after", "reset-before", "reset-after", "stall")
@@ -35,7 +35,7 @@ def faults_by_call(calls: Sequence[CallOfDrain]) -> dict[CallOfDrain, list[str]]
     }
 
 
-def every_fault(calls: Sequence[CallOfDrain], *, every_occurrence: bool = False) -> list[Trial]:
+def every_fault(calls: Sequence[CallOfDrain], *, every_occurrence: bool = False) -> list[FaultTrial]:
     """Return trials in which a single call fails, once or for several seconds.
 
     Every occurrence of a write is tested. Of reads only the first, unless *every_occurrence* is set. One-time
@@ -43,18 +43,21 @@ def every_fault(calls: Sequence[CallOfDrain], *, every_occurrence: bool = False)
     """
     chosen = [call for call in _worthwhile(calls) if every_occurrence or call.writes or call.occurrence == 1]
     troubles = [trouble for call, kinds in faults_by_call(chosen).items() for trouble in _troubles(call, kinds)]
-    return [Trial((trouble,)) for trouble in sorted(troubles, key=lambda each: (each.seconds, not each.call.writes))]
-
-
-def every_kill(calls: Sequence[CallOfDrain]) -> list[Trial]:
-    """Return trials in which the daemon is killed before or after a call."""
-    pairs = itertools.product(_worthwhile(calls), KILLS)
     return [
-        Trial((Trouble(call, kind),), late_pod=number % _LATE_POD == 0) for number, (call, kind) in enumerate(pairs)
+        FaultTrial((trouble,)) for trouble in sorted(troubles, key=lambda each: (each.seconds, not each.call.writes))
     ]
 
 
-def covering(calls: Sequence[CallOfDrain], *, seed: int = 1) -> list[Trial]:
+def every_kill(calls: Sequence[CallOfDrain]) -> list[FaultTrial]:
+    """Return trials in which the daemon is killed before or after a call."""
+    pairs = itertools.product(_worthwhile(calls), KILLS)
+    return [
+        FaultTrial((Disturbance(call, kind),), late_pod=number % _LATE_POD == 0)
+        for number, (call, kind) in enumerate(pairs)
+    ]
+
+
+def covering(calls: Sequence[CallOfDrain], *, seed: int = 1) -> list[FaultTrial]:
     """Return few trials with many faults each; together they cover every fault of every call.
 
     A fault that ends a call early can prevent later calls; `Result.reached` lists the faults that took effect.
@@ -65,7 +68,7 @@ def covering(calls: Sequence[CallOfDrain], *, seed: int = 1) -> list[Trial]:
         chance.shuffle(names)
     rows = max(map(len, kinds.values()))
     return [
-        Trial(tuple(Trouble(call, names[row]) for call, names in kinds.items() if row < len(names)))
+        FaultTrial(tuple(Disturbance(call, names[row]) for call, names in kinds.items() if row < len(names)))
         for row in range(rows)
     ]
 
@@ -77,11 +80,11 @@ def first_of_each_verb(calls: Sequence[CallOfDrain]) -> list[CallOfDrain]:
     return [call for call in first if call.writes or call.of_pool or "dry run" in call.name or call.name in wanted]
 
 
-def _troubles(call: CallOfDrain, kinds: Sequence[str]) -> Iterator[Trouble]:
+def _troubles(call: CallOfDrain, kinds: Sequence[str]) -> Iterator[Disturbance]:
     for kind in kinds:
-        yield Trouble(call, kind)
+        yield Disturbance(call, kind)
         if kind in LASTING:
-            yield Trouble(call, kind, LASTING_SECONDS)
+            yield Disturbance(call, kind, LASTING_SECONDS)
 
 
 def _worthwhile(calls: Sequence[CallOfDrain]) -> list[CallOfDrain]:

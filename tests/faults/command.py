@@ -21,7 +21,7 @@ from tests.cluster import takeovers
 from tests.faults.choice import covering, every_fault, every_kill
 from tests.faults.programs import ProgramName
 from tests.faults.runner import play_all, recorded, sites
-from tests.faults.trials import PATIENCE_SECONDS, Pace, Result, Trial
+from tests.faults.trials import PATIENCE_SECONDS, FaultTrial, TrialPace, TrialResult
 
 _TAKEOVER_SECONDS = 4.0  #: the leader is stopped at most this long after the first eviction
 
@@ -83,7 +83,7 @@ def main(
             trials = [replace(trial, program=program) for trial in trials if only in str(trial)]
             trials = _chosen(trials, limit, chance)
             click.echo(f"{len(calls)} calls recorded, {len(trials)} trials")
-            pace = Pace(patience, FaultSeconds(stall=stall))
+            pace = TrialPace(patience, FaultSeconds(stall=stall))
             results = play_all(at, trials, _Progress(len(trials), log), pace)
     Console(width=140).print(_table(results))
     failed = [result for result in results if result.failed]
@@ -107,7 +107,7 @@ def _taken_over(plane: ControlPlane, stops: int, chance: random.Random) -> int:
     return wrong
 
 
-def _chosen(trials: Sequence[Trial], limit: int | None, chance: random.Random) -> list[Trial]:
+def _chosen(trials: Sequence[FaultTrial], limit: int | None, chance: random.Random) -> list[FaultTrial]:
     if limit is None or limit >= len(trials):
         return list(trials)
     return chance.sample(list(trials), limit)
@@ -119,7 +119,7 @@ class _Progress:
     def __init__(self, total: int, log: Path | None) -> None:
         self._total, self._done, self._log = total, 0, log
 
-    def __call__(self, result: Result) -> None:
+    def __call__(self, result: TrialResult) -> None:
         self._done += 1
         click.echo(f"{self._done}/{self._total} {result}", err=True)
         if self._log and result.log:
@@ -127,7 +127,7 @@ class _Progress:
                 target.write("\n".join([str(result), *result.log, "", ""]))
 
 
-def _table(results: Sequence[Result]) -> Table:
+def _table(results: Sequence[TrialResult]) -> Table:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for result in results:
         for trouble in result.trial.troubles:

@@ -24,7 +24,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.errors import ReschedulerError
 from rescheduler.providers.base import InstanceState, NodeRef
 from rescheduler.providers.liqo.provider import LiqoProvider
-from tests.cluster.virtual import Site, site
+from tests.cluster.virtual import VirtualSite, site
 
 GROUP: Final = "STANDARD"
 _PATIENCE_SECONDS: Final = 90.0
@@ -65,7 +65,7 @@ def faults_of(call: ManagerCall) -> list[str]:
 class Visit:
     """Creation and removal of one virtual node, with restarts of a killed node manager."""
 
-    def __init__(self, here: Site, proxy: FaultProxy) -> None:
+    def __init__(self, here: VirtualSite, proxy: FaultProxy) -> None:
         self._here, self._proxy = here, proxy
         self._clock = SystemClock()
         self._lock = threading.Lock()

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol
 import httpx2
 
 from rescheduler.clock import SystemClock
-from tests.acceptance.program import Program
+from tests.acceptance.program import LoggedProgram
 from tests.cluster.daemon import QUICK
 from tests.faults import jumping_clock
 from tests.faults.scene import Scene
@@ -57,7 +57,9 @@ def started(name: ProgramName, of: Scene, broken: str = "") -> DrainingProgram:
     """Start the program and wait until it runs. *broken*: the safeguard to disable in the daemon, if any."""
     if name == "proxy":
         return CloudpoolProxy(of)
-    program = Program(of.log, *daemon_command(of), main=partial(_without, broken, _main(of)) if broken else _main(of))
+    program = LoggedProgram(
+        of.log, *daemon_command(of), main=partial(_without, broken, _main(of)) if broken else _main(of)
+    )
     program.__enter__()
     return program
 
@@ -112,7 +114,7 @@ class CloudpoolProxy:
         config = of.site.folder / "proxy.json"
         config.write_text(json.dumps(document))
         addresses = ("--host=127.0.0.1", "--port=0", "--listen-address=127.0.0.1:0")
-        self._program = Program(of.log, "proxy", f"--config-file={config}", *addresses, "-v=3", main=_main(of))
+        self._program = LoggedProgram(of.log, "proxy", f"--config-file={config}", *addresses, "-v=3", main=_main(of))
         self._ended = threading.Event()
         self._clock = SystemClock()
         self._program.__enter__()

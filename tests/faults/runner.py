@@ -12,7 +12,7 @@ from devcluster.plane import ControlPlane
 from tests.faults.programs import ProgramName
 from tests.faults.recording import CallOfDrain, record
 from tests.faults.sites import Site, site
-from tests.faults.trials import DEFAULT_PACE, Pace, Result, Trial, play
+from tests.faults.trials import DEFAULT_PACE, FaultTrial, TrialPace, TrialResult, play
 
 
 @contextlib.contextmanager
@@ -31,10 +31,10 @@ def recorded(at: Site, program: ProgramName = "daemon") -> list[CallOfDrain]:
 
 def play_all(
     at: list[Site],
-    trials: Iterable[Trial],
-    report: Callable[[Result], None],
-    pace: Pace = DEFAULT_PACE,
-) -> list[Result]:
+    trials: Iterable[FaultTrial],
+    report: Callable[[TrialResult], None],
+    pace: TrialPace = DEFAULT_PACE,
+) -> list[TrialResult]:
     """Play *trials*, one at a time on each site; serialize the calls of *report* after each.
 
     A trial is repeated once if the local control plane failed. Raise LocalError if it fails again.
@@ -44,7 +44,7 @@ def play_all(
         free.put(unused)
     lock = threading.Lock()
 
-    def played(trial: Trial) -> Result:
+    def played(trial: FaultTrial) -> TrialResult:
         here = free.get()
         try:
             result = _played(here, trial, pace)
@@ -62,7 +62,7 @@ def play_all(
             raise
 
 
-def _played(here: Site, trial: Trial, pace: Pace) -> Result:
+def _played(here: Site, trial: FaultTrial, pace: TrialPace) -> TrialResult:
     with contextlib.suppress(LocalError):
         return play(here, trial, pace)
     return play(here, trial, pace)

@@ -7,7 +7,7 @@ import pytest
 
 from devcluster.faults.proxy import FaultProxy, before_api_server, redirected
 from devcluster.plane import ControlPlane
-from tests.cluster.virtual import Site, site
+from tests.cluster.virtual import VirtualSite, site
 from tests.faults.node_manager import MOMENTS, Visit
 
 pytestmark = pytest.mark.cluster
@@ -20,13 +20,13 @@ def proxy(cluster: ControlPlane) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def here(cluster: ControlPlane, proxy: FaultProxy, tmp_path: Path) -> Iterator[Site]:
+def here(cluster: ControlPlane, proxy: FaultProxy, tmp_path: Path) -> Iterator[VirtualSite]:
     own = redirected(cluster.kubeconfig, proxy, tmp_path / "kubeconfig")
     with site(cluster, tmp_path, {"rome": 1}, own=own) as scene_site:
         yield scene_site
 
 
-def test_killed_before_and_after_each_write(here: Site, proxy: FaultProxy) -> None:
+def test_killed_before_and_after_each_write(here: VirtualSite, proxy: FaultProxy) -> None:
     """Kills around reads are tested by ``python -m tests.faults.node_manager``."""
     visit = Visit(here, proxy)
     writes = [call for call in visit.calls() if call.writes]

@@ -7,7 +7,7 @@ import pytest
 from devcluster.plane import ControlPlane
 from tests.faults.programs import ProgramName
 from tests.faults.sites import Site, site
-from tests.faults.trials import Pace, Trial, play
+from tests.faults.trials import FaultTrial, TrialPace, play
 
 pytestmark = pytest.mark.cluster
 
@@ -17,7 +17,7 @@ BROKEN = {
 }
 
 #: Without the decrement the pool replaces the machine, so the run cannot finish.
-PACE = Pace(patience=20.0)
+PACE = TrialPace(patience=20.0)
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +28,12 @@ def at(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.mark.parametrize("safeguard", BROKEN)
 def test_a_daemon_without_a_safeguard_fails(at: Site, safeguard: str) -> None:
-    result = play(at, Trial((), broken=safeguard), PACE)
+    result = play(at, FaultTrial((), broken=safeguard), PACE)
     assert result.failed
     assert [violation for violation in result.violations if BROKEN[safeguard] in violation]
 
 
 @pytest.mark.parametrize("program", ["daemon", "proxy"])
 def test_an_intact_program_finishes_without_a_violation(at: Site, program: ProgramName) -> None:
-    result = play(at, Trial((), program=program), Pace())
+    result = play(at, FaultTrial((), program=program), TrialPace())
     assert (result.ended.end, result.violations) == ("finished", [])

@@ -31,7 +31,7 @@ PATCH = "patch nodes"
 SECONDS = 60.0
 
 
-class Backend(ThreadingHTTPServer):
+class NumberingBackend(ThreadingHTTPServer):
     """A server that responds to every request with its number and the received data."""
 
     daemon_threads = True
@@ -47,7 +47,7 @@ class Backend(ThreadingHTTPServer):
 
 class _Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Backend
+    server: NumberingBackend
 
     def do_GET(self) -> None:
         self._answer()
@@ -72,8 +72,8 @@ class _Answers(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def backend() -> Iterator[Backend]:
-    server = Backend()
+def backend() -> Iterator[NumberingBackend]:
+    server = NumberingBackend()
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     yield server
@@ -83,7 +83,7 @@ def backend() -> Iterator[Backend]:
 
 
 @pytest.fixture
-def proxy(backend: Backend) -> Iterator[FaultProxy]:
+def proxy(backend: NumberingBackend) -> Iterator[FaultProxy]:
     with FaultProxy(Upstream(backend.url), kubernetes_call) as fault_proxy:
         yield fault_proxy
 
@@ -98,7 +98,7 @@ def numbers(client: httpx2.Client, times: int) -> list[int]:
     return [client.get(NODES).json()["number"] for _ in range(times)]
 
 
-def test_without_rules_all_requests_pass(proxy: FaultProxy, backend: Backend, client: httpx2.Client) -> None:
+def test_without_rules_all_requests_pass(proxy: FaultProxy, backend: NumberingBackend, client: httpx2.Client) -> None:
     response = client.patch(f"{NODES}/n?x=1", content=b"body", headers={"authorization": "Bearer secret"})
     assert response.json() == {"number": 1, "token": "Bearer secret"}
     assert backend.requests == [("PATCH", f"{NODES}/n?x=1", b"body")]
@@ -124,7 +124,7 @@ def test_without_rules_all_requests_pass(proxy: FaultProxy, backend: Backend, cl
 )
 def test_refusals_do_not_reach_the_server(
     proxy: FaultProxy,
-    backend: Backend,
+    backend: NumberingBackend,
     client: httpx2.Client,
     fault: InjectedError,
     status: int,
@@ -151,7 +151,7 @@ def test_refusals_do_not_reach_the_server(
 )
 def test_a_lost_response_is_an_error_of_the_client(
     proxy: FaultProxy,
-    backend: Backend,
+    backend: NumberingBackend,
     client: httpx2.Client,
     fault: InjectedFault,
     error: type[Exception],
@@ -211,7 +211,7 @@ def test_an_expired_token_stays_expired_and_a_new_token_passes(proxy: FaultProxy
 @pytest.mark.parametrize(("moment", "arrived"), [("before", 0), ("after", 1)])
 @pytest.mark.parametrize("passes", [True, False])
 def test_a_hook_runs_before_or_after_the_request(
-    proxy: FaultProxy, backend: Backend, client: httpx2.Client, moment: Any, arrived: int, passes: bool
+    proxy: FaultProxy, backend: NumberingBackend, client: httpx2.Client, moment: Any, arrived: int, passes: bool
 ) -> None:
     called: list[tuple[str, int]] = []
 

@@ -11,12 +11,12 @@ from tests.faults.choice import covering, every_kill, first_of_each_verb
 from tests.faults.recording import CallOfDrain
 from tests.faults.runner import play_all, recorded, sites
 from tests.faults.sites import Site
-from tests.faults.trials import JUMPS, Pace, Result, Trial
+from tests.faults.trials import JUMPS, FaultTrial, TrialPace, TrialResult
 
 pytestmark = pytest.mark.cluster
 
 SLOTS: Final = 5
-PACE: Final = Pace(patience=150.0)
+PACE: Final = TrialPace(patience=150.0)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def calls(places: list[Site]) -> list[CallOfDrain]:
     return first_of_each_verb(recorded(places[0]))
 
 
-def played(places: list[Site], trials: Sequence[Trial]) -> list[Result]:
+def played(places: list[Site], trials: Sequence[FaultTrial]) -> list[TrialResult]:
     """Play *trials* and return the results; fail if one of them failed."""
     results = play_all(places, trials, lambda _: None, PACE)
     failed = [result for result in results if result.failed]

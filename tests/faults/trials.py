@@ -38,7 +38,7 @@ JUMPS: Final = tuple(_JUMPS)
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Disturbance:
     """A disturbance at *call*: a fault of `all_faults` or `JUMPS` by name, or a kill of the daemon.
 
     With *seconds* the fault lasts this long after its first occurrence.
@@ -57,13 +57,13 @@ KILLS: Final = ("killed-before", "killed-after")
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class FaultTrial:
     """The faults and kills in a run of *program*, and whether a pod arrives while the program is not running.
 
     *broken*: the safeguard to disable in the daemon, for tests of the observer.
     """
 
-    troubles: tuple[Trouble, ...]
+    troubles: tuple[Disturbance, ...]
     late_pod: bool = False
     program: ProgramName = "daemon"
     broken: str = ""
@@ -74,7 +74,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TrialPace:
     """Time limits of a run: after *patience* seconds it is judged at the end of the drain in progress.
 
     *seconds* are the durations of the faults.
@@ -84,18 +84,18 @@ class Pace:
     seconds: FaultSeconds = DEFAULT_SECONDS
 
 
-DEFAULT_PACE: Final = Pace()
+DEFAULT_PACE: Final = TrialPace()
 
 
 @dataclass(slots=True)
-class Result:
+class TrialResult:
     """The outcome of a trial."""
 
-    trial: Trial
+    trial: FaultTrial
     ended: Ended
     violations: list[str]
     seconds: float
-    reached: tuple[Trouble, ...]  #: the faults and kills that took effect
+    reached: tuple[Disturbance, ...]  #: the faults and kills that took effect
     exits: int  #: number of unprompted exits of the program
     log: list[str] = field(default_factory=list)  #: log of the programs if the trial failed or did not finish
 
@@ -111,13 +111,13 @@ class Result:
         return f"{verdict}{self.trial}: {self.ended.end} after {self.seconds:.1f} s{unreached}{exits} {wrong}".rstrip()
 
 
-def play(at: Site, trial: Trial, pace: Pace) -> Result:
+def play(at: Site, trial: FaultTrial, pace: TrialPace) -> TrialResult:
     """Play *trial* in a new scene."""
     stale = [trouble.call for trouble in trial.troubles if trouble.kind == "stale-list"]
     allowed = MAY_BE_MISSING[trial.program]
     with scene(at, lambda env: _list_before(env, stale), may_be_missing=allowed) as env:
         with Watchdog(env.plane, _rules(env, trial), env.server) as observer:
-            run = _Run(env, trial, pace.seconds)
+            run = _TrialRun(env, trial, pace.seconds)
             try:
                 result = run.play(pace.patience)
             finally:
@@ -128,7 +128,7 @@ def play(at: Site, trial: Trial, pace: Pace) -> Result:
     return result
 
 
-def _rules(env: Scene, trial: Trial) -> Rules:
+def _rules(env: Scene, trial: FaultTrial) -> Rules:
     name = env.site.name
     behind = max((-_JUMPS.get(trouble.kind, 0.0) for trouble in trial.troubles), default=0.0)
     return Rules(
@@ -153,8 +153,8 @@ def _list_before(env: Scene, calls: Sequence[CallOfDrain]) -> None:
     env.proxy.rules.forget()
 
 
-class _Run:
-    def __init__(self, env: Scene, trial: Trial, seconds: FaultSeconds) -> None:
+class _TrialRun:
+    def __init__(self, env: Scene, trial: FaultTrial, seconds: FaultSeconds) -> None:
         self._scene, self._trial = env, trial
         self._clock = SystemClock()
         self._lock = threading.Lock()  #: guards the running program, which hooks kill
@@ -170,7 +170,7 @@ class _Run:
         self._program = started(trial.program, env, trial.broken)
         self._programs = [self._program]
 
-    def play(self, patience: float) -> Result:
+    def play(self, patience: float) -> TrialResult:
         began = self._clock.monotonic()
         while True:
             now = ended(self._scene)
@@ -183,7 +183,7 @@ class _Run:
                 self._tend()
             self._clock.wait(_POLL_SECONDS, threading.Event())
         wrong = sorted({*self._wrong, *violations(self._scene)})
-        return Result(self._trial, now, wrong, spent, self._reached(), self._exits)
+        return TrialResult(self._trial, now, wrong, spent, self._reached(), self._exits)
 
     def end(self) -> None:
         self._program.kill()
@@ -211,7 +211,7 @@ class _Run:
         self._program = started(self._trial.program, self._scene, self._trial.broken)
         self._programs.append(self._program)
 
-    def _fault(self, trouble: Trouble, proxy: FaultProxy, seconds: FaultSeconds) -> InjectedFault:
+    def _fault(self, trouble: Disturbance, proxy: FaultProxy, seconds: FaultSeconds) -> InjectedFault:
         def kill(_: ProxiedRequest) -> bool:
             with self._lock:
                 self._program.kill()
@@ -228,7 +228,7 @@ class _Run:
             return Hook("before", jump)
         return proxy.all_faults(seconds)[trouble.kind]
 
-    def _reached(self) -> tuple[Trouble, ...]:
+    def _reached(self) -> tuple[Disturbance, ...]:
         seen = [*self._scene.proxy.seen, *self._scene.pool_proxy.seen]
         return tuple(
             trouble

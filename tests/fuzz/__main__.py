@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from devcluster.signals import exit_on_sigterm
-from tests.fuzz.attack import Tally
+from tests.fuzz.attack import AttackTally
 from tests.fuzz.registry import TARGETS
 
 #: Number of examples per seed. Each example of `inputs` starts a process.
@@ -34,7 +34,7 @@ def main(seconds: float, seed: int | None, chosen: tuple[str, ...]) -> None:
 
 def _attacked(name: str, seconds: float, seed: int | None) -> bool:
     """Attack the target *name* for *seconds*; return whether it passed."""
-    tally = Tally()
+    tally = AttackTally()
     number = random.randrange(2**32) if seed is None else seed
     with tempfile.TemporaryDirectory() as folder, TARGETS[name](Path(folder)) as (target, attacked):
         end = time.monotonic() + seconds  # noqa: TID251 - duration of the attack

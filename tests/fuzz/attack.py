@@ -14,7 +14,7 @@ from hypothesis.errors import HypothesisWarning
 
 from tests.fuzz.http import exchanges
 from tests.fuzz.process import Watched
-from tests.fuzz.targets import Target
+from tests.fuzz.targets import AttackTarget
 from tests.fuzz.wire import Exchange, connect, exchange
 
 #: Limits of growth after the first examples: megabytes and file descriptors.
@@ -27,7 +27,7 @@ _INTERNALS: Final = (b"Traceback", b"internal error", b"Internal Server Error", 
 
 
 @dataclass
-class Tally:
+class AttackTally:
     """The number of examples, and of responses by status."""
 
     examples: int = 0
@@ -79,7 +79,7 @@ def attack(attacks: st.SearchStrategy[Any], verdict: Callable[[Any], Iterable[st
         check()
 
 
-def http_attack(target: Target, tally: Tally, examples: int, seed: int) -> None:
+def http_attack(target: AttackTarget, tally: AttackTally, examples: int, seed: int) -> None:
     growth = ResourceGrowth(target.process)
 
     def verdict(sent: Exchange) -> Iterable[str]:
@@ -98,7 +98,7 @@ def http_attack(target: Target, tally: Tally, examples: int, seed: int) -> None:
 
 
 @contextlib.contextmanager
-def _idle_clients(target: Target) -> Iterator[None]:
+def _idle_clients(target: AttackTarget) -> Iterator[None]:
     """Open connections with no request or only part of one, and keep them idle."""
     begun = (b"", b"GET ", b"POST /pool/size HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01")
     with contextlib.ExitStack() as opened:

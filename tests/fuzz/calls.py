@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from rescheduler.providers.externalgrpc import wire
 from rescheduler.providers.externalgrpc.channel import SERVICE
-from tests.fuzz.attack import ResourceGrowth, Tally, attack, leaks_in
-from tests.fuzz.providers import World
+from tests.fuzz.attack import AttackTally, ResourceGrowth, attack, leaks_in
+from tests.fuzz.providers import FuzzedCloud
 from tests.fuzz.wire import End, Exchange, exchange
 
 METHODS: Final = {method.name: method for method in wire.POOL.FindServiceByName(SERVICE).methods}
@@ -181,7 +181,7 @@ def _raw() -> st.SearchStrategy[Exchange]:
 # -- the attack
 
 
-def grpc_attack(world: World, channel: grpc.Channel, tally: Tally, examples: int, seed: int) -> None:
+def grpc_attack(world: FuzzedCloud, channel: grpc.Channel, tally: AttackTally, examples: int, seed: int) -> None:
     growth = ResourceGrowth(world.process)
     send: dict[type, Callable[[Any], tuple[str, bytes]]] = {
         UnaryCall: partial(_ask, channel),

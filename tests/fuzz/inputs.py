@@ -22,7 +22,7 @@ import yaml
 from hypothesis import strategies as st
 
 from tests.cli.wrong.facts import CHERRY, DISCOVERY, MANAGER, NODES, SERVE, SPC, kubeconfig
-from tests.fuzz.attack import Tally, attack
+from tests.fuzz.attack import AttackTally, attack
 from tests.fuzz.process import ROOT
 
 _TIMEOUT: Final = 60.0  #: seconds for a command to exit or to serve
@@ -215,7 +215,7 @@ def _text(command: Command, document: Json) -> bytes:
     return dumped.encode("utf-8", "surrogatepass")
 
 
-class Commands:
+class CommandFolder:
     """The working folder of the commands."""
 
     def __init__(self, folder: Path) -> None:
@@ -228,7 +228,7 @@ class Commands:
         (folder / "token").write_text("a-token\n")
         (folder / "kubeconfig").write_text(kubeconfig())
 
-    def attack(self, tally: Tally, examples: int, seed: int) -> None:
+    def attack(self, tally: AttackTally, examples: int, seed: int) -> None:
         def verdict(example: Input) -> Iterable[str]:
             tally.examples += 1
             code, lines = self._ran(example)
@@ -292,5 +292,5 @@ def _end(process: "subprocess.Popen[bytes]") -> tuple[int | str, Sequence[str]]:
 
 
 @contextlib.contextmanager
-def commands(folder: Path) -> Iterator[Commands]:
-    yield Commands(folder)
+def commands(folder: Path) -> Iterator[CommandFolder]:
+    yield CommandFolder(folder)

@@ -32,7 +32,7 @@ _TIMEOUT: Final = 60.0
 
 
 @dataclass
-class World:
+class FuzzedCloud:
     """A cloud, and the names that are visible to a caller."""
 
     name: str
@@ -64,7 +64,7 @@ class World:
 
 
 @contextlib.contextmanager
-def cherryservers(folder: Path) -> Iterator[World]:
+def cherryservers(folder: Path) -> Iterator[FuzzedCloud]:
     token, bootstrap = f"secret-{secrets.token_hex(8)}", secrets.token_hex(8)
     clock = SystemClock()
     cloud = Cherry(CherryCloudSettings(token=token, terminating=0.2, deploying=0.2), clock)
@@ -94,11 +94,13 @@ def cherryservers(folder: Path) -> Iterator[World]:
         environment["BOOTSTRAP_TOKEN_SECRET"] = bootstrap
         flags = ("--cloud-provider=cherryservers", f"--cloud-config={file}", f"--nodes={MINIMUM}:{_MOST}:{cherry.POOL}")
         with _served(flags, environment, [token, bootstrap]) as process:
-            yield World("cherryservers", process, _port(process), cherry.POOL, members, lambda: len(members()), furnish)
+            yield FuzzedCloud(
+                "cherryservers", process, _port(process), cherry.POOL, members, lambda: len(members()), furnish
+            )
 
 
 @contextlib.contextmanager
-def stackpoint(folder: Path) -> Iterator[World]:
+def stackpoint(folder: Path) -> Iterator[FuzzedCloud]:
     token = f"secret-{secrets.token_hex(8)}"
     clock = SystemClock()
     cloud = Stackpoint(StackpointCloudSettings(token=token, deleting=0.2, building=0.1), clock)
@@ -119,13 +121,13 @@ def stackpoint(folder: Path) -> Iterator[World]:
         flags = ("--cloud-provider=spc", f"--cloud-config={file}", f"--nodes={spec}")
         environment = stackpoints.environment(server.url) | {"CLUSTER_API_TOKEN": token}
         with _served(flags, environment, [token]) as process:
-            yield World(
+            yield FuzzedCloud(
                 "stackpoint", process, _port(process), stackpoints.FIRST, members, lambda: len(members()), furnish
             )
 
 
 @contextlib.contextmanager
-def cloudpool(folder: Path) -> Iterator[World]:
+def cloudpool(folder: Path) -> Iterator[FuzzedCloud]:
     password = f"secret-{secrets.token_hex(8)}"
     clock = SystemClock()
     (folder / "password").write_text(password)
@@ -145,7 +147,7 @@ def cloudpool(folder: Path) -> Iterator[World]:
         file.write_text(f"pools: [{{id: pool, backend: {backend}, {sizes}, orderTimeout: 5s, settleTime: 1s}}]")
         flags = ("--cloud-provider=cloudpool", f"--cloud-config={file}")
         with _served(flags, {}, [password]) as process:
-            yield World(
+            yield FuzzedCloud(
                 "cloudpool",
                 process,
                 _port(process),

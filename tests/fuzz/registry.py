@@ -10,22 +10,22 @@ from typing import Final, TypeAlias
 import grpc
 
 from tests.fuzz import inputs, providers, targets
-from tests.fuzz.attack import Tally, http_attack
+from tests.fuzz.attack import AttackTally, http_attack
 from tests.fuzz.calls import grpc_attack
 from tests.fuzz.process import Watched
 
-Attack: TypeAlias = Callable[[Tally, int, int], None]  #: tally, number of examples, seed
-Opened: TypeAlias = tuple[Watched | inputs.Commands, Attack]
+Attack: TypeAlias = Callable[[AttackTally, int, int], None]  #: tally, number of examples, seed
+Opened: TypeAlias = tuple[Watched | inputs.CommandFolder, Attack]
 
 
 @contextlib.contextmanager
-def _http(opened: AbstractContextManager[targets.Target]) -> Iterator[Opened]:
+def _http(opened: AbstractContextManager[targets.AttackTarget]) -> Iterator[Opened]:
     with opened as target:
         yield target.process, partial(http_attack, target)
 
 
 @contextlib.contextmanager
-def _grpc(opened: AbstractContextManager[providers.World]) -> Iterator[Opened]:
+def _grpc(opened: AbstractContextManager[providers.FuzzedCloud]) -> Iterator[Opened]:
     with opened as world, grpc.insecure_channel(world.address) as channel:
         yield world.process, partial(grpc_attack, world, channel)
 

@@ -27,7 +27,7 @@ _TIMEOUT: Final = 150.0  #: seconds for the response to a valid request
 _MOST: Final = 20  #: limit of the pool size
 
 
-class Target(Protocol):
+class AttackTarget(Protocol):
     """A process that listens on a port, and its world."""
 
     name: str
@@ -349,7 +349,7 @@ def _certified(folder: Path) -> ssl.SSLContext:
     return context
 
 
-def ask(target: Target, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+def ask(target: AttackTarget, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
     """Send a valid request."""
     connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=_TIMEOUT)
     if target.tls is not None:

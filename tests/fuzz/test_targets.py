@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.attack import Tally
+from tests.fuzz.attack import AttackTally
 from tests.fuzz.registry import TARGETS
 
 #: Fewer examples where one may drain a node or wait for a cloud.
@@ -21,7 +21,7 @@ EXAMPLES = {
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_input_causes_harm(name: str, tmp_path: Path) -> None:
-    tally, examples = Tally(), EXAMPLES.get(name, 30)
+    tally, examples = AttackTally(), EXAMPLES.get(name, 30)
     with TARGETS[name](tmp_path) as (process, attack):
         attack(tally, examples, 1)
         assert process.stop() == 0

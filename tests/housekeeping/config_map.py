@@ -4,7 +4,7 @@ from rescheduler.errors import Conflict, ReschedulerError
 from rescheduler.kube.memory import Absent, Reading, Stored, UnreadableMemory
 
 
-class ConfigMap:
+class InMemoryConfigMap:
     """An in-memory :class:`rescheduler.kube.memory.MemoryStore`, including the annotation of the Lease."""
 
     def __init__(self, name: str = "spot-rescheduler-memory", *, elected: bool = True) -> None:

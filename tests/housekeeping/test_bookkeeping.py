@@ -146,7 +146,7 @@ class TestDrains:
             assert [(receipt.price, receipt.spot_cost) for receipt in receipts(here)] == [expected]
 
 
-class Priced(NoProvider):
+class PricedWithoutMachines(NoProvider):
     """A provider with prices and without machines."""
 
     def __init__(self, prices: Mapping[str, float | ReschedulerError]) -> None:
@@ -175,20 +175,20 @@ def test_prices_of_the_provider_are_recorded(
     answers: Mapping[str, Any], expected: tuple[str | None, str | None]
 ) -> None:
     with world(*CLUSTER) as here:
-        here.loop(prices=PriceList(), provider=Priced(answers)).round()
+        here.loop(prices=PriceList(), provider=PricedWithoutMachines(answers)).round()
         actual = [(receipt.price, receipt.spot_cost) for receipt in receipts(here)]
         assert actual == [tuple(None if text is None else Decimal(text) for text in expected)]
 
 
 def test_only_prices_that_the_user_did_not_give_are_requested() -> None:
     with world(*CLUSTER) as here:
-        provider = Priced({"spot-1": 0.16})
+        provider = PricedWithoutMachines({"spot-1": 0.16})
         here.loop(prices=PriceList(by_type={("m5", "", False): Decimal(1)}), provider=provider).round()
         assert provider.asked == ["spot-1"]
         assert [(receipt.price, receipt.spot_cost) for receipt in receipts(here)] == [(Decimal(1), Decimal("0.01"))]
 
 
-class SlowlyPriced(Priced):
+class SlowlyPriced(PricedWithoutMachines):
     """A provider that does not respond for a while."""
 
     def __init__(self, here: LoopWorld) -> None:

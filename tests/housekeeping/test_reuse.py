@@ -29,7 +29,7 @@ OWN_METRICS = "spot_rescheduler_"
 
 
 @dataclass
-class Story:
+class ReuseStory:
     """What happens before each round: changes, a step of the clock, and whether a person pauses drains."""
 
     pods: list[Change]
@@ -39,7 +39,7 @@ class Story:
 
 
 STORIES = st.builds(
-    Story,
+    ReuseStory,
     pods=first_pods,
     rounds=st.lists(
         st.tuples(st.lists(changes, max_size=2), clock_steps, st.sampled_from((False, False, False, True))),
@@ -87,7 +87,7 @@ def _without_seconds(event: Event) -> Event:
     return replace(event, seconds=0.0) if isinstance(event, Planned | RoundEnded) else event
 
 
-def _published(story: Story, *, scratch: bool) -> list[list[Any]]:
+def _published(story: ReuseStory, *, scratch: bool) -> list[list[Any]]:
     """Return the output of the listeners in each round of a daemon."""
     with world() as here:
         cluster = ChangingCluster()
@@ -122,7 +122,7 @@ def _apply(changed: Sequence[Change], cluster: ChangingCluster) -> None:
 
 @settings(max_examples=60)
 @given(STORIES)
-def test_each_round_has_the_same_output_as_a_round_from_scratch(story: Story) -> None:
+def test_each_round_has_the_same_output_as_a_round_from_scratch(story: ReuseStory) -> None:
     reused = _published(story, scratch=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OncePerChange, "of", _computed)

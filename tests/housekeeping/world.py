@@ -57,7 +57,7 @@ from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import CloudProvider, Deleted, DeleteOutcome, NodeGroup, NodeRef, Refused
 from rescheduler.providers.none import NoProvider
 from rescheduler.settings import RoomSettings, Running, Timing
-from tests.housekeeping.config_map import ConfigMap
+from tests.housekeeping.config_map import InMemoryConfigMap
 from tests.housekeeping.placeholders import PlaceholdersInMemory
 from tests.planning.builders import Manifest, snapshot
 
@@ -107,8 +107,8 @@ class LoopWorld:
         self.asked: list[frozenset[str]] = []  # nodes of each consistent read
         self.intents: list[tuple[float, Intent]] = []  # written intents with their times
         self.appointments: list[tuple[float, Callable[[], object]]] = []
-        self.config_map = ConfigMap()
-        self.savings_map = ConfigMap("spot-rescheduler-savings")
+        self.config_map = InMemoryConfigMap()
+        self.savings_map = InMemoryConfigMap("spot-rescheduler-savings")
         self.on_taint: Callable[[], object] = lambda: None
         self.on_read: Callable[[], object] = lambda: None  # called before a consistent read
         self.on_release: Callable[[], object] = lambda: None  # called before the marks are removed

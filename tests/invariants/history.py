@@ -47,7 +47,7 @@ class SentWrite(msgspec.Struct, frozen=True, omit_defaults=True):
         return 200 <= self.code < 300
 
 
-class Termination(msgspec.Struct, frozen=True, omit_defaults=True):
+class ObservedTermination(msgspec.Struct, frozen=True, omit_defaults=True):
     """A termination of a machine by the daemon."""
 
     at: datetime
@@ -71,7 +71,7 @@ class History(msgspec.Struct, frozen=True):
     until: datetime
     revisions: tuple[Revision, ...] = ()  #: revisions in the order of the writes
     writes: tuple[SentWrite, ...] = ()  #: writes in order of completion
-    terminations: tuple[Termination, ...] = ()
+    terminations: tuple[ObservedTermination, ...] = ()
     sizes: tuple[SeenSize, ...] = ()
     kept_nodes: tuple[str, ...] = ()  #: nodes whose machines the pool still has at the end
 

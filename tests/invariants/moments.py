@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from tests.invariants.history import History, Revision, SentWrite, Termination, seconds
+from tests.invariants.history import History, ObservedTermination, Revision, SentWrite, seconds
 from tests.invariants.objects import SeenPod
 from tests.invariants.rules import Rules
 
@@ -45,7 +45,7 @@ class PodEvicted:
 class MachineTerminated:
     """A termination of a machine by the daemon; checked after all earlier writes were applied."""
 
-    termination: Termination
+    termination: ObservedTermination
 
     @property
     def at(self) -> datetime:

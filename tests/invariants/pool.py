@@ -9,7 +9,7 @@ import httpx2
 
 from devcluster.cloudpool.server import CloudpoolServer
 from rescheduler.clock import SystemClock
-from tests.invariants.history import SeenSize, Termination, seconds
+from tests.invariants.history import ObservedTermination, SeenSize, seconds
 
 POLL_SECONDS: Final = 0.5
 
@@ -27,7 +27,7 @@ class PoolRecord:
         self._clock, self._stopping = SystemClock(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="pool record", daemon=True)
         self.sizes: list[SeenSize] = []
-        self.terminations: dict[str, Termination] = {}  #: terminations by machine
+        self.terminations: dict[str, ObservedTermination] = {}  #: terminations by machine
 
     def start(self) -> None:
         self._thread.start()
@@ -68,7 +68,7 @@ class PoolRecord:
             if machine is None or machine.ending_at is None or machine.ending_at < self._looked:
                 continue  # the request was rejected, or the machine was already terminated by another client
             decrement = bool(body.get("decrementDesiredSize"))
-            termination = Termination(machine.ending_at, body["machineId"], machine.name, decrement)
+            termination = ObservedTermination(machine.ending_at, body["machineId"], machine.name, decrement)
             self.terminations.setdefault(body["machineId"], termination)
         self._looked = now - seconds(2 * POLL_SECONDS)
 

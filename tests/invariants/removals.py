@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from tests.invariants.history import Termination, seconds
+from tests.invariants.history import ObservedTermination, seconds
 from tests.invariants.judging import JudgedMoment
 from tests.invariants.moments import HistoryMoment, MachineTerminated, Wrote, ours
 from tests.invariants.objects import SeenNode, SeenPod
@@ -30,7 +30,7 @@ class MovedBeforeRemoval:
                 yield Violation(6, write.handled, f"node {write.name} was deleted without a removal mark")
 
 
-def _ordered(termination: Termination, scene: JudgedMoment) -> Iterator[Violation]:
+def _ordered(termination: ObservedTermination, scene: JudgedMoment) -> Iterator[Violation]:
     drain = next((drain for drain in reversed(scene.now.all_drains) if drain.node == termination.node), None)
     if drain is None or not drain.removing:
         what = f"the machine of node {termination.node} was terminated without a removal mark"

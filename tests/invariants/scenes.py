@@ -14,7 +14,7 @@ from tests.cluster.bad_days import FLAGS, NAMESPACE, NODE_1, NODE_2
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import machines
 from tests.cluster.observer import Observer
-from tests.cluster.replicas import Installation, installed
+from tests.cluster.replicas import ReplicatedInstallation, installed
 from tests.cluster.takeovers import rendered
 from tests.invariants.rules import Rules
 
@@ -177,7 +177,7 @@ def two_replicas(stage: Stage) -> Iterator[RunningScene]:
         observer.start_on(f"on-demand-{number}", deployment(app, 3, annotations=SLOW), pods=3)
     observer.running(9)
     objects = rendered(fenced=False)
-    with installed(Installation(stage.plane), objects) as installation:
+    with installed(ReplicatedInstallation(stage.plane), objects) as installation:
         observer.open_all()
         own = Rules(namespace=installation.namespace, lag=3.0, slack=8.0, leftover=30.0)
         flags = (*FLAGS, "--max-moves-per-pod-per-day=0")

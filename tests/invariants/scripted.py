@@ -11,7 +11,7 @@ import msgspec
 from devcluster.manifests import ON_DEMAND, SPOT
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining.intent import ANNOTATION
-from tests.invariants.history import History, Revision, SentWrite, Termination, seconds
+from tests.invariants.history import History, ObservedTermination, Revision, SentWrite, seconds
 from tests.invariants.judging import judge
 from tests.invariants.objects import SeenNode, SeenPod, SeenWorkload
 from tests.invariants.rules import Rules
@@ -30,7 +30,7 @@ class HistoryScript:
     clock: float = 0.0
     revisions: list[Revision] = field(default_factory=list)
     writes: list[SentWrite] = field(default_factory=list)
-    terminations: list[Termination] = field(default_factory=list)
+    terminations: list[ObservedTermination] = field(default_factory=list)
     _pods: dict[str, SeenPod] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ class HistoryScript:
         self.writes.append(sent)
 
     def terminate(self, *, decrement: bool = True) -> None:
-        self.terminations.append(Termination(self.at, "m1", "od", decrement))
+        self.terminations.append(ObservedTermination(self.at, "m1", "od", decrement))
 
     def violated(self) -> set[int]:
         """Return the numbers of the violated invariants."""

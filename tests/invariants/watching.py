@@ -62,7 +62,7 @@ class _Page(msgspec.Struct):
     items: list[Raw]
 
 
-class _Expired(Exception):
+class _Compacted(Exception):
     """The API server has compacted the revision from which a watch should continue."""
 
 
@@ -127,7 +127,7 @@ class Watches:
                 if kind.name not in self._versions:
                     await self._list(client, kind)
                 await self._watch(client, kind)
-            except _Expired:
+            except _Compacted:
                 del self._versions[kind.name]
             except (httpx2.TransportError, msgspec.DecodeError):  # the response was truncated
                 await asyncio.sleep(RETRY_SECONDS)
@@ -159,13 +159,13 @@ class Watches:
         }
         async with client.stream("GET", kind.path, params=query) as response:
             if response.status_code == _HTTP_GONE:
-                raise _Expired
+                raise _Compacted
             if not response.is_success:
                 raise httpx2.TransportError(str(response.status_code))
             async for line in response.aiter_lines():
                 frame = msgspec.json.decode(line, type=_Frame)
                 if frame.type == "ERROR":
-                    raise _Expired
+                    raise _Compacted
                 item = _decoded(kind, frame.object)
                 version = item.metadata.resource_version
                 if frame.type != "BOOKMARK":

@@ -272,7 +272,7 @@ def test_a_lease_of_another_holder_is_not_released(edge: ScriptedApiServer, clie
     assert lease.holder == "thief"
 
 
-class AnnotatedLease(LeaseServer):
+class AnnotatedLeaseServer(LeaseServer):
     """Another client annotates the Lease just before its release, which only changes its version."""
 
     annotated = False
@@ -286,7 +286,7 @@ class AnnotatedLease(LeaseServer):
 
 
 def test_a_lease_that_another_client_annotated_is_released(edge: ScriptedApiServer, client: Client) -> None:
-    lease = AnnotatedLease(edge)
+    lease = AnnotatedLeaseServer(edge)
     with electing(client, SettableClock()) as elector:
         eventually(lambda: elector.leading)
     assert (lease.annotated, lease.holder) == (True, "")

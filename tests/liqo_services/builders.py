@@ -16,7 +16,7 @@ from rescheduler.liqo_services.node_manager.metrics import NodeManagerMetrics
 from rescheduler.liqo_services.node_manager.service import NodeManagerService, Ports
 from rescheduler.liqo_services.node_manager.store import NodeManagerStore
 from rescheduler.liqo_services.node_manager.upkeep import Upkeep
-from tests.liqo_services.liqos import MemoryCatalog, MemoryLiqo, Pace
+from tests.liqo_services.liqos import LiqoPace, MemoryCatalog, MemoryLiqo
 from tests.providers.clocks import StepClock
 
 NODE = {"cpu": "2", "memory": "2Gi", "pods": "110"}
@@ -46,7 +46,7 @@ class Bench:
         self, *clusters: RemoteCluster, groups: tuple[VirtualNodeGroup, ...] = (), database: str = MEMORY, **pace: float
     ) -> None:
         self.clock = StepClock()
-        self.liqo = MemoryLiqo(self.clock, Pace(**pace), [cluster.name for cluster in clusters])
+        self.liqo = MemoryLiqo(self.clock, LiqoPace(**pace), [cluster.name for cluster in clusters])
         self.catalog = MemoryCatalog(list(clusters))
         self.groups = groups or (group(),)
         self.database = database

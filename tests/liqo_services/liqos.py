@@ -31,7 +31,7 @@ from rescheduler.liqo_services.node_manager.resources import (
 
 
 @dataclass(frozen=True)
-class Pace:
+class LiqoPace:
     """Seconds from slice to VirtualNode, from VirtualNode to Ready Node, and from deletion to the end."""
 
     accepting: float = 0
@@ -62,7 +62,7 @@ class Piece:
 class MemoryLiqo:
     """In-memory implementation of the node manager's port. Clusters in `denied` deny slices with that condition."""
 
-    def __init__(self, clock: Clock, pace: Pace, peers: Sequence[str] = ()) -> None:
+    def __init__(self, clock: Clock, pace: LiqoPace, peers: Sequence[str] = ()) -> None:
         self.clock, self.pace = clock, pace
         self.peers = set(peers)
         self.pieces: dict[str, Piece] = {}

@@ -24,7 +24,7 @@ from rescheduler.liqo_services.node_manager.store import NodeManagerStore
 from rescheduler.liqo_services.node_manager.upkeep import Upkeep
 from rescheduler.providers.base import Accepted, Deleted, Refusal, Refused
 from tests.liqo_services.builders import cluster, group
-from tests.liqo_services.liqos import MemoryCatalog, MemoryLiqo, Pace
+from tests.liqo_services.liqos import LiqoPace, MemoryCatalog, MemoryLiqo
 from tests.providers.clocks import StepClock
 
 MINIMUM, MAXIMUM = 1, 6
@@ -57,7 +57,7 @@ class ScriptedResults:
 
 
 class FaultyLiqo(MemoryLiqo):
-    def __init__(self, results: ScriptedResults, clock: Clock, pace: Pace, peers: Sequence[str]) -> None:
+    def __init__(self, results: ScriptedResults, clock: Clock, pace: LiqoPace, peers: Sequence[str]) -> None:
         super().__init__(clock, pace, peers)
         self._results = results
 
@@ -93,7 +93,7 @@ class KilledNodeManager:
 
     def __init__(self) -> None:
         self.results, self.clock = ScriptedResults(), StepClock()
-        pace = Pace(accepting=3, starting=3, draining=5)
+        pace = LiqoPace(accepting=3, starting=3, draining=5)
         self.liqo = FaultyLiqo(self.results, self.clock, pace, list(CLUSTERS))
         self.store = FaultyStore(self.results)
         catalog = MemoryCatalog([cluster(name, nodes) for name, nodes in CLUSTERS.items()])

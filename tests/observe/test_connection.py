@@ -84,13 +84,13 @@ def test_an_incomplete_body_times_out(path: bytes, address: ListenAddress, monke
 def test_a_response_that_is_not_received_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = threading.Event()
 
-    class Watched(connection.HttpConnection):
+    class WatchedConnection(connection.HttpConnection):
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             lost.set()
 
     monkeypatch.setattr(connection, "SEND_SECONDS", 0.2)
-    monkeypatch.setattr(server, "HttpConnection", Watched)
+    monkeypatch.setattr(server, "HttpConnection", WatchedConnection)
     with (
         server.serving(APPLICATION, ListenAddress("127.0.0.1", 0)) as where,
         socket.create_connection((where.host, where.port), timeout=60) as client,

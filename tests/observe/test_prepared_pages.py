@@ -43,7 +43,7 @@ class Scrapes(Collector):
         return []
 
 
-class Site:
+class PreparedSite:
     def __init__(self) -> None:
         self.clock, self.status, self.registry, self.scrapes = ManualClock(), Status(), CollectorRegistry(), Scrapes()
         self.registry.register(self.scrapes)
@@ -62,14 +62,14 @@ class Site:
 
 
 def test_nothing_is_prepared_before_the_first_request() -> None:
-    site = Site()
+    site = PreparedSite()
     site.tell(planned(PLAN), ROUND_ENDED)
     assert site.scrapes.count == 0
     assert (site.pages.html.cached(), site.pages.plain.cached(), site.pages.metrics.cached(PLAIN)) == (None, None, None)
 
 
 def test_requested_metrics_are_prepared_at_the_end_of_each_round() -> None:
-    site = Site()
+    site = PreparedSite()
     site.scrape()
     site.gauge.set(7)
     site.clock.seconds = 10
@@ -80,7 +80,7 @@ def test_requested_metrics_are_prepared_at_the_end_of_each_round() -> None:
 
 
 def test_each_format_is_prepared() -> None:
-    site = Site()
+    site = PreparedSite()
     assert [site.scrape(accept).endswith("# EOF\n") for accept in (PLAIN, OPEN)] == [False, True]
     site.gauge.set(7)
     site.tell(ROUND_ENDED)
@@ -89,7 +89,7 @@ def test_each_format_is_prepared() -> None:
 
 
 def test_metrics_are_rendered_on_request_if_no_round_has_ended_for_long() -> None:
-    site = Site()
+    site = PreparedSite()
     site.scrape()
     site.gauge.set(7)
     site.clock.seconds = PREPARED_SECONDS - 0.1
@@ -99,7 +99,7 @@ def test_metrics_are_rendered_on_request_if_no_round_has_ended_for_long() -> Non
 
 
 def test_metrics_follow_a_drain_every_second() -> None:
-    site = Site()
+    site = PreparedSite()
     site.scrape()
     site.tell(DrainStarted(OD, PLAN))
     for number in range(1, 5):
@@ -115,7 +115,7 @@ def test_metrics_follow_a_drain_every_second() -> None:
 
 
 def test_pages_that_are_no_longer_requested_are_not_prepared() -> None:
-    site = Site()
+    site = PreparedSite()
     site.scrape()
     site.pages.plain.cached()
     site.clock.seconds = 121
@@ -132,7 +132,7 @@ PAGES: dict[str, Callable[[PreparedPages], object]] = {
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 def test_a_requested_status_page_is_prepared_for_a_new_plan(page: Callable[[PreparedPages], object]) -> None:
-    site = Site()
+    site = PreparedSite()
     assert page(site.pages) is None
     site.tell(LeadershipChanged(leading=True))
     assert page(site.pages) is None
@@ -144,7 +144,7 @@ def test_a_requested_status_page_is_prepared_for_a_new_plan(page: Callable[[Prep
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 def test_a_status_page_is_that_of_the_last_round_except_during_a_drain(page: Callable[[PreparedPages], object]) -> None:
-    site = Site()
+    site = PreparedSite()
     page(site.pages)
     site.tell(planned(PLAN), ROUND_ENDED)
     prepared = page(site.pages)

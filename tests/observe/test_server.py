@@ -35,7 +35,7 @@ class ManualClock(SystemClock):
         return self.seconds
 
 
-class Pages:
+class ServedPages:
     def __init__(self) -> None:
         self.clock, self.ready = ManualClock(), False
         self.health = Health(self.clock, 10, lambda: self.ready, lambda: "not read yet: pods")
@@ -54,21 +54,21 @@ class Pages:
 
 
 @pytest.fixture
-def pages() -> Iterator[Pages]:
-    rendered = Pages()
+def pages() -> Iterator[ServedPages]:
+    rendered = ServedPages()
     with serving(rendered.application, LOOPBACK) as address:
         rendered.url = f"http://{address}"
         yield rendered
 
 
-def test_metrics_have_the_requested_format(pages: Pages) -> None:
+def test_metrics_have_the_requested_format(pages: ServedPages) -> None:
     plain = pages.get("/metrics", accept="text/plain")
     assert plain.headers["content-type"].startswith("text/plain; version=")
     assert "spot_rescheduler_leader 0.0" in plain.text.splitlines()
     assert pages.get("/metrics", accept="application/openmetrics-text; version=1.0.0").text.endswith("# EOF\n")
 
 
-def test_the_daemon_is_alive_while_its_loop_has_a_heartbeat(pages: Pages) -> None:
+def test_the_daemon_is_alive_while_its_loop_has_a_heartbeat(pages: ServedPages) -> None:
     assert pages.get("/healthz").status_code == 200
     pages.clock.seconds = 181
     silent = pages.get("/healthz")
@@ -86,7 +86,7 @@ def test_longer_intervals_allow_longer_silence() -> None:
     assert health.silence() == 3601
 
 
-def test_the_daemon_is_ready_once_the_cluster_is_read(pages: Pages) -> None:
+def test_the_daemon_is_ready_once_the_cluster_is_read(pages: ServedPages) -> None:
     response = pages.get("/readyz")
     assert (response.status_code, response.text) == (503, "not read yet: pods\n")
     pages.ready = True
@@ -94,7 +94,7 @@ def test_the_daemon_is_ready_once_the_cluster_is_read(pages: Pages) -> None:
     assert (response.status_code, response.text) == (200, "ok\n")
 
 
-def test_the_status_of_a_new_daemon_has_no_plan(pages: Pages) -> None:
+def test_the_status_of_a_new_daemon_has_no_plan(pages: ServedPages) -> None:
     status = pages.get("/statusz").json()
     assert (status["plannedAt"], status["nodes"], status["drains"]) == (None, [], [])
     assert "No plan yet" in pages.get("/statusz", accept="text/html").text
@@ -111,7 +111,7 @@ STORY = (
 )
 
 
-def test_the_json_status_has_the_whole_state(pages: Pages) -> None:
+def test_the_json_status_has_the_whole_state(pages: ServedPages) -> None:
     pages.tell(*STORY)
     assert pages.get("/statusz").json() == {
         "version": "1.2",
@@ -163,7 +163,7 @@ def drain(**fields: object) -> dict[str, object]:
     }
 
 
-def test_the_html_status_is_escaped(pages: Pages) -> None:
+def test_the_html_status_is_escaped(pages: ServedPages) -> None:
     pages.tell(*STORY)
     page = pages.get("/statusz", accept="text/html,*/*").text
     assert "no &lt;b&gt;controller&lt;/b&gt; recreates it" in page
@@ -172,7 +172,7 @@ def test_the_html_status_is_escaped(pages: Pages) -> None:
     assert pages.get("/statusz?format=json", accept="text/html").headers["content-type"] == "application/json"
 
 
-def test_a_page_that_the_client_has_is_not_sent_again(pages: Pages) -> None:
+def test_a_page_that_the_client_has_is_not_sent_again(pages: ServedPages) -> None:
     tag = pages.get("/statusz", accept="text/html").headers["etag"]
     again = httpx2.get(pages.url + "/statusz", headers={"accept": "text/html", "if-none-match": tag}, timeout=60)
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
@@ -180,7 +180,7 @@ def test_a_page_that_the_client_has_is_not_sent_again(pages: Pages) -> None:
     assert (other.status_code, other.headers["content-type"]) == (200, "application/json")
 
 
-def test_a_partial_plan_does_not_replace_a_complete_one(pages: Pages) -> None:
+def test_a_partial_plan_does_not_replace_a_complete_one(pages: ServedPages) -> None:
     pages.tell(planned(PLAN, BLOCKED), planned(PLAN, complete=False))
     assert len(pages.get("/statusz").json()["nodes"]) == 2
 
@@ -247,7 +247,7 @@ def test_probes_are_served_while_a_page_is_slow(monkeypatch: pytest.MonkeyPatch)
         return "page"
 
     monkeypatch.setattr(StatusPage, "as_html", slow)
-    pages = Pages()
+    pages = ServedPages()
     pages.ready = True
     with serving(pages.application, LOOPBACK) as address, ThreadPoolExecutor(60) as threads:
         pages.url = f"http://{address}"
@@ -259,7 +259,7 @@ def test_probes_are_served_while_a_page_is_slow(monkeypatch: pytest.MonkeyPatch)
         assert {response.result().text for response in asked} == {"page"}
 
 
-def test_other_paths_are_not_found(pages: Pages) -> None:
+def test_other_paths_are_not_found(pages: ServedPages) -> None:
     assert pages.get("/").status_code == 200
     assert pages.get("/etc/passwd").status_code == 404
     assert httpx2.post(pages.url + "/metrics", timeout=60).status_code == 405
@@ -270,7 +270,10 @@ def test_an_address_in_use_is_reported_in_one_line() -> None:
         occupied.bind(("127.0.0.1", 0))
         occupied.listen()
         port = occupied.getsockname()[1]
-        with pytest.raises(ReschedulerError) as caught, serving(Pages().application, ListenAddress("127.0.0.1", port)):
+        with (
+            pytest.raises(ReschedulerError) as caught,
+            serving(ServedPages().application, ListenAddress("127.0.0.1", port)),
+        ):
             pass
     assert str(caught.value) == f"--listen-address 127.0.0.1:{port}: cannot listen there: Address already in use"
 
@@ -278,12 +281,12 @@ def test_an_address_in_use_is_reported_in_one_line() -> None:
 def test_an_unknown_host_is_reported() -> None:
     with (
         pytest.raises(ReschedulerError, match=r"--listen-address no\.such\.host\.invalid:1"),
-        serving(Pages().application, ListenAddress("no.such.host.invalid", 1)),
+        serving(ServedPages().application, ListenAddress("no.such.host.invalid", 1)),
     ):
         pass
 
 
 def test_the_server_stops_at_the_end_of_the_block() -> None:
-    with serving(Pages().application, LOOPBACK):
+    with serving(ServedPages().application, LOOPBACK):
         assert "http" in {thread.name for thread in threading.enumerate()}
     assert "http" not in {thread.name for thread in threading.enumerate()}

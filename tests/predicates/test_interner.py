@@ -21,14 +21,14 @@ def test_after_a_cleanup_only_unknown_classes_are_decoded(monkeypatch: pytest.Mo
     assert len(interner) == 1
     decoded: list[str] = []
 
-    class Recording:
+    class RecordingDecoder:
         def decode(self, raw: bytes) -> PodObject:
             whole = original.decode(raw)
             decoded.append(whole.metadata.name)
             return whole
 
     original = wire._PODS
-    monkeypatch.setattr(wire, "_PODS", Recording())
+    monkeypatch.setattr(wire, "_PODS", RecordingDecoder())
     after, again = (decoder.decode("Pod", raw) for raw in (KEPT, DROPPED))
     assert isinstance(after, Pod)
     assert isinstance(again, Pod)

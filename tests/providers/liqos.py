@@ -22,7 +22,7 @@ from tests.providers.failing import FailingDeletions
 GROUP = "STANDARD"
 
 
-class NodeManager:
+class RestartableNodeManager:
     """The process behind the server: it can restart while the server keeps running."""
 
     def __init__(self, bench: Bench) -> None:
@@ -55,7 +55,9 @@ class LiqoWorld(FailingDeletions):
 
     group = GROUP
 
-    def __init__(self, bench: Bench, server: StandinServer[NodeManager], stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self, bench: Bench, server: StandinServer[RestartableNodeManager], stack: contextlib.ExitStack
+    ) -> None:
         self.bench, self.server, self.clock = bench, server, bench.clock
         self._stack = stack
         self.provider: CloudProvider = self._open()
@@ -104,6 +106,6 @@ def liqo_world(machines: int, minimum: int) -> Iterator[LiqoWorld]:
     bench = Bench(cluster("rome", 20), groups=(group(GROUP, min_size=minimum),), draining=4)
     for number in range(machines):
         bench.liqo.add(f"rome-{number + 1}", GROUP, "rome")
-    manager = NodeManager(bench)
+    manager = RestartableNodeManager(bench)
     with StandinServer(manager, manager).running() as server, contextlib.ExitStack() as stack:
         yield LiqoWorld(bench, server, stack)

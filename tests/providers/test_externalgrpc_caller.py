@@ -29,7 +29,7 @@ NODES = 7  #: each run deletes one
 
 
 @dataclass(frozen=True)
-class System:
+class ServedSystem:
     """A stand-in with a group of running machines, and the flags to serve it."""
 
     flags: Sequence[str]
@@ -43,7 +43,7 @@ class System:
 
 
 @contextlib.contextmanager
-def cloudpool(folder: Path) -> Iterator[System]:
+def cloudpool(folder: Path) -> Iterator[ServedSystem]:
     """Run a cloudpool whose first machines start immediately; machines requested later never start."""
     settings = cloudpools.settings(pool=cloudpools.document(), desired_size=NODES, refresh_interval=0)
     with CloudpoolServer(settings, folder, CLOCK).running() as server:
@@ -64,7 +64,7 @@ def cloudpool(folder: Path) -> Iterator[System]:
         def allocated(states: set[str]) -> list[Any]:
             return [machine for machine in server.pool.machines() if machine.state(CLOCK.now()) in states]
 
-        yield System(
+        yield ServedSystem(
             ("--cloud-provider=cloudpool", "--cloud-config=cloudpool.json"),
             {},
             "od",
@@ -77,7 +77,7 @@ def cloudpool(folder: Path) -> Iterator[System]:
 
 
 @contextlib.contextmanager
-def cherryservers(folder: Path) -> Iterator[System]:
+def cherryservers(folder: Path) -> Iterator[ServedSystem]:
     with cherry.serving(CLOCK, deploying=FOREVER, terminating=1.0) as server:
         for _ in range(NODES):
             cherry.add(server, deploying=0.0)
@@ -89,7 +89,7 @@ def cherryservers(folder: Path) -> Iterator[System]:
         def pool() -> list[Any]:
             return [item for item in server.cloud.servers() if item.tags.get("k8s-nodepool") == cherry.POOL]
 
-        yield System(
+        yield ServedSystem(
             ("--cloud-provider=cherryservers", "--cloud-config=cherry.ini", f"--nodes=1:{NODES + 1}:{cherry.POOL}"),
             {**cherry.ENVIRONMENT, "CHERRY_API_URL": server.url},
             cherry.POOL,
@@ -102,7 +102,7 @@ def cherryservers(folder: Path) -> Iterator[System]:
 
 
 @contextlib.contextmanager
-def stackpoint(folder: Path) -> Iterator[System]:
+def stackpoint(folder: Path) -> Iterator[ServedSystem]:
     with stackpoints.serving(CLOCK, building=FOREVER, deleting=1.0) as server:
         for _ in range(NODES):
             server.cloud.add(group_name=stackpoints.FIRST, building=0.0)
@@ -116,7 +116,7 @@ def stackpoint(folder: Path) -> Iterator[System]:
             running = node.state(CLOCK.now()) == "running"
             return stackpoints.node_of(node).provider_id if running else f"spc://{node.instance_id}"
 
-        yield System(
+        yield ServedSystem(
             ("--cloud-provider=stackpoint", "--cloud-config=spc.yaml", f"--nodes=1:{NODES + 1}:t2.medium:od"),
             stackpoints.environment(server.url),
             stackpoints.FIRST,
@@ -128,7 +128,7 @@ def stackpoint(folder: Path) -> Iterator[System]:
         )
 
 
-SYSTEMS: dict[str, Callable[[Path], AbstractContextManager[System]]] = {
+SYSTEMS: dict[str, Callable[[Path], AbstractContextManager[ServedSystem]]] = {
     "cloudpool": cloudpool,
     "cherryservers": cherryservers,
     "stackpoint": stackpoint,
@@ -151,10 +151,10 @@ CASES: list[tuple[str, str, bool]] = [
 
 
 @dataclass(frozen=True)
-class Scene:
+class CallerScene:
     """A system and its two services."""
 
-    system: System
+    system: ServedSystem
     folder: Path
     plain: Service
     mutual: Service
@@ -170,7 +170,7 @@ def caller(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="module")
-def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CallerScene]:
     """The services outlive each test, so each run continues with the previous state."""
     folder = tmp_path_factory.mktemp("scene")
     pki.make(folder)
@@ -178,11 +178,11 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         plain = Service(folder, *system.flags, environ=system.environ)
         mutual = Service(folder, *system.flags, *SERVER_FILES, environ=system.environ)
         with services(plain, mutual):
-            yield Scene(system, folder, plain, mutual)
+            yield CallerScene(system, folder, plain, mutual)
 
 
 def life(
-    caller: Path, scene: Scene, generation: str, *, mutual: bool, files: Mapping[str, str] = CLIENT_FILES
+    caller: Path, scene: CallerScene, generation: str, *, mutual: bool, files: Mapping[str, str] = CLIENT_FILES
 ) -> Played:
     """Run a caller of *generation*; the first of the group's nodes is its victim."""
     system, service = scene.system, scene.mutual if mutual else scene.plain
@@ -205,7 +205,9 @@ def _node(node: NodeRef) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("scene", "generation", "mutual"), CASES, indirect=["scene"])
-def test_cluster_autoscaler_can_use_every_response(generation: str, mutual: bool, caller: Path, scene: Scene) -> None:
+def test_cluster_autoscaler_can_use_every_response(
+    generation: str, mutual: bool, caller: Path, scene: CallerScene
+) -> None:
     before = set(scene.system.machines())
     played = life(caller, scene, generation, mutual=mutual)
     assert played.problem == ""
@@ -222,7 +224,7 @@ def test_renewed_certificates_are_used_and_required(caller: Path, tmp_path: Path
         pki.make(tmp_path)
         service = Service(tmp_path, *system.flags, *SERVER_FILES)
         with services(service):
-            scene = Scene(system, tmp_path, service, service)
+            scene = CallerScene(system, tmp_path, service, service)
             assert life(caller, scene, "New", mutual=True).problem == ""
             before = {
                 name: str(shutil.copy(tmp_path / file, tmp_path / f"old-{file}")) for name, file in CLIENT_FILES.items()

@@ -13,7 +13,7 @@ from tests.providers.shelf import Caller, Shelf
 INSTANCE = "shelf://1"
 
 
-class World:
+class JoinedWorld:
     """A machine listed as INSTANCE, and a caller."""
 
     def __init__(self, call: Caller, shelf: Shelf, clock: StepClock) -> None:
@@ -37,15 +37,15 @@ class World:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world() -> Iterator[JoinedWorld]:
     shelf, clock = Shelf(), StepClock()
     with offered(shelf, clock) as address:
         caller = Caller(address)
-        yield World(caller, shelf, clock)
+        yield JoinedWorld(caller, shelf, clock)
         caller.channel.close()
 
 
-def test_a_machine_whose_node_has_no_provider_id_is_kept(world: World) -> None:
+def test_a_machine_whose_node_has_no_provider_id_is_kept(world: JoinedWorld) -> None:
     world.shelf.owned = True
     assert world.group_of("n", "") == "g"
     assert world.group_of(INSTANCE, INSTANCE) == ""
@@ -55,20 +55,20 @@ def test_a_machine_whose_node_has_no_provider_id_is_kept(world: World) -> None:
     assert (world.deleted(), world.instances()[0]) == ([], INSTANCE)
 
 
-def test_only_placeholders_of_machines_without_nodes_are_deleted(world: World) -> None:
+def test_only_placeholders_of_machines_without_nodes_are_deleted(world: JoinedWorld) -> None:
     assert world.group_of("n", "shelf://ONE") == "g"
     status, message = world.call.failure("NodeGroupDeleteNodes", world.deletion(INSTANCE, "shelf://2"))
     assert (status, message.partition(":")[0]) == ("FAILED_PRECONDITION", "1 of 2 nodes are not deleted")
     assert world.deleted() == ["shelf://2"]
 
 
-def test_a_machine_is_listed_with_the_provider_id_of_its_node(world: World) -> None:
+def test_a_machine_is_listed_with_the_provider_id_of_its_node(world: JoinedWorld) -> None:
     assert world.instances()[0] == INSTANCE
     world.group_of("n", "shelf://ONE")
     assert world.instances()[0] == "shelf://ONE"
 
 
-def test_a_node_with_its_instances_id_may_leave_a_machine_behind(world: World) -> None:
+def test_a_node_with_its_instances_id_may_leave_a_machine_behind(world: JoinedWorld) -> None:
     """A caller requests the deletion of a placeholder only after the Node is gone."""
     world.group_of("n", "shelf://ONE")
     world.group_of("n", INSTANCE)
@@ -77,7 +77,7 @@ def test_a_node_with_its_instances_id_may_leave_a_machine_behind(world: World) -
     assert world.deleted() == [INSTANCE]
 
 
-def test_a_node_without_further_queries_is_gone(world: World) -> None:
+def test_a_node_without_further_queries_is_gone(world: JoinedWorld) -> None:
     world.group_of("n", "shelf://ONE")
     world.clock.advance(MEMORY - 1)
     assert world.group_of(INSTANCE, INSTANCE) == ""

@@ -29,7 +29,7 @@ from tests.providers.shelf import Caller
 CLOCK = SystemClock()
 
 
-class World:
+class ServedWorld:
     def __init__(self, server: CloudpoolServer, service: Service) -> None:
         self.server, self.service = server, service
         self.call = Caller(service.address)
@@ -53,7 +53,7 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path) -> Iterator[ServedWorld]:
     with CloudpoolServer(settings(refresh_interval=0.1), tmp_path, CLOCK).running() as server:
         pool = {
             "id": GROUP,
@@ -65,7 +65,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         }
         (tmp_path / "pool.json").write_text(json.dumps({"pools": [pool]}))
         with Service(tmp_path, "--cloud-provider=cloudpool", "--cloud-config=pool.json") as service:
-            world = World(server, service)
+            world = ServedWorld(server, service)
             with world.call.channel:
                 yield world
 
@@ -78,7 +78,7 @@ def eventually(predicate: object, seconds: float = 60) -> None:
     )
 
 
-def test_a_slow_read_fails_before_the_callers_deadline(world: World) -> None:
+def test_a_slow_read_fails_before_the_callers_deadline(world: ServedWorld) -> None:
     """The message shows that the service responds before the caller's own timer expires."""
     world.server.faulty_app.inject(Fault(method="GET", path="/pool", kind="hang", times=50))
     code, message = world.call.failure_in_time("NodeGroupNodes", world.request, 5, "on-demand")
@@ -88,7 +88,7 @@ def test_a_slow_read_fails_before_the_callers_deadline(world: World) -> None:
     assert len(world.instances()) == 3
 
 
-def test_a_slow_order_continues_and_is_not_repeated(world: World) -> None:
+def test_a_slow_order_continues_and_is_not_repeated(world: ServedWorld) -> None:
     """The first response is OK although the pool has not responded, because the machine may terminate at any moment."""
     victim = world.server.pool.machines()[0]
     world.server.faulty_app.inject(Fault(path="/pool/terminate", kind="hang", acted=True))
@@ -101,7 +101,7 @@ def test_a_slow_order_continues_and_is_not_repeated(world: World) -> None:
     assert (world.target(), world.asked("/pool/terminate")) == (2, 1)
 
 
-def test_sigterm_completes_running_calls_and_refuses_new_ones(world: World) -> None:
+def test_sigterm_completes_running_calls_and_refuses_new_ones(world: ServedWorld) -> None:
     looks = world.asked("/pool")
     slow = Fault(method="GET", path="/pool", status=200, body=json.dumps(world.server.pool.pool()), delay=3)
     world.server.faulty_app.inject(slow)

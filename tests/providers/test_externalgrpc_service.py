@@ -230,7 +230,7 @@ def test_the_backend_gets_less_time_than_the_caller_has(call: Caller, shelf: She
     assert began + 300 <= unbounded <= ended + 300
 
 
-class Stuck(NoProvider):
+class StuckProvider(NoProvider):
     """Waits until the deadline for an event that never happens."""
 
     def refresh(self, *, deadline: float) -> None:
@@ -239,7 +239,7 @@ class Stuck(NoProvider):
 
 
 def test_a_stuck_backend_fails_with_its_message_before_the_callers_deadline() -> None:
-    with offered(Stuck(), SystemClock()) as address:
+    with offered(StuckProvider(), SystemClock()) as address:
         call = Caller(address)
         message = "the system is silent"
         assert call.failure_in_time("Refresh", wire.RefreshRequest(), 4, message) == ("DEADLINE_EXCEEDED", message)
@@ -261,7 +261,7 @@ def test_health_and_reflection_are_served(call: Caller) -> None:
     assert len(pool.FindServiceByName(SERVICE).methods) == 15
 
 
-class Held(NoProvider):
+class HoldingProvider(NoProvider):
     """Blocks every call until the test releases it."""
 
     def __init__(self) -> None:
@@ -273,7 +273,7 @@ class Held(NoProvider):
 
 
 def test_health_is_served_while_every_call_waits_for_the_system() -> None:
-    provider = Held()
+    provider = HoldingProvider()
     with offered(provider, SystemClock()) as address:
         call = Caller(address)
         refresh = call.channel.unary_unary(f"/{SERVICE}/Refresh")

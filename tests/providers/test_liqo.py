@@ -35,7 +35,7 @@ from tests.liqo_services.builders import Bench, cluster, group
 from tests.providers import first_node_managers, pki
 from tests.providers.clocks import StepClock
 from tests.providers.first_node_managers import FirstNodeManager
-from tests.providers.liqos import NodeManager, providing
+from tests.providers.liqos import RestartableNodeManager, providing
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 WEEK = START + dt.timedelta(weeks=1)
@@ -81,7 +81,7 @@ def bench() -> Bench:
 @pytest.fixture
 def current(bench: Bench) -> Iterator[ServerAndClient]:
     bench.liqo.add("rome-1", "STANDARD", "rome")
-    manager = NodeManager(bench)
+    manager = RestartableNodeManager(bench)
     with StandinServer(manager, manager).running() as server, providing(server.url, bench.clock) as provider:
         yield ServerAndClient(server, provider)
 

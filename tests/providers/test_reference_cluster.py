@@ -33,7 +33,7 @@ def names(plane: ControlPlane) -> list[str]:
     return sorted(node["metadata"]["name"] for node in plane.api.items("/api/v1/nodes"))
 
 
-class World:
+class ClusterWorld:
     def __init__(self, plane: ControlPlane, *, nodes_stay: bool = False) -> None:
         self.clock = StepClock()
         self.pool = ReferencePool(
@@ -51,13 +51,15 @@ class World:
 
 
 @pytest.fixture
-def world(plane: ControlPlane) -> Iterator[World]:
-    created = World(plane)
+def world(plane: ControlPlane) -> Iterator[ClusterWorld]:
+    created = ClusterWorld(plane)
     yield created
     created.close()
 
 
-def test_nodes_join_when_their_machines_run_and_leave_when_they_terminate(world: World, plane: ControlPlane) -> None:
+def test_nodes_join_when_their_machines_run_and_leave_when_they_terminate(
+    world: ClusterWorld, plane: ControlPlane
+) -> None:
     world.after(9)
     assert names(plane) == []
     world.after(1)
@@ -69,7 +71,7 @@ def test_nodes_join_when_their_machines_run_and_leave_when_they_terminate(world:
     assert names(plane) == ["pool-2"]
 
 
-def test_a_node_has_the_fields_that_a_kubelet_registers(world: World, plane: ControlPlane) -> None:
+def test_a_node_has_the_fields_that_a_kubelet_registers(world: ClusterWorld, plane: ControlPlane) -> None:
     world.after(10)
     machine = world.pool.machines()[0]
     node = plane.api.get("/api/v1/nodes/pool-1")
@@ -81,13 +83,13 @@ def test_a_node_has_the_fields_that_a_kubelet_registers(world: World, plane: Con
     assert {"type": "InternalIP", "address": machine.private_ip} in node["status"]["addresses"]
 
 
-def test_a_machine_that_terminates_before_it_runs_never_joins(world: World, plane: ControlPlane) -> None:
+def test_a_machine_that_terminates_before_it_runs_never_joins(world: ClusterWorld, plane: ControlPlane) -> None:
     world.pool.set_size(0)
     world.after(60)
     assert names(plane) == []
 
 
-def test_a_deleted_node_does_not_return(world: World, plane: ControlPlane) -> None:
+def test_a_deleted_node_does_not_return(world: ClusterWorld, plane: ControlPlane) -> None:
     world.after(10)
     plane.api.delete("/api/v1/nodes/pool-1")
     world.after(60)
@@ -98,7 +100,7 @@ def test_a_deleted_node_does_not_return(world: World, plane: ControlPlane) -> No
 
 
 def test_nodes_can_be_configured_to_stay(plane: ControlPlane) -> None:
-    world = World(plane, nodes_stay=True)
+    world = ClusterWorld(plane, nodes_stay=True)
     try:
         world.after(10)
         world.pool.set_size(0)

@@ -20,7 +20,7 @@ from tests.providers.shelf import Caller
 
 
 @dataclass(frozen=True)
-class Scene:
+class ScaleUpScene:
     """One old machine runs. Of two requested machines, one runs and one does not."""
 
     provider: CloudProvider
@@ -31,7 +31,7 @@ class Scene:
 
 
 @contextlib.contextmanager
-def cherryservers() -> Iterator[Scene]:
+def cherryservers() -> Iterator[ScaleUpScene]:
     clock = StepClock()
     with cherry.serving(clock, provisioning=1e6) as server, cherry.providing(server, clock) as provider:
         cherry.add(server, provisioning=0.0)
@@ -41,11 +41,11 @@ def cherryservers() -> Iterator[Scene]:
         def servers(*, running: bool) -> int:
             return sum(item.runs(clock.now()) or not running for item in server.cloud.servers())
 
-        yield Scene(provider, clock, cherry.POOL, lambda: servers(running=False), lambda: servers(running=True))
+        yield ScaleUpScene(provider, clock, cherry.POOL, lambda: servers(running=False), lambda: servers(running=True))
 
 
 @contextlib.contextmanager
-def stackpoint() -> Iterator[Scene]:
+def stackpoint() -> Iterator[ScaleUpScene]:
     clock = StepClock()
     specs = "0:10:t2.medium:od"
     with (
@@ -59,17 +59,19 @@ def stackpoint() -> Iterator[Scene]:
             alive = (node for node in server.cloud.nodes() if node.deleted_at is None)
             return sum(node.state(clock.now()) == "running" or not running for node in alive)
 
-        yield Scene(provider, clock, stackpoints.FIRST, lambda: nodes(running=False), lambda: nodes(running=True))
+        yield ScaleUpScene(
+            provider, clock, stackpoints.FIRST, lambda: nodes(running=False), lambda: nodes(running=True)
+        )
 
 
 @contextlib.contextmanager
-def cloudpool() -> Iterator[Scene]:
+def cloudpool() -> Iterator[ScaleUpScene]:
     document = cloudpools.document(requestDelay="0s", launchDelay="0s", bootDelay="0s")
     with pools.pool(cloudpools.settings(pool=document, desired_size=2)) as world:
         world.server.pool.set_config({**world.server.pool.config(), "requestDelay": "1000h"})
         world.clock.advance(10)
         world.provider.increase_size(cloudpools.GROUP, 1, deadline=pools.LATER)
-        yield Scene(
+        yield ScaleUpScene(
             world.provider,
             world.clock,
             cloudpools.GROUP,

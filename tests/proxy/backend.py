@@ -23,7 +23,7 @@ Message = MutableMapping[str, Any]
 
 
 @dataclass
-class Seen:
+class BackendRequest:
     method: str
     target: bytes
     headers: list[tuple[bytes, bytes]]
@@ -44,7 +44,7 @@ class Backend:
     broken: bool = False  #: closes the connection in the middle of the body
     silent: bool = False  #: does not respond
     forgetful: bool = False  #: closes a connection on its second request
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[BackendRequest] = field(default_factory=list)
     url: str = ""
 
     async def __call__(
@@ -60,7 +60,9 @@ class Backend:
         if self.forgetful and scope["client"] in [request.connection for request in self.seen]:
             send.__self__.transport.abort()  # type: ignore[attr-defined]
             self.silent = True
-        self.seen.append(Seen(scope["method"], scope["raw_path"] + query, scope["headers"], body, scope["client"]))
+        self.seen.append(
+            BackendRequest(scope["method"], scope["raw_path"] + query, scope["headers"], body, scope["client"])
+        )
         while self.silent and (await receive())["type"] != "http.disconnect":
             pass
         if self.silent:

@@ -233,7 +233,7 @@ def test_an_internal_error_does_not_block_later_updates(backend: Backend) -> Non
 # -- one at a time
 
 
-class Gate:
+class UpdateGate:
     """An update that blocks until released, and counts concurrent calls."""
 
     def __init__(self) -> None:
@@ -253,7 +253,7 @@ class Gate:
 
 
 def test_updates_never_overlap(backend: Backend) -> None:
-    gate = Gate()
+    gate = UpdateGate()
     gate.open.set()
     asked = RecordedUpdates(gate)
     with proxying(backend.url, asked, patience=ClientTimeouts(120.0, 120.0)) as url, ThreadPoolExecutor(20) as clients:
@@ -263,7 +263,7 @@ def test_updates_never_overlap(backend: Backend) -> None:
 
 
 def test_reads_and_bad_input_do_not_wait_for_updates(backend: Backend) -> None:
-    gate = Gate()
+    gate = UpdateGate()
     with proxying(backend.url, RecordedUpdates(gate)) as url, ThreadPoolExecutor(1) as client:
         update = client.submit(httpx2.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
         assert gate.entered.wait(timeout=60)
@@ -275,7 +275,7 @@ def test_reads_and_bad_input_do_not_wait_for_updates(backend: Backend) -> None:
 
 
 def test_a_blocked_queue_times_out(backend: Backend) -> None:
-    gate = Gate()
+    gate = UpdateGate()
     asked = RecordedUpdates(gate)
     with proxying(backend.url, asked, patience=ClientTimeouts(60.0, 0.3)) as url, ThreadPoolExecutor(1) as client:
         update = client.submit(httpx2.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
@@ -298,7 +298,7 @@ def asking(url: str, size: int) -> Iterator[None]:
 
 
 def test_the_update_of_a_disconnected_client_is_skipped(backend: Backend) -> None:
-    gate, registry = Gate(), CollectorRegistry()
+    gate, registry = UpdateGate(), CollectorRegistry()
     asked = RecordedUpdates(gate)
     with proxying(backend.url, asked, metrics=ProxyMetrics(registry)) as url, ThreadPoolExecutor(1) as client:
         update = client.submit(httpx2.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
@@ -313,7 +313,7 @@ def test_the_update_of_a_disconnected_client_is_skipped(backend: Backend) -> Non
 
 
 def test_a_disconnect_does_not_stop_a_running_update(backend: Backend) -> None:
-    gate = Gate()
+    gate = UpdateGate()
     asked = RecordedUpdates(gate)
     with proxying(backend.url, asked) as url:
         with asking(url, 1):

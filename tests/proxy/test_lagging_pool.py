@@ -1,6 +1,6 @@
 """A pool that works in the background: no update makes it choose a machine to terminate, despite outdated responses.
 
-Each pool would choose the oldest machines, which have pods; `World.undrained` lists machines that ended that way.
+Each pool would choose the oldest machines, which have pods; `PoolWorld.undrained` lists machines that ended that way.
 """
 
 from contextlib import AbstractContextManager
@@ -11,7 +11,7 @@ from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.standin.faults import Fault
 from rescheduler.proxy.proxy_responses import UpdateFailed
 from tests.providers.cloudpools import document, settings
-from tests.proxy.test_updates import World, world
+from tests.proxy.test_updates import PoolWorld, world
 
 #: kind of driver: its way to launch a machine
 STARTS = {
@@ -25,15 +25,15 @@ def lagging(**keys: str) -> CloudpoolSettings:
     return settings(pool=keys_, refresh_interval=30, list_delay=3, pool_update=60, second_termination="ok")
 
 
-def lagging_world(**keys: str) -> AbstractContextManager[World]:
+def lagging_world(**keys: str) -> AbstractContextManager[PoolWorld]:
     return world(lagging(**keys), settleTime="300s", backend={"timeout": "600s"}, orderTimeout="600s")
 
 
-def machine(env: World, number: int) -> str:
+def machine(env: PoolWorld, number: int) -> str:
     return env.server.pool.machines()[number - 1].id(env.clock.now())
 
 
-def ends(env: World) -> tuple[int, int, list[str]]:
+def ends(env: PoolWorld) -> tuple[int, int, list[str]]:
     """Return the final desired size, the machines, and those that were terminated with pods."""
     env.wait(3600)
     return env.desired, len(env.alive()), env.undrained()

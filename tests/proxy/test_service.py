@@ -11,7 +11,7 @@ import pytest
 from devcluster.plane import ControlPlane
 from devcluster.stages import TERMINATE_AFTER
 from devcluster.standin.faults import Fault
-from tests.proxy.world import World, world
+from tests.proxy.world import ProxyWorld, world
 
 pytestmark = pytest.mark.cluster
 
@@ -144,7 +144,7 @@ def test_a_budget_that_allows_no_eviction_keeps_the_node(cluster: ControlPlane, 
 
 
 #: when the process is killed: (faults of the pool, condition for the kill, final nodes, final desired size)
-KILLED: dict[str, tuple[list[Fault], Callable[[World], object], list[str], int]] = {
+KILLED: dict[str, tuple[list[Fault], Callable[[ProxyWorld], object], list[str], int]] = {
     "while pods are terminating": ([], lambda env: env.tainted() == ["od-1"], ["od-1", "od-2"], 2),
     "before the pool has read the order": ([HANGS], lambda env: env.orders(), ["od-2"], 1),
     "after the pool has acted on the order": ([ACTS], lambda env: env.running() == ["od-2"], ["od-2"], 1),

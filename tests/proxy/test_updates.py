@@ -43,7 +43,7 @@ def _finished(ordered: PendingRemoval) -> Drain:
     raise AssertionError(ordered)
 
 
-class World:
+class PoolWorld:
     """A pool, its Nodes, and the record of changes."""
 
     def __init__(self, server: CloudpoolServer, clock: StepClock, pool: CloudPool, objects: Sequence[Manifest]) -> None:
@@ -163,11 +163,13 @@ class World:
 
 
 @contextlib.contextmanager
-def world(served: CloudpoolSettings | None = None, objects: Sequence[Manifest] = (), **keys: Any) -> Iterator[World]:
+def world(
+    served: CloudpoolSettings | None = None, objects: Sequence[Manifest] = (), **keys: Any
+) -> Iterator[PoolWorld]:
     clock = StepClock()
     with serving(served or settings(pool_update=3600), clock) as server:
         pool = CloudPool(section(server.url, **{"settleTime": "60s", "maxSize": 99} | keys), Path(), clock)
-        env = World(server, clock, pool, objects)
+        env = PoolWorld(server, clock, pool, objects)
         clock.advance(300)
         env.join()
         try:

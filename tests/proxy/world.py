@@ -25,7 +25,7 @@ from tests.providers.cloudpools import AWKWARD, LISTING, document
 LABEL = "pool-worker"
 
 
-class World:
+class ProxyWorld:
     """Proxy, cloud and cluster."""
 
     def __init__(
@@ -179,9 +179,9 @@ def world(
     kubeconfig: Path | None = None,
     pool: Mapping[str, Any] | None = None,
     config: Mapping[str, Json] | None = None,
-    before: Callable[["World"], object] = lambda _: None,
+    before: Callable[["ProxyWorld"], object] = lambda _: None,
     **settings: Any,
-) -> Iterator[World]:
+) -> Iterator[ProxyWorld]:
     """Start machines, wait until they join, and run the proxy in front of their pool.
 
     *kubeconfig* defaults to the administrator's. *pool* adds to the document of the pool, *config* to each section of
@@ -197,7 +197,7 @@ def world(
     with CloudpoolServer(of, folder, clock).running() as server:
         cluster = Cluster(str(plane.kubeconfig), server.pool, clock)
         cluster.start()
-        env = World(plane, server, folder, kubeconfig, config or {})
+        env = ProxyWorld(plane, server, folder, kubeconfig, config or {})
         try:
             plane.wait_for(lambda: len(_ready(plane)) == machines, "the machines to join")
             before(env)

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_class_names_are_unique() -> None:
     modules: dict[str, list[str]] = defaultdict(list)
-    for package in ("predicates", "rescheduler", "devcluster", "deploy"):
+    for package in ("predicates", "rescheduler", "devcluster", "deploy", "tests"):
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.ClassDef):

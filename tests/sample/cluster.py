@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.bench.shapes import Json
 from tests.sample import objects
-from tests.sample.objects import Machine, Workload
+from tests.sample.objects import SampleMachine, SampleWorkload
 
 #: The time at which the pages of the sample are made.
 NOW: Final = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
@@ -15,33 +15,33 @@ NOW: Final = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
 _ANNOTATED: Final = "cluster-autoscaler.kubernetes.io"
 _SCRATCH: Final = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
 
-CACHE: Final = Workload("ci", "ci-cache", cpu=500, memory=2048, spec={"nodeSelector": {"pool": "ci"}})
-API: Final = Workload("data", "api", cpu=600, memory=1536, spec=_SCRATCH)
-RUNNER: Final = Workload("ci", "release-build", kind="", cpu=1000, memory=2048)
-LEDGER: Final = Workload(
+CACHE: Final = SampleWorkload("ci", "ci-cache", cpu=500, memory=2048, spec={"nodeSelector": {"pool": "ci"}})
+API: Final = SampleWorkload("data", "api", cpu=600, memory=1536, spec=_SCRATCH)
+RUNNER: Final = SampleWorkload("ci", "release-build", kind="", cpu=1000, memory=2048)
+LEDGER: Final = SampleWorkload(
     "payments", "ledger", cpu=1000, memory=2048, annotations={f"{_ANNOTATED}/safe-to-evict": "false"}
 )
-SESSIONS: Final = Workload("shop", "session-store", cpu=700, memory=4096, disrupted=0)
-POSTGRES: Final = Workload("data", "postgres", kind="StatefulSet", cpu=2000, memory=8192, disrupted=1)
-SPARK: Final = Workload("data", "spark-worker", cpu=2000, memory=6144, spec=_SCRATCH)
-METRICS: Final = Workload("kube-system", "metrics-server", cpu=100, memory=200)
-DNS: Final = Workload("kube-system", "coredns", cpu=100, memory=170, disrupted=1)
+SESSIONS: Final = SampleWorkload("shop", "session-store", cpu=700, memory=4096, disrupted=0)
+POSTGRES: Final = SampleWorkload("data", "postgres", kind="StatefulSet", cpu=2000, memory=8192, disrupted=1)
+SPARK: Final = SampleWorkload("data", "spark-worker", cpu=2000, memory=6144, spec=_SCRATCH)
+METRICS: Final = SampleWorkload("kube-system", "metrics-server", cpu=100, memory=200)
+DNS: Final = SampleWorkload("kube-system", "coredns", cpu=100, memory=170, disrupted=1)
 
 #: Workloads without obstacles, in the order in which nodes are filled with them.
 ORDINARY: Final = (
-    Workload("shop", "frontend", cpu=400, memory=768, disrupted=4),
-    Workload("shop", "cart", cpu=300, memory=512, disrupted=2),
-    Workload("shop", "search", cpu=900, memory=3072),
-    Workload("payments", "gateway", cpu=500, memory=1024, disrupted=2),
-    Workload("payments", "fraud-check", cpu=700, memory=2048),
-    Workload("data", "ingest", cpu=600, memory=1536, disrupted=3),
-    Workload("monitoring", "grafana", cpu=200, memory=512),
-    Workload("shop", "images", cpu=350, memory=1024),
+    SampleWorkload("shop", "frontend", cpu=400, memory=768, disrupted=4),
+    SampleWorkload("shop", "cart", cpu=300, memory=512, disrupted=2),
+    SampleWorkload("shop", "search", cpu=900, memory=3072),
+    SampleWorkload("payments", "gateway", cpu=500, memory=1024, disrupted=2),
+    SampleWorkload("payments", "fraud-check", cpu=700, memory=2048),
+    SampleWorkload("data", "ingest", cpu=600, memory=1536, disrupted=3),
+    SampleWorkload("monitoring", "grafana", cpu=200, memory=512),
+    SampleWorkload("shop", "images", cpu=350, memory=1024),
 )
 DAEMONS: Final = (
-    Workload("kube-system", "aws-node", kind="DaemonSet", cpu=50, memory=64),
-    Workload("kube-system", "kube-proxy", kind="DaemonSet", cpu=100, memory=64),
-    Workload("monitoring", "node-exporter", kind="DaemonSet", cpu=50, memory=64),
+    SampleWorkload("kube-system", "aws-node", kind="DaemonSet", cpu=50, memory=64),
+    SampleWorkload("kube-system", "kube-proxy", kind="DaemonSet", cpu=100, memory=64),
+    SampleWorkload("monitoring", "node-exporter", kind="DaemonSet", cpu=50, memory=64),
 )
 
 #: By on-demand node: the pods with obstacles, and the number of other pods.
@@ -76,15 +76,16 @@ _SPOT_NODES: Final = 60
 _SMALL: Final = 13  #: other on-demand nodes up to this number are small
 
 
-def machines() -> tuple[Machine, ...]:
+def machines() -> tuple[SampleMachine, ...]:
     """Return the nodes: eight on-demand nodes for CI, the other on-demand nodes, the spot nodes."""
     kinds = ("m5.2xlarge", "m5.2xlarge", "r5.2xlarge", "m5.2xlarge", "c5.4xlarge")
     disabled = {f"{_ANNOTATED}/scale-down-disabled": "true"}
     first = [
-        Machine(i, "m5.2xlarge", spot=False, created=_days_ago(40 + 9 * i), labels={"pool": "ci"}) for i in range(8)
+        SampleMachine(i, "m5.2xlarge", spot=False, created=_days_ago(40 + 9 * i), labels={"pool": "ci"})
+        for i in range(8)
     ]
     others = [
-        Machine(
+        SampleMachine(
             i,
             "m5.xlarge" if i < _SMALL else kinds[i % len(kinds)],
             spot=False,
@@ -94,7 +95,7 @@ def machines() -> tuple[Machine, ...]:
         for i in range(len(_CI), len(_CI) + len(_OTHERS))
     ]
     spot = [
-        Machine(i, ("m5.2xlarge", "m5a.2xlarge")[i % 2], spot=True, created=_days_ago(i * 7 % 20, hours=i % 24))
+        SampleMachine(i, ("m5.2xlarge", "m5a.2xlarge")[i % 2], spot=True, created=_days_ago(i * 7 % 20, hours=i % 24))
         for i in range(_SPOT_NODES)
     ]
     return (*first, *others, *spot)
@@ -104,7 +105,7 @@ def items() -> Iterator[Json]:
     """Yield all objects."""
     nodes = machines()
     bound = list(_bound(nodes))
-    pods: Counter[Workload] = Counter()
+    pods: Counter[SampleWorkload] = Counter()
     spaces = sorted({workload.namespace for workload, _ in bound})
     yield from map(objects.namespace, spaces)
     yield objects.storage_class()
@@ -122,7 +123,7 @@ def items() -> Iterator[Json]:
             yield objects.budget(workload, number)
 
 
-def _bound(nodes: tuple[Machine, ...]) -> Iterator[tuple[Workload, Machine]]:
+def _bound(nodes: tuple[SampleMachine, ...]) -> Iterator[tuple[SampleWorkload, SampleMachine]]:
     """Yield the workload and the node of every pod."""
     turn = 0
     on_demand = [machine for machine in nodes if not machine.spot]

@@ -27,7 +27,7 @@ MACHINES: Final[Mapping[str, tuple[int, int, int, int]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SampleMachine:
     """A node of the sample."""
 
     number: int
@@ -49,7 +49,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Workload:
+class SampleWorkload:
     """A controller and its pods. *kind* is Deployment, StatefulSet, DaemonSet, or "" for pods without one."""
 
     namespace: str
@@ -70,7 +70,7 @@ class Workload:
         return uid(f"{self.namespace}/{self.name}").replace("-", "")[:10]
 
 
-def node(machine: Machine) -> Json:
+def node(machine: SampleMachine) -> Json:
     vcpu, gib, cpu, memory = MACHINES[machine.instance_type]
     labels = {
         "kubernetes.io/arch": "amd64",
@@ -99,7 +99,7 @@ def node(machine: Machine) -> Json:
     }
 
 
-def csi_node(machine: Machine) -> Json:
+def csi_node(machine: SampleMachine) -> Json:
     driver = {"name": "ebs.csi.aws.com", "nodeID": machine.name, "topologyKeys": [ZONE], "allocatable": {"count": 25}}
     return {
         "apiVersion": "storage.k8s.io/v1",
@@ -109,7 +109,7 @@ def csi_node(machine: Machine) -> Json:
     }
 
 
-def pod(workload: Workload, number: int, machine: Machine, created: str) -> Json:
+def pod(workload: SampleWorkload, number: int, machine: SampleMachine, created: str) -> Json:
     """Return pod *number* of a workload, running on *machine*."""
     name, owner, labels = _identity(workload, number, machine)
     meta = _meta(workload.namespace, name, created, labels) | {"annotations": dict(workload.annotations)}
@@ -139,7 +139,7 @@ def pod(workload: Workload, number: int, machine: Machine, created: str) -> Json
     }
 
 
-def _identity(workload: Workload, number: int, machine: Machine) -> tuple[str, Json | None, Json]:
+def _identity(workload: SampleWorkload, number: int, machine: SampleMachine) -> tuple[str, Json | None, Json]:
     """Return the name, the owner and the labels of a pod."""
     base, labels = workload.name, dict(workload.labels)
     letters = suffix(int(uid(f"{workload.namespace}/{base}/{number}/{machine.name}")[:6], 16))
@@ -155,12 +155,12 @@ def _identity(workload: Workload, number: int, machine: Machine) -> tuple[str, J
     return f"{base}-{letters}", None, labels
 
 
-def _owner(workload: Workload, kind: str, name: str) -> Json:
+def _owner(workload: SampleWorkload, kind: str, name: str) -> Json:
     owner = uid(f"{kind}/{workload.namespace}/{name}")
     return {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": owner, "controller": True}
 
 
-def _spec_of(workload: Workload, pod_name: str) -> Json:
+def _spec_of(workload: SampleWorkload, pod_name: str) -> Json:
     spec = dict(workload.spec)
     if workload.kind == "DaemonSet":
         spec["tolerations"] = [{"operator": "Exists"}]
@@ -169,7 +169,7 @@ def _spec_of(workload: Workload, pod_name: str) -> Json:
     return spec
 
 
-def volume(workload: Workload, number: int, machine: Machine) -> Sequence[Json]:
+def volume(workload: SampleWorkload, number: int, machine: SampleMachine) -> Sequence[Json]:
     """Return the claim of a StatefulSet's pod and its volume, which can be used in the zone of *machine* only."""
     claim = f"data-{workload.name}-{number}"
     name = f"pvc-{uid(f'{workload.namespace}/{claim}')}"
@@ -214,7 +214,7 @@ def storage_class() -> Json:
     }
 
 
-def budget(workload: Workload, pods: int) -> Json:
+def budget(workload: SampleWorkload, pods: int) -> Json:
     """Return the PodDisruptionBudget of a workload with *pods* healthy pods."""
     allowed = workload.disrupted or 0
     return {

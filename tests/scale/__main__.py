@@ -54,13 +54,13 @@ def main(nodes: int, pods: int, server: str, grow: bool, sizes: str, **seconds: 
     exit_on_sigterm()
     phases = Phases(**seconds)
     if not grow:
-        results = Results(phases, (nodes, nodes), _commit())
+        results = ScaleResults(phases, (nodes, nodes), _commit())
         results.run(server, nodes, pods)
         print(results.limits)  # noqa: T201
         return
     numbers = [int(size) for size in sizes.split(",")]
     once = numbers[min(1, len(numbers) - 1)]
-    results = Results(phases, (once, numbers[-1]), _commit())
+    results = ScaleResults(phases, (once, numbers[-1]), _commit())
     failed = False
     for name, size in [*(("stand-in", size) for size in numbers), ("kube-apiserver", once)]:
         try:
@@ -73,7 +73,7 @@ def main(nodes: int, pods: int, server: str, grow: bool, sizes: str, **seconds: 
     sys.exit(failed)
 
 
-class Results:
+class ScaleResults:
     """The figures so far. *limited* are the sizes with limits: the one for single measurements, and the largest."""
 
     def __init__(self, phases: Phases, limited: tuple[int, int], commit: str) -> None:

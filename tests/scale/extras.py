@@ -14,7 +14,7 @@ from tests.scale.bars import Limit
 from tests.scale.measuring import ACTING, Phases, cpu_of, wait
 from tests.scale.rounds import requested, slowest, watched
 from tests.scale.server import StandIn, eventually
-from tests.scale.subjects import LABELS, Subject, daemon
+from tests.scale.subjects import LABELS, MeasuredSubject, daemon
 
 #: The default of ``--planning-timeout``, in seconds.
 PLANNING_TIMEOUT: Final = 2.0
@@ -97,7 +97,7 @@ def _acting_idle(server: StandIn, folder: Path, size: str, phases: Phases) -> Li
     return Limit(f"{size}, not a dry run: CPU when nothing changes", 100 * idle, "%", 1.0, 0.5)
 
 
-def _is_quiet(server: StandIn, subject: Subject) -> bool:
+def _is_quiet(server: StandIn, subject: MeasuredSubject) -> bool:
     """Wait for a round, and return whether it has computed nothing and all Events have been written."""
     before = _events(server)
     with watched(subject) as rounds:

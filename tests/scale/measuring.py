@@ -12,8 +12,8 @@ from rescheduler.settings import PROTOBUF
 from tests.scale.figures import ScaleFigures
 from tests.scale.measured import UnreadData, percentile
 from tests.scale.rounds import watched
-from tests.scale.server import START_SECONDS, ApiServer, StandIn, eventually
-from tests.scale.subjects import DESCHEDULER, SUBJECTS, Subject, daemon, descheduler
+from tests.scale.server import START_SECONDS, ChangeableApiServer, StandIn, eventually
+from tests.scale.subjects import DESCHEDULER, SUBJECTS, MeasuredSubject, daemon, descheduler
 
 #: Flags of a daemon that drains nodes, without a provider and without delays.
 ACTING: Final = (
@@ -34,7 +34,9 @@ class Phases:
     rate: int = 100
 
 
-def measure(name: str, server: ApiServer, folder: Path, nodes: int, pods: int, phases: Phases) -> ScaleFigures:
+def measure(
+    name: str, server: ChangeableApiServer, folder: Path, nodes: int, pods: int, phases: Phases
+) -> ScaleFigures:
     """Start the program *name*, run all phases, and stop it."""
     start = descheduler if name == DESCHEDULER else SUBJECTS[name]
     began = time.monotonic()  # noqa: TID251 - measured time
@@ -70,7 +72,7 @@ def measure(name: str, server: ApiServer, folder: Path, nodes: int, pods: int, p
         )
 
 
-def wait(subject: Subject, seconds: float) -> None:
+def wait(subject: MeasuredSubject, seconds: float) -> None:
     """Wait for *seconds* while the subject runs."""
     end = time.monotonic() + seconds  # noqa: TID251 - measured time
     while (remaining := end - time.monotonic()) > 0:  # noqa: TID251
@@ -78,14 +80,14 @@ def wait(subject: Subject, seconds: float) -> None:
         time.sleep(min(remaining, 1.0))  # noqa: TID251
 
 
-def cpu_of(subject: Subject, act: Callable[[], object]) -> float:
+def cpu_of(subject: MeasuredSubject, act: Callable[[], object]) -> float:
     """Return the CPU seconds of the subject while *act* runs."""
     before = subject.process.cpu
     act()
     return subject.process.cpu - before
 
 
-def _per_event(subject: Subject, server: ApiServer, kind: str, phases: Phases) -> float:
+def _per_event(subject: MeasuredSubject, server: ChangeableApiServer, kind: str, phases: Phases) -> float:
     """Return the CPU seconds per event, including all other work of the subject in that time."""
     events = 0
 

@@ -10,7 +10,7 @@ from typing import Final
 import httpx2
 
 from tests.scale.measured import percentile
-from tests.scale.subjects import Durations, Subject
+from tests.scale.subjects import Durations, MeasuredSubject
 
 _SECONDS: Final = 0.2  #: interval between two readings of the metrics; shorter than between rounds
 _PAGE_SECONDS: Final = 0.02  #: interval between two requests for pages
@@ -43,7 +43,7 @@ def _each(count: int, seconds: float) -> list[float]:
 
 
 @contextlib.contextmanager
-def watched(subject: Subject) -> Iterator[Rounds]:
+def watched(subject: MeasuredSubject) -> Iterator[Rounds]:
     """Record the rounds of *subject* during the block, in which it may start."""
     rounds, ended, last = Rounds(), threading.Event(), Durations()
     with contextlib.suppress(httpx2.TransportError):
@@ -73,7 +73,7 @@ def watched(subject: Subject) -> Iterator[Rounds]:
 
 
 @contextlib.contextmanager
-def requested(subject: Subject, path: str) -> Iterator[list[float]]:
+def requested(subject: MeasuredSubject, path: str) -> Iterator[list[float]]:
     """Request a page of *subject* repeatedly during the block. Record the seconds until each response."""
     seconds: list[float] = []
     ended = threading.Event()

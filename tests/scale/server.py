@@ -21,7 +21,7 @@ from tests.scale.measured import MeasuredProcess
 START_SECONDS: Final = 600.0
 
 
-class ApiServer(Protocol):
+class ChangeableApiServer(Protocol):
     """A server with a cluster whose pods can be changed."""
 
     @property

@@ -24,7 +24,7 @@ _TOTALS: Final = re.compile(rf"^((?:{_ROUND}|{_PLANNING})_(?:sum|count)) (\S+)$"
 
 
 @dataclass(frozen=True)
-class Subject:
+class MeasuredSubject:
     """A running program. *ready* returns whether it has read the cluster."""
 
     process: MeasuredProcess
@@ -44,7 +44,7 @@ class Durations:
 
 
 @contextlib.contextmanager
-def daemon(kubeconfig: Path, folder: Path, content_type: str, *flags: str) -> Iterator[Subject]:
+def daemon(kubeconfig: Path, folder: Path, content_type: str, *flags: str) -> Iterator[MeasuredSubject]:
     """Run the daemon with *flags*, or in a dry run if there are none."""
     with contextlib.ExitStack() as parts:
         pages = f"127.0.0.1:{ports.reserve(parts)}"
@@ -59,7 +59,7 @@ def daemon(kubeconfig: Path, folder: Path, content_type: str, *flags: str) -> It
             except httpx2.TransportError:
                 return False
 
-        yield Subject(
+        yield MeasuredSubject(
             process,
             ready,
             lambda: durations_in(client.get("/metrics").raise_for_status().text),
@@ -79,11 +79,11 @@ def _command(kubeconfig: Path, pages: str, content_type: str, flags: Sequence[st
 
 
 @contextlib.contextmanager
-def informers(kubeconfig: Path, folder: Path) -> Iterator[Subject]:
+def informers(kubeconfig: Path, folder: Path) -> Iterator[MeasuredSubject]:
     """Run the informers of client-go for the kinds that the daemon watches, in protobuf."""
     command = [str(build.scale()), "informers", f"--kubeconfig={kubeconfig}"]
     with MeasuredProcess(command, folder / "informers.log") as process:
-        yield Subject(process, lambda: "synced" in process.log.read_text(), Durations)
+        yield MeasuredSubject(process, lambda: "synced" in process.log.read_text(), Durations)
 
 
 #: The plugin of the descheduler that is closest to the daemon: it evicts pods of nodes that are little used.
@@ -100,7 +100,7 @@ profiles:
 
 
 @contextlib.contextmanager
-def descheduler(kubeconfig: Path, folder: Path) -> Iterator[Subject]:
+def descheduler(kubeconfig: Path, folder: Path) -> Iterator[MeasuredSubject]:
     """Run the descheduler in a dry run, with the default interval of the daemon. It is ready after its first round."""
     policy = folder / "policy.yaml"
     policy.write_text(_POLICY)
@@ -109,11 +109,11 @@ def descheduler(kubeconfig: Path, folder: Path) -> Iterator[Subject]:
         *("--dry-run", "--descheduling-interval=10s", "--v=1"),
     ]
     with MeasuredProcess(command, folder / "descheduler.log") as process:
-        yield Subject(process, lambda: "Number of evictions" in process.log.read_text(), Durations)
+        yield MeasuredSubject(process, lambda: "Number of evictions" in process.log.read_text(), Durations)
 
 
 #: By name in the table.
-SUBJECTS: Final[Mapping[str, Callable[[Path, Path], contextlib.AbstractContextManager[Subject]]]] = {
+SUBJECTS: Final[Mapping[str, Callable[[Path, Path], contextlib.AbstractContextManager[MeasuredSubject]]]] = {
     "daemon, JSON": lambda kubeconfig, folder: daemon(kubeconfig, folder, JSON),
     "daemon, protobuf": lambda kubeconfig, folder: daemon(kubeconfig, folder, PROTOBUF),
     "informers of client-go, protobuf": informers,

@@ -16,7 +16,7 @@ from devcluster.plane import ControlPlane
 from devcluster.signals import exit_on_sigterm
 from rescheduler.observe.events import Waiting
 from tests.cluster.daemon import SOFT, Daemon
-from tests.soak.scenes import Scene, scene
+from tests.soak.scenes import SoakScene, scene
 
 FLAGS: Final = (
     "--housekeeping-interval=200ms",
@@ -31,7 +31,7 @@ _SPOT: Final = "node-role.kubernetes.io/spot-worker"
 
 
 @dataclass(slots=True)
-class Tally:
+class ClusterTally:
     """Outcome of one cluster."""
 
     seed: int
@@ -52,7 +52,7 @@ class Tally:
 def main(clusters: int, seed: int) -> None:
     """Check that all pods run again, none is Pending, and no drain failed because of missing room."""
     exit_on_sigterm()
-    tallies: list[Tally] = []
+    tallies: list[ClusterTally] = []
     with ControlPlane() as plane:
         for number in range(seed, seed + clusters):
             tallies.append(_played(plane, number))
@@ -62,9 +62,9 @@ def main(clusters: int, seed: int) -> None:
     sys.exit(any(tally.trouble for tally in tallies))
 
 
-def _played(plane: ControlPlane, seed: int) -> Tally:
+def _played(plane: ControlPlane, seed: int) -> ClusterTally:
     cluster = scene(seed)
-    tally = Tally(seed, len(cluster.nodes), cluster.on_demand)
+    tally = ClusterTally(seed, len(cluster.nodes), cluster.on_demand)
     _fill(plane, cluster)
     before = _ready(plane)
     tally.pods = len(before)
@@ -85,7 +85,7 @@ def _played(plane: ControlPlane, seed: int) -> Tally:
     return tally
 
 
-def _fill(plane: ControlPlane, cluster: Scene) -> None:
+def _fill(plane: ControlPlane, cluster: SoakScene) -> None:
     """Place fillers on spot nodes and movers on on-demand nodes, using cordons; remove pods that do not fit."""
     plane.apply(cluster.nodes)
     plane.wait_for(lambda: _usable(plane) == len(cluster.nodes), "Ready nodes", seconds=120)
@@ -166,7 +166,7 @@ def _cordon(plane: ControlPlane, selector: str, *, closed: bool | None) -> None:
         plane.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"spec": {"unschedulable": closed}})
 
 
-def _table(tallies: list[Tally]) -> Table:
+def _table(tallies: list[ClusterTally]) -> Table:
     table = Table(title="The daemon on random clusters", title_justify="left")
     for column in ("seed", "nodes", "on-demand", "pods", "drained", "failed drains", "landings", "trouble"):
         table.add_column(column)

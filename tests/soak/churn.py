@@ -23,7 +23,7 @@ from devcluster.signals import exit_on_sigterm
 from rescheduler.clock import SystemClock
 from rescheduler.net.config_files import Duration
 from tests.cluster.daemon import SOFT
-from tests.cluster.replicas import NAMESPACE, Installation, installed
+from tests.cluster.replicas import NAMESPACE, ReplicatedInstallation, installed
 from tests.cluster.takeovers import rendered
 from tests.invariants.rules import Rules
 from tests.invariants.watchdog import Watchdog
@@ -153,7 +153,7 @@ def soak(plane: ControlPlane, minutes: float, seed: int, folder: Path) -> Result
     rng, journal = Random(seed), Journal(folder / "actions.log")
     with contextlib.ExitStack() as opened:
         objects = rendered(fenced=True)
-        installation = opened.enter_context(installed(Installation(plane), objects))
+        installation = opened.enter_context(installed(ReplicatedInstallation(plane), objects))
         server, proxy = opened.enter_context(pool(plane, folder))
         fleet = ChangingNodes(plane, rng, server.pool)
         for _ in range(SPOT_NODES):

@@ -12,7 +12,7 @@ from typing import Final
 
 from devcluster.faults.proxy import FaultProxy, before_api_server, redirected
 from devcluster.faults.rules import RandomFaults
-from tests.cluster.replicas import Installation
+from tests.cluster.replicas import ReplicatedInstallation
 from tests.forking import ROOT, environment
 
 #: Warm-up time of a process. Afterwards it has read everything and drained nodes, and its memory should not grow.
@@ -96,7 +96,7 @@ def disturb(replica: Replica, rate: float, seed: int) -> None:
 
 @contextlib.contextmanager
 def replicas(
-    installation: Installation, names: Sequence[str], flags: Sequence[str], folder: Path
+    installation: ReplicatedInstallation, names: Sequence[str], flags: Sequence[str], folder: Path
 ) -> Iterator[list[Replica]]:
     """Start a process for each pod name in *names*; kill all at the end."""
     plane = installation.plane

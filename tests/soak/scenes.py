@@ -12,7 +12,7 @@ CPU: Final = 4000  #: millicores of every node
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class SoakScene:
     """Objects of a cluster: fillers start on spot, movers start on on-demand nodes while spot is closed."""
 
     nodes: list[Json]
@@ -26,7 +26,7 @@ class Scene:
         return sum(workload["spec"]["replicas"] for workload in (*self.fillers, *self.movers))
 
 
-def scene(seed: int) -> Scene:
+def scene(seed: int) -> SoakScene:
     """Return a cluster of 20 to 60 nodes, spot filled by 60 to 95 %, with budgets, spread and affinity."""
     rng = Random(seed)
     total = rng.randint(20, 60)
@@ -38,7 +38,7 @@ def scene(seed: int) -> Scene:
             node["spec"]["taints"] = [{"key": ON_DEMAND, "value": "true", "effect": "PreferNoSchedule"}]
     fillers = _workloads(rng, "filler", int(spot * CPU * rng.uniform(0.6, 0.95)))
     movers = _workloads(rng, "mover", int(on_demand * CPU * rng.uniform(0.1, 0.5)))
-    return Scene(
+    return SoakScene(
         nodes, on_demand, fillers, movers, [_budget(rng, workload) for workload in movers if rng.random() < 0.3]
     )
 

@@ -17,7 +17,7 @@ from rescheduler.planning.policy import Policy
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, pod, snapshot, summary
 
 
-class Machine:
+class TimedMachine:
     """A machine on which each filter evaluation of the search and each simulated pod take a fixed time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, question: float = 0.0, simulated: float = 0.0) -> None:
@@ -108,7 +108,7 @@ def test_a_round_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> 
     nodes = [node(f"od{number}", ON_DEMAND, cpu="64") for number in range(4)]
     cluster = snapshot([*nodes, node("s"), *(pod(f"p{number}", f"od{number}") for number in range(4))])
     late, returns = ["planning-timeout"], ["returns-to-on-demand"]
-    machine = Machine(monkeypatch, simulated=0.2)  # a second for a forecast
+    machine = TimedMachine(monkeypatch, simulated=0.2)  # a second for a forecast
     planner = Planner(cluster, Policy())
     in_time = planner.first_plan(CIRCUMSTANCES, seconds_left=machine.seconds_left(100))
     assert list(summary(in_time).values()) == [returns] * 4
@@ -139,7 +139,7 @@ def stuck_cluster() -> Snapshot:
 @pytest.mark.parametrize("method", ["first_plan", "plan_each"])
 @pytest.mark.parametrize("slower", [0.2, 1, 5], ids="{}×".format)
 def test_a_round_ends_in_time_on_a_slower_machine(method: str, slower: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine(monkeypatch, question=slower / EVALUATIONS_PER_SECOND)
+    machine = TimedMachine(monkeypatch, question=slower / EVALUATIONS_PER_SECOND)
     policy = Policy()
     planner = Planner(stuck_cluster(), policy)
     for _ in range(3):
@@ -153,7 +153,7 @@ def test_a_round_ends_in_time_if_each_plan_needs_a_forecast(monkeypatch: pytest.
     """Half a second of first-fit for all nodes, and a tenth for the forecast of each."""
     nodes = [node(f"od{number}", ON_DEMAND, cpu="64") for number in range(50)]
     cluster = snapshot([*nodes, node("s"), *(pod(f"p{number}", f"od{number}", cpu="10m") for number in range(50))])
-    machine, policy = Machine(monkeypatch, question=0.01, simulated=0.02), Policy()
+    machine, policy = TimedMachine(monkeypatch, question=0.01, simulated=0.02), Policy()
     planner, rejected = Planner(cluster, policy), list[int]()
     for _ in range(8):
         start = machine.seconds
@@ -167,7 +167,7 @@ def test_a_round_ends_in_time_if_each_plan_needs_a_forecast(monkeypatch: pytest.
 def test_a_fast_machine_gets_the_same_result_as_the_assumed_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = stuck_cluster()
     expected = Planner(cluster, Policy()).plan_each(CIRCUMSTANCES)
-    machine = Machine(monkeypatch, question=0.2 / EVALUATIONS_PER_SECOND)
+    machine = TimedMachine(monkeypatch, question=0.2 / EVALUATIONS_PER_SECOND)
     planner = Planner(cluster, Policy())
     rounds = [planner.plan_each(CIRCUMSTANCES, seconds_left=machine.seconds_left(2)) for _ in range(3)]
     assert rounds[-1] == expected
