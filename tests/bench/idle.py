@@ -34,6 +34,8 @@ START: Final = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 #: Rounds that are measured, and the most rounds before them in which the last forecasts are computed.
 ROUNDS: Final = 20
 SETTLE: Final = 200
+#: Consecutive rounds without forecasts after which none are left. A single one can precede the last forecasts.
+QUIET_ROUNDS: Final = 5
 #: Pods that change between two rounds: 100 a second, with a housekeeping interval of 10 s.
 CHANGED: Final = 1_000
 
@@ -103,8 +105,10 @@ def _rounds(path: Path, *, dry_run: bool) -> Iterator[Result]:
     kind = f"{'dry run' if dry_run else 'daemon'}, 1,000 nodes, 30,000 pods"
     daemon.round()
     first = _all_again(daemon)
+    quiet = 0
     for _ in range(SETTLE):
-        if daemon.round() < first / 10:
+        quiet = quiet + 1 if daemon.round() < first / 10 else 0
+        if quiet == QUIET_ROUNDS:
             break
     idle = sum(daemon.round() for _ in range(ROUNDS)) / ROUNDS
     yield _row(f"{kind}: an idle round", idle, first, 20, 5)
