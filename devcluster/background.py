@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import RetryError
 
 from devcluster import cache
 from devcluster.errors import PlaneError
+from devcluster.polling import poll
 
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0
@@ -122,10 +123,7 @@ def stop(folder: Path) -> bool:
 
 
 def _poll_until(condition: Callable[[], bool], seconds: float) -> bool:
-    polling = Retrying(
-        retry=retry_if_result(lambda result: not result), stop=stop_after_delay(seconds), wait=wait_fixed(0.1)
-    )
     try:
-        return polling(condition)
+        return poll(condition, seconds)
     except RetryError:
         return False

@@ -5,11 +5,11 @@ import threading
 from pathlib import Path
 
 import click
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from devcluster.liqo.connecting import connected
 from devcluster.liqo.controller import LiqoPolicy
 from devcluster.liqo.playing import Wait, playing
+from devcluster.polling import poll
 
 WAIT_SECONDS = 60.0
 
@@ -34,8 +34,7 @@ def main(kubeconfig: Path, clusters: tuple[str, ...], deny: tuple[str, ...]) -> 
 def _waiting() -> Wait:
     def wait(condition: object, _: str) -> object:
         assert callable(condition)
-        retry = retry_if_result(lambda result: not result)
-        return Retrying(retry=retry, stop=stop_after_delay(WAIT_SECONDS), wait=wait_fixed(0.1))(condition)
+        return poll(condition, WAIT_SECONDS)
 
     return wait
 

@@ -11,15 +11,16 @@ from urllib.parse import urlsplit
 
 import click
 import yaml
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from devcluster.api import Api
 from devcluster.liqo import objects
 from devcluster.liqo.connecting import connected
 from devcluster.liqo.controller import SLICES, VIRTUAL_NODES
 from devcluster.liqo.peerings import FOREIGN_CLUSTERS, IDENTITIES
+from devcluster.polling import poll
 
 FILE: Final = click.Path(path_type=Path, exists=True)
+WAIT_SECONDS: Final = 60.0
 _AUTHENTICATION: Final = "/apis/authentication.liqo.io/v1beta1"
 _NETWORKING: Final = ("gatewayclients", "gatewayservers", "configurations")
 #: Flags of `peer` that have no effect here.
@@ -66,7 +67,8 @@ def peer(kubeconfig: Path, remote_kubeconfig: Path, *, networking_disabled: bool
         identity = objects.identity(cluster, namespace)
         if identity["metadata"]["name"] not in {each["metadata"]["name"] for each in api.items(path)}:
             api.post(path, identity)
-        _until(lambda: api.get(f"{path}/{identity['metadata']['name']}").get("status", {}).get("kubeconfigSecretRef"))
+        created = f"{path}/{identity['metadata']['name']}"
+        poll(lambda: api.get(created).get("status", {}).get("kubeconfigSecretRef"), WAIT_SECONDS)
     click.echo(f"peered with {cluster}")
 
 
@@ -83,7 +85,7 @@ def unpeer(kubeconfig: Path, remote_kubeconfig: Path) -> None:
         slices = {"labelSelector": f"{objects.REPLICATION_LABEL}=true,liqo.io/remoteID={cluster}"}
         for resource_slice in api.items(SLICES, **slices):
             api.delete(api.path({**_KIND, **resource_slice}))
-        _until(lambda: not api.items(SLICES, **slices) and not api.items(VIRTUAL_NODES, **of_cluster))
+        poll(lambda: not api.items(SLICES, **slices) and not api.items(VIRTUAL_NODES, **of_cluster), WAIT_SECONDS)
         for identity in api.items(IDENTITIES, **of_cluster):
             metadata = identity["metadata"]
             api.delete(f"{_AUTHENTICATION}/namespaces/{metadata['namespace']}/identities/{metadata['name']}")
@@ -123,11 +125,6 @@ def _sign_nonce(api: Api, cluster: str, namespace: str) -> None:
         metadata = {"name": name, "namespace": namespace, "labels": labels}
         api.post(path, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"nonce": "n"}})
     api.get(f"{path}/{name}")
-
-
-def _until(condition: Callable[[], object]) -> None:
-    retry = retry_if_result(lambda result: not result)
-    Retrying(retry=retry, stop=stop_after_delay(60), wait=wait_fixed(0.2))(condition)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,8 @@ class Signal:
     source: str
     key: str
     kind: Literal["taint", "condition"] = "taint"
-    deliberate: bool = (
-        False  #: whether a tool removes the node on purpose; otherwise the cloud reclaims it, or it is failing
-    )
+    #: Whether a tool removes the node on purpose; otherwise the cloud reclaims it, or it is failing.
+    deliberate: bool = False
 
     def __str__(self) -> str:
         return f"{self.kind} {self.key.removesuffix('/')} of {self.source}"

@@ -140,7 +140,7 @@ class DeletionLedger:
         self._ledger.record(node.provider_id, (group, order))
 
     def count_uncertain(self, group: str, since: dt.datetime, excluded: NodeRef | None = None) -> int:
-        """Count the orders in *group* since *since* that may still lower its target size, except for *excluded*."""
+        """Count the orders in *group* after *since* that may still lower its target size, except for *excluded*."""
         return sum(
             owner == group and order.uncertain and order.at > since
             for provider_id, (owner, order) in self._ledger.orders().items()
