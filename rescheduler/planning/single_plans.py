@@ -1,14 +1,11 @@
 """Verdicts on single nodes in the current state, which are reused until one of their inputs changes."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Final, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
 from predicates.filters import Filters
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
-from rescheduler.planning.ground import Ground, timeless
 from rescheduler.planning.kept_verdicts import JudgedNode, KeptVerdicts
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.placement.forecast import PLAYS
@@ -16,36 +13,11 @@ from rescheduler.planning.placement.forecast_checks import ForecastChecks, with_
 from rescheduler.planning.placement.pace import Allowance, SearchPaces, SearchTime, SecondsLeft, unlimited
 from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.planning_round import PlanningRound
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.policy import Policy
 from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles, examine, first_obstacles, rejection
 
 #: Takes the name of an empty node; returns whether the node would be removed.
 TakeEmpty: TypeAlias = Callable[[str], bool]
-
-_NO_RESULTS: Final[Mapping[str, bool]] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class _KeptPlanning:
-    """A planning, and the inputs that it depends on."""
-
-    planning: Planning
-    ground: Ground
-    changes: int  #: of the snapshot
-    circumstances: Circumstances  #: without the time
-    until: datetime | None  #: it is not valid from this instant on
-    take_empty_results: Mapping[str, bool]  #: the results of *take_empty*, by node
-
-    def is_valid(self, shared: PlanningRound) -> bool:
-        return (
-            self.changes == shared.changes
-            and (self.until is None or shared.circumstances.now < self.until)
-            and self.ground == shared.ground
-            and self.circumstances == timeless(shared.circumstances)
-        )
-
-    def has_same_results(self, take_empty: TakeEmpty) -> bool:
-        return all(take_empty(node) is result for node, result in self.take_empty_results.items())
 
 
 class SinglePlans:
@@ -59,22 +31,19 @@ class SinglePlans:
         self._paces = SearchPaces()
         self._complete = KeptVerdicts(snapshot)  #: with all obstacles
         self._checked = KeptVerdicts(snapshot)  #: with the first obstacle, and after the checks of forecasts
-        self._each: _KeptPlanning | None = None
-        self._first: _KeptPlanning | None = None
+        self._last_each: Planning | None = None
+        self._last_first: Planning | None = None
 
     def each(self, shared: PlanningRound, seconds_left: SecondsLeft = unlimited) -> Planning:
         """Return a verdict for each on-demand node, with all obstacles."""
-        if self._each is not None and self._each.is_valid(shared):
-            return self._each.planning
-        planning, self._each = self._judge_each(shared, seconds_left)
+        planning = self._last_each = _last_if_equal(self._judge_each(shared, seconds_left), self._last_each)
         return planning
 
     def first(self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft) -> Planning:
         """Return verdicts up to the first node that can be drained; see :meth:`.planner.Planner.first_plan`."""
-        last_result = self._first
-        if last_result is not None and last_result.is_valid(shared) and last_result.has_same_results(take_empty):
-            return last_result.planning
-        planning, self._first = self._search_first(shared, take_empty, seconds_left)
+        planning = self._last_first = _last_if_equal(
+            self._search_first(shared, take_empty, seconds_left), self._last_first
+        )
         return planning
 
     def verdict(self, node: str, shared: PlanningRound, steps: Callable[[Examined, Attempt], Verdict]) -> Verdict:
@@ -102,8 +71,7 @@ class SinglePlans:
         verdict = self.verdict(node, shared, first_obstacles)
         return self._checks.check(verdict, shared.forecaster) if isinstance(verdict, Plan) else verdict
 
-    def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft) -> tuple[Planning, _KeptPlanning | None]:
-        """Return the planning, and its record for later rounds, or None if a later round may find more."""
+    def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft) -> Planning:
         never_fitting: dict[PodClass, str] = {}
         time = self._search_time(shared, seconds_left)
 
@@ -115,17 +83,10 @@ class SinglePlans:
             time.next_node()
             judged.append(self._complete.of(node, shared, judge))
         allowance = self._checks.ahead(shared.forecaster, seconds_left)
-        planning = shared.planning([_with_forecast(each, shared, allowance) for each in judged])
-        planning = _last_if_equal(planning, self._each)
-        final = not allowance.used_up and all(each.final for each in judged)
-        return planning, _kept_planning(planning, shared, judged) if final else None
+        return shared.planning([_with_forecast(each, shared, allowance) for each in judged])
 
-    def _search_first(
-        self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft
-    ) -> tuple[Planning, _KeptPlanning | None]:
-        """Return the planning, and its record for later rounds, or None if a later round may find more."""
-        judged: list[JudgedNode] = []
-        take_empty_results: dict[str, bool] = {}
+    def _search_first(self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft) -> Planning:
+        verdicts: list[Verdict] = []
         time = self._search_time(shared, seconds_left)
         allowance = self._checks.allowance(shared.forecaster, time.left_for_forecasts)
 
@@ -134,18 +95,12 @@ class SinglePlans:
 
         for node in shared.groups.on_demand:
             time.next_node()
-            judged.append(self._checked.of(node, shared, judge))
-            verdict = judged[-1].verdict
-            if isinstance(verdict, Plan):
-                if not _is_empty(verdict):
-                    break
-                take_empty_results[node] = take_empty(node)
-                if take_empty_results[node]:
-                    break
+            verdict = self._checked.of(node, shared, judge).verdict
+            verdicts.append(verdict)
+            if isinstance(verdict, Plan) and (not _is_empty(verdict) or take_empty(node)):
+                break
         self._checks.end_round(allowance)
-        planning = _last_if_equal(shared.planning(each.verdict for each in judged), self._first)
-        final = all(each.final for each in judged)
-        return planning, _kept_planning(planning, shared, judged, take_empty_results) if final else None
+        return shared.planning(verdicts)
 
     def _search_time(self, shared: PlanningRound, seconds_left: SecondsLeft) -> SearchTime:
         nodes = len(shared.groups.on_demand)
@@ -179,9 +134,9 @@ class SinglePlans:
         return checked, not (was_rejected or timed_out)
 
 
-def _last_if_equal(planning: Planning, last: _KeptPlanning | None) -> Planning:
+def _last_if_equal(planning: Planning, last: Planning | None) -> Planning:
     """Return the last planning if it equals *planning*, so that callers can detect that nothing has changed."""
-    return last.planning if last is not None and last.planning == planning else planning
+    return last if last == planning and last is not None else planning
 
 
 def _is_empty(plan: Plan) -> bool:
@@ -197,19 +152,3 @@ def _with_forecast(judged: JudgedNode, shared: PlanningRound, allowance: Allowan
     if verdict is not judged.verdict:
         judged.forecast = verdict
     return verdict
-
-
-def _kept_planning(
-    planning: Planning,
-    shared: PlanningRound,
-    judged: Iterable[JudgedNode],
-    take_empty_results: Mapping[str, bool] = _NO_RESULTS,
-) -> _KeptPlanning:
-    return _KeptPlanning(
-        planning=planning,
-        ground=shared.ground,
-        changes=shared.changes,
-        circumstances=timeless(shared.circumstances),
-        until=min(filter(None, (shared.order_until, *(each.inputs.until for each in judged))), default=None),
-        take_empty_results=take_empty_results,
-    )
