@@ -85,9 +85,6 @@ autoscaler: build ## run the real Cluster Autoscaler with `rescheduler provider 
 
 proto: $(READY) ## compile the protobuf schemas after a change of a .proto file
 	@mkdir -p build
-	@$(BIN)/python -m grpc_tools.protoc -I. --descriptor_set_out=rescheduler/kube/schema.binpb --pyi_out=build \
-		rescheduler/kube/schema.proto
-	@mv build/rescheduler/kube/schema_pb2.pyi rescheduler/kube/schema.pyi
 	@$(BIN)/python -m grpc_tools.protoc -I$(GRPC) --include_imports --descriptor_set_out=$(GRPC)/wire.binpb \
 		--pyi_out=build $(GRPC)/wire.proto $(GRPC)/core.proto
 	@sed 's/^DESCRIPTOR: .*/from google.protobuf.descriptor_pool import DescriptorPool as _DescriptorPool\n\nPOOL: _DescriptorPool/' \

@@ -10,7 +10,6 @@ from typing import Final
 
 from rescheduler.errors import UsageError
 
-PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 JSON: Final = "application/json"
 
 MEMORY_NAME: Final = "spot-rescheduler-memory"
@@ -36,12 +35,11 @@ def object_name(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ApiServerConnection:
-    """The API server, the credentials and the content type of its objects."""
+    """The API server and the credentials."""
 
     kubeconfig: str | None = None
     context: str | None = None
     in_cluster: bool | None = None  #: None: the ServiceAccount in a pod, otherwise a kubeconfig
-    content_type: str = PROTOBUF
 
 
 class LogFormat(enum.StrEnum):

@@ -8,7 +8,7 @@ from typing import Final, Literal, Protocol
 
 from devcluster.faults.calls import ApiCall
 from devcluster.faults.exchange import ConnectionEnded, ProxiedRequest
-from devcluster.faults.frames import error_event, is_protobuf, status, whole_frames
+from devcluster.faults.frames import error_event, status, whole_frames
 from devcluster.faults.upstream import UpstreamAnswer
 
 INJECTED: Final = "injected fault"
@@ -78,7 +78,7 @@ class HalfBody(_ToAny):
         response = request.forward()
         if request.call.verb == "watch":
             request.begin(response)
-            for frame in whole_frames(response.chunks, protobuf=is_protobuf(response.content_type)):
+            for frame in whole_frames(response.chunks):
                 request.write(frame[: len(frame) // 2])
                 break
         else:
@@ -111,7 +111,7 @@ class SlowBytes(_ToAny):
     def play(self, request: ProxiedRequest) -> None:
         response = request.forward()
         if request.call.verb == "watch":
-            parts = whole_frames(response.chunks, protobuf=is_protobuf(response.content_type))
+            parts = whole_frames(response.chunks)
         else:
             response = response.read()
             parts = iter(response.chunks)
@@ -146,9 +146,8 @@ class WatchError(_ToWatches):
 
     def play(self, request: ProxiedRequest) -> None:
         response = request.forward()
-        protobuf = is_protobuf(response.content_type)
-        frames = itertools.islice(whole_frames(response.chunks, protobuf=protobuf), self.after)
-        error = error_event(self.code, f"{INJECTED}: too old resource version", protobuf=protobuf)
+        frames = itertools.islice(whole_frames(response.chunks), self.after)
+        error = error_event(self.code, f"{INJECTED}: too old resource version")
         request.pass_on(response, itertools.chain(frames, [error]))
 
 
@@ -160,7 +159,7 @@ class ChangedEvents(_ToWatches):
 
     def play(self, request: ProxiedRequest) -> None:
         response = request.forward()
-        frames = whole_frames(response.chunks, protobuf=is_protobuf(response.content_type))
+        frames = whole_frames(response.chunks)
         request.pass_on(response, _repeated(frames) if self.how == "repeat" else _reordered(frames))
 
 

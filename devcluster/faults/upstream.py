@@ -52,10 +52,6 @@ class UpstreamAnswer:
     chunks: Iterable[bytes]
     length: int | None = None  #: bytes of the body; None if unknown, as for a watch
 
-    @property
-    def content_type(self) -> str:
-        return next((value for name, value in self.headers if name.lower() == "content-type"), "")
-
     def read(self) -> "UpstreamAnswer":
         """Return the response with its whole body in memory."""
         body = b"".join(self.chunks)

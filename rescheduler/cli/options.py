@@ -17,10 +17,8 @@ from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, Option, Parsed
 from rescheduler.errors import UsageError
 from rescheduler.providers import BACKENDS
 from rescheduler.settings import (
-    JSON,
     LEASE,
     MEMORY_NAME,
-    PROTOBUF,
     SAVINGS_NAME,
     ApiServerConnection,
     ListenAddress,
@@ -45,7 +43,7 @@ def group(name: str, make: Callable[..., Any], options: Sequence[Option]) -> Dec
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def grouped(**values: Any) -> Any:
-            own = {option.to: values.pop(option.to) for option in options}
+            own = {option.to: values.pop(option.to) for option in options if option.to in values}
             return command(**values, **{name: make(**own)})
 
         decorated: Command = grouped
@@ -153,11 +151,9 @@ connection_options = group(
         Option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current-context."),
         Option(
             "--kube-api-content-type",
-            click.Choice([PROTOBUF, JSON]),
-            to="content_type",
-            default=PROTOBUF,
             metavar="TYPE",
-            help=f"Encoding of objects read from the API server: {PROTOBUF} (smaller) or {JSON}.",
+            expose_value=False,
+            help="Accepted for compatibility, and has no effect: objects are read in JSON.",
         ),
     ),
 )

@@ -3,15 +3,19 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
+
+_ERASED: Final = "\r\033[K"  #: returns to the start of the line and erases it
 
 
 @contextmanager
 def progress(activity: str) -> Iterator[None]:
     """Show *activity* while the block runs; print nothing if standard error is not a terminal."""
-    if not sys.stderr.isatty():  # rich treats any file as a terminal if FORCE_COLOR is set
+    shown = sys.stderr.isatty()
+    if shown:
+        print(f"{activity} …", end="", file=sys.stderr, flush=True)  # noqa: T201
+    try:
         yield
-        return
-    from rich.console import Console  # noqa: PLC0415 - imported on demand
-
-    with Console(stderr=True).status(f"{activity} …"):
-        yield
+    finally:
+        if shown:
+            print(_ERASED, end="", file=sys.stderr, flush=True)  # noqa: T201

@@ -150,7 +150,6 @@ def command(
             kubeconfig=connection.kubeconfig,
             context=connection.context,
             in_cluster=running_in_cluster and own,
-            content_type=connection.content_type,
         ),
         replace(policy, drain_windows=drain_windows),
         Running(

@@ -56,7 +56,7 @@ def command(
 
     clock = SystemClock()
     installation = Installation(namespace, lease_name, memory_name, node_drain_delay)
-    status = read_status(connect(connection, clock), clock, connection.content_type, installation).as_json()
+    status = read_status(connect(connection, clock), clock, installation).as_json()
     match output:
         case "json":
             click.echo(json.dumps(status, ensure_ascii=False, indent=2))

@@ -15,7 +15,6 @@ from rescheduler.draining.intent import Step, read
 from rescheduler.execution.circumstances import vetoes_of_others, while_draining
 from rescheduler.execution.watched_nodes import WatchedNodes
 from rescheduler.execution.watched_state import State, stale, why_unusable
-from rescheduler.planning.added_guards import Kept, kept_by_guards
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.debts import Replicas, count_replicas
@@ -211,19 +210,6 @@ class ClusterView(WatchedNodes):
     def pods(self) -> dict[str, Pod]:
         """Return all pods that have not finished, by key."""
         return self._state.snapshot().pods
-
-    def kept_by_guards(self, limit: timedelta) -> Kept:
-        """Count, by guard, the nodes that k8s-spot-rescheduler would drain and this program keeps.
-
-        Stops after *limit*, or after a quarter of the planning time-out.
-        """
-        start = self._clock.monotonic()
-        end = start + min(limit.total_seconds(), self._policy.planning_timeout / 4)
-        kept = kept_by_guards(
-            self._state.snapshot(), self._policy, self._circumstances(), lambda: self._clock.monotonic() > end
-        )
-        self._spent += self._clock.monotonic() - start
-        return kept
 
     @property
     def _planner(self) -> Planner:

@@ -1,17 +1,14 @@
 """Functions that read parts of requests. They raise UsageError for invalid requests."""
 
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 from google.protobuf.message import DecodeError, Message
 
 from predicates import requests
-from predicates.objects import PodObject
+from predicates.objects import Container, PodSpec, QuantityText, ResourceRequirements
 from rescheduler import errors
-from rescheduler.kube import schema
-from rescheduler.kube.proto_structs import reader
-from rescheduler.providers.externalgrpc import codec, wire
-
-_read_pod = reader(PodObject, schema.Pod)
+from rescheduler.providers.externalgrpc import codec, core, wire
 
 
 def require_field(message: Message, name: str) -> None:
@@ -37,10 +34,37 @@ def pod_requests(pod: bytes) -> dict[str, Decimal]:
     if not pod:
         raise errors.UsageError("pod: missing")
     try:
-        amounts = requests.requests(_read_pod(schema.Pod.FromString(pod)).spec)
-    except (DecodeError, ValueError, OverflowError, TypeError) as error:  # TypeError: a required part is missing
+        decoded = core.Pod.FromString(pod)
+        require_field(decoded, "metadata")
+        amounts = requests.requests(_pod_spec(decoded.spec))
+    except (DecodeError, ValueError, OverflowError, errors.UsageError) as error:
         raise errors.UsageError(f"pod: expected a core/v1 Pod in protobuf: {error}") from error
     return {name: Decimal(amount) / 1000 if name == "cpu" else Decimal(amount) for name, amount in amounts}
+
+
+def _pod_spec(spec: core.PodSpec) -> PodSpec:
+    """Return the fields of *spec* that the requests of the pod follow from."""
+    return PodSpec(
+        containers=_containers(spec.containers),
+        init_containers=_containers(spec.initContainers),
+        overhead=_amounts(spec.overhead),
+        resources=ResourceRequirements(_amounts(spec.resources.requests)) if spec.HasField("resources") else None,
+    )
+
+
+def _containers(containers: Iterable[core.Container]) -> tuple[Container, ...]:
+    return tuple(
+        Container(
+            name=container.name,
+            resources=ResourceRequirements(_amounts(container.resources.requests)),
+            restart_policy=container.restartPolicy or None,
+        )
+        for container in containers
+    )
+
+
+def _amounts(quantities: Mapping[str, core.Quantity]) -> dict[str, QuantityText]:
+    return {name: quantity.string for name, quantity in quantities.items()}
 
 
 def until_1_28(defaults: wire.NodeGroupAutoscalingOptions) -> bool:

@@ -1,19 +1,15 @@
 """Observe the cluster at the start of a round: record and report its nodes and the loss of spot nodes."""
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 from rescheduler.clock import Clock
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.watched_nodes import PodCounts
 from rescheduler.housekeeping.empty_node_backoff import Offers
 from rescheduler.housekeeping.loop_inputs import Knowledge
-from rescheduler.observe.events import KeptByGuards, Observed, Report
+from rescheduler.observe.events import Observed, Report
 from rescheduler.planning.node_info import LabelFindings
-
-#: Time limit for the comparison with k8s-spot-rescheduler, which runs once after the start.
-COMPARISON: Final = timedelta(seconds=1)
 
 
 class ClusterObservation:
@@ -27,7 +23,6 @@ class ClusterObservation:
         self._offers = offers
         self._clock = clock
         self._report = report
-        self._compared = False  # with k8s-spot-rescheduler
 
     def update(self) -> datetime | None:
         """Record and report the nodes. Return the end of the wait after a burst of lost spot nodes, or None."""
@@ -40,17 +35,7 @@ class ClusterObservation:
         cooling = {node: cooldown.until for node, cooldown in self._history.cooling().items()}
         labels = self._view.label_findings()
         self._report(_observed(now, self._view.pod_counts(), frozenset(nodes), cooling, labels))
-        self._compare_once()
         return settled_at
-
-    def _compare_once(self) -> None:
-        """On the first call, report the nodes that k8s-spot-rescheduler would drain and this program would not."""
-        if not self._compared:
-            self._compared = True
-            kept = self._view.kept_by_guards(COMPARISON)
-            if kept.nodes:
-                counts = {str(reason): count for reason, count in kept.nodes.items()}
-                self._report(KeptByGuards(counts, kept.complete))
 
 
 def _observed(

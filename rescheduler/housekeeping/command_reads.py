@@ -17,7 +17,7 @@ from rescheduler.settings import ApiServerConnection, Provider
 def read_cluster(connection: ApiServerConnection, warn: Callable[[str], None]) -> Snapshot:
     """Read the cluster once. *warn* receives the assumption that is made if a permission is missing."""
     clock = SystemClock()
-    return kube_state.read_cluster(connect(connection, clock), clock, connection.content_type, warn=warn)
+    return kube_state.read_cluster(connect(connection, clock), clock, warn=warn)
 
 
 def read_prices(settings: Provider, nodes: Iterable[Node]) -> Mapping[str, Decimal]:

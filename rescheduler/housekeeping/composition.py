@@ -86,7 +86,7 @@ def run(connection: ApiServerConnection, policy: Policy, running: Running, logs:
         parts.callback(provider.close)
         policy = daemon_policy(policy, running.timing)
         client = connect(connection, clock)
-        loop = _assemble(parts, client, provider, run_state, connection, policy, prices, running, clock)
+        loop = _assemble(parts, client, provider, run_state, policy, prices, running, clock)
         if not running.once:
             loop.run(after_first=exclude_from_collection)
             return 0
@@ -112,7 +112,6 @@ def _assemble(
     client: Client,
     provider: CloudProvider,
     run_state: DaemonState,
-    connection: ApiServerConnection,
     policy: Policy,
     prices: PriceList,
     running: Running,
@@ -124,7 +123,7 @@ def _assemble(
     """
     holder = identity(running.pod_name)
     elector = run_state.elector = new_elector(client, holder, running, clock)
-    state = ClusterState(client, clock, connection.content_type)
+    state = ClusterState(client, clock)
     rights = RightsReview(client, clock, needed_rights(running), lambda: is_refused(state, elector))
     run_state.health = new_health(state, rights, running, clock)
     metrics, status, pages, address = _serve(parts, provider, prices, run_state.health, running, clock)

@@ -85,12 +85,12 @@ class InstallationStatus:
         }
 
 
-def read_status(client: Client, clock: Clock, content_type: str, installation: Installation) -> InstallationStatus:
+def read_status(client: Client, clock: Clock, installation: Installation) -> InstallationStatus:
     """Read the state of *installation*. Raises ReschedulerError if a request fails."""
     lease = LeaseStore(client, installation.namespace, installation.lease_name).read()
     memory, trouble = _memory(MemoryStore(client, installation.namespace, installation.memory_name))
     only_nodes = tuple(resource for resource in RESOURCES if resource.kind == "Node")
-    nodes = read_cluster(client, clock, content_type, resources=only_nodes).nodes
+    nodes = read_cluster(client, clock, resources=only_nodes).nodes
     return InstallationStatus(clock.now(), installation, lease, memory, trouble, _marks(nodes, installation.identity))
 
 

@@ -140,20 +140,17 @@ class Client:
             raise refusal(act, answer)
         return answer
 
-    def stream(
-        self, act: str, path: str, *, query: Mapping[str, str], accept: str, idle_seconds: float
-    ) -> "ResponseStream":
+    def stream(self, act: str, path: str, *, query: Mapping[str, str], idle_seconds: float) -> "ResponseStream":
         """Open a GET with a streaming response. If no data arrives for *idle_seconds*, reading raises Retryable."""
         with translating_errors(act, self.host):
-            response = self._open(_Request(act, "GET", path, query, idle_seconds, accept=accept))
+            response = self._open(_Request(act, "GET", path, query, idle_seconds))
             if response.status == http.HTTPStatus.OK:
                 return ResponseStream(act, response, self.host)
             try:
                 body = response.read(_ERROR_BODY)
             finally:
                 response.close()
-        kind = response.headers.get("content-type", "")
-        raise refusal(act, ApiResponse(response.status, body, kind, _seconds(response.headers.get("retry-after"))))
+        raise refusal(act, ApiResponse(response.status, body, _seconds(response.headers.get("retry-after"))))
 
     def _exchange(self, request: _Request) -> ApiResponse:
         """Send the request and read the complete response."""
@@ -163,7 +160,6 @@ class Client:
                 return ApiResponse(
                     code=response.status,
                     body=response.read(),
-                    content_type=response.headers.get("content-type", ""),
                     retry_after=_seconds(response.headers.get("retry-after")),
                 )
             finally:
@@ -211,7 +207,6 @@ class ResponseStream:
         self._act = act
         self._response = response
         self._host = host
-        self.content_type = response.headers.get("content-type", "")
 
     def chunks(self) -> Iterator[bytes]:
         """Yield bytes as they arrive until the server ends the response. Raises Retryable if the connection breaks."""

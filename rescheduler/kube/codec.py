@@ -1,8 +1,10 @@
-"""The content of lists and watches, independent of the content type."""
+"""The content of lists and watches."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
+
+from msgspec import Raw
 
 from predicates.objects import Object
 from predicates.unreadable import Unreadable
@@ -15,7 +17,7 @@ ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 class RawPage:
     """One page of a list whose objects are not decoded yet. The codec that returned it can decode them."""
 
-    items: Sequence[Any]
+    items: Sequence[Raw]
     resource_version: str
     next: str = ""  #: continue token of the next page; "" on the last page
 
@@ -42,28 +44,7 @@ class Change:
 
 
 class Broken(Retryable):
-    """A response that does not match its content type, for example a truncated one."""
-
-
-class Codec(Protocol):
-    """A decoder of one kind in one content type. Used by one thread."""
-
-    def split(self, body: bytes) -> RawPage:
-        """Read the metadata of a page, and split it into its objects, without decoding them. Raises Broken."""
-        ...
-
-    def decoded(self, page: RawPage) -> ListPage:
-        """Decode the objects of a page."""
-        ...
-
-    def changes(self, chunks: Iterable[bytes]) -> Iterator[Change]:
-        """Decode the events of a watch. Raises Broken, and the error of an ERROR event (usually Expired)."""
-        ...
-
-
-def decode_page(codec: Codec, body: bytes) -> ListPage:
-    """Decode a page of a list. Raises Broken."""
-    return codec.decoded(codec.split(body))
+    """A response that is not valid JSON or not of its kind, for example a truncated one."""
 
 
 def key(namespace: str, name: str) -> str:

@@ -37,7 +37,7 @@ class _Code(msgspec.Struct):
 
 
 class JsonCodec:
-    """A JSON decoder for one kind."""
+    """A decoder of one kind. Used by one thread."""
 
     def __init__(self, kind: str, interner: Interner) -> None:
         self.kind = kind
@@ -51,7 +51,12 @@ class JsonCodec:
         """Decode one object. Raises WireError."""
         return self._decoder.decode(self.kind, raw)
 
+    def page(self, body: bytes) -> ListPage:
+        """Decode a page of a list. Raises Broken."""
+        return self.decoded(self.split(body))
+
     def split(self, body: bytes) -> RawPage:
+        """Read the metadata of a page, and split it into its objects, without decoding them. Raises Broken."""
         try:
             raw_list = self._lists.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -59,6 +64,7 @@ class JsonCodec:
         return RawPage(raw_list.items or (), raw_list.metadata.resource_version, raw_list.metadata.continue_)
 
     def decoded(self, page: RawPage) -> ListPage:
+        """Decode the objects of a page."""
         objects, unreadable = [], {}
         for raw in page.items:
             try:
@@ -68,6 +74,7 @@ class JsonCodec:
         return ListPage(tuple(objects), page.resource_version, page.next, unreadable)
 
     def changes(self, chunks: Iterable[bytes]) -> Iterator[Change]:
+        """Decode the events of a watch. Raises Broken, and the error of an ERROR event (usually Expired)."""
         for line in _lines(chunks):
             try:
                 event = self._events.decode(line)

@@ -11,8 +11,7 @@ from rescheduler.clock import Clock
 from rescheduler.errors import Expired, InputError, Retryable
 from rescheduler.kube.backoff import delay
 from rescheduler.kube.client import Client
-from rescheduler.kube.codec import Codec, decode_page
-from rescheduler.kube.codecs import Codecs
+from rescheduler.kube.json_codec import JsonCodec
 from rescheduler.kube.resources import Resource
 from rescheduler.kube.responses import ApiResponse
 
@@ -34,7 +33,7 @@ class Listing:
 
 
 def read_all(
-    client: Client, resource: Resource, codec: Codec, matters: Callable[[str], bool] = lambda _: True
+    client: Client, resource: Resource, codec: JsonCodec, matters: Callable[[str], bool] = lambda _: True
 ) -> list[Object]:
     """Return all objects of *resource* with one consistent, paged list. Requests are not retried.
 
@@ -45,7 +44,7 @@ def read_all(
     query = {"limit": str(PAGE_SIZE)} | resource.query
     while True:
         try:
-            page = decode_page(codec, client.request(act, "GET", resource.path, query=query).body)
+            page = codec.page(client.request(act, "GET", resource.path, query=query).body)
         except Expired as error:
             raise Retryable(str(error)) from error
         for key, unreadable in page.unreadable.items():
@@ -77,11 +76,11 @@ class Lister:
     """
 
     def __init__(
-        self, resource: Resource, client: Client, codecs: Codecs, clock: Clock, page_size: int = PAGE_SIZE
+        self, resource: Resource, client: Client, codec: JsonCodec, clock: Clock, page_size: int = PAGE_SIZE
     ) -> None:
         self._resource = resource
         self._client = client
-        self._codecs = codecs
+        self._codec = codec
         self._clock = clock
         self._page_size = page_size
         self._partial: _PartialList | None = None
@@ -108,12 +107,10 @@ class Lister:
     def _listing(self, partial: _PartialList, progress: Callable[[int], None] | None) -> Listing:
         request = self._ask(partial.following)
         while True:
-            response = request.result()
-            codec = self._codecs.of(response.content_type)
-            raw = codec.split(response.body)
+            raw = self._codec.split(request.result().body)
             if raw.next:
                 request = self._ask(raw.next)
-            page = codec.decoded(raw)
+            page = self._codec.decoded(raw)
             partial.objects += page.objects
             partial.unreadable |= page.unreadable
             partial.following = page.next
@@ -126,7 +123,7 @@ class Lister:
         """Start the request for the page with the continue token *following*; "" is the first page."""
         act, path = f"list {self._resource.plural}", self._resource.path
         query = {"limit": str(self._page_size)} | ({"continue": following} if following else {}) | self._resource.query
-        return _PageRequest(lambda: self._client.request(act, "GET", path, query=query, accept=self._codecs.accept))
+        return _PageRequest(lambda: self._client.request(act, "GET", path, query=query))
 
 
 class _PageRequest:

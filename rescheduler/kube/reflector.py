@@ -14,7 +14,7 @@ from rescheduler.errors import Expired, Forbidden, NotFound, Permanent, Reschedu
 from rescheduler.kube.backoff import delay
 from rescheduler.kube.client import Client, ResponseStream
 from rescheduler.kube.codec import Change
-from rescheduler.kube.codecs import Codecs
+from rescheduler.kube.json_codec import JsonCodec
 from rescheduler.kube.lister import PAGE_SIZE, Lister, Listing
 from rescheduler.kube.resources import Resource
 
@@ -65,7 +65,7 @@ class Reflector:
         self,
         resource: Resource,
         client: Client,
-        codecs: Codecs,
+        codec: JsonCodec,
         sink: Sink,
         clock: Clock,
         *,
@@ -74,12 +74,12 @@ class Reflector:
     ) -> None:
         self._resource = resource
         self._client = client
-        self._codecs = codecs
+        self._codec = codec
         self._sink = sink
         self._clock = clock
         self._silence_seconds = silence_seconds
         self._stopping = threading.Event()
-        self._lister = Lister(resource, client, codecs, clock, page_size)
+        self._lister = Lister(resource, client, codec, clock, page_size)
         self._version: str | None = None  #: resourceVersion to watch from; None: list first
         self._known = False  #: whether the kind was ever listed
         self._absent = False  #: an optional kind that counts as empty
@@ -180,13 +180,12 @@ class Reflector:
             f"watch {self._resource.plural}",
             self._resource.path,
             query=query | self._resource.query,
-            accept=self._codecs.accept,
             idle_seconds=self._silence_seconds,
         )
 
     def _follow(self, stream: ResponseStream) -> None:
         self._sink.failing(self._resource.kind, None)
-        for change in self._codecs.of(stream.content_type).changes(stream.chunks()):
+        for change in self._codec.changes(stream.chunks()):
             if change.type != "BOOKMARK":
                 self._sink.changed(self._resource.kind, change)
             # Only after the sink has the change, so that a change that the sink failed to apply is sent again.

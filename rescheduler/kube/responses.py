@@ -16,7 +16,6 @@ from rescheduler.errors import (
     Retryable,
     Unauthorized,
 )
-from rescheduler.kube import envelope
 
 _LONGEST: Final = 300  #: maximum length of a server's text in our messages
 
@@ -50,7 +49,6 @@ class ApiResponse(msgspec.Struct, frozen=True):
 
     code: int
     body: bytes
-    content_type: str = "application/json"
     retry_after: float | None = None
 
     @property
@@ -59,22 +57,10 @@ class ApiResponse(msgspec.Struct, frozen=True):
 
     def status(self) -> ApiStatus:
         """Decode the Status in the body. If there is none (as in a load balancer's page), only the code is set."""
-        if self.content_type.startswith(envelope.CONTENT_TYPE):
-            return _from_message(self.body, self.code)
         try:
             return decoding.decode(self.body, ApiStatus, strict=False)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return ApiStatus(code=self.code)
-
-
-def _from_message(body: bytes, code: int) -> ApiStatus:
-    try:
-        status = envelope.status(body)
-    except envelope.EnvelopeError:
-        return ApiStatus(code=code)
-    causes = tuple(StatusCause(cause.reason, cause.message) for cause in status.details.causes)
-    details = Details(causes, status.details.retryAfterSeconds)
-    return ApiStatus(status.status, status.message, status.reason, details, status.code)
 
 
 def one_line(text: str) -> str:

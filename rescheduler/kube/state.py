@@ -12,12 +12,11 @@ from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, NotFound, ReschedulerError
 from rescheduler.kube.client import Client
 from rescheduler.kube.codec import Change
-from rescheduler.kube.codecs import codecs
 from rescheduler.kube.inbox import Inbox
+from rescheduler.kube.json_codec import JsonCodec
 from rescheduler.kube.lister import PAGE_SIZE, Lister, Listing, list_patiently
 from rescheduler.kube.reflector import Reflector
 from rescheduler.kube.resources import RESOURCES, Resource
-from rescheduler.settings import JSON
 
 #: Minimum number of pod classes before unused ones are dropped; the limit is at least twice the number in use.
 _CLASSES: Final = 64
@@ -30,7 +29,6 @@ class ClusterState:
         self,
         client: Client,
         clock: Clock,
-        content_type: str = JSON,
         *,
         resources: Sequence[Resource] = RESOURCES,
         page_size: int = PAGE_SIZE,
@@ -44,7 +42,7 @@ class ClusterState:
             Reflector(
                 resource,
                 client,
-                codecs(resource.kind, content_type, self._classes.interner),
+                JsonCodec(resource.kind, self._classes.interner),
                 self,
                 clock,
                 page_size=page_size,
@@ -161,7 +159,6 @@ class _Classes:
 def read_cluster(
     client: Client,
     clock: Clock,
-    content_type: str = JSON,
     *,
     resources: Sequence[Resource] = RESOURCES,
     progress: Callable[[str, int], None] | None = None,
@@ -175,7 +172,7 @@ def read_cluster(
     """
     snapshot, interner = Snapshot(), Interner()
     for resource in resources:
-        lister = Lister(resource, client, codecs(resource.kind, content_type, interner), clock)
+        lister = Lister(resource, client, JsonCodec(resource.kind, interner), clock)
         report_count = (lambda count, plural=resource.plural: progress(plural, count)) if progress else None
         listing = _read(resource, partial(list_patiently, lister, clock, report_count), warn)
         if listing is None:

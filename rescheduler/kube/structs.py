@@ -9,17 +9,15 @@ from predicates.objects import Object
 from predicates.wire import Interner, WireError, unreadable
 from rescheduler import decoding
 from rescheduler.kube.client import Client
-from rescheduler.kube.codecs import Codecs
 from rescheduler.kube.json_codec import JsonCodec
 from rescheduler.kube.lister import read_all
 from rescheduler.kube.resources import Resource
-from rescheduler.settings import JSON
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 class StructCodec(JsonCodec, Generic[T]):
-    """A JSON decoder that decodes the objects of one kind as *shape*."""
+    """A decoder of the objects of one kind as *shape*."""
 
     def __init__(self, kind: str, shape: type[T]) -> None:
         super().__init__(kind, Interner())
@@ -31,12 +29,6 @@ class StructCodec(JsonCodec, Generic[T]):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise WireError(unreadable(self.kind, raw, str(error))) from error
         return cast("Object", decoded)
-
-
-def structs(kind: str, shape: type[msgspec.Struct]) -> Codecs:
-    """Return codecs that decode *kind* as *shape*. They use JSON, which every kind supports."""
-    codec = StructCodec(kind, shape)
-    return Codecs(JSON, codec, codec)
 
 
 def read_structs(client: Client, resource: Resource, shape: type[T]) -> list[T]:

@@ -29,7 +29,6 @@ from rescheduler.observe.round_events import (
     Chosen,
     ErrorKind,
     Held,
-    KeptByGuards,
     LeadershipChanged,
     Observed,
     OwedChanged,
@@ -57,7 +56,6 @@ __all__ = [
     "Held",
     "InvolvedLease",
     "InvolvedNode",
-    "KeptByGuards",
     "LeadershipChanged",
     "MachineAnswered",
     "MachineGone",
@@ -91,7 +89,7 @@ __all__ = [
 ]
 
 #: Events of the process, of rounds and of single nodes.
-ProcessEvent: TypeAlias = Started | LeadershipChanged | PauseChanged | WatchAges | KeptByGuards | SavingsCounted
+ProcessEvent: TypeAlias = Started | LeadershipChanged | PauseChanged | WatchAges | SavingsCounted
 RoundEvent: TypeAlias = (
     ProcessEvent | Observed | OwedChanged | PlaceholdersObserved | Held | Planned | Chosen | Trouble | RoundEnded
 )

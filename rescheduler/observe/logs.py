@@ -10,7 +10,6 @@ from rescheduler.observe.events import (
     DrainProgressed,
     Event,
     Held,
-    KeptByGuards,
     LeadershipChanged,
     Observed,
     OwedChanged,
@@ -47,7 +46,7 @@ class Logs:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started() | LeadershipChanged() | PauseChanged() | WatchAges() | KeptByGuards() | SavingsCounted():
+            case Started() | LeadershipChanged() | PauseChanged() | WatchAges() | SavingsCounted():
                 self._of_process(event)
             case Observed():
                 self._observed(event)
@@ -79,13 +78,6 @@ class Logs:
                 write(NOTICE, paused or "drains are no longer paused", reason="paused" if paused else "")
             case WatchAges() | SavingsCounted():
                 pass  # metrics show it; a stale watch is also a reason to wait
-            case KeptByGuards(nodes, complete):
-                reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(nodes.items()))
-                number = f"{'' if complete else 'at least '}{count(sum(nodes.values()), 'more on-demand node')}"
-                write(
-                    NOTICE,
-                    f"k8s-spot-rescheduler would drain {number} ({reasons}); --compat=k8s-spot-rescheduler allows that",
-                )
 
     def _observed(self, event: Observed) -> None:
         counts = ", ".join(

@@ -18,7 +18,6 @@ from rescheduler.observe.events import (
     Event,
     EvictionAnswered,
     Held,
-    KeptByGuards,
     LeadershipChanged,
     MachineAnswered,
     MachineGone,
@@ -60,7 +59,7 @@ class Metrics(MetricFamilies):
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started() | LeadershipChanged() | PauseChanged() | WatchAges() | KeptByGuards() | SavingsCounted():
+            case Started() | LeadershipChanged() | PauseChanged() | WatchAges() | SavingsCounted():
                 self._of_process(event)
             case Observed():
                 self._observed(event)
@@ -97,8 +96,6 @@ class Metrics(MetricFamilies):
                 pass  # shown as the reason why nothing is drained
             case SavingsCounted(total):
                 self._savings.show(total)
-            case KeptByGuards():
-                pass  # only logged, once
 
     def _of_pods(self, event: OwedChanged | PlaceholdersObserved) -> None:
         match event:

@@ -88,14 +88,6 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptByGuards:
-    """Some nodes are not drained although k8s-spot-rescheduler would drain them. Reported once after the start."""
-
-    nodes: Mapping[str, int]  #: number of nodes by reason code of the guard
-    complete: bool = True  #: False: there may be more
-
-
-@dataclass(frozen=True, slots=True)
 class Held:
     """No node is drained in this round."""
 

@@ -33,7 +33,7 @@ from rescheduler.proxy.login import source
 from rescheduler.proxy.metrics import ProxyMetrics
 from rescheduler.proxy.server import serving
 from rescheduler.proxy.service import AlwaysLeading, ProxyService
-from rescheduler.settings import PROTOBUF, ListenAddress
+from rescheduler.settings import ListenAddress
 from rescheduler.version import VERSION
 
 #: Seconds between two sweeps, and between attempts at the first sweep.
@@ -72,7 +72,7 @@ def run(
     with contextlib.ExitStack() as parts:
         login = parts.enter_context(source(file.api_server))
         client = Client(login, clock, f"{NAME}/{VERSION}", read_seconds=file.api_server.timeout)
-        state = ClusterState(client, clock, PROTOBUF)
+        state = ClusterState(client, clock)
         standing = AlwaysLeading(clock, state, SWEEP_SECONDS)
         registry, status = CollectorRegistry(), Status()
         metrics = ProxyMetrics(registry)

@@ -14,7 +14,6 @@ from typing import Final
 import httpx2
 
 from devcluster.plane import ControlPlane
-from rescheduler.settings import JSON, PROTOBUF
 from tests.bench.big import big
 from tests.bench.result import Result, faster
 
@@ -40,7 +39,7 @@ _OURS: Final = """
 import sys
 from rescheduler.cli.cluster_source import ClusterSource
 from rescheduler.settings import ApiServerConnection
-pods = len(ClusterSource(None, ApiServerConnection(kubeconfig=sys.argv[1], content_type=sys.argv[2])).read().pods)
+pods = len(ClusterSource(None, ApiServerConnection(kubeconfig=sys.argv[1])).read().pods)
 """
 
 _PEER: Final = """
@@ -64,15 +63,14 @@ def run(nodes: int = 1000, pods_per_node: int = 30, times: int = 2) -> Iterator[
         written = Path(folder) / "cluster.json"
         big(written, on_demand=nodes // 3, spot=nodes - nodes // 3, pods_per_node=pods_per_node)
         seed(plane, written)
-        ways = {"peer": (_PEER, ""), JSON: (_OURS, JSON), PROTOBUF: (_OURS, PROTOBUF)}
-        runs = [{name: _process(plane, *way) for name, way in ways.items()} for _ in range(times)]
-    seconds = {name: min(measured[name][0] for measured in runs) for name in ways}
-    peak = {name: min(measured[name][1] for measured in runs) for name in ways}
+        runs = [(_process(plane, _OURS), _process(plane, _PEER)) for _ in range(times)]
+    (seconds, peak), (peer_seconds, peer_peak) = (
+        tuple(map(min, zip(*measured, strict=True))) for measured in zip(*runs, strict=True)
+    )
     size = f"reading {nodes:,} nodes and {nodes * pods_per_node:,} pods at start"
-    for name, short in ((JSON, "JSON"), (PROTOBUF, "protobuf")):
-        yield faster(f"{size}, {short}: whole process", seconds[name], seconds["peer"], 5, 8)
-        ours, peer = f"{peak[name] / 1e3:.0f} MB", f"{peak['peer'] / 1e3:.0f} MB"
-        yield Result(f"{size}, {short}: peak memory", ours, peer, peak["peer"] / peak[name], "×", 4, 6)
+    yield faster(f"{size}: whole process", seconds, peer_seconds, 5, 8)
+    ours, peer = f"{peak / 1e3:.0f} MB", f"{peer_peak / 1e3:.0f} MB"
+    yield Result(f"{size}: peak memory", ours, peer, peer_peak / peak, "×", 4, 6)
 
 
 def seed(plane: ControlPlane, cluster: Path) -> None:
@@ -97,10 +95,10 @@ def _puts(cluster: Path) -> Iterator[dict[str, dict[str, str]]]:
         yield {"requestPut": {name: text.decode() for name, text in request.items()}}
 
 
-def _process(plane: ControlPlane, code: str, content_type: str) -> tuple[float, float]:
+def _process(plane: ControlPlane, code: str) -> tuple[float, float]:
     """Return the seconds from start to end, and the peak memory in kB."""
     start = time.perf_counter()
-    command = [sys.executable, "-c", code + _TELL, str(plane.kubeconfig), content_type]
+    command = [sys.executable, "-c", code + _TELL, str(plane.kubeconfig)]
     output = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     seconds = time.perf_counter() - start
     pods, peak = map(int, output.split()[-2:])

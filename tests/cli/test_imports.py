@@ -28,10 +28,10 @@ print(*{name.partition(".")[0] for name in sys.modules}, file=sys.stderr)
     [
         (
             ("version",),
-            {"kubernetes", "numpy", "msgspec", "yaml", "rich", "uvicorn", "httpx2", "grpc", "email", "traceback"},
+            {"kubernetes", "numpy", "msgspec", "yaml", "uvicorn", "httpx2", "grpc", "email", "traceback"},
         ),
-        (("run", "--help"), {"kubernetes", "uvicorn", "httpx2", "grpc"}),
-        (("plan", f"--snapshot={SAMPLE}", *LABELS), {"kubernetes", "uvicorn", "httpx2", "grpc"}),
+        (("run", "--help"), {"kubernetes", "uvicorn", "httpx2", "grpc", "google"}),
+        (("plan", f"--snapshot={SAMPLE}", *LABELS), {"kubernetes", "uvicorn", "httpx2", "grpc", "google"}),
     ],
     ids=["version", "help", "plan on a snapshot"],
 )

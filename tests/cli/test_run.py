@@ -11,14 +11,11 @@ import pytest
 
 from rescheduler import cli
 from rescheduler.housekeeping import composition
-from rescheduler.planning.added_guards import original_policy
 from rescheduler.planning.drain_windows import parse_window
 from rescheduler.planning.namespaces import namespace_scope
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy
 from rescheduler.settings import (
-    JSON,
-    PROTOBUF,
     ApiServerConnection,
     ListenAddress,
     LogFormat,
@@ -77,7 +74,6 @@ def test_the_defaults_are_the_documented_ones(started_with: list[Given]) -> None
     assert str(DEFAULT[2].listen) == "localhost:9235"
     assert str(DEFAULT[1].on_demand_label) == "node-role.kubernetes.io/worker"
     assert str(DEFAULT[1].spot_label) == "node-role.kubernetes.io/spot-worker"
-    assert DEFAULT[0].content_type == PROTOBUF
 
 
 #: The arguments of k8s-spot-rescheduler's own Deployment, and of old installations.
@@ -146,7 +142,7 @@ CASES: dict[str, tuple[str, int, Any]] = {
     "a context alone": ("--context=c", 0, ApiServerConnection(None, "c", in_cluster=False)),
     "a kubeconfig wins": ("--running-in-cluster --kubeconfig=k", 0, ApiServerConnection("k", in_cluster=False)),
     "the kubeconfig of kubectl": ("--running-in-cluster=false", 0, ApiServerConnection(in_cluster=False)),
-    "JSON": (f"--kube-api-content-type={JSON}", 0, ApiServerConnection(in_cluster=True, content_type=JSON)),
+    "the content type": ("--kube-api-content-type=application/json", 0, ApiServerConnection(in_cluster=True)),
     "a single dry-run round": ("--once --dry-run", 2, Running(once=True, dry_run=True)),
     "another namespace and Lease": (
         "--leader-elect --namespace=ops --lease-name=mover.eu --pod-name=mover-0",
@@ -308,7 +304,6 @@ WRONG: dict[str, tuple[str, str]] = {
     "an address": ("--listen-address=9235", "address '9235': expected host:port"),
     "a port": ("--listen-address=localhost:99999", "address 'localhost:99999': expected host:port"),
     "an address without brackets": ("--listen-address=::1:80", "address '::1:80': expected host:port"),
-    "an encoding": ("--kube-api-content-type=text/xml", "'text/xml' is not one of"),
     "a provider": ("--cloud-provider=nowhere", "'nowhere' is not one of 'none'"),
     "a configuration file without a provider": ("--cloud-config=/x", "has nothing to configure"),
     "a missing value": ("--node-drain-delay", "requires an argument"),
@@ -383,10 +378,6 @@ def test_no_argument_starts_the_daemon(started_with: list[Given]) -> None:
 def test_a_group_without_a_command_shows_its_help(group: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert status(group) == 2
     assert capfd.readouterr().err.startswith(f"Usage: rescheduler {group} [OPTIONS] COMMAND [ARGS]...\n\n")
-
-
-def test_compat_uses_the_policy_of_the_comparison_with_the_original() -> None:
-    assert original_policy(Policy()) == COMPAT
 
 
 def test_compat_changes_defaults(started_with: list[Given]) -> None:

@@ -14,7 +14,6 @@ from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.state import ClusterState
 from rescheduler.planning.freshness import Fresh, lag
-from rescheduler.settings import JSON, PROTOBUF
 from tests.cluster.waiting import eventually
 
 MANY_NODES = tuple(f"n{number}" for number in range(12))
@@ -25,9 +24,9 @@ def kube(cluster: ControlPlane) -> KubeCluster:
     return KubeCluster(Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock()))
 
 
-@pytest.fixture(params=[JSON, PROTOBUF], ids=["json", "protobuf"])
-def state(cluster: ControlPlane, request: pytest.FixtureRequest) -> Iterator[ClusterState]:
-    state = ClusterState(Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock()), SystemClock(), request.param)
+@pytest.fixture
+def state(cluster: ControlPlane) -> Iterator[ClusterState]:
+    state = ClusterState(Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock()), SystemClock())
     state.start()
     eventually(lambda: state.synced)
     yield state

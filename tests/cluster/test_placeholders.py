@@ -19,7 +19,6 @@ from rescheduler.planning.policy import SPOT_LABEL
 from rescheduler.planning.room.manifests import Manifest, OrderTerms, label_keys_of, manifest
 from rescheduler.planning.room.placeholders import read
 from rescheduler.planning.room.volume_terms import volume_terms
-from rescheduler.settings import JSON, PROTOBUF
 from tests.cluster.autoscaling import PODS, SETUP
 from tests.cluster.rich import RICH
 
@@ -45,18 +44,17 @@ def manifests(cluster: ControlPlane, watched: Snapshot) -> list[Manifest]:
     return [manifest(each, terms, volume_terms(watched, each), keys) for each in watched.pods.values()]
 
 
-@pytest.mark.parametrize("content_type", [JSON, PROTOBUF])
 def test_placeholders_for_pods_with_every_field_are_accepted_and_read_apart(
-    cluster: ControlPlane, client: Client, api: PlaceholderPods, content_type: str
+    cluster: ControlPlane, client: Client, api: PlaceholderPods
 ) -> None:
     cluster.apply(RICH)
-    watched = read_cluster(client, SystemClock(), content_type)
+    watched = read_cluster(client, SystemClock())
     for each in manifests(cluster, watched):
         api.create(each)
         api.create(each)  # it exists
     names = {item["metadata"]["name"] for item in cluster.api.items(PODS)}
     assert names == {f"room-{each.uid}" for each in watched.pods.values()}
-    after = read_cluster(client, SystemClock(), content_type)
+    after = read_cluster(client, SystemClock())
     assert after.pods.keys() == watched.pods.keys()
     placeholders = {read(each).for_pod: read(each) for each in after.placeholders.values()}
     assert placeholders.keys() == watched.pods.keys()

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from devcluster.api import Json
-from devcluster.faults.frames import PROTOBUF, whole_frames
+from devcluster.faults.frames import whole_frames
 from devcluster.faults.injected import ChangedEvents, HalfBody, InjectedFault, Reset, SilentWatch, WatchError
 from devcluster.faults.proxy import FaultProxy, before_api_server, redirected
 from devcluster.faults.rules import FaultRule
@@ -18,16 +18,14 @@ from devcluster.plane import ControlPlane
 from predicates.wire import Interner
 from rescheduler.clock import SystemClock
 from rescheduler.errors import Expired
-from rescheduler.kube import schema
 from rescheduler.kube.client import Client
-from rescheduler.kube.codecs import codecs
 from rescheduler.kube.connection import source
+from rescheduler.kube.json_codec import JsonCodec
 
 pytestmark = pytest.mark.cluster
 
 RANGES = "/api/v1/namespaces/default/limitranges"
 WATCH = "watch limitranges by metadata.namespace"
-JSON = "application/json"
 NAMES = ("a", "b", "c", "d")
 
 
@@ -49,35 +47,23 @@ def limit_range(name: str) -> Json:
     return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": name}, "spec": {"limits": []}}
 
 
-def watched(client: httpx2.Client, plane: ControlPlane, accept: str = JSON) -> Iterator[bytes]:
+def watched(client: httpx2.Client, plane: ControlPlane) -> Iterator[bytes]:
     """Return the frames of a watch during which the limit ranges NAMES are created."""
     version = client.get(RANGES).json()["metadata"]["resourceVersion"]
     plane.apply(limit_range(name) for name in NAMES)
     query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "2"}
-    with client.stream("GET", RANGES, params=query, headers={"accept": accept}) as response:
+    with client.stream("GET", RANGES, params=query) as response:
         assert response.status_code == 200
-        yield from whole_frames(response.iter_raw(), protobuf=accept == PROTOBUF)
+        yield from whole_frames(response.iter_raw())
 
 
-def names_of_json(frames: Iterator[bytes]) -> list[str]:
+def names_of(frames: Iterator[bytes]) -> list[str]:
     events = [json.loads(frame) for frame in frames]
     return [
         str(event["object"]["code"]) if event["type"] == "ERROR" else event["object"]["metadata"]["name"]
         for event in events
     ]
 
-
-def names_of_protobuf(frames: Iterator[bytes]) -> list[str]:
-    names = []
-    for frame in frames:
-        event = schema.WatchEvent.FromString(frame[4:])
-        raw = schema.Unknown.FromString(event.object.raw.removeprefix(b"k8s\0")).raw
-        error = event.type == "ERROR"
-        names.append(str(schema.Status.FromString(raw).code) if error else schema.Head.FromString(raw).metadata.name)
-    return names
-
-
-READERS = {JSON: names_of_json, PROTOBUF: names_of_protobuf}
 
 FAULTS: dict[str, tuple[InjectedFault | None, list[str]]] = {
     "none": (None, ["a", "b", "c", "d"]),
@@ -88,15 +74,14 @@ FAULTS: dict[str, tuple[InjectedFault | None, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("accept", [JSON, PROTOBUF])
 @pytest.mark.parametrize("name", FAULTS)
 def test_each_fault_changes_the_events_as_documented(
-    cluster: ControlPlane, proxy: FaultProxy, client: httpx2.Client, accept: str, name: str
+    cluster: ControlPlane, proxy: FaultProxy, client: httpx2.Client, name: str
 ) -> None:
     fault, expected = FAULTS[name]
     if fault:
         proxy.rules.add(FaultRule(WATCH, fault))
-    assert READERS[accept](watched(client, cluster, accept)) == expected
+    assert names_of(watched(client, cluster)) == expected
 
 
 @pytest.mark.parametrize("fault", [HalfBody(), SilentWatch(0.5), Reset(arrived=True)])
@@ -108,18 +93,17 @@ def test_watches_that_break_off_before_an_event(
         next(watched(client, cluster))
 
 
-@pytest.mark.parametrize("accept", [JSON, PROTOBUF])
 def test_the_client_of_the_daemon_recognizes_error_events(
-    cluster: ControlPlane, proxy: FaultProxy, tmp_path: Path, accept: str
+    cluster: ControlPlane, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     proxy.rules.add(FaultRule("watch nodes", WatchError(410)))
     kubeconfig = redirected(cluster.kubeconfig, proxy, tmp_path / "kubeconfig")
     client = Client(source(str(kubeconfig)), SystemClock())
-    nodes = codecs("Node", accept, Interner())
+    nodes = JsonCodec("Node", Interner())
     query = {"watch": "true", "resourceVersion": "0"}
-    stream = client.stream("watch nodes", "/api/v1/nodes", query=query, accept=nodes.accept, idle_seconds=30)
+    stream = client.stream("watch nodes", "/api/v1/nodes", query=query, idle_seconds=30)
     with pytest.raises(Expired):
-        list(nodes.of(stream.content_type).changes(stream.chunks()))
+        list(nodes.changes(stream.chunks()))
     stream.close()
 
 
@@ -127,7 +111,7 @@ def test_events_are_passed_without_delay(cluster: ControlPlane, client: httpx2.C
     """The first event must arrive before the second one is caused."""
     query = {"watch": "true", "timeoutSeconds": "60", "resourceVersion": _version(client)}
     with client.stream("GET", RANGES, params=query) as response:
-        frames = whole_frames(response.iter_raw(), protobuf=False)
+        frames = whole_frames(response.iter_raw())
         for name in NAMES:
             cluster.apply([limit_range(name)])
             assert json.loads(next(frames))["object"]["metadata"]["name"] == name

@@ -130,7 +130,7 @@ def test_a_request_has_its_headers_query_and_body(edge: ScriptedApiServer, clien
 
 def test_a_stream_yields_chunks_without_delay_and_ends_when_stopped(edge: ScriptedApiServer, client: Client) -> None:
     edge.on_watch("/x", WatchReply(("one", "two"), end="hang"))
-    stream = client.stream("watch x", "/x", query={"watch": "true"}, accept="application/json", idle_seconds=30)
+    stream = client.stream("watch x", "/x", query={"watch": "true"}, idle_seconds=30)
     chunks = stream.chunks()
     assert [next(chunks), next(chunks)] == [b'"one"\n', b'"two"\n']
     stream.stop()
@@ -142,4 +142,4 @@ def test_a_stream_yields_chunks_without_delay_and_ends_when_stopped(edge: Script
 def test_a_rejected_stream_raises_the_error_of_its_status(edge: ScriptedApiServer, client: Client) -> None:
     edge.on_watch("/x", status(410, "too old resource version"))
     with pytest.raises(Expired, match="too old resource version"):
-        client.stream("watch x", "/x", query={"watch": "true"}, accept="application/json", idle_seconds=30)
+        client.stream("watch x", "/x", query={"watch": "true"}, idle_seconds=30)

@@ -99,7 +99,7 @@ def test_reads_need_no_permission(edge: ScriptedApiServer, client: Client) -> No
     edge.on_watch("/x", Reply())
     reader = client.guarded(Permission())
     reader.request("get x", "GET", "/x")
-    reader.stream("watch x", "/x", query={"watch": "true"}, accept="application/json", idle_seconds=30).close()
+    reader.stream("watch x", "/x", query={"watch": "true"}, idle_seconds=30).close()
     assert [request.query for request in edge.requests] == [{}, {"watch": "true"}]
 
 

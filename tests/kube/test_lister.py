@@ -11,11 +11,9 @@ from predicates.wire import Interner
 from rescheduler.errors import Expired, Forbidden, Retryable
 from rescheduler.kube.client import Client
 from rescheduler.kube.codec import ListPage, RawPage
-from rescheduler.kube.codecs import Codecs
 from rescheduler.kube.json_codec import JsonCodec
 from rescheduler.kube.lister import Lister, Listing, list_patiently
 from rescheduler.kube.resources import Resource
-from rescheduler.settings import JSON
 from tests.kube.conftest import HastyClock, eventually
 from tests.kube.edge import Reply, ScriptedApiServer, Step, status
 
@@ -42,7 +40,7 @@ class ObservedCodec(JsonCodec):
 
 def lister(client: Client, clock: HastyClock, codec: JsonCodec | None = None) -> Lister:
     codec = codec or JsonCodec("Namespace", Interner())
-    return Lister(NAMESPACES, client, Codecs(JSON, codec, codec), clock, page_size=1)
+    return Lister(NAMESPACES, client, codec, clock, page_size=1)
 
 
 def names(listing: Listing) -> list[str]:

@@ -12,12 +12,11 @@ from predicates.wire import Interner
 from rescheduler.errors import Expired, Forbidden, ReschedulerError, Unauthorized
 from rescheduler.kube.client import Client
 from rescheduler.kube.codec import Change
-from rescheduler.kube.codecs import codecs
+from rescheduler.kube.json_codec import JsonCodec
 from rescheduler.kube.lister import Listing
 from rescheduler.kube.reflector import Reflector
 from rescheduler.kube.resources import Resource
 from rescheduler.kube.state import ClusterState, read_cluster
-from rescheduler.settings import JSON
 from tests.kube.conftest import HastyClock, eventually
 from tests.kube.edge import ReceivedRequest, Reply, ResetReply, ScriptedApiServer, StallReply, Step, WatchReply, status
 
@@ -198,7 +197,7 @@ def test_a_silent_watch_is_closed_and_opened_again(edge: ScriptedApiServer, clie
     edge.on("GET", PATH, page("a", version="10"))
     edge.on_watch(PATH, StallReply(), WatchReply((event("ADDED", "b", "11"),), end="hang"))
     state = ClusterState(client, clock, resources=(NAMESPACES,))
-    reader = codecs("Namespace", JSON, Interner())
+    reader = JsonCodec("Namespace", Interner())
     reflector = Reflector(NAMESPACES, client, reader, state, clock, silence_seconds=0.05)
     reflector.start()
     becomes(state, {"a", "b"})
@@ -521,7 +520,7 @@ def test_an_internal_error_is_reported_and_does_not_end_the_thread(
 ) -> None:
     edge.on("GET", PATH, page("a"))
     sink = BuggySink()
-    reflector = Reflector(NAMESPACES, client, codecs("Namespace", JSON, Interner()), sink, clock)
+    reflector = Reflector(NAMESPACES, client, JsonCodec("Namespace", Interner()), sink, clock)
     reflector.start()
     eventually(lambda: len(sink.errors) >= 3)
     reflector.stop()

@@ -20,7 +20,6 @@ from rescheduler.observe.events import (
     EvictionAnswered,
     Held,
     InvolvedLease,
-    KeptByGuards,
     LeadershipChanged,
     MachineAnswered,
     MachineGone,
@@ -64,22 +63,6 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
         Started("1.2", "me", "localhost:9235", dry_run=True),
         0,
         ["INFO spot-rescheduler 1.2 starts as me, dry run, serving on http://localhost:9235"],
-    ),
-    "nodes kept by guards": (
-        KeptByGuards({"local-storage": 3, "kube-system-pod": 1}),
-        0,
-        [
-            ("INFO k8s-spot-rescheduler would drain 4 more on-demand nodes (1 kube-system-pod, 3 local-storage); "
-            "--compat=k8s-spot-rescheduler allows that")
-        ],
-    ),
-    "nodes kept by guards, incomplete result": (
-        KeptByGuards({"local-storage": 3}, complete=False),
-        0,
-        [
-            ("INFO k8s-spot-rescheduler would drain at least 3 more on-demand nodes (3 local-storage); "
-            "--compat=k8s-spot-rescheduler allows that")
-        ],
     ),
     "the leader": (LeadershipChanged(leading=True), 0, ["INFO this replica is the leader"]),
     "what blocks a node": (

@@ -16,8 +16,9 @@ from grpc_tools import protoc
 
 from devcluster import caller
 from rescheduler.clock import SystemClock
+from rescheduler.grpc_service.requests import pod_requests
 from rescheduler.providers.base import GroupOptions
-from rescheduler.providers.externalgrpc import wire
+from rescheduler.providers.externalgrpc import core, wire
 from tests.providers.externalgrpcs import connected, offered
 from tests.providers.shelf import Caller, Shelf
 
@@ -165,3 +166,30 @@ def test_missing_options_are_reported_as_the_release_expects(
     with pytest.raises(grpc.RpcError) as caught:
         call.raw("NodeGroupGetOptions", request.SerializeToString())
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def _pod(**spec: Any) -> bytes:
+    def container(name: str, cpu: str, restart: str = "") -> core.Container:
+        requested = core.ResourceRequirements(requests={"cpu": core.Quantity(string=cpu)})
+        return core.Container(name=name, resources=requested, restartPolicy=restart)
+
+    containers = [container("c", "100m")]
+    init = [container(name, *rest) for name, *rest in spec.pop("init", ())]
+    pod_spec = core.PodSpec(containers=containers, initContainers=init, **spec)
+    return core.Pod(metadata=core.ObjectMeta(name="p"), spec=pod_spec).SerializeToString()
+
+
+PRICED_PODS: dict[str, tuple[bytes, str]] = {
+    "an init container": (_pod(init=[("i", "2")]), "2"),
+    "a sidecar": (_pod(init=[("i", "2", "Always")]), "2.1"),
+    "overhead": (_pod(overhead={"cpu": core.Quantity(string="50m")}), "0.15"),
+    "requests of the pod": (
+        _pod(resources=core.ResourceRequirements(requests={"cpu": core.Quantity(string="3")})),
+        "3",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "cpu"), PRICED_PODS.values(), ids=PRICED_PODS)
+def test_a_pod_is_priced_by_what_the_scheduler_counts(pod: bytes, cpu: str) -> None:
+    assert pod_requests(pod) == {"cpu": Decimal(cpu)}

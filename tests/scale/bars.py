@@ -45,7 +45,7 @@ def limits_of(runs: Sequence[ScaleFigures], small: int, large: int) -> Iterator[
 
 
 def _limits(runs: Sequence[ScaleFigures], size: str, limited: _Limited) -> Iterator[Limit]:
-    """Yield the limits for the worse of the two encodings."""
+    """Yield the limits; of several runs of the daemon, for the worst."""
     ours = [run for run in runs if run.round_idle is not None]
     peers = [run.per_status_event for run in runs if run.round_idle is None]
     for name, unit, at_most, aim in limited:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from rescheduler.settings import JSON
 from tests.bench.starting import short_commands
 from tests.forking import ROOT, environment
 from tests.scale.bars import Limit
@@ -51,7 +50,7 @@ def _changed_rounds(server: StandIn, folder: Path, size: str, phases: Phases) ->
         ((), "with forecasts", 1.0, 0.5),
         (("--planning-timeout=0",), "beside forecasts", 0.2, 0.05),
     ):
-        with daemon(server.kubeconfig, folder, JSON, "--dry-run", *flags) as subject:
+        with daemon(server.kubeconfig, folder, "--dry-run", *flags) as subject:
             eventually(subject.ready, subject.process)
             wait(subject, phases.settle)
             with watched(subject) as rounds:
@@ -74,7 +73,7 @@ def avoid_spot(server: StandIn) -> None:
 def _limited_rounds(server: StandIn, folder: Path, size: str) -> Iterator[Limit]:
     """Compute forecasts in each round, as many as the time allows, and request pages at the same time."""
     flags = ("--housekeeping-interval=1s", *ACTING)
-    with daemon(server.kubeconfig, folder, JSON, *flags) as subject, watched(subject) as rounds:
+    with daemon(server.kubeconfig, folder, *flags) as subject, watched(subject) as rounds:
         eventually(subject.ready, subject.process)
         with requested(subject, _PAGES[0]) as metrics, requested(subject, _PAGES[1]) as status:
             wait(subject, _WAIT_FOR_PLANS)
@@ -88,7 +87,7 @@ def _limited_rounds(server: StandIn, folder: Path, size: str) -> Iterator[Limit]
 
 def _acting_idle(server: StandIn, folder: Path, size: str, phases: Phases) -> Limit:
     """Measure a daemon that is not a dry run, and that has found that no node can be drained."""
-    with daemon(server.kubeconfig, folder, JSON, f"--planning-timeout={_WAIT_FOR_PLANS}s", *ACTING) as subject:
+    with daemon(server.kubeconfig, folder, f"--planning-timeout={_WAIT_FOR_PLANS}s", *ACTING) as subject:
         eventually(subject.ready, subject.process)
         end = time.monotonic() + _TIMEOUT  # noqa: TID251 - measured time
         while not _is_quiet(server, subject) and time.monotonic() < end:  # noqa: TID251

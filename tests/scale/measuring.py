@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from rescheduler.settings import PROTOBUF
 from tests.scale.figures import ScaleFigures
 from tests.scale.measured import UnreadData, percentile
 from tests.scale.rounds import watched
@@ -104,7 +103,7 @@ def with_eviction(figures: ScaleFigures, server: StandIn, folder: Path, seconds:
     Raises RuntimeError if the drain has not ended after *seconds*.
     """
     with contextlib.ExitStack() as parts:
-        subject = parts.enter_context(daemon(server.kubeconfig, folder, PROTOBUF, "--once", *ACTING))
+        subject = parts.enter_context(daemon(server.kubeconfig, folder, "--once", *ACTING))
         eventually(lambda: _mark(server) and _evictions(server) and not _evicting(server), subject.process, seconds)
     return replace(figures, eviction=(_at(_evictions(server)[-1]) - _at(_mark(server)[0])).total_seconds())
 

@@ -1,4 +1,4 @@
-"""The programs that are compared: the daemon in both encodings, and the informers of client-go."""
+"""The programs that are compared: the daemon, and the informers of client-go."""
 
 import contextlib
 import re
@@ -11,7 +11,6 @@ from typing import Final
 import httpx2
 
 from devcluster import build, ports
-from rescheduler.settings import JSON, PROTOBUF
 from tests.scale.measured import MeasuredProcess
 
 LABELS: Final = (
@@ -44,13 +43,13 @@ class Durations:
 
 
 @contextlib.contextmanager
-def daemon(kubeconfig: Path, folder: Path, content_type: str, *flags: str) -> Iterator[MeasuredSubject]:
+def daemon(kubeconfig: Path, folder: Path, *flags: str) -> Iterator[MeasuredSubject]:
     """Run the daemon with *flags*, or in a dry run if there are none."""
     with contextlib.ExitStack() as parts:
         pages = f"127.0.0.1:{ports.reserve(parts)}"
         client = parts.enter_context(httpx2.Client(base_url=f"http://{pages}", trust_env=False, timeout=60.0))
-        command = _command(kubeconfig, pages, content_type, flags)
-        log = folder / f"daemon-{content_type.rpartition('.')[2].rpartition('/')[2]}.log"
+        command = _command(kubeconfig, pages, flags)
+        log = folder / "daemon.log"
         process = parts.enter_context(MeasuredProcess(command, log))
 
         def ready() -> bool:
@@ -67,12 +66,11 @@ def daemon(kubeconfig: Path, folder: Path, content_type: str, *flags: str) -> It
         )
 
 
-def _command(kubeconfig: Path, pages: str, content_type: str, flags: Sequence[str]) -> list[str]:
+def _command(kubeconfig: Path, pages: str, flags: Sequence[str]) -> list[str]:
     return [
         *(sys.executable, "-m", "rescheduler", "run"),
         f"--kubeconfig={kubeconfig}",
         f"--listen-address={pages}",
-        f"--kube-api-content-type={content_type}",
         *LABELS,
         *(flags or ("--dry-run",)),
     ]
@@ -114,9 +112,8 @@ def descheduler(kubeconfig: Path, folder: Path) -> Iterator[MeasuredSubject]:
 
 #: By name in the table.
 SUBJECTS: Final[Mapping[str, Callable[[Path, Path], contextlib.AbstractContextManager[MeasuredSubject]]]] = {
-    "daemon, JSON": lambda kubeconfig, folder: daemon(kubeconfig, folder, JSON),
-    "daemon, protobuf": lambda kubeconfig, folder: daemon(kubeconfig, folder, PROTOBUF),
-    "informers of client-go, protobuf": informers,
+    "daemon": daemon,
+    "informers of client-go": informers,
 }
 
 #: Measured on kube-apiserver only, because it reads kinds that the stand-in does not have.

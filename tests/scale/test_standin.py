@@ -11,7 +11,6 @@ from rescheduler.errors import Expired
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.state import ClusterState, read_cluster
-from rescheduler.settings import JSON, PROTOBUF
 from tests.kube.conftest import eventually
 from tests.scale.extras import avoid_spot
 from tests.scale.figures import ScaleFigures
@@ -24,7 +23,6 @@ from tests.scale.subjects import daemon, informers
 
 NODES, PODS = 50, 500
 SECONDS = 180.0  #: timeout of the tests
-ENCODINGS = pytest.mark.parametrize("content_type", [JSON, PROTOBUF], ids=["JSON", "protobuf"])
 
 
 @pytest.fixture(scope="module")
@@ -51,27 +49,20 @@ def _figures(subject: str, nodes: int, round_idle: float | None) -> ScaleFigures
     )
 
 
-@ENCODINGS
-def test_the_cluster_is_listed_completely(client: Client, content_type: str) -> None:
-    snapshot = read_cluster(client, SystemClock(), content_type)
+def test_the_cluster_is_listed_completely(client: Client) -> None:
+    snapshot = read_cluster(client, SystemClock())
     assert (len(snapshot.nodes.row), len(snapshot.pods), snapshot.unreadable) == (NODES, PODS, ())
 
 
-def test_both_encodings_have_the_same_content(client: Client) -> None:
-    as_json, as_protobuf = (read_cluster(client, SystemClock(), content_type) for content_type in (JSON, PROTOBUF))
-    assert _places(as_json) == _places(as_protobuf)
-
-
-@ENCODINGS
 @pytest.mark.parametrize("page_size", [7, 499, 500], ids=str)
 @pytest.mark.parametrize("kind", ["status", "turnover"])
-def test_a_watch_has_all_changes(server: StandIn, client: Client, content_type: str, page_size: int, kind: str) -> None:
-    state = ClusterState(client, SystemClock(), content_type, page_size=page_size)
+def test_a_watch_has_all_changes(server: StandIn, client: Client, page_size: int, kind: str) -> None:
+    state = ClusterState(client, SystemClock(), page_size=page_size)
     state.start()
     try:
         eventually(lambda: state.synced)
         assert server.churn(kind, rate=300, seconds=1) == 300
-        expected = _places(read_cluster(client, SystemClock(), content_type))
+        expected = _places(read_cluster(client, SystemClock()))
         eventually(lambda: _places(state.snapshot()) == expected)
         assert state.errors == {}
     finally:
@@ -81,7 +72,7 @@ def test_a_watch_has_all_changes(server: StandIn, client: Client, content_type: 
 def test_a_watch_from_before_the_first_event_has_expired(client: Client) -> None:
     query = {"watch": "true", "resourceVersion": "1"}
     with pytest.raises(Expired, match="too old resource version: 1"):
-        client.stream("watch pods", "/api/v1/pods", query=query, accept=JSON, idle_seconds=30)
+        client.stream("watch pods", "/api/v1/pods", query=query, idle_seconds=30)
 
 
 def test_the_informers_of_client_go_read_the_same_cluster(server: StandIn, tmp_path: Path) -> None:
@@ -92,7 +83,7 @@ def test_the_informers_of_client_go_read_the_same_cluster(server: StandIn, tmp_p
 
 def test_the_daemon_plans_and_reports_its_rounds(server: StandIn, tmp_path: Path) -> None:
     flags = ("--dry-run", "--housekeeping-interval=200ms")
-    with daemon(server.kubeconfig, tmp_path, PROTOBUF, *flags) as subject:
+    with daemon(server.kubeconfig, tmp_path, *flags) as subject:
         eventually_running(subject.ready, subject.process, SECONDS)
         with watched(subject) as rounds, requested(subject, "/statusz") as requests:
             eventually_running(lambda: rounds.plannings and requests, subject.process, SECONDS)
@@ -111,7 +102,7 @@ def test_a_drain_is_measured_from_its_mark_to_its_last_eviction(server: StandIn,
 
 def test_spot_nodes_are_avoided_after_a_taint(server: StandIn, client: Client) -> None:
     avoid_spot(server)
-    nodes = list(read_cluster(client, SystemClock(), JSON).nodes)
+    nodes = list(read_cluster(client, SystemClock()).nodes)
     tainted = {node.name for node in nodes if any(taint.effect == "PreferNoSchedule" for taint in node.spec.taints)}
     assert tainted == {node.name for node in nodes if node.name.startswith("spot-")}
 

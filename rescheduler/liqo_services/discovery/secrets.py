@@ -18,7 +18,7 @@ from rescheduler.kube.codec import Change
 from rescheduler.kube.lister import Listing
 from rescheduler.kube.reflector import Reflector
 from rescheduler.kube.resources import Resource
-from rescheduler.kube.structs import structs
+from rescheduler.kube.structs import StructCodec
 from rescheduler.liqo_services.discovery import checks
 from rescheduler.liqo_services.discovery.messages import Description, Info
 from rescheduler.liqo_services.discovery.store import SECRET, ClusterStore, DatedDescription
@@ -142,4 +142,4 @@ def first_read(client: Client, resource: Resource) -> None:
 
 def reflector(client: Client, clock: Clock, resource: Resource, sink: Secrets) -> Reflector:
     """Return a reflector that keeps *sink* up to date with *resource*."""
-    return Reflector(resource, client, structs(KIND, Secret), sink, clock)
+    return Reflector(resource, client, StructCodec(KIND, Secret), sink, clock)

@@ -1,4 +1,4 @@
-"""The message classes of ``core.proto``: a Node's template in protobuf. Types are in ``core.pyi``."""
+"""The message classes of ``core.proto``: template nodes and priced pods in protobuf. Types are in ``core.pyi``."""
 
 from google.protobuf.message_factory import GetMessageClass
 

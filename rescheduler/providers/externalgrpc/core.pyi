@@ -205,20 +205,45 @@ class ResourceRequirements(_message.Message):
     ) -> None: ...
 
 class Container(_message.Message):
-    __slots__ = ("name", "resources")
+    __slots__ = ("name", "resources", "restartPolicy")
     NAME_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    RESTARTPOLICY_FIELD_NUMBER: _ClassVar[int]
     name: str
     resources: ResourceRequirements
+    restartPolicy: str
     def __init__(
-        self, name: _Optional[str] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ...
+        self,
+        name: _Optional[str] = ...,
+        resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ...,
+        restartPolicy: _Optional[str] = ...,
     ) -> None: ...
 
 class PodSpec(_message.Message):
-    __slots__ = ("containers",)
+    __slots__ = ("containers", "initContainers", "overhead", "resources")
+    class OverheadEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    INITCONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    OVERHEAD_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     containers: _containers.RepeatedCompositeFieldContainer[Container]
-    def __init__(self, containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ...) -> None: ...
+    initContainers: _containers.RepeatedCompositeFieldContainer[Container]
+    overhead: _containers.MessageMap[str, Quantity]
+    resources: ResourceRequirements
+    def __init__(
+        self,
+        containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ...,
+        initContainers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ...,
+        overhead: _Optional[_Mapping[str, Quantity]] = ...,
+        resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ...,
+    ) -> None: ...
 
 class Pod(_message.Message):
     __slots__ = ("metadata", "spec")

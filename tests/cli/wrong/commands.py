@@ -59,7 +59,6 @@ COMMANDS: dict[str, Wrong] = {
     ),
     "a listener without a port": wrong("run --listen-address=9235", "--listen-address", "'9235'"),
     "an unknown provider": wrong("run --cloud-provider=nowhere", "--cloud-provider", "'nowhere'"),
-    "a content type": wrong("plan --kube-api-content-type=text/xml", "--kube-api-content-type", "'text/xml'"),
 }
 
 CLUSTERS: dict[str, Wrong] = {
