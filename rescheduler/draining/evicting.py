@@ -116,8 +116,9 @@ def _continued(drain: Drain, event: Seen, now: float) -> Result:
     drain, reading = _read(drain, now)
     if event.stale:
         return drain, reading
-    if not (drain.waiting or drain.victims or drain.debts):
+    if not (drain.waiting or drain.victims or drain.owed):
         return _landed(drain, now)
+    drain = replace(drain, landed_at=None)
     if event.removed_by:
         return drain, reading
     drain, deletions = observed(drain, event, now)
@@ -133,7 +134,7 @@ def _is_orphaned(drain: Drain) -> bool:
         and victim.owner is not None
         and victim.controller.uid != victim.owner.uid
         and victim.controller in drain.states
-        and not drain.states[victim.controller].exists
+        and not drain.states[victim.controller].recreates
         for victim in drain.waiting
     )
 

@@ -35,7 +35,7 @@ def give_up(drain: Drain, failure: Failure, now: float) -> Result:
 
 
 def reopen(drain: Drain, failure: Failure, now: float) -> Result:
-    """Remove the marks, so that the node accepts pods again. Drop debts to controllers that lost no pod."""
+    """Remove the marks, so that the node accepts pods again. Drop debts that are paid, and those without a loss."""
     requested = drain.victims if drain.phase is Phase.EVICTING else {}  # earlier requests were dry runs
     drain = replace(drain, failure=failure, debts=_owed(drain), victims=requested)
     if not drain.marked:
@@ -44,7 +44,7 @@ def reopen(drain: Drain, failure: Failure, now: float) -> Result:
 
 
 def _owed(drain: Drain) -> dict[Controller, Debt]:
-    return {controller: debt for controller, debt in drain.debts.items() if drain.has_taken_from(controller)}
+    return {controller: debt for controller, debt in drain.owed.items() if drain.has_taken_from(controller)}
 
 
 def hand_over(drain: Drain, removed_by: str, now: float) -> Result:

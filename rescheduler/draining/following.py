@@ -9,7 +9,7 @@ from rescheduler.draining.events import ControllersRead
 from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.state import Drain, Timers
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import Debt, Replicas, incur, incur_in_roll_out, lapsed, paid, raised, shortfall
+from rescheduler.planning.debts import Debt, Replicas, paid
 
 #: Seconds between reads of the controllers, while replacement pods are missing, and otherwise.
 READ_INTERVAL: Final = 2.0
@@ -20,11 +20,14 @@ _JOB_BACKOFF: Final = Backoff(timedelta(seconds=10), timedelta(minutes=10))
 
 
 def follow(drain: Drain, now: float) -> Drain:
-    """Remove debts that are paid, and update the timers of missing replacement pods."""
-    owed = {controller: _still_owed(drain, controller, now) for controller in drain.debts}
-    debts = {controller: debt for controller, debt in owed.items() if debt is not None}
-    drain = replace(drain, debts=debts)
-    timers = {controller: _timers(drain, controller, now) for controller in debts}
+    """Determine which debts are paid, and update the timers of missing replacement pods."""
+    asked = {victim.controller for victim in drain.victims.values() if not victim.accepted}
+    paid_now = frozenset(
+        controller for controller in drain.debts if controller not in asked and _is_paid(drain, controller, now)
+    )
+    settled = {controller for controller in paid_now if drain.has_taken_from(controller)}
+    drain = replace(drain, paid=paid_now, settled=drain.settled | settled)
+    timers = {controller: _timers(drain, controller, now) for controller in drain.debts}
     return replace(drain, timers={controller: timer for controller, timer in timers.items() if timer != Timers()})
 
 
@@ -104,22 +107,10 @@ def _not_bound(drain: Drain, controller: Controller, seconds: float) -> Failure:
     return Failure(Why.REPLACEMENT_NOT_BOUND, why)
 
 
-def _still_owed(drain: Drain, controller: Controller, now: float) -> Debt | None:
-    """Return the current debt, or None if it has lapsed or all evicted pods of the controller are replaced."""
-    state, replicas = drain.states[controller], drain.replicas.get(controller, Replicas())
-    pending = (*drain.waiting, *(victim for victim in drain.victims.values() if not victim.accepted))
-    remain = any(victim.controller == controller for victim in pending)
-    debt: Debt | None = drain.debts[controller]
-    if lapsed(drain.debts[controller], state):
-        debt = _owed_after_change(drain, controller, remain=remain)
-    if (
-        debt is None
-        or remain
-        or _may_want_more(drain, debt, now)
-        or not paid(shortfall(debt, state, replicas), ready=drain.limits.landing > 0)
-    ):
-        return debt
-    return None
+def _is_paid(drain: Drain, controller: Controller, now: float) -> bool:
+    debt = drain.debts[controller]
+    enough = paid(drain.shortfall(controller), ready=drain.limits.landing > 0)
+    return enough and not _may_want_more(drain, debt, now)
 
 
 def _may_want_more(drain: Drain, debt: Debt, now: float) -> bool:
@@ -131,23 +122,6 @@ def _may_want_more(drain: Drain, debt: Debt, now: float) -> bool:
     if step is None or wanted is None or step.at < drain.known_at:
         return False
     return max(debt.ready, debt.bound) > wanted and now < step.at + (drain.limits.landing or drain.limits.eviction)
-
-
-def _owed_after_change(drain: Drain, controller: Controller, *, remain: bool) -> Debt | None:
-    """Return the debt after a roll-out; None if the controller was deleted or suspended.
-
-    Nothing is owed for pods that were evicted before the roll-out. For pods that may have been evicted after it began,
-    the debt is the pods that ran before their eviction; if pods *remain* to be evicted, it is the pods that run now.
-    """
-    state = drain.states[controller]
-    if not state.exists or state.suspended:
-        return None
-    debt = incur(state, drain.replicas.get(controller, Replicas())) if remain else None
-    before = drain.before_step.get(controller)
-    if before is None or state.least_available is None:
-        return debt
-    owed = incur_in_roll_out(state, state.least_available, before.replicas)
-    return owed if debt is None else raised(debt, owed)
 
 
 def _timers(drain: Drain, controller: Controller, now: float) -> Timers:

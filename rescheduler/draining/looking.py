@@ -23,7 +23,8 @@ def looked(drain: Drain, event: Looked, now: float) -> Result:
         if drain.evicted_all and is_removal(blockers):
             return exits.hand_over(drain, blockers[0].detail, now)
         return exits.plan_changed(drain, blockers, now)
-    if not (event.verdict.placements or event.verdict.leaving or drain.debts):
+    empty = not (event.verdict.placements or event.verdict.leaving)
+    if empty and (drain.landed_at is not None or not drain.debts):
         return _nothing_left(drain, now)
     return _counting(drain, event.verdict, now)
 

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import msgspec
+
 from rescheduler.draining import exits, marking
 from rescheduler.draining.actions import ReadControllers, TryEviction
 from rescheduler.draining.events import ControllersRead, ControllersUnread, Marked, Seen
@@ -12,7 +14,7 @@ from rescheduler.draining.retrying import again_later, requesting, requesting_ag
 from rescheduler.draining.state import RENEW_INTERVAL, Drain, Phase, Result, without
 from rescheduler.draining.victims import NEVER, Victim
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt, Replicas, incur, lapsed, raised
+from rescheduler.planning.debts import Debt, Replicas, incur, paid, raised, shortfall
 
 
 def count(drain: Drain) -> Result:
@@ -152,11 +154,15 @@ def _debts(drain: Drain, event: ControllersRead) -> dict[Controller, Debt]:
     debts = dict(drain.debts)
     for controller in sorted(set(event.topmost.values())):
         state = event.states[controller]
-        debt = incur(state, event.replicas.get(controller, Replicas()))
+        replicas = event.replicas.get(controller, Replicas())
+        debt = incur(state, replicas)
         for predecessor in _predecessors(drain, event, controller):
             debt = raised(debt, debts[predecessor])
-        if controller not in debts and not lapsed(debt, state):
+        before = debts.get(controller)
+        if before is None:
             debts[controller] = debt
+        elif paid(shortfall(before, state, replicas)):
+            debts[controller] = msgspec.structs.replace(raised(before, debt), succeeded=debt.succeeded)
     return debts
 
 

@@ -122,7 +122,10 @@ class Drain:
     vacating: Mapping[str, Deletion] = field(default_factory=dict)  #: by the UID of the pod in the next step
     last_eviction_at: float | None = None  #: start of the evictions, or the last one that was accepted
     # Replacement pods
+    #: Debts to all controllers of the moved pods, paid or not: a paid debt may have to be paid again.
     debts: Mapping[Controller, Debt] = field(default_factory=dict)
+    paid: frozenset[Controller] = frozenset()  #: controllers whose debt was paid when the pods were last counted
+    settled: frozenset[Controller] = frozenset()  #: controllers whose debt was paid at any time since their last step
     states: Mapping[Controller, ControllerState] = field(default_factory=dict)
     replicas: Mapping[Controller, Replicas] = field(default_factory=dict)
     timers: Mapping[Controller, Timers] = field(default_factory=dict)
@@ -214,12 +217,22 @@ class Drain:
         """Return whether pods of *controller* were evicted, or may have been evicted by an earlier process."""
         return self.resumed or controller in self.begun
 
-    def shortfall(self, controller: Controller) -> Shortfall:
-        """Return how many pods *controller* still lacks; zero if nothing is owed to it."""
+    @property
+    def owed(self) -> dict[Controller, Debt]:
+        """The debts that were not paid when the pods were last counted, or have not been counted yet."""
+        return {controller: debt for controller, debt in self.debts.items() if controller not in self.paid}
+
+    @property
+    def lost_again(self) -> tuple[Controller, ...]:
+        """The controllers that lost pods which had already replaced the evicted ones."""
+        return tuple(sorted(self.settled & self.debts.keys() - self.paid))
+
+    def shortfall(self, controller: Controller, *, full: bool = False) -> Shortfall:
+        """Return how many pods *controller* still lacks; zero if nothing is owed to it. *full*: see `shortfall`."""
         debt = self.debts.get(controller)
         if debt is None:
             return Shortfall(0, 0, 0)
-        return shortfall(debt, self.states[controller], self.replicas.get(controller, Replicas()))
+        return shortfall(debt, self.states[controller], self.replicas.get(controller, Replicas()), full=full)
 
 
 #: The drain after an event, and the actions to perform.

@@ -63,6 +63,8 @@ def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
         victims={**drain.victims, **requested},
         begun=drain.begun | begun,
         unproven=drain.unproven - controllers,
+        paid=drain.paid - controllers,
+        settled=drain.settled - controllers,
         step_size=sizes,
         before_step={**drain.before_step, **before},
     )

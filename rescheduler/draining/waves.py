@@ -18,6 +18,8 @@ from rescheduler.planning.debts import Replicas, paid
 
 def next_step(drain: Drain) -> tuple[Victim, ...]:
     """Return the pods to evict now; empty if the drain has to wait."""
+    if drain.lost_again:
+        return ()
     controlled = [victim for victim in drain.waiting if victim.controller is not None]
     if not controlled:
         return drain.waiting if _everything_runs(drain) else ()
@@ -85,7 +87,7 @@ def _has_pending_eviction(drain: Drain, controller: Controller) -> bool:
 def _may_evict(drain: Drain, victim: Victim) -> bool:
     """Return whether the pod's controller lacks no owed pods and, for a StatefulSet, all its other pods are Ready."""
     controller = victim.controller
-    if controller is None or not paid(drain.shortfall(controller)):
+    if controller is None or not paid(drain.shortfall(controller, full=True)):
         return False
     return not _is_ordered(drain, controller) or _others_ready(drain, controller, victim)
 

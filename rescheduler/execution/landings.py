@@ -8,7 +8,7 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import Controllers
 from rescheduler.observe.events import Held, OwedChanged, Report, Waiting
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import Debt, Replicas, Shortfall, lapsed, paid, shortfall
+from rescheduler.planning.debts import Debt, Replicas, Shortfall, paid, shortfall
 from rescheduler.planning.memory import OpenDebt
 from rescheduler.planning.outcome import PodRef
 
@@ -86,10 +86,10 @@ class Landings:
     def _missing_pods(
         self, owed: OpenDebt, states: Mapping[Controller, ControllerState], replicas: Mapping[Controller, Replicas]
     ) -> Shortfall | None:
-        """Return how many pods are still missing, or None if the debt is paid or expired."""
+        """Return how many pods are still missing, or None if the debt is paid or nothing is wanted any more."""
         state = states[owed.debt.controller]
         missing = shortfall(owed.debt, state, replicas.get(state.controller, Replicas()))
-        return None if lapsed(owed.debt, state) or paid(missing, ready=self._ready) else missing
+        return None if paid(missing, ready=self._ready) else missing
 
     def _pods(self, missing: Shortfall) -> int:
         return max(missing.ready, missing.bound) if self._ready else missing.bound

@@ -76,7 +76,7 @@ class DrainRecords:
         An eviction that timed out may have been accepted, so its debt counts as well.
         """
         earlier = drain.resumed or drain.rolled_back  # the pods that another process evicted are not known
-        debts = [debt for controller, debt in drain.debts.items() if earlier or controller in drain.begun]
+        debts = [debt for controller, debt in drain.owed.items() if earlier or controller in drain.begun]
         if debts or not earlier:
             self._history.owe(drain.node, debts)
         ordered = drain.ordered or drain.phase is Phase.ORDERING

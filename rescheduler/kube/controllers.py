@@ -70,6 +70,8 @@ class ControllerReader:
         self._forbidden = False  #: whether the missing permission for details was logged
         self._lock = threading.Lock()
         self._above: dict[str, tuple[Controller, Controller]] = {}  # UID of a ReplicaSet → itself, its controller
+        # ReplicaSets that may be orphans of a Deployment, by its namespace and name.
+        self._former: defaultdict[tuple[str, str], set[Controller]] = defaultdict(set)
 
     def topmost(self, namespace: str, reference: OwnerReference) -> Controller:
         """Return the topmost controller above *reference* that replaces its pods.
@@ -86,6 +88,8 @@ class ControllerReader:
         read = self._get(own, WorkloadObject)
         above = controller_of(read.metadata.owner_references) if read is not None else None
         if above is None:
+            with self._lock:
+                self._former[own.namespace, own.name.rpartition("-")[0]].add(own)
             return own
         topmost = _controller(namespace, above)
         with self._lock:
@@ -115,9 +119,7 @@ class ControllerReader:
         with self._lock:
             for lower, upper in self._above.values():
                 below[upper].append(lower)
-        states = {
-            controller: self._state(controller, below.get(controller, [])) for controller in sorted(set(controllers))
-        }
+        states = {controller: self._state(controller, below) for controller in sorted(set(controllers))}
         self._forget({controller for controller, state in states.items() if not state.exists})
         for state in self._counted(
             [controller for controller in states.values() if controller.controller.kind not in _KINDS]
@@ -132,32 +134,51 @@ class ControllerReader:
     def _forget(self, gone: set[Controller]) -> None:
         """Remove deleted controllers from the cache. Their ReplicaSets may have been adopted."""
         with self._lock:
+            if sum(map(len, self._former.values())) >= CACHED_REPLICA_SETS:
+                self._former.clear()
+            for lower, upper in self._above.values():
+                if upper in gone:
+                    self._former[upper.namespace, upper.name].add(lower)
             self._above = {uid: pair for uid, pair in self._above.items() if gone.isdisjoint(pair)}
 
-    def _state(self, controller: Controller, below: Iterable[Controller]) -> ControllerState:
-        uids = frozenset(lower.uid for lower in below)
+    def _state(self, controller: Controller, below: Mapping[Controller, list[Controller]]) -> ControllerState:
         match controller.kind:
             case "Job":
                 return self._job(controller)
-            case "Deployment":
-                return self._workload(controller, uids)
             case kind if kind in _KINDS:
-                return self._workload(controller, frozenset({controller.uid}))
+                return self._workload(controller, below)
             case _:
-                return self._custom_state(controller, below)
+                return self._custom_state(controller, below.get(controller, []))
 
-    def _workload(self, controller: Controller, uids: frozenset[str]) -> ControllerState:
-        workload = self._get(controller, WorkloadObject)
-        if workload is None or workload.metadata.deletion_timestamp is not None:
-            return ControllerState(controller, uids, wanted=0, exists=False)
+    def _workload(self, controller: Controller, below: Mapping[Controller, list[Controller]]) -> ControllerState:
+        workload = self._read(controller, WorkloadObject)
+        uids = _owner_uids(controller, below)
+        if workload is None:
+            return self._orphaned(controller, uids)
+        heir = msgspec.structs.replace(controller, uid=workload.metadata.uid)
         return ControllerState(
             controller,
-            uids,
+            uids | _owner_uids(heir, below),
             wanted=workload.wanted,
-            least_available=workload.least_available,
+            least_available=workload.least_available if workload.rolling_out else None,
             template=digest(workload.spec.template),
             refusal=one_line(workload.refusal),
+            exists=heir == controller,
+            deleting=workload.metadata.deleting,
         )
+
+    def _orphaned(self, controller: Controller, uids: frozenset[str]) -> ControllerState:
+        """Return the state of a controller that is gone. The orphaned ReplicaSets of a Deployment still want pods."""
+        wanted = 0
+        if controller.kind == "Deployment":
+            with self._lock:
+                candidates = sorted(self._former[controller.namespace, controller.name])
+                candidates += [lower for lower, upper in self._above.values() if upper == controller]
+            read = (self._get(candidate, WorkloadObject) for candidate in candidates)
+            orphans = [one for one in read if one is not None and controller_of(one.metadata.owner_references) is None]
+            wanted = sum(orphan.wanted for orphan in orphans)
+            uids = uids.union(orphan.metadata.uid for orphan in orphans)
+        return ControllerState(controller, uids, wanted=wanted, exists=False)
 
     def _custom_state(self, controller: Controller, below: Iterable[Controller]) -> ControllerState:
         """Return the state of a custom controller, derived from its ReplicaSets."""
@@ -176,20 +197,22 @@ class ControllerReader:
         )
 
     def _job(self, controller: Controller) -> ControllerState:
-        uids, job = frozenset({controller.uid}), self._get(controller, Job)
-        if job is None or job.metadata.deletion_timestamp is not None:
-            return ControllerState(controller, uids, wanted=0, exists=False)
+        job = self._read(controller, Job)
+        if job is None:
+            return ControllerState(controller, frozenset({controller.uid}), wanted=0, exists=False)
         restarted = 0
         if job.counts_restarts:
             pods = read_structs(self._client, _pods(controller.namespace, selector=job.selector), JobPod)
-            restarted = restarts(pods, controller.uid)
+            restarted = restarts(pods, job.metadata.uid)
         return ControllerState(
             controller,
-            uids,
+            frozenset({controller.uid, job.metadata.uid}),
             wanted=wanted(job),
             template=digest(job.spec.template),
             suspended=job.suspended,
             job=facts(job, restarted),
+            exists=job.metadata.uid == controller.uid,
+            deleting=job.metadata.deleting,
         )
 
     def _counted(self, unreadable: list[ControllerState]) -> Iterable[ControllerState]:
@@ -221,6 +244,11 @@ class ControllerReader:
 
     def _get(self, controller: Controller, shape: type[S]) -> S | None:
         """Read the object. Return None if it is gone or was replaced by another object with the same name."""
+        read = self._read(controller, shape)
+        return read if read is not None and read.metadata.uid == controller.uid else None
+
+    def _read(self, controller: Controller, shape: type[S]) -> S | None:
+        """Read the object with the name of *controller*, which may have another UID. Return None if it is gone."""
         kind = _KINDS[controller.kind]
         act = f"get {kind.plural} {controller.namespace}/{controller.name}"
         namespace, name = quote(controller.namespace, safe=""), quote(controller.name, safe="")
@@ -231,7 +259,14 @@ class ControllerReader:
             return None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InputError(f"{act}: unexpected response: {error}") from error
-        return read if read.metadata.uid == controller.uid else None
+        return read
+
+
+def _owner_uids(controller: Controller, below: Mapping[Controller, list[Controller]]) -> frozenset[str]:
+    """Return the UIDs that pods of *controller* name as their owner: of the ReplicaSets *below*, or its own."""
+    if controller.kind != "Deployment":
+        return frozenset({controller.uid})
+    return frozenset(lower.uid for lower in below.get(controller, ()))
 
 
 def _controller(namespace: str, reference: OwnerReference) -> Controller:

@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec import Raw
 
-from predicates.objects import ObjectMeta, OwnerReference, Wire
+from predicates.objects import OwnerReference, Wire
 from rescheduler import decoding
-from rescheduler.kube.workloads import WorkloadCondition
+from rescheduler.kube.workloads import WorkloadCondition, WorkloadMeta
 from rescheduler.planning.controllers import Disruption, JobFacts
 
 #: A Job with one of these conditions creates no more pods.
@@ -90,7 +90,7 @@ class JobStatus(Wire, frozen=True):
 
 
 class Job(Wire, frozen=True):
-    metadata: ObjectMeta
+    metadata: WorkloadMeta
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
 
@@ -143,8 +143,10 @@ class JobPod(Wire, frozen=True):
 
 def wanted(job: Job) -> int:
     """Return the number of pods of *job* that should run at present."""
-    if job.suspended or any(
-        condition.type in _FINISHED and condition.status == "True" for condition in job.status.conditions or ()
+    if (
+        job.metadata.ends_with_its_pods
+        or job.suspended
+        or any(condition.type in _FINISHED and condition.status == "True" for condition in job.status.conditions or ())
     ):
         return 0
     parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism

@@ -23,9 +23,24 @@ class WorkloadCondition(Wire, frozen=True):
     message: str = ""
 
 
+class WorkloadMeta(ObjectMeta, frozen=True):
+    finalizers: tuple[str, ...] = ()
+
+    @property
+    def deleting(self) -> bool:
+        """Whether the object is being deleted. Its controller then creates no pods any more."""
+        return self.deletion_timestamp is not None
+
+    @property
+    def ends_with_its_pods(self) -> bool:
+        """Whether the object is being deleted together with its pods, that is, without ``--cascade=orphan``."""
+        return self.deleting and "orphan" not in self.finalizers
+
+
 class RollingUpdate(Wire, frozen=True):
     max_unavailable: int | str | None = None
     max_surge: int | str | None = None
+    partition: int | None = None  #: of a StatefulSet: pods with smaller ordinals are not updated
 
 
 class RollOutStrategy(Wire, frozen=True):
@@ -40,23 +55,45 @@ class WorkloadSpec(Wire, frozen=True):
     template: Raw = Raw(b"{}")
     strategy: RollOutStrategy | None = None  #: of a Deployment
     update_strategy: RollOutStrategy | None = None  #: of a StatefulSet
+    paused: bool = False  #: of a Deployment: it does not roll out
 
 
 class WorkloadStatus(Wire, frozen=True):
     conditions: tuple[WorkloadCondition, ...] | None = None
+    replicas: int = 0
+    updated_replicas: int = 0
+    current_replicas: int = 0  #: of a StatefulSet: pods of `current_revision`
+    current_revision: str = ""
+    update_revision: str = ""
 
 
 class WorkloadObject(Wire, frozen=True):
     """A Deployment, ReplicaSet, StatefulSet or ReplicationController."""
 
-    metadata: ObjectMeta
+    metadata: WorkloadMeta
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
 
     @property
     def wanted(self) -> int:
         """The desired number of pods."""
+        if self.metadata.ends_with_its_pods:
+            return 0
         return 1 if self.spec.replicas is None else self.spec.replicas
+
+    @property
+    def rolling_out(self) -> bool:
+        """Whether the controller is replacing pods of an older template by itself.
+
+        A pod that is missing does not count: the numbers of a roll-out must not be mixed up with those of an eviction.
+        """
+        if self.spec.strategy is not None:
+            return not self.spec.paused and self.status.replicas > self.status.updated_replicas
+        strategy, status = self.spec.update_strategy, self.status
+        if strategy is None or strategy.type != "RollingUpdate" or status.update_revision == status.current_revision:
+            return False
+        limits = strategy.rolling_update or RollingUpdate()
+        return status.current_replicas > (limits.partition or 0)
 
     @property
     def least_available(self) -> int:

@@ -49,12 +49,20 @@ class ControllerState:
     owner_uids: frozenset[str]
     wanted: int | None = None  #: desired number of pods now; None if this kind cannot be read
     template: str = ""  #: a digest of its pod template; "" if it cannot be read
-    exists: bool = True  #: False if it was deleted or is being deleted
+    exists: bool = True  #: False if it is gone
+    #: It is being deleted: nothing recreates its pods reliably. `wanted` are the pods that the deletion keeps.
+    deleting: bool = False
     suspended: bool = False
     refusal: str = ""  #: why it cannot create pods: a ReplicaFailure condition or a FailedCreate event
     succeeded: int = 0  #: pods that succeeded, for kinds whose `wanted` does not already account for them
     job: JobFacts | None = None  #: only for a Job
-    least_available: int | None = None  #: number of pods that a roll-out leaves available; None if unknown
+    #: Number of pods that the roll-out in progress leaves available; None if none is in progress.
+    least_available: int | None = None
+
+    @property
+    def recreates(self) -> bool:
+        """Return whether evicted pods of the controller come back: it is neither gone nor being deleted."""
+        return self.exists and not self.deleting
 
     @property
     def ordered(self) -> bool:

@@ -1,13 +1,35 @@
 """Debts: a drain owes the controllers of the pods that it evicts as many running pods as before.
 
-A debt is the total number of a controller's pods. Individual replacements are not tracked: it is not possible to tell
-which pod replaces which, and an autoscaler or a roll-out may act at the same time. Pods that the drain evicted never
-count.
+A debt is the total number of a controller's pods, of any pod template. Individual replacements are not tracked: it is
+not possible to tell which pod replaces which, and an autoscaler or a roll-out may act at the same time. Pods that the
+drain evicted never count.
+
+A debt that is paid is kept while its drain lives, because the pods may be lost again. A change of the controller
+converts the debt, and ends it only when no pod is wanted any more (:func:`converted`):
+
+=========================  ====================  ===================================================================
+change                     kind of controller    what is owed
+=========================  ====================  ===================================================================
+scaled                     any                   at most the desired number of pods
+new template, rolling out  Deployment,           Ready: what the roll-out leaves available, or all pods if it may
+                           StatefulSet           leave none; bound: as before
+new template, paused,      Deployment,           as before: the controller does not roll out by itself
+OnDelete, or below the     StatefulSet
+partition
+new template               others                as before: the controller does not roll out
+suspended, finished        Job                   nothing while it wants no pods
+being deleted, orphans     any                   as before, at most the desired number
+being deleted otherwise    any                   nothing: its pods are deleted as well
+deleted, pods orphaned     Deployment            what its orphaned ReplicaSets want
+deleted                    any                   nothing, unless it is created again
+created again              any                   what the new controller of the same name wants
+cannot be read             others                as before
+=========================  ====================  ===================================================================
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -69,41 +91,34 @@ def incur_at_eviction(state: ControllerState, replicas: Replicas) -> Debt:
     return msgspec.structs.replace(incur(state, replicas), ready=replicas.ready, bound=replicas.bound)
 
 
-def incur_in_roll_out(state: ControllerState, least_available: int, before: Replicas) -> Debt:
-    """Return the debt for pods that may have been evicted after a roll-out began.
-
-    *before* are the pods right before those evictions. The roll-out itself may make some of them unavailable, and its
-    new pods may never become Ready, so no more is owed than what it leaves available.
-    """
-    debt = incur(state, before)
-    return msgspec.structs.replace(debt, ready=min(debt.ready, least_available), bound=min(debt.bound, least_available))
-
-
 def raised(debt: Debt, least: Debt) -> Debt:
     """Return *debt*, raised where necessary to the numbers of pods in *least*."""
     return msgspec.structs.replace(debt, ready=max(debt.ready, least.ready), bound=max(debt.bound, least.bound))
 
 
-def lapsed(debt: Debt, state: ControllerState) -> str:
-    """Return why the debt lapses regardless of running pods, or "" if it still applies."""
-    if not state.exists:
-        return "the controller was deleted"
-    if state.suspended:
-        return "the controller is suspended"
-    if debt.template and state.template and debt.template != state.template:
-        return "the controller has a new pod template"
-    return ""
+def converted(debt: Debt, state: ControllerState) -> Debt:
+    """Return what is owed after the changes of the controller that *state* shows.
 
-
-def shortfall(debt: Debt, state: ControllerState, replicas: Replicas) -> Shortfall:
-    """Return how many pods the controller still lacks.
-
-    Scaling down lowers the debt. Pods that succeeded since the debt was incurred count as replaced.
+    The table at the top of this module lists them. A change never ends a debt: if it is reverted, the same number of
+    pods is owed again.
     """
     wanted = debt.bound if state.wanted is None else state.wanted
+    if state.suspended or (state.wanted is None and not state.exists):
+        wanted = 0
+    # A roll-out that may make all pods unavailable guarantees nothing, so all pods that are wanted are owed.
+    available = wanted if state.least_available is None else (state.least_available or wanted)
+    return msgspec.structs.replace(debt, ready=min(debt.ready, wanted, available), bound=min(debt.bound, wanted))
+
+
+def shortfall(debt: Debt, state: ControllerState, replicas: Replicas, *, full: bool = False) -> Shortfall:
+    """Return how many pods the controller still lacks.
+
+    Pods that succeeded since the debt was incurred count as replaced. With *full*, what a roll-out may make unavailable
+    is missing as well.
+    """
+    owed = converted(debt, replace(state, least_available=None) if full else state)
     ended = max(0, state.succeeded - debt.succeeded)
-    bound = min(debt.bound, wanted) - ended
-    ready = min(debt.ready, wanted) - ended
+    bound, ready = owed.bound - ended, owed.ready - ended
     return Shortfall(created=bound - replicas.live, bound=bound - replicas.bound, ready=ready - replicas.ready)
 
 
@@ -147,18 +162,22 @@ def count_replicas(
     staying: Collection[str] = (),
     evicted: Collection[str] = (),
 ) -> dict[Controller, Replicas]:
-    """Count the *pods* of each controller.
+    """Count the *pods* of each controller. Pods of an orphaned ReplicaSet count for it and for its former Deployment.
 
     On *node*, which is being drained, only pods in *staying* (UIDs) count as bound: a replacement pod that was bound to
     the drained node would have to move again. Pods in *evicted* (UIDs) never count, even before their deletion is
     observed.
     """
-    controllers = {uid: state.controller for state in states for uid in state.owner_uids}
+    controllers: defaultdict[str, list[Controller]] = defaultdict(list)
+    for state in states:
+        for uid in state.owner_uids:
+            controllers[uid].append(state.controller)
     tallies: defaultdict[Controller, _Tally] = defaultdict(_Tally)
     for pod in pods:
-        controller = controllers.get(pod.owner.uid) if pod.owner is not None else None
-        if controller is None or pod.deletion_timestamp is not None or pod.uid in evicted:
+        counted_for = controllers.get(pod.owner.uid) if pod.owner is not None else None
+        if not counted_for or pod.deletion_timestamp is not None or pod.uid in evicted:
             continue
         returned = bool(node) and pod.node_name == node and pod.uid not in staying
-        tallies[controller].add(pod, returned=returned)
+        for controller in counted_for:
+            tallies[controller].add(pod, returned=returned)
     return {controller: tally.replicas for controller, tally in tallies.items()}

@@ -37,7 +37,7 @@ class FailedDrains:
         """Record the result of *drain*, which has ended."""
         if drain.begun or drain.resumed or drain.rolled_back:
             failed = drain.failure is not None or drain.rolled_back
-            self.owe(drain.node, drain.debts.values() if failed else ())
+            self.owe(drain.node, drain.owed.values() if failed else ())
             self._landings.evicted(drain.evicted)
 
     def owed(self) -> str:

@@ -153,11 +153,13 @@ def test_scaling_down_and_deletion_are_read(cluster: ControlPlane, reader: Contr
     scaled = only_state(reader, web)
     assert (scaled.wanted, scaled.template) == (1, before.template)
     cluster.api.delete("/apis/apps/v1/namespaces/default/deployments/web", propagationPolicy="Foreground")
-    assert not only_state(reader, web).exists
+    assert not only_state(reader, web).recreates
     eventually(lambda: not cluster.api.items("/apis/apps/v1/deployments"))
-    assert not only_state(reader, web).exists
+    gone = only_state(reader, web)
+    assert (gone.exists, gone.wanted) == (False, 0)
     cluster.apply([deployment("web", 2)])
-    assert not only_state(reader, web).exists
+    again = only_state(reader, web)
+    assert (again.exists, again.wanted) == (False, 2)
 
 
 def test_failures_and_restarts_of_a_job_are_counted(cluster: ControlPlane, reader: ControllerReader) -> None:

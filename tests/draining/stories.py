@@ -217,7 +217,7 @@ MOVED: Story = [
 OFF: Story = [(90, Released(), ())]
 LEFT: Story = [(10, Looked(EMPTY), (Release(),)), (11, Released(), ())]
 ORDERED: Story = [
-    (10, Looked(EMPTY), (Mark(Step.REMOVING, group="pool"),)),
+    (10, Looked(EMPTY), (Mark(Step.REMOVING, group="pool", debts=(WEB.debt,)),)),
     (11, Marked(), (OrderRemoval("pool"),)),
 ]
 

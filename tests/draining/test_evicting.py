@@ -29,6 +29,7 @@ from tests.draining.stories import (
     plan,
     planning,
     play,
+    reading,
     running,
     seen,
     step,
@@ -180,7 +181,7 @@ class TestPodsDeletedByOthers:
             *step(5, "a", drain_plan=PLAN),
             (7, seen("b", RUNS), (planning(),)),
             (7, PlannedAgain(b_leaves), ()),
-            (8, seen("b", RUNS), ()),
+            (8, seen("b", RUNS), (reading(WEB, of=(WEB,)),)),
             (9, seen("", RUNS), (LookAgain(),)),
         ]
         assert [pod.name for pod in play(machine.start(PLAN, LIMITS), story).evicted] == ["a"]

@@ -108,11 +108,11 @@ def test_the_mark_of_a_removal_is_renewed_each_minute() -> None:
         *MOVED,
         *ORDERED,
         (70.9, RemovalPending("booked"), ()),
-        (71, seen(), (Renew(Step.REMOVING, group="pool"),)),
+        (71, seen(), (Renew(Step.REMOVING, group="pool", debts=(WEB.debt,)),)),
         (71, MarkFailed("timeout"), ()),
         (80.9, seen(), (OrderRemoval("pool", again=True),)),
         (90, Removed(), (DeleteNode(),)),
-        (131, seen(), (Renew(Step.REMOVING, group="pool"),)),
+        (131, seen(), (Renew(Step.REMOVING, group="pool", debts=(WEB.debt,)),)),
     ]
     assert play(machine.start(PLAN, LIMITS), story).phase is Phase.DELETING
 

@@ -1,7 +1,7 @@
 """Tests of replacement pods: how they fail, and when nothing is owed any more."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ from rescheduler.draining.eviction_outcomes import EvictionRefused
 from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.state import Drain, Limits, Phase
 from rescheduler.planning.controllers import JobFacts
-from rescheduler.planning.debts import Debt, Replicas
+from rescheduler.planning.debts import Replicas
 from tests.draining.stories import (
     EMPTY,
     LIMITS,
@@ -161,8 +161,8 @@ def test_a_landing_timeout_lists_the_first_controllers() -> None:
     failure = play(drain, story).failure
     assert failure is not None
     assert failure.detail == (
-        "replacement pods are not Ready 600 s after the last eviction: ns/Deployment/b (2 missing), "
-        "ns/Deployment/c (2 missing), ns/Deployment/d (2 missing)"
+        "replacement pods are not Ready 600 s after the last eviction: ns/Deployment/a (2 missing), "
+        "ns/Deployment/b (2 missing), ns/Deployment/c (2 missing)"
     )
 
 
@@ -202,12 +202,12 @@ class TestJobs:
             (6, read(job, sum=job.state(succeeded=1)), ()),
             (7, seen("", {job: running(1)}), (LookAgain(),)),
         ]
-        assert play(evicted(job), story).debts == {}
+        assert play(evicted(job), story).owed == {}
 
     def test_a_finished_job_is_owed_nothing(self) -> None:
         job = workload("sum", "a", kind="Job", total=2)
         story: Story = [(6, read(job, sum=job.state(wanted=0)), ()), (7, seen(""), (LookAgain(),))]
-        assert play(evicted(job), story).debts == {}
+        assert play(evicted(job), story).owed == {}
 
 
 class TestReading:
@@ -264,103 +264,75 @@ LESS_OWED: dict[str, tuple[dict[str, Any], Replicas, bool]] = {
     "scaled down by the missing number": ({"wanted": 2}, running(2), True),
     "scaled down, and more is missing": ({"wanted": 2}, running(1), False),
     "scaled to zero": ({"wanted": 0}, running(0), True),
-    "deleted": ({"exists": False}, running(0), True),
+    "deleted": ({"wanted": 0, "exists": False}, running(0), True),
+    "being deleted with its pods": ({"wanted": 0, "deleting": True}, running(0), True),
+    "being deleted, pods are orphaned": ({"deleting": True}, running(0), False),
     "suspended": ({"suspended": True}, running(0), True),
-    "on a new template": ({"template": "2"}, running(0), True),
+    "on a new template that does not roll out": ({"template": "2"}, running(2), False),
+    "on a new template, and nothing has to stay available": (
+        {"template": "2", "least_available": 0},
+        running(0),
+        False,
+    ),
+    "on a new template, and enough stay available": ({"template": "2", "least_available": 2}, running(2, 3), True),
+    "on a new template, and a pod is not created": ({"template": "2", "least_available": 2}, running(2), False),
     "on a template that cannot be read": ({"template": ""}, running(0), False),
 }
 
 
 @pytest.mark.parametrize(("change", "runs", "over"), LESS_OWED.values(), ids=LESS_OWED)
-def test_debts_shrink_and_lapse(change: dict[str, Any], runs: Replicas, over: bool) -> None:
+def test_debts_are_converted(change: dict[str, Any], runs: Replicas, over: bool) -> None:
     three = workload("web", "a", total=3)
     story: Story = [
         (6, read(three, web=three.state(**change)), ()),
         (7, seen("", {three: runs}), (LookAgain(),) if over else ()),
     ]
     drain = play(evicted(three), story)
-    assert drain.debts == ({} if over else {three.controller: three.debt})
+    assert drain.owed == ({} if over else {three.controller: three.debt})
+    assert drain.debts == {three.controller: three.debt}
 
 
 class TestRollOutDuringDrain:
-    """Existing debts lapse; for the remaining pods, the debt is the pods that run then."""
+    """A roll-out may make pods unavailable, but evictions wait until all owed pods are Ready."""
 
-    def test_later_steps_still_wait_for_ready_pods(self) -> None:
-        many = workload("web", "a", "b", "c", total=5)
-        new = many.state(template="2")
+    MANY = workload("web", "a", "b", total=5)
+    ROLLING = MANY.state(template="2", least_available=4)
+
+    def test_the_next_step_waits_for_all_pods(self) -> None:
+        many = self.MANY
         story: Story = [
-            (5, seen("a b c", {many: running(5)}), (planning(),)),
+            (5, seen("a b", {many: running(5)}), (planning(),)),
             *step(5, "a"),
-            (6, read(many, web=new), ()),
-            (7, seen("b c", {many: running(4, bound=5)}), (planning(),)),
-            *step(7, "b"),
-            (8, seen("c", {many: running(3, bound=5)}), ()),
-            (16, seen("c", {many: running(3, bound=5)}), (reading(many, of=(many,)),)),
-            (17, seen("c", {many: running(4, bound=5)}), (planning(),)),
-            *step(17, "c"),
-            (18, seen("", {many: running(3, bound=5)}), ()),
-            (19, seen("", {many: running(4, bound=5)}), (LookAgain(),)),
+            (6, read(many, web=self.ROLLING), ()),
+            (7, seen("b", {many: running(4, bound=6)}), ()),
+            (8, seen("b", {many: running(5, bound=6)}), (planning(),)),
+            *step(8, "b"),
         ]
-        drain = play(begun(plan(many), many), story)
-        assert drain.phase is Phase.LOOKING
+        play(begun(plan(many), many), story)
 
-    def test_a_pod_that_never_becomes_ready_costs_one_more_pod(self) -> None:
-        many = workload("web", "a", "b", "c", total=5)
-        drain = play(
-            begun(plan(many), many),
-            [
-                (5, seen("a b c", {many: running(5)}), (planning(),)),
-                *step(5, "a"),
-                (6, read(many, web=many.state(template="2")), ()),
-                (7, seen("b c", {many: running(4, bound=5)}), (planning(),)),
-                *step(7, "b"),
-            ],
-        )
-        assert watch(replace(drain, renew_at=1e9), many, (8, "c", running(3, bound=5))) == 607
-        assert drain.debts == {many.controller: Debt(many.controller, 4, 5, "2", owner_uids=("uid-web",))}
-
-
-class TestEvictionAfterRollOutBegan:
-    """The controllers are read every few seconds, so a pod may be evicted in a roll-out that the drain has not seen."""
-
-    def test_the_drain_waits_for_the_replacement_pod(self) -> None:
-        many = workload("web", "a", total=5, replicas=running(4, bound=5))
+    def test_the_end_waits_for_the_pods_that_the_roll_out_leaves_available(self) -> None:
+        one = workload("web", "a", total=5)
         story: Story = [
-            (5, seen("a", {many: running(4, bound=6)}), (planning(),)),
+            (5, seen("a", {one: running(5)}), (planning(),)),
             *step(5, "a"),
-            (6, seen("", {many: running(3, bound=6)}), (reading(many),)),
-            (6.5, read(many, web=many.state(template="2", least_available=4)), ()),
-            (7, seen("", {many: running(3, bound=6)}), ()),
-            (8, seen("", {many: running(4, bound=6)}), (LookAgain(),)),
+            (6, read(one, web=one.state(template="2", least_available=4)), ()),
+            (7, seen("", {one: running(3, bound=6)}), ()),
+            (8, seen("", {one: running(4, bound=6)}), (LookAgain(),)),
         ]
-        assert play(replace(begun(plan(many), many), read_at=4), story).phase is Phase.LOOKING
+        assert play(begun(plan(one), one), story).phase is Phase.LOOKING
 
-    def test_no_more_is_owed_than_the_roll_out_leaves_available(self) -> None:
-        """New pods of the roll-out may never become Ready, and more pods may have been Ready before the eviction."""
-        many = workload("web", "a", total=5)
+    def test_after_the_roll_out_all_pods_are_owed_again(self) -> None:
+        one = workload("web", "a", total=5)
         story: Story = [
-            (5, seen("a", {many: running(5)}), (planning(),)),
+            (5, seen("a", {one: running(5)}), (planning(),)),
             *step(5, "a"),
-            (6, seen("", {many: running(3, bound=6)}), (reading(many),)),
-            (6.5, read(many, web=many.state(template="2", least_available=4)), ()),
-            (7, seen("", {many: running(3, bound=6)}), ()),
-            (8, seen("", {many: running(4, bound=6)}), (LookAgain(),)),
+            (6, read(one, web=one.state(template="2", least_available=4)), ()),
+            (7, seen("", {one: running(3, bound=6)}), ()),
+            (8, read(one, web=one.state(template="2")), ()),
+            (9, seen("", {one: running(4, bound=5)}), ()),
+            (10, seen("", {one: running(5)}), (LookAgain(),)),
         ]
-        assert play(replace(begun(plan(many), many), read_at=4), story).phase is Phase.LOOKING
-
-    def test_nothing_is_owed_for_a_pod_that_was_evicted_before(self) -> None:
-        """A read between the eviction and the roll-out returned the old template."""
-        many = workload("web", "a", total=5)
-        story: Story = [
-            (5, seen("a", {many: running(5)}), (planning(),)),
-            *step(5, "a"),
-            (6, seen("", {many: running(4, bound=5)}), (reading(many),)),
-            (6.5, read(many), ()),
-            (9, seen("", {many: running(4, bound=5)}), (reading(many),)),
-            (9.5, read(many, web=many.state(template="2", least_available=5)), ()),
-            (10, seen("", {many: running(3, bound=5)}), (LookAgain(),)),
-        ]
-        assert play(replace(begun(plan(many), many), read_at=4), story).phase is Phase.LOOKING
+        assert play(begun(plan(one), one), story).phase is Phase.LOOKING
 
 
 def test_a_pod_that_a_scale_up_added_before_the_eviction_is_not_a_replacement() -> None:
@@ -390,23 +362,54 @@ def test_pods_beyond_the_desired_number_are_not_owed() -> None:
     assert play(replace(begun(plan(two), two), read_at=4), story).phase is Phase.LOOKING
 
 
-def test_a_paid_debt_stays_paid() -> None:
-    """The drain is not responsible for a pod that crashes later."""
-    first, second = workload("a", "a"), workload("b", "b")
-    story: Story = [
-        (
-            5,
-            seen("a b", {first: running(1), second: running(1)}),
-            (planning(),),
-        ),
+class TestPodsThatAreLostAgain:
+    """A paid debt is looked at again: the spot node of the replacement pods may go, or they may be preempted."""
+
+    FIRST, SECOND = workload("a", "a"), workload("b", "b", "c")
+    WELL: ClassVar[dict[Workload, Replicas]] = {FIRST: running(1), SECOND: running(2)}
+    BEGUN: ClassVar[Story] = [
+        (5, seen("a b c", WELL), (planning(),)),
         *step(5, "a"),
-        (6, seen("b", {first: running(1), second: running(1)}), (planning(),)),
+        (6, seen("b c", WELL), (planning(),)),
         *step(6, "b"),
-        (7, seen("", {first: running(0), second: running(0, bound=1)}), ()),
-        (100, seen("", {first: running(0), second: running(1)}), (LookAgain(),)),
     ]
-    drain = replace(begun(plan(first, second), first, second), renew_at=1e9)
-    assert play(drain, story).debts == {}
+
+    def drain(self) -> Drain:
+        both = self.FIRST, self.SECOND
+        return replace(play(begun(plan(*both), *both), self.BEGUN), renew_at=1e9, asked_at=6.5)
+
+    def test_no_pod_of_any_controller_is_evicted_until_they_run_again(self) -> None:
+        lost = {**self.WELL, self.FIRST: running(0, live=1)}
+        story: Story = [(7, seen("c", lost), ()), (8, seen("c", lost), ()), (9, seen("c", self.WELL), (planning(),))]
+        play(self.drain(), story)
+
+    def test_a_pod_that_is_not_ready_any_more_is_lost(self) -> None:
+        lost = {**self.WELL, self.FIRST: running(0, bound=1)}
+        story: Story = [(7, seen("c", lost), ()), (9, seen("c", self.WELL), (planning(),))]
+        play(self.drain(), story)
+
+    def test_an_unschedulable_pod_reopens_the_node(self) -> None:
+        lost = {**self.WELL, self.FIRST: running(0, live=1, unschedulable=("ns/a2",))}
+        story: Story = [(7, seen("c", lost), ()), (21.9, seen("c", lost), ()), (22, seen("c", lost), (Release(),))]
+        drain = play(self.drain(), story)
+        assert drain.failure is not None
+        assert drain.failure.why is Why.REPLACEMENT_UNSCHEDULABLE
+        assert drain.debts == {self.FIRST.controller: self.FIRST.debt}
+
+    def test_the_machine_is_not_ordered(self) -> None:
+        lost = {**self.WELL, self.FIRST: running(0, live=1)}
+        story: Story = [
+            (7, seen("c", self.WELL), (planning(),)),
+            *step(7, "c"),
+            (8, seen("", lost), ()),
+            (9, seen("", self.WELL), (LookAgain(),)),
+        ]
+        assert play(self.drain(), story).phase is Phase.LOOKING
+
+    def test_a_pod_of_a_controller_that_lost_none_to_this_drain_holds_only_its_own_steps(self) -> None:
+        """The first pod is evicted although a pod of the other controller is not Ready."""
+        sick = {**self.WELL, self.SECOND: running(1, bound=2)}
+        play(begun(plan(self.FIRST, self.SECOND), self.FIRST, self.SECOND), [(5, seen("a b c", sick), (planning(),))])
 
 
 def test_a_debt_is_not_paid_while_pods_of_the_controller_remain() -> None:
@@ -473,8 +476,8 @@ class TestExposure:
             (5, seen("a", {ONE_POD: running(1)}), (planning(),)),
             *step(5, "a"),
             (6, seen("", {ONE_POD: running(1)}), ()),
-            (8.9, seen(""), ()),
-            (9, seen(""), (LookAgain(),)),
+            (8.9, seen("", {ONE_POD: running(1)}), ()),
+            (9, seen("", {ONE_POD: running(1)}), (LookAgain(),)),
         ]
         assert play(quick, story).landing_seconds == 1
 

@@ -199,7 +199,7 @@ def a_machine_is_terminated_only_when_all_pods_run(run: Run) -> None:
             bound, ready = run.cluster.recovered[owner]
             assert bound >= owner.here + owner.elsewhere
             assert not owner.ready_before or ready >= owner.here + owner.elsewhere
-    assert not any(moment.after.debts for moment in run.moments if moment.after.phase is Phase.ORDERING)
+    assert not any(moment.after.owed for moment in run.moments if moment.after.phase is Phase.ORDERING)
 
 
 def termination_is_requested_only_with_the_mark_and_after_a_late_check(run: Run) -> None:
@@ -230,7 +230,7 @@ def every_drain_ends_released_or_marked(run: Run) -> None:
     if not end.done:
         return
     assert end.released or end.handed_over or why in (Why.LEADERSHIP_LOST, Why.MARK_LOST) or tried_to_release(run)
-    assert not end.succeeded or not end.debts
+    assert not end.succeeded or not end.owed or run.end.rolled_back
     if end.released and why is not Why.NODE_GONE and not end.ordered:
         assert not run.cluster.tainted
     if end.handed_over:

@@ -71,12 +71,12 @@ from tests.draining.stories import (
 LATE = workload("late", "c")
 #: A pod of another Deployment was bound to the node just before the scheduler observed the taint.
 CAME: Story = [
-    (10, Looked(plan(LATE)), (reading(of=(LATE,)),)),
-    (10, read(LATE), (Mark(Step.DRAINING, ("a", "b"), debts=(LATE.debt,)),)),
+    (10, Looked(plan(LATE)), (reading(WEB, of=(LATE,)),)),
+    (10, read(WEB, LATE), (Mark(Step.DRAINING, ("a", "b"), debts=(WEB.debt, LATE.debt)),)),
     (10, Marked(), ()),
-    (11, seen("c", {LATE: running(1)}), (planning(),)),
+    (11, seen("c", {WEB: running(2), LATE: running(1)}), (planning(),)),
     *step(11, "c"),
-    (12, seen("", {LATE: running(1)}), (LookAgain(),)),
+    (12, seen("", {WEB: running(2), LATE: running(1)}), (LookAgain(),)),
 ]
 
 SUCCESSES: dict[str, tuple[Plan, Story]] = {
@@ -241,7 +241,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
 @pytest.mark.parametrize(("drain_plan", "story"), SUCCESSES.values(), ids=SUCCESSES)
 def test_complete_drains_succeed(drain_plan: Plan, story: Story) -> None:
     drain = play(machine.start(drain_plan, LIMITS), story)
-    assert (drain.phase, drain.failure, drain.succeeded, drain.debts) == (Phase.DONE, None, True, {})
+    assert (drain.phase, drain.failure, drain.succeeded, drain.owed) == (Phase.DONE, None, True, {})
 
 
 FAILURES: dict[str, tuple[Story, Failure]] = {
@@ -294,7 +294,8 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
             *OPENING,
             *MOVED,
             *CAME,
-            *CAME,
+            (10, Looked(plan(LATE)), (reading(WEB, LATE, of=(LATE,)),)),
+            *CAME[1:],
             (10, Looked(plan(LATE, leaving="d")), (Release(),)),
             *OFF,
         ],

@@ -30,6 +30,7 @@ from tests.draining.stories import (
     ORDERED_AT,
     PLAN,
     TAKEN,
+    WEB,
     Story,
     asked_again,
     play,
@@ -45,7 +46,7 @@ class TestTerminationInProgress:
     def test_waiting_for_the_termination_times_out(self) -> None:
         story: Story = [
             *self.BEGUN,
-            (105, RemovalPending("booked"), (Renew(Step.REMOVING, group="pool"),)),
+            (105, RemovalPending("booked"), (Renew(Step.REMOVING, group="pool", debts=(WEB.debt,)),)),
             (110.9, seen(), ()),
             (111, seen(), ()),
         ]
@@ -53,7 +54,7 @@ class TestTerminationInProgress:
         assert (drain.done, drain.handed_over, drain.succeeded, drain.failure) == (True, True, False, None)
 
     def test_the_drain_waits_for_a_response_in_flight(self) -> None:
-        renewed = Renew(Step.REMOVING, group="pool")
+        renewed = Renew(Step.REMOVING, group="pool", debts=(WEB.debt,))
         story: Story = [
             *self.BEGUN,
             (111, seen(), (renewed,)),
@@ -109,7 +110,7 @@ class TestTerminationInProgress:
     def test_a_node_that_cannot_be_deleted_is_retried_later(self) -> None:
         story: Story = [
             *self.BEGUN,
-            (109, Removed(), (DeleteNode(), Renew(Step.REMOVING, group="pool"))),
+            (109, Removed(), (DeleteNode(), Renew(Step.REMOVING, group="pool", debts=(WEB.debt,)))),
             (110, NodeDeletionFailed("500"), ()),
             (111, seen(), ()),
         ]

@@ -68,7 +68,10 @@ def test_the_replica_set_inherits_the_debt_of_the_deployment() -> None:
     assert RS in drain.begun
     assert {victim.controller for victim in drain.waiting} == {RS}
     drain, actions = machine.step(drain, seen_by(RS, "b c", 2), 13)
-    assert (drain.debts, actions) == ({RS: inherited}, (ReadControllers(OF_RS, frozenset({RS}), read_refusals=True),))
+    assert (drain.owed, actions) == (
+        {RS: inherited},
+        (ReadControllers(OF_RS, frozenset({WEB, RS}), read_refusals=True),),
+    )
     drain, actions = machine.step(drain, seen_by(RS, "b c", 3), 14)
     assert actions == (planning(),)
 

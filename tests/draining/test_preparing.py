@@ -1,6 +1,8 @@
 """Tests of drains until the first eviction: mark, second plan, count, debts, dry run."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -24,7 +26,7 @@ from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Limits, Phase
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import Debt, Replicas
+from rescheduler.planning.debts import Debt, Replicas, Shortfall
 from rescheduler.planning.outcome import Placement, Plan, PodRef
 from tests.draining.stories import (
     LIMITS,
@@ -64,7 +66,7 @@ REQUESTS: dict[str, tuple[Story, Action, Event]] = {
     "the debts are written": (OPENING[:4], NOTED, MarkFailed("503", retryable=True)),
     "the intent to remove is written": (
         [*TAKEN, *MOVED, ORDERED[0]],
-        Mark(Step.REMOVING, group="pool"),
+        Mark(Step.REMOVING, group="pool", debts=(WEB.debt,)),
         MarkFailed("503", retryable=True),
     ),
 }
@@ -246,9 +248,10 @@ class TestDebts:
         expected = Debt(WEB.controller, ready, bound, template="1", owner_uids=("uid-web",))
         assert self.noted(state, replicas) == {WEB.controller: expected}
 
-    @pytest.mark.parametrize("change", [{"exists": False}, {"suspended": True}], ids=["deleted", "suspended"])
-    def test_a_controller_that_replaces_no_pods_is_owed_nothing(self, change: dict[str, bool]) -> None:
-        assert self.noted(WEB.state(**change), running(2)) == {}
+    @pytest.mark.parametrize("change", [{"wanted": 0, "exists": False}, {"suspended": True}], ids=["gone", "suspended"])
+    def test_a_controller_that_replaces_no_pods_is_owed_nothing(self, change: dict[str, Any]) -> None:
+        drain = replace(begun(PLAN, WEB), states={WEB.controller: WEB.state(**change)}, replicas={})
+        assert drain.shortfall(WEB.controller) == Shortfall(0, 0, 0)
 
     def test_a_controller_of_several_replica_sets_is_owed_once(self) -> None:
         old, new = (OwnerReference(kind="ReplicaSet", name=name, uid=name, controller=True) for name in ("old", "new"))

@@ -70,7 +70,8 @@ class TestResumedDrains:
             (5, seen("a b", {WEB: running(3), self.GONE: running(3)}), (planning(),)),
         ]
         drain = play(machine.resume("od", LIMITS, ("a", "b"), (noted, self.GONE.debt)), story)
-        assert drain.debts == {WEB.controller: noted}
+        assert drain.owed == {}
+        assert drain.debts[WEB.controller] == noted
 
     def test_controllers_not_in_the_mark_are_owed_their_running_pods(self) -> None:
         story: Story = [
@@ -251,7 +252,7 @@ class TestResumedRemovals:
         story: Story = [
             *self.CAME,
             *MOVED[3:],
-            (10, Looked(EMPTY), (REMOVING,)),
+            (10, Looked(EMPTY), (replace(REMOVING, debts=(WEB.debt,)),)),
             (11, Marked(), (OrderRemoval("pool", ORDERED_AT, again=True),)),
             (12, Removed(), (DeleteNode(),)),
             (13, NodeDeleted(), ()),
@@ -297,7 +298,7 @@ class TestResumedRemovals:
             (4, Marked(), ()),
             (5, seen("", {WEB: running(1, bound=2)}), (reading(WEB),)),
             (9, seen("", {WEB: running(2)}), (LookAgain(),)),
-            (10, Looked(EMPTY), (REMOVING,)),
+            (10, Looked(EMPTY), (replace(REMOVING, debts=(EARLIER,)),)),
         ]
         play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT, (EARLIER,)), story)
 

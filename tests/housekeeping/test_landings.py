@@ -101,7 +101,6 @@ def test_a_paid_debt_does_not_return() -> None:
     [
         pytest.param({"exists": False}, id="deleted"),
         pytest.param({"suspended": True}, id="suspended"),
-        pytest.param({"template": "new"}, id="rolled out"),
         pytest.param({"wanted": 0}, id="scaled down"),
         pytest.param({"wanted": 1, "succeeded": 1}, id="a pod that succeeded meanwhile"),
     ],
@@ -115,6 +114,16 @@ def test_a_debt_expires(state: dict[str, Any]) -> None:
         here.controllers["web"] = state
         assert here.loop().round() is RoundOutcome.DRAINED
         assert (here.memory.debts, drained(here)) == ((), ["od-2"])
+
+
+def test_a_roll_out_does_not_end_a_debt() -> None:
+    with world(*CLUSTER) as here:
+        here.cluster.delete("Pod", "default/web-1")
+        here.config_map.put(dump(Memory(debts=(OpenDebt("od-1", START, Debt(WEB, ready=1, bound=1, template="old")),))))
+        here.controllers["web"] = {"template": "new", "least_available": 0}
+        assert here.loop().round() is RoundOutcome.HELD
+        here.add(pod("web-2", "spot-1"))
+        assert here.loop().round() is RoundOutcome.DRAINED
 
 
 def test_a_waived_debt_does_not_hold_drains() -> None:

@@ -153,11 +153,19 @@ PATHS = {
 }
 
 
+ORPHANING = {"finalizers": ["orphan"]}
+UPDATE = {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1, "maxUnavailable": 3}}}
+ON_DELETE = {"updateStrategy": {"type": "OnDelete"}}
+REVISIONS = {"currentRevision": "db-1", "updateRevision": "db-2", "replicas": 5, "updatedReplicas": 2}
+
+
 def read(controller: Controller, template: dict[str, Any] = TEMPLATE, **fields: Any) -> ControllerState:
     """Return the expected state of a controller that owns its pods directly."""
-    return ControllerState(
-        controller, frozenset({controller.uid}), template=digest(Raw(msgspec.json.encode(template))), **fields
-    )
+    fields = {
+        "owner_uids": frozenset({controller.uid}),
+        "template": digest(Raw(msgspec.json.encode(template))),
+    } | fields
+    return ControllerState(controller, **fields)
 
 
 def gone(controller: Controller) -> ControllerState:
@@ -165,15 +173,37 @@ def gone(controller: Controller) -> ControllerState:
 
 
 STATES: dict[str, tuple[Step, ControllerState]] = {
-    "a StatefulSet": (obj("db", spec={"replicas": 3, "template": TEMPLATE}), read(DB, wanted=3, least_available=3)),
-    "one replica is the default": (obj("rc", spec={"template": TEMPLATE}), read(RC, wanted=1, least_available=1)),
+    "a StatefulSet": (obj("db", spec={"replicas": 3, "template": TEMPLATE}), read(DB, wanted=3)),
+    "one replica is the default": (obj("rc", spec={"template": TEMPLATE}), read(RC, wanted=1)),
     "it cannot create pods": (
         obj("rc", spec={"template": TEMPLATE}, status=failing("exceeded\nquota")),
-        read(RC, wanted=1, least_available=1, refusal="exceeded quota"),
+        read(RC, wanted=1, refusal="exceeded quota"),
     ),
     "it is gone": (status(404), gone(DB)),
-    "it was replaced": (obj("db", uid="another"), gone(DB)),
-    "it is being deleted": (obj("db", metadata=DELETED), gone(DB)),
+    "it was created again": (
+        obj("db", uid="another", spec={"replicas": 2, "template": TEMPLATE}),
+        read(DB, wanted=2, exists=False, owner_uids=frozenset({"uid-db", "another"})),
+    ),
+    "it is being deleted with its pods": (
+        obj("db", metadata=DELETED, spec={"replicas": 2, "template": TEMPLATE}),
+        read(DB, wanted=0, deleting=True),
+    ),
+    "it is being deleted, pods are orphaned": (
+        obj("db", metadata=DELETED | ORPHANING, spec={"replicas": 2, "template": TEMPLATE}),
+        read(DB, wanted=2, deleting=True),
+    ),
+    "its template rolls out": (
+        obj("db", spec={"replicas": 5, "template": TEMPLATE, **UPDATE}, status=REVISIONS | {"currentReplicas": 3}),
+        read(DB, wanted=5, least_available=2),
+    ),
+    "its template has rolled out down to the partition": (
+        obj("db", spec={"replicas": 5, "template": TEMPLATE, **UPDATE}, status=REVISIONS | {"currentReplicas": 1}),
+        read(DB, wanted=5),
+    ),
+    "its template does not roll out by itself": (
+        obj("db", spec={"replicas": 5, "template": TEMPLATE, **ON_DELETE}, status=REVISIONS | {"currentReplicas": 5}),
+        read(DB, wanted=5),
+    ),
     "a Job": (
         obj("backup", spec=JOB, status={"succeeded": 4, "failed": 1}),
         read(BACKUP, wanted=1, job=JobFacts(backoff_limit=3, failures=1)),
@@ -183,7 +213,24 @@ STATES: dict[str, tuple[Step, ControllerState]] = {
         read(BACKUP, wanted=0, suspended=True, job=JobFacts(backoff_limit=3)),
     ),
     "a Job that is gone": (status(404), gone(BACKUP)),
-    "a Job that is being deleted": (obj("backup", metadata=DELETED), gone(BACKUP)),
+    "a Job that is being deleted with its pods": (
+        obj("backup", metadata=DELETED, spec=JOB),
+        read(BACKUP, wanted=0, deleting=True, job=JobFacts(backoff_limit=3)),
+    ),
+    "a Job that is being deleted, pods are orphaned": (
+        obj("backup", metadata=DELETED | ORPHANING, spec=JOB),
+        read(BACKUP, wanted=2, deleting=True, job=JobFacts(backoff_limit=3)),
+    ),
+    "a Job that was created again": (
+        obj("backup", uid="another", spec=JOB),
+        read(
+            BACKUP,
+            wanted=2,
+            exists=False,
+            owner_uids=frozenset({"uid-backup", "another"}),
+            job=JobFacts(backoff_limit=3),
+        ),
+    ),
 }
 
 
@@ -204,8 +251,36 @@ def test_a_deployment_is_the_owner_of_all_replica_sets_that_were_read(
     for name, owner in {"web-1": "web", "web-2": "web", "api-1": "api"}.items():
         edge.on("GET", f"{APPS}/replicasets/{name}", obj(name, reference("Deployment", owner)))
         reader.topmost("ns", reference("ReplicaSet", name))
-    expected = read(WEB, wanted=2, least_available=2)
+    expected = read(WEB, wanted=2)
     assert reader.states([WEB]) == {WEB: replace(expected, owner_uids=frozenset({"uid-web-1", "uid-web-2"}))}
+
+
+def test_the_orphaned_replica_sets_of_a_deployment_want_its_pods(
+    edge: ScriptedApiServer, reader: ControllerReader
+) -> None:
+    """One ReplicaSet is not orphaned yet or will be deleted with the Deployment, and one is being deleted."""
+    owner, spec = reference("Deployment", "web"), {"replicas": 3, "template": TEMPLATE}
+    for number, now in {1: obj("web-1", spec=spec), 2: obj("web-2", owner, spec=spec), 3: status(404)}.items():
+        path = f"{APPS}/replicasets/web-{number}"
+        edge.on("GET", path, obj(f"web-{number}", owner, spec=spec), now, now)
+        assert reader.topmost("ns", reference("ReplicaSet", f"web-{number}")) == WEB
+    edge.on("GET", PATHS[WEB], status(404), status(404))
+    for _ in range(2):
+        state = reader.states([WEB])[WEB]
+        assert (state.exists, state.wanted) == (False, 3)
+        assert "uid-web-1" in state.owner_uids
+
+
+def test_a_deployment_that_was_created_again_wants_the_pods_of_the_former_one(
+    edge: ScriptedApiServer, reader: ControllerReader
+) -> None:
+    heir = reference("Deployment", "web", uid="another")
+    for name, owner in {"web-1": reference("Deployment", "web"), "web-2": heir}.items():
+        edge.on("GET", f"{APPS}/replicasets/{name}", obj(name, owner))
+        reader.topmost("ns", reference("ReplicaSet", name))
+    edge.on("GET", PATHS[WEB], obj("web", uid="another", spec={"replicas": 2, "template": TEMPLATE}))
+    state = reader.states([WEB])[WEB]
+    assert (state.exists, state.wanted, state.owner_uids) == (False, 2, frozenset({"uid-web-1", "uid-web-2"}))
 
 
 def test_a_replica_set_adopted_by_another_deployment_has_a_new_controller(

@@ -41,6 +41,47 @@ def test_the_digest_does_not_depend_on_the_json_format() -> None:
     assert digest(Raw(b'{"a": [1, 2]}')) != digest(Raw(b'{"a": [2, 1]}'))
 
 
+ROLLING = {"replicas": 4, "updatedReplicas": 1}
+PARTITIONED = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
+REVISIONS = {"currentRevision": "1", "updateRevision": "2"}
+
+#: The spec and the status, and whether the controller is replacing pods by itself.
+ROLL_OUTS: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
+    "a Deployment": ({"strategy": {}}, ROLLING, True),
+    "a Deployment with Recreate": ({"strategy": {"type": "Recreate"}}, ROLLING, True),
+    "a Deployment with only new pods": (
+        {"strategy": {}},
+        {"replicas": 4, "updatedReplicas": 4},
+        False,
+    ),
+    "a Deployment that lacks a pod": ({"replicas": 4, "strategy": {}}, {"replicas": 3, "updatedReplicas": 3}, False),
+    "a paused Deployment": ({"strategy": {}, "paused": True}, ROLLING, False),
+    "a ReplicaSet": ({}, ROLLING, False),
+    "a StatefulSet": ({"updateStrategy": {}}, REVISIONS | {"currentReplicas": 1}, True),
+    "a StatefulSet without pods of the old revision": ({"updateStrategy": {}}, REVISIONS, False),
+    "a StatefulSet with one revision": (
+        {"updateStrategy": {}},
+        {"currentRevision": "1", "updateRevision": "1", "currentReplicas": 2},
+        False,
+    ),
+    "a StatefulSet above its partition": ({"updateStrategy": PARTITIONED}, REVISIONS | {"currentReplicas": 3}, True),
+    "a StatefulSet at its partition": ({"updateStrategy": PARTITIONED}, REVISIONS | {"currentReplicas": 2}, False),
+    "a StatefulSet with OnDelete": (
+        {"updateStrategy": {"type": "OnDelete"}},
+        REVISIONS | {"currentReplicas": 2},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "status", "rolls_out"), ROLL_OUTS.values(), ids=ROLL_OUTS)
+def test_a_controller_that_replaces_pods_by_itself_rolls_out(
+    spec: dict[str, Any], status: dict[str, Any], rolls_out: bool
+) -> None:
+    value = msgspec.json.encode({"metadata": {}, "spec": spec, "status": status})
+    assert msgspec.json.decode(value, type=WorkloadObject).rolling_out is rolls_out
+
+
 def deployment(replicas: int, **rolling_update: object) -> dict[str, Any]:
     return {"replicas": replicas, "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling_update}}
 

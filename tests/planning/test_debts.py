@@ -1,4 +1,4 @@
-"""Tests of how debts are incurred, are paid and lapse."""
+"""Tests of how debts are incurred, converted and paid."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,9 +12,9 @@ from rescheduler.planning.debts import (
     Debt,
     Replicas,
     Shortfall,
+    converted,
     count_replicas,
     incur,
-    lapsed,
     paid,
     shortfall,
 )
@@ -55,20 +55,47 @@ def test_a_debt_is_the_running_pods_up_to_the_desired_number(
     assert incur(known, replicas) == expected
 
 
-LAPSED: dict[str, tuple[Debt, ControllerState, str]] = {
-    "the debt is still valid": (debt(), state(), ""),
-    "scaled down": (debt(), state(wanted=0), ""),
-    "deleted": (debt(), state(exists=False), "the controller was deleted"),
-    "suspended": (debt(), state(suspended=True), "the controller is suspended"),
-    "a new template": (debt(), state(template="t2"), "the controller has a new pod template"),
-    "a template that cannot be read any more": (debt(), state(template=""), ""),
-    "a template that could not be read before": (debt(template=""), state(), ""),
+#: The rows of the table in `rescheduler.planning.debts`: the state after the change → Ready and bound pods owed.
+CONVERTED: dict[str, tuple[ControllerState, tuple[int, int]]] = {
+    "nothing changed": (state(), (3, 3)),
+    "scaled up": (state(wanted=9), (3, 3)),
+    "scaled down": (state(wanted=2), (2, 2)),
+    "scaled to zero": (state(wanted=0), (0, 0)),
+    "new template, rolling out": (state(template="t2", least_available=2), (2, 3)),
+    "new template, rolling out, all pods stay available": (state(template="t2", least_available=3), (3, 3)),
+    "new template, rolling out, no pod stays available": (state(template="t2", least_available=0), (3, 3)),
+    "new template, rolling out, and scaled down": (state(template="t2", wanted=1, least_available=0), (1, 1)),
+    "new template, rolling out, and scaled to zero": (state(template="t2", wanted=0, least_available=0), (0, 0)),
+    "new template, paused, OnDelete or below the partition": (state(template="t2"), (3, 3)),
+    "a template that cannot be read any more": (state(template=""), (3, 3)),
+    "suspended": (state(wanted=0, suspended=True), (0, 0)),
+    "finished": (state(wanted=0), (0, 0)),
+    "being deleted, pods are orphaned": (state(deleting=True), (3, 3)),
+    "being deleted otherwise": (state(deleting=True, wanted=0), (0, 0)),
+    "deleted, two pods are orphaned": (state(wanted=2), (2, 2)),
+    "deleted": (state(wanted=0, exists=False), (0, 0)),
+    "created again with one pod": (state(wanted=1, template="t2"), (1, 1)),
+    "cannot be read": (state(wanted=None, template=""), (3, 3)),
 }
 
 
-@pytest.mark.parametrize(("owed", "known", "why"), LAPSED.values(), ids=LAPSED)
-def test_a_debt_lapses_after_these_changes_of_its_controller(owed: Debt, known: ControllerState, why: str) -> None:
-    assert lapsed(owed, known) == why
+@pytest.mark.parametrize(("known", "owed"), CONVERTED.values(), ids=CONVERTED)
+def test_a_change_of_the_controller_converts_the_debt(known: ControllerState, owed: tuple[int, int]) -> None:
+    assert converted(debt(), known) == debt(ready=owed[0], bound=owed[1])
+
+
+@pytest.mark.parametrize("known", [known for known, _ in CONVERTED.values()], ids=CONVERTED)
+def test_a_change_that_is_reverted_leaves_the_debt_as_it_was(known: ControllerState) -> None:
+    """The converted debt is not stored: the same number of pods is owed again."""
+    owed = debt()
+    converted(owed, known)
+    assert converted(owed, state()) == owed
+
+
+def test_pods_that_a_roll_out_may_make_unavailable_are_missing_before_an_eviction() -> None:
+    rolling = state(template="t2", least_available=2)
+    assert paid(shortfall(debt(), rolling, Replicas(3, 3, 2)))
+    assert not paid(shortfall(debt(), rolling, Replicas(3, 3, 2), full=True))
 
 
 SHORTFALLS: dict[str, tuple[Debt, ControllerState, Replicas, Shortfall]] = {
@@ -187,6 +214,12 @@ def test_pods_of_several_controllers_are_counted_separately() -> None:
     states = [state(), ControllerState(other, frozenset({"db-uid"}), 1)]
     counted = count_replicas(pods(mine("a"), second, third), states)
     assert counted == {WEB: Replicas(2, 2, 2), other: Replicas(1, 1, 1)}
+
+
+def test_pods_of_an_orphaned_replica_set_count_for_it_and_for_its_former_deployment() -> None:
+    orphaned = Controller("default", "ReplicaSet", "web-1", "rs-1")
+    counted = count_replicas(pods(mine("a")), [state(), ControllerState(orphaned, frozenset({"rs-1"}), 1)])
+    assert counted == {WEB: Replicas(1, 1, 1), orphaned: Replicas(1, 1, 1)}
 
 
 def test_without_a_node_all_pods_count() -> None:
