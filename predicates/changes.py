@@ -1,5 +1,7 @@
 """The effect of a changed object on its node and on the results of filters."""
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from predicates.objects import CSINode, Object, Pod, VolumeAttachment
@@ -22,8 +24,14 @@ def affected_node(changed: Object) -> str | None:
     return changed.spec.node_name if isinstance(changed, VolumeAttachment) else None
 
 
+#: An annotation with which a pod says that it belongs to its node. Such pods are counted apart.
+_DAEMONSET_POD: Final = "cluster-autoscaler.kubernetes.io/daemonset-pod"
+
+
 def same_placement(old: Pod, new: Pod) -> bool:
     """Return whether neither a filter nor a count of the controller's pods can distinguish two versions of a pod."""
+    if old.annotations.get(_DAEMONSET_POD) != new.annotations.get(_DAEMONSET_POD):
+        return False
     return (old.node_name, old.cls, old.added_labels, old.load, old.uid, old.owner) == (
         new.node_name,
         new.cls,

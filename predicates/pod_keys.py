@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 from msgspec import Raw
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from predicates.bound_labels import LabelPairs, bound_labels, own_labels
 from predicates.objects import Condition, Empty, Wire
@@ -83,6 +83,7 @@ class RawMeta(_RawObject, frozen=True):
     labels: Raw = _ABSENT
     annotations: dict[str, str] = {}
     owner_references: Raw = _ABSENT
+    managed_fields: Raw = _ABSENT
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 
@@ -113,13 +114,29 @@ class RawPod(_RawObject, frozen=True):
 RAW_PODS: Final = msgspec.json.Decoder(RawPod)
 _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 
+#: In the managed fields of a pod: the field ``spec.nodeName``. Each field is a key with this prefix.
+_NODE_NAME: Final = b'"f:nodeName"'
+_SETS_NODE_NAME: Final = Raw(b'[{"fieldsV1":{"f:spec":{"f:nodeName":{}}}}]')
+
 #: Raw labels without this text contain none that the API server added.
 BOUND_PREFIX: Final = b"topology.kubernetes.io"
 
 
 def reduced(pod: bytes) -> bytes:
     """Return the JSON of *pod* without the fields that no code reads. Raises msgspec.MsgspecError."""
-    return msgspec.json.encode(RAW_PODS.decode(pod))
+    fields = RAW_PODS.decode(pod)
+    if fields.metadata.managed_fields is not _ABSENT:
+        managed = _SETS_NODE_NAME if sets_node_name(fields.metadata) else _ABSENT
+        fields = replace(fields, metadata=replace(fields.metadata, managed_fields=managed))
+    return msgspec.json.encode(fields)
+
+
+def sets_node_name(meta: RawMeta) -> bool:
+    """Return whether a client manages the field ``spec.nodeName``: it created the pod for this node.
+
+    The binding of a pod by a scheduler writes the field without managing it (``pkg/registry/core/pod/storage``).
+    """
+    return _NODE_NAME in bytes(meta.managed_fields)
 
 
 def split_labels(raw: bytes) -> tuple[bytes, LabelPairs]:

@@ -21,7 +21,7 @@ from predicates.conditions import conditions
 from predicates.nulls import without_nulls
 from predicates.objects import Object, OwnerReference, Pod, PodClass, PodObject
 from predicates.pod_classes import PodAmounts, pod_amounts, pod_class, resource_fields
-from predicates.pod_keys import BOUND_PREFIX, RAW_PODS, class_key, own_key, split_labels
+from predicates.pod_keys import BOUND_PREFIX, RAW_PODS, class_key, own_key, sets_node_name, split_labels
 from predicates.quantity import QuantityError
 from predicates.requests import parsed
 from predicates.unreadable import Unreadable, pod_node_name
@@ -211,6 +211,7 @@ class Decoder:
             ready=ready,
             ready_since=ready_since,
             unschedulable_since=unschedulable_since,
+            assigned=sets_node_name(meta),
         )
 
 

@@ -80,6 +80,9 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
     ready: bool = True  #: False if the pod has a Ready condition that is not True
     ready_since: str | None = None  #: when the Ready condition became True; None if it is not True or if unknown
     unschedulable_since: str | None = None  #: since when PodScheduled has been False (Unschedulable)
+    #: Whether a client set ``spec.nodeName``, instead of a scheduler that bound the pod. Known from the managed fields
+    #: (a binding manages none); False if these are missing, as in the output of ``kubectl get``.
+    assigned: bool = False
 
     @property
     def key(self) -> str:

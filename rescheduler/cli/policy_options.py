@@ -90,6 +90,13 @@ policy_options = group(
             "ignored). As in Cluster Autoscaler.",
         ),
         Option(
+            "--skip-nodes-with-custom-controller-pods",
+            Bool(),
+            default=False,
+            help="Do not drain nodes with pods whose owner is not a built-in controller. If false, such owners are "
+            "followed like Deployments; pods that run to completion still block their node.",
+        ),
+        Option(
             "--skip-single-replicas",
             Bool(),
             default=False,

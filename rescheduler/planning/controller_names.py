@@ -1,12 +1,16 @@
 """Names of the controllers of pods, in the form that users see and write."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from predicates.objects import Pod
 
-#: The label with the hash that a Deployment appends to the names of its ReplicaSets.
-_TEMPLATE_HASH: Final = "pod-template-hash"
+#: By label: the kind of workload that appends the label's value to the names of its ReplicaSets.
+_TEMPLATE_HASHES: Final[Mapping[str, str]] = {
+    "pod-template-hash": "Deployment",
+    "rollouts-pod-template-hash": "Rollout",  # Argo Rollouts
+}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,11 +31,17 @@ class ControllerName:
 
 
 def controller_of(pod: Pod) -> ControllerName:
-    """Return the controller of *pod*: the Deployment if a ReplicaSet owns the pod, or the pod if it has no owner."""
+    """Return the controller of *pod* as users know it.
+
+    That is the Deployment or the Rollout if a ReplicaSet owns the pod, and the pod itself if it has no owner or if the
+    owner is a pod, such as the driver of a Spark executor.
+    """
     owner = pod.owner
-    if owner is None:
+    if owner is None or owner.kind == "Pod":
         return ControllerName(pod.namespace, "Pod", pod.name)
-    suffix = f"-{pod.cls.labels.get(_TEMPLATE_HASH, '')}"
-    if owner.kind == "ReplicaSet" and 1 < len(suffix) < len(owner.name) and owner.name.endswith(suffix):
-        return ControllerName(pod.namespace, "Deployment", owner.name.removesuffix(suffix))
+    if owner.kind == "ReplicaSet":
+        for label, kind in _TEMPLATE_HASHES.items():
+            suffix = f"-{pod.cls.labels.get(label, '')}"
+            if 1 < len(suffix) < len(owner.name) and owner.name.endswith(suffix):
+                return ControllerName(pod.namespace, kind, owner.name.removesuffix(suffix))
     return ControllerName(pod.namespace, owner.kind, owner.name)

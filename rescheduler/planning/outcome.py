@@ -37,6 +37,8 @@ class Reason(enum.StrEnum):
     NOT_SAFE_TO_EVICT = "not-safe-to-evict"
     DO_NOT_DISRUPT = "do-not-disrupt"
     NO_CONTROLLER = "no-controller"
+    RUNS_TO_COMPLETION = "runs-to-completion"
+    CUSTOM_CONTROLLER = "custom-controller"
     LOCAL_STORAGE = "local-storage"
     KUBE_SYSTEM = "kube-system-pod"
     LIQO_COMPONENT = "liqo-component"

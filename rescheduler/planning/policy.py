@@ -53,6 +53,7 @@ class Policy:
     delete_non_replicated_pods: bool = False
     skip_nodes_with_local_storage: bool = True
     skip_nodes_with_system_pods: bool = True
+    skip_nodes_with_custom_controller_pods: bool = False
     min_on_demand_nodes: int = 0
     budgets_in_steps: bool = False  #: use budgets that allow one eviction for several pods, in steps
     planning_timeout: float = 2.0  #: seconds that may be spent on better plans than first-fit

@@ -48,7 +48,7 @@ def pod(name: str, on: str = "", *, cpu: str = "1", owner: str | None = "Replica
     """Return a running pod with a controller, in the namespace ``default`` unless the name contains another.
 
     *fields* accepts ``labels``, ``annotations``, ``status``, ``created``, ``deleted`` (the deletionTimestamp; True
-    means that half a minute is left) and any field of the spec. *owner* is a kind, or ``apiVersion/kind``.
+    means that half a minute is left), ``assigned`` (a client set its node) and any field of the spec. *owner* is a kind, or ``apiVersion/kind``.
     """
     namespace, _, short = name.rpartition("/")
     meta: Manifest = {
@@ -63,6 +63,8 @@ def pod(name: str, on: str = "", *, cpu: str = "1", owner: str | None = "Replica
         app = short.split("-")[0]
         reference = {"kind": kind, "name": app, "uid": f"uid-of-{app}", "controller": True}
         meta["ownerReferences"] = [reference | ({"apiVersion": version} if version else {})]
+    if fields.pop("assigned", False):
+        meta["managedFields"] = [{"manager": "operator", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}]
     if created := fields.pop("created", None):
         meta["creationTimestamp"] = created
     if deleted := fields.pop("deleted", None):

@@ -26,6 +26,16 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         {"labels": {"pod-template-hash": "6d8f"}, "owned_by": "api-6d8f", "owner": "Rollout"},
         "Rollout data/api-6d8f",
     ),
+    "a Rollout's ReplicaSet": (
+        {
+            "labels": {"rollouts-pod-template-hash": "6d8f", "pod-template-hash": "77"},
+            "owned_by": "api-6d8f",
+            "owner": "apps/v1/ReplicaSet",
+        },
+        "Rollout data/api",
+    ),
+    "a Spark executor": ({"owner": "v1/Pod", "owned_by": "driver"}, "Pod data/p"),
+    "a CloneSet": ({"owner": "apps.kruise.io/v1alpha1/CloneSet", "owned_by": "api"}, "CloneSet data/api"),
     "a StatefulSet": ({"owner": "apps/v1/StatefulSet", "owned_by": "db"}, "StatefulSet data/db"),
     "no controller": ({"owner": None}, "Pod data/p"),
 }

@@ -14,7 +14,8 @@ def fate(pod: Pod, context: Context) -> Fate | Blocker:
     """
     if pod.annotations:
         return _first_result(RULES, pod, context)
-    kind = pod.cls, pod.added_labels, pod.owner.kind if pod.owner is not None else None
+    owner = (pod.owner.kind, pod.owner.api_version) if pod.owner is not None else ("", "")
+    kind = pod.cls, pod.added_labels, owner, pod.assigned
     if (known := context.fates.get(kind)) is None:
         result = _first_result(RULES_WITHOUT_ANNOTATIONS, pod, context)
         if isinstance(result, Blocker) or _is_uncacheable(pod, context):  # Not cached: a blocker names the pod.

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from predicates.bound_labels import LabelPairs
 from predicates.objects import Pod, PodClass
 from rescheduler import durations
+from rescheduler.planning.controller_names import controller_of
 from rescheduler.planning.deadlines import Deadlines
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, MoveJobs, Policy
@@ -21,14 +22,18 @@ from rescheduler.planning.rules.pod_traits import (
     SAFE_LOCAL_VOLUMES,
     belongs_to_node,
     expendable_volumes,
+    is_built_in,
     is_job,
     local_volumes,
+    runs_to_completion,
 )
 from rescheduler.planning.rules.replica_floors import OwnerCounts, single_replica
 from rescheduler.planning.timestamps import instant, utc
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+#: The former name of this annotation, in Karpenter's v1alpha5 API.
+DO_NOT_EVICT_KARPENTER: Final = "karpenter.sh/do-not-evict"
 #: The label of Liqo's virtual kubelets, and the prefix of the namespaces that Liqo creates for them and its gateways.
 LIQO_COMPONENT: Final = "offloading.liqo.io/component"
 LIQO_TENANT: Final = "liqo-tenant-"
@@ -61,7 +66,7 @@ class Context:
     counts: OwnerCounts | None = None  #: the pods of each controller; None: not known
     deadlines: Deadlines = field(default_factory=Deadlines, repr=False, compare=False)
     #: Cache by class, added labels and kind of owner, for pods whose fate depends on nothing else.
-    fates: dict[tuple[PodClass, LabelPairs, str | None], Fate] = field(default_factory=dict, compare=False)
+    fates: dict[tuple[PodClass, LabelPairs, tuple[str, str], bool], Fate] = field(default_factory=dict, compare=False)
 
     def reached(self, instant: datetime) -> bool:
         """Return whether *instant* has been reached, and record it as a deadline if not."""
@@ -123,6 +128,8 @@ def _not_safe_to_evict(pod: Pod, _: Context) -> RuleResult:
 
 
 def _do_not_disrupt(pod: Pod, context: Context) -> RuleResult:
+    if pod.annotations.get(DO_NOT_EVICT_KARPENTER) == "true":
+        return Blocker(Reason.DO_NOT_DISRUPT, f'it has the annotation {DO_NOT_EVICT_KARPENTER}: "true"', pod.key)
     value = pod.annotations.get(DO_NOT_DISRUPT)
     if value is None:
         return None
@@ -165,6 +172,31 @@ def _no_controller(pod: Pod, context: Context) -> RuleResult:
     )
 
 
+def _runs_to_completion(pod: Pod, _: Context) -> RuleResult:
+    """Block pods that are not restarted, of owners that are not built in: an eviction ends their run.
+
+    Workflows, CI runners, Spark and virtual machines do not repeat it, or not without being told to. The rules of Jobs
+    are built in.
+    """
+    if not runs_to_completion(pod):
+        return None
+    detail = (
+        f"it runs to completion (restartPolicy {pod.cls.spec.restart_policy}), and its eviction would end this run of "
+        f'{controller_of(pod)}; {SAFE_TO_EVICT}: "true" allows eviction'
+    )
+    return Blocker(Reason.RUNS_TO_COMPLETION, detail, pod.key)
+
+
+def _custom_controller(pod: Pod, context: Context) -> RuleResult:
+    if not context.policy.skip_nodes_with_custom_controller_pods or pod.owner is None or is_built_in(pod.owner):
+        return None
+    detail = (
+        f"its owner {controller_of(pod)} is not a built-in controller; --skip-nodes-with-custom-controller-pods=false "
+        f'or {SAFE_TO_EVICT}: "true" allows eviction'
+    )
+    return Blocker(Reason.CUSTOM_CONTROLLER, detail, pod.key)
+
+
 def _kube_system(pod: Pod, context: Context) -> RuleResult:
     """Block kube-system pods without a PodDisruptionBudget.
 
@@ -194,8 +226,8 @@ def _liqo_component(pod: Pod, _: Context) -> RuleResult:
 
 
 def _local_storage(pod: Pod, context: Context) -> RuleResult:
-    if not context.policy.skip_nodes_with_local_storage:
-        return None
+    if not context.policy.skip_nodes_with_local_storage or runs_to_completion(pod):
+        return None  # the volumes of a pod that runs to completion are not what keeps it
     if not (local := local_volumes(pod)):
         return None
     expendable = expendable_volumes(pod)
@@ -224,6 +256,8 @@ RULES: Final[tuple[Rule, ...]] = (
     _safe_to_evict,
     _single_replica,
     _no_controller,
+    _runs_to_completion,
+    _custom_controller,
     _kube_system,
     _liqo_component,
     _local_storage,
@@ -239,6 +273,8 @@ RULES_WITHOUT_ANNOTATIONS: Final[tuple[Rule, ...]] = (
     _job,
     _single_replica,
     _no_controller,
+    _runs_to_completion,
+    _custom_controller,
     _kube_system,
     _liqo_component,
     _local_storage,

@@ -1,21 +1,72 @@
-"""Properties of pods: the kind of their owner, and the data that they store on the node."""
+"""Properties of pods: who brings them back, and the data that they store on the node."""
 
+import re
+from collections.abc import Mapping
 from typing import Final
 
 from predicates.objects import OwnerReference, Pod, Volume
 
 MIRROR: Final = "kubernetes.io/config.mirror"
+#: Cluster Autoscaler (``utils/pod/pod.go``): the pod is treated like the pod of a DaemonSet.
+DAEMONSET_POD: Final = "cluster-autoscaler.kubernetes.io/daemonset-pod"
 SAFE_LOCAL_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 
 
+#: Kinds that run a pod on each node, in any API group: OpenKruise has a DaemonSet, Datadog an ExtendedDaemonSet.
+_OF_NODES: Final = frozenset({"DaemonSet", "ExtendedDaemonSet", "ExtendedDaemonSetReplicaSet"})
+
+#: The API group of each built-in kind of controller. References without a group are taken for built-in kinds.
+_BUILT_IN: Final[Mapping[str, str]] = {
+    "Deployment": "apps",
+    "ReplicaSet": "apps",
+    "StatefulSet": "apps",
+    "DaemonSet": "apps",
+    "ReplicationController": "",
+    "Job": "batch",
+}
+#: The former API group of some of these kinds.
+_FORMER_GROUP: Final = "extensions"
+
+_ORDINAL: Final = re.compile(r"-[0-9]{1,4}")
+
+
 def belongs_to_node(pod: Pod) -> bool:
-    """Return whether *pod* is a mirror pod or belongs to a DaemonSet. Such pods are ignored."""
-    return MIRROR in pod.annotations or (pod.owner is not None and pod.owner.kind == "DaemonSet")
+    """Return whether *pod* belongs to its node: it is ignored, and ends with the node.
+
+    It is a mirror pod, it belongs to a DaemonSet or to a kind like it, it says so in an annotation, or an operator
+    created it for this node, without a scheduler.
+    """
+    if pod.annotations and (MIRROR in pod.annotations or pod.annotations.get(DAEMONSET_POD) == "true"):
+        return True
+    owner = pod.owner
+    return owner is not None and (owner.kind in _OF_NODES or (pod.assigned and not is_built_in(owner)))
+
+
+def is_built_in(owner: OwnerReference) -> bool:
+    """Return whether *owner* is a controller of Kubernetes, not a custom resource that may have the same kind."""
+    group = owner.api_version.rpartition("/")[0]
+    return owner.kind in _BUILT_IN and group in ("", _BUILT_IN[owner.kind], _FORMER_GROUP)
 
 
 def is_job(owner: OwnerReference | None) -> bool:
     """Return whether *owner* is a Kubernetes Job, not a custom resource of the same kind."""
-    return owner is not None and owner.kind == "Job" and owner.api_version.partition("/")[0] in ("batch", "")
+    return owner is not None and owner.kind == "Job" and is_built_in(owner)
+
+
+def runs_to_completion(pod: Pod) -> bool:
+    """Return whether *pod* is not restarted and its owner is not built in: an eviction ends its run."""
+    policy = pod.cls.spec.restart_policy
+    return policy not in ("", "Always") and pod.owner is not None and not is_built_in(pod.owner)
+
+
+def keeps_its_identity(pod: Pod) -> bool:
+    """Return whether *pod* of an owner that is not built in has an ordinal name or persistent volumes.
+
+    Such pods are not interchangeable: their owner replaces them one at a time, like a StatefulSet.
+    """
+    if pod.owner is None or is_built_in(pod.owner):
+        return False
+    return bool(pod.cls.claims) or _ORDINAL.search(pod.name, max(0, pod.name.rfind("-"))) is not None
 
 
 def local_volumes(pod: Pod) -> list[Volume]:

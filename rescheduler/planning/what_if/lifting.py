@@ -19,7 +19,7 @@ from rescheduler.planning.rules.opt_outs import (
     REMOVAL_DISABLED,
     RESTRICT_SCALE_DOWN,
 )
-from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT, SAFE_TO_EVICT, Context, Fate
+from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT, DO_NOT_EVICT_KARPENTER, SAFE_TO_EVICT, Context, Fate
 from rescheduler.planning.rules.pod_traits import SAFE_LOCAL_VOLUMES, expendable_volumes, local_volumes
 
 
@@ -66,6 +66,16 @@ def _removal_enabled(pod: Pod, policy: Policy) -> tuple[Pod, str]:
     return pod, ", ".join(texts)
 
 
+def _without_karpenter_annotations(pod: Pod, policy: Policy) -> tuple[Pod, str]:
+    """Return the pod without Karpenter's annotation, under its present and its former name."""
+    texts = []
+    for key in (DO_NOT_DISRUPT, DO_NOT_EVICT_KARPENTER):
+        if key in pod.annotations:
+            pod, description = _without_annotation(key)(pod, policy)
+            texts.append(description)
+    return pod, ", ".join(texts)
+
+
 def _allow_eviction(description: str) -> _Lift:
     def lift(pod: Pod, _: Policy) -> tuple[Pod, str]:
         return replace(pod, annotations={**pod.annotations, SAFE_TO_EVICT: "true"}), description
@@ -92,12 +102,14 @@ def _other_scheduler(pod: Pod, policy: Policy) -> tuple[Pod, str]:
 
 _LIFTS: Final[Mapping[Reason, _Lift]] = {
     Reason.NOT_SAFE_TO_EVICT: _without_annotation(SAFE_TO_EVICT),
-    Reason.DO_NOT_DISRUPT: _without_annotation(DO_NOT_DISRUPT),
+    Reason.DO_NOT_DISRUPT: _without_karpenter_annotations,
     Reason.DO_NOT_EVICT: _without_annotation(DO_NOT_EVICT),
     Reason.PREFER_NO_EVICTION: _without_annotation(PREFER_NO_EVICTION),
     Reason.RESTRICT_SCALE_DOWN: _without_label(RESTRICT_SCALE_DOWN),
     Reason.REMOVAL_DISABLED: _removal_enabled,
     Reason.NO_CONTROLLER: _allow_eviction("no controller"),
+    Reason.RUNS_TO_COMPLETION: _allow_eviction("runs to completion"),
+    Reason.CUSTOM_CONTROLLER: _allow_eviction("owner that is not a built-in controller"),
     Reason.KUBE_SYSTEM: _allow_eviction("a kube-system pod without a PodDisruptionBudget"),
     Reason.LIQO_COMPONENT: _allow_eviction("Liqo component"),
     Reason.LOCAL_STORAGE: _local_storage,

@@ -13,6 +13,7 @@ from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, budget, node, pod,
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 LOCAL = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 QUIET = "karpenter.sh/do-not-disrupt"
+QUIET_BEFORE = "karpenter.sh/do-not-evict"
 STAY = "spot-rescheduler/do-not-evict"
 DESCHEDULER = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 OCEAN = "spotinst.io/restrict-scale-down"
@@ -80,6 +81,95 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
         Policy(move_jobs=MoveJobs.NEVER),
         {"p": "s"},
     ),
+    "a pod of a workflow": (
+        {"owner": "argoproj.io/v1alpha1/Workflow", "restartPolicy": "Never"},
+        Policy(),
+        ["runs-to-completion"],
+    ),
+    "a CI runner with local storage": (
+        {"owner": "actions.github.com/v1alpha1/EphemeralRunner", "restartPolicy": "Never", "volumes": SCRATCH},
+        Policy(),
+        ["runs-to-completion"],
+    ),
+    "a pod of a TaskRun that is restarted on failure": (
+        {"owner": "tekton.dev/v1/TaskRun", "restartPolicy": "OnFailure"},
+        Policy(),
+        ["runs-to-completion"],
+    ),
+    "a Spark executor, which its driver owns": (
+        {"owner": "v1/Pod", "restartPolicy": "Never"},
+        Policy(),
+        ["runs-to-completion"],
+    ),
+    "a pod of a custom Job": (
+        {"owner": "batch.volcano.sh/v1alpha1/Job", "restartPolicy": "Never"},
+        Policy(),
+        ["runs-to-completion"],
+    ),
+    "a pod of a Job": ({"owner": "batch/v1/Job", "restartPolicy": "Never"}, Policy(), {"p": "s"}),
+    "a pod of a workflow, annotated as safe to evict": (
+        {"owner": "argoproj.io/v1alpha1/Workflow", "restartPolicy": "Never", "annotations": {SAFE: "true"}},
+        Policy(),
+        {"p": "s"},
+    ),
+    "a pod of a workflow with other annotations": (
+        {"owner": "argoproj.io/v1alpha1/Workflow", "restartPolicy": "Never", "annotations": {"team": "ci"}},
+        Policy(),
+        ["runs-to-completion"],
+    ),
+    "a pod of a custom owner that is restarted": (
+        {"owner": "apps.kruise.io/v1alpha1/CloneSet", "restartPolicy": "Always"},
+        Policy(),
+        {"p": "s"},
+    ),
+    "a custom owner, if these are skipped": (
+        {"owner": "apps.kruise.io/v1alpha1/CloneSet"},
+        Policy(skip_nodes_with_custom_controller_pods=True),
+        ["custom-controller"],
+    ),
+    "a built-in owner, if custom ones are skipped": (
+        {"owner": "apps/v1/StatefulSet"},
+        Policy(skip_nodes_with_custom_controller_pods=True),
+        {"p": "s"},
+    ),
+    "a custom StatefulSet, if custom owners are skipped": (
+        {"owner": "apps.kruise.io/v1beta1/StatefulSet"},
+        Policy(skip_nodes_with_custom_controller_pods=True),
+        ["custom-controller"],
+    ),
+    "a custom owner that is annotated as safe to evict, if these are skipped": (
+        {"owner": "apps.kruise.io/v1alpha1/CloneSet", "annotations": {SAFE: "true"}},
+        Policy(skip_nodes_with_custom_controller_pods=True),
+        {"p": "s"},
+    ),
+    "a pod of OpenKruise's DaemonSet": ({"owner": "apps.kruise.io/v1alpha1/DaemonSet"}, Policy(), {}),
+    "a pod of an ExtendedDaemonSet": (
+        {"owner": "datadoghq.com/v1alpha1/ExtendedDaemonSetReplicaSet"},
+        Policy(),
+        {},
+    ),
+    "a pod that says it is like a DaemonSet's": (
+        {"owner": None, "annotations": {"cluster-autoscaler.kubernetes.io/daemonset-pod": "true"}},
+        Policy(),
+        {},
+    ),
+    "a pod that says it is not like a DaemonSet's": (
+        {"annotations": {"cluster-autoscaler.kubernetes.io/daemonset-pod": "false"}},
+        Policy(),
+        {"p": "s"},
+    ),
+    "an instance manager that its operator created for the node": (
+        {"owner": "longhorn.io/v1beta2/InstanceManager", "restartPolicy": "Never", "assigned": True},
+        Policy(),
+        {},
+    ),
+    "a Deployment's pod with a node name in its template": (
+        {"owner": "apps/v1/ReplicaSet", "assigned": True},
+        Policy(),
+        {"p": "s"},
+    ),
+    "Karpenter's former opt-out": ({"annotations": {QUIET_BEFORE: "true"}}, Policy(), ["do-not-disrupt"]),
+    "Karpenter's former opt-out, off": ({"annotations": {QUIET_BEFORE: "false"}}, Policy(), {"p": "s"}),
     "safe-to-evict false": ({"annotations": {SAFE: "false"}}, Policy(), ["not-safe-to-evict"]),
     "safe-to-evict on-completion": ({"annotations": {SAFE: "on-completion"}}, Policy(), ["not-safe-to-evict"]),
     "do-not-disrupt": ({"annotations": {QUIET: "true"}}, Policy(), ["do-not-disrupt"]),
