@@ -5,6 +5,7 @@ Not thread-safe. Results are valid until the next call.
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -27,6 +28,7 @@ from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
 from rescheduler.planning.rules.candidates import removal, why_not_target
 from rescheduler.planning.rules.jobs import job_blockers
+from rescheduler.planning.rules.pod_traits import keeps_its_identity
 from rescheduler.planning.timestamps import instant
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
@@ -150,6 +152,17 @@ class ClusterView(WatchedNodes):
         oldest = now - min(patience, SETTLING)
         settling = (pod for pod in self._state.snapshot().pods_on[""].values() if _is_settling(pod, oldest))
         return stuck + sorted((pod for pod in settling if pod.key not in known), key=lambda pod: pod.key)
+
+    def with_order(self, states: Mapping[Controller, ControllerState]) -> dict[Controller, ControllerState]:
+        """Return *states*, in which custom controllers replace pods that keep their identity one at a time."""
+        uids = {uid for state in states.values() if not state.controller.built_in for uid in state.owner_uids}
+        owned = self.owned_by(uids) if uids else {}
+        return {
+            controller: replace(state, one_at_a_time=True)
+            if any(keeps_its_identity(pod) for uid in state.owner_uids for pod in owned.get(uid, ()))
+            else state
+            for controller, state in states.items()
+        }
 
     def is_ours(self, node: str) -> bool:
         """Return whether *node* has the drain taint and an annotation of this process."""

@@ -45,11 +45,12 @@ class Observation:
         *pods* are the pods of the drain's plans, by UID.
         """
         waiting = [pods[victim.pod.uid] for victim in drain.waiting if victim.pod.uid in pods]
+        states = self._view.with_order(reading.states)
         return ControllersRead(
-            reading.states,
+            states,
             reading.topmost,
-            self._replicas(drain, {**drain.states, **reading.states}),
-            self._view.job_blockers(reading.states.values(), waiting),
+            self._replicas(drain, {**drain.states, **states}),
+            self._view.job_blockers(states.values(), waiting),
         )
 
     def _replicas(self, drain: Drain, states: Mapping[Controller, ControllerState]) -> dict[Controller, Replicas]:

@@ -4,7 +4,8 @@ If a check rejects the drain, the node gets a veto, and the next candidate is pl
 duration doubles each time the check fails again, so that many nodes that cannot be drained cost few requests.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -19,6 +20,7 @@ from rescheduler.planning.controllers import ControllerState
 from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.jobs import job_blockers
+from rescheduler.planning.rules.pod_rules import NOT_RECREATED, SAFE_TO_EVICT
 
 #: How long a veto lasts before the node is checked again. It doubles each time the check fails again.
 VETOES: Final = Backoff(timedelta(minutes=1), timedelta(minutes=10))
@@ -89,12 +91,16 @@ class Candidates:
 
     def _read(self, owners: Collection[tuple[str, OwnerReference]]) -> ControllerReading:
         siblings = self._view.siblings({namespace for namespace, _ in owners})
-        return self._controllers.read(owners, (), siblings)
+        read = self._controllers.read(owners, (), siblings)
+        return replace(read, states=self._view.with_order(read.states))
 
     def _of_pods(self, read: ControllerReading, movers: Sequence[Pod]) -> tuple[Blocker, ...]:
-        """Return blockers for Jobs that the drain could fail and StatefulSets whose other pods are not all Ready."""
+        """Return blockers for pods that would not come back, Jobs that the drain could fail, and unready StatefulSets.
+
+        Pods of a StatefulSet, and others that are moved one at a time, are moved only while all others are Ready.
+        """
         states = [state for _, state in sorted(read.states.items())]
-        blockers = [*job_blockers(states, movers, self._policy.move_jobs)]
+        blockers = [*self._not_recreated(read, movers), *job_blockers(states, movers, self._policy.move_jobs)]
         for state in filter(lambda state: state.ordered, states):
             pods = [pod for pod in movers if pod.owner is not None and pod.owner.uid in state.owner_uids]
             for pod in pods:
@@ -103,6 +109,18 @@ class Candidates:
                     blockers.append(Blocker(Reason.REPLICAS_NOT_READY, detail, pod.key))
                     break
         return tuple(blockers)
+
+    def _not_recreated(self, read: ControllerReading, movers: Sequence[Pod]) -> Iterator[Blocker]:
+        """Yield a blocker for each pod whose controller is gone, finished or being deleted."""
+        if self._policy.delete_non_replicated_pods:
+            return
+        for pod in movers:
+            controller = read.topmost.get((pod.namespace, pod.owner.uid)) if pod.owner is not None else None
+            state = None if controller is None else read.states[controller]
+            if state is None or state.recreates or pod.annotations.get(SAFE_TO_EVICT) == "true":
+                continue
+            why = "has finished" if state.finished else "is being deleted" if state.deleting else "was deleted"
+            yield Blocker(Reason.NO_CONTROLLER, f"{NOT_RECREATED}: {state.controller} {why}", pod.key)
 
     def _unready(self, state: ControllerState, mover: Pod) -> str:
         """Return a text with the number of the StatefulSet's other pods that are not Ready, or ""."""

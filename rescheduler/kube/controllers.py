@@ -22,6 +22,7 @@ from rescheduler.kube.responses import one_line
 from rescheduler.kube.structs import read_structs
 from rescheduler.kube.workloads import WorkloadObject, controller_of, digest
 from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.rules.pod_traits import is_built_in
 
 #: Maximum number of ReplicaSets whose controller is cached. A controller changes only if its ReplicaSet is orphaned and
 #: adopted.
@@ -36,24 +37,20 @@ log = logging.getLogger(__name__)
 class _ControllerKind:
     """A built-in kind of controller."""
 
-    group: str
     path: str  #: path of its API group and version
     plural: str
 
 
 _KINDS: Final[Mapping[str, _ControllerKind]] = {
-    "Deployment": _ControllerKind("apps", "/apis/apps/v1", "deployments"),
-    "ReplicaSet": _ControllerKind("apps", "/apis/apps/v1", "replicasets"),
-    "StatefulSet": _ControllerKind("apps", "/apis/apps/v1", "statefulsets"),
-    "ReplicationController": _ControllerKind("", "/api/v1", "replicationcontrollers"),
-    "Job": _ControllerKind("batch", "/apis/batch/v1", "jobs"),
+    "Deployment": _ControllerKind("/apis/apps/v1", "deployments"),
+    "ReplicaSet": _ControllerKind("/apis/apps/v1", "replicasets"),
+    "StatefulSet": _ControllerKind("/apis/apps/v1", "statefulsets"),
+    "ReplicationController": _ControllerKind("/api/v1", "replicationcontrollers"),
+    "Job": _ControllerKind("/apis/batch/v1", "jobs"),
 }
 
 #: Kinds that may have a controller themselves, for example a ReplicaSet of a Deployment.
 _CONTROLLED: Final = frozenset({"ReplicaSet", "ReplicationController"})
-
-#: The former API group of some of the kinds.
-_FORMER_GROUP: Final = "extensions"
 
 
 class ControllerReader:
@@ -271,12 +268,11 @@ def _owner_uids(controller: Controller, below: Mapping[Controller, list[Controll
 
 def _controller(namespace: str, reference: OwnerReference) -> Controller:
     """Return the controller in *reference*. Its kind includes the API group if a custom kind has a built-in name."""
+    if is_built_in(reference):
+        return Controller(namespace, reference.kind, reference.name, reference.uid)
     group = reference.api_version.rpartition("/")[0]
-    kind = _KINDS.get(reference.kind)
-    foreign = kind is not None and group not in ("", kind.group, _FORMER_GROUP)
-    return Controller(
-        namespace, f"{reference.kind}.{group}" if foreign else reference.kind, reference.name, reference.uid
-    )
+    kind = f"{reference.kind}.{group}" if reference.kind in _KINDS else reference.kind
+    return Controller(namespace, kind, reference.name, reference.uid, reference.api_version)
 
 
 def _pods(namespace: str, *, selector: str = "", fields: str = "") -> Resource:

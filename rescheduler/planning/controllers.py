@@ -17,6 +17,11 @@ class Controller(msgspec.Struct, frozen=True, order=True):
     kind: str  #: with its API group if a built-in kind has the same name: ``Job.batch.volcano.sh``
     name: str
     uid: str
+    api_version: str = ""  #: of a custom resource; "" for built-in kinds
+
+    @property
+    def built_in(self) -> bool:
+        return not self.api_version
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.kind}/{self.name}"
@@ -53,6 +58,12 @@ class ControllerState:
     #: It is being deleted: nothing recreates its pods reliably. `wanted` are the pods that the deletion keeps.
     deleting: bool = False
     suspended: bool = False
+    finished: bool = False  #: it ran to completion, and creates no more pods
+    readable: bool = True  #: False if the object could not be read: `exists` and `wanted` are not known
+    #: Its owner exists: whether it comes back is not known yet. Only if it is gone.
+    returning: bool = False
+    #: Its pods are not interchangeable, although it is not built in: they are moved one at a time.
+    one_at_a_time: bool = False
     refusal: str = ""  #: why it cannot create pods: a ReplicaFailure condition or a FailedCreate event
     succeeded: int = 0  #: pods that succeeded, for kinds whose `wanted` does not already account for them
     job: JobFacts | None = None  #: only for a Job
@@ -61,10 +72,10 @@ class ControllerState:
 
     @property
     def recreates(self) -> bool:
-        """Return whether evicted pods of the controller come back: it is neither gone nor being deleted."""
-        return self.exists and not self.deleting
+        """Return whether evicted pods of the controller come back: it is neither gone, finished nor being deleted."""
+        return self.exists and not self.deleting and not self.finished
 
     @property
     def ordered(self) -> bool:
         """Return whether the controller replaces its pods one at a time and keeps their names."""
-        return self.controller.kind.partition(".")[0] == "StatefulSet"
+        return self.one_at_a_time or self.controller.kind.partition(".")[0] == "StatefulSet"

@@ -173,7 +173,8 @@ def test_the_error_for_an_unknown_setting_lists_all_settings(
     code, out, err = run(capfdbinary, dump, "--what-if", f"{name}=1")
     settings = (
         "budgets-at-once, on-demand-node-label, spot-node-label, delete-non-replicated-pods, "
-        "skip-nodes-with-local-storage, skip-nodes-with-system-pods, skip-single-replicas, namespaces, "
+        "skip-nodes-with-local-storage, skip-nodes-with-system-pods, "
+        "skip-nodes-with-custom-controller-pods, skip-single-replicas, namespaces, "
         "exclude-namespaces, namespace-selector, min-on-demand-nodes, drain-order, max-node-age, move-jobs, "
         "scheduler-name, planning-timeout, allow-fragile-plans, allow-returning-plans, allow-control-plane"
     )

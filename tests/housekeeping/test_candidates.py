@@ -13,6 +13,7 @@ from rescheduler.planning.controllers import Controller, JobFacts
 from rescheduler.planning.memory import Memory, dump
 from rescheduler.planning.movements import ControllerMoves, Move, Movements
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
 from rescheduler.providers.base import Deleted, Refusal, Refused
 from rescheduler.settings import Timing
 from tests.housekeeping.world import START, LoopWorld, ScriptedProvider, blockers, world
@@ -26,6 +27,7 @@ OTHERS = (
     pod("db-2", "od-2"),
 )
 JOB = pod("batch-1", "od-1", owner="batch/v1/Job")
+CLUSTER_KIND = "postgresql.cnpg.io/v1/Cluster"
 FRAGILE = {"wanted": 1, "job": JobFacts(backoff_limit=0)}
 UNREADY = {"conditions": [{"type": "Ready", "status": "False"}]}
 MOVED = ControllerMoves((Move(START - timedelta(hours=1), 1),), returns=1, until=START + timedelta(minutes=10))
@@ -66,6 +68,34 @@ def drained(here: LoopWorld) -> list[str]:
             (Reason.REPLICAS_NOT_READY, "default/sql-0", "1 not Ready"),
             id="a StatefulSet with a missing pod",
         ),
+        pytest.param(
+            [pod("pg-1", "od-1", owner=CLUSTER_KIND), pod("pg-2", "spot-1", owner=CLUSTER_KIND, status=UNREADY)],
+            {"pg": {"wanted": 2}},
+            Memory(),
+            (Reason.REPLICAS_NOT_READY, "default/pg-1", "1 not Ready"),
+            id="a custom owner of pods with ordinal names, one of which is not Ready",
+        ),
+        pytest.param(
+            [pod("web-1", "od-1")],
+            {"web": {"exists": False, "wanted": 0}},
+            Memory(),
+            (Reason.NO_CONTROLLER, "default/web-1", "default/ReplicaSet/web was deleted"),
+            id="an owner that was deleted",
+        ),
+        pytest.param(
+            [pod("web-1", "od-1")],
+            {"web": {"deleting": True}},
+            Memory(),
+            (Reason.NO_CONTROLLER, "default/web-1", "is being deleted"),
+            id="an owner that is being deleted",
+        ),
+        pytest.param(
+            [pod("web-1", "od-1", owner="argoproj.io/v1alpha1/Workflow")],
+            {"web": {"finished": True}},
+            Memory(),
+            (Reason.NO_CONTROLLER, "default/web-1", "default/Workflow/web has finished"),
+            id="an owner that has finished",
+        ),
     ],
 )
 def test_a_veto_has_a_reason_and_the_next_candidate_is_drained(
@@ -89,6 +119,19 @@ def test_a_veto_has_a_reason_and_the_next_candidate_is_drained(
             [pod("sql-0", "od-1", owner="StatefulSet"), pod("sql-1", "spot-1", owner="StatefulSet")],
             {"sql": {"wanted": 2}},
             id="a StatefulSet with all other pods Ready",
+        ),
+        pytest.param(
+            [pod("web-1", "od-1", annotations={SAFE_TO_EVICT: "true"})],
+            {"web": {"exists": False, "wanted": 0}},
+            id="an owner that was deleted, of a pod that may be lost",
+        ),
+        pytest.param(
+            [
+                pod("web-x7xkz", "od-1", owner=CLUSTER_KIND),
+                pod("web-x7xkv", "spot-1", owner=CLUSTER_KIND, status=UNREADY),
+            ],
+            {"web": {"wanted": 2}},
+            id="a custom owner of interchangeable pods",
         ),
     ],
 )

@@ -53,6 +53,7 @@ from rescheduler.planning.memory import Memory, load
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Rejected
 from rescheduler.planning.policy import DrainOrder, Policy
+from rescheduler.planning.rules.pod_traits import is_built_in
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import CloudProvider, Deleted, DeleteOutcome, NodeGroup, NodeRef, Refused
 from rescheduler.providers.none import NoProvider
@@ -216,7 +217,9 @@ class LoopWorld:
         """Implement :class:`rescheduler.execution.context.Controllers`: each pod's owner is the topmost controller."""
         self.siblings.append(frozenset(owner.name for _, owner in siblings))
         topmost = {
-            (namespace, owner.uid): Controller(namespace, owner.kind, owner.name, owner.uid)
+            (namespace, owner.uid): Controller(
+                namespace, owner.kind, owner.name, owner.uid, "" if is_built_in(owner) else owner.api_version
+            )
             for namespace, owner in owners
         }
         return ControllerReading(

@@ -48,7 +48,8 @@ def pod(name: str, on: str = "", *, cpu: str = "1", owner: str | None = "Replica
     """Return a running pod with a controller, in the namespace ``default`` unless the name contains another.
 
     *fields* accepts ``labels``, ``annotations``, ``status``, ``created``, ``deleted`` (the deletionTimestamp; True
-    means that half a minute is left), ``assigned`` (a client set its node) and any field of the spec. *owner* is a kind, or ``apiVersion/kind``.
+    means that half a minute is left), ``assigned`` (a client set its node) and any field of the spec. *owner* is a
+    kind, or ``apiVersion/kind``.
     """
     namespace, _, short = name.rpartition("/")
     meta: Manifest = {

@@ -20,6 +20,7 @@ from predicates.objects import (
     PodSpec,
     Volume,
 )
+from predicates.pod_keys import reduced
 from predicates.wire import KINDS, Decoder, Interner, WireError, name_of
 from tests.conformance.builders import node, pod
 from tests.conformance.generate.world import Json
@@ -351,3 +352,27 @@ def test_any_value_in_a_pod_is_decoded_or_rejected_with_a_clear_error(path: str,
     except WireError as error:
         message = str(error)
     assert message.startswith("Pod ")
+
+
+def managed(*fields: str) -> Json:
+    manifest: Json = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"nodeName": "n"}}
+    owned: Json = {"f:spec": {field: {} for field in fields}}
+    manifest["metadata"]["managedFields"] = [{"manager": "operator", "fieldsType": "FieldsV1", "fieldsV1": owned}]
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("manifest", "assigned"),
+    [
+        (managed("f:containers", "f:nodeName"), True),
+        (managed("f:containers", "f:nodeSelector"), False),
+        ({"metadata": {"name": "p"}, "spec": {"nodeName": "n"}}, False),
+    ],
+)
+def test_a_pod_whose_node_a_client_set_is_told_apart(manifest: Json, assigned: bool) -> None:
+    raw = msgspec.json.encode(manifest)
+    for encoded in (raw, reduced(raw)):
+        decoded = Decoder(Interner()).decode("Pod", encoded)
+        assert isinstance(decoded, Pod)
+        assert decoded.assigned is assigned
+    assert b"operator" not in reduced(raw)
