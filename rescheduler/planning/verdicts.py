@@ -65,7 +65,7 @@ def _of_its_pods(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Block
 
 
 def _resource_claims(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
-    return _claims(subject.movers)
+    return resource_claims(subject.movers)
 
 
 def _unreadable_objects(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
@@ -221,10 +221,11 @@ def eviction_blockers(pod: Pod, shared: PlanningRound) -> list[Blocker]:
     """Return the blockers of evicting *pod* alone, regardless of its placement."""
     if not pod.node_name:
         return []
-    return [*blockers_of(pod, shared.context), *_claims([pod]), *shared.remaining().lacking([pod])]
+    return [*blockers_of(pod, shared.context), *resource_claims([pod]), *shared.remaining().lacking([pod])]
 
 
-def _claims(pods: Iterable[Pod]) -> Iterator[Blocker]:
+def resource_claims(pods: Iterable[Pod]) -> Iterator[Blocker]:
+    """Yield a blocker for each of *pods* that uses devices through resource claims."""
     for pod in pods:
         if pod.cls.spec.resource_claims:
             detail = "it uses resource claims (DRA): it is not known whether its devices are free elsewhere"

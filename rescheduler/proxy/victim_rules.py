@@ -8,7 +8,7 @@ from predicates.objects import Node, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.rules.candidates import CONTROL_PLANE, node_blockers
+from rescheduler.planning.rules.candidates import CONTROL_PLANE, is_unfinished, node_blockers
 from rescheduler.planning.rules.drainability import fate
 from rescheduler.planning.rules.pod_rules import NOT_RECREATED, SAFE_TO_EVICT, Context, Fate
 from rescheduler.planning.rules.pod_traits import SAFE_LOCAL_VOLUMES, belongs_to_node, expendable_volumes
@@ -17,17 +17,8 @@ from rescheduler.planning.rules.pod_traits import SAFE_LOCAL_VOLUMES, belongs_to
 #: schedulers may be evicted, because the proxy has no option to allow it.
 POLICY: Final = Policy(skip_nodes_with_local_storage=False, skip_nodes_with_system_pods=False, scheduler_names=())
 _SYSTEM: Final = "kube-system"
-#: The daemon's node rules that apply here. :mod:`rescheduler.proxy.victims` checks control plane and readiness.
-_OF_NODES: Final = frozenset(
-    {
-        Reason.SCALE_DOWN_DISABLED,
-        Reason.DO_NOT_DISRUPT_NODE,
-        Reason.NODE_DELETING,
-        Reason.BEING_DRAINED,
-        Reason.HOSTS_LEADER,
-        Reason.OTHER_INSTALLATION,
-    }
-)
+#: The only node rules of the daemon that do not apply here: :mod:`rescheduler.proxy.victims` has checks of its own.
+_OWN_CHECKS: Final = frozenset({Reason.CONTROL_PLANE, Reason.NODE_NOT_READY})
 
 
 def pod_fate(pod: Pod, context: Context) -> Fate | Blocker:
@@ -78,4 +69,4 @@ def control_plane_nodes(snapshot: Snapshot) -> Iterator[str]:
 def removal_blockers(node: Node, circumstances: Circumstances) -> Iterator[Blocker]:
     """Yield the blockers of the removal of *node*, except for control plane, readiness and pods."""
     blockers = node_blockers(node, POLICY, circumstances)
-    return (blocker for blocker in blockers if blocker.reason in _OF_NODES)
+    return (blocker for blocker in blockers if blocker.reason not in _OWN_CHECKS or is_unfinished(node))

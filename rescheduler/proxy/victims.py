@@ -4,7 +4,7 @@ Pods may move to any node that is Ready, schedulable and not part of the control
 moved; they terminate with their node. All rules apply to one snapshot, which is not changed.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -20,9 +20,11 @@ from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reaso
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, pack
 from rescheduler.planning.placement.spot_room import Room, Sizes, Stuck
 from rescheduler.planning.policy import Circumstances
-from rescheduler.planning.rules.candidates import is_deletion_candidate, why_not_target
+from rescheduler.planning.rules.candidates import groups, is_deletion_candidate, why_not_target
 from rescheduler.planning.rules.pod_rules import Context, Fate
+from rescheduler.planning.rules.replica_floors import OwnerCounts, RemainingReplicas
 from rescheduler.planning.rules.unreadable import UnreadableObjects
+from rescheduler.planning.verdicts import resource_claims
 from rescheduler.proxy.victim_rules import POLICY, control_plane_nodes, pod_fate, removal_blockers, stays
 
 _EFFORT: Final = EVALUATIONS_PER_SECOND  #: searches for one second beyond first-fit
@@ -65,6 +67,9 @@ class Victims:
         self._budgets = Budgets(snapshot)
         self._left_out = UnreadableObjects(snapshot.unreadable)
         self._masters = frozenset(control_plane_nodes(snapshot))
+        names = snapshot.nodes.names
+        self._spot = frozenset(names[row] for row in groups(snapshot, POLICY).spot_rows)
+        self._counts = OwnerCounts(snapshot, self._spot)
 
     @property
     def control_plane(self) -> Collection[str]:
@@ -88,6 +93,9 @@ class Victims:
         if isinstance(candidate, Rejected):
             return candidate
         left = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
+        gone = [pod for pod in self._snapshot.pods_on[node].values() if pod.uid in evicted]
+        if blockers := self._too_few_replicas(node, left, self._moved(gone)):
+            return Rejected(node, tuple(blockers))
         self._filters.refresh(pod.cls for pod in (*left, *due))
         plans = self._plan_together([replace(candidate, movers=left)], due)
         return Rejected(node, (plans,)) if isinstance(plans, Blocker) else plans[0]
@@ -112,12 +120,31 @@ class Victims:
         for candidate in candidates:
             if len(chosen) == limit:
                 break
+            moved = self._moved(pod for victim in chosen if victim.node not in self._spot for pod in victim.movers)
+            if blockers := self._too_few_replicas(candidate.node, candidate.movers, moved):
+                rejected.append(Rejected(candidate.node, tuple(blockers)))
+                continue
             together = self._plan_together([*chosen, candidate])
             if isinstance(together, Blocker):
                 rejected.append(Rejected(candidate.node, (together,)))
             else:
                 chosen, plans = [*chosen, candidate], together
         return Choice(plans, tuple(rejected))
+
+    def _moved(self, pods: Iterable[Pod]) -> RemainingReplicas:
+        """Return the replicas that may leave on-demand nodes after *pods* have left them."""
+        remaining = RemainingReplicas(self._counts)
+        remaining.take(remaining.groups([pod for pod in pods if not pod.cls.terminating]))
+        return remaining
+
+    def _too_few_replicas(self, node: str, movers: Sequence[Pod], remaining: RemainingReplicas) -> list[Blocker]:
+        """Return the blockers of controllers that keep replicas on on-demand nodes, if *movers* leave *node*.
+
+        Pods leave on-demand nodes if they may move to a spot node.
+        """
+        if node in self._spot or not any(name in self._spot for name, _ in self._targets()):
+            return []
+        return remaining.blockers(remaining.groups(movers))
 
     def _context(self, evicted: Collection[str]) -> Context:
         return Context(POLICY, self._now, self._budgets.guards, evicted, waits_for_terminating=True)
@@ -137,7 +164,10 @@ class Victims:
                 movers.append(pod)
         movers.sort(key=lambda pod: pod.key)
         blockers += self._left_out.blockers(name, movers)
-        blockers += RemainingDisruptions(self._budgets).reserve(movers) if budgets else []
+        blockers += resource_claims(movers)
+        if budgets:
+            blockers += RemainingDisruptions(self._budgets).lacking(movers)
+            blockers += self._too_few_replicas(name, movers, self._moved(()))
         if movers and node.condition("Ready") != "True":
             blockers.append(Blocker(Reason.NODE_NOT_READY, "it is not Ready: its kubelet cannot terminate pods"))
         return (

@@ -158,8 +158,13 @@ def _leaving(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | N
     return None
 
 
+def is_unfinished(node: Node) -> bool:
+    """Return whether an installation keeps *node* cordoned until its machine is built."""
+    return UNFINISHED in node.metadata.annotations
+
+
 def _not_ready(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
-    if UNFINISHED in node.metadata.annotations:
+    if is_unfinished(node):
         return Blocker(Reason.NODE_NOT_READY, f"its machine is still being built (annotation {UNFINISHED})")
     status = node.condition("Ready")
     if status in ("True", "") or node.name in circumstances.emptied:
