@@ -47,6 +47,10 @@ class _ClassFilter:
         local.select(targets)
         return next(self.fitting(), None)
 
+    def still_fits(self, row: int) -> bool:
+        """Return whether *row*, which accepted the class before, accepts it in the current trial."""
+        return not any_rejects(self.local.row_checks, row) and not any_rejects(self._row_checks, row)
+
     def fitting(self) -> Iterator[int]:
         """Yield the selected targets that accept a pod in the current trial, in order."""
         for row in remaining(self.cluster_states, self._snapshot, self.local.candidates).tolist():
@@ -98,6 +102,10 @@ class Filters:
         """Return whether *row* accepts a pod of the class in the current trial; evaluates all plugins."""
         states = _states(self._plugins, pod)
         return not any_rejects((plugin.rejects_row(state, self._snapshot) for plugin, state in states), row)
+
+    def still_fits(self, pod: PodClass, row: int) -> bool:
+        """Return whether *row*, which accepted the class before, accepts it in the current trial."""
+        return self._class_filter(pod).still_fits(row)
 
     def could_fit(self, pod: PodClass, targets: Targets) -> bool:
         """Return whether any of *targets* would accept a pod of the class if there were no other pods."""

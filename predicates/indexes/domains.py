@@ -1,7 +1,7 @@
 """Topology domains: groups of nodes with the same value of a label."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,9 @@ from predicates.objects import NodeSelector, Toleration
 from predicates.selectors import Pair
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.tolerations import first_untolerated, tolerated
+
+#: The label whose domains are single nodes.
+HOSTNAME: Final = "kubernetes.io/hostname"
 
 Slots: TypeAlias = npt.NDArray[np.intp]
 

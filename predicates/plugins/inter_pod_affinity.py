@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from predicates.framework import Plugin, Rejections, RejectsRow, Scope
 from predicates.indexes.counts import DomainCounts
-from predicates.indexes.domains import Domains, Topology
+from predicates.indexes.domains import HOSTNAME, Domains, Topology
 from predicates.indexes.terms import affinity_terms
 from predicates.indexes.topology import PodSet, TopologyIndex
 from predicates.nodes import Rows
@@ -104,6 +104,17 @@ def _row_filter(pod: PodClass, snapshot: Snapshot) -> RejectsRow:
         return False
 
     return rejects
+
+
+def reaches_other_nodes(pod: PodClass, snapshot: Snapshot) -> bool:
+    """Return whether pods on other nodes decide which nodes accept the class: by any term whose domain is not one node.
+
+    Terms of the class itself count, and anti-affinity terms of placed pods that match it.
+    """
+    state = _state(pod, snapshot.index(TopologyIndex))
+    if state.affinity_counts:
+        return True
+    return any(counts.domains.topology.key != HOSTNAME for counts in state.all_anti_affinity_counts)
 
 
 def _state(pod: PodClass, index: TopologyIndex) -> _PreFilterState:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from predicates.framework import Plugin, Rejections, RejectsRow, Scope
 from predicates.indexes.counts import Counts, DomainCounts
+from predicates.indexes.domains import HOSTNAME
 from predicates.indexes.spreading import counting_topology, matching_pods, with_match_label_keys, without_draining
 from predicates.indexes.topology import TopologyIndex
 from predicates.nodes import Rows
@@ -75,6 +76,12 @@ class _Constraint:
             return _MAX_INT32
         counts = match_num[:-1] if domains == len(match_num) - 1 else match_num.take(eligible)
         return min(counts.tolist()) if domains < _FEW_DOMAINS else int(counts.min())
+
+
+def reaches_other_nodes(pod: PodClass) -> bool:
+    """Return whether a hard constraint of the class has domains of several nodes."""
+    constraints = pod.spec.topology_spread_constraints
+    return any(_is_hard(constraint) and constraint.topology_key != HOSTNAME for constraint in constraints)
 
 
 def _pre_filter(pod: PodClass) -> PodClass | None:

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from predicates.indexes.counts import DomainCounts
+from predicates.indexes.domains import HOSTNAME
 from predicates.indexes.spreading import counting_topology, matching_pods, with_match_label_keys, without_draining
 from predicates.indexes.topology import TopologyIndex
 from predicates.nodes import Flags, Numbers
@@ -21,7 +22,6 @@ from predicates.scores.frame import MAX_SCORE, ScoringRequest
 from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
 
-HOSTNAME: Final = "kubernetes.io/hostname"
 SOFT: Final = "ScheduleAnyway"
 
 #: The constraints of pods that have none (``systemDefaultConstraints``).

@@ -64,6 +64,8 @@ class Reason(enum.StrEnum):
     # About the plan.
     FRAGILE = "fragile-plan"
     RETURNS_TO_ON_DEMAND = "returns-to-on-demand"
+    RETURNS_TO_DRAINED = "returns-to-drained-node"
+    CANNOT_MOVE_IN_STEPS = "cannot-move-in-steps"
     TIMEOUT = "planning-timeout"
 
 
@@ -133,6 +135,8 @@ class Plan:
     leaving: tuple[PodRef, ...] = ()  #: pods that are already being deleted: the drain waits for them
     robust: bool | None = None  #: None if the plan was not simulated
     landing: Landing | None = None
+    #: The pods only fit if they are evicted one at a time in this order, each after the previous one runs again.
+    one_by_one: bool = False
     forecast: tuple[Placement, ...] = ()  #: where the scheduler's scoring places the pods, in order of arrival
 
 

@@ -15,12 +15,13 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.ground import common_ground
-from rescheduler.planning.outcome import Planning, Rejected, Verdict
+from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.placement.forecast_checks import with_optional_forecast
+from rescheduler.planning.placement.in_steps import order_matters
 from rescheduler.planning.placement.pace import SecondsLeft, unlimited
 from rescheduler.planning.placement.packing import Effort, pack
 from rescheduler.planning.placement.search import Search
-from rescheduler.planning.placement.selection import Selection
+from rescheduler.planning.placement.selection import SelectedNode, Selection
 from rescheduler.planning.placement.spot_room import Stuck
 from rescheduler.planning.planning_round import PlanningRound, new_round
 from rescheduler.planning.policy import Circumstances, Policy
@@ -32,11 +33,13 @@ from rescheduler.planning.verdicts import (
     Attempt,
     Examined,
     all_obstacles,
+    carry_out,
     could_be_drained,
     empty,
     eviction_blockers,
     examine,
     first_obstacles,
+    moved_in_steps,
     new_plan,
     no_room,
     rejection,
@@ -126,11 +129,24 @@ class Planner:
         self._filters.refresh(pod.cls for pod in (*remaining_pods, *due))
         with self._snapshot.trial() as trial:
             trial.evict(*gone)  # they may still use a claim or a port
+            mark = trial.savepoint()
             empty(trial, candidate.row, remaining_pods)
             placed = pack(shared.room, trial, (*due, *remaining_pods), shared.effort())
-        if isinstance(placed, Stuck):
-            return Rejected(node, (no_room(placed, shared.groups),))
-        return new_plan(candidate, placed, shared)
+            if isinstance(placed, Stuck):
+                return Rejected(node, (no_room(placed, shared.groups),))
+            if not order_matters(remaining_pods, self._snapshot):
+                return new_plan(candidate, placed, shared)
+            trial.revert(mark)
+            trial.undrain(candidate.row)
+            waiting = {pod.key for pod in remaining_pods}
+            arrived = [(pod, row) for pod, row in placed if pod.key not in waiting]
+            left = [(pod, row) for pod, row in placed if pod.key in waiting]
+            for pod, row in arrived:
+                trial.place(pod.cls, row)
+            verdict = moved_in_steps(candidate, left, Attempt(shared, shared.remaining(), trial, Effort(0)))
+        if isinstance(verdict, Rejected):
+            return verdict
+        return replace(verdict, placements=(*new_plan(candidate, arrived, shared).placements, *verdict.placements))
 
     def waiting(self, circumstances: Circumstances, patience: timedelta) -> list[Pod]:
         """Return the unschedulable pods that a spot node could run if it had room, by name.
@@ -182,9 +198,8 @@ class Planner:
             evictions = {node.candidate.node: node.evictions for node in drainable}
             search = Search(shared.room, trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort)
             ahead = shared.forecaster.ahead()
-            victims = search.run(keep_placed=ahead.exhausted)
-            for victim in victims:
-                start.remaining.spend(evictions[victim.candidate.node])
+            in_order = any(order_matters(candidate.movers, self._snapshot) for candidate in candidates)
+            victims = search.run(keep_placed=ahead.exhausted and not in_order)
             placed = search.is_placed(victims)
             planning = shared.planning(self._place_victims(victims, examined, start, ahead, placed=placed))
         return replace(
@@ -196,28 +211,33 @@ class Planner:
     def _place_victims(
         self, victims: Selection, examined: dict[str, Examined], attempt: Attempt, effort: Effort, *, placed: bool
     ) -> list[Verdict]:
-        """Place the pods of all *victims*, unless *placed* is true. Then compute why every other node is rejected.
+        """Move the pods of all *victims*, unless *placed* is true. Then compute why every other node is rejected.
 
         *effort* limits the forecasts, which need the state before each drain: none are possible if *placed* is true.
         """
-        shared, trial = attempt.shared, attempt.trial
-        plans: dict[str, Verdict] = {}
+        verdicts: dict[str, Verdict] = {}
         for victim in victims:
-            candidate = victim.candidate
-            plans[candidate.node] = with_optional_forecast(
-                new_plan(candidate, victim.placed, shared), shared.forecaster, effort
-            )
-            if placed:
-                continue
-            empty(trial, candidate.row, candidate.movers)
-            for pod, row in victim.placed:
-                trial.place(pod.cls, row)
-            trial.keep()
-        attempt.emptied = sum(victim.candidate.counts for victim in victims)
-        return [
-            *plans.values(),
-            *(all_obstacles(node, attempt) for name, node in examined.items() if name not in plans),
-        ]
+            verdict = self._carry_out(victim, attempt, effort, placed=placed)
+            verdicts[verdict.node] = verdict
+            if isinstance(verdict, Plan):
+                attempt.remaining.spend(examined[verdict.node].evictions)
+                attempt.emptied += victim.candidate.counts
+        plans = [verdict for verdict in verdicts.values() if isinstance(verdict, Plan)]
+        stay = [verdict for verdict in verdicts.values() if isinstance(verdict, Rejected)]
+        others = [all_obstacles(node, attempt) for name, node in examined.items() if name not in verdicts]
+        return [*plans, *stay, *others]
+
+    def _carry_out(self, victim: SelectedNode, attempt: Attempt, effort: Effort, *, placed: bool) -> Verdict:
+        """Return the verdict on a selected node. Its moves are in the trial afterwards if it is a plan."""
+        candidate, forecaster = victim.candidate, attempt.shared.forecaster
+        plan = with_optional_forecast(new_plan(candidate, victim.placed, attempt.shared), forecaster, effort)
+        if placed:
+            return plan
+        verdict = carry_out(candidate, victim.placed, attempt)
+        attempt.trial.keep()
+        if isinstance(verdict, Rejected) or not isinstance(plan, Plan):
+            return verdict
+        return replace(verdict, robust=plan.robust, landing=plan.landing, forecast=plan.forecast)
 
     def _round(self, circumstances: Circumstances) -> PlanningRound:
         """Return the shared inputs for these *circumstances*. They are reused while their ground is the same."""

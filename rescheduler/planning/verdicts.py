@@ -5,7 +5,7 @@ places the pods in a trial.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from predicates.objects import Node, Pod, PodClass
@@ -13,9 +13,11 @@ from predicates.snapshot import Trial
 from rescheduler.planning.budgets import Evictions, RemainingDisruptions
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.placement.first_fit import place_or_explain
+from rescheduler.planning.placement.forecast import may_return
+from rescheduler.planning.placement.in_steps import StuckInSteps, move_in_steps, order_matters
 from rescheduler.planning.placement.packing import Effort, pack
 from rescheduler.planning.placement.selection import Candidate
-from rescheduler.planning.placement.spot_room import Reasons, Room, Stuck
+from rescheduler.planning.placement.spot_room import Placed, Reasons, Room, Stuck
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.rules.candidates import Groups, node_blockers
 from rescheduler.planning.rules.drainability import blockers_of, fate
@@ -158,7 +160,7 @@ def first_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     if isinstance(placed, Stuck):
         _undo(trial, candidate.row, mark)
         return Rejected(candidate.node, (no_room(placed, shared.groups),))
-    return new_plan(candidate, placed, shared)
+    return _carried_out(candidate, placed, attempt, mark)
 
 
 def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
@@ -181,9 +183,57 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     if blockers or isinstance(placed, Stuck):
         _undo(trial, candidate.row, mark)
         return Rejected(candidate.node, tuple(blockers))
-    attempt.remaining.spend(examined.evictions)
-    attempt.emptied += candidate.counts
-    return new_plan(candidate, placed, shared)
+    verdict = _carried_out(candidate, placed, attempt, mark)
+    if isinstance(verdict, Plan):
+        attempt.remaining.spend(examined.evictions)
+        attempt.emptied += candidate.counts
+    return verdict
+
+
+def _carried_out(candidate: Candidate, placed: Placed, attempt: Attempt, mark: int) -> Verdict:
+    """Return the plan with the pods *placed*, or why the drain could not carry it out although all of them fit.
+
+    The trial contains the placements since *mark*. It contains those of the plan afterwards, or none.
+    """
+    shared = attempt.shared
+    if not (may_return(candidate.movers) or order_matters(candidate.movers, shared.snapshot)):
+        return new_plan(candidate, placed, shared)
+    _undo(attempt.trial, candidate.row, mark)
+    return carry_out(candidate, placed, attempt)
+
+
+def carry_out(candidate: Candidate, placed: Sequence[tuple[Pod, int]], attempt: Attempt) -> Verdict:
+    """Return the plan as the drain carries it out, or why it cannot, although all pods fit these rows together.
+
+    The pods must still be on their node in the trial, which contains the moves of the plan afterwards.
+    """
+    shared, trial = attempt.shared, attempt.trial
+    plan = new_plan(candidate, placed, shared)
+    if may_return(candidate.movers) and (blocker := shared.forecaster.returning(plan)) is not None:
+        return Rejected(candidate.node, (blocker,))
+    if order_matters(candidate.movers, shared.snapshot):
+        return moved_in_steps(candidate, placed, attempt)
+    empty(trial, candidate.row, candidate.movers)
+    for pod, row in placed:
+        trial.place(pod.cls, row)
+    return plan
+
+
+def moved_in_steps(candidate: Candidate, placed: Sequence[tuple[Pod, int]], attempt: Attempt) -> Verdict:
+    """Return the plan whose pods move to these rows, or others, in the steps of a drain, or the pod that cannot move.
+
+    The pods must still be on their node in the trial, which contains the moves of the plan afterwards.
+    """
+    moved = move_in_steps(attempt.shared.room, attempt.trial, candidate.row, placed)
+    if isinstance(moved, StuckInSteps):
+        return Rejected(candidate.node, (_cannot_move(moved),))
+    return replace(new_plan(candidate, moved.placed, attempt.shared), one_by_one=moved.one_by_one)
+
+
+def _cannot_move(stuck: StuckInSteps) -> Blocker:
+    others = count(stuck.unmoved, "pod")
+    detail = f"its replacement pod would have no place while {others} of this node have not moved yet: {stuck.why}"
+    return Blocker(Reason.CANNOT_MOVE_IN_STEPS, detail, stuck.pod.key)
 
 
 def rejection(examined: Examined, remaining: RemainingDisruptions) -> Rejected:

@@ -7,7 +7,7 @@ only, so that the result is reproducible.
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,8 +21,10 @@ from predicates.objects import Pod
 from predicates.scores import totals
 from predicates.scores.frame import ScoringRequest
 from predicates.scores.pod_topology_spread import spreads_by_default
-from predicates.snapshot import Snapshot, Trial
+from predicates.snapshot import DRAIN_TAINT, Snapshot, Trial
+from predicates.tolerations import tolerated
 from rescheduler.planning.outcome import Blocker, Landing, Plan, Reason
+from rescheduler.planning.placement.in_steps import Step, eviction_steps, order_matters
 from rescheduler.planning.placement.packing import Effort
 
 #: The assumed speed of simulations, in pods per second on few nodes, and the number of nodes that halves it.
@@ -53,6 +55,7 @@ class Forecast:
     landing: Landing  #: of the first play
     returning: int  #: number of pods that returned to nodes that are not spot, in the play with the fewest
     stuck: Mapping[str, int]  #: by pod key: in how many plays it was unschedulable
+    returned: Mapping[str, int]  #: by pod key: in how many plays it returned to the drained node
     plays: int
 
     @property
@@ -76,15 +79,42 @@ class Forecaster:
         With *until_stuck*, the simulation ends after the first play in which a pod was unschedulable.
         """
         pods = [self._snapshot.pods[str(placement.pod)] for placement in plan.placements]
+        row = self._snapshot.nodes.row[plan.node]
+        in_steps = may_return(pods) or order_matters(pods, self._snapshot)
         with self._snapshot.trial() as trial:
-            trial.evict(*pods)
-            trial.drain(self._snapshot.nodes.row[plan.node])
+            trial.drain(row)
+            if not in_steps:
+                trial.evict(*pods)
             plays: list[Mapping[str, int]] = []
             for number in range(PLAYS):
-                plays.append(self._play(plan.node, number, pods, trial))
+                plays.append(self._play(plan, number, pods, trial, in_steps=in_steps))
                 if until_stuck and len(plays[-1]) < len(pods):
                     break
-        return self._summed_up(pods, plays)
+        return self._summed_up(pods, plays, row)
+
+    def returning(self, plan: Plan) -> Blocker | None:
+        """Return a blocker if the scheduler may bind a pod of *plan* to the drained node again.
+
+        That requires that the pod tolerates the taint. It is assumed to be the last one to move: the drained node is
+        empty then, and often has the best score.
+        """
+        names = self._snapshot.nodes.row
+        drained = names[plan.node]
+        pods = [self._snapshot.pods[str(placement.pod)] for placement in plan.placements]
+        returning = []
+        with self._snapshot.trial() as trial:
+            trial.evict(*pods)
+            trial.drain(drained)
+            for pod, placement in zip(pods, plan.placements, strict=True):
+                trial.place(pod.cls, names[placement.node])
+            scheduler = SimulatedScheduler(self._snapshot, self._filters, self._order, np.random.default_rng(0))
+            for pod, placement in zip(pods, plan.placements, strict=True):
+                if may_return([pod]):
+                    trial.unplace(pod.cls, names[placement.node])
+                    if drained in scheduler.best(pod):
+                        returning.append(pod.key)
+                    trial.place(pod.cls, names[placement.node])
+        return _returning(plan, returning) if returning else None
 
     def effort(self, seconds: float) -> Effort:
         """Return how many pods can be simulated in about this many *seconds*, at least one."""
@@ -96,12 +126,24 @@ class Forecaster:
         few = len(self._order) <= _NODES_TO_LOOK_AHEAD
         return self.effort(_AHEAD) if few else Effort(0)
 
-    def _play(self, node: str, number: int, pods: Sequence[Pod], trial: Trial) -> dict[str, int]:
-        """Simulate the plan once. Pods that do not fit are tried again after the others, until no more of them fit."""
-        rng = np.random.default_rng([zlib.crc32(node.encode()), number])
+    def _play(self, plan: Plan, number: int, pods: Sequence[Pod], trial: Trial, *, in_steps: bool) -> dict[str, int]:
+        """Simulate the plan once, with the drain's own steps if *in_steps*. Otherwise the pods are already evicted."""
+        rng = np.random.default_rng([zlib.crc32(plan.node.encode()), number])
         scheduler = SimulatedScheduler(self._snapshot, self._filters, self._order, rng)
         mark = trial.savepoint()
-        waiting, rows = _in_order(pods, number, rng), dict[str, int]()
+        rows: dict[str, int] = {}
+        if not in_steps:
+            self._schedule(_in_order(pods, number, rng), scheduler, trial, rows)
+        for step in _steps(plan, pods) if in_steps else ():
+            trial.evict(*step)
+            self._schedule(_in_order(step, number, rng), scheduler, trial, rows)
+        trial.revert(mark)
+        return rows
+
+    def _schedule(
+        self, waiting: list[Pod], scheduler: "SimulatedScheduler", trial: Trial, rows: dict[str, int]
+    ) -> None:
+        """Bind the *waiting* pods. Pods that do not fit are tried again after the others, until no more of them fit."""
         while waiting:
             left = []
             for pod in waiting:
@@ -113,10 +155,9 @@ class Forecaster:
             if len(left) == len(waiting):
                 break
             waiting = left
-        trial.revert(mark)
-        return rows
 
-    def _summed_up(self, pods: Sequence[Pod], plays: Sequence[Mapping[str, int]]) -> Forecast:
+    def _summed_up(self, pods: Sequence[Pod], plays: Sequence[Mapping[str, int]], drained: int) -> Forecast:
+        returned = {pod.key: sum(rows.get(pod.key) == drained for rows in plays) for pod in pods}
         stuck = {pod.key: sum(pod.key not in rows for rows in plays) for pod in pods}
         landings = [self._landing(rows) for rows in plays]
         names = self._snapshot.nodes.names
@@ -125,6 +166,7 @@ class Forecaster:
             landing=landings[0],
             returning=min(landing.on_demand for landing in landings),
             stuck={key: times for key, times in stuck.items() if times},
+            returned={key: times for key, times in returned.items() if times},
             plays=len(plays),
         )
 
@@ -149,14 +191,22 @@ class SimulatedScheduler:
 
     def choose(self, pod: Pod) -> int | None:
         """Return the row to which the scheduler would bind *pod* now, or None if no node is feasible."""
-        rows = self._sample(self._filters.feasible(pod.cls))
-        if not len(rows):
+        best = self._best(pod, self._sample(self._filters.feasible(pod.cls)))
+        if not len(best):
             return None
-        if len(rows) == 1:
-            return int(rows[0])
+        return int(best[0] if len(best) == 1 else best[self._rng.integers(len(best))])
+
+    def best(self, pod: Pod) -> list[int]:
+        """Return the rows with the best score for *pod* among all feasible nodes."""
+        rows: list[int] = self._best(pod, np.flatnonzero(self._filters.feasible(pod.cls))).tolist()
+        return rows
+
+    def _best(self, pod: Pod, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        if len(rows) <= 1:
+            return rows
         scores = totals(ScoringRequest(self._snapshot, pod.cls, rows, spreads_by_default(pod)))
-        best = rows[scores == scores.max()]
-        return int(best[self._rng.integers(len(best))])
+        best: npt.NDArray[np.intp] = rows[scores == scores.max()]
+        return best
 
     def _sample(self, feasible: Flags) -> npt.NDArray[np.intp]:
         """Return the feasible nodes that the scheduler would find before it stops searching.
@@ -182,6 +232,11 @@ def nodes_to_find(nodes: int) -> int:
     return max(_FEWEST_NODES, nodes * percent // 100)
 
 
+def _steps(plan: Plan, pods: Sequence[Pod]) -> list[Step]:
+    """Return the steps in which the drain evicts *pods*, in plan order."""
+    return [(pod,) for pod in pods] if plan.one_by_one else eviction_steps(pods)
+
+
 def _in_order(pods: Sequence[Pod], number: int, rng: np.random.Generator) -> list[Pod]:
     """Return the pods in the order of play *number*: higher priorities first, as in the scheduler's queue.
 
@@ -203,6 +258,8 @@ def with_forecast(plan: Plan, forecast: Forecast) -> Plan:
 def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_returning: bool = False) -> Blocker | None:
     """Return a blocker if the *forecast* argues against executing *plan* although there is room, or None."""
     pods = len(plan.placements)
+    if forecast.returned:
+        return _returning(plan, list(forecast.returned))
     if forecast.stuck and not allow_fragile:
         worst = max(forecast.stuck.values())
         detail = (
@@ -217,6 +274,20 @@ def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_retu
         )
         return Blocker(Reason.RETURNS_TO_ON_DEMAND, detail)
     return None
+
+
+def may_return(pods: Iterable[Pod]) -> bool:
+    """Return whether any of *pods* tolerates the taint of a drained node, so that it may be bound to it again."""
+    return any(tolerated(DRAIN_TAINT, rules) for rules in dict.fromkeys(pod.cls.spec.tolerations for pod in pods))
+
+
+def _returning(plan: Plan, pods: Sequence[str]) -> Blocker:
+    others = f", and {len(pods) - 1} more of {len(plan.placements)} pods" if len(pods) > 1 else ""
+    detail = (
+        f"it tolerates the taint {DRAIN_TAINT.key} of drained nodes{others}: the scheduler could place it on this node "
+        "again, which has the best score once it is empty"
+    )
+    return Blocker(Reason.RETURNS_TO_DRAINED, detail, pods[0])
 
 
 def _named(pods: Mapping[str, int]) -> str:

@@ -1,0 +1,176 @@
+"""Play a plan through in the steps of a drain: a pod is scheduled while later pods are still on the drained node.
+
+A plan shows that all pods of a node fit spot nodes together. The drain does not move them together. A pod that must run
+beside another one, or in another zone than another one, may have no place until that other pod has moved. Pods that are
+terminating are treated as gone: the drain waits for them before it expects the replacement pod.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+from predicates.objects import Pod, PodClass
+from predicates.plugins import inter_pod_affinity, pod_topology_spread
+from predicates.snapshot import Snapshot, Trial
+from rescheduler.planning.placement.spot_room import Placed, Room, shortage
+
+#: A group of pods that are evicted together.
+Step = tuple[Pod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Placements that the drain can reach. With *one_by_one*, only if it moves one pod at a time in this order."""
+
+    placed: Placed
+    one_by_one: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StuckInSteps:
+    """A pod that has no place on spot nodes when its turn comes, and how many pods are still on the node then."""
+
+    pod: Pod
+    why: str
+    unmoved: int
+
+
+def order_matters(pods: Iterable[Pod], snapshot: Snapshot) -> bool:
+    """Return whether the place of any of *pods* may depend on which of the others have moved before it."""
+    return any(_depends_on_others(cls, snapshot) for cls in dict.fromkeys(pod.cls for pod in pods))
+
+
+def move_in_steps(room: Room, trial: Trial, row: int, placed: Sequence[tuple[Pod, int]]) -> Moved | StuckInSteps:
+    """Move the pods of the node in *row* to the rows of *placed*, or to other targets, as the drain would.
+
+    All pods must still be on the node in *trial*. Afterwards the node is drained in *trial*, or, if a pod is stuck,
+    *trial* is unchanged.
+    """
+    mark = trial.savepoint()
+    trial.drain(row)
+    moves = _Moves(room, trial, placed)
+    stuck = moves.in_waves(eviction_steps([pod for pod, _ in placed]))
+    if stuck is None:
+        return Moved(moves.placed)
+    trial.revert(mark)
+    moves = _Moves(room, trial, placed)
+    if moves.one_by_one():
+        return Moved(moves.placed, one_by_one=True)
+    trial.revert(mark)
+    trial.undrain(row)
+    return stuck
+
+
+def eviction_steps(pods: Sequence[Pod]) -> list[Step]:
+    """Return the steps in which a drain evicts *pods* if every replacement pod becomes Ready.
+
+    One pod; one pod of each other namespace; one pod of each other owner, in steps of 1, 2, 4, … owners; then the rest
+    of each owner in steps of 1, 2, 4, … pods, or one at a time for a StatefulSet; last the pods without a controller.
+    """
+    owned = [pod for pod in pods if pod.owner is not None]
+    orphans = tuple(pod for pod in pods if pod.owner is None)
+    steps: list[Step] = [(owned[0],)] if owned else []
+    begun = {_owner(pod) for pod in owned[:1]}
+    namespaces = {pod.namespace for pod in owned[:1]}
+    elsewhere = _first_of_each((pod for pod in owned if pod.namespace not in namespaces), lambda pod: pod.namespace)
+    steps.append(tuple(elsewhere))
+    begun |= {_owner(pod) for pod in elsewhere}
+    firsts = _first_of_each((pod for pod in owned if _owner(pod) not in begun), _owner)
+    steps += _doubling(firsts)
+    moved = {pod.key for pod in chain.from_iterable(steps)}
+    by_owner: dict[Hashable, list[Pod]] = {}
+    for pod in owned:
+        if pod.key not in moved:
+            by_owner.setdefault(_owner(pod), []).append(pod)
+    rests = [[(pod,) for pod in rest] if _is_ordered(rest[0]) else _doubling(rest) for rest in by_owner.values()]
+    for number in range(max(map(len, rests), default=0)):
+        steps.append(tuple(chain.from_iterable(rest[number] for rest in rests if number < len(rest))))
+    steps.append(orphans)
+    return [step for step in steps if step]
+
+
+class _Moves:
+    """The moves of one drain in *trial*. *planned* are the placements that are tried first."""
+
+    def __init__(self, room: Room, trial: Trial, planned: Sequence[tuple[Pod, int]]) -> None:
+        self._room = room
+        self._trial = trial
+        self._planned = planned
+        self._row_of = {pod.key: row for pod, row in planned}
+        self.placed: Placed = []
+
+    def in_waves(self, steps: Iterable[Step]) -> StuckInSteps | None:
+        """Move the pods step by step. Return the first pod that has no place when its step is evicted."""
+        for step in steps:
+            self._trial.evict(*step)
+            waiting: Sequence[Pod] = step
+            while waiting:
+                left = [pod for pod in waiting if not self._place(pod)]
+                if len(left) == len(waiting):
+                    unmoved = len(self._planned) - len(self.placed) - len(left)
+                    return StuckInSteps(left[0], shortage(self._room, left[0].cls), unmoved)
+                waiting = left
+        return None
+
+    def one_by_one(self) -> bool:
+        """Move one pod at a time, in an order in which each has a place. Return whether there is such an order."""
+        waiting = [pod for pod, _ in self._planned]
+        while waiting:
+            movable = next((pod for pod in waiting if self._moves(pod)), None)
+            if movable is None:
+                return False
+            waiting.remove(movable)
+        return True
+
+    def _moves(self, pod: Pod) -> bool:
+        mark = self._trial.savepoint()
+        self._trial.evict(pod)
+        if self._place(pod):
+            return True
+        self._trial.revert(mark)
+        return False
+
+    def _place(self, pod: Pod) -> bool:
+        row: int | None = self._row_of[pod.key]
+        filters = self._room.filters
+        if not filters.still_fits(pod.cls, self._row_of[pod.key]):
+            row = filters.first(pod.cls, self._room.targets)
+        if row is None:
+            return False
+        self._trial.place(pod.cls, row)
+        self.placed.append((pod, row))
+        return True
+
+
+def _depends_on_others(pod: PodClass, snapshot: Snapshot) -> bool:
+    return inter_pod_affinity.reaches_other_nodes(pod, snapshot) or pod_topology_spread.reaches_other_nodes(pod)
+
+
+def _owner(pod: Pod) -> Hashable:
+    assert pod.owner is not None
+    return pod.namespace, pod.owner.uid
+
+
+#: Kinds whose pods are replaced one at a time, each after the previous one is Ready.
+_ORDERED: Final = ("StatefulSet",)
+
+
+def _is_ordered(pod: Pod) -> bool:
+    return pod.owner is not None and pod.owner.kind in _ORDERED
+
+
+def _first_of_each(pods: Iterable[Pod], key: Callable[[Pod], Hashable]) -> list[Pod]:
+    firsts: dict[Hashable, Pod] = {}
+    for pod in pods:
+        firsts.setdefault(key(pod), pod)
+    return list(firsts.values())
+
+
+def _doubling(pods: Sequence[Pod]) -> list[Step]:
+    """Split *pods* into steps of 1, 2, 4, … pods."""
+    steps, start, size = [], 0, 1
+    while start < len(pods):
+        steps.append(tuple(pods[start : start + size]))
+        start, size = start + size, 2 * size
+    return steps

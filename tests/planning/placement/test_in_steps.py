@@ -1,0 +1,200 @@
+"""Tests of plans that are played through in the steps of a drain, and of pods that would return to the drained node."""
+
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predicates.objects import Pod
+from rescheduler.planning.outcome import Plan, Rejected, Verdict
+from rescheduler.planning.placement.in_steps import eviction_steps
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Policy
+from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, repels, seeks, snapshot
+
+ZONE: Final = "topology.kubernetes.io/zone"
+OD: Final = node("od", ON_DEMAND)
+TWO_ZONES: Final = [node("od", ON_DEMAND, zone="a"), node("s1", zone="b"), node("s2", zone="b")]
+EVERYTHING: Final[dict[str, Any]] = {"tolerations": [{"operator": "Exists"}]}
+SPREAD: Final[dict[str, Any]] = {
+    "maxSkew": 1,
+    "topologyKey": ZONE,
+    "whenUnsatisfiable": "DoNotSchedule",
+}
+
+
+def spread(app: str) -> dict[str, Any]:
+    constraint = {**SPREAD, "labelSelector": {"matchLabels": {"app": app}}}
+    return {"topologySpreadConstraints": [constraint]}
+
+
+def app(name: str, label: str, **fields: Any) -> Manifest:
+    """Return a pod on od whose label ``app`` is *label*."""
+    return pod(name, "od", labels={"app": label}, **fields)
+
+
+STUCK: dict[str, list[Manifest]] = {
+    "two replicas that must share a node": [
+        OD,
+        node("s"),
+        app("a-1", "a", affinity=seeks("a")),
+        app("a-2", "a", affinity=seeks("a")),
+    ],
+    "three Deployments with one group label": [
+        OD,
+        node("s1"),
+        node("s2"),
+        *(app(name, "group", affinity=seeks("group")) for name in ("a", "b", "c")),
+    ],
+    "replicas that must share a zone, with spot nodes in another zone": [
+        *TWO_ZONES,
+        app("a-1", "a", affinity=seeks("a", ZONE)),
+        app("a-2", "a", affinity=seeks("a", ZONE)),
+    ],
+}
+
+
+def verdicts(objects: list[Manifest]) -> list[Verdict]:
+    """Return the verdicts on od: in sequence with others, by itself, and as the daemon judges it."""
+    planner = Planner(snapshot(objects), Policy())
+    plannings = planner.plan_all(CIRCUMSTANCES), planner.plan_each(CIRCUMSTANCES), planner.first_plan(CIRCUMSTANCES)
+    return [verdict for planning in plannings for verdict in planning.verdicts if verdict.node == "od"]
+
+
+@pytest.mark.parametrize("objects", STUCK.values(), ids=STUCK)
+def test_a_pod_that_must_run_beside_one_that_has_not_moved_keeps_the_node(objects: list[Manifest]) -> None:
+    results = verdicts(objects)
+    assert len(results) == 3
+    for verdict in results:
+        assert isinstance(verdict, Rejected)
+        [blocker] = verdict.blockers
+        assert blocker.reason == "cannot-move-in-steps"
+        assert "didn't match pod affinity rules" in blocker.detail
+
+
+MOVABLE: dict[str, tuple[list[Manifest], tuple[str, ...]]] = {
+    "a pod follows the one that it must run beside": (
+        [OD, node("s"), app("app", "app", affinity=seeks("cache")), app("cache", "cache")],
+        ("cache", "app"),
+    ),
+    "a group whose third member already runs on spot": (
+        [
+            OD,
+            node("s"),
+            app("a-1", "a", affinity=seeks("a")),
+            app("a-2", "a", affinity=seeks("a")),
+            pod("a-3", "s", labels={"app": "a"}),
+        ],
+        ("a-1", "a-2"),
+    ),
+    "replicas that must share a zone, with spot nodes in that zone": (
+        [OD, node("s"), app("a-1", "a", affinity=seeks("a", ZONE)), app("a-2", "a", affinity=seeks("a", ZONE))],
+        ("a-1", "a-2"),
+    ),
+    "replicas that repel each other's node": (
+        [OD, node("s1"), node("s2"), app("a-1", "a", affinity=repels("a")), app("a-2", "a", affinity=repels("a"))],
+        ("a-1", "a-2"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "order"), MOVABLE.values(), ids=MOVABLE)
+def test_a_plan_lists_the_pods_in_an_order_in_which_each_has_a_place(
+    objects: list[Manifest], order: tuple[str, ...]
+) -> None:
+    for plan in verdicts(objects):
+        assert isinstance(plan, Plan)
+        assert tuple(placement.pod.name for placement in plan.placements) == order
+        assert plan.robust
+
+
+def test_pods_that_only_have_a_place_in_one_order_are_moved_one_by_one() -> None:
+    """Waves would take the first pod of each owner: ``b`` repels the zone of both pods of ``a``, which moves first."""
+    objects = [
+        node("od", ON_DEMAND, zone="a"),
+        node("s1", zone="a"),
+        node("s2", zone="b"),
+        app("a-1", "a", nodeSelector={ZONE: "b"}),
+        app("a-2", "a", nodeSelector={ZONE: "b"}),
+        app("b-1", "b", affinity=repels("a", ZONE), nodeSelector={ZONE: "a"}),
+    ]
+    for plan in verdicts(objects):
+        assert isinstance(plan, Plan)
+        assert plan.one_by_one
+        assert [placement.pod.name for placement in plan.placements] == ["a-1", "a-2", "b-1"]
+
+
+RETURNING: dict[str, list[Manifest]] = {
+    "the drained node is the emptiest": [OD, node("s"), pod("x", "s"), app("a", "a", **EVERYTHING)],
+    "it tolerates any value of our taint": [
+        OD,
+        node("s"),
+        pod("x", "s"),
+        app(
+            "a",
+            "a",
+            tolerations=[
+                {"key": "status-taint.cluster-autoscaler.kubernetes.io/spot-rescheduler-draining", "operator": "Exists"}
+            ],
+        ),
+    ],
+    "an empty spot node has the same score": [OD, node("s"), app("a", "a", **EVERYTHING)],
+    "it is one of several pods": [
+        OD,
+        node("s", cpu="32"),
+        pod("x", "s", cpu="16"),
+        app("a", "a", **EVERYTHING),
+        *(app(f"b-{number}", "b", cpu="500m") for number in range(4)),
+    ],
+}
+
+
+@pytest.mark.parametrize("objects", RETURNING.values(), ids=RETURNING)
+def test_one_pod_that_could_return_to_the_drained_node_keeps_it(objects: list[Manifest]) -> None:
+    for verdict in verdicts(objects):
+        assert isinstance(verdict, Rejected)
+        assert [(blocker.reason, blocker.pod) for blocker in verdict.blockers] == [
+            ("returns-to-drained-node", "default/a")
+        ]
+
+
+def test_a_pod_that_tolerates_the_taint_but_selects_spot_nodes_moves() -> None:
+    objects = [OD, node("s", labels={"pool": "spot"}), app("a", "a", nodeSelector={"pool": "spot"}, **EVERYTHING)]
+    assert all(isinstance(verdict, Plan) for verdict in verdicts(objects))
+
+
+def test_steps_of_an_eviction() -> None:
+    """One pod, one of each other namespace, then owners in steps of 1, 2, …, then the rest of each owner."""
+    pods = [
+        *(pod(f"a-{number}", "od") for number in range(8)),
+        *(pod(f"{name}-0", "od") for name in "bcd"),
+        *(pod(f"db-{number}", "od", owner="StatefulSet") for number in range(3)),
+        pod("other/x-0", "od"),
+        pod("bare", "od", owner=None),
+    ]
+    by_name = {each.name: each for each in snapshot([OD, *pods]).pods.values()}
+    steps = eviction_steps([by_name[manifest["metadata"]["name"]] for manifest in pods])
+    assert [[each.name for each in step] for step in steps] == [
+        ["a-0"],
+        ["x-0"],
+        ["b-0"],
+        ["c-0", "d-0"],
+        ["db-0"],
+        ["a-1", "db-1"],
+        ["a-2", "a-3", "db-2"],
+        ["a-4", "a-5", "a-6", "a-7"],
+        ["bare"],
+    ]
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.booleans()), max_size=12))
+def test_each_pod_is_in_one_step(spec: list[tuple[str, str, bool]]) -> None:
+    manifests = [
+        pod(f"{space}/{owner}-{number}", "od", owner="StatefulSet" if ordered else "ReplicaSet")
+        for number, (space, owner, ordered) in enumerate(spec)
+    ]
+    pods: list[Pod] = list(snapshot([OD, *manifests]).pods.values())
+    steps = eviction_steps(pods)
+    assert sorted(each.key for step in steps for each in step) == sorted(each.key for each in pods)
+    assert all(steps)
