@@ -133,6 +133,7 @@ class CSINode(Wire, frozen=True):
 
 
 class CSIDriverSpec(Wire, frozen=True):
+    attach_required: bool = True
     storage_capacity: bool = False
 
 
@@ -175,6 +176,13 @@ class PodDisruptionBudgetSpec(Wire, frozen=True):
     unhealthy_pod_eviction_policy: str | None = None
 
 
+class DisruptionCondition(Wire, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 class PodDisruptionBudgetStatus(Wire, frozen=True):
     disruptions_allowed: Int32 = 0
     current_healthy: Int32 = 0
@@ -182,6 +190,7 @@ class PodDisruptionBudgetStatus(Wire, frozen=True):
     expected_pods: Int32 = 0
     observed_generation: Int64 = 0
     disrupted_pods: dict[str, str] = {}
+    conditions: tuple[DisruptionCondition, ...] = ()
 
 
 class PodDisruptionBudget(Wire, frozen=True):

@@ -166,6 +166,15 @@ policy_options = group(
             "same rules. '*': all schedulers.",
         ),
         Option(
+            "--startup-taint",
+            to="startup_taints",
+            multiple=True,
+            metavar="KEY",
+            help="Taint that spot nodes have only while they start: such nodes accept no pods yet. Repeatable. "
+            "Taints of Cilium, of CSI drivers, of the GPU operator and with Cluster Autoscaler's prefixes are known. "
+            "As in Cluster Autoscaler.",
+        ),
+        Option(
             "--planning-timeout",
             DurationType(),
             default="2s",

@@ -14,6 +14,7 @@ from predicates.bound_labels import BOUND_LABELS, LabelPairs
 from predicates.objects import LabelSelector, Pod, PodClass, PodDisruptionBudget
 from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
+from rescheduler.planning.budget_texts import why_never
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.replica_floors import OwnerKey, RemainingReplicas
 
@@ -182,10 +183,15 @@ class RemainingDisruptions:
             if allowed > 0 and self.too_slow is not None:
                 blockers += filter(None, [self.too_slow(key, guarded, allowed)])
             else:
-                blockers += _shortage(key, guarded, allowed, spent)
+                blockers += self._shortage(key, guarded, allowed, spent)
         if self.replicas is not None and evictions.by_controller:
             blockers += self.replicas.blockers(evictions.by_controller)
         return blockers
+
+    def _shortage(self, key: str, pods: list[Pod], allowed: int, spent: int) -> list[Blocker]:
+        if not allowed and (never := why_never(key, self.budgets.get(key))) is not None:
+            return [Blocker(Reason.BUDGET, never, pod.key) for pod in pods]
+        return _shortage(key, pods, allowed, spent)
 
     def copy(self) -> "RemainingDisruptions":
         """Return an independent copy, for a tentative reservation."""

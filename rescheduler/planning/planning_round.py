@@ -106,7 +106,7 @@ def new_round(
         budgets=budgets,
         steps=Steps(snapshot, budgets, policy),
         unreadable=unreadable,
-        pins=Pins(snapshot, node_groups.spot_rows),
+        pins=Pins(snapshot, node_groups.spot_rows, policy.startup_taints),
         counts=counts,
         order_until=next_expiry(on_demand, snapshot, policy, circumstances.now),
     )

@@ -261,9 +261,8 @@ def empty(trial: Trial, row: int, pods: Sequence[Pod]) -> None:
 def no_room(stuck: Stuck, groups: Groups) -> Blocker:
     """Return the blocker for a pod that does not fit."""
     unusable = groups.spot_nodes - len(groups.spot.rows)
-    suffix = (
-        f"; {count(unusable, 'more node')} cannot be used: being removed, cordoned or not Ready" if unusable else ""
-    )
+    why = "being removed, cordoned, not Ready, or not ready yet (start-up taint)"
+    suffix = f"; {count(unusable, 'more node')} cannot be used: {why}" if unusable else ""
     return Blocker(Reason.NO_ROOM, stuck.why + suffix, stuck.pod.key)
 
 

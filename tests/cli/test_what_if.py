@@ -176,7 +176,8 @@ def test_the_error_for_an_unknown_setting_lists_all_settings(
         "skip-nodes-with-local-storage, skip-nodes-with-system-pods, "
         "skip-nodes-with-custom-controller-pods, skip-single-replicas, namespaces, "
         "exclude-namespaces, namespace-selector, min-on-demand-nodes, drain-order, max-node-age, move-jobs, "
-        "scheduler-name, planning-timeout, allow-fragile-plans, allow-returning-plans, allow-control-plane"
+        "scheduler-name, startup-taint, planning-timeout, allow-fragile-plans, allow-returning-plans, "
+        "allow-control-plane"
     )
     expected = f"rescheduler: --what-if '{name}=1': unknown setting {name}: expected one of {settings}\n"
     assert (code, out, err) == (2, "", expected)

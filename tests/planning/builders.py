@@ -80,17 +80,21 @@ def pod(name: str, on: str = "", *, cpu: str = "1", owner: str | None = "Replica
 def budget(name: str, app: str, *, allowed: int, **fields: Any) -> Manifest:
     """Return a PodDisruptionBudget.
 
-    *fields* accepts ``healthy``, ``desired``, ``policy`` (for unhealthy pods) and ``selector`` (default: by *app*).
+    *fields* accepts ``healthy``, ``desired``, ``expected``, ``policy`` (for unhealthy pods), ``selector`` (default: by
+    *app*), ``conditions``, ``meta`` and fields of the spec.
     """
     spec: Manifest = {"selector": fields.get("selector", {"matchLabels": {"app": app}})}
+    spec |= {name: fields[name] for name in ("minAvailable", "maxUnavailable") if name in fields}
     if "policy" in fields:
         spec["unhealthyPodEvictionPolicy"] = fields["policy"]
     status = {
         "disruptionsAllowed": allowed,
         "currentHealthy": fields.get("healthy", 1),
         "desiredHealthy": fields.get("desired", 1),
+        "expectedPods": fields.get("expected", 0),
+        "conditions": fields.get("conditions", []),
     }
-    meta = {"name": name, "namespace": fields.get("namespace", "default")}
+    meta = fields.get("meta", {}) | {"name": name, "namespace": fields.get("namespace", "default")}
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": spec, "status": status}
 
 

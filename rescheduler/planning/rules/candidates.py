@@ -14,7 +14,7 @@ from predicates.snapshot import DRAIN_TAINT, Snapshot
 from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.rules.interruptions import signals_on
+from rescheduler.planning.rules.interruptions import signals_on, start_up_taint
 from rescheduler.planning.rules.opt_outs import node_opt_out
 from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT
 from rescheduler.planning.timestamps import instant, utc
@@ -67,7 +67,8 @@ def groups(snapshot: Snapshot, policy: Policy, avoided: Collection[str] = ()) ->
     on_demand = [row for row in _labeled(snapshot, policy.on_demand_label) if row not in is_spot]
     cpu, names = snapshot.nodes.requested[:, CPU], snapshot.nodes.names
     first = sorted((int(cpu[row]), names[row]) for row in on_demand)
-    nodes = ((node, row) for row in spot_rows if (node := snapshot.nodes.nodes[row]) and _takes_pods(node, avoided))
+    spot_nodes = ((node, row) for row in spot_rows if (node := snapshot.nodes.nodes[row]))
+    nodes = ((node, row) for node, row in spot_nodes if _takes_pods(node, avoided, policy))
     targets = sorted((is_deletion_candidate(node), -int(cpu[row]), node.name, int(row)) for node, row in nodes)
     return Groups(
         on_demand=tuple(name for _, name in first),
@@ -213,5 +214,6 @@ def _nodes_matching(snapshot: Snapshot, label: NodeLabel) -> Flags:
     return ~matches if label.negated else matches
 
 
-def _takes_pods(node: Node, avoided: Collection[str]) -> bool:
-    return node.name not in avoided and why_not_target(node) is None
+def _takes_pods(node: Node, avoided: Collection[str], policy: Policy) -> bool:
+    usable = node.name not in avoided and why_not_target(node) is None
+    return usable and not start_up_taint(node, policy.startup_taints)

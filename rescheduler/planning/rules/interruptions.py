@@ -4,6 +4,7 @@ Two termination handlers have no signal of their own. Spot Ocean only cordons th
 reads ``PreemptScheduled``). Since GKE 1.20 the kubelet shuts the node down, which makes the node not Ready.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -48,6 +49,17 @@ CONDITIONS: Final = tuple(
     for name in ("VMEventScheduled", "PreemptScheduled", "TerminateScheduled", "RedeployScheduled", "RebootScheduled")
 )
 
+#: Taints of nodes whose agents have not started yet: the part after the last slash of their keys ends like this.
+#: Examples: ``node.cilium.io/agent-not-ready``, ``ebs.csi.aws.com/agent-not-ready``,
+#: ``nvidia.com/gpu-operator-not-ready``.
+_STARTING_SUFFIX: Final = "not-ready"
+
+#: Cluster Autoscaler's prefixes for start-up taints; the second one is its older name.
+_STARTING_PREFIXES: Final = (
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+)
+
 _EXACT: Final = {signal.key: signal for signal in TAINTS if not signal.key.endswith("/")}
 _PREFIXES: Final = tuple(signal for signal in TAINTS if signal.key.endswith("/"))
 _CONDITIONS: Final = {signal.key: signal for signal in CONDITIONS}
@@ -59,6 +71,23 @@ def signals_on(node: Node) -> list[Signal]:
     # Filter by status first: most conditions are False.
     names = [condition.type for condition in node.status.conditions if condition.status == "True"]
     return signals + [_CONDITIONS[name] for name in names if name in _CONDITIONS]
+
+
+def start_up_taint(node: Node, others: Collection[str] = ()) -> str:
+    """Return the key of a taint that *node* only has until its agents have started, or "" if there is none.
+
+    *others* are keys of further such taints (``--startup-taint``).
+    """
+    keys = (taint.key for taint in node.spec.taints if taint.effect != "PreferNoSchedule")
+    return next((key for key in keys if is_start_up_taint(key, others)), "")
+
+
+def is_start_up_taint(key: str, others: Collection[str] = ()) -> bool:
+    """Return whether a taint with this *key* is one of :func:`start_up_taint`."""
+    if key in others or key.startswith(_STARTING_PREFIXES):
+        return True
+    # Taints of node.kubernetes.io describe a node that is not Ready, which is told as such.
+    return key.endswith(_STARTING_SUFFIX) and "/" in key and not key.startswith("node.kubernetes.io/")
 
 
 def signal_of_taint(key: str) -> Signal | None:

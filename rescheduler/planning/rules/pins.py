@@ -1,7 +1,7 @@
 """Pods that no spot node could ever accept because of their own rules: nodeSelector, node affinity, tolerations."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -9,15 +9,19 @@ import numpy.typing as npt
 
 from predicates.node_selectors import node_labels_mask, node_selector_mask
 from predicates.nodes import Flags
-from predicates.objects import NodeSelector, Pod, PodClass, Requirement, Taint, Toleration
+from predicates.objects import NodeSelector, PersistentVolume, Pod, PodClass, Requirement, Taint, Toleration
 from predicates.plugins import node_affinity
 from predicates.snapshot import DRAIN_TAINT, Snapshot
+from predicates.storage import find_claim, find_volume, volume_affinity
 from predicates.tolerations import HARD_EFFECTS, tolerated
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.rules.interruptions import signal_of_taint
+from rescheduler.planning.rules.interruptions import is_start_up_taint, signal_of_taint
 
 #: Prefixes of taints that describe the condition of a node, or that mark nodes that have not joined the cluster yet.
 _CONDITIONS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/unregistered")
+
+#: Ends of the keys of labels that all nodes of a zone or region share, such as ``topology.ebs.csi.aws.com/zone``.
+_ZONAL: Final = ("/zone", "/region")
 
 #: A message names at most this many taints.
 _NAMED: Final = 3
@@ -29,10 +33,11 @@ class Pins:
     """The classes of pods that all spot nodes (*rows* of *snapshot*) reject. Valid until the nodes change.
 
     The load of the nodes does not matter, nor do temporary taints, such as those of a node that is not Ready.
-    Without spot nodes no pod is pinned.
+    Without spot nodes no pod is pinned. *starting* are further keys of start-up taints.
     """
 
-    def __init__(self, snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> None:
+    def __init__(self, snapshot: Snapshot, rows: npt.NDArray[np.intp], starting: Collection[str] = ()) -> None:
+        self._starting = starting
         self._snapshot = snapshot
         self._rows = rows
         self._by_class: dict[PodClass, str | None] = {}
@@ -46,12 +51,23 @@ class Pins:
 
     def why(self, pod: PodClass) -> str | None:
         """Return the rules of the class that reject all spot nodes, or None if they accept one of them."""
+        if pod not in self._by_class and pod.claims and (why := self._local_volume(pod)) is not None:
+            self._by_class[pod] = why
         if pod not in self._by_class:
             rules = node_affinity.required_by(pod), pod.spec.tolerations
             if rules not in self._by_rules:
                 self._by_rules[rules] = self._evaluate(*rules)
             self._by_class[pod] = self._by_rules[rules]
         return self._by_class[pod]
+
+    def _local_volume(self, pod: PodClass) -> str | None:
+        """Return that a bound volume of the class exists on nodes that are not spot, or None."""
+        volume = local_volume(pod, self._snapshot, self._rows)
+        if volume is None:
+            return None
+        nodes = volume_affinity(volume)
+        where = f": {_affinity(nodes)}" if nodes is not None else ""
+        return f"its volume {volume.metadata.name} only exists on nodes that are not spot{where}"
 
     def _evaluate(self, required: node_affinity.Required | None, tolerations: tuple[Toleration, ...]) -> str | None:
         matches = self._matches(required)
@@ -77,7 +93,7 @@ class Pins:
         table = self._snapshot.nodes
         nodes: Counter[Taint] = Counter()
         for number, count in zip(*np.unique(table.taint_set[rows], return_counts=True), strict=True):
-            taints = [taint for taint in table.taint_sets[number] if _rejects(taint, tolerations)]
+            taints = [taint for taint in table.taint_sets[number] if _rejects(taint, tolerations, self._starting)]
             if not taints:
                 return None
             nodes.update(dict.fromkeys(taints, int(count)))
@@ -96,9 +112,36 @@ class Pins:
         return f"its nodeSelector {_pairs(pairs)} and {text} match no spot node together"
 
 
-def _rejects(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+def local_volume(pod: PodClass, snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> PersistentVolume | None:
+    """Return a bound volume of the class that no node in *rows* can ever access, or None.
+
+    A volume that is limited to zones or regions does not count: a spot node may be added there.
+    """
+    if not len(rows):
+        return None
+    for claim in pod.claims:
+        found = None if claim.ephemeral else find_claim(snapshot, pod.namespace, claim.name)
+        volume = find_volume(snapshot, found.spec.volume_name) if found is not None and found.spec.volume_name else None
+        nodes = volume_affinity(volume) if volume is not None else None
+        if nodes is None or _is_zonal(nodes) or node_selector_mask(nodes, snapshot, rows).any():
+            continue
+        return volume
+    return None
+
+
+def _is_zonal(nodes: NodeSelector) -> bool:
+    keys = {rule.key for term in nodes.node_selector_terms for rule in term.match_expressions}
+    return all(key.endswith(_ZONAL) for key in keys)
+
+
+def _rejects(taint: Taint, tolerations: tuple[Toleration, ...], starting: Collection[str]) -> bool:
     """Return whether a permanent *taint* of a node is not tolerated."""
-    temporary = taint.key.startswith(_CONDITIONS) or taint.key == DRAIN_TAINT.key or signal_of_taint(taint.key)
+    temporary = (
+        taint.key.startswith(_CONDITIONS)
+        or taint.key == DRAIN_TAINT.key
+        or signal_of_taint(taint.key) is not None
+        or is_start_up_taint(taint.key, starting)
+    )
     return taint.effect in HARD_EFFECTS and not temporary and not tolerated(taint, tolerations)
 
 

@@ -1,7 +1,7 @@
 """Hypothetical spot nodes, for plans that show the effect of additional nodes."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.candidates import groups, why_not_target
+from rescheduler.planning.rules.interruptions import is_start_up_taint
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
@@ -39,10 +40,10 @@ def add_spot(snapshot: Snapshot, policy: Policy, change: AddSpot) -> None:
     spot = [node for row in groups(snapshot, policy).spot_rows if (node := table.nodes[row]) is not None]
     spot = [node for node in spot if why_not_target(node) is None]
     model = _model(snapshot, change, spot)
-    labels, taints = _common_labels(spot), _common_taints(spot)
+    labels, taints = _common_labels(spot), _common_taints(spot, policy.startup_taints)
     if change.like:
         labels |= model.metadata.labels
-        taints = model.spec.taints if model in spot else taints
+        taints = _lasting_taints(model, policy.startup_taints) if model in spot else taints
     if not policy.spot_label.matches(labels):
         labels |= _required_labels(policy.spot_label)
     if not policy.spot_label.matches(labels):
@@ -95,8 +96,14 @@ def _common_labels(nodes: Iterable[Node]) -> dict[str, str]:
     return dict(sorted(set.intersection(*shared))) if shared else {}
 
 
-def _common_taints(nodes: Iterable[Node]) -> tuple[Taint, ...]:
-    shared = [{replace(taint, time_added=None) for taint in node.spec.taints} for node in nodes]
+def _lasting_taints(node: Node, starting: Collection[str]) -> tuple[Taint, ...]:
+    """Return the taints of *node* that it keeps once its agents have started."""
+    return tuple(taint for taint in node.spec.taints if not is_start_up_taint(taint.key, starting))
+
+
+def _common_taints(nodes: Iterable[Node], starting: Collection[str]) -> tuple[Taint, ...]:
+    """Return the taints that all *nodes* have, without those of nodes that are still starting."""
+    shared = [{replace(taint, time_added=None) for taint in _lasting_taints(node, starting)} for node in nodes]
     return tuple(sorted(set.intersection(*shared), key=lambda taint: taint.key)) if shared else ()
 
 

@@ -12,6 +12,7 @@ from predicates.objects import Pod, PodDisruptionBudget
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot
 from rescheduler.errors import UsageError
+from rescheduler.planning.budget_texts import needs_scale, sync_failure
 from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.controller_names import ControllerName, controller_of
 from rescheduler.planning.outcome import Reason
@@ -136,25 +137,32 @@ def _untaint(snapshot: Snapshot, policy: Policy, key: str) -> None:
 
 
 def _with_budget(snapshot: Snapshot, change: BudgetChange) -> PodDisruptionBudget:
-    """Return the changed budget with the status that the disruption controller would compute for it."""
+    """Return the changed budget with the status that the disruption controller would compute for it.
+
+    If it cannot count the pods of this budget, it still cannot for a percentage or ``maxUnavailable``.
+    """
     budget = snapshot.of("PodDisruptionBudget").get(change.budget)
     if not isinstance(budget, PodDisruptionBudget):
         raise UsageError(f"no PodDisruptionBudget {change.budget}: expected namespace/name")
     budgets = Budgets(snapshot)
     pods = [pod for pod in snapshot.pods.values() if change.budget in budgets.of(pod)]
-    status = budget.status
-    expected = status.expected_pods or len(pods)
+    status, failed = budget.status, sync_failure(budget) is not None
+    expected = (0 if failed else status.expected_pods) or len(pods)
     amount = _scaled(change.value, expected)
     is_max = change.field == "maxUnavailable"
     desired = max(0, expected - amount) if is_max else amount
-    healthy = status.current_healthy
+    healthy = sum(pod.ready and not pod.cls.terminating for pod in pods) if failed else status.current_healthy
     allowed = max(0, healthy - desired) if expected else 0
     spec = replaced(
         budget.spec,
         max_unavailable=change.value if is_max else None,
         min_available=None if is_max else change.value,
     )
-    return replaced(budget, spec=spec, status=replaced(status, desired_healthy=desired, disruptions_allowed=allowed))
+    after = replaced(budget, spec=spec)
+    if failed and needs_scale(after):
+        return after
+    status = replaced(status, current_healthy=healthy, desired_healthy=desired, disruptions_allowed=allowed)
+    return replaced(after, status=replaced(status, expected_pods=expected, conditions=()))
 
 
 def _scaled(value: int | str, expected: int) -> int:

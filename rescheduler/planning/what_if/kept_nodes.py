@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from predicates.filters import Filters
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
+from rescheduler.planning.budget_texts import SYNC_FAILED, rule_text, sync_failure
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.controller_names import ControllerName, controller_of
 from rescheduler.planning.outcome import Plan, Reason, Rejected
@@ -16,6 +17,7 @@ from rescheduler.planning.placement.spot_room import Room, Sizes
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.rules.candidates import groups
 from rescheduler.planning.rules.minimum import minimum
+from rescheduler.planning.rules.pins import local_volume
 from rescheduler.planning.rules.pod_rules import Context, Fate
 from rescheduler.planning.rules.unreadable import UnreadableObjects
 from rescheduler.planning.steps import Steps
@@ -63,6 +65,7 @@ class KeptNodes:
         self._minimum = minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances)
         self._context = Context(policy, circumstances.now, self._budgets.guards)
         self._unpinning = Unpinning(snapshot, filters, node_groups.spot)
+        self._spot_rows = node_groups.spot_rows
         self._needed: dict[str, int] = {}  #: by budget: evictions that it would have to allow
         self.snapshot = snapshot
         self.room = Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot))
@@ -111,6 +114,7 @@ class KeptNodes:
             obstacles |= pod_obstacles
             stays = stays or fate is None or bool(fate is Fate.MOVES and pod.cls.spec.resource_claims)
             if fate is Fate.MOVES:
+                stays = stays or local_volume(pod.cls, self.snapshot, self._spot_rows) is not None
                 if (pinned := self._unpinning.of(pod.cls)) is not None:
                     pod = replace(pod, cls=pinned.cls)
                     obstacles.add(Obstacle(controller_of(pod), Reason.PINNED, pinned.obstacle, pinned.taints))
@@ -138,14 +142,12 @@ class KeptNodes:
 
     def _budget_obstacle(self, key: str) -> Obstacle:
         namespace, _, name = key.partition("/")
-        spec, allowed = self._budgets.get(key).spec, self._budgets.allowed[key]
-        field, value = (
-            ("maxUnavailable", spec.max_unavailable)
-            if spec.max_unavailable is not None
-            else ("minAvailable", spec.min_available)
-        )
+        budget, allowed = self._budgets.get(key), self._budgets.allowed[key]
         at_once = not self._policy.budgets_in_steps
-        rule = "it" if value is None else f"{field} {value}"
+        rule = rule_text(budget)
+        if sync_failure(budget) is not None:
+            text = f"{rule} cannot be computed ({SYNC_FAILED}); use an integer minAvailable"
+            return Obstacle(ControllerName(namespace, "PodDisruptionBudget", name), Reason.BUDGET, text)
         spent = f", of which the plan uses {used}" if (used := self._spent.get(key, 0)) and at_once else ""
         text = f"{rule} allows {allowed} eviction{'' if allowed == 1 else 's'} now{spent}"
         return Obstacle(ControllerName(namespace, "PodDisruptionBudget", name), Reason.BUDGET, text)

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from rescheduler.planning.outcome import Reason, Rejected
+from rescheduler.planning.outcome import Planning, Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.what_if.added_spot import AddSpot
+from rescheduler.planning.what_if.changes import changed
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, budget, node, pod, short, snapshot, summary
 
 TAINT = {"key": "spot", "value": "true", "effect": "NoSchedule"}
@@ -116,6 +118,17 @@ NOT_PINNED: dict[str, tuple[list[Any], dict[str, Any]]] = {
         {},
     ),
     "the taint of a preemption is temporary": ([node("s", taints=[PREEMPTION])], {}),
+    **{
+        f"the start-up taint {key}": ([node("s", taints=[{"key": key, "effect": effect}])], {})
+        for key, effect in (
+            ("node.cilium.io/agent-not-ready", "NoExecute"),
+            ("ebs.csi.aws.com/agent-not-ready", "NoExecute"),
+            ("efs.csi.aws.com/agent-not-ready", "NoSchedule"),
+            ("nvidia.com/gpu-operator-not-ready", "NoSchedule"),
+            ("startup-taint.cluster-autoscaler.kubernetes.io/network", "NoSchedule"),
+            ("ignore-taint.cluster-autoscaler.kubernetes.io/x", "NoExecute"),
+        )
+    },
     "the taint is tolerated": ([node("s", taints=[TAINT], cpu="500m")], {"tolerations": TOLERATED}),
 }
 
@@ -124,6 +137,74 @@ NOT_PINNED: dict[str, tuple[list[Any], dict[str, Any]]] = {
 def test_lack_of_room_and_temporary_taints_do_not_pin(objects: list[Any], spec: dict[str, Any]) -> None:
     planner = Planner(snapshot([node("od", ON_DEMAND, cpu="8"), *objects, pod("a", "od", **spec)]), Policy())
     assert short(planner.plan_node("od", CIRCUMSTANCES)) == ["no-room-on-spot"]
+
+
+def test_a_start_up_taint_of_a_flag_does_not_pin() -> None:
+    taint = {"key": "example.com/warming-up", "effect": "NoSchedule"}
+    objects = [node("od", ON_DEMAND), node("s", taints=[taint]), pod("a", "od")]
+    reasons = [
+        short(Planner(snapshot(objects), Policy(startup_taints=keys)).plan_node("od", CIRCUMSTANCES))
+        for keys in ((), ("example.com/warming-up",))
+    ]
+    assert reasons == [["pinned-to-on-demand"], ["no-room-on-spot"]]
+
+
+def test_added_spot_nodes_do_not_have_start_up_taints() -> None:
+    taints = [{"key": "node.cilium.io/agent-not-ready", "effect": "NoExecute"}, TAINT]
+    after, _ = changed(snapshot([node("s", taints=taints)]), Policy(), [AddSpot(1, like="s")])
+    [added] = [each for each in after.nodes if each.name != "s"]
+    assert [taint.key for taint in added.spec.taints] == ["spot"]
+
+
+def volume(*requirements: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a claim of pod ``db`` and its volume, which nodes that match all *requirements* can access."""
+    terms = [{"matchExpressions": list(requirements)}]
+    return [
+        {
+            "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": "data",
+                "namespace": "default",
+                "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+            },
+            "spec": {"volumeName": "disk", "accessModes": ["ReadWriteOnce"]},
+            "status": {"phase": "Bound"},
+        },
+        {
+            "kind": "PersistentVolume",
+            "metadata": {"name": "disk"},
+            "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}},
+            "status": {"phase": "Bound"},
+        },
+    ]
+
+
+DATA: dict[str, Any] = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+VOLUMES: dict[str, tuple[dict[str, Any], str]] = {
+    "of the node's own disk": ({"key": "kubernetes.io/hostname", "values": ["od"]}, "pinned-to-on-demand"),
+    "of the driver's own node label": ({"key": "topology.topolvm.io/node", "values": ["od"]}, "pinned-to-on-demand"),
+    "of a zone without spot nodes": ({"key": "topology.ebs.csi.aws.com/zone", "values": ["b"]}, "no-room-on-spot"),
+}
+
+
+@pytest.mark.parametrize(("requirement", "reason"), VOLUMES.values(), ids=VOLUMES)
+def test_a_volume_that_only_exists_elsewhere_pins_its_pod(requirement: dict[str, Any], reason: str) -> None:
+    objects = [
+        node("od", ON_DEMAND, labels={"topology.topolvm.io/node": "od"}),
+        node("s", labels={"topology.topolvm.io/node": "s", "topology.ebs.csi.aws.com/zone": "a"}),
+        pod("db-0", "od", owner="StatefulSet", **DATA),
+        *volume({"operator": "In", **requirement}),
+    ]
+    for planning in Planner(snapshot(objects), Policy()).plan_all(CIRCUMSTANCES), _independent(objects):
+        [verdict] = planning.rejected
+        assert [blocker.reason for blocker in verdict.blockers] == [reason]
+        assert ("its volume disk only exists on nodes that are not spot" in verdict.blockers[0].detail) is (
+            reason == "pinned-to-on-demand"
+        )
+
+
+def _independent(objects: list[dict[str, Any]]) -> Planning:
+    return Planner(snapshot(objects), Policy()).plan_each(CIRCUMSTANCES)
 
 
 #: Pods on the node, and all blockers: of the rules, then budgets, pinned pods, pods without room.

@@ -77,7 +77,7 @@ EQUAL: dict[str, tuple[list[Manifest], Change, list[Manifest]]] = {
     "minAvailable": (
         [pod("a", "od", **TOLERANT), budget("b", "a", allowed=1)],
         BudgetChange("default/b", "minAvailable", "100%"),
-        [pod("a", "od", **TOLERANT), budget("b", "a", allowed=0)],
+        [pod("a", "od", **TOLERANT), budget("b", "a", allowed=0, minAvailable="100%", expected=1)],
     ),
 }
 
