@@ -80,6 +80,7 @@ class RawMeta(_RawObject, frozen=True):
     name: str = ""
     namespace: Raw = _ABSENT
     uid: str = ""
+    generation: int = 0
     labels: Raw = _ABSENT
     annotations: dict[str, str] = {}
     owner_references: Raw = _ABSENT

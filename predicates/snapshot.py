@@ -19,7 +19,16 @@ from predicates.unreadable import Unreadable
 __all__ = ["DRAIN_TAINT", "Snapshot", "Trial", "key_of"]
 
 #: Kinds that no filter reads.
-_UNFILTERED: Final = ("PodDisruptionBudget",)
+_UNFILTERED: Final = (
+    "PodDisruptionBudget",
+    "ReplicaSet",
+    "ReplicationController",
+    "StatefulSet",
+    "Job",
+    "LimitRange",
+    "ResourceQuota",
+    "VerticalPodAutoscaler",
+)
 
 
 class Snapshot(TrialState):

@@ -36,6 +36,7 @@ POD_ANNOTATIONS: Final = (
     "descheduler.alpha.kubernetes.io/prefer-no-eviction",
     "kubernetes.io/config.mirror",
     "spot-rescheduler/",
+    "vpaUpdates",
 )
 
 KINDS: Final[Mapping[str, type[Object]]] = {
@@ -54,6 +55,13 @@ KINDS: Final[Mapping[str, type[Object]]] = {
         api.PodDisruptionBudget,
         api.ResourceClaim,
         api.DeviceClass,
+        api.ReplicaSet,
+        api.ReplicationController,
+        api.StatefulSet,
+        api.Job,
+        api.LimitRange,
+        api.ResourceQuota,
+        api.VerticalPodAutoscaler,
     )
 }
 
@@ -212,6 +220,7 @@ class Decoder:
             ready_since=ready_since,
             unschedulable_since=unschedulable_since,
             assigned=sets_node_name(meta),
+            generation=meta.generation,
         )
 
 

@@ -20,6 +20,7 @@ from predicates.objects.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from predicates.objects.workloads import LimitRange, ResourceQuota, StatefulSet, VerticalPodAutoscaler, Workload
 
 #: Phases of pods that no longer use resources of their node.
 FINISHED: Final = ("Succeeded", "Failed")
@@ -79,6 +80,9 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
     start_time: str | None = None
     ready: bool = True  #: False if the pod has a Ready condition that is not True
     ready_since: str | None = None  #: when the Ready condition became True; None if it is not True or if unknown
+    generation: int = (
+        0  #: number of the version of its spec: more than 1 after an edit, such as an in-place resize; 0 if unknown
+    )
     unschedulable_since: str | None = None  #: since when PodScheduled has been False (Unschedulable)
     #: Whether a client set ``spec.nodeName``, instead of a scheduler that bound the pod. Known from the managed fields
     #: (a binding manages none); False if these are missing, as in the output of ``kubectl get``.
@@ -109,4 +113,9 @@ Object: TypeAlias = (
     | PodDisruptionBudget
     | ResourceClaim
     | DeviceClass
+    | Workload
+    | StatefulSet
+    | LimitRange
+    | ResourceQuota
+    | VerticalPodAutoscaler
 )

@@ -50,13 +50,18 @@ class Explanation:
 
 
 def explain(
-    pod: Pod, snapshot: Snapshot, filters: Filters, rows: npt.NDArray[np.intp], blockers: Iterable[Blocker]
+    pod: Pod,
+    incoming: Pod,
+    snapshot: Snapshot,
+    filters: Filters,
+    rows: npt.NDArray[np.intp],
+    blockers: Iterable[Blocker],
 ) -> Explanation:
-    """Evaluate *pod* on the nodes in *rows*. The snapshot is not changed."""
+    """Evaluate the *incoming* replacement of *pod* on the nodes in *rows*. The snapshot is not changed."""
     with snapshot.trial() as trial:
         if pod.node_name in snapshot.nodes.row:
             trial.evict(pod)
-        rejections = filters.rejections(pod.cls, rows)
+        rejections = filters.rejections(incoming.cls, rows)
     which, refusals = _grouped(rejections, len(rows))
     names = snapshot.nodes.names
     return Explanation(pod, tuple(names[row] for row in rows), which, refusals, tuple(blockers))

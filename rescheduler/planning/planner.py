@@ -25,6 +25,7 @@ from rescheduler.planning.placement.selection import SelectedNode, Selection
 from rescheduler.planning.placement.spot_room import Stuck
 from rescheduler.planning.planning_round import PlanningRound, new_round
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.drainability import fate
 from rescheduler.planning.rules.pod_rules import Fate
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
@@ -55,6 +56,7 @@ class Planner:
         self._filters = Filters(snapshot, DEFAULT)
         self._budgets = Budgets(snapshot)
         self._single = SinglePlans(snapshot, policy, self._filters)
+        self._replacements = Replacements(snapshot)
         self._last: PlanningRound | None = None
 
     @property
@@ -126,15 +128,16 @@ class Planner:
         gone = [pod for pod in self._snapshot.pods_on[node].values() if pod.uid in evicted]
         if blockers := shared.floors(gone, remaining_pods):
             return Rejected(node, tuple(blockers))
-        self._filters.refresh(pod.cls for pod in (*remaining_pods, *due))
+        self._filters.refresh(shared.replacements.of(pod).cls for pod in (*remaining_pods, *due))
         with self._snapshot.trial() as trial:
             trial.evict(*gone)  # they may still use a claim or a port
             mark = trial.savepoint()
             empty(trial, candidate.row, remaining_pods)
-            placed = pack(shared.room, trial, (*due, *remaining_pods), shared.effort())
+            incoming = [shared.replacements.of(pod) for pod in (*due, *remaining_pods)]
+            placed = pack(shared.room, trial, incoming, shared.effort())
             if isinstance(placed, Stuck):
                 return Rejected(node, (no_room(placed, shared.groups),))
-            if not order_matters(remaining_pods, self._snapshot):
+            if not order_matters(incoming, self._snapshot):
                 return new_plan(candidate, placed, shared)
             trial.revert(mark)
             trial.undrain(candidate.row)
@@ -168,7 +171,9 @@ class Planner:
     def explain(self, pod: Pod, circumstances: Circumstances) -> Explanation:
         """Return which spot nodes would accept *pod* if it alone were evicted now, and why the others reject it."""
         shared = self._round(circumstances)
-        return explain(pod, self._snapshot, self._filters, shared.groups.spot_rows, eviction_blockers(pod, shared))
+        incoming = shared.replacements.of(pod)
+        blockers = eviction_blockers(pod, shared)
+        return explain(pod, incoming, self._snapshot, self._filters, shared.groups.spot_rows, blockers)
 
     def must_move(self, node: str, circumstances: Circumstances) -> list[Pod]:
         """Return the pods of *node* that must move before it is empty, by name. Some may not be evictable."""
@@ -198,7 +203,7 @@ class Planner:
             evictions = {node.candidate.node: node.evictions for node in drainable}
             search = Search(shared.room, trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort)
             ahead = shared.forecaster.ahead()
-            in_order = any(order_matters(candidate.movers, self._snapshot) for candidate in candidates)
+            in_order = any(order_matters(candidate.incoming, self._snapshot) for candidate in candidates)
             victims = search.run(keep_placed=ahead.exhausted and not in_order)
             placed = search.is_placed(victims)
             planning = shared.planning(self._place_victims(victims, examined, start, ahead, placed=placed))
@@ -246,7 +251,9 @@ class Planner:
             self._budgets = self._budgets.renewed(snapshot)
         ground = common_ground(snapshot, self._budgets, circumstances)
         if shared is None or shared.ground != ground or shared.is_reordered(circumstances.now):
-            shared = new_round(snapshot, self._policy, self._filters, self._budgets, ground, circumstances)
+            shared = new_round(
+                snapshot, self._policy, self._filters, self._budgets, ground, circumstances, self._replacements
+            )
         elif shared.circumstances is not circumstances:
             shared = shared.at(circumstances)
         if shared.changes != snapshot.changes:

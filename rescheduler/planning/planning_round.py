@@ -17,6 +17,7 @@ from rescheduler.planning.placement.forecast import Forecaster
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort
 from rescheduler.planning.placement.spot_room import Room, Sizes
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import Groups, groups
 from rescheduler.planning.rules.minimum import Minimum, minimum
 from rescheduler.planning.rules.pins import Pins
@@ -45,6 +46,7 @@ class PlanningRound:
     unreadable: UnreadableObjects
     pins: Pins
     counts: OwnerCounts
+    replacements: Replacements
     order_until: datetime | None  #: the instant at which the drain order changes
 
     def remaining(self) -> RemainingDisruptions:
@@ -83,7 +85,13 @@ class PlanningRound:
 
 
 def new_round(
-    snapshot: Snapshot, policy: Policy, filters: Filters, budgets: Budgets, ground: Ground, circumstances: Circumstances
+    snapshot: Snapshot,
+    policy: Policy,
+    filters: Filters,
+    budgets: Budgets,
+    ground: Ground,
+    circumstances: Circumstances,
+    replacements: Replacements,
 ) -> PlanningRound:
     """Return the shared inputs for the current state of *snapshot*. *ground* is the ground of *circumstances*."""
     unreadable = UnreadableObjects(snapshot.unreadable)
@@ -101,13 +109,14 @@ def new_round(
         room=Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot)),
         context=_context(snapshot, policy, budgets, counts, circumstances),
         circumstances=circumstances,
-        forecaster=Forecaster(snapshot, filters, spot),
+        forecaster=Forecaster(snapshot, filters, spot, replacements),
         minimum=minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances),
         budgets=budgets,
         steps=Steps(snapshot, budgets, policy),
         unreadable=unreadable,
         pins=Pins(snapshot, node_groups.spot_rows, policy.startup_taints),
         counts=counts,
+        replacements=replacements,
         order_until=next_expiry(on_demand, snapshot, policy, circumstances.now),
     )
 

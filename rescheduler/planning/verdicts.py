@@ -31,6 +31,7 @@ class Examined:
 
     candidate: Candidate
     must_move: tuple[Pod, ...]  #: the candidate's pods, then the pods that must move but may not be evicted
+    incoming: tuple[Pod, ...]  #: the replacement pods of ``must_move``, in the same order
     evictions: Evictions  #: of the pods of ``must_move``
     blockers: tuple[Blocker, ...]  #: the blockers found by the rules
 
@@ -70,6 +71,10 @@ def _resource_claims(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocke
     return resource_claims(subject.movers)
 
 
+def _bound_by_template(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    return shared.replacements.blockers(subject.movers)
+
+
 def _unreadable_objects(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return shared.unreadable.blockers(subject.node.name, subject.movers)
 
@@ -90,7 +95,7 @@ def _budgets(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
 
 
 def _pinned(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
-    return attempt.shared.pins.blockers(examined.must_move)
+    return attempt.shared.pins.blockers(examined.incoming)
 
 
 #: The steps that depend on the node and its pods only, in order. All blockers are reported.
@@ -98,6 +103,7 @@ RULES: Final[tuple[Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]], .
     _of_the_node,
     _of_its_pods,
     _resource_claims,
+    _bound_by_template,
     _unreadable_objects,
     _minimum,
 )
@@ -110,7 +116,7 @@ SHARED: Final[tuple[Callable[[Examined, Attempt], Iterable[Blocker]], ...]] = (
 )
 
 #: Pods with these blockers are not placed in a trial: the result is already known, or cannot be known.
-_NOT_PLACED: Final = (Reason.PINNED, Reason.RESOURCE_CLAIM)
+_NOT_PLACED: Final = (Reason.PINNED, Reason.RESOURCE_CLAIM, Reason.NODE_NAME_IN_TEMPLATE)
 
 
 def examine(node: str, shared: PlanningRound) -> Examined:
@@ -128,8 +134,9 @@ def examine(node: str, shared: PlanningRound) -> Examined:
     counts = node in shared.minimum.counted
     others = (pod for pod in blocked if not pod.cls.terminating)
     must_move = (*movers, *others)
-    evictions = shared.remaining().evictions(must_move)
-    return Examined(Candidate(node, row, movers, leaving, counts), must_move, evictions, blockers)
+    incoming = tuple(shared.replacements.of(pod) for pod in must_move)
+    candidate = Candidate(node, row, movers, incoming[: len(movers)], leaving, counts)
+    return Examined(candidate, must_move, incoming, shared.remaining().evictions(must_move), blockers)
 
 
 def could_be_drained(examined: Examined, attempt: Attempt) -> bool:
@@ -139,7 +146,7 @@ def could_be_drained(examined: Examined, attempt: Attempt) -> bool:
     """
     if examined.blockers or any(blocker for step in SHARED for blocker in step(examined, attempt)):
         return False
-    return not _can_never_fit(examined.must_move, attempt.shared.room)
+    return not _can_never_fit(examined.incoming, attempt.shared.room)
 
 
 def _can_never_fit(pods: Iterable[Pod], room: Room) -> bool:
@@ -156,7 +163,7 @@ def first_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
         return Rejected(candidate.node, blockers)
     mark = trial.savepoint()
     empty(trial, candidate.row, candidate.movers)
-    placed = pack(shared.room, trial, candidate.movers, attempt.effort)
+    placed = pack(shared.room, trial, candidate.incoming, attempt.effort)
     if isinstance(placed, Stuck):
         _undo(trial, candidate.row, mark)
         return Rejected(candidate.node, (no_room(placed, shared.groups),))
@@ -171,7 +178,7 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     candidate, shared, trial = examined.candidate, attempt.shared, attempt.trial
     blockers = [*examined.blockers, *(blocker for step in SHARED for blocker in step(examined, attempt))]
     without = {blocker.pod for blocker in blockers if blocker.reason in _NOT_PLACED}
-    pods = [pod for pod in examined.must_move if pod.key not in without]
+    pods = [pod for pod in examined.incoming if pod.key not in without]
     mark = trial.savepoint()
     empty(trial, candidate.row, examined.must_move)
     if blockers or attempt.effort.exhausted or _can_never_fit(pods, shared.room):
@@ -196,7 +203,7 @@ def _carried_out(candidate: Candidate, placed: Placed, attempt: Attempt, mark: i
     The trial contains the placements since *mark*. It contains those of the plan afterwards, or none.
     """
     shared = attempt.shared
-    if not (may_return(candidate.movers) or order_matters(candidate.movers, shared.snapshot)):
+    if not (may_return(candidate.incoming) or order_matters(candidate.incoming, shared.snapshot)):
         return new_plan(candidate, placed, shared)
     _undo(attempt.trial, candidate.row, mark)
     return carry_out(candidate, placed, attempt)
@@ -209,9 +216,9 @@ def carry_out(candidate: Candidate, placed: Sequence[tuple[Pod, int]], attempt: 
     """
     shared, trial = attempt.shared, attempt.trial
     plan = new_plan(candidate, placed, shared)
-    if may_return(candidate.movers) and (blocker := shared.forecaster.returning(plan)) is not None:
+    if may_return(candidate.incoming) and (blocker := shared.forecaster.returning(plan)) is not None:
         return Rejected(candidate.node, (blocker,))
-    if order_matters(candidate.movers, shared.snapshot):
+    if order_matters(candidate.incoming, shared.snapshot):
         return moved_in_steps(candidate, placed, attempt)
     empty(trial, candidate.row, candidate.movers)
     for pod, row in placed:

@@ -33,7 +33,7 @@ def judge_all(table: Snapshot, using: Sequence[Plugin] = plugins.DEFAULT) -> dic
     """Return the verdicts by pod."""
     filters = Filters(table, using)
     rows = np.flatnonzero(table.nodes.alive)
-    return {name: of_explanation(explain(pod, table, filters, rows, ())) for name, pod in table.pods.items()}
+    return {name: of_explanation(explain(pod, pod, table, filters, rows, ())) for name, pod in table.pods.items()}
 
 
 def of_explanation(explanation: Explanation) -> PerNode:

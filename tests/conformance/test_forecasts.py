@@ -2,7 +2,10 @@
 
 from copy import deepcopy
 
+from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Plan
+from rescheduler.planning.placement.forecast import may_return
+from rescheduler.planning.placement.in_steps import eviction_steps, order_matters
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances
 from tests.conformance import ours
@@ -20,9 +23,10 @@ def test_forecast_places_each_pod_as_the_scheduler_would(oracle: Oracle) -> None
     compared, unique = 0, 0
     for seed in range(CLUSTERS):
         given = with_known_owners(scored_cluster(seed, "plannable"))
-        planner = Planner(ours.load(given), POLICY)
+        table = ours.load(given)
+        planner = Planner(table, POLICY)
         for plan in planner.plan_each(Circumstances(NOW)).plans[:2]:
-            for key, node, best in _steps(oracle, given, plan):
+            for key, node, best in _steps(oracle, given, plan, _evicted_together(table, plan)):
                 assert node in best, f"seed {seed}: {key} of {plan.node}"
                 compared += 1
                 unique += len(best) == 1
@@ -30,7 +34,18 @@ def test_forecast_places_each_pod_as_the_scheduler_would(oracle: Oracle) -> None
     assert unique > compared // 2
 
 
-def _steps(oracle: Oracle, snapshot: Json, plan: Plan) -> list[tuple[str, str, set[str]]]:
+def _evicted_together(table: Snapshot, plan: Plan) -> list[tuple[str, ...]]:
+    """Return the keys of the pods in each step of the drain; all in one step if the order does not matter."""
+    pods = [table.pods[str(moved.pod)] for moved in plan.placements]
+    if plan.one_by_one:
+        return [(pod.key,) for pod in pods]
+    steps = eviction_steps(pods) if may_return(pods) or order_matters(pods, table) else [tuple(pods)]
+    return [tuple(pod.key for pod in step) for step in steps]
+
+
+def _steps(
+    oracle: Oracle, snapshot: Json, plan: Plan, evicted_together: list[tuple[str, ...]]
+) -> list[tuple[str, str, set[str]]]:
     """Return for each pod, in order, the node of the forecast and the nodes with the highest score."""
     items = deepcopy(snapshot["items"])
     pods = {
@@ -39,13 +54,17 @@ def _steps(oracle: Oracle, snapshot: Json, plan: Plan) -> list[tuple[str, str, s
     for item in items:
         if item["kind"] == "Node" and item["metadata"]["name"] == plan.node:
             item["spec"]["taints"] = [*(item["spec"].get("taints") or ()), TAINT]
-    for moved in plan.placements:
-        _create_again(pods[str(moved.pod)])
+    waiting, evicted = iter(evicted_together), set[str]()
     nodes = {item["metadata"]["name"]: item for item in items if item["kind"] == "Node"}
     labels_added = adds_labels(snapshot["items"])
     result = []
     for step in plan.forecast:
         key = str(step.pod)
+        while key not in evicted:
+            together = next(waiting)
+            evicted.update(together)
+            for evicted_key in together:
+                _create_again(pods[evicted_key])
         response = oracle.ask({"mode": "score", "snapshot": {**snapshot, "items": items}, "pods": [key]})
         totals = response["scores"][0]["total"]
         result.append((key, step.node, {node for node, total in totals.items() if total == max(totals.values())}))

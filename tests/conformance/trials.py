@@ -65,7 +65,7 @@ class LiveSnapshot:
         masks = {pod.key: self.mask(pod) for pod in pods}
         in_order = {pod.key: self._in_order(pod, Targets(rows)) for pod in pods}
         single = {pod.key: self._single_rows(pod, rows.tolist()) for pod in pods}
-        mine = {pod.key: of_explanation(explain(pod, self.table, self.filters, rows, ())) for pod in pods}
+        mine = {pod.key: of_explanation(explain(pod, pod, self.table, self.filters, rows, ())) for pod in pods}
         yield from map(str, differences(expected, mine, claiming(snapshot)))
         for name, nodes in mine.items():
             fitting = {node for node, rejections in nodes.items() if not rejections}

@@ -26,6 +26,7 @@ from predicates.tolerations import tolerated
 from rescheduler.planning.outcome import Blocker, Landing, Plan, Reason
 from rescheduler.planning.placement.in_steps import Step, eviction_steps, order_matters
 from rescheduler.planning.placement.packing import Effort
+from rescheduler.planning.replacements import Replacements
 
 #: The assumed speed of simulations, in pods per second on few nodes, and the number of nodes that halves it.
 _PODS_PER_SECOND: Final = 4_000
@@ -67,10 +68,11 @@ class Forecast:
 class Forecaster:
     """Simulates plans on *snapshot*. *spot* has one flag per row. Open trials are not changed."""
 
-    def __init__(self, snapshot: Snapshot, filters: Filters, spot: Flags) -> None:
+    def __init__(self, snapshot: Snapshot, filters: Filters, spot: Flags, replacements: Replacements) -> None:
         self._snapshot = snapshot
         self._filters = filters
         self._spot = spot
+        self._replacements = replacements
         self._order = np.flatnonzero(snapshot.nodes.alive)
 
     def forecast(self, plan: Plan, *, until_stuck: bool = False) -> Forecast:
@@ -78,13 +80,14 @@ class Forecaster:
 
         With *until_stuck*, the simulation ends after the first play in which a pod was unschedulable.
         """
-        pods = [self._snapshot.pods[str(placement.pod)] for placement in plan.placements]
+        running = self._running(plan)
+        pods = [self._replacements.of(pod) for pod in running]
         row = self._snapshot.nodes.row[plan.node]
         in_steps = may_return(pods) or order_matters(pods, self._snapshot)
         with self._snapshot.trial() as trial:
             trial.drain(row)
             if not in_steps:
-                trial.evict(*pods)
+                trial.evict(*running)
             plays: list[Mapping[str, int]] = []
             for number in range(PLAYS):
                 plays.append(self._play(plan, number, pods, trial, in_steps=in_steps))
@@ -100,10 +103,11 @@ class Forecaster:
         """
         names = self._snapshot.nodes.row
         drained = names[plan.node]
-        pods = [self._snapshot.pods[str(placement.pod)] for placement in plan.placements]
+        running = self._running(plan)
+        pods = [self._replacements.of(pod) for pod in running]
         returning = []
         with self._snapshot.trial() as trial:
-            trial.evict(*pods)
+            trial.evict(*running)
             trial.drain(drained)
             for pod, placement in zip(pods, plan.placements, strict=True):
                 trial.place(pod.cls, names[placement.node])
@@ -115,6 +119,9 @@ class Forecaster:
                         returning.append(pod.key)
                     trial.place(pod.cls, names[placement.node])
         return _returning(plan, returning) if returning else None
+
+    def _running(self, plan: Plan) -> list[Pod]:
+        return [self._snapshot.pods[str(placement.pod)] for placement in plan.placements]
 
     def effort(self, seconds: float) -> Effort:
         """Return how many pods can be simulated in about this many *seconds*, at least one."""
@@ -135,7 +142,7 @@ class Forecaster:
         if not in_steps:
             self._schedule(_in_order(pods, number, rng), scheduler, trial, rows)
         for step in _steps(plan, pods) if in_steps else ():
-            trial.evict(*step)
+            trial.evict(*(self._snapshot.pods[pod.key] for pod in step))
             self._schedule(_in_order(step, number, rng), scheduler, trial, rows)
         trial.revert(mark)
         return rows

@@ -103,7 +103,7 @@ class _Moves:
     def in_waves(self, steps: Iterable[Step]) -> StuckInSteps | None:
         """Move the pods step by step. Return the first pod that has no place when its step is evicted."""
         for step in steps:
-            self._trial.evict(*step)
+            self._evict(*step)
             waiting: Sequence[Pod] = step
             while waiting:
                 left = [pod for pod in waiting if not self._place(pod)]
@@ -125,11 +125,15 @@ class _Moves:
 
     def _moves(self, pod: Pod) -> bool:
         mark = self._trial.savepoint()
-        self._trial.evict(pod)
+        self._evict(pod)
         if self._place(pod):
             return True
         self._trial.revert(mark)
         return False
+
+    def _evict(self, *pods: Pod) -> None:
+        """Evict the running pods that *pods* replace."""
+        self._trial.evict(*(self._room.snapshot.pods[pod.key] for pod in pods))
 
     def _place(self, pod: Pod) -> bool:
         row: int | None = self._row_of[pod.key]

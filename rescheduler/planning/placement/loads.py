@@ -35,6 +35,6 @@ class Loads:
         return min(limit, int((loads <= free).sum(axis=0).min()))
 
     def _load(self, candidate: Candidate) -> Numbers:
-        vectors = [self._room.snapshot.vector(pod.cls.requests) for pod in candidate.movers]
+        vectors = [self._room.snapshot.vector(pod.cls.requests) for pod in candidate.incoming]
         width = len(self._room.snapshot.nodes.resources)
         return np.sum(vectors, axis=0) if vectors else np.zeros(width, np.int64)

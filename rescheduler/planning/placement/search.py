@@ -124,7 +124,7 @@ class Search:
                 continue
             mark = self._trial.savepoint()
             self._empty(candidate)
-            if (placed := place(candidate.movers)) is None:
+            if (placed := place(candidate.incoming)) is None:
                 self._undo_drain(candidate, mark)
                 continue
             if len(self._room.snapshot.touched) >= _KEEP_AFTER:
@@ -183,7 +183,7 @@ class Search:
                 self._trial.place(pod.cls, row)
         self._effort.spend(sum(len(victim.placed) for victim in victims) // 8)
         self._empty(candidate)
-        if (placed := self._packed(candidate.movers)) is not None:
+        if (placed := self._packed(candidate.incoming)) is not None:
             return (*victims, SelectedNode(candidate, tuple(placed)))
         return self._repacked([*(victim.candidate for victim in victims), candidate])
 
@@ -192,7 +192,7 @@ class Search:
 
         Return the selection if the pods can also be scheduled in the order of their nodes, else None.
         """
-        movers = [pod for candidate in candidates for pod in candidate.movers]
+        movers = [pod for candidate in candidates for pod in candidate.incoming]
         if len(movers) > _REPACK_LIMIT or self._effort.exhausted:
             return None
         self._reset()
@@ -209,7 +209,7 @@ class Search:
             self._empty(candidate)
             packing = Packing(self._room, self._trial)
             self._effort.spend(len(candidate.movers))
-            if not packing.replay([(pod, rows[pod.key]) for pod in candidate.movers]):
+            if not packing.replay([(pod, rows[pod.key]) for pod in candidate.incoming]):
                 return None
             victims.append(SelectedNode(candidate, tuple(packing.placed)))
         return tuple(victims)

@@ -15,6 +15,7 @@ class Candidate:
     node: str
     row: int
     movers: tuple[Pod, ...]
+    incoming: tuple[Pod, ...]  #: the replacement pods of ``movers``, in the same order
     leaving: tuple[PodRef, ...] = ()  #: pods that are being deleted: the drain waits for them
     counts: bool = False  #: whether it counts towards --min-on-demand-nodes
 

@@ -1,0 +1,307 @@
+"""The pod that a controller will create in place of an evicted one.
+
+A plan is made for this pod. It follows from the controller's template with its revision rules, from the recommendation
+of a VerticalPodAutoscaler and from LimitRanges, and from what admission added to the running pod: containers, volumes
+and tolerations that the template does not have. An in-place resize changes only the running pod. If no template is
+known, the replacement pod is assumed to be like the running one.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from predicates.objects import (
+    Container,
+    LimitRange,
+    ObjectMeta,
+    Pod,
+    PodClass,
+    PodObject,
+    PodSpec,
+    PodTemplate,
+    QuantityText,
+    ResourceRequirements,
+    StatefulSet,
+    VerticalPodAutoscaler,
+    Workload,
+)
+from predicates.pod_classes import pod_amounts, pod_class
+from predicates.quantity import QuantityError, parse
+from predicates.snapshot import Snapshot
+from rescheduler.planning.outcome import Blocker, Reason
+
+#: Kinds of controllers whose pod templates are read.
+TEMPLATED: Final = ("ReplicaSet", "StatefulSet", "ReplicationController", "Job")
+
+#: Other kinds that change the pods that are created.
+_ADMISSION: Final = ("LimitRange", "VerticalPodAutoscaler")
+
+#: The annotation that the VPA's admission controller sets on pods whose requests it has changed.
+_VPA_UPDATES: Final = "vpaUpdates"
+
+#: Labels that controllers add to the labels of their template.
+_REVISION_HASH: Final = "controller-revision-hash"
+_ADDED_LABELS: Final = frozenset(
+    {
+        _REVISION_HASH,
+        "pod-template-hash",
+        "rollouts-pod-template-hash",
+        "statefulset.kubernetes.io/pod-name",
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/job-completion-index",
+    }
+)
+
+_Requests = dict[str, QuantityText]
+
+
+class _Template(NamedTuple):
+    """The template that the replacement pod is created from."""
+
+    template: PodTemplate
+    revised: bool  #: whether the running pod was created from another version of it
+    revision: str = ""  #: the revision of a StatefulSet's pods
+
+
+@dataclass(frozen=True, slots=True)
+class _Admission:
+    """What decides about the requests of containers, besides the template."""
+
+    recommended: Mapping[str, _Requests]  #: by container: the requests that a VerticalPodAutoscaler sets
+    defaults: _Requests  #: the requests of containers without any, by LimitRanges
+    #: Whether requests of the running pod that differ from the template come from admission, and will again.
+    running_counts: bool
+    unknown: bool  #: whether it is unknown if the running pod was resized: the larger request counts
+
+    def resources(self, template: Container, running: Container | None) -> ResourceRequirements:
+        """Return the resources of the container, with the requests that it will have."""
+        own, limits = template.resources.requests, template.resources.limits
+        current = running.resources.requests if running is not None else {}
+        recommended = self.recommended.get(template.name, {})
+        requests: _Requests = {}
+        for name in sorted({*own, *limits, *current, *recommended, *self.defaults}):
+            declared = own.get(name, limits.get(name))
+            if name in recommended:
+                requests[name] = recommended[name]
+            elif declared is not None:
+                requests[name] = self._declared(declared, current.get(name))
+            elif name in self.defaults:
+                requests[name] = self.defaults[name]
+            elif name in current and (self.running_counts or self.unknown):
+                requests[name] = current[name]
+        if running is not None and requests == current:
+            return running.resources
+        return replace(template.resources, requests=requests)
+
+    def _declared(self, declared: QuantityText, current: QuantityText | None) -> QuantityText:
+        if current is None:
+            return declared
+        if self.unknown:
+            return current if parse(declared) < parse(current) else declared
+        return current if self.running_counts else declared
+
+
+class Replacements:
+    """The replacement pods of the running pods in *snapshot*. Results are kept while templates do not change."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._version: tuple[int, ...] = ()
+        self._classes: dict[tuple[object, ...], PodClass] = {}
+
+    def of(self, pod: Pod) -> Pod:
+        """Return the replacement of *pod*: a pod with the same name, owner and node, and the class of the new pod.
+
+        Returns *pod* itself if the new pod will be like it, or if its controller's template is not known.
+        """
+        if (found := self._template(pod)) is None:
+            return pod
+        self._forget_old()
+        vpa = _VPA_UPDATES in pod.annotations
+        key = pod.cls, pod.owner and pod.owner.uid, min(pod.generation, 2), vpa, found.revision
+        if (cls := self._classes.get(key)) is None:
+            cls = self._classes[key] = self._class_or_running(pod, found, vpa=vpa)
+        return pod if cls is pod.cls else replace(pod, cls=cls, load=cls.requests)
+
+    def blockers(self, pods: Iterable[Pod]) -> Iterator[Blocker]:
+        """Yield a blocker for each of *pods* whose replacement is bound by its template, without the scheduler."""
+        for pod in pods:
+            found = self._template(pod)
+            if found is None or not (node := found.template.spec.node_name) or pod.owner is None:
+                continue
+            detail = (
+                f"the pod template of {pod.owner.kind} {pod.owner.name} sets spec.nodeName to {node}: its pods are "
+                "created there, without the scheduler"
+            )
+            yield Blocker(Reason.NODE_NAME_IN_TEMPLATE, detail, pod.key)
+
+    def unknown(self, pods: Iterable[Pod]) -> Iterator[Pod]:
+        """Yield those of *pods* whose controller's template is not known."""
+        return (pod for pod in pods if pod.owner is not None and self._template(pod) is None)
+
+    def _forget_old(self) -> None:
+        versions = self._snapshot.versions
+        version = self._snapshot.generation, *(versions[kind] for kind in (*TEMPLATED, *_ADMISSION))
+        if version != self._version:
+            self._version, self._classes = version, {}
+
+    def _template(self, pod: Pod) -> _Template | None:
+        owner = pod.owner
+        if owner is None or owner.kind not in TEMPLATED:
+            return None
+        workload = self._snapshot.of(owner.kind).get(f"{pod.namespace}/{owner.name}")
+        if not isinstance(workload, Workload | StatefulSet) or not _is(workload.metadata, owner.uid):
+            return None
+        if not workload.spec.template.spec.containers:  # only in files: the API requires a container
+            return None
+        if isinstance(workload, StatefulSet):
+            return _of_stateful_set(workload, pod)
+        # The template of a Deployment's ReplicaSet never changes, and that of a running Job cannot.
+        fixed = owner.kind == "Job" or any(each.controller for each in workload.metadata.owner_references)
+        return _Template(workload.spec.template, revised=not fixed)
+
+    def _class_or_running(self, pod: Pod, found: _Template, *, vpa: bool) -> PodClass:
+        """Return the class of the new pod; that of the running pod if an amount in another object is not a quantity."""
+        with contextlib.suppress(QuantityError):
+            return self._class(pod, found, vpa=vpa)
+        return pod.cls
+
+    def _class(self, pod: Pod, found: _Template, *, vpa: bool) -> PodClass:
+        vpas = list(self._vpas_of(pod))
+        admission = _Admission(
+            recommended=_recommended(vpas),
+            defaults=self._default_requests(pod.namespace),
+            running_counts=pod.generation == 1 and not vpa and not vpas,
+            unknown=pod.generation == 0 and not vpa and not vpas,
+        )
+        running = pod.cls
+        spec = _merged(found, running.spec, admission)
+        labels = _labels(found, running.labels) if found.revised else running.labels
+        if spec == running.spec and labels == running.labels:
+            return running
+        meta = ObjectMeta(name=pod.name, namespace=pod.namespace, labels=dict(labels))
+        created = PodObject(metadata=meta, spec=spec)
+        return pod_class(created, pod_amounts(created))
+
+    def _default_requests(self, namespace: str) -> _Requests:
+        """Return the requests that LimitRanges of *namespace* set for containers without requests and limits."""
+        defaults: _Requests = {}
+        for key, limits in sorted(self._snapshot.of("LimitRange").items()):
+            if key.partition("/")[0] == namespace and isinstance(limits, LimitRange):
+                for item in limits.spec.limits:
+                    if item.type == "Container":
+                        defaults |= {**item.default, **item.default_request}
+        return defaults
+
+    def _vpas_of(self, pod: Pod) -> Iterator[VerticalPodAutoscaler]:
+        """Yield the VerticalPodAutoscalers of the workload of *pod* that change the requests of new pods."""
+        targets = self._workloads_of(pod)
+        for key, vpa in self._snapshot.of("VerticalPodAutoscaler").items():
+            if key.partition("/")[0] != pod.namespace or not isinstance(vpa, VerticalPodAutoscaler):
+                continue
+            policy, target = vpa.spec.update_policy, vpa.spec.target_ref
+            if (target.kind, target.name) in targets and (policy is None or policy.update_mode != "Off"):
+                yield vpa
+
+    def _workloads_of(self, pod: Pod) -> set[tuple[str, str]]:
+        """Return the kinds and names of the controllers of *pod*: its own, and the one above it."""
+        assert pod.owner is not None
+        workload = self._snapshot.of(pod.owner.kind).get(f"{pod.namespace}/{pod.owner.name}")
+        above = workload.metadata.owner_references if isinstance(workload, Workload | StatefulSet) else ()
+        return {(pod.owner.kind, pod.owner.name), *((each.kind, each.name) for each in above if each.controller)}
+
+
+def _is(meta: ObjectMeta, uid: str) -> bool:
+    """Return whether the object is the one with this *uid*, as far as both are known."""
+    return not meta.uid or not uid or meta.uid == uid
+
+
+def _of_stateful_set(workload: StatefulSet, pod: Pod) -> _Template | None:
+    """Return the template of the pod with the ordinal of *pod* (``newVersionedStatefulSetPod``).
+
+    Below the partition of a rolling update, the current revision is kept. Its template is not part of the StatefulSet,
+    so the result is None: the running pod tells it.
+    """
+    strategy = workload.spec.update_strategy
+    partition = strategy.rolling_update.partition if strategy.rolling_update is not None else 0
+    if strategy.type != "OnDelete" and _ordinal(pod.name) < partition:
+        return None
+    revision, running = workload.status.update_revision, pod.cls.labels.get(_REVISION_HASH, "")
+    return _Template(workload.spec.template, revised=not revision or revision != running, revision=revision)
+
+
+def _ordinal(name: str) -> int:
+    digits = name.rpartition("-")[2]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS else 0
+
+
+#: The most digits of an ordinal that are read: it is a 32-bit number.
+_DIGITS: Final = 10
+
+
+def _labels(found: _Template, running: Mapping[str, str]) -> Mapping[str, str]:
+    added = {key: value for key, value in running.items() if key in _ADDED_LABELS}
+    revision = {_REVISION_HASH: found.revision} if found.revision else {}
+    return {**found.template.metadata.labels, **added, **revision}
+
+
+def _merged(found: _Template, running: PodSpec, admission: _Admission) -> PodSpec:
+    """Return the spec of the new pod: the template, and what admission added to the running pod."""
+    template = found.template.spec
+    containers = _containers(template.containers, running.containers, admission, revised=found.revised)
+    init_containers = _containers(template.init_containers, running.init_containers, admission, revised=found.revised)
+    if not found.revised:
+        return replace(running, containers=containers, init_containers=init_containers)
+    volumes = {volume.name for volume in template.volumes}
+    return replace(
+        template,
+        node_name="",
+        containers=containers,
+        init_containers=init_containers,
+        volumes=(*template.volumes, *(volume for volume in running.volumes if volume.name not in volumes)),
+        tolerations=tuple(dict.fromkeys((*template.tolerations, *running.tolerations))),
+        priority=running.priority if template.priority is None else template.priority,
+        overhead=template.overhead or running.overhead,
+        scheduler_name=template.scheduler_name or running.scheduler_name,
+    )
+
+
+def _containers(
+    template: tuple[Container, ...], running: tuple[Container, ...], admission: _Admission, *, revised: bool
+) -> tuple[Container, ...]:
+    declared = {container.name: container for container in template}
+    current = {container.name: container for container in running}
+    containers = [
+        _container(declared.get(name, container), container, admission, revised=revised)
+        for name, container in current.items()
+    ]
+    added = (container for name, container in declared.items() if name not in current)
+    containers += [replace(container, resources=admission.resources(container, None)) for container in added]
+    return tuple(containers)
+
+
+def _container(template: Container, running: Container, admission: _Admission, *, revised: bool) -> Container:
+    """Return the container of the new pod; *running* itself if nothing changes."""
+    resources = admission.resources(template, running)
+    base = template if revised else running
+    return base if base.resources == resources else replace(base, resources=resources)
+
+
+def _recommended(vpas: Iterable[VerticalPodAutoscaler]) -> dict[str, _Requests]:
+    """Return the recommended requests by container."""
+    requests: dict[str, _Requests] = {}
+    for vpa in vpas:
+        policies = vpa.spec.resource_policy.container_policies if vpa.spec.resource_policy is not None else ()
+        by_name = {policy.container_name: policy for policy in policies}
+        recommendation = vpa.status.recommendation
+        for container in recommendation.container_recommendations if recommendation is not None else ():
+            policy = by_name.get(container.container_name, by_name.get("*"))
+            if policy is not None and policy.mode == "Off":
+                continue
+            controlled = ("cpu", "memory") if policy is None else policy.controlled_resources or ("cpu", "memory")
+            target = {name: amount for name, amount in container.target.items() if name in controlled}
+            requests.setdefault(container.container_name, {}).update(target)
+    return requests
