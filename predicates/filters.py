@@ -109,11 +109,18 @@ class Filters:
 
     def could_fit(self, pod: PodClass, targets: Targets) -> bool:
         """Return whether any of *targets* would accept a pod of the class if there were no other pods."""
-        table, rows = self._snapshot.nodes, targets.rows
-        vector = self._snapshot.vector(pod.requests)
+        return bool(len(self._possible(pod, targets.rows)))
+
+    def possible(self, pod: PodClass) -> list[int]:
+        """Return the rows that would accept a pod of the class if there were no other pods."""
+        rows: list[int] = self._possible(pod, np.flatnonzero(self._snapshot.nodes.alive)).tolist()
+        return rows
+
+    def _possible(self, pod: PodClass, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        table, vector = self._snapshot.nodes, self._snapshot.vector(pod.requests)
         rows = rows[(vector <= table.allocatable[rows]).all(axis=1)]
         plugins = (plugin for plugin in self._plugins if plugin.scope is Scope.NODE)
-        return bool(len(remaining(_states(plugins, pod), self._snapshot, rows)))
+        return remaining(_states(plugins, pod), self._snapshot, rows)
 
     def never_fits(self, pod: PodClass, targets: Targets) -> bool:
         """Return whether each of *targets* rejects the class because of the node itself or the pods on it.

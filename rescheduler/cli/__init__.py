@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "proxy": ("rescheduler.cli.proxy", "Run the cloudpool proxy: drain nodes before their machines are removed."),
     "provider": ("rescheduler.cli.provider", "Serve a cloud provider to Cluster Autoscaler over gRPC."),
     "liqo": ("rescheduler.cli.liqo", "Run the services that create virtual nodes with Liqo."),
+    "snapshot": ("rescheduler.cli.snapshot", "Write the cluster to a file, for plan --snapshot."),
     "version": ("rescheduler.cli.version", "Print the version."),
     "help": ("rescheduler.cli.help", "Show the help of a command."),
 }

@@ -23,8 +23,9 @@ snapshot_option: Final = Option(
     "--snapshot",
     FILE_TEXT,
     metavar="FILE",
-    help="Read the cluster from FILE, the output of kubectl get "
-    "nodes,pods,poddisruptionbudgets,namespaces,persistentvolumes,persistentvolumeclaims,storageclasses,csinodes "
+    help="Read the cluster from FILE, which `rescheduler snapshot` writes, or kubectl get "
+    "nodes,pods,poddisruptionbudgets,namespaces,persistentvolumes,persistentvolumeclaims,storageclasses,csinodes,"
+    "csidrivers,volumeattachments,replicasets,statefulsets,jobs,resourcequotas,limitranges "
     "-A -o json; - is standard input; gzip is supported. Default: the cluster of the kubeconfig.",
 )
 output_option: Final = Option(

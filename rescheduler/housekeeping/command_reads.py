@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
+from functools import partial
 
 from predicates.objects import Node
 from predicates.snapshot import Snapshot
 from rescheduler import providers
 from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.execution.provider_prices import provider_prices
+from rescheduler.kube import dump
 from rescheduler.kube import state as kube_state
 from rescheduler.kube.client import connect
+from rescheduler.kube.resources import TEMPLATES
 from rescheduler.providers.base import CloudProvider, GroupFlags
 from rescheduler.settings import ApiServerConnection, Provider
 
@@ -17,7 +20,24 @@ from rescheduler.settings import ApiServerConnection, Provider
 def read_cluster(connection: ApiServerConnection, warn: Callable[[str], None]) -> Snapshot:
     """Read the cluster once. *warn* receives the assumption that is made if a permission is missing."""
     clock = SystemClock()
-    return kube_state.read_cluster(connect(connection, clock), clock, warn=warn)
+    client = connect(connection, clock)
+    snapshot = kube_state.read_cluster(client, clock, warn=warn)
+    forbidden: list[str] = []
+    for resource in TEMPLATES:
+        unread = partial(lambda plural, _: forbidden.append(plural), resource.plural)
+        kube_state.read_cluster(client, clock, resources=(resource,), warn=unread, into=snapshot)
+    if forbidden:
+        warn(
+            f"{', '.join(forbidden)} may not be listed; planning assumes that replacement pods are like the running "
+            "pods, and that no quota rejects them"
+        )
+    return snapshot
+
+
+def dump_cluster(connection: ApiServerConnection, warn: Callable[[str], None]) -> list[bytes]:
+    """Return the objects of the cluster as JSON; see :func:`rescheduler.kube.dump.items`."""
+    clock = SystemClock()
+    return list(dump.items(connect(connection, clock), clock, warn))
 
 
 def read_prices(settings: Provider, nodes: Iterable[Node]) -> Mapping[str, Decimal]:

@@ -25,6 +25,11 @@ class Resource:
         return self.path.rpartition("/")[2]
 
     @property
+    def api_version(self) -> str:
+        """The value of ``apiVersion`` of the objects, for example ``apps/v1``."""
+        return self.path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
+
+    @property
     def query(self) -> dict[str, str]:
         """The query parameters of lists and watches."""
         selectors = {"labelSelector": self.selector, "fieldSelector": self.fields}
@@ -47,3 +52,17 @@ RESOURCES: Final[tuple[Resource, ...]] = (
     Resource("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets"),
     Resource("Pod", "/api/v1/pods"),
 )
+
+#: Kinds from which replacement pods are derived. Commands read all of them, the daemon reads those of a candidate.
+TEMPLATES: Final[tuple[Resource, ...]] = (
+    Resource("ReplicaSet", "/apis/apps/v1/replicasets", optional=True),
+    Resource("StatefulSet", "/apis/apps/v1/statefulsets", optional=True),
+    Resource("ReplicationController", "/api/v1/replicationcontrollers", optional=True),
+    Resource("Job", "/apis/batch/v1/jobs", optional=True),
+    Resource("LimitRange", "/api/v1/limitranges", optional=True),
+    Resource("ResourceQuota", "/api/v1/resourcequotas", optional=True),
+    Resource("VerticalPodAutoscaler", "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers", optional=True),
+)
+
+#: Everything that commands read.
+ALL_RESOURCES: Final = (*TEMPLATES, *RESOURCES)

@@ -163,18 +163,19 @@ def read_cluster(
     resources: Sequence[Resource] = RESOURCES,
     progress: Callable[[str, int], None] | None = None,
     warn: Callable[[str], None] | None = None,
+    into: Snapshot | None = None,
 ) -> Snapshot:
-    """Read the cluster once, for commands that do not watch it.
+    """Read the cluster once, for commands that do not watch it. With *into*, add to that snapshot.
 
     *progress* receives a resource name and the number of objects so far. Optional kinds that are not served are left
     out. Optional kinds that are forbidden are left out if *warn* is given, which receives a message. Raises the errors
     of requests, including Forbidden for all other kinds.
     """
-    snapshot, interner = Snapshot(), Interner()
+    snapshot, interner = into or Snapshot(), Interner()
     for resource in resources:
         lister = Lister(resource, client, JsonCodec(resource.kind, interner), clock)
         report_count = (lambda count, plural=resource.plural: progress(plural, count)) if progress else None
-        listing = _read(resource, partial(list_patiently, lister, clock, report_count), warn)
+        listing = read_optional(resource, partial(list_patiently, lister, clock, report_count), warn)
         if listing is None:
             continue
         snapshot.replace(resource.kind, listing.objects)
@@ -182,7 +183,9 @@ def read_cluster(
     return snapshot
 
 
-def _read(resource: Resource, listing: Callable[[], Listing], warn: Callable[[str], None] | None) -> Listing | None:
+def read_optional(
+    resource: Resource, listing: Callable[[], Listing], warn: Callable[[str], None] | None
+) -> Listing | None:
     """Return the *listing* of *resource*, or None if it is optional and cannot be read; see :func:`read_cluster`."""
     try:
         return listing()

@@ -23,6 +23,7 @@ from rescheduler.planning.rules.minimum import Minimum, minimum
 from rescheduler.planning.rules.pins import Pins
 from rescheduler.planning.rules.pod_rules import Context
 from rescheduler.planning.rules.replica_floors import OwnerCounts, RemainingReplicas
+from rescheduler.planning.rules.shared_volumes import SharedVolumes
 from rescheduler.planning.rules.unreadable import UnreadableObjects
 from rescheduler.planning.steps import Steps
 
@@ -47,6 +48,7 @@ class PlanningRound:
     pins: Pins
     counts: OwnerCounts
     replacements: Replacements
+    shared_volumes: SharedVolumes
     order_until: datetime | None  #: the instant at which the drain order changes
 
     def remaining(self) -> RemainingDisruptions:
@@ -117,6 +119,7 @@ def new_round(
         pins=Pins(snapshot, node_groups.spot_rows, policy.startup_taints),
         counts=counts,
         replacements=replacements,
+        shared_volumes=SharedVolumes(snapshot, filters),
         order_until=next_expiry(on_demand, snapshot, policy, circumstances.now),
     )
 

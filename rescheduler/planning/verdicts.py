@@ -75,6 +75,10 @@ def _bound_by_template(subject: _NodeAndPods, shared: PlanningRound) -> Iterable
     return shared.replacements.blockers(subject.movers)
 
 
+def _shared_volumes(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    return shared.shared_volumes.blockers(subject.node.name, subject.movers)
+
+
 def _unreadable_objects(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return shared.unreadable.blockers(subject.node.name, subject.movers)
 
@@ -104,6 +108,7 @@ RULES: Final[tuple[Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]], .
     _of_its_pods,
     _resource_claims,
     _bound_by_template,
+    _shared_volumes,
     _unreadable_objects,
     _minimum,
 )

@@ -41,6 +41,19 @@ _WITH_NAMESPACE_LABELS: Final = {
 }
 
 
+#: Kinds of controllers from whose templates replacement pods are derived.
+_TEMPLATES: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
+
+
+def _without_templates(snapshot: Snapshot) -> str | None:
+    """Return the sentence for pods whose controllers are not in the file, or None if there are none."""
+    kinds = {pod.owner.kind for pod in snapshot.pods.values() if pod.owner is not None}
+    missing = [kind for kind in _TEMPLATES if kind in kinds and not snapshot.of(kind)]
+    if not missing:
+        return None
+    return f"no {' and no '.join(missing)} in the file: assuming that replacement pods are like the running pods"
+
+
 def assumptions(snapshot: Snapshot, *, by_namespace_labels: bool) -> tuple[str, ...]:
     """Return a sentence for each kind that is missing from *snapshot* and may matter to a plan.
 
@@ -55,7 +68,8 @@ def assumptions(snapshot: Snapshot, *, by_namespace_labels: bool) -> tuple[str, 
         texts |= _WITH_NAMESPACE_SELECTORS
     if by_namespace_labels:
         texts |= _WITH_NAMESPACE_LABELS
-    return tuple(text for kind, text in texts.items() if not (snapshot.pods if kind == "Pod" else snapshot.of(kind)))
+    missing = (text for kind, text in texts.items() if not (snapshot.pods if kind == "Pod" else snapshot.of(kind)))
+    return (*missing, *filter(None, [_without_templates(snapshot)]))
 
 
 def _selects_namespaces(pod: PodClass) -> bool:

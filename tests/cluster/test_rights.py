@@ -94,9 +94,12 @@ def test_plan_warns_of_its_assumptions(cluster: ControlPlane, rights: Json) -> N
     done = cluster.wait_for(lambda: done if "csidrivers" in (done := ran()).stderr else None, "a warning")
     assert done is not None
     assert done.returncode == 0
-    [line] = done.stderr.splitlines()
+    line, templates = done.stderr.splitlines()
     assert line.startswith("rescheduler: warning: list csidrivers: csidrivers.storage.k8s.io is forbidden: ")
     assert line.endswith("; planning assumes that there are no csidrivers")
+    assert templates.endswith(
+        "planning assumes that replacement pods are like the running pods, and that no quota rejects them"
+    )
     assert '"drainable":true' in done.stdout
 
 

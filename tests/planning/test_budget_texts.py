@@ -45,8 +45,8 @@ TEXTS: dict[str, tuple[dict[str, Any], str]] = {
     "its controller has no scale": (
         ZERO | {"maxUnavailable": "50%"},
         (
-            "PodDisruptionBudget default/b allows no eviction, and waiting does not help: the disruption controller cannot "
-            'compute it (SyncFailed: found no controllers for pod "a"); an integer minAvailable works without it'
+            "PodDisruptionBudget default/b allows no eviction, and waiting does not help: the disruption controller "
+            'cannot compute it (SyncFailed: found no controllers for pod "a"); an integer minAvailable works without it'
         ),
     ),
     "another failure of the disruption controller": (
@@ -59,8 +59,8 @@ TEXTS: dict[str, tuple[dict[str, Any], str]] = {
     "CloudNativePG restores it": (
         ONE_OF_ONE | owned("postgresql.cnpg.io/v1", "Cluster"),
         (
-            f"{CAN_NEVER}minAvailable 1 requires 1 of 1 pods; CloudNativePG manages it: change spec.enablePDB: false of "
-            "Cluster db"
+            f"{CAN_NEVER}minAvailable 1 requires 1 of 1 pods; CloudNativePG manages it: change spec.enablePDB: false "
+            "of Cluster db"
         ),
     ),
     "Zalando's operator restores it": (

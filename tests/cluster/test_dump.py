@@ -1,0 +1,43 @@
+"""`rescheduler snapshot` on a real API server: the file gives the same plan as the cluster, and contains no secrets."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from devcluster.manifests import deployment, on_demand, pdb, spot, statefulset
+from devcluster.plane import ControlPlane
+from tests import forking
+from tests.cluster.rich import RICH
+
+SECRET = "correct-horse-battery-staple"
+
+
+def planned(*arguments: str) -> dict[str, Any]:
+    done = forking.run("plan", *arguments, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    del result["summary"]["seconds"]
+    return result
+
+
+def test_a_snapshot_gives_the_same_plan_as_the_cluster(cluster: ControlPlane, tmp_path: Path) -> None:
+    environment = [{"name": "PASSWORD", "value": SECRET}]
+    containers = [{"name": "main", "image": "app", "env": environment, "resources": {"requests": {"cpu": "1"}}}]
+    cluster.apply([on_demand("od"), spot("s1"), *RICH])
+    cluster.apply([deployment("web", 3, containers=containers), statefulset("db", 2), pdb("web", max_unavailable=1)])
+    cluster.wait_for(lambda: _bound(cluster) >= 5, "bound pods")
+
+    done = forking.run("snapshot", f"--kubeconfig={cluster.kubeconfig}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert SECRET not in done.stdout
+    file = tmp_path / "cluster.json.gz"
+    file.write_bytes(gzip.compress(done.stdout.encode()))
+    kinds = {item["kind"] for item in json.loads(done.stdout)["items"]}
+    assert {"Node", "Pod", "ReplicaSet", "StatefulSet", "PodDisruptionBudget", "Namespace"} <= kinds
+    assert planned(f"--snapshot={file}") == planned(f"--kubeconfig={cluster.kubeconfig}")
+
+
+def _bound(cluster: ControlPlane) -> int:
+    pods = cluster.api.get("/api/v1/namespaces/default/pods")["items"]
+    return sum(bool(pod["spec"].get("nodeName")) for pod in pods)

@@ -1,0 +1,344 @@
+"""Tests of the pods that controllers create in place of evicted ones, and of plans that are made for them."""
+
+from typing import Any, Final
+
+import pytest
+
+from predicates.objects import Pod
+from predicates.snapshot import Snapshot
+from rescheduler.planning.outcome import Plan, Rejected
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.replacements import Replacements
+from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, short, snapshot
+
+OD: Final = node("od", ON_DEMAND, cpu="8")
+DEPLOYMENT: Final = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d", "controller": True}]
+LIMITS: Final = {
+    "kind": "LimitRange",
+    "metadata": {"name": "defaults", "namespace": "default"},
+    "spec": {"limits": [{"type": "Container", "default": {"cpu": "3"}, "defaultRequest": {"cpu": "2"}}]},
+}
+
+
+def container(name: str = "main", **amounts: str) -> dict[str, Any]:
+    return {"name": name, "image": "app:1", "resources": {"requests": amounts} if amounts else {}}
+
+
+def workload(kind: str, *containers: dict[str, Any], name: str = "a", **fields: Any) -> Manifest:
+    """Return a controller of the pods ``a-…``. *fields* accepts ``owners``, ``spec``, ``status`` and ``template``."""
+    return {
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": f"uid-of-{name}",
+            "ownerReferences": fields.get("owners", []),
+        },
+        "spec": {
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": list(containers), **fields.get("template", {})},
+            },
+            **fields.get("spec", {}),
+        },
+        "status": fields.get("status", {}),
+    }
+
+
+def replica_set(*containers: dict[str, Any], **fields: Any) -> Manifest:
+    return workload("ReplicaSet", *containers, owners=DEPLOYMENT, **fields)
+
+
+def vpa(target: dict[str, Any], mode: str = "Auto", **fields: Any) -> Manifest:
+    return {
+        "kind": "VerticalPodAutoscaler",
+        "metadata": {"name": "vpa", "namespace": "default"},
+        "spec": {
+            "targetRef": {"kind": "Deployment", "name": "web"},
+            "updatePolicy": {"updateMode": mode},
+            "resourcePolicy": {"containerPolicies": fields.get("policies", [])},
+        },
+        "status": {"recommendation": {"containerRecommendations": [{"containerName": "main", "target": target}]}},
+    }
+
+
+def running(generation: int = 1, *, owner: str = "ReplicaSet", name: str = "a-1", **fields: Any) -> Manifest:
+    manifest = pod(name, "od", owner=owner, **fields)
+    manifest["metadata"]["generation"] = generation
+    return manifest
+
+
+def replaced(*objects: Manifest) -> tuple[Snapshot, Pod]:
+    cluster = snapshot([OD, *objects])
+    [original] = cluster.pods.values()
+    return cluster, Replacements(cluster).of(original)
+
+
+#: Objects, and the CPU that the replacement requests, in thousandths.
+REQUESTS: dict[str, tuple[list[Manifest], int]] = {
+    "the same as the template": ([running(), replica_set(container(cpu="1"))], 1000),
+    "resized in place: the template counts": ([running(2, cpu="3"), replica_set(container(cpu="1"))], 1000),
+    "resized to less in place": ([running(2, cpu="100m"), replica_set(container(cpu="1"))], 1000),
+    "changed by admission, not resized": ([running(1, cpu="3"), replica_set(container(cpu="1"))], 3000),
+    "not known whether it was resized: the larger one": (
+        [running(0, cpu="100m"), replica_set(container(cpu="1"))],
+        1000,
+    ),
+    "not known whether it was resized, and the running one is larger": (
+        [running(0, cpu="3"), replica_set(container(cpu="1"))],
+        3000,
+    ),
+    "an injected container is kept": (
+        [
+            running(2, containers=[container(cpu="1"), container("proxy", cpu="500m")]),
+            replica_set(container(cpu="1")),
+        ],
+        1500,
+    ),
+    "a VerticalPodAutoscaler recommends more": (
+        [running(), replica_set(container(cpu="1")), vpa({"cpu": "4", "memory": "1Gi"})],
+        4000,
+    ),
+    "a recommendation for an injected container": (
+        [
+            running(containers=[container(cpu="1"), container("proxy", cpu="500m")]),
+            replica_set(container(cpu="1")),
+            vpa({"cpu": "2"}),
+        ],
+        2500,
+    ),
+    "a VerticalPodAutoscaler that is off": (
+        [running(), replica_set(container(cpu="1")), vpa({"cpu": "4"}, "Off")],
+        1000,
+    ),
+    "a VerticalPodAutoscaler that only sets new pods": (
+        [running(), replica_set(container(cpu="1")), vpa({"cpu": "4"}, "Initial")],
+        4000,
+    ),
+    "a VerticalPodAutoscaler that does not control CPU": (
+        [
+            running(),
+            replica_set(container(cpu="1")),
+            vpa({"cpu": "4"}, policies=[{"containerName": "*", "controlledResources": ["memory"]}]),
+        ],
+        1000,
+    ),
+    "a VerticalPodAutoscaler that was deleted": (
+        [running(cpu="4", annotations={"vpaUpdates": "Pod resources updated"}), replica_set(container(cpu="1"))],
+        1000,
+    ),
+    "a LimitRange sets the request": ([running(containers=[container()]), replica_set(container()), LIMITS], 2000),
+    "a LimitRange does not change a declared request": (
+        [running(), replica_set(container(cpu="1")), LIMITS],
+        1000,
+    ),
+    "the template of another controller with the same name": (
+        [running(2, cpu="3"), replica_set(container(cpu="1")) | {"metadata": {"name": "a", "uid": "x"}}],
+        3000,
+    ),
+    "no template": ([running(2, cpu="3")], 3000),
+}
+
+
+@pytest.mark.parametrize(("objects", "cpu"), REQUESTS.values(), ids=REQUESTS)
+def test_requests_of_the_replacement(objects: list[Manifest], cpu: int) -> None:
+    _, replacement = replaced(*objects)
+    assert dict(replacement.cls.requests)["cpu"] == cpu
+
+
+def test_a_replacement_like_the_running_pod_is_the_same_object() -> None:
+    cluster, replacement = replaced(running(), replica_set(container(cpu="1")))
+    assert replacement is cluster.pods["default/a-1"]
+
+
+HASH: Final[dict[str, Any]] = {"labels": {"app": "a", "controller-revision-hash": "old"}}
+NEW: Final[dict[str, Any]] = {"template": {"nodeSelector": {"disk": "ssd"}}, "status": {"updateRevision": "new"}}
+ON_DELETE: Final = {"updateStrategy": {"type": "OnDelete"}}
+
+
+def partition(number: int) -> dict[str, Any]:
+    return {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": number}}}
+
+
+#: The StatefulSet's fields, and whether the pod ``a-1`` is created from the new template.
+REVISIONS: dict[str, tuple[dict[str, Any], bool]] = {
+    "OnDelete": ({"spec": ON_DELETE}, True),
+    "a rolling update": ({"spec": partition(0)}, True),
+    "the ordinal is the partition": ({"spec": partition(1)}, True),
+    "the ordinal is below the partition": ({"spec": partition(2)}, False),
+}
+
+
+@pytest.mark.parametrize(("fields", "is_new"), REVISIONS.values(), ids=REVISIONS)
+def test_a_stateful_set_follows_its_revision_rules(fields: dict[str, Any], *, is_new: bool) -> None:
+    stateful_set = workload("StatefulSet", container(cpu="1"), **NEW, **fields)
+    claim: dict[str, Any] = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-a-1"}}]}
+    _, replacement = replaced(running(owner="StatefulSet", **HASH, **claim), stateful_set)
+    assert (replacement.cls.spec.node_selector == {"disk": "ssd"}) is is_new
+    assert [each.name for each in replacement.cls.claims] == ["data-a-1"]
+    assert replacement.cls.labels["controller-revision-hash"] == ("new" if is_new else "old")
+
+
+def test_what_admission_added_to_the_running_pod_is_kept() -> None:
+    tolerations = [{"key": "spot", "operator": "Exists"}]
+    volumes = [{"name": "token", "projected": {}}, {"name": "workload-socket", "emptyDir": {}}]
+    stateful_set = workload("StatefulSet", container(cpu="2"), spec=ON_DELETE, **NEW)
+    containers = [container(cpu="1"), container("proxy", cpu="100m")]
+    _, replacement = replaced(
+        running(owner="StatefulSet", **HASH, tolerations=tolerations, volumes=volumes, containers=containers),
+        stateful_set,
+    )
+    spec = replacement.cls.spec
+    assert [each.key for each in spec.tolerations] == ["spot"]
+    assert [volume.name for volume in spec.volumes] == ["token", "workload-socket"]
+    assert [each.name for each in spec.containers] == ["main", "proxy"]
+    assert spec.node_selector == {"disk": "ssd"}
+
+
+#: Objects beside a spot node with 4 CPU, and the reasons that keep the on-demand node.
+PLANS: dict[str, tuple[list[Manifest], list[str]]] = {
+    "a pod that was resized to less fits as it is, but not its replacement": (
+        [running(2, cpu="1"), replica_set(container(cpu="5"))],
+        ["no-room-on-spot"],
+    ),
+    "a pod that was resized to more does not fit as it is, but its replacement does": (
+        [running(2, cpu="5"), replica_set(container(cpu="1"))],
+        [],
+    ),
+    "a VerticalPodAutoscaler recommends more than a spot node has": (
+        [running(), replica_set(container(cpu="1")), vpa({"cpu": "6"})],
+        ["no-room-on-spot"],
+    ),
+    "the new template of a StatefulSet selects no spot node": (
+        [running(owner="StatefulSet", **HASH), workload("StatefulSet", container(cpu="1"), spec=ON_DELETE, **NEW)],
+        ["pinned-to-on-demand"],
+    ),
+    "the template names the node": (
+        [running(), replica_set(container(cpu="1"), template={"nodeName": "od"})],
+        ["node-name-in-template"],
+    ),
+    "the template names another node": (
+        [running(), replica_set(container(cpu="1"), template={"nodeName": "s"})],
+        ["node-name-in-template"],
+    ),
+    "all replicas get larger together": (
+        [
+            running(name="a-1"),
+            running(name="a-2"),
+            running(name="a-3"),
+            replica_set(container(cpu="1")),
+            vpa({"cpu": "1500m"}),
+        ],
+        ["no-room-on-spot"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "reasons"), PLANS.values(), ids=PLANS)
+def test_a_plan_is_made_for_the_replacement_pods(objects: list[Manifest], reasons: list[str]) -> None:
+    planner = Planner(snapshot([OD, node("s"), *objects]), Policy())
+    for planning in (
+        planner.plan_all(CIRCUMSTANCES),
+        planner.plan_each(CIRCUMSTANCES),
+        planner.first_plan(CIRCUMSTANCES),
+    ):
+        [verdict] = planning.verdicts
+        assert isinstance(verdict, Rejected if reasons else Plan)
+        assert (short(verdict) if reasons else []) == reasons
+
+
+def test_a_changed_template_is_used_by_the_next_plan() -> None:
+    cluster = snapshot([OD, node("s"), running(2), replica_set(container(cpu="1"))])
+    planner = Planner(cluster, Policy())
+    before = planner.first_plan(CIRCUMSTANCES)
+    larger = snapshot([replica_set(container(cpu="6"))]).of("ReplicaSet")
+    cluster.replace_by_key("ReplicaSet", larger)
+    after = planner.first_plan(CIRCUMSTANCES)
+    assert (len(before.plans), len(after.plans)) == (1, 0)
+
+
+def test_an_amount_that_is_not_a_quantity_leaves_the_running_pod() -> None:
+    _, replacement = replaced(running(2, cpu="3"), replica_set(container(cpu="1")), vpa({"cpu": "much"}))
+    assert dict(replacement.cls.requests)["cpu"] == 3000
+
+
+SHARED: Final[dict[str, Any]] = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+
+
+def claim(*modes: str, **volume: Any) -> list[Manifest]:
+    annotations = {"pv.kubernetes.io/bind-completed": "yes"}
+    return [
+        {
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data", "namespace": "default", "annotations": annotations},
+            "spec": {"volumeName": "disk", "accessModes": list(modes)},
+            "status": {"phase": "Bound"},
+        },
+        {
+            "kind": "PersistentVolume",
+            "metadata": {"name": "disk"},
+            "spec": {"accessModes": list(modes), **volume},
+            "status": {"phase": "Bound"},
+        },
+    ]
+
+
+CSI: Final[dict[str, Any]] = {"csi": {"driver": "disk.example.com", "volumeHandle": "h"}}
+NO_ATTACH: Final[Manifest] = {
+    "kind": "CSIDriver",
+    "metadata": {"name": "disk.example.com"},
+    "spec": {"attachRequired": False},
+}
+RWO: Final = "ReadWriteOnce"
+
+SHARING: dict[str, tuple[list[Manifest], list[str]]] = {
+    "two pods of the node": (
+        [pod("a-1", "od", **SHARED), pod("b-1", "od", **SHARED), *claim(RWO), node("s"), node("t")],
+        ["shared-volume", "shared-volume"],
+    ),
+    "a pod that stays elsewhere": (
+        [pod("a-1", "od", **SHARED), pod("b-1", "t", **SHARED), *claim(RWO), node("s"), node("t")],
+        ["shared-volume"],
+    ),
+    "one pod alone": ([pod("a-1", "od", **SHARED), *claim(RWO), node("s"), node("t")], []),
+    "a volume for many nodes": (
+        [pod("a-1", "od", **SHARED), pod("b-1", "od", **SHARED), *claim("ReadWriteMany"), node("s"), node("t")],
+        [],
+    ),
+    "a volume that both attach and mount modes allow on many nodes": (
+        [pod("a-1", "od", **SHARED), pod("b-1", "od", **SHARED), *claim(RWO, "ReadOnlyMany"), node("s"), node("t")],
+        [],
+    ),
+    "a driver that does not attach": (
+        [pod("a-1", "od", **SHARED), pod("b-1", "od", **SHARED), *claim(RWO, **CSI), NO_ATTACH, node("s"), node("t")],
+        [],
+    ),
+    "only one node can run them": (
+        [
+            pod("a-1", "od", **SHARED, nodeSelector={"disk": "s"}),
+            pod("b-1", "od", **SHARED, nodeSelector={"disk": "s"}),
+            *claim(RWO),
+            node("s", labels={"disk": "s"}),
+            node("t"),
+        ],
+        [],
+    ),
+    "only one node can run them, but one already runs elsewhere": (
+        [
+            pod("a-1", "od", **SHARED, nodeSelector={"disk": "s"}),
+            pod("b-1", "t", **SHARED),
+            *claim(RWO),
+            node("s", labels={"disk": "s"}),
+            node("t"),
+        ],
+        ["shared-volume"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "reasons"), SHARING.values(), ids=SHARING)
+def test_pods_that_share_a_volume_stay_together(objects: list[Manifest], reasons: list[str]) -> None:
+    [verdict] = Planner(snapshot([node("od", ON_DEMAND), *objects]), Policy()).plan_each(CIRCUMSTANCES).verdicts
+    assert isinstance(verdict, Rejected if reasons else Plan)
+    assert (short(verdict) if reasons else []) == reasons
