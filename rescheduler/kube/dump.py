@@ -7,8 +7,8 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import Raw
 
-from predicates.objects import Object
 from predicates.nulls import without_nulls
+from predicates.objects import Object
 from predicates.pod_keys import RAW_PODS
 from predicates.wire import KINDS, Interner, WireError, pod_annotations, unreadable
 from rescheduler.clock import Clock
