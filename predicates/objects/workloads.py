@@ -43,13 +43,8 @@ class StatefulSetStrategy(Wire, frozen=True):
     rolling_update: StatefulSetPartition | None = None
 
 
-class VolumeClaimTemplate(Wire, frozen=True):
-    metadata: ObjectMeta
-
-
 class StatefulSetSpec(TemplateSpec, frozen=True):
     update_strategy: StatefulSetStrategy = StatefulSetStrategy()
-    volume_claim_templates: tuple[VolumeClaimTemplate, ...] = ()
 
 
 class StatefulSetStatus(Wire, frozen=True):
@@ -78,20 +73,8 @@ class LimitRange(Wire, frozen=True):
     spec: LimitRangeSpec = LimitRangeSpec()
 
 
-class ScopeRequirement(Wire, frozen=True):
-    scope_name: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-
-class ScopeSelector(Wire, frozen=True):
-    match_expressions: tuple[ScopeRequirement, ...] = ()
-
-
 class ResourceQuotaSpec(Wire, frozen=True):
     hard: dict[str, QuantityText] = {}
-    scopes: tuple[str, ...] = ()
-    scope_selector: ScopeSelector | None = None
 
 
 class ResourceQuotaStatus(Wire, frozen=True):
