@@ -1,12 +1,14 @@
-"""The rooms of the program: their number, their descriptions in ARCHITECTURE.md, and the imports of pure rooms.
+"""The rooms of the program: their number, their descriptions in ARCHITECTURE.md, and the imports of pure modules.
 
-import-linter checks the directions between rooms, see `setup.cfg`.
+import-linter checks the directions between rooms, see `pyproject.toml`.
 """
 
 import ast
-import configparser
+import functools
 import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,8 @@ ALLOWED = {
 }  # fmt: skip
 #: `rescheduler.pages` embeds its style sheet and its script, which are files of the package.
 ALLOWED_FOR = {"rescheduler.pages": {"base64", "importlib"}}
+#: The module whose only impure part is the lock around the creation of decoders.
+LOCKED = "decoding"
 #: Functions of Python that do I/O, or that run code that imports cannot show.
 FORBIDDEN_CALLS = {"open", "print", "input", "exec", "eval", "__import__"}
 #: Modules of Python that open connections, in packages that also contain modules that do not.
@@ -32,14 +36,10 @@ FORBIDDEN_MODULES = ("http.client", "http.server", "urllib.request")
 READS_ENVIRONMENT = {f"urllib.request.{name}" for name in ("getproxies", "getproxies_environment", "proxy_bypass")}
 
 
-def contract(name: str) -> configparser.SectionProxy:
+def contract(name: str) -> dict[str, Any]:
     """Return a contract of import-linter."""
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    return setup[f"importlinter:contract:{name}"]
-
-
-PURE = [module for name in ("decisions", "pure-modules") for module in contract(name)["source_modules"].split()]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return next(each for each in project["tool"]["importlinter"]["contracts"] if each["id"] == name)
 
 
 def files_of(module: str) -> list[Path]:
@@ -47,6 +47,25 @@ def files_of(module: str) -> list[Path]:
     return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
 
 
+#: The words with which a module's docstring promises that it does no I/O.
+CLAIM = re.compile(r"(^|\. )(Pure\b|No I/O( and no clock|, no clock)?\.|Pure: )")
+
+
+def claiming() -> list[str]:
+    """Return the modules that call themselves pure."""
+    modules = []
+    for package in ("predicates", "rescheduler"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            if CLAIM.search(" ".join(text.split())):
+                modules.append(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+    return modules
+
+
+PURE = sorted({*contract("pure")["source_modules"], *claiming()})
+
+
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Return the full names of the modules, and members of modules, that a file imports."""
     imported = set()
@@ -66,8 +85,7 @@ def is_allowed(name: str, module: str) -> bool:
 
 def floors() -> list[set[str]]:
     """Return the rooms of each floor, from top to bottom."""
-    layers = contract("floors")["layers"]
-    return [{room.strip() for room in line.split("|")} for line in layers.splitlines() if line.strip()]
+    return [{room.strip() for room in layer.split("|")} for layer in contract("floors")["layers"]]
 
 
 def test_the_program_has_at_most_22_rooms() -> None:
@@ -89,9 +107,29 @@ def test_the_page_describes_every_package() -> None:
     assert {room for room in packages if not {room, f"rescheduler/{room}"} & described} == set()
 
 
+def defined_in(name: str) -> list[Path]:
+    """Return the file of a module of the program; nothing for other names."""
+    path = ROOT.joinpath(*name.split("."))
+    return [file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()]
+
+
+def reached(module: str) -> dict[Path, set[str]]:
+    """Return the files that *module* consists of or imports, also indirectly, and what they import."""
+    files: dict[Path, set[str]] = {}
+    pending = files_of(module)
+    while pending:
+        path = pending.pop()
+        if path in files or path.stem == LOCKED:
+            continue
+        files[path] = imports(path)
+        for name in files[path]:
+            pending += next(filter(None, map(defined_in, (name, name.rpartition(".")[0]))), [])
+    return files
+
+
 @pytest.mark.parametrize("module", PURE)
 def test_pure_modules_import_only_the_listed_libraries(module: str) -> None:
-    imported = set().union(*map(imports, files_of(module)))
+    imported = set().union(*reached(module).values())
     assert {name for name in imported if not is_allowed(name, module)} == set()
 
 
