@@ -84,15 +84,8 @@ class PlannedCluster:
             return NO_LEVERS
         with progress("trying levers"):
             until = clock.monotonic() + timeout.total_seconds()
-            return rank_levers(
-                self.planning,
-                self.snapshot,
-                self.planner.filters,
-                self.policy,
-                self.circumstances,
-                prices,
-                lambda: clock.monotonic() >= until,
-            )
+            shared = self.planner.round(self.circumstances)
+            return rank_levers(self.planning, shared, prices, lambda: clock.monotonic() >= until)
 
 
 def read_and_plan(

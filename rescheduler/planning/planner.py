@@ -26,8 +26,7 @@ from rescheduler.planning.placement.spot_room import Stuck
 from rescheduler.planning.planning_round import PlanningRound, new_round
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.replacements import Replacements
-from rescheduler.planning.rules.drainability import fate
-from rescheduler.planning.rules.pod_rules import Fate
+from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
 from rescheduler.planning.timestamps import instant
 from rescheduler.planning.verdicts import (
@@ -66,14 +65,14 @@ class Planner:
 
     def on_demand(self, circumstances: Circumstances) -> Sequence[str]:
         """Return the on-demand nodes in drain order."""
-        return self._round(circumstances).groups.on_demand
+        return self.round(circumstances).groups.on_demand
 
     def plan_each(self, circumstances: Circumstances, *, seconds_left: SecondsLeft = unlimited) -> Planning:
         """Return a separate verdict for each on-demand node in the current state, with all obstacles.
 
         *seconds_left* limits forecasts, and the search for places beyond first-fit.
         """
-        return self._single.each(self._round(circumstances), seconds_left)
+        return self._single.each(self.round(circumstances), seconds_left)
 
     def first_plan(
         self,
@@ -91,7 +90,7 @@ class Planner:
         *seconds_left* limits search and forecasts in addition to the planning time-out, which assumes a certain speed
         of the machine.
         """
-        return self._single.first(self._round(circumstances), take_empty, seconds_left)
+        return self._single.first(self.round(circumstances), take_empty, seconds_left)
 
     def plan_node(self, node: str, circumstances: Circumstances, *, every_obstacle: bool = True) -> Verdict:
         """Return the verdict for a single node in the current state.
@@ -99,7 +98,7 @@ class Planner:
         Unless *every_obstacle* is set, only the obstacles of the first step with obstacles are returned.
         """
         step = all_obstacles if every_obstacle else first_obstacles
-        return self._single.verdict(node, self._round(circumstances), step)
+        return self._single.verdict(node, self.round(circumstances), step)
 
     def look_again(self, node: str, circumstances: Circumstances, evicted: Collection[str] = ()) -> Verdict:
         """Plan one node again, after it was tainted, with the checks of :meth:`first_plan`.
@@ -108,7 +107,7 @@ class Planner:
         also waits for other terminating pods that are not overdue, because a scale-down or a roll-out may delete pods
         at any time. Before that, terminating pods are treated as for a new drain.
         """
-        return self._single.checked(node, self._drain_round(circumstances, evicted))
+        return self._single.checked(node, self.round(circumstances).during_drain(evicted))
 
     def follow(
         self, node: str, circumstances: Circumstances, due: Sequence[Pod], evicted: Collection[str] = ()
@@ -119,7 +118,7 @@ class Planner:
         Budgets are not checked here; the eviction API rejects evictions that they do not allow. Replicas that must stay
         on on-demand nodes are checked.
         """
-        shared = self._drain_round(circumstances, evicted)
+        shared = self.round(circumstances).during_drain(evicted)
         examined = examine(node, shared)
         candidate = examined.candidate
         if examined.blockers:
@@ -157,7 +156,7 @@ class Planner:
         Pods that have been pending for longer than *patience*, or that no spot node could ever run, are ignored:
         otherwise they would block drains indefinitely.
         """
-        targets = self._round(circumstances).groups.spot
+        targets = self.round(circumstances).groups.spot
         pods = (
             pod
             for pod in self._snapshot.pods_on[""].values()
@@ -170,20 +169,20 @@ class Planner:
 
     def explain(self, pod: Pod, circumstances: Circumstances) -> Explanation:
         """Return which spot nodes would accept *pod* if it alone were evicted now, and why the others reject it."""
-        shared = self._round(circumstances)
+        shared = self.round(circumstances)
         incoming = shared.replacements.of(pod)
         blockers = eviction_blockers(pod, shared)
         return explain(pod, incoming, self._snapshot, self._filters, shared.groups.spot_rows, blockers)
 
     def must_move(self, node: str, circumstances: Circumstances) -> list[Pod]:
         """Return the pods of *node* that must move before it is empty, by name. Some may not be evictable."""
-        context = self._round(circumstances).context
+        rules = self.round(circumstances).pod_rules
         pods = (pod for pod in self._snapshot.pods_on[node].values() if not pod.cls.terminating)
-        return sorted((pod for pod in pods if fate(pod, context) is not Fate.STAYS), key=lambda pod: pod.key)
+        return sorted((pod for pod in pods if rules.fate(pod) is not Fate.STAYS), key=lambda pod: pod.key)
 
     def relevant_pods(self, circumstances: Circumstances) -> Iterator[Pod]:
         """Return all pods that would have to move, node by node in drain order, then the pending pods."""
-        for node in self._round(circumstances).groups.on_demand:
+        for node in self.round(circumstances).groups.on_demand:
             yield from self.must_move(node, circumstances)
         yield from sorted(self._snapshot.pods_on[""].values(), key=lambda pod: pod.key)
 
@@ -192,7 +191,7 @@ class Planner:
 
         Plans come first, in drain order, then the rejected nodes.
         """
-        shared = self._round(circumstances)
+        shared = self.round(circumstances)
         examined = {node: examine(node, shared) for node in shared.groups.on_demand}
         self._filters.refresh(pod.cls for node in examined.values() for pod in node.must_move)
         effort = shared.effort()
@@ -244,8 +243,8 @@ class Planner:
             return verdict
         return replace(verdict, robust=plan.robust, landing=plan.landing, forecast=plan.forecast)
 
-    def _round(self, circumstances: Circumstances) -> PlanningRound:
-        """Return the shared inputs for these *circumstances*. They are reused while their ground is the same."""
+    def round(self, circumstances: Circumstances) -> PlanningRound:
+        """Return the inputs that all verdicts share. They are reused while their ground is the same."""
         snapshot, shared = self._snapshot, self._last
         if self._budgets.built_from != Budgets.version(snapshot):
             self._budgets = self._budgets.renewed(snapshot)
@@ -260,9 +259,3 @@ class Planner:
             shared = shared.after_changes(self._budgets)
         self._last = shared
         return shared
-
-    def _drain_round(self, circumstances: Circumstances, evicted: Collection[str]) -> PlanningRound:
-        """Return the inputs for a node whose drain has *evicted* pods (UIDs)."""
-        shared = self._round(circumstances)
-        context = replace(shared.context, evicted=frozenset(evicted), waits_for_terminating=bool(evicted))
-        return replace(shared, context=context)

@@ -1,6 +1,6 @@
 """The inputs that the verdicts on all nodes share, while neither the snapshot nor the circumstances change."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -10,6 +10,7 @@ from predicates.filters import Filters
 from predicates.objects import Namespace, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
+from rescheduler.planning.deadlines import Now
 from rescheduler.planning.drain_order import in_drain_order, next_expiry
 from rescheduler.planning.ground import Ground
 from rescheduler.planning.outcome import Blocker, Planning, Verdict
@@ -19,9 +20,10 @@ from rescheduler.planning.placement.spot_room import Room, Sizes
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import Groups, groups
+from rescheduler.planning.rules.declared import Facts, PodRules, pod_rules
 from rescheduler.planning.rules.minimum import Minimum, minimum
 from rescheduler.planning.rules.pins import Pins
-from rescheduler.planning.rules.pod_rules import Context
+from rescheduler.planning.rules.pod_rules import RULES
 from rescheduler.planning.rules.replica_floors import OwnerCounts, RemainingReplicas
 from rescheduler.planning.rules.shared_volumes import SharedVolumes
 from rescheduler.planning.rules.unreadable import UnreadableObjects
@@ -38,7 +40,7 @@ class PlanningRound:
     policy: Policy
     groups: Groups
     room: Room
-    context: Context
+    pod_rules: PodRules
     circumstances: Circumstances
     forecaster: Forecaster
     minimum: Minimum
@@ -72,8 +74,12 @@ class PlanningRound:
 
     def at(self, circumstances: Circumstances) -> "PlanningRound":
         """Return the inputs at the time of *circumstances*, which must have the same ground."""
-        context = replace(self.context, now=circumstances.now, deadlines=circumstances.deadlines)
-        return replace(self, circumstances=circumstances, context=context)
+        now = Now(circumstances.now, circumstances.deadlines)
+        return replace(self, circumstances=circumstances, pod_rules=self.pod_rules.at(now))
+
+    def during_drain(self, evicted: Collection[str]) -> "PlanningRound":
+        """Return the inputs for a node whose drain has *evicted* pods (UIDs)."""
+        return replace(self, pod_rules=self.pod_rules.during_drain(evicted))
 
     def after_changes(self, budgets: Budgets) -> "PlanningRound":
         """Return the inputs after changes of pods and *budgets* that do not change the ground."""
@@ -109,7 +115,7 @@ def new_round(
         policy=policy,
         groups=replace(node_groups, on_demand=on_demand),
         room=Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot)),
-        context=_context(snapshot, policy, budgets, counts, circumstances),
+        pod_rules=_pod_rules(snapshot, policy, budgets, counts, circumstances),
         circumstances=circumstances,
         forecaster=Forecaster(snapshot, filters, spot, replacements),
         minimum=minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances),
@@ -124,20 +130,14 @@ def new_round(
     )
 
 
-def _context(
+def _pod_rules(
     snapshot: Snapshot, policy: Policy, budgets: Budgets, counts: OwnerCounts, circumstances: Circumstances
-) -> Context:
-    """Return the inputs of the rules for pods."""
+) -> PodRules:
+    """Return the rules about pods, and what they may read."""
 
     def namespace_labels(name: str) -> Mapping[str, str]:
         namespace = snapshot.of("Namespace").get(name)
         return namespace.metadata.labels if isinstance(namespace, Namespace) else {}
 
-    return Context(
-        policy,
-        circumstances.now,
-        budgets.guards,
-        namespace_labels=namespace_labels,
-        counts=counts,
-        deadlines=circumstances.deadlines,
-    )
+    facts = Facts(policy, budgets.guards, namespace_labels=namespace_labels, counts=counts)
+    return pod_rules(RULES, facts, Now(circumstances.now, circumstances.deadlines))

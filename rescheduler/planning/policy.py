@@ -90,7 +90,3 @@ class Circumstances:
     prices: PriceList = field(default_factory=PriceList)  #: for the drain order ``cost``
     #: The instants that rules compared with *now*.
     deadlines: Deadlines = field(default_factory=Deadlines, repr=False, compare=False)
-
-    def reached(self, instant: datetime) -> bool:
-        """Return whether *instant* has been reached, and record it as a deadline if not."""
-        return self.deadlines.reached(instant, self.now)

@@ -20,8 +20,7 @@ from rescheduler.planning.placement.selection import Candidate
 from rescheduler.planning.placement.spot_room import Placed, Reasons, Room, Stuck
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.rules.candidates import Groups, node_blockers
-from rescheduler.planning.rules.drainability import blockers_of, fate
-from rescheduler.planning.rules.pod_rules import Fate
+from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.units import count
 
 
@@ -64,7 +63,7 @@ def _of_the_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Block
 
 
 def _of_its_pods(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    return (blocker for pod in subject.blocked for blocker in blockers_of(pod, shared.context))
+    return (blocker for pod in subject.blocked for blocker in shared.pod_rules.blockers(pod))
 
 
 def _resource_claims(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
@@ -130,7 +129,8 @@ def examine(node: str, shared: PlanningRound) -> Examined:
     node_object = shared.snapshot.nodes.nodes[row]
     assert node_object is not None
     pods = shared.snapshot.pods_on[node]
-    fates = [(pods[key], fate(pods[key], shared.context)) for key in sorted(pods)]
+    fate = shared.pod_rules.fate
+    fates = [(pods[key], fate(pods[key])) for key in sorted(pods)]
     movers = tuple(pod for pod, result in fates if result is Fate.MOVES)
     blocked = tuple(pod for pod, result in fates if isinstance(result, Blocker))
     subject = _NodeAndPods(node_object, pods.values(), movers, blocked)
@@ -282,7 +282,7 @@ def eviction_blockers(pod: Pod, shared: PlanningRound) -> list[Blocker]:
     """Return the blockers of evicting *pod* alone, regardless of its placement."""
     if not pod.node_name:
         return []
-    return [*blockers_of(pod, shared.context), *resource_claims([pod]), *shared.remaining().lacking([pod])]
+    return [*shared.pod_rules.blockers(pod), *resource_claims([pod]), *shared.remaining().lacking([pod])]
 
 
 def resource_claims(pods: Iterable[Pod]) -> Iterator[Blocker]:

@@ -9,8 +9,8 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.rules.candidates import CONTROL_PLANE, is_unfinished, node_blockers
-from rescheduler.planning.rules.drainability import fate
-from rescheduler.planning.rules.pod_rules import NOT_RECREATED, SAFE_TO_EVICT, Context, Fate
+from rescheduler.planning.rules.declared import Fate, PodRules
+from rescheduler.planning.rules.pod_rules import NOT_RECREATED, SAFE_TO_EVICT
 from rescheduler.planning.rules.pod_traits import SAFE_LOCAL_VOLUMES, belongs_to_node, expendable_volumes
 
 #: Pod opt-outs apply as in the daemon; local storage and kube-system have rules of their own here. Pods of other
@@ -21,11 +21,11 @@ _SYSTEM: Final = "kube-system"
 _OWN_CHECKS: Final = frozenset({Reason.CONTROL_PLANE, Reason.NODE_NOT_READY})
 
 
-def pod_fate(pod: Pod, context: Context) -> Fate | Blocker:
+def pod_fate(pod: Pod, rules: PodRules) -> Fate | Blocker:
     """Return what happens to *pod* when its node is removed, or the blocker of the removal."""
     if stays(pod):
         return Fate.STAYS
-    opinion = _local_storage(pod) or fate(pod, context)
+    opinion = _local_storage(pod) or rules.fate(pod)
     if isinstance(opinion, Blocker) and opinion.reason is Reason.NO_CONTROLLER:
         # The rule's own detail names a flag that only the daemon has.
         return replace(opinion, detail=f'{NOT_RECREATED}; {SAFE_TO_EVICT}: "true" allows eviction')

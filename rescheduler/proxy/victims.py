@@ -16,12 +16,14 @@ from predicates.objects import Node, Pod
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
+from rescheduler.planning.deadlines import Now
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, pack
 from rescheduler.planning.placement.spot_room import Room, Sizes, Stuck
 from rescheduler.planning.policy import Circumstances
 from rescheduler.planning.rules.candidates import groups, is_deletion_candidate, why_not_target
-from rescheduler.planning.rules.pod_rules import Context, Fate
+from rescheduler.planning.rules.declared import Facts, Fate, PodRules, pod_rules
+from rescheduler.planning.rules.pod_rules import RULES
 from rescheduler.planning.rules.replica_floors import OwnerCounts, RemainingReplicas
 from rescheduler.planning.rules.unreadable import UnreadableObjects
 from rescheduler.planning.verdicts import resource_claims
@@ -89,7 +91,7 @@ class Victims:
 
         Budgets are not checked: the eviction API rejects evictions that violate them.
         """
-        candidate = self._examined(node, self._context(evicted), budgets=False)
+        candidate = self._examined(node, self._rules(evicted), budgets=False)
         if isinstance(candidate, Rejected):
             return candidate
         left = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
@@ -107,8 +109,8 @@ class Victims:
         nodes together. Budgets are checked per victim, because a victim is drained only after the pods of the previous
         one are running again.
         """
-        context = self._context(evicted)
-        examined = [self._examined(name, context) for name in sorted(nodes) if name in self._snapshot.nodes.row]
+        rules = self._rules(evicted)
+        examined = [self._examined(name, rules) for name in sorted(nodes) if name in self._snapshot.nodes.row]
         rejected = [verdict for verdict in examined if isinstance(verdict, Rejected)]
         candidates = sorted(
             (verdict for verdict in examined if isinstance(verdict, _RemovableNode)),
@@ -146,10 +148,11 @@ class Victims:
             return []
         return remaining.blockers(remaining.groups(movers))
 
-    def _context(self, evicted: Collection[str]) -> Context:
-        return Context(POLICY, self._now, self._budgets.guards, evicted, waits_for_terminating=True)
+    def _rules(self, evicted: Collection[str]) -> PodRules:
+        facts = Facts(POLICY, self._budgets.guards, evicted, waits_for_terminating=True)
+        return pod_rules(RULES, facts, Now(self._now))
 
-    def _examined(self, name: str, context: Context, *, budgets: bool = True) -> _RemovableNode | Rejected:
+    def _examined(self, name: str, rules: PodRules, *, budgets: bool = True) -> _RemovableNode | Rejected:
         """Apply the rules, and with *budgets* also the budgets, to a node and its pods. Room is checked later."""
         row = self._snapshot.nodes.row[name]
         node = self._snapshot.nodes.nodes[row]
@@ -157,7 +160,7 @@ class Victims:
         blockers = list(self._node_blockers(node))
         movers: list[Pod] = []
         for pod in self._snapshot.pods_on[name].values():
-            opinion = pod_fate(pod, context)
+            opinion = pod_fate(pod, rules)
             if isinstance(opinion, Blocker):
                 blockers.append(opinion)
             elif opinion is Fate.MOVES:

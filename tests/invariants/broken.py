@@ -22,9 +22,9 @@ from rescheduler.kube import eviction
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.elector import Elector
 from rescheduler.kube.node_edit import NodeEdit
-from rescheduler.planning import movements
+from rescheduler.planning import movements, planning_round
 from rescheduler.planning.outcome import Verdict
-from rescheduler.planning.rules import drainability, pod_rules
+from rescheduler.planning.rules import pod_rules
 from rescheduler.planning.rules.minimum import Minimum
 from rescheduler.providers.cloudpool.client import CloudPoolClient
 
@@ -92,7 +92,7 @@ def without_release() -> None:
 def without_opt_outs() -> None:
     """Ignore `safe-to-evict: "false"`."""
     kept = tuple(rule for rule in pod_rules.RULES if rule is not pod_rules._not_safe_to_evict)
-    _patch(drainability, "RULES", kept)
+    _patch(planning_round, "RULES", kept)
 
 
 def without_move_limit() -> None:

@@ -72,7 +72,7 @@ def _plan(result: Overview, objects: Snapshot, width: int, *, wide: bool = False
 def _overview(objects: Snapshot, planner: Planner) -> Overview:
     """Return the plan with all its levers."""
     planning = planner.plan_all(_CIRCUMSTANCES)
-    ranked = rank_levers(planning, objects, planner.filters, _POLICY, _CIRCUMSTANCES, prices(), lambda: False)
+    ranked = rank_levers(planning, planner.round(_CIRCUMSTANCES), prices(), lambda: False)
     return overview(planning, objects, prices(), ranked.levers)
 
 

@@ -1,8 +1,8 @@
 """Which nodes are on-demand and which are spot, and which on-demand nodes may be drained."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,11 @@ from predicates.local_results import Targets
 from predicates.nodes import CPU, MISSING, Flags
 from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT, Snapshot
+from rescheduler.planning.deadlines import Now
 from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.rules.declared import NodeContext, declared_in, node_results, node_rule, timed_node_rule
 from rescheduler.planning.rules.interruptions import signals_on, start_up_taint
 from rescheduler.planning.rules.opt_outs import node_opt_out
 from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT
@@ -104,10 +106,9 @@ def is_deletion_candidate(node: Node) -> bool:
 #: The known reason codes. A stored cooldown may contain a code that a newer version added.
 _REASONS: Final = frozenset(map(str, Reason))
 
-NodeRule: TypeAlias = Callable[[Node, Policy, Circumstances], Blocker | None]
 
-
-def _annotated(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
+@node_rule
+def _annotated(node: Node, _: NodeContext) -> Blocker | None:
     if node.metadata.annotations.get(SCALE_DOWN_DISABLED) == "true":
         return Blocker(Reason.SCALE_DOWN_DISABLED, f'it has the annotation {SCALE_DOWN_DISABLED}: "true"')
     if node.metadata.annotations.get(DO_NOT_DISRUPT) == "true":
@@ -115,8 +116,9 @@ def _annotated(node: Node, _: Policy, __: Circumstances) -> Blocker | None:
     return None
 
 
-def _opted_out(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
-    return node_opt_out(node, instant(node.metadata.creation_timestamp), circumstances.reached)
+@timed_node_rule
+def _opted_out(node: Node, _: NodeContext, now: Now) -> Blocker | None:
+    return node_opt_out(node, instant(node.metadata.creation_timestamp), now.reached)
 
 
 def control_plane_label(node: Node) -> str:
@@ -124,16 +126,18 @@ def control_plane_label(node: Node) -> str:
     return next((key for key in CONTROL_PLANE if key in node.metadata.labels), "")
 
 
-def _control_plane(node: Node, policy: Policy, _: Circumstances) -> Blocker | None:
-    if policy.allow_control_plane or not (label := control_plane_label(node)):
+@node_rule
+def _control_plane(node: Node, facts: NodeContext) -> Blocker | None:
+    if facts.policy.allow_control_plane or not (label := control_plane_label(node)):
         return None
     return Blocker(
         Reason.CONTROL_PLANE, f"it has the label {label}; --allow-control-plane allows draining it, but not removing it"
     )
 
 
-def _hosts_this_process(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
-    if node.name != circumstances.own:
+@node_rule
+def _hosts_this_process(_: Node, facts: NodeContext) -> Blocker | None:
+    if not facts.own:
         return None
     return Blocker(
         Reason.HOSTS_LEADER, "this program runs there: the drain would evict it, or terminate it with the machine"
@@ -148,13 +152,14 @@ def removal(node: Node) -> Blocker | None:
     return Blocker(Reason.BEING_DRAINED, f"another tool is removing it ({signal})") if signal else None
 
 
-def _leaving(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+@node_rule
+def _leaving(node: Node, facts: NodeContext) -> Blocker | None:
     if (removed := removal(node)) is not None:
         return removed
-    if node.name in circumstances.ordered:
+    if facts.ordered:
         return Blocker(Reason.BEING_DRAINED, "machine termination requested, not yet confirmed")
     for taint in node.spec.taints:
-        if taint.key == DRAIN_TAINT.key and taint.value.startswith(PROXIES) and taint.value != circumstances.holder:
+        if taint.key == DRAIN_TAINT.key and taint.value.startswith(PROXIES) and taint.value != facts.holder:
             return Blocker(Reason.BEING_DRAINED, f"a cloudpool proxy is draining it (taint {taint.key}={taint.value})")
     return None
 
@@ -164,18 +169,20 @@ def is_unfinished(node: Node) -> bool:
     return UNFINISHED in node.metadata.annotations
 
 
-def _not_ready(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
+@node_rule
+def _not_ready(node: Node, facts: NodeContext) -> Blocker | None:
     if is_unfinished(node):
         return Blocker(Reason.NODE_NOT_READY, f"its machine is still being built (annotation {UNFINISHED})")
     status = node.condition("Ready")
-    if status in ("True", "") or node.name in circumstances.emptied:
+    if status in ("True", "") or facts.emptied:
         return None
     return Blocker(Reason.NODE_NOT_READY, f"its condition Ready is {status}: its kubelet cannot terminate pods")
 
 
-def _cooling(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | None:
-    cooldown = circumstances.cooling.get(node.name)
-    if cooldown is None or circumstances.reached(cooldown.until):
+@timed_node_rule
+def _cooling(_: Node, facts: NodeContext, now: Now) -> Blocker | None:
+    cooldown = facts.cooldown
+    if cooldown is None or now.reached(cooldown.until):
         return None
     next_attempt = f"no new attempt before {utc(cooldown.until)}"
     if cooldown.reason in _REASONS:
@@ -184,21 +191,21 @@ def _cooling(node: Node, _: Policy, circumstances: Circumstances) -> Blocker | N
 
 
 #: The rules in the order in which they are applied. All blockers are reported, not only the first.
-NODE_RULES: Final[tuple[NodeRule, ...]] = (
-    _annotated,
-    _opted_out,
-    _control_plane,
-    _hosts_this_process,
-    _leaving,
-    _not_ready,
-    _cooling,
-)
+NODE_RULES: Final = declared_in(globals())
 
 
 def node_blockers(node: Node, policy: Policy, circumstances: Circumstances) -> tuple[Blocker, ...]:
     """Return all blockers of draining *node*, regardless of its pods."""
-    blockers = (rule(node, policy, circumstances) for rule in NODE_RULES)
-    return (*(blocker for blocker in blockers if blocker is not None), *circumstances.vetoes.get(node.name, ()))
+    name, now = node.name, Now(circumstances.now, circumstances.deadlines)
+    facts = NodeContext(
+        policy=policy,
+        own=name == circumstances.own,
+        holder=circumstances.holder,
+        ordered=name in circumstances.ordered,
+        emptied=name in circumstances.emptied,
+        cooldown=circumstances.cooling.get(name),
+    )
+    return (*node_results(NODE_RULES, node, facts, now), *circumstances.vetoes.get(name, ()))
 
 
 def _labeled(snapshot: Snapshot, labels: NodeLabels) -> npt.NDArray[np.intp]:

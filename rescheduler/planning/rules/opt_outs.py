@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from predicates.objects import Node, Pod
+from predicates.objects import Node, Pod, PodClass
 from rescheduler import durations
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.timestamps import utc
@@ -39,20 +39,20 @@ def annotated_opt_out(pod: Pod, since: datetime | None, reached: Reached) -> Blo
     """Return a blocker if an annotation exempts *pod* from evictions, or None. *since* is its start time."""
     value = pod.annotations.get(DO_NOT_EVICT)
     if value is not None and (why := _own_opt_out(DO_NOT_EVICT, value, since, reached)):
-        return Blocker(Reason.DO_NOT_EVICT, why, pod.key)
+        return Blocker(Reason.DO_NOT_EVICT, why)
     if pod.annotations.get(PREFER_NO_EVICTION, "false") != "false":
-        return Blocker(Reason.PREFER_NO_EVICTION, f"it has the annotation {PREFER_NO_EVICTION}", pod.key)
+        return Blocker(Reason.PREFER_NO_EVICTION, f"it has the annotation {PREFER_NO_EVICTION}")
     if pod.annotations.get(REMOVAL_DISABLED) == "true":
-        return Blocker(Reason.REMOVAL_DISABLED, f'it has the annotation {REMOVAL_DISABLED}: "true"', pod.key)
+        return Blocker(Reason.REMOVAL_DISABLED, f'it has the annotation {REMOVAL_DISABLED}: "true"')
     return None
 
 
-def labeled_opt_out(pod: Pod) -> Blocker | None:
-    """Return a blocker if a label exempts *pod* from evictions, or None."""
-    if pod.cls.labels.get(RESTRICT_SCALE_DOWN) == "true":
-        return Blocker(Reason.RESTRICT_SCALE_DOWN, f'it has the label {RESTRICT_SCALE_DOWN}: "true"', pod.key)
-    if pod.cls.labels.get(REMOVAL_DISABLED) == "true":
-        return Blocker(Reason.REMOVAL_DISABLED, f'it has the label {REMOVAL_DISABLED}: "true"', pod.key)
+def labeled_opt_out(cls: PodClass) -> Blocker | None:
+    """Return a blocker if a label exempts the pods of a class from evictions, or None."""
+    if cls.labels.get(RESTRICT_SCALE_DOWN) == "true":
+        return Blocker(Reason.RESTRICT_SCALE_DOWN, f'it has the label {RESTRICT_SCALE_DOWN}: "true"')
+    if cls.labels.get(REMOVAL_DISABLED) == "true":
+        return Blocker(Reason.REMOVAL_DISABLED, f'it has the label {REMOVAL_DISABLED}: "true"')
     return None
 
 

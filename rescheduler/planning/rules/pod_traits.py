@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from predicates.objects import OwnerReference, Pod, Volume
+from predicates.objects import OwnerReference, Pod, PodClass, Volume
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 #: Cluster Autoscaler (``utils/pod/pod.go``): the pod is treated like the pod of a DaemonSet.
@@ -53,10 +53,14 @@ def is_job(owner: OwnerReference | None) -> bool:
     return owner is not None and owner.kind == "Job" and is_built_in(owner)
 
 
+def ends_by_itself(cls: PodClass) -> bool:
+    """Return whether the kubelet does not restart pods of this class after success."""
+    return cls.spec.restart_policy not in ("", "Always")
+
+
 def runs_to_completion(pod: Pod) -> bool:
     """Return whether *pod* is not restarted and its owner is not built in: an eviction ends its run."""
-    policy = pod.cls.spec.restart_policy
-    return policy not in ("", "Always") and pod.owner is not None and not is_built_in(pod.owner)
+    return ends_by_itself(pod.cls) and pod.owner is not None and not is_built_in(pod.owner)
 
 
 def keeps_its_identity(pod: Pod) -> bool:
@@ -69,9 +73,9 @@ def keeps_its_identity(pod: Pod) -> bool:
     return bool(pod.cls.claims) or _ORDINAL.search(pod.name, max(0, pod.name.rfind("-"))) is not None
 
 
-def local_volumes(pod: Pod) -> list[Volume]:
-    """Return the volumes of *pod* whose data is lost when the pod leaves its node."""
-    return [volume for volume in pod.cls.spec.volumes if _is_local(volume)]
+def local_volumes(cls: PodClass) -> list[Volume]:
+    """Return the volumes of pods of this class whose data is lost when a pod leaves its node."""
+    return [volume for volume in cls.spec.volumes if _is_local(volume)]
 
 
 def expendable_volumes(pod: Pod) -> list[str]:

@@ -121,7 +121,7 @@ def single_replica(pod: Pod, counts: OwnerCounts) -> Blocker | None:
         f"it is the only replica of {pod.owner.kind} {pod.owner.name}; more replicas, or "
         "--skip-single-replicas=false, allow eviction"
     )
-    return Blocker(Reason.SINGLE_REPLICA, detail, pod.key)
+    return Blocker(Reason.SINGLE_REPLICA, detail)
 
 
 def _blocker(pod: Pod, detail: str) -> Blocker:

@@ -6,21 +6,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from predicates.filters import Filters
 from predicates.objects import Pod
-from predicates.snapshot import Snapshot
 from rescheduler.planning.budget_texts import SYNC_FAILED, rule_text, sync_failure
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.controller_names import ControllerName, controller_of
 from rescheduler.planning.outcome import Plan, Reason, Rejected
-from rescheduler.planning.placement.spot_room import Room, Sizes
-from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.rules.candidates import groups
-from rescheduler.planning.rules.minimum import minimum
+from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.rules.pins import local_volume
-from rescheduler.planning.rules.pod_rules import Context, Fate
-from rescheduler.planning.rules.unreadable import UnreadableObjects
-from rescheduler.planning.steps import Steps
 from rescheduler.planning.what_if.lifting import LIFTABLE, NODE_OBSTACLES, Obstacle, lift_all
 from rescheduler.planning.what_if.unpinning import Unpinning
 
@@ -46,29 +39,20 @@ class KeptNode:
 class KeptNodes:
     """The nodes that *plans* do not free, with their obstacles, and the inputs for trials without these obstacles.
 
-    All inputs must be the inputs that were used for planning.
+    *shared* are the inputs with which the plans were made.
     """
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        filters: Filters,
-        policy: Policy,
-        circumstances: Circumstances,
-        plans: Sequence[Plan],
-    ) -> None:
-        left_out = UnreadableObjects(snapshot.unreadable)
-        node_groups = groups(snapshot, policy, circumstances.ending | left_out.nodes)
-        self._policy = policy
-        self._budgets = Budgets(snapshot)
-        self._steps = Steps(snapshot, self._budgets, policy)
-        self._minimum = minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances)
-        self._context = Context(policy, circumstances.now, self._budgets.guards)
-        self._unpinning = Unpinning(snapshot, filters, node_groups.spot)
-        self._spot_rows = node_groups.spot_rows
+    def __init__(self, shared: PlanningRound, plans: Sequence[Plan]) -> None:
+        self._policy = shared.policy
+        self._budgets = shared.budgets
+        self._steps = shared.steps
+        self._minimum = shared.minimum
+        self._rules = shared.pod_rules
+        self._unpinning = Unpinning(shared.snapshot, shared.room.filters, shared.groups.spot)
+        self._spot_rows = shared.groups.spot_rows
         self._needed: dict[str, int] = {}  #: by budget: evictions that it would have to allow
-        self.snapshot = snapshot
-        self.room = Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot))
+        self.snapshot = shared.snapshot
+        self.room = shared.room
         self.planned = [self._as_planned(plan) for plan in plans]
         remaining = self._remaining(self._budgets, {})
         for _, placed in self.planned:
@@ -110,7 +94,7 @@ class KeptNodes:
         movers: list[Pod] = []
         lifted: list[Pod] = []
         for _, original in sorted(self.snapshot.pods_on[verdict.node].items()):
-            pod, pod_obstacles, fate = lift_all(original, self._context)
+            pod, pod_obstacles, fate = lift_all(original, self._rules)
             obstacles |= pod_obstacles
             stays = stays or fate is None or bool(fate is Fate.MOVES and pod.cls.spec.resource_claims)
             if fate is Fate.MOVES:

@@ -10,13 +10,12 @@ from decimal import Decimal
 from itertools import combinations
 from typing import Final, TypeAlias
 
-from predicates.filters import Filters
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.money.prices import PriceList, node_facts
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.placement.packing import Effort, pack
 from rescheduler.planning.placement.spot_room import Stuck
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.what_if.kept_nodes import KeptNode, KeptNodes
 from rescheduler.planning.what_if.lifting import Obstacle
 from rescheduler.planning.what_if.overview import NO_LEVERS, Lever, RankedLevers
@@ -38,21 +37,19 @@ _Worth: TypeAlias = tuple[Decimal, int, int]
 
 def rank_levers(
     planning: Planning,
-    snapshot: Snapshot,
-    filters: Filters,
-    policy: Policy,
-    circumstances: Circumstances,
+    shared: PlanningRound,
     prices: PriceList,
     time_is_up: Callable[[], bool],
 ) -> RankedLevers:
     """Rank the obstacles by the additional nodes that the plan would free without them.
 
-    *planning* must be a plan of all nodes in sequence, made with the other arguments. *time_is_up* is called before
+    *planning* must be a plan of all nodes in sequence, made with the inputs *shared*. *time_is_up* is called before
     each node of a trial. Once it returns True, the result contains the findings so far. The snapshot is not changed.
     """
     if not planning.rejected:
         return NO_LEVERS
-    nodes = KeptNodes(snapshot, filters, policy, circumstances, planning.plans)
+    snapshot, filters = shared.snapshot, shared.room.filters
+    nodes = KeptNodes(shared, planning.plans)
     kept_nodes = tuple(nodes.each(planning.rejected))
     worth = {verdict.node: _worth(snapshot, verdict.node, prices) for verdict in planning.rejected}
     with snapshot.trial() as trial:

@@ -11,7 +11,7 @@ from rescheduler.planning.controller_names import ControllerName, controller_of
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, Policy
 from rescheduler.planning.rules.candidates import SCALE_DOWN_DISABLED
-from rescheduler.planning.rules.drainability import fate
+from rescheduler.planning.rules.declared import Fate, PodRules
 from rescheduler.planning.rules.opt_outs import (
     DO_NOT_DRAIN,
     DO_NOT_EVICT,
@@ -19,7 +19,7 @@ from rescheduler.planning.rules.opt_outs import (
     REMOVAL_DISABLED,
     RESTRICT_SCALE_DOWN,
 )
-from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT, DO_NOT_EVICT_KARPENTER, SAFE_TO_EVICT, Context, Fate
+from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT, DO_NOT_EVICT_KARPENTER, SAFE_TO_EVICT
 from rescheduler.planning.rules.pod_traits import SAFE_LOCAL_VOLUMES, expendable_volumes, local_volumes
 
 
@@ -85,7 +85,7 @@ def _allow_eviction(description: str) -> _Lift:
 
 def _local_storage(pod: Pod, _: Policy) -> tuple[Pod, str]:
     expendable = expendable_volumes(pod)
-    volumes = local_volumes(pod)
+    volumes = local_volumes(pod.cls)
     names = ",".join(volume.name for volume in volumes)
     blocking = [volume for volume in volumes if volume.name not in expendable]
     description = ", ".join(
@@ -133,16 +133,16 @@ def lifted(pod: Pod, reason: Reason, policy: Policy) -> Pod:
     return _LIFTS[reason](pod, policy)[0]
 
 
-def lift_all(pod: Pod, context: Context) -> tuple[Pod, frozenset[Obstacle], Fate | None]:
+def lift_all(pod: Pod, rules: PodRules) -> tuple[Pod, frozenset[Obstacle], Fate | None]:
     """Return *pod* without the obstacles to its eviction, these obstacles, and its fate without them.
 
     The fate is None if no change to the pod would allow its eviction.
     """
     obstacles = set[Obstacle]()
-    while isinstance(result := fate(pod, context), Blocker):
+    while isinstance(result := rules.fate(pod), Blocker):
         lift = _LIFTS.get(result.reason)
         if lift is None or any(obstacle.reason is result.reason for obstacle in obstacles):
             return pod, frozenset(obstacles), None
-        pod, description = lift(pod, context.policy)
+        pod, description = lift(pod, rules.facts.policy)
         obstacles.add(Obstacle(controller_of(pod), result.reason, description))
     return pod, frozenset(obstacles), result

@@ -35,7 +35,7 @@ def ranked(
     cluster, policy = snapshot(objects), policy or Policy(budgets_in_steps=True)
     planner = Planner(cluster, policy)
     planning = planner.plan_all(CIRCUMSTANCES)
-    return rank_levers(planning, cluster, planner.filters, policy, CIRCUMSTANCES, prices or PriceList(), over)
+    return rank_levers(planning, planner.round(CIRCUMSTANCES), prices or PriceList(), over)
 
 
 def deployed(name: str, on: str, **fields: Any) -> Manifest:
@@ -421,7 +421,7 @@ def test_the_snapshot_is_unchanged() -> None:
     planner = Planner(cluster, policy)
     planning = planner.plan_all(CIRCUMSTANCES)
     free, pods = cluster.nodes.free.copy(), dict(cluster.pods)
-    rank_levers(planning, cluster, planner.filters, policy, CIRCUMSTANCES, PriceList(), lambda: False)
+    rank_levers(planning, planner.round(CIRCUMSTANCES), PriceList(), lambda: False)
     assert (cluster.nodes.free == free).all()
     assert (cluster.pods, cluster.draining_rows) == (pods, {})
     again = Planner(cluster, policy).plan_all(CIRCUMSTANCES)
@@ -459,7 +459,7 @@ def test_a_plan_with_the_change_frees_at_least_the_nodes_of_the_lever(
     policy = Policy()
     planner = Planner(cluster, policy)
     planning = planner.plan_all(CIRCUMSTANCES)
-    ranking = rank_levers(planning, cluster, planner.filters, policy, CIRCUMSTANCES, PriceList(), lambda: False)
+    ranking = rank_levers(planning, planner.round(CIRCUMSTANCES), PriceList(), lambda: False)
     for lever in ranking.levers:
         kind, _, path = lever.controller.partition(" ")
         namespace, _, name = path.partition("/")

@@ -1,0 +1,297 @@
+"""Declared rules: each rule says by its kind what it reads, and gets nothing else.
+
+| kind | gets | evaluated |
+|---|---|---|
+| `class_rule` | the class of the pod, and the policy | once for each class |
+| `pod_rule` | the pod, and the facts of the round | for each pod |
+| `timed_rule` | the pod, the facts, and the time | for each pod |
+| `node_rule` | the Node, and the facts about it | for each node |
+| `timed_node_rule` | the Node, the facts about it, and the time | for each node |
+
+Timed rules can only compare the time with instants, and are evaluated again when one of these instants is reached.
+Everything else follows from the declaration: which results are kept and until when, and which rules are evaluated for
+pods without annotations. A declaration that cannot work raises :class:`TypeError` or :class:`ValueError` on import.
+"""
+
+import enum
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, overload
+
+from predicates.objects import Node, Pod, PodClass
+from predicates.wire import POD_ANNOTATIONS
+from rescheduler.planning.cooldowns import Cooldown
+from rescheduler.planning.deadlines import Now
+from rescheduler.planning.outcome import Blocker
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.rules.replica_floors import OwnerCounts
+
+
+class Fate(enum.Enum):
+    """What happens to a pod when its node is drained."""
+
+    STAYS = enum.auto()  #: it belongs to the node (mirror pod, DaemonSet) and is ignored
+    LEAVES = enum.auto()  #: it is being deleted; the drain waits for that
+    MOVES = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What rules about pods may read in addition to the pod. A verdict is computed again when any of it changes."""
+
+    policy: Policy
+    has_budget: Callable[[Pod], bool]
+    #: UIDs of pods that the current drain has evicted. The drain waits for them; other terminating pods block the node.
+    evicted: Collection[str] = frozenset()
+    waits_for_terminating: bool = False  #: also wait for other terminating pods that are not overdue
+    namespace_labels: Callable[[str], Mapping[str, str]] = lambda _: {}
+    counts: OwnerCounts | None = None  #: the pods of each controller; None: not known
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """What rules about nodes may read in addition to the Node. A verdict is computed again when any of it changes."""
+
+    policy: Policy
+    own: bool = False  #: this process runs there
+    holder: str = ""  #: our identity in the annotation on drained nodes
+    ordered: bool = False  #: its machine termination may have been requested
+    emptied: bool = False  #: the same, and it has no pods: it need not be Ready
+    cooldown: Cooldown | None = None
+
+
+#: The fate that a rule decides, why it blocks the node, or None: the next rule decides. The pod is added to a blocker.
+Result: TypeAlias = Fate | Blocker | None
+ClassFunction: TypeAlias = Callable[[PodClass, Policy], Result]
+PodFunction: TypeAlias = Callable[[Pod, Facts], Result]
+TimedFunction: TypeAlias = Callable[[Pod, Facts, Now], Result]
+NodeFunction: TypeAlias = Callable[[Node, NodeContext], Blocker | None]
+TimedNodeFunction: TypeAlias = Callable[[Node, NodeContext, Now], Blocker | None]
+#: Whether a rule applies under a policy, and whether it can apply to the pods of a class.
+Enabled: TypeAlias = Callable[[Policy], bool]
+When: TypeAlias = Callable[[PodClass], bool]
+
+_Function = TypeVar("_Function", bound=Callable[..., Result])
+
+
+class Kind(enum.Enum):
+    """The kinds of rules, each with the parameters of its functions."""
+
+    CLASS = (PodClass, Policy)
+    POD = (Pod, Facts)
+    TIMED = (Pod, Facts, Now)
+    NODE = (Node, NodeContext)
+    TIMED_NODE = (Node, NodeContext, Now)
+
+
+#: The modules whose rules are applied, to pods and to nodes.
+_MODULES: Final = ("rescheduler.planning.rules.pod_rules", "rescheduler.planning.rules.candidates")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """A declared rule."""
+
+    kind: Kind
+    function: Callable[..., Result]
+    annotations: frozenset[str] = frozenset()  #: it applies only to pods with one of them; empty: to all pods
+    when: When | None = None  #: it applies only to the pods of these classes; None: to all pods
+    enabled: Enabled | None = None  #: it applies only under these policies; None: under all
+
+    def __post_init__(self) -> None:
+        module = self.function.__module__
+        if module.startswith("rescheduler.") and module not in _MODULES:
+            raise TypeError(f"rule {self.name} is declared in {module}; rules are declared in {' or '.join(_MODULES)}")
+        parameters = {name: each for name, each in self.function.__annotations__.items() if name != "return"}
+        if (found := tuple(parameters.values())) != self.kind.value:
+            raise TypeError(f"rule {self.name} gets {_names(found)}; a rule of its kind gets {_names(self.kind.value)}")
+        if dropped := sorted(key for key in self.annotations if not key.startswith(POD_ANNOTATIONS)):
+            raise ValueError(f"rule {self.name} reads the annotation {dropped[0]}; add it to POD_ANNOTATIONS")
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.function.__name__
+
+
+def _names(types: Iterable[Any]) -> str:
+    return f"({', '.join(getattr(each, '__name__', str(each)) for each in types)})"
+
+
+def class_rule(function: ClassFunction) -> Rule:
+    """Declare a rule that reads only what all pods of a class share."""
+    return Rule(Kind.CLASS, function)
+
+
+def node_rule(function: NodeFunction) -> Rule:
+    """Declare a rule about nodes, regardless of their pods."""
+    return Rule(Kind.NODE, function)
+
+
+def timed_node_rule(function: TimedNodeFunction) -> Rule:
+    """Declare a rule about nodes that reads the time."""
+    return Rule(Kind.TIMED_NODE, function)
+
+
+@overload
+def pod_rule(function: PodFunction) -> Rule: ...
+
+
+@overload
+def pod_rule(
+    *, annotations: Iterable[str] = (), when: When | None = None, enabled: Enabled | None = None
+) -> Callable[[PodFunction], Rule]: ...
+
+
+def pod_rule(
+    function: PodFunction | None = None,
+    *,
+    annotations: Iterable[str] = (),
+    when: When | None = None,
+    enabled: Enabled | None = None,
+) -> Rule | Callable[[PodFunction], Rule]:
+    """Declare a rule that reads the pod, its annotations or its owner, but not the time.
+
+    With *annotations*, it applies only to pods that have one of them; with *when*, only to classes for which it is
+    true; with *enabled*, only under policies for which it is true.
+    """
+    return _of_pods(Kind.POD, function, annotations, when, enabled)
+
+
+@overload
+def timed_rule(function: TimedFunction) -> Rule: ...
+
+
+@overload
+def timed_rule(
+    *, annotations: Iterable[str] = (), when: When | None = None, enabled: Enabled | None = None
+) -> Callable[[TimedFunction], Rule]: ...
+
+
+def timed_rule(
+    function: TimedFunction | None = None,
+    *,
+    annotations: Iterable[str] = (),
+    when: When | None = None,
+    enabled: Enabled | None = None,
+) -> Rule | Callable[[TimedFunction], Rule]:
+    """Declare a rule that reads the pod and the time. The conditions are as in :func:`pod_rule`."""
+    return _of_pods(Kind.TIMED, function, annotations, when, enabled)
+
+
+def _of_pods(
+    kind: Kind, function: _Function | None, annotations: Iterable[str], when: When | None, enabled: Enabled | None
+) -> Rule | Callable[[_Function], Rule]:
+    def declare(function: _Function) -> Rule:
+        return Rule(kind, function, frozenset(annotations), when, enabled)
+
+    return declare if function is None else declare(function)
+
+
+def declared_in(module: Mapping[str, object]) -> tuple[Rule, ...]:
+    """Return the rules that *module* (its ``globals()``) declares, in the order of their declaration."""
+    return tuple(value for value in module.values() if isinstance(value, Rule))
+
+
+class _Step(NamedTuple):
+    """A rule that can apply to the pods of a class."""
+
+    rule: Rule
+    result: Result = None  #: of a class rule; the functions of all others are called for each pod
+
+
+class _Steps(NamedTuple):
+    """The steps for the pods of a class."""
+
+    all: tuple[_Step, ...]
+    without_annotations: tuple[_Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodRules:
+    """The rules about pods that are *enabled*, in the order in which they are applied, and what they may read.
+
+    The first rule that returns a result decides.
+    """
+
+    facts: Facts
+    now: Now = field(compare=False)
+    enabled: tuple[_Step, ...]
+    by_class: dict[PodClass, _Steps] = field(default_factory=dict, repr=False, compare=False)  #: cache
+
+    def at(self, now: Now) -> "PodRules":
+        """Return the same rules at another time."""
+        return replace(self, now=now)
+
+    def during_drain(self, evicted: Collection[str]) -> "PodRules":
+        """Return the same rules for the node of a drain that has *evicted* pods (UIDs)."""
+        facts = replace(self.facts, evicted=frozenset(evicted), waits_for_terminating=bool(evicted))
+        return replace(self, facts=facts)
+
+    def fate(self, pod: Pod) -> Fate | Blocker:
+        """Return what happens to *pod* when its node is drained, or why it blocks the node.
+
+        *pod* must not be finished; snapshots contain no finished pods.
+        """
+        for step in self._steps(pod):
+            if (result := self._result(step, pod)) is not None:
+                return result if isinstance(result, Fate) else _about(pod, result)
+        return Fate.MOVES
+
+    def blockers(self, pod: Pod) -> tuple[Blocker, ...]:
+        """Return all blockers of evicting *pod*, in the order of the rules; the first is the one of :meth:`fate`.
+
+        Rules after one that allows the eviction are ignored, and a pod that is being deleted has no further blockers.
+        """
+        blockers: list[Blocker] = []
+        for step in self._steps(pod):
+            result = self._result(step, pod)
+            if isinstance(result, Fate):
+                break
+            if result is not None:
+                blockers.append(_about(pod, result))
+                if pod.cls.terminating:
+                    break
+        return tuple(blockers)
+
+    def _steps(self, pod: Pod) -> tuple[_Step, ...]:
+        if (steps := self.by_class.get(pod.cls)) is None:
+            applicable = tuple(self._of_class(pod.cls))
+            steps = _Steps(applicable, tuple([step for step in applicable if not step.rule.annotations]))
+            self.by_class[pod.cls] = steps
+        return steps.all if pod.annotations else steps.without_annotations
+
+    def _of_class(self, cls: PodClass) -> Iterator[_Step]:
+        for step in self.enabled:
+            rule = step.rule
+            if rule.kind is Kind.CLASS:
+                if (result := rule.function(cls, self.facts.policy)) is not None:
+                    yield _Step(rule, result)
+            elif rule.when is None or rule.when(cls):
+                yield step
+
+    def _result(self, step: _Step, pod: Pod) -> Result:
+        rule, result = step
+        if result is not None:
+            return result
+        if rule.annotations and rule.annotations.isdisjoint(pod.annotations):
+            return None
+        return rule.function(pod, self.facts) if rule.kind is Kind.POD else rule.function(pod, self.facts, self.now)
+
+
+def pod_rules(rules: Iterable[Rule], facts: Facts, now: Now) -> PodRules:
+    """Return the *rules* that the policy of *facts* enables."""
+    enabled = (rule for rule in rules if rule.enabled is None or rule.enabled(facts.policy))
+    return PodRules(facts, now, tuple(map(_Step, enabled)))
+
+
+def _about(pod: Pod, blocker: Blocker) -> Blocker:
+    return Blocker(blocker.reason, blocker.detail, pod.key)
+
+
+def node_results(rules: Iterable[Rule], node: Node, facts: NodeContext, now: Now) -> tuple[Blocker, ...]:
+    """Return the blockers of all *rules* about nodes, not only the first."""
+    results = (
+        rule.function(node, facts) if rule.kind is Kind.NODE else rule.function(node, facts, now) for rule in rules
+    )
+    return tuple(result for result in results if isinstance(result, Blocker))
