@@ -32,16 +32,26 @@ unexport PYTHONDONTWRITEBYTECODE
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-emit-index-url \
 	--python-version 3.11 --custom-compile-command "make lock"
 
+# The folders with tests of `make unit`, and those of the code that decides.
+PURE := tests/planning tests/draining tests/predicates tests/pages
+UNIT := $(PURE) tests/housekeeping tests/kube tests/observe tests/cli tests/release
+
 GRPC := rescheduler/providers/externalgrpc
 
-.PHONY: help test lint format demo demo-proxy bench fuzz soak scale faults conformance autoscaler proto build up down clean \
+.PHONY: help test unit coverage lint format demo demo-proxy bench fuzz soak scale faults conformance autoscaler proto build up down clean \
 	lock release docs screenshots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-test: build ## run all tests; ARGS are passed to pytest: make test ARGS="tests/planning -x" WORKERS=0
+test: $(if $(ARGS),$(READY),build) ## run all tests; ARGS are passed to pytest: make test ARGS="tests/planning -x" WORKERS=0
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+unit: $(READY) ## run the quick tests that need no control plane, in less than a minute
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not cluster and not slow" $(UNIT) $(ARGS)
+
+coverage: $(READY) ## measure the coverage of the code that decides, which must not fall
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not cluster" --cov --cov-report=term:skip-covered $(PURE) $(ARGS)
 
 lint: $(READY) ## check format, style, types, imports and unused code
 	$(BIN)/ruff format --check .

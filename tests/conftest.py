@@ -5,19 +5,23 @@ import logging
 import os
 import shutil
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeAlias
 from unittest.mock import patch
 
 import httpcore2
 import pytest
 from hypothesis import settings
 
-from devcluster import cleaning
+from devcluster import build, cleaning
 from devcluster.debian import Prometheus, prometheus_binaries
 from devcluster.errors import LocalError, SetupError
 from devcluster.plane import ControlPlane
 from tests.providers import pki
+
+Shown: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 # The time of an example depends on the machine, so there is no deadline.
 settings.register_profile("patient", deadline=None)
@@ -56,6 +60,16 @@ _LONGEST = (
 
 def _length(path: Path) -> int:
     return -_LONGEST.index(path.stem) if path.stem in _LONGEST else -len(_LONGEST)
+
+
+#: Fixtures that run a control plane or a program that is built for tests: tests with one get the marker `cluster`.
+_BUILT = frozenset({"control_plane", "oracle", "caller", "prometheus", "chromium"})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if not _BUILT.isdisjoint(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.cluster)
 
 
 @pytest.hookimpl(trylast=True)
@@ -98,18 +112,33 @@ def pems(certificates: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def prometheus() -> Prometheus:
+def shown(pytestconfig: pytest.Config) -> Shown:
+    """Return a context manager during which output is shown: the progress of a build, which takes minutes."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    assert capture is not None
+    disabled: Shown = capture.global_and_fixture_disabled
+    return disabled
+
+
+@pytest.fixture(scope="session")
+def prometheus(shown: Shown) -> Prometheus:
     try:
-        return prometheus_binaries()
+        with shown():
+            return prometheus_binaries()
     except SetupError as error:
         pytest.skip(f"no Prometheus: {error}")
 
 
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
-    """Run a control plane without nodes. Tests use `cluster`, which cleans up after them."""
-    plane = ControlPlane()
+def control_plane(shown: Shown) -> Iterator[ControlPlane]:
+    """Run a control plane without nodes. Tests use `cluster`, which cleans up after them.
+
+    The binaries are built when the first test needs them; all workers wait for the one that builds.
+    """
     try:
+        with shown():
+            build.binaries()
+        plane = ControlPlane()
         plane.start()
     except LocalError as error:
         pytest.fail(f"no control plane: {error}", pytrace=False)

@@ -1,4 +1,5 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -7,11 +8,9 @@ from tests.conformance.oracle import Oracle
 
 
 @pytest.fixture(scope="session")
-def oracle(pytestconfig: pytest.Config) -> Iterator[Oracle]:
+def oracle(shown: Callable[[], AbstractContextManager[None]]) -> Iterator[Oracle]:
     """The real scheduler's plugins. They are built on first use, which takes minutes."""
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    assert capture is not None
-    with capture.global_and_fixture_disabled():
+    with shown():
         binary = build.oracle()
     with Oracle(binary) as process:
         yield process

@@ -161,11 +161,9 @@ class CallerScene:
 
 
 @pytest.fixture(scope="module")
-def caller(pytestconfig: pytest.Config) -> Path:
+def caller(shown: Callable[[], AbstractContextManager[None]]) -> Path:
     """Path of the program. The first build is shown."""
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    assert capture is not None
-    with capture.global_and_fixture_disabled():
+    with shown():
         return build.caller()
 
 

@@ -24,6 +24,7 @@ NOT_IMPORTED = {
     "import-linter": "make lint runs it",
     "mypy": "make lint runs it",
     "pre-commit": "a hook of git",
+    "pytest-cov": "make coverage uses its option --cov",
     "pytest-xdist": "make test uses its option -n",
     "ruff": "make lint runs it",
     "types-protobuf": "types for mypy",
