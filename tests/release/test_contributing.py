@@ -2,7 +2,9 @@
 
 import ast
 import re
+import shutil
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -55,3 +57,50 @@ def test_the_example_of_a_provider_works() -> None:
     scope: dict[str, Any] = {"__name__": "example"}
     exec(source, scope)
     assert scope["load"](None, None).name == "example"
+
+
+#: Prints the reasons in a plan, in the proxy and in an explanation, for a pod that is a minute old; and when the hour
+#: ends, the plans of the same planner and of the proxy.
+_ASK = """
+from datetime import timedelta
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.proxy.victims import Victims
+from tests.planning.builders import NOW, ON_DEMAND, node, pod, snapshot
+
+pods = [pod("a-1", "v", created="2026-01-01T11:59:00Z"), pod("a-2", "u", created="2026-01-01T08:00:00Z")]
+cluster = snapshot([node("v", ON_DEMAND), node("u", ON_DEMAND), node("w"), *pods])
+planner, now = Planner(cluster, Policy()), Circumstances(NOW)
+found = [*planner.plan_each(now).rejected, Victims(cluster, NOW).judge("v")]
+print(*(f"{verdict.node} {blocker}" for verdict in found for blocker in verdict.blockers), sep="\\n")
+print(*(f"explained {blocker}" for blocker in planner.explain(cluster.pods["default/a-1"], now).blockers), sep="\\n")
+later = Circumstances(NOW + timedelta(minutes=59))
+print(*sorted(plan.node for plan in planner.plan_each(later).plans), type(Victims(cluster, later.now).judge("v")))
+"""
+
+
+def test_the_example_of_a_reason_works(tmp_path: Path) -> None:
+    """It is added to a copy of the program, where the page says, and nothing else is changed."""
+    text = dict(CHANGES)["Add a reason for not draining a node"]
+    code, rule = (textwrap.dedent(found) for found in PYTHON.findall(text))
+    for folder in ("predicates", "rescheduler", "tests/planning"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    planning = tmp_path / "rescheduler" / "planning"
+    _insert(planning / "outcome.py", textwrap.indent(code, "    "), "    # About a pod on the node.")
+    _insert(planning / "rules" / "pod_rules.py", f"{rule}\n\n", "@pod_rule(when=lambda cls: bool(local_volumes")
+    (tmp_path / "ask.py").write_text(_ASK, encoding="utf-8")
+    ran = subprocess.run([sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    blocker = "young-pod: pod default/a-1: it was created less than an hour ago, at 2026-01-01T11:59:00Z"
+    expected = [
+        f"v {blocker}",
+        f"v {blocker}",
+        f"explained {blocker}",
+        "u v <class 'rescheduler.planning.outcome.Plan'>",
+    ]
+    assert (ran.stdout.splitlines(), ran.stderr) == (expected, "")
+
+
+def _insert(path: Path, code: str, before: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count(before) == 1, f"{path} has {before!r} {text.count(before)} times"
+    path.write_text(text.replace(before, code + before), encoding="utf-8")
