@@ -19,6 +19,7 @@ from rescheduler.clock import Clock
 from rescheduler.errors import ConfigError, ReschedulerError, UsageError
 from rescheduler.grpc_service.calls import AnsweredCall, caller
 from rescheduler.grpc_service.service import Call, ProviderService
+from rescheduler.net.accepting import HANDSHAKE_SECONDS, max_connections
 from rescheduler.net.certificates import Certificates, Pems
 from rescheduler.net.server import listen
 from rescheduler.providers.externalgrpc import outcomes, statuses, wire
@@ -37,7 +38,11 @@ _LARGEST_MESSAGE: Final = 1500  #: maximum bytes in gRPC's encoding: ASCII, with
 _PLAIN: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _WRONG_USE: Final = grpc.StatusCode.INVALID_ARGUMENT
 _GRACE: Final = 30.0  #: seconds until calls in progress are canceled when the service stops
-_OPTIONS: Final = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 << 20))
+_OPTIONS: Final = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 16 << 20),
+    ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_SECONDS * 1000)),
+)
 
 Verb: TypeAlias = Callable[[Message, Call], Message]
 OnCall: TypeAlias = Callable[[AnsweredCall], object]
@@ -60,7 +65,8 @@ def serving(
     Raises ReschedulerError if the address cannot be used.
     """
     threads, spare = ThreadPoolExecutor(THREADS, thread_name_prefix="rpc"), ThreadPoolExecutor(1, "health")
-    server = grpc.server(threads, options=_OPTIONS, maximum_concurrent_rpcs=_AT_ONCE)
+    options = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", max_connections()))
+    server = grpc.server(threads, options=options, maximum_concurrent_rpcs=_AT_ONCE)
     server.add_generic_rpc_handlers((_handlers(service, clock, on_call),))
     standing = _add_health(server, spare)
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)

@@ -23,8 +23,6 @@ from rescheduler.settings import ListenAddress
 
 HEALTH_FLAG: Final = "--health-address"  #: sets an additional address, for pages in plain text
 
-#: Maximum number of concurrent connections; further ones get a 503.
-_AT_ONCE: Final = 256
 _IDLE_SECONDS: Final = 75  #: seconds; longer than common clients keep idle connections
 _GRACE_SECONDS: Final = 30  #: seconds for requests in progress when the server stops
 
@@ -76,7 +74,6 @@ def _settings(application: ASGIApp, certificates: Certificates | None) -> uvicor
         server_header=False,
         # The client is the peer of the connection, regardless of X-Forwarded-For.
         proxy_headers=False,
-        limit_concurrency=_AT_ONCE,
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )

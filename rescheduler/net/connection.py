@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections import Counter
+import re
 from typing import Any, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 #: Time limit for a request's first line and headers, from the start of the connection or their first byte, in seconds.
-HEAD_SECONDS: Final = 15.0
+HEAD_SECONDS: Final = 10.0
+#: Maximum size of a request's first line and headers, in bytes.
+MAX_HEAD: Final = 64 << 10
 #: Time limit for receiving the rest of a request, in seconds.
 BODY_SECONDS: Final = 60.0
 #: Time limit for a client to receive a part of its response, in seconds.
@@ -17,8 +19,39 @@ SEND_SECONDS: Final = 60.0
 #: At shutdown, the time limit for an idle client to close its side, in seconds. An idle pooled connection does not
 #: respond to the TLS close_notify, and would delay the shutdown by half a minute.
 CLOSE_SECONDS: Final = 2.0
-#: Maximum number of connections of one server, so that file descriptors are left for the program itself.
-MAX_CONNECTIONS: Final = 512
+
+
+#: Line ends that servers interpret differently: a line feed alone, and a header that goes on in the next line.
+_AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\n[ \t]")
+_HEAD_END: Final = b"\r\n\r\n"
+
+
+class StrictConnection(h11.Connection):
+    """A parser that rejects requests in which another server might see other requests (RFC 9112, 11.2).
+
+    Rejected are a line feed without a carriage return, folded headers, a transfer coding together with a length, and a
+    transfer coding in HTTP/1.0. The connection is closed after each of them.
+    """
+
+    _checked = 0  #: bytes at the start of the buffer that were checked, so that each is checked once
+
+    def next_event(self) -> Any:
+        if self.their_state is h11.IDLE:
+            self._check(self.trailing_data[0])
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._checked = 0
+            names = {name for name, _ in event.headers}
+            if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
+                raise h11.RemoteProtocolError("the length of the body is ambiguous")
+        return event
+
+    def _check(self, received: bytes) -> None:
+        start = max(0, self._checked - len(_HEAD_END))
+        end = received.find(_HEAD_END, start)
+        if _AMBIGUOUS.search(received, start, len(received) if end < 0 else end):
+            raise h11.RemoteProtocolError("the line ends of the headers are ambiguous")
+        self._checked = len(received)
 
 
 class HttpConnection(H11Protocol):
@@ -32,9 +65,11 @@ class HttpConnection(H11Protocol):
     ) -> None:
         super().__init__(*arguments, **more)
         self.logger = _log
+        self.conn = StrictConnection(h11.SERVER, MAX_HEAD)
         self._head_seconds = HEAD_SECONDS if head_seconds is None else head_seconds
         self._body_seconds = BODY_SECONDS if body_seconds is None else body_seconds
         self._last_received = 0.0
+        self.lost: asyncio.Future[None] = self.loop.create_future()  #: done when the connection is closed
         self._awaited_state: object = None  #: the protocol state for which the receive timer runs
         self._receive_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
@@ -43,10 +78,7 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._last_received = self.loop.time()
-        if len(self.connections) > MAX_CONNECTIONS:
-            self._make_room().transport.abort()
-        if not transport.is_closing():
-            self._start_receive_timer()
+        self._start_receive_timer()
 
     def data_received(self, data: bytes) -> None:
         self._last_received = self.loop.time()
@@ -59,6 +91,8 @@ class HttpConnection(H11Protocol):
         if self._close_timer is not None:
             self._close_timer.cancel()
         super().connection_lost(exc)
+        if not self.lost.done():
+            self.lost.set_result(None)
 
     def shutdown(self) -> None:
         super().shutdown()
@@ -91,36 +125,15 @@ class HttpConnection(H11Protocol):
         else:
             self.transport.close()
 
-    def _make_room(self) -> "HttpConnection":
-        """Return the connection to close because there are too many.
-
-        This is the longest-idle connection of the client with the most idle connections, so that clients that hold
-        connections cannot lock out others, in particular the kubelet's probes. If none is idle, this new connection
-        is closed.
-        """
-        idle = [
-            connection
-            for connection in self.connections
-            if isinstance(connection, HttpConnection) and connection is not self and connection.idle
-        ]
-        if not idle:
-            return self
-        by_host = Counter(connection.host for connection in idle)
-        most = max(by_host.values())
-        return min(
-            (connection for connection in idle if by_host[connection.host] == most),
-            key=lambda connection: connection.last_received,
-        )
+    @property
+    def connected(self) -> bool:
+        """Whether the handshake is over."""
+        return self.transport is not None
 
     @property
     def idle(self) -> bool:
         """Whether no response is in progress, or the client is not receiving it."""
         return self.cycle is None or self.cycle.response_complete or self._send_timer is not None
-
-    @property
-    def host(self) -> str:
-        """The client's address; "" if unknown."""
-        return str(self.client[0]) if self.client else ""
 
     @property
     def last_received(self) -> float:

@@ -10,8 +10,10 @@ from typing import Final
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.config import STARTUP_FAILURE
 
 from rescheduler.errors import ReschedulerError
+from rescheduler.net.accepting import BACKLOG, AcceptLoop
 from rescheduler.net.connection import HttpConnection
 from rescheduler.settings import ListenAddress
 
@@ -32,6 +34,18 @@ class QuietServer(uvicorn.Server):
     def __init__(self, settings: uvicorn.Config) -> None:
         super().__init__(settings)
         self._woken: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start as uvicorn does, but with our own accept loops."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(STARTUP_FAILURE)
+        self.servers = [AcceptLoop(listener, self._connection, self.config.ssl) for listener in sockets or ()]  # type: ignore[misc]
+        self.started = True
+
+    def _connection(self) -> HttpConnection:
+        protocol: type[HttpConnection] = self.config.http_protocol_class  # type: ignore[assignment]
+        return protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def main_loop(self) -> None:
         woken = asyncio.Event()
@@ -100,7 +114,7 @@ def listen(address: ListenAddress, flag: str) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(socket_address)
-        listener.listen()
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise ReschedulerError(f"{flag} {address}: cannot listen there: {error.strerror}") from error

@@ -16,7 +16,7 @@ from rescheduler.clock import Clock, SystemClock
 from rescheduler.observe.log_lines import NOTICE
 from rescheduler.proxy import proxy_responses
 from rescheduler.proxy.bearer import unauthorized
-from rescheduler.proxy.forward import Forwarder, client_address, raw_path
+from rescheduler.proxy.forward import Forwarder, client_address, raw_path, request_line
 from rescheduler.proxy.messages import BadRequest, SetMembership, on_machine, set_membership, set_size
 from rescheduler.proxy.metrics import UNANSWERED, ProxyMetrics, UpdateResult
 from rescheduler.proxy.paths import Operation, Route, route
@@ -98,24 +98,34 @@ class ProxyApplication:
                 code = str(message["status"])
             await send(message)
 
+        refused = self._refusal(scope)
         try:
-            await self._handle(meaning, scope, receive, send_and_record)
+            if refused is not None:
+                await refused(scope, receive, send_and_record)
+            else:
+                await self._handle(meaning, scope, receive, send_and_record)
         finally:
             self._metrics.answered(meaning.operation, code)
             if meaning.operation is Operation.FORWARD:
                 took = self._seconds() - began
-                log.log(NOTICE, "%s %s: %s after %.3f s", scope["method"], raw_path(scope), code, took)
+                # A refused request costs its client nothing, so it must not cost a line.
+                level = logging.INFO if refused else NOTICE
+                log.log(level, "%s: %s after %.3f s", request_line(scope), code, took)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """Return the response to a request that is neither interpreted nor forwarded."""
+        if self._token is not None and (refusal := unauthorized(scope, self._token)):
+            return refusal
+        if scope["method"].upper() in _REFLECTING:
+            return error(405, f"{scope['method']} is not forwarded")
+        return None
 
     async def _handle(self, meaning: Route, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._token is not None and (refusal := unauthorized(scope, self._token)):
-            await refusal(scope, receive, send)
-        elif scope["method"].upper() in _REFLECTING:
-            await error(405, f"{scope['method']} is not forwarded")(scope, receive, send)
-        elif meaning.operation is Operation.FORWARD:
+        if meaning.operation is Operation.FORWARD:
             with self._metrics.forwarding():
                 await self._forwarder.forward(scope, receive, send)
         else:
-            log.info("%s %s from %s", scope["method"], raw_path(scope), client_address(scope))
+            log.info("%s from %s", request_line(scope), client_address(scope))
             await self._update(meaning, scope, receive, send)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
@@ -218,8 +228,9 @@ def _log_result(scope: Scope, response: Response) -> None:
     """Log the result of an update, because the client may not keep the response."""
     document = json.loads(bytes(response.body)) if response.body else {}
     words = " ".join(": ".join(text for text in (document.get("message"), document.get("detail")) if text).split())
-    level = logging.WARNING if words and response.status_code not in range(400, 500) else NOTICE
-    log.log(level, "%s %s: %d %s", scope["method"], raw_path(scope), response.status_code, words or "done")
+    refused = response.status_code in range(400, 500)
+    level = logging.INFO if refused else logging.WARNING if words else NOTICE
+    log.log(level, "%s: %d %s", request_line(scope), response.status_code, words or "done")
 
 
 def _plain(status: SetMembership, *, in_path: bool) -> bytes:

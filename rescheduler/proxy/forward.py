@@ -29,6 +29,9 @@ _QUALIFIERS: Final = frozenset(
     b"x http request original orig rewrite rewritten override overrides overwrite replaced forwarded proxy real custom"
     b" unencoded raw envoy arr ms waws".split()
 )
+#: Maximum number of characters in a log line.
+_LONGEST_PATH: Final = 256
+_LONGEST_METHOD: Final = 16
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -97,7 +100,7 @@ class Forwarder:
             await _hand_back(response, send)
         except httpx2.HTTPError as failure:
             # Sent parts of the response cannot be revoked: the server closes the connection to tell the client.
-            raise BrokenOff(f"{scope['method']} {raw_path(scope)}: {self._reason(failure)}") from failure
+            raise BrokenOff(f"{request_line(scope)}: {self._reason(failure)}") from failure
         finally:
             await response.aclose()
 
@@ -129,8 +132,7 @@ class Forwarder:
 
     def _headers(self, scope: Scope, new_length: int | None) -> list[Header]:
         dropped = set(_OURS)
-        # If both are present, the transfer coding determines the length of the body (RFC 9112, 6.3).
-        if new_length is not None or any(name == b"transfer-encoding" for name, _ in scope["headers"]):
+        if new_length is not None:
             dropped.add(b"content-length")
         if self._consumes_authorization:
             dropped.add(b"authorization")
@@ -157,6 +159,15 @@ def raw_path(scope: Scope) -> str:
         return path
     _, _, rest = path.partition("://")
     return "/" + rest.partition("/")[2]
+
+
+def request_line(scope: Scope) -> str:
+    """Return the method and the path for log lines. Clients must not be able to fill the log, so both are cut."""
+    return f"{_cut(scope['method'], _LONGEST_METHOD)} {_cut(raw_path(scope), _LONGEST_PATH)}"
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[:longest] + "…"
 
 
 def client_address(scope: Scope) -> str:

@@ -11,7 +11,8 @@ import uvicorn
 
 from rescheduler.errors import ReschedulerError
 from rescheduler.net import pem
-from rescheduler.net.connection import HttpConnection
+from rescheduler.net.accepting import BACKLOG
+from rescheduler.net.connection import HEAD_SECONDS, HttpConnection
 from rescheduler.net.server import running
 from rescheduler.proxy.app import ProxyApplication
 from rescheduler.proxy.config import ServerSection, ServerTls
@@ -34,7 +35,11 @@ def _settings(proxy: ProxyApplication, config: ServerSection) -> uvicorn.Config:
     settings = uvicorn.Config(
         proxy,
         # The application reports a late body one second before the connection is closed.
-        http=partial(HttpConnection, head_seconds=config.timeout, body_seconds=config.timeout + 1),  # type: ignore[arg-type]
+        http=partial(
+            HttpConnection,  # type: ignore[arg-type]
+            head_seconds=min(config.timeout, HEAD_SECONDS),
+            body_seconds=config.timeout + 1,
+        ),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -72,7 +77,7 @@ def _listen(host: str, port: int) -> socket.socket:
         if not host:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind((host or "::", port))
-        listener.listen(128)
+        listener.listen(BACKLOG)
     except OSError as failure:
         listener.close()
         raise ReschedulerError(f"--port {port}: cannot listen there: {failure.strerror}") from failure

@@ -21,6 +21,7 @@ from devcluster.plane import ControlPlane
 from devcluster.standin.faults import body_of
 from devcluster.standin.server import listen
 from rescheduler.draining.intent import ANNOTATION
+from rescheduler.net.connection import HttpConnection
 from rescheduler.net.server import running
 from tests.acceptance import faults
 from tests.acceptance.faults import Message, Receive, Send, WriteFault
@@ -248,7 +249,7 @@ def serving(plane: ControlPlane, pool: str) -> Iterator[Edge]:
     edge = Edge(plane, pool)
     config = uvicorn.Config(
         edge,
-        http="h11",
+        http=HttpConnection,
         ws="none",
         lifespan="on",
         log_config=None,

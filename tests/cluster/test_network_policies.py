@@ -14,7 +14,7 @@ from tests.cluster.rendering import DEPLOY, RenderingError, chart, kustomization
 OPEN = {
     "base": {"spot-rescheduler": {"http-metrics"}},
     "proxy": {"cloudpool-proxy": {"https", "http-metrics"}},
-    "provider": {"provider-service": {"grpc"}},
+    "provider": {"provider-service": {"grpc", "http-metrics"}},
     "liqo": {"discovery-server": {"https", "http-metrics"}, "node-manager": {"https", "http-metrics"}},
 }
 

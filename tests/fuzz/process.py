@@ -18,6 +18,8 @@ _BROKEN: Final = re.compile(
     r"Traceback|Exception in |never retrieved|never awaited|internal error|Fatal error", re.IGNORECASE
 )
 
+_LISTEN: Final = "0A"  #: the state of a listening socket in /proc/net/tcp
+
 
 class Watched:
     """A `rescheduler` process; *secrets* must never occur in its output."""
@@ -83,6 +85,15 @@ class Watched:
     @property
     def descriptors(self) -> int:
         return len(list(Path(f"/proc/{self._process.pid}/fd").iterdir()))
+
+    @property
+    def ports(self) -> set[int]:
+        """The TCP ports on which the process listens."""
+        files = Path(f"/proc/{self._process.pid}/fd").iterdir()
+        sockets = {str(file.readlink()).removeprefix("socket:[").removesuffix("]") for file in files}
+        tables = (Path(f"/proc/net/{kind}").read_text() for kind in ("tcp", "tcp6"))
+        lines = [line.split() for table in tables for line in table.splitlines()]
+        return {int(line[1].rpartition(":")[2], 16) for line in lines if line[3] == _LISTEN and line[9] in sockets}
 
     def stop(self) -> int:
         """Terminate the process as Kubernetes does; return its exit code."""

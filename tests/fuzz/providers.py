@@ -127,7 +127,8 @@ def stackpoint(folder: Path) -> Iterator[FuzzedCloud]:
 
 
 @contextlib.contextmanager
-def cloudpool(folder: Path) -> Iterator[FuzzedCloud]:
+def cloudpool(folder: Path, *listening: str) -> Iterator[FuzzedCloud]:
+    """Start the service; *listening* are flags of its listeners."""
     password = f"secret-{secrets.token_hex(8)}"
     clock = SystemClock()
     (folder / "password").write_text(password)
@@ -145,7 +146,7 @@ def cloudpool(folder: Path) -> Iterator[FuzzedCloud]:
         backend = f"{{url: '{server.url}', username: us, passwordFile: password, timeout: 5s}}"
         sizes = f"minSize: {MINIMUM}, maxSize: {_MOST}"
         file.write_text(f"pools: [{{id: pool, backend: {backend}, {sizes}, orderTimeout: 5s, settleTime: 1s}}]")
-        flags = ("--cloud-provider=cloudpool", f"--cloud-config={file}")
+        flags = ("--cloud-provider=cloudpool", f"--cloud-config={file}", *listening)
         with _served(flags, {}, [password]) as process:
             yield FuzzedCloud(
                 "cloudpool",
@@ -165,4 +166,4 @@ def _served(flags: Sequence[str], environment: Mapping[str, str], known: Sequenc
 
 
 def _port(process: Watched) -> int:
-    return int(process.wait_for(r" on 127\.0\.0\.1:(\d+), plain text")[1])
+    return int(process.wait_for(r" on 127\.0\.0\.1:(\d+), (?:plain text|mutual TLS)")[1])

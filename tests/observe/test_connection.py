@@ -5,8 +5,10 @@ import contextlib
 import logging
 import socket
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
+import h11
 import httpx2
 import pytest
 from starlette.applications import Starlette
@@ -14,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from rescheduler.net import connection, server
+from rescheduler.net import accepting, connection, server
 from rescheduler.settings import ListenAddress
 
 LARGE = 8 << 20  #: bytes, more than the buffers of both sides hold
@@ -107,9 +109,18 @@ def test_a_response_that_is_not_received_times_out(monkeypatch: pytest.MonkeyPat
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def responding(opened: contextlib.ExitStack, address: ListenAddress, sent: bytes = REQUEST) -> socket.socket:
+def limited(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Set the maximum number of connections of a server, of which one client may have all."""
+    monkeypatch.setattr(accepting, "MAX_CONNECTIONS", most)
+    monkeypatch.setattr(accepting, "ADDRESS_SHARE", 1)
+
+
+def responding(
+    opened: contextlib.ExitStack, address: ListenAddress, sent: bytes = REQUEST, source: str = "127.0.0.1"
+) -> socket.socket:
     """Return a connection whose first response has started."""
-    client = opened.enter_context(socket.create_connection((address.host, address.port), timeout=60))
+    to = (address.host, address.port)
+    client = opened.enter_context(socket.create_connection(to, timeout=60, source_address=(source, 0)))
     client.sendall(sent)
     assert client.recv(12) == b"HTTP/1.1 200"
     return client
@@ -127,7 +138,7 @@ def again(client: socket.socket) -> None:
 def test_above_the_maximum_the_longest_idle_connection_is_closed(
     address: ListenAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
+    limited(monkeypatch, 2)
     with contextlib.ExitStack() as opened:
         first, second, third = (responding(opened, address) for _ in range(3))
         with contextlib.suppress(ConnectionError):
@@ -141,7 +152,7 @@ def test_above_the_maximum_the_longest_idle_connection_is_closed(
 def test_above_the_maximum_the_new_connection_is_closed_if_none_is_idle(
     address: ListenAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
+    limited(monkeypatch, 2)
     with contextlib.ExitStack() as opened:
         working = [responding(opened, address, REQUEST.replace(b"/ ", b"/parted ", 1)) for _ in range(2)]
         assert after(address, REQUEST) == b""
@@ -150,19 +161,53 @@ def test_above_the_maximum_the_new_connection_is_closed_if_none_is_idle(
 
 def test_connections_of_the_client_with_the_most_are_closed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A probe of another client is not closed, regardless of how long it has been idle."""
-    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 3)
-    monkeypatch.setattr(connection.HttpConnection, "host", property(lambda self: self.scope_host()), raising=False)
-    ports: dict[int, str] = {}
-    monkeypatch.setattr(
-        connection.HttpConnection, "scope_host", lambda self: ports.get(self.client[1], "many"), raising=False
-    )
-    with server.serving(APPLICATION, ListenAddress("127.0.0.1", 0)) as where, contextlib.ExitStack() as opened:
-        probe = responding(opened, where)
-        ports[probe.getsockname()[1]] = "kubelet"
+    limited(monkeypatch, 3)
+    with server.serving(APPLICATION, ListenAddress("0.0.0.0", 0)) as where, contextlib.ExitStack() as opened:
+        probe = responding(opened, ListenAddress("127.0.0.1", where.port), source="127.0.0.2")
         for _ in range(5):
-            responding(opened, where)
+            responding(opened, ListenAddress("127.0.0.1", where.port))
         probe.sendall(REQUEST)
         again(probe)
+
+
+def test_one_client_cannot_have_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accepting, "MAX_CONNECTIONS", 4)
+    with server.serving(APPLICATION, ListenAddress("0.0.0.0", 0)) as where, contextlib.ExitStack() as opened:
+        address = ListenAddress("127.0.0.1", where.port)
+        first, *others = (responding(opened, address) for _ in range(3))
+        with contextlib.suppress(ConnectionError):
+            while first.recv(1 << 16):
+                pass
+        for client in (*others, responding(opened, address, source="127.0.0.2")):
+            client.sendall(REQUEST)
+            again(client)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("10.0.0.1", "10.0.0.2", False),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("2001:db8:0:1::1", "2001:db8:0:1:ffff::2", True),
+        ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
+        ("fe80::1%eth0", "fe80::2%eth0", True),
+    ],
+)
+def test_the_addresses_of_one_site_are_one_client(first: str, second: str, *, same: bool) -> None:
+    assert (accepting.client_group(first) == accepting.client_group(second)) == same
+
+
+def test_errors_of_accept_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    now = [100.0]
+    lines = accepting.MinuteLog(lambda: now[0])
+    for _ in range(3):
+        lines.warn("cannot accept connections:", "Too many open files")
+    now[0] += 60
+    lines.warn("cannot accept connections:", "Too many open files")
+    assert caplog.messages == [
+        "cannot accept connections: Too many open files",
+        "cannot accept connections: Too many open files (2 more since the last line)",
+    ]
 
 
 #: data after a valid beginning: status codes of the responses
@@ -175,6 +220,55 @@ DAMAGED = {
     b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\nwhat is this\r\n\r\n": [200, 400],
     b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nwhat\r\n\r\n": [200, 400],
 }
+
+
+#: Requests in which another server might see other requests, and which are therefore the last of their connection.
+SMUGGLED = {
+    "both lengths": (
+        b"POST /whole HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"
+    ),
+    "both lengths, in the other order": (
+        b"POST /whole HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\ntransfer-ENCODING: chunked\r\n\r\n0\r\n\r\n"
+    ),
+    "chunks in HTTP/1.0": (
+        b"POST /whole HTTP/1.0\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n0\r\n\r\n"
+    ),
+    "a bare line feed after the first line": b"GET / HTTP/1.1\nHost: x\r\n\r\n",
+    "a bare line feed after a header": b"GET / HTTP/1.1\r\nHost: x\nA: b\r\n\r\n",
+    "only bare line feeds": b"GET / HTTP/1.1\nHost: x\n\n",
+    "a folded header": b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n",
+    "a header that is folded with a tab": b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n\tTransfer-Encoding: chunked\r\n\r\n",
+    "a bare line feed at the end of the headers": b"GET / HTTP/1.1\r\nHost: x\r\n\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", SMUGGLED)
+@pytest.mark.parametrize("first", [b"", REQUEST], ids=["first", "second"])
+def test_an_ambiguous_request_is_rejected_and_ends_its_connection(
+    first: bytes, name: str, address: ListenAddress
+) -> None:
+    answers = after(address, first + SMUGGLED[name] + REQUEST)
+    statuses = [int(response[:3]) for response in answers.split(b"HTTP/1.1 ")[1:]]
+    assert statuses == ([200, 400] if first else [400])
+
+
+@pytest.mark.parametrize("name", SMUGGLED)
+def test_an_ambiguous_request_is_rejected_however_it_is_cut(name: str) -> None:
+    """Byte by byte, the parser comes to the same result."""
+    parser = connection.StrictConnection(h11.SERVER)
+
+    def parse(byte: int) -> None:
+        parser.receive_data(bytes([byte]))
+        while parser.next_event() not in {h11.NEED_DATA, h11.PAUSED}:
+            pass
+
+    with pytest.raises(h11.RemoteProtocolError):
+        deque(map(parse, SMUGGLED[name]), maxlen=0)
+
+
+def test_line_feeds_in_a_body_are_data(address: ListenAddress) -> None:
+    sent = b"POST /whole HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n\n \n\t" + REQUEST
+    assert after(address, sent + b"x\r\n\r\n").count(b"HTTP/1.1 200") == 2
 
 
 @pytest.mark.parametrize("sent", DAMAGED)

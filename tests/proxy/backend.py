@@ -11,6 +11,7 @@ import uvicorn
 from devcluster.standin.server import listen
 from rescheduler.net import server as observe
 from rescheduler.net.config_files import Endpoint
+from rescheduler.net.connection import HttpConnection
 from rescheduler.net.credentials import Credentials
 from rescheduler.proxy import server
 from rescheduler.proxy.app import ClientTimeouts, ProxyApplication
@@ -81,7 +82,7 @@ class Backend:
 def running(backend: Backend) -> Iterator[Backend]:
     config = uvicorn.Config(
         backend,
-        http="h11",
+        http=HttpConnection,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -1,6 +1,7 @@
 """Removals are processed by the proxy, one at a time, and not forwarded; every response has the API's format."""
 
 import json
+import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import httpx2
 import pytest
 from prometheus_client import CollectorRegistry
 
+from rescheduler.observe.log_lines import NOTICE
 from rescheduler.proxy import proxy_responses
 from rescheduler.proxy.app import ClientTimeouts
 from rescheduler.proxy.metrics import ProxyMetrics
@@ -79,6 +81,36 @@ def test_the_log_has_the_client_and_the_result(case: str, backend: Backend, capl
         (record.levelname, record.getMessage()) for record in caplog.records if record.name == "rescheduler.proxy.app"
     ]
     assert logged == [("INFO", "POST /pool/size from 127.0.0.1"), expected]
+
+
+#: requests: those of the lines at each verbosity
+REQUESTS: dict[str, tuple[str, str, list[str], list[str]]] = {
+    "forwarded": ("GET", "/pool", ["GET /pool: 200"], ["GET /pool: 200"]),
+    "forwarded, with a long path": ("GET", f"/{'x' * 20000}", [f"GET /{'x' * 255}…: 200"], [f"GET /{'x' * 255}…: 200"]),
+    "refused": ("TRACE", "/pool", [], ["TRACE /pool: 405"]),
+    "with a long method": ("X" * 5000, "/pool", [f"{'X' * 16}… /pool: 200"], [f"{'X' * 16}… /pool: 200"]),
+    "an invalid removal": ("POST", "/pool/size", [], ["POST /pool/size from 127.0.0.1", "POST /pool/size: 400 failed"]),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_client_cannot_fill_the_log(name: str, backend: Backend, caplog: pytest.LogCaptureFixture) -> None:
+    method, path, *expected = REQUESTS[name]
+    for level, lines in zip((NOTICE, logging.INFO), expected, strict=True):
+        caplog.clear()
+        caplog.set_level(level, "rescheduler.proxy.app")
+        with proxying(backend.url) as url:
+            httpx2.request(method, url + path, timeout=60)
+        logged = [record.getMessage() for record in caplog.records if record.name == "rescheduler.proxy.app"]
+        assert [line[: len(begin)] for line, begin in zip(logged, lines, strict=True)] == lines
+
+
+def test_clients_without_the_token_cause_no_lines(backend: Backend, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(NOTICE, "rescheduler.proxy.app")
+    with proxying(backend.url, token=lambda: "secret") as url:
+        for path in ("/pool", "/pool/size"):
+            assert httpx2.post(url + path, timeout=60).status_code == 401
+    assert [record for record in caplog.records if record.name.startswith("rescheduler")] == []
 
 
 def test_reactivations_are_processed(backend: Backend) -> None:

@@ -1,0 +1,151 @@
+"""A client without credentials holds 5,000 connections to a process that may open 1,024 files.
+
+The probes of all ports are still answered, and the memory of the process grows little and comes back. The client opens
+each connection again that is closed.
+"""
+
+import contextlib
+import logging
+import resource
+import ssl
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from time import perf_counter
+from typing import Final, Protocol
+
+import httpx2
+import pytest
+
+from tests.cluster.waiting import eventually
+from tests.fuzz import providers, targets
+from tests.fuzz.process import ROOT, Watched
+from tests.providers import pki
+
+DESCRIPTORS: Final = 1024
+CONNECTIONS: Final = 5000
+PROBES: Final = 20
+MEGABYTES: Final = 200.0
+LEFT_MEGABYTES: Final = 50.0  #: what may stay after the attack: memory that the allocator keeps
+#: Connections that are measured: fewer than the limit at 1,024 descriptors.
+MEASURED: Final = 240
+KILOBYTES: Final = 32.0
+
+
+class FloodedProcess(Protocol):
+    process: Watched
+    port: int
+
+
+def provider(folder: Path) -> AbstractContextManager[FloodedProcess]:
+    pki.make(folder)
+    files = {"cert": "server.crt", "key-cert": "server.key", "ca-cert": "ca.pem"}
+    tls = (f"--{flag}={folder / name}" for flag, name in files.items())
+    return providers.cloudpool(folder, *tls, "--listen-address=127.0.0.1:0")
+
+
+TARGETS: Final[dict[str, Callable[[Path], AbstractContextManager[FloodedProcess]]]] = {
+    "run": targets.pages,
+    "proxy": lambda folder: targets.proxy(folder, tls=True),
+    "discovery": lambda folder: targets.liqo(folder, "discovery", tls=True),
+    "node-manager": lambda folder: targets.liqo(folder, "node-manager", tls=True),
+    "provider": provider,
+}
+
+
+def client_hello() -> bytes:
+    """Return the first record of a TLS handshake."""
+    context, incoming, outgoing = ssl.create_default_context(), ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing, server_hostname="proxy.example.com").do_handshake()
+    return outgoing.read()
+
+
+log = logging.getLogger(__name__)
+
+LONGEST: Final = "the longest record but a byte"
+#: What the client sends before it is silent.
+SENT: Final = {
+    "nothing": b"",
+    "a byte": client_hello()[:1],
+    "half a record": client_hello()[:100],
+    "a record": client_hello(),
+    LONGEST: b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc" + b"x" * ((1 << 14) - 5),
+}
+BEFORE: Final = [name for name in SENT if name != "a record"]  #: before the handshake begins
+
+
+@contextlib.contextmanager
+def few_descriptors(target: AbstractContextManager[FloodedProcess]) -> Iterator[FloodedProcess]:
+    """Start a target that may open 1,024 files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as parts:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))
+        try:
+            started = parts.enter_context(target)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        yield started
+
+
+@contextlib.contextmanager
+def flood(port: int, count: int, sent: bytes = b"") -> Iterator[None]:
+    arguments = [sys.executable, "-m", "tests.security.flood", str(port), str(count), sent.hex()]
+    with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE) as attacker:
+        try:
+            assert attacker.stdout is not None
+            assert attacker.stdout.readline() == b"flooding\n"
+            yield
+        finally:
+            attacker.kill()
+
+
+def probe(port: int) -> float:
+    """Return the seconds until the response."""
+    began = perf_counter()
+    response = httpx2.get(f"http://127.0.0.1:{port}/healthz", timeout=60, trust_env=False)
+    assert (response.status_code, response.text) == (200, "ok\n")
+    return perf_counter() - began
+
+
+@pytest.mark.parametrize("sent", ["nothing", "half a record", "a record"])
+@pytest.mark.parametrize("name", TARGETS)
+def test_probes_are_answered_while_a_client_holds_connections(name: str, sent: str, tmp_path: Path) -> None:
+    with few_descriptors(TARGETS[name](tmp_path)) as target:
+        process = target.process
+        health = min(process.ports - {target.port}, default=target.port)
+        probe(health)
+        megabytes, descriptors = process.megabytes, process.descriptors
+        with flood(target.port, CONNECTIONS, SENT[sent]):
+            seconds = [probe(health) for _ in range(PROBES)]
+            during = process.megabytes
+            assert process.descriptors < DESCRIPTORS / 2
+            lines = len(process.lines)
+        log.info("%s, %s: %.3f s, %.0f MB", name, sent, statistics.median(seconds), during - megabytes)
+        assert statistics.median(seconds) < 1
+        assert during < megabytes + MEGABYTES
+        eventually(lambda: process.descriptors <= descriptors + 8)
+        assert process.megabytes < megabytes + LEFT_MEGABYTES
+        assert len([line for line in process.lines[:lines] if "connection" in line]) <= 3, "the log is flooded"
+        assert process.problems() == []
+        assert process.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    # gRPC itself keeps what it received.
+    [(name, sent) for name in TARGETS for sent in BEFORE if name != "run" and (name, sent) != ("provider", LONGEST)],
+)
+def test_a_connection_costs_little_before_its_handshake(name: str, sent: str, tmp_path: Path) -> None:
+    with few_descriptors(TARGETS[name](tmp_path)) as target:
+        process = target.process
+        with flood(target.port, 4, SENT[sent]):
+            before, descriptors = process.megabytes, process.descriptors
+            with flood(target.port, MEASURED, SENT[sent]):
+                eventually(lambda: process.descriptors > descriptors + MEASURED // 2)
+                kilobytes = 1024 * (process.megabytes - before) / MEASURED
+        log.info("%s, %s: %.1f KB a connection", name, sent, kilobytes)
+        assert kilobytes < KILOBYTES
