@@ -92,8 +92,8 @@ class Timing:
     max_graceful_termination: timedelta = timedelta(minutes=2)  #: upper limit of a pod's grace period
     pending_patience: timedelta = timedelta(minutes=10)  #: pods that are pending for longer do not delay drains
     landing_timeout: timedelta = timedelta(minutes=10)  #: for replacement pods to run, from the last eviction
-    failure_pause: timedelta = timedelta(minutes=10)  #: of all drains, after the first landing failure
-    failure_pause_max: timedelta = timedelta(hours=4)
+    failure_pause: timedelta = timedelta(minutes=10)  #: of an owner, after its first landing failure
+    failure_pause_max: timedelta = timedelta(hours=24)
     node_cooldown: timedelta = timedelta(minutes=5)  #: of a node, after its first failed drain
     node_cooldown_max: timedelta = timedelta(hours=2)
     return_wait: timedelta = timedelta(minutes=10)  #: of a controller, after the first return of its pods

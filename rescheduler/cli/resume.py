@@ -2,6 +2,7 @@
 
 import click
 
+from rescheduler.cli.console import printable, say
 from rescheduler.cli.go_flags import GoCommand, Option, Parsed
 from rescheduler.cli.options import connection_options, lease_name_option, memory_name_option, namespace_option
 from rescheduler.clock import SystemClock
@@ -9,20 +10,21 @@ from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
 from rescheduler.settings import ApiServerConnection
 
 
-def _controller(text: str) -> str:
+def _name(text: str) -> str:
     parts = text.split("/")
-    if len(parts) != 3 or not all(parts) or text.split() != [text]:  # noqa: PLR2004
-        raise ValueError(f"{text!r}: expected NAMESPACE/KIND/NAME, such as default/Deployment/web")
+    if len(parts) not in (1, 3) or not all(parts) or text.split() != [text]:
+        raise ValueError(f"{text!r}: expected NAMESPACE/KIND/NAME, such as default/Deployment/web, or NAMESPACE")
     return text
 
 
 @click.command("resume", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @Option(
     "--waive",
-    Parsed(_controller, "NS/KIND/NAME"),
+    Parsed(_name, "NS[/KIND/NAME]"),
     multiple=True,
-    help="Stop waiting for the replacement pods that an earlier drain owes this controller, instead of ending a pause. "
-    "Use the name from the daemon's messages, such as default/Deployment/web. Repeatable.",
+    help="Stop waiting for the replacement pods that an earlier drain owes this owner or this namespace, and do not "
+    "set it aside any more (not-recovered), instead of ending a pause. Use the name from the daemon's messages, such "
+    "as default/Deployment/web. Repeatable.",
 )
 @connection_options
 @namespace_option
@@ -33,8 +35,9 @@ def command(
 ) -> None:
     """End the pause that rescheduler pause started. With --waive, waive replacement pods of an earlier drain instead.
 
-    Until all replacement pods of a drain run, no other node is drained (landing-pending). If these pods are not
-    needed, or if you have checked them, waive them with --waive. It takes effect in the next round.
+    Until all replacement pods of a drain run, no other node is drained (landing-pending). After --landing-timeout, only
+    nodes with pods of the same owner wait (not-recovered). If these pods are not needed, or if you have checked them,
+    waive them with --waive. It takes effect in the next round.
     """
     if waive:
         _waive(waive, connection, namespace, memory_name)
@@ -42,14 +45,13 @@ def command(
         _resume(connection, namespace, lease_name)
 
 
-def _waive(controllers: tuple[str, ...], connection: ApiServerConnection, namespace: str, memory_name: str) -> None:
+def _waive(names: tuple[str, ...], connection: ApiServerConnection, namespace: str, memory_name: str) -> None:
     from rescheduler.housekeeping import waivers  # noqa: PLC0415 - the client is imported on demand
     from rescheduler.kube.client import connect  # noqa: PLC0415
     from rescheduler.kube.memory import MemoryStore  # noqa: PLC0415
 
-    waivers.waive(MemoryStore(connect(connection, SystemClock()), namespace, memory_name), controllers)
-    for controller in controllers:
-        click.echo(f"waived: {controller}")
+    for released in waivers.waive(MemoryStore(connect(connection, SystemClock()), namespace, memory_name), names):
+        say(printable(f"released: {released}"))
 
 
 def _resume(connection: ApiServerConnection, namespace: str, lease_name: str) -> None:

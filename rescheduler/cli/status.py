@@ -31,6 +31,12 @@ from rescheduler.settings import ApiServerConnection
     help="The drain delay of the daemon, which is not stored in the cluster. It determines the waiting reason "
     "drain-delay.",
 )
+@Option(
+    "--landing-timeout",
+    DurationType(),
+    default="10m",
+    help="The landing timeout of the daemon, in the same way. Owed pods keep all drains waiting for this time only.",
+)
 @connection_options
 @namespace_option
 @lease_name_option
@@ -38,6 +44,7 @@ from rescheduler.settings import ApiServerConnection
 def command(
     output: str,
     node_drain_delay: timedelta,
+    landing_timeout: timedelta,
     connection: ApiServerConnection,
     namespace: str,
     lease_name: str,
@@ -55,7 +62,7 @@ def command(
     from rescheduler.kube.client import connect  # noqa: PLC0415
 
     clock = SystemClock()
-    installation = Installation(namespace, lease_name, memory_name, node_drain_delay)
+    installation = Installation(namespace, lease_name, memory_name, node_drain_delay, landing_timeout)
     status = read_status(connect(connection, clock), clock, installation).as_json()
     match output:
         case "json":
@@ -79,6 +86,7 @@ def lines(status: dict[str, Any]) -> Iterator[str]:
         ("Draining", "draining", _drain_row),
         ("Cooling down", "coolingDown", _cooldown_row),
         ("Owed", "owed", _owed_row),
+        ("Not recovered", "notRecovered", _not_recovered_row),
     ):
         rows = [row(entry) for entry in status[key]]
         yield f"{title:<13} {rows[0] if rows else 'none'}"
@@ -100,6 +108,10 @@ def _drain_row(drain: dict[str, Any]) -> str:
 def _cooldown_row(cooldown: dict[str, Any]) -> str:
     detail = f": {cooldown['detail']}" if cooldown["detail"] else ""
     return f"{cooldown['node']}: until {cooldown['until']} after {count(cooldown['failures'], 'failure')}{detail}"
+
+
+def _not_recovered_row(wait: dict[str, Any]) -> str:
+    return f"{wait['name']}: not moved before {wait['until']}, after {count(wait['failures'], 'failure')}"
 
 
 def _owed_row(owed: dict[str, Any]) -> str:

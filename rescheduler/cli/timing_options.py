@@ -83,11 +83,17 @@ timing_options = group(
             "--failure-pause",
             DurationType(),
             default="10m",
-            help="Pause of all drains after a drain whose replacement pods did not run in time, or most of whose "
-            "pods returned to on-demand nodes. It doubles with each consecutive failure; a successful drain "
-            "resets it. 0: none.",
+            help="How long the pods of an owner are not moved after its replacement pods did not run in time after "
+            "a drain (not-recovered); after a second owner of a namespace, also the pods of this namespace. It "
+            "doubles with each consecutive failure; a successful drain of its pods resets it. 0: none. It is also the "
+            "pause of all drains after most pods of a drain returned to on-demand nodes.",
         ),
-        Option("--failure-pause-max", DurationType(), default="4h", help="Maximum of --failure-pause."),
+        Option(
+            "--failure-pause-max",
+            DurationType(),
+            default="24h",
+            help="Maximum of --failure-pause; at most 4h for the pause of all drains.",
+        ),
         Option(
             "--node-cooldown",
             DurationType(),

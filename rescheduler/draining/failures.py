@@ -1,9 +1,9 @@
 """Why a drain failed."""
 
 import enum
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
 
+from rescheduler.planning.controllers import Controller
 from rescheduler.planning.outcome import PodRef
 
 
@@ -17,7 +17,8 @@ class Why(enum.StrEnum):
     EVICTION_FAILED = "eviction-failed"
     PLACEHOLDER_NOT_DELETED = "placeholder-not-deleted"  #: the room for its pod is therefore not free
     TERMINATION_TIMEOUT = "termination-timeout"
-    REPLACEMENT_REFUSED = "replacement-refused"  #: no replacement pod is created
+    REPLACEMENT_REFUSED = "replacement-refused"  #: the creation of a replacement pod was rejected
+    REPLACEMENT_NOT_CREATED = "replacement-not-created"  #: a replacement pod was not created in time
     REPLACEMENT_UNSCHEDULABLE = "replacement-unschedulable"
     REPLACEMENT_NOT_BOUND = "replacement-not-bound"
     TARGET_LOST = "target-lost"  #: the remaining pods do not fit on the remaining spot nodes
@@ -33,17 +34,6 @@ class Why(enum.StrEnum):
     INTERNAL_ERROR = "internal-error"  #: a bug in this program
 
 
-#: Failures of replacement pods: because of this drain, pods may not be running.
-LANDING_FAILURES: Final = frozenset(
-    {
-        Why.REPLACEMENT_REFUSED,
-        Why.REPLACEMENT_UNSCHEDULABLE,
-        Why.REPLACEMENT_NOT_BOUND,
-        Why.LANDING_TIMEOUT,
-    }
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A failure of a drain."""
@@ -51,3 +41,5 @@ class Failure:
     why: Why
     detail: str
     pods: tuple[PodRef, ...] = ()  #: the affected pods
+    #: Controllers whose replacement pods did not run in time. The detail names them as well.
+    owners: tuple[Controller, ...] = field(default=(), compare=False)

@@ -40,13 +40,13 @@ def failure(drain: Drain, now: float) -> Failure | None:
         if not drain.has_taken_from(controller):
             continue
         delay = _job_delay(drain, controller)
-        if _is_over(timers.uncreated, drain.limits.creation + delay, now):
-            message = drain.states[controller].refusal or "it is not created"
-            return Failure(Why.REPLACEMENT_REFUSED, f"{_replacement(controller)}: {message}")
+        if _is_over(timers.uncreated, drain.limits.creation + delay, now) and drain.states[controller].refusal:
+            why = f"{_replacement(controller)}: {drain.states[controller].refusal}"
+            return Failure(Why.REPLACEMENT_REFUSED, why, owners=(controller,))
         if _is_over(timers.unschedulable, drain.limits.creation, now):
             pods = ", ".join(drain.replicas[controller].unschedulable[:3])
             why = f"{_replacement(controller)}: the scheduler cannot place {pods}"
-            return Failure(Why.REPLACEMENT_UNSCHEDULABLE, why)
+            return Failure(Why.REPLACEMENT_UNSCHEDULABLE, why, owners=(controller,))
         if _is_over(timers.unbound, drain.limits.binding + delay, now):
             return _not_bound(drain, controller, drain.limits.binding + delay)
     return _landing_timeout(drain, now)
@@ -84,6 +84,10 @@ def _landing_timeout(drain: Drain, now: float) -> Failure | None:
         return None
     unpaid = [controller for controller in sorted(drain.debts) if not paid(drain.shortfall(controller))]
     missing = [controller for controller in unpaid if drain.has_taken_from(controller)]
+    uncreated = [controller for controller in missing if drain.timers.get(controller, Timers()).uncreated is not None]
+    if uncreated:
+        why = f"{_replacement(uncreated[0])}: not created within {patience:g} s after the last eviction"
+        return Failure(Why.REPLACEMENT_NOT_CREATED, why, owners=tuple(uncreated))
     if not drain.limits.landing and any(drain.shortfall(controller).bound > 0 for controller in missing):
         return None  # unbound pods have separate timers
     if missing:
@@ -91,7 +95,7 @@ def _landing_timeout(drain: Drain, now: float) -> Failure | None:
             f"{controller} ({max(1, drain.shortfall(controller).ready)} missing)" for controller in missing[:3]
         )
         why = f"replacement pods are not Ready {patience:g} s after the last eviction: {named}"
-        return Failure(Why.LANDING_TIMEOUT, why)
+        return Failure(Why.LANDING_TIMEOUT, why, owners=tuple(missing))
     if drain.waiting:
         pods = tuple(victim.pod for victim in drain.waiting)
         why = f"{len(pods)} pods could not be evicted: other pods of their controllers are missing or not Ready"
@@ -104,7 +108,7 @@ def _not_bound(drain: Drain, controller: Controller, seconds: float) -> Failure:
         why = f"{_replacement(controller)}: it was scheduled to the drained node again, because it tolerates the taint"
         return Failure(Why.PODS_RETURN, why)
     why = f"{_replacement(controller)}: not bound to a node within {seconds:g} s"
-    return Failure(Why.REPLACEMENT_NOT_BOUND, why)
+    return Failure(Why.REPLACEMENT_NOT_BOUND, why, owners=(controller,))
 
 
 def _is_paid(drain: Drain, controller: Controller, now: float) -> bool:
@@ -131,10 +135,11 @@ def _timers(drain: Drain, controller: Controller, now: float) -> Timers:
     # The controller of a pod that an earlier process evicted is unknown, so the pod counts for every controller.
     leaving = sum(victim.controller in (controller, None) for victim in drain.victims.values() if victim.accepted)
     unschedulable = bool(replicas.unschedulable) and missing.bound > 0 and leaving == 0
+    unbound = missing.bound - max(0, missing.created)  # an owner may be slow to create its pods
     return Timers(
         uncreated=_missing_since(before.uncreated, now, runs=missing.created > leaving),
         unschedulable=_missing_since(before.unschedulable, now, runs=unschedulable),
-        unbound=_missing_since(before.unbound, now, runs=missing.bound > leaving),
+        unbound=_missing_since(before.unbound, now, runs=unbound > leaving),
     )
 
 

@@ -21,6 +21,7 @@ from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.debts import Replicas, count_replicas
 from rescheduler.planning.freshness import Fresh, lag
 from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.not_recovered import OwnerWait, blockers_by_node
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
@@ -66,11 +67,14 @@ class ClusterView(WatchedNodes):
         self.removed: frozenset[str] = frozenset()  #: nodes whose machines are terminating or gone
         self.ending: frozenset[str] = frozenset()  #: nodes that will be reclaimed soon
         self.prices = PriceList()  #: for the drain order ``cost``
+        #: Returns the owners and namespaces whose pods are not moved at present.
+        self.not_recovered: Callable[[], Mapping[str, OwnerWait]] = dict
         self._clock = clock
         self._holder = holder
         self._own_node = own_node
         self._cooling = cooling
         self._identity = identity
+        self._set_aside: tuple[object, dict[str, tuple[Blocker, ...]]] = None, {}  # what it depends on, by node
         self._cached_planner: Planner | None = None
         self._planning_end = math.inf
         self._spent = 0.0  #: seconds of the next planning time-out that were used before the planning
@@ -235,10 +239,21 @@ class ClusterView(WatchedNodes):
         now = self._clock.now()
         written = self.written()
         ordered = self.removed | {name for name, intent in written.items() if intent.step is Step.REMOVING}
-        vetoes = {**self.vetoes, **vetoes_of_others(written, self._identity, now)}
+        vetoes = {**self._blocked_by_owners(), **self.vetoes, **vetoes_of_others(written, self._identity, now)}
         return Circumstances(
             now, self._cooling(), self._holder, self._own_node, ordered, self.ending, vetoes, prices=self.prices
         )
+
+    def _blocked_by_owners(self) -> dict[str, tuple[Blocker, ...]]:
+        """Return the nodes with pods of owners that are set aside; the same object while nothing changes."""
+        if not (waits := self.not_recovered()):
+            return {}
+        snapshot = self._state.snapshot()
+        key = snapshot, snapshot.revision, snapshot.unplaced, dict(waits)
+        if self._set_aside[0] != key:
+            infos = self.node_infos().on_demand
+            self._set_aside = key, blockers_by_node(snapshot.pods.values(), waits, infos.__contains__)
+        return self._set_aside[1]
 
 
 def _is_settling(pod: Pod, oldest: datetime) -> bool:

@@ -1,19 +1,33 @@
-"""Replacement pods that earlier drains still owe. No new drain starts until every debt is paid, expired or waived."""
+"""Replacement pods that earlier drains still owe.
+
+No drain starts while a debt is younger than the landing timeout. After that, its owner is set aside, and nodes without
+its pods are drained. Only if pods of several namespaces are missing, all drains wait for longer: the cluster itself may
+be ill. A debt whose owner does not tell how many pods it wants ends after three landing timeouts.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+from rescheduler.clock import Clock
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import Controllers
-from rescheduler.observe.events import Held, OwedChanged, Report, Waiting
+from rescheduler.observe.events import DebtEnded, Held, OwedChanged, Report, Waiting
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, Shortfall, paid, shortfall
 from rescheduler.planning.memory import OpenDebt
 from rescheduler.planning.outcome import PodRef
+from rescheduler.planning.timestamps import utc
 
 #: Maximum number of controllers in a message; the rest is counted.
 _NAMED: Final = 3
+
+#: A debt keeps all drains waiting, or ends without evidence, after this many landing timeouts.
+_LATE: Final = 3
+
+#: Missing pods of this many namespaces show that the cluster itself may be ill.
+_ILL: Final = 2
 
 _WAIVE: Final = "rescheduler resume --waive NAMESPACE/KIND/NAME waives a debt"
 
@@ -28,6 +42,10 @@ class Debts(Protocol):
         """Set the debts of the drain of *node*. An empty list means that all are paid."""
         ...
 
+    def set_aside(self, owner: Controller) -> None:
+        """Do not move the pods of *owner* for a while. No effect while it waits already."""
+        ...
+
 
 class Landings:
     """Checks whether the debts of earlier drains are paid. Not thread-safe."""
@@ -38,15 +56,22 @@ class Landings:
         controllers: Controllers,
         store: Debts,
         report: Report,
+        clock: Clock,
+        patience: timedelta,
         *,
         ready: bool = True,
         waive: str = _WAIVE,
     ) -> None:
-        """Create the checks. Without *ready*, pods only have to be bound. *waive* is advice on waiving a debt."""
+        """Create the checks. *patience* is the landing timeout. Without *ready*, pods only have to be bound.
+
+        *waive* is advice on waiving a debt.
+        """
         self._view = view
         self._controllers = controllers
         self._store = store
         self._report = report
+        self._clock = clock
+        self._patience = patience
         self._ready = ready
         self._waive = waive
         self._evicted: frozenset[str] = frozenset()  # UIDs of evicted pods that are still in the watched state
@@ -57,7 +82,9 @@ class Landings:
         self._evicted = watched & (self._evicted | {pod.uid for pod in pods})
 
     def settle(self) -> Held | None:
-        """Delete the debts that are paid or expired. Return why no drain may start if any remain.
+        """Delete the debts that are paid or have ended, and set the owners of late ones aside.
+
+        Return why no drain may start, or None.
 
         Raises ReschedulerError if a controller cannot be read.
         """
@@ -69,10 +96,26 @@ class Landings:
         replicas = self._view.replicas(states.values(), evicted=self._evicted)
         shortfalls = {owed: self._missing_pods(owed, states, replicas) for owed in debts}
         open_debts = {owed: missing for owed, missing in shortfalls.items() if missing is not None}
+        self._give_up(open_debts, states)
         for node in {owed.node for owed in debts}:
             self._store.owe(node, [owed.debt for owed in open_debts if owed.node == node])
         self._report(OwedChanged(sum(map(self._pods, open_debts.values()))))
-        return self._held(open_debts) if open_debts else None
+        for owed in open_debts:
+            if self._age(owed) >= self._patience:
+                self._store.set_aside(owed.debt.controller)
+        return self._held(open_debts)
+
+    def _give_up(self, open_debts: dict[OpenDebt, Shortfall], states: Mapping[Controller, ControllerState]) -> None:
+        """Remove the late debts whose owners do not tell how many pods they want: nothing would ever end them."""
+        for owed, missing in list(open_debts.items()):
+            state = states[owed.debt.controller]
+            if state.wanted is None and self._age(owed) >= _LATE * self._patience:
+                del open_debts[owed]
+                name = str(owed.debt.controller)
+                self._report(DebtEnded(name, owed.node, self._pods(missing), state.unreadable))
+
+    def _age(self, owed: OpenDebt) -> timedelta:
+        return self._clock.now() - owed.since
 
     def _states(self, debts: tuple[OpenDebt, ...]) -> Mapping[Controller, ControllerState]:
         controllers = frozenset(owed.debt.controller for owed in debts)
@@ -94,11 +137,28 @@ class Landings:
     def _pods(self, missing: Shortfall) -> int:
         return max(missing.ready, missing.bound) if self._ready else missing.bound
 
-    def _held(self, open_debts: Mapping[OpenDebt, Shortfall]) -> Held:
+    def _held(self, open_debts: Mapping[OpenDebt, Shortfall]) -> Held | None:
+        young = {owed: missing for owed, missing in open_debts.items() if self._age(owed) < self._patience}
+        if young:
+            why = f"replacement pods are not running yet: {self._named(young)}; {self._waive}"
+            return Held(Waiting.LANDING_PENDING, why)
+        recent = {owed: missing for owed, missing in open_debts.items() if self._age(owed) < _LATE * self._patience}
+        latest: dict[str, datetime] = {}
+        for owed in sorted(recent, key=lambda owed: owed.since):
+            latest[owed.debt.controller.namespace] = owed.since
+        if len(latest) < _ILL:
+            return None
+        until = sorted(latest.values())[-_ILL] + _LATE * self._patience
+        why = (
+            f"replacement pods of the namespaces {', '.join(sorted(latest)[:_NAMED])}{', …' * (len(latest) > _NAMED)} "
+            f"did not run in time: {self._named(recent)}; drains wait until they run, or until {utc(until)}; "
+        )
+        return Held(Waiting.FAILURE_PAUSE, why + self._waive)
+
+    def _named(self, debts: Mapping[OpenDebt, Shortfall]) -> str:
         named = [
             f"{owed.debt.controller} lacks {self._pods(missing)} since the drain of {owed.node}"
-            for owed, missing in list(open_debts.items())[:_NAMED]
+            for owed, missing in list(debts.items())[:_NAMED]
         ]
-        rest = f" and {len(open_debts) - _NAMED} more controllers" if len(open_debts) > _NAMED else ""
-        why = f"replacement pods are not running yet: {'; '.join(named)}{rest}; {self._waive}"
-        return Held(Waiting.LANDING_PENDING, why)
+        rest = f" and {len(debts) - _NAMED} more controllers" if len(debts) > _NAMED else ""
+        return f"{'; '.join(named)}{rest}"

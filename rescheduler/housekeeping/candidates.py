@@ -100,7 +100,9 @@ class Candidates:
         Pods of a StatefulSet, and others that are moved one at a time, are moved only while all others are Ready.
         """
         states = [state for _, state in sorted(read.states.items())]
-        blockers = [*self._not_recreated(read, movers), *job_blockers(states, movers, self._policy.move_jobs)]
+        unreadable = [state.unreadable for state in states if state.unreadable and state.controller.built_in]
+        blockers = [Blocker(Reason.UNREADABLE_OBJECT, why) for why in unreadable]
+        blockers += [*self._not_recreated(read, movers), *job_blockers(states, movers, self._policy.move_jobs)]
         for state in filter(lambda state: state.ordered, states):
             pods = [pod for pod in movers if pod.owner is not None and pod.owner.uid in state.owner_uids]
             for pod in pods:

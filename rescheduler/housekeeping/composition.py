@@ -131,10 +131,11 @@ def _assemble(
     writer = new_writer(client, elector, running)
     pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
     node_prices = new_node_prices(parts, state, pricing, status, run_state, running, clock)
-    report = tee(Logs(), metrics, status, *node_prices, *_events(parts, writer, running, clock), pages)
+    report = tee(Logs(), metrics, status, *node_prices, *_events(parts, writer, run_state, running, clock), pages)
     report(Started(VERSION, holder, address, running.dry_run))
     history = new_history(writer, report, run_state, running, clock)
     view = ClusterView(state, policy, clock, holder, running.node_name, history.cooling, running.identity)
+    view.not_recovered = history.not_recovered
     cluster, controllers = KubeCluster(writer), Ownership(ControllerReader(client, clock))
     access = _drain_context(writer, cluster, provider, controllers, run_state, running, clock, holder)
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
@@ -147,7 +148,7 @@ def _assemble(
     knowledge = Knowledge(
         history,
         candidates,
-        Landings(view, controllers, history, report),
+        Landings(view, controllers, history, report, clock, running.timing.landing_timeout),
         SpotWatch(running.timing.spot_settle),
         lambda: rights.why() or lease_unread(run_state),
         new_bookkeeping(writer, view, pricing, report, run_state, running, clock),
@@ -223,10 +224,12 @@ def _start(parts: contextlib.ExitStack, state: ClusterState, lease: Elector | Le
     parts.callback(lease.stop)
 
 
-def _events(parts: contextlib.ExitStack, writer: Client, running: Running, clock: Clock) -> list[Report]:
+def _events(
+    parts: contextlib.ExitStack, writer: Client, run_state: DaemonState, running: Running, clock: Clock
+) -> list[Report]:
     if running.dry_run:
         return []
-    return [KubeEvents(parts.enter_context(recording(writer, clock)))]
+    return [KubeEvents(parts.enter_context(recording(writer, clock)), lease=lambda: run_state.lease)]
 
 
 def daemon_policy(policy: Policy, timing: Timing) -> Policy:

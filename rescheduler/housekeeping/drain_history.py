@@ -1,8 +1,8 @@
 """The history of earlier drains, including drains by earlier processes and leaders."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -10,23 +10,28 @@ from predicates.objects import Pod
 from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
 from rescheduler.housekeeping.synced_memory import MemoryStorage, SyncedMemory
-from rescheduler.observe.events import Held, Report, Waiting
+from rescheduler.observe.events import Held, OwnerSetAside, Report, Waiting
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, owing
+from rescheduler.planning.not_recovered import OwnerWait, blocker
 from rescheduler.planning.outcome import Blocker
 from rescheduler.planning.room.increase import SpotOrders
 from rescheduler.planning.timestamps import utc
 from rescheduler.planning.waits import Pause, Waits
 from rescheduler.settings import Timing
 
+#: Maximum pause of all drains after pods returned to on-demand nodes. Owners may wait for longer.
+_LONGEST_PAUSE: Final = timedelta(hours=4)
+
 
 def waits(timing: Timing) -> Waits:
     """Return the waits that the flags specify."""
     return Waits(
         cooldown=Backoff(timing.node_cooldown, timing.node_cooldown_max),
-        pause=Backoff(timing.failure_pause, timing.failure_pause_max),
+        pause=Backoff(timing.failure_pause, min(timing.failure_pause_max, _LONGEST_PAUSE)),
+        recovery=Backoff(timing.failure_pause, timing.failure_pause_max),
         returned=Backoff(timing.return_wait, timing.return_wait_max),
         moves_per_pod=timing.max_moves_per_pod_per_day,
     )
@@ -50,6 +55,7 @@ class DrainHistory:
         self._waits = waits(timing)
         self._clock = clock
         self._dry_run = dry_run
+        self._report = report
         self._synced = SyncedMemory(store, self._waits, clock, report, leading, dry_run=dry_run)
 
     def refresh(self) -> None:
@@ -82,9 +88,6 @@ class DrainHistory:
         drained_at = self.memory.drained_at
         if drained_at is not None and (remaining := drained_at + self._delay - now) > timedelta():
             return Held(Waiting.DRAIN_DELAY, f"the drain delay runs for {remaining.total_seconds():.0f} s more")
-        if (until := self.memory.failure.active(now)) is not None:
-            detail = "replacement pods of the last drains did not run in time; drains wait until"
-            return Held(Waiting.FAILURE_PAUSE, f"{detail} {utc(until)}")
         if (until := self.memory.returned.active(now)) is not None:
             detail = "evicted pods returned to on-demand nodes; drains wait until"
             advice = "--manage-soft-taint would make the scheduler avoid these nodes"
@@ -95,6 +98,10 @@ class DrainHistory:
         """Return the nodes that are cooling down."""
         return self.memory.cooldowns.active(self._clock.now())
 
+    def not_recovered(self) -> Mapping[str, OwnerWait]:
+        """Return the owners and namespaces whose pods are not moved at present."""
+        return self.memory.not_recovered.active(self._clock.now())
+
     def vetoes(self, node: str, pods: Mapping[ControllerState, Sequence[Pod]]) -> tuple[Blocker, ...]:
         """Return why *node* must not be drained at present, and record the pods that returned to it.
 
@@ -102,7 +109,14 @@ class DrainHistory:
         """
         movements, blockers = self.memory.movements.judge(node, pods, self._clock.now(), self._waits)
         self._note(movements=movements)
-        return blockers
+        return blockers + self._not_recovered_on(node, pods)
+
+    def _not_recovered_on(self, node: str, pods: Mapping[ControllerState, Sequence[Pod]]) -> tuple[Blocker, ...]:
+        waits, first = self.not_recovered(), {}
+        for state in sorted(pods, key=lambda state: state.controller) if waits else ():
+            first[state.controller] = next((pod for pod in pods[state] if pod.node_name == node), None)
+        found = (blocker(owner, pod.key, waits) for owner, pod in first.items() if pod is not None)
+        return tuple(one for one in found if one is not None)
 
     # Changes
 
@@ -124,16 +138,25 @@ class DrainHistory:
         """Delete the cooldowns of all nodes except *uids* (UID by name)."""
         self._note(cooldowns=self.memory.cooldowns.kept(uids))
 
-    def landing_failed(self) -> datetime:
-        """Record that replacement pods did not run in time. Return the time until which drains wait."""
-        return self._lengthen("failure")
+    def set_aside(self, owner: Controller) -> None:
+        """Record that the pods of *owner* did not run in time: they are not moved for a while."""
+        before = self.memory.not_recovered
+        after = before.failed(owner, self._clock.now(), self._waits.recovery)
+        for name, wait in sorted(after.by_name.items()):
+            if before.by_name.get(name) != wait:
+                self._report(OwnerSetAside(name, wait.until, wait.failures))
+        self._note(not_recovered=after)
 
-    def landing_succeeded(self) -> None:
-        self._note(failure=Pause())
+    def recovered(self, owners: Iterable[Controller]) -> None:
+        """Record that the pods of *owners* run again after a drain."""
+        self._note(not_recovered=self.memory.not_recovered.recovered(owners))
 
     def pods_returned(self) -> datetime:
         """Record that most pods of a drain returned to on-demand nodes. Return the time until which drains wait."""
-        return self._lengthen("returned")
+        now = self._clock.now()
+        longer = self.memory.returned.lengthened(now, self._waits.pause)
+        self._note(returned=longer)
+        return longer.until or now
 
     def pods_stayed(self) -> None:
         self._note(returned=Pause())
@@ -168,19 +191,9 @@ class DrainHistory:
         """Set the debts of the drain of *node*. An empty list means that all are paid."""
         self._note(debts=owing(self.memory.debts, node, debts, self._clock.now()))
 
-    def waive(self, controllers: Collection[str]) -> None:
-        self._note(debts=self.memory.waived(controllers).debts)
-
     def moved(self, controller: Controller, pods: int, at: datetime) -> None:
         """Record that a drain evicted *pods* pods of *controller*, in evictions that began at the time *at*."""
         self._note(movements=self.memory.movements.moved(controller, pods, at))
-
-    def _lengthen(self, name: str) -> datetime:
-        pause: Pause = getattr(self.memory, name)
-        now = self._clock.now()
-        longer = pause.lengthened(now, self._waits.pause)
-        self._note(**{name: longer})
-        return longer.until or now
 
     def _note(self, **changes: Any) -> None:
         self._synced.memory = msgspec.structs.replace(self._synced.memory, **changes)

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final
 
 from rescheduler.clock import Clock
-from rescheduler.draining.failures import LANDING_FAILURES, Failure, Why
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.state import Drain, Phase
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.drain_history import DrainHistory
@@ -49,7 +49,6 @@ class DrainRecords:
         """Record where the replacement pods of a successful drain were placed."""
         outcomes = {str(outcome): pods for outcome, pods in landed.outcomes.items()}
         self._report(Compared(landed.node, outcomes, landed.returned))
-        self._history.landing_succeeded()
         if landed.badly and self._returns_pause:
             self._history.pods_returned()
         else:
@@ -66,6 +65,8 @@ class DrainRecords:
             pass  # the result of the drain is not known
         elif drain.failure is None:
             self._history.node_succeeded(drain.node)
+            moved = {drain.controllers.get(pod.uid) for pod in drain.evicted} - set(drain.owed)
+            self._history.recovered(owner for owner in moved if owner is not None)
         else:
             self._failed(drain, drain.failure)
         self._history.save()
@@ -84,8 +85,8 @@ class DrainRecords:
             self._history.drained()
 
     def _failed(self, drain: Drain, failure: Failure) -> None:
-        if failure.why in LANDING_FAILURES:
-            self._history.landing_failed()
+        for owner in failure.owners:
+            self._history.set_aside(owner)
         node = self._view.node(drain.node)
         if failure.why in NOT_CAUSED_BY_NODE or node is None:
             return

@@ -31,6 +31,7 @@ class Installation:
     lease_name: str
     memory_name: str
     node_drain_delay: timedelta = timedelta(minutes=10)
+    landing_timeout: timedelta = timedelta(minutes=10)
 
     @property
     def identity(self) -> str:
@@ -63,7 +64,7 @@ class InstallationStatus:
             return Waiting.PAUSED, self.pause.text
         if self.memory_trouble:
             return Waiting.MEMORY_UNREADABLE, self.memory_trouble
-        return _waiting(self.memory, self.installation.node_drain_delay, self.at) if self.memory is not None else None
+        return _waiting(self.memory, self.installation, self.at) if self.memory is not None else None
 
     def as_json(self) -> dict[str, Any]:
         """Return the state as JSON values. Times are in UTC."""
@@ -81,6 +82,10 @@ class InstallationStatus:
                 _cooldown(node, cooldown) for node, cooldown in sorted(memory.cooldowns.active(self.at).items())
             ],
             "owed": [_owed(owed) for owed in memory.debts],
+            "notRecovered": [
+                {"name": name, "until": _time(wait.until), "failures": wait.failures}
+                for name, wait in sorted(memory.not_recovered.active(self.at).items())
+            ],
             "lastDrain": _time(memory.drained_at),
         }
 
@@ -113,14 +118,14 @@ def _marks(nodes: Iterable[Node], identity: str) -> dict[str, intent.Intent | No
     return {name: mark for name, mark in marked.items() if mark is None or mark.identity in ("", identity)}
 
 
-def _waiting(memory: Memory, delay: timedelta, now: datetime) -> tuple[Waiting, str] | None:
-    if memory.debts:
-        owed = ", ".join(sorted({str(owed.debt.controller) for owed in memory.debts}))
+def _waiting(memory: Memory, installation: Installation, now: datetime) -> tuple[Waiting, str] | None:
+    delay = installation.node_drain_delay
+    young = [owed for owed in memory.debts if now < owed.since + installation.landing_timeout]
+    if young:
+        owed = ", ".join(sorted({str(owed.debt.controller) for owed in young}))
         return Waiting.LANDING_PENDING, f"replacement pods are owed to {owed}"
     if memory.drained_at is not None and now < memory.drained_at + delay:
         return Waiting.DRAIN_DELAY, f"the drain delay runs until {_time(memory.drained_at + delay)}"
-    if (until := memory.failure.active(now)) is not None:
-        return Waiting.FAILURE_PAUSE, f"replacement pods did not run in time; drains wait until {_time(until)}"
     if (until := memory.returned.active(now)) is not None:
         return Waiting.RETURNED_PODS, f"evicted pods returned to on-demand nodes; drains wait until {_time(until)}"
     return None

@@ -12,8 +12,8 @@ from rescheduler.clock import Clock
 from rescheduler.errors import InputError, NotFound, ReschedulerError, Unauthorized
 from rescheduler.kube.conflicts import retry_on_conflict
 from rescheduler.kube.memory import Absent, Reading, Stored, UnreadableMemory
-from rescheduler.observe.events import ErrorKind, Report, Trouble
-from rescheduler.planning.memory import Memory, dump, load
+from rescheduler.observe.events import ErrorKind, MemoryDropped, Report, Trouble
+from rescheduler.planning.memory import Memory, fitted, load
 from rescheduler.planning.waits import Waits
 
 #: Maximum number of attempts when a write fails with a conflict.
@@ -142,10 +142,9 @@ class SyncedMemory:
             self.memory = memory if self.memory == self._base else self.memory.merged(memory, self._base)
             self._base, self._version, self._due = memory, stored.version, False
         if stored.waived:
-            for owed in self.memory.debts:
-                if str(owed.debt.controller) in stored.waived:
-                    log.warning("waived the debt to %s from the drain of %s", owed.debt.controller, owed.node)
-            self.memory = self.memory.waived(stored.waived)
+            before, self.memory = self.memory, self.memory.waived(stored.waived)
+            for owed in set(before.debts) - set(self.memory.debts):
+                log.warning("waived the debt to %s from the drain of %s", owed.debt.controller, owed.node)
             self._due = True
 
     def _start_again(self) -> None:
@@ -166,9 +165,11 @@ class SyncedMemory:
 
     def _write_once(self) -> Memory:
         now = self._clock.now()
-        memory = self.memory.current(now, self._waits)
-        self._version = self._store.write(dump(memory), memory.summary(now), self._version)
-        return memory
+        stored = fitted(self.memory.current(now, self._waits))
+        self._version = self._store.write(stored.content, stored.memory.summary(now), self._version)
+        if stored.dropped:
+            self._report(MemoryDropped(stored.dropped, stored.detail))
+        return stored.memory
 
     def _note_created(self) -> None:
         self._known = True

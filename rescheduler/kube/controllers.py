@@ -57,8 +57,8 @@ class ControllerReader:
     """A reader of controllers. Thread-safe.
 
     Only the built-in kinds are read. For other controllers, `wanted` is unknown or derived from their ReplicaSets.
-    Methods raise Forbidden (with the verb and the resource), Unauthorized, Retryable, and InputError for an object
-    that cannot be decoded. Requests are not retried; the caller may retry.
+    Methods raise Forbidden (with the verb and the resource), Unauthorized and Retryable, and :meth:`topmost` InputError
+    for an object that cannot be decoded. Requests are not retried; the caller may retry.
     """
 
     def __init__(self, client: Client, clock: Clock) -> None:
@@ -139,13 +139,16 @@ class ControllerReader:
             self._above = {uid: pair for uid, pair in self._above.items() if gone.isdisjoint(pair)}
 
     def _state(self, controller: Controller, below: Mapping[Controller, list[Controller]]) -> ControllerState:
-        match controller.kind:
-            case "Job":
-                return self._job(controller)
-            case kind if kind in _KINDS:
-                return self._workload(controller, below)
-            case _:
-                return self._custom_state(controller, below.get(controller, []))
+        try:
+            match controller.kind:
+                case "Job":
+                    return self._job(controller)
+                case kind if kind in _KINDS:
+                    return self._workload(controller, below)
+                case _:
+                    return self._custom_state(controller, below.get(controller, []))
+        except InputError as error:
+            return ControllerState(controller, _owner_uids(controller, below), unreadable=str(error))
 
     def _workload(self, controller: Controller, below: Mapping[Controller, list[Controller]]) -> ControllerState:
         workload = self._read(controller, WorkloadObject)

@@ -27,11 +27,15 @@ from rescheduler.observe.involved import InvolvedLease, InvolvedNode
 from rescheduler.observe.room_events import PlaceholdersObserved, RoomEnded, RoomEnding, RoomOrdered
 from rescheduler.observe.round_events import (
     Chosen,
+    DebtEnded,
     ErrorKind,
     Held,
+    HistoryEvent,
     LeadershipChanged,
+    MemoryDropped,
     Observed,
     OwedChanged,
+    OwnerSetAside,
     PauseChanged,
     Planned,
     RoundEnded,
@@ -47,6 +51,7 @@ __all__ = [
     "Chosen",
     "Compared",
     "CoolingDown",
+    "DebtEnded",
     "DrainEnded",
     "DrainProgressed",
     "DrainStarted",
@@ -54,15 +59,18 @@ __all__ = [
     "Event",
     "EvictionAnswered",
     "Held",
+    "HistoryEvent",
     "InvolvedLease",
     "InvolvedNode",
     "LeadershipChanged",
     "MachineAnswered",
     "MachineGone",
     "MachineOrdered",
+    "MemoryDropped",
     "NodeEvent",
     "Observed",
     "OwedChanged",
+    "OwnerSetAside",
     "PageEvent",
     "PauseChanged",
     "PlaceholdersObserved",
@@ -91,7 +99,16 @@ __all__ = [
 #: Events of the process, of rounds and of single nodes.
 ProcessEvent: TypeAlias = Started | LeadershipChanged | PauseChanged | WatchAges | SavingsCounted
 RoundEvent: TypeAlias = (
-    ProcessEvent | Observed | OwedChanged | PlaceholdersObserved | Held | Planned | Chosen | Trouble | RoundEnded
+    ProcessEvent
+    | HistoryEvent
+    | Observed
+    | OwedChanged
+    | PlaceholdersObserved
+    | Held
+    | Planned
+    | Chosen
+    | Trouble
+    | RoundEnded
 )
 NodeEvent: TypeAlias = (
     DrainStarted

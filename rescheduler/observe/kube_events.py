@@ -5,7 +5,7 @@ a node that is marked or could not be drained, and on a pod that is evicted or c
 have their own reasons.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -13,6 +13,7 @@ from rescheduler.draining.eviction_outcomes import EvictionResult
 from rescheduler.observe.events import (
     Chosen,
     CoolingDown,
+    DebtEnded,
     DrainEnded,
     DrainStarted,
     Event,
@@ -21,6 +22,7 @@ from rescheduler.observe.events import (
     InvolvedNode,
     MachineGone,
     MachineOrdered,
+    MemoryDropped,
     PauseChanged,
     Planned,
     RemovalPostponed,
@@ -59,8 +61,14 @@ class EventTexts:
 class KubeEvents:
     """A listener that writes Kubernetes Events. Blockers of a node are reported when they change."""
 
-    def __init__(self, record: RecordEvent, texts: EventTexts = EventTexts()) -> None:
-        self._record, self._texts = record, texts
+    def __init__(
+        self,
+        record: RecordEvent,
+        texts: EventTexts = EventTexts(),
+        lease: Callable[[], InvolvedLease | None] = lambda: None,
+    ) -> None:
+        """Create the listener. *lease* is the subject of events about the installation, if there is one."""
+        self._record, self._texts, self._lease = record, texts, lease
         self._reported: dict[InvolvedNode, object] = {}
         self._last: tuple[Planning, Mapping[str, InvolvedNode]] | None = None  #: reported planning, with its nodes
 
@@ -88,12 +96,23 @@ class KubeEvents:
             case PauseChanged(lease, paused):
                 reason = "DrainsPaused" if paused else "DrainsResumed"
                 self._record(lease, reason, paused or "drains are no longer paused")
+            case DebtEnded() | MemoryDropped():
+                self._of_history(event)
             case DrainEnded():
                 self._ended(event)
             case MachineGone() | RemovalPostponed() | CoolingDown() | Swept() | RoomOrdered() | RoomEnded():
                 self._node_state(event)
             case _:
                 pass  # does not concern a single node or pod
+
+    def _of_history(self, event: DebtEnded | MemoryDropped) -> None:
+        if (lease := self._lease()) is None:
+            return
+        match event:
+            case DebtEnded():
+                self._record(lease, "DebtEnded", event.text, warning=True)
+            case MemoryDropped(detail=detail):
+                self._record(lease, "MemoryDropped", f"the memory dropped entries: {detail}", warning=True)
 
     def _planned(self, event: Planned) -> None:
         """Report the blocked nodes, unless this planning was the last one reported."""

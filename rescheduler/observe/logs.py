@@ -7,12 +7,16 @@ from typing import Final
 from rescheduler.observe.drain_logs import log_node_event
 from rescheduler.observe.events import (
     Chosen,
+    DebtEnded,
     DrainProgressed,
     Event,
     Held,
+    HistoryEvent,
     LeadershipChanged,
+    MemoryDropped,
     Observed,
     OwedChanged,
+    OwnerSetAside,
     PauseChanged,
     PlaceholdersObserved,
     Planned,
@@ -27,7 +31,8 @@ from rescheduler.observe.events import (
 )
 from rescheduler.observe.log_lines import DETAIL, NOTICE, log, write
 from rescheduler.planning.node_info import both_labels
-from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
+from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected, Verdict
+from rescheduler.planning.timestamps import utc
 from rescheduler.planning.units import count
 
 _NUMBER: Final = re.compile(r"\d+")
@@ -59,6 +64,8 @@ class Logs:
                     _verdict(verdict, logging.INFO)
             case Trouble(kind, detail, node):
                 write(logging.WARNING, detail, node=node, reason=kind)
+            case OwnerSetAside() | DebtEnded() | MemoryDropped():
+                _of_history(event)
             case OwedChanged() | PlaceholdersObserved() | Surveyed() | DrainProgressed():
                 pass  # included in other events
             case RoundEnded(seconds=seconds, succeeded=succeeded):
@@ -122,6 +129,18 @@ class Logs:
         if complete:
             nodes = {verdict.node for verdict in planning.verdicts}
             self._reported = {node: content for node, content in self._reported.items() if node in nodes}
+
+
+def _of_history(event: HistoryEvent) -> None:
+    match event:
+        case OwnerSetAside(name, until, failures):
+            times = "" if failures == 1 else f" {failures} times in a row"
+            text = f"pods of {name} did not run in time after a drain{times}; they are not moved before {utc(until)}"
+            write(logging.WARNING, text, reason=Reason.NOT_RECOVERED)
+        case DebtEnded():
+            write(logging.WARNING, event.text)
+        case MemoryDropped(detail=detail):
+            write(logging.WARNING, f"the memory dropped entries: {detail}")
 
 
 def _significant_part(verdict: Verdict) -> object:

@@ -17,6 +17,7 @@ from rescheduler.observe.label_values import DRAIN_RESULTS, REMOVAL_RESULTS, all
 from rescheduler.observe.node_metrics import NodeCounts, NodeDrains
 from rescheduler.observe.savings_metrics import SavingsSeries
 from rescheduler.planning.landing import LandingOutcome
+from rescheduler.planning.memory import ENTRY_KINDS
 
 PREFIX: Final = "spot_rescheduler_"
 
@@ -85,6 +86,16 @@ class MetricFamilies:
             zeros=LandingOutcome,
         )
         self._returned = self._counter("returned_pods", "Evicted pods that returned to nodes that are not spot.")
+        self._ended_debts = self._counter(
+            "owed_replacements_given_up",
+            "Replacement pods that are not waited for any more: nothing tells their number.",
+        )
+        self._dropped = self._counter(
+            "memory_entries_dropped",
+            "Entries dropped from the stored memory because of its limits.",
+            "kind",
+            zeros=ENTRY_KINDS,
+        )
         self._rooms = self._counter(
             "room_orders", "Orders of spot room that have ended, by outcome.", "outcome", zeros=RoomEnding
         )

@@ -12,19 +12,23 @@ from rescheduler.observe.events import (
     Chosen,
     Compared,
     CoolingDown,
+    DebtEnded,
     DrainEnded,
     DrainProgressed,
     DrainStarted,
     Event,
     EvictionAnswered,
     Held,
+    HistoryEvent,
     LeadershipChanged,
     MachineAnswered,
     MachineGone,
     MachineOrdered,
+    MemoryDropped,
     NodeEvent,
     Observed,
     OwedChanged,
+    OwnerSetAside,
     PauseChanged,
     PlaceholdersObserved,
     Planned,
@@ -71,6 +75,8 @@ class Metrics(MetricFamilies):
                 pass  # counted by the proxy's own metrics, by the leader, and by later events
             case OwedChanged() | PlaceholdersObserved():
                 self._of_pods(event)
+            case OwnerSetAside() | DebtEnded() | MemoryDropped():
+                self._of_history(event)
             case Trouble(kind):
                 self._errors.labels(kind).inc()
             case RoundEnded(at, seconds, succeeded):
@@ -104,6 +110,16 @@ class Metrics(MetricFamilies):
             case PlaceholdersObserved(running, pending):
                 self._placeholders.labels("running").set(running)
                 self._placeholders.labels("pending").set(pending)
+
+    def _of_history(self, event: HistoryEvent) -> None:
+        match event:
+            case MemoryDropped(entries):
+                for kind, entries_dropped in entries.items():
+                    self._dropped.labels(kind).inc(entries_dropped)
+            case DebtEnded(pods=pods):
+                self._ended_debts.inc(pods)
+            case OwnerSetAside():
+                pass  # the blocked nodes show it
 
     def _of_node(self, event: NodeEvent) -> None:
         match event:

@@ -4,11 +4,13 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeAlias
 
 from rescheduler.observe.involved import InvolvedLease, InvolvedNode
 from rescheduler.planning.money.prices import NodeFacts
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.outcome import Plan, Planning, Rejected
+from rescheduler.planning.units import count
 
 
 class Waiting(enum.StrEnum):
@@ -129,6 +131,43 @@ class OwedChanged:
     """The number of replacement pods owed by earlier drains has changed."""
 
     pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerSetAside:
+    """The pods of an owner did not run in time after a drain: for a while, they are not moved."""
+
+    name: str  #: ``namespace/Kind/name``, or a namespace after several of its owners
+    until: datetime
+    failures: int  #: consecutive
+
+
+@dataclass(frozen=True, slots=True)
+class DebtEnded:
+    """A debt ended although nothing shows that its pods run: nothing tells how many pods its owner wants."""
+
+    controller: str  #: ``namespace/Kind/name``
+    node: str  #: the drained node
+    pods: int  #: number of missing pods
+    unreadable: str  #: why the owner cannot be read, or ""
+
+    @property
+    def text(self) -> str:
+        why = self.unreadable or "nothing tells how many pods it wants"
+        pods = count(self.pods, "replacement pod")
+        return f"{self.controller} still lacks {pods} since the drain of {self.node}, which is given up: {why}"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDropped:
+    """Entries were dropped from the stored memory because of its limits."""
+
+    entries: Mapping[str, int]  #: by kind
+    detail: str  #: which limit, and the namespaces
+
+
+#: What happens to the records of earlier drains.
+HistoryEvent: TypeAlias = OwnerSetAside | DebtEnded | MemoryDropped
 
 
 @dataclass(frozen=True, slots=True)

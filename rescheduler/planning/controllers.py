@@ -59,7 +59,7 @@ class ControllerState:
     deleting: bool = False
     suspended: bool = False
     finished: bool = False  #: it ran to completion, and creates no more pods
-    readable: bool = True  #: False if the object could not be read: `exists` and `wanted` are not known
+    unreadable: str = ""  #: why it cannot be read, so that `exists` and `wanted` are not known; "" if it was read
     #: Its owner exists: whether it comes back is not known yet. Only if it is gone.
     returning: bool = False
     #: Its pods are not interchangeable, although it is not built in: they are moved one at a time.

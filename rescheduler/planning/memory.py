@@ -1,16 +1,20 @@
 """The state that must survive restarts and leader changes, as one value, and its stored form."""
 
-from collections.abc import Collection, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from rescheduler.errors import InputError
 from rescheduler.planning.compression import LIMIT, pack, packed_within, unpack
+from rescheduler.planning.controllers import Controller
 from rescheduler.planning.cooldowns import Cooldowns
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.movements import Movements
+from rescheduler.planning.not_recovered import NotRecovered
 from rescheduler.planning.room.increase import SpotOrders
 from rescheduler.planning.timestamps import utc
 from rescheduler.planning.units import count
@@ -21,6 +25,18 @@ VERSION: Final = 1
 
 #: The summary lists at most this many debts.
 _NAMED: Final = 20
+
+#: Maximum size of an entry in bytes, as JSON.
+ENTRY_LIMIT: Final = 1024
+
+#: The largest part of the stored form that the entries of one namespace may take.
+_SHARE: Final = 10
+
+#: UIDs of owners of pods that a debt keeps, the last ones in order. The state of the controller contains the others.
+_OWNER_UIDS: Final = 8
+
+#: The kinds of entries; a metric label.
+ENTRY_KINDS: Final = ("cooldown", "moves", "not-recovered", "debt")
 
 
 class OpenDebt(msgspec.Struct, frozen=True):
@@ -43,17 +59,20 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     drained_at: Moment | None = None  #: end of the last drain that started the drain delay
     cooldowns: Cooldowns = Cooldowns()
-    failure: Pause = Pause()  #: after drains whose replacement pods were not running in time
+    not_recovered: NotRecovered = NotRecovered()  #: owners whose pods were not running in time after drains
     room: Pause = Pause()  #: of orders of spot room, after orders for which no spot nodes were added
     returned: Pause = Pause()  #: after drains most of whose pods returned to on-demand nodes
     debts: tuple[OpenDebt, ...] = ()
     movements: Movements = Movements()
     spot_orders: SpotOrders = SpotOrders()  #: from the cloud provider
 
-    def waived(self, controllers: Collection[str]) -> "Memory":
-        """Return the same memory without debts to *controllers*, given as ``namespace/Kind/name``."""
-        remaining_debts = tuple(owed for owed in self.debts if str(owed.debt.controller) not in controllers)
-        return msgspec.structs.replace(self, debts=remaining_debts)
+    def waived(self, names: Collection[str]) -> "Memory":
+        """Return the same memory without debts to owners in *names*, which do not wait any more either.
+
+        *names* are owners (``namespace/Kind/name``) and namespaces, each with all its owners.
+        """
+        remaining_debts = tuple(owed for owed in self.debts if not _is_named(owed.debt.controller, names))
+        return msgspec.structs.replace(self, debts=remaining_debts, not_recovered=self.not_recovered.released(names))
 
     def merged(self, remote: "Memory", base: "Memory") -> "Memory":
         """Return the same memory with the debts that *remote* added to *base*, and the later end of the last drain."""
@@ -68,8 +87,12 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     def current(self, now: datetime, waits: Waits) -> "Memory":
         """Return the same memory without expired entries."""
-        movements, spot_orders = self.movements.current(now, waits.returned), self.spot_orders.current(now)
-        return msgspec.structs.replace(self, movements=movements, spot_orders=spot_orders)
+        return msgspec.structs.replace(
+            self,
+            movements=self.movements.current(now, waits.returned),
+            not_recovered=self.not_recovered.current(now, waits.recovery),
+            spot_orders=self.spot_orders.current(now),
+        )
 
     def bounded(self, now: datetime, waits: Waits) -> "Memory":
         """Limit all waits to *waits*. The stored ones may come from a wrong clock or other flags."""
@@ -77,7 +100,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             self,
             drained_at=None if self.drained_at is None else min(self.drained_at, now),
             cooldowns=self.cooldowns.bounded(now, waits.cooldown),
-            failure=self.failure.bounded(now, waits.pause),
+            not_recovered=self.not_recovered.bounded(now, waits.recovery),
             returned=self.returned.bounded(now, waits.pause),
             room=self.room.bounded(now, waits.room),
             movements=self.movements.bounded(now, waits.returned),
@@ -86,19 +109,19 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     def summary(self, now: datetime) -> str:
         """Return a few lines for a person who reads the ConfigMap."""
-        lines = [
-            f"replacement pods are owed to {count(len(self.debts), 'controller')}; no drain begins before they run"
-        ]
+        lines = [f"replacement pods are owed to {count(len(self.debts), 'controller')}"]
         lines += [
             f"  {owed.debt.controller}: {owed.debt.bound} pods, {owed.debt.ready} of them Ready, "
             f"since {_text(owed.since)} by the drain of {owed.node}"
             for owed in self.debts[:_NAMED]
         ]
         lines += [f"  … and {len(self.debts) - _NAMED} more"] if len(self.debts) > _NAMED else []
+        active = sorted(self.not_recovered.active(now))
+        aside = [*active[:_NAMED], *([f"and {len(active) - _NAMED} more"] if len(active) > _NAMED else [])]
         waiting = sum(moves.until is not None and moves.until > now for moves in self.movements.by_uid.values())
         lines += [
             f"last drain: {_text(self.drained_at)}",
-            f"pause after failed landings until: {_text(self.failure.active(now))}",
+            f"owners and namespaces that wait, because their pods did not run in time: {', '.join(aside) or 'none'}",
             f"pause after returned pods until: {_text(self.returned.active(now))}",
             f"nodes cooling down: {len(self.cooldowns.active(now))}",
             f"controllers moved in the last 24 h: {len(self.movements.by_uid)}, of which {waiting} wait",
@@ -133,45 +156,128 @@ def load(content: bytes) -> Memory:
 
 
 def dump(memory: Memory, limit: int = LIMIT) -> bytes:
+    """Return the stored form of *memory*; see :func:`fitted`."""
+    return fitted(memory, limit).content
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A memory within the limits, and what was dropped for that."""
+
+    content: bytes  #: the stored form
+    memory: Memory
+    dropped: Mapping[str, int] = field(default_factory=dict)  #: numbers of entries by kind (:data:`ENTRY_KINDS`)
+    detail: str = ""  #: which limits, and the namespaces concerned
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry that may be dropped."""
+
+    at: datetime  #: when it last applied
+    kind: str
+    key: str
+    namespace: str  #: "" if it is not known
+    raw: bytes
+
+
+def fitted(memory: Memory, limit: int = LIMIT) -> Fitted:
     """Encode *memory* as gzip-compressed JSON in at most *limit* bytes. Equal memories give equal bytes.
 
-    If the result is too large, the oldest cooldowns and moves are dropped, then the oldest debts.
+    Entries of more than ENTRY_LIMIT bytes are dropped, then the oldest of each namespace that takes more than its share
+    of the limit. If the result is still too large, the oldest cooldowns, waits and moves are dropped, then the oldest
+    debts.
     """
-    entries = _by_age(memory)
-    return packed_within(
-        limit, len(entries), lambda drop: _packed(_without_entries(memory, entries[:drop]) if drop else memory)
-    )
+    memory = msgspec.structs.replace(memory, debts=tuple(map(_shortened, memory.debts)))
+    entries = sorted(_entries(memory), key=lambda entry: (entry.kind == "debt", entry.at, entry.kind, entry.key))
+    large = [entry for entry in entries if len(entry.raw) > ENTRY_LIMIT]
+    excess = [entry for own in _by_namespace(entries).values() for entry in _excess(own)]
+    unfit = {*large, *excess}
+    remaining = [entry for entry in entries if entry not in unfit]
+    oldest, content = _fewest(limit, remaining, lambda dropped: _packed(_without_entries(memory, {*unfit, *dropped})))
+    causes = {f"larger than {ENTRY_LIMIT} bytes": large, "more than a tenth of the store": excess, "full": oldest}
+    details = [f"{why}: {_described(dropped)}" for why, dropped in causes.items() if dropped]
+    all_dropped = {*unfit, *oldest}
+    kinds = Counter(entry.kind for entry in all_dropped)
+    return Fitted(content, _without_entries(memory, all_dropped), kinds, "; ".join(details))
+
+
+def _fewest(limit: int, entries: list[_Entry], packed: Callable[[list[_Entry]], bytes]) -> tuple[list[_Entry], bytes]:
+    """Return the first of *entries* that must be dropped for a small result of *packed*, and this result."""
+    tried: dict[bytes, int] = {}
+
+    def without(dropped: int) -> bytes:
+        content = packed(entries[:dropped])
+        tried.setdefault(content, dropped)
+        return content
+
+    content = packed_within(limit, len(entries), without)
+    return entries[: tried[content]], content
 
 
 def _packed(memory: Memory) -> bytes:
     return pack(_ENCODER.encode(_Document(VERSION, memory)))
 
 
-_Entry: TypeAlias = tuple[bool, datetime, str, str]
+def _shortened(owed: OpenDebt) -> OpenDebt:
+    uids = owed.debt.owner_uids
+    if len(uids) <= _OWNER_UIDS:
+        return owed
+    return msgspec.structs.replace(owed, debt=msgspec.structs.replace(owed.debt, owner_uids=uids[-_OWNER_UIDS:]))
 
 
-def _by_age(memory: Memory) -> list[_Entry]:
-    """Return the entries that may be dropped: other entries before debts, then by the time that they last applied."""
-    cooldowns: Iterable[_Entry] = (
-        (False, cooldown.until, "cooldown", node) for node, cooldown in memory.cooldowns.by_node.items()
-    )
-    moves: Iterable[_Entry] = (
-        (False, max(moves.last, moves.until or moves.last), "moves", uid)
-        for uid, moves in memory.movements.by_uid.items()
-    )
-    debts: Iterable[_Entry] = ((True, owed.since, "debt", str(index)) for index, owed in enumerate(memory.debts))
-    return sorted([*cooldowns, *moves, *debts])
+def _entries(memory: Memory) -> Iterator[_Entry]:
+    def entry(at: datetime, kind: str, key: str, namespace: str, value: Any) -> _Entry:
+        return _Entry(at, kind, key, namespace, _ENCODER.encode([key, value]))
+
+    for node, cooldown in memory.cooldowns.by_node.items():
+        yield entry(cooldown.until, "cooldown", node, "", cooldown)
+    for uid, moves in memory.movements.by_uid.items():
+        yield entry(max(moves.last, moves.until or moves.last), "moves", uid, moves.namespace, moves)
+    for name, wait in memory.not_recovered.by_name.items():
+        yield entry(wait.until, "not-recovered", name, name.partition("/")[0], wait)
+    for index, owed in enumerate(memory.debts):
+        yield entry(owed.since, "debt", str(index), owed.debt.controller.namespace, owed)
 
 
-def _without_entries(memory: Memory, entries: Iterable[_Entry]) -> Memory:
-    dropped = {(kind, key) for _, _, kind, key in entries}
-    nodes, moves = memory.cooldowns.by_node, memory.movements.by_uid
+def _by_namespace(entries: Iterable[_Entry]) -> dict[str, list[_Entry]]:
+    by_namespace: defaultdict[str, list[_Entry]] = defaultdict(list)
+    for entry in entries:
+        if entry.namespace and len(entry.raw) <= ENTRY_LIMIT:
+            by_namespace[entry.namespace].append(entry)
+    return by_namespace
+
+
+def _excess(entries: list[_Entry]) -> list[_Entry]:
+    """Return the oldest of one namespace's sorted *entries*, without which the others do not exceed its share."""
+    share = LIMIT // _SHARE
+    if sum(len(entry.raw) for entry in entries) <= share:
+        return []
+    return _fewest(share, entries, lambda dropped: pack(b"".join(entry.raw for entry in entries[len(dropped) :])))[0]
+
+
+def _described(entries: Collection[_Entry]) -> str:
+    namespaces = sorted({entry.namespace for entry in entries if entry.namespace})
+    named = ", ".join(namespaces[:3]) + (", …" if len(namespaces) > 3 else "")  # noqa: PLR2004
+    return count(len(entries), "record") + (f" of namespace {named}" if named else "")
+
+
+def _without_entries(memory: Memory, entries: Collection[_Entry]) -> Memory:
+    dropped = {(entry.kind, entry.key) for entry in entries}
+    if not dropped:
+        return memory
+    nodes, moves, waits = memory.cooldowns.by_node, memory.movements.by_uid, memory.not_recovered.by_name
     return msgspec.structs.replace(
         memory,
         cooldowns=Cooldowns({node: nodes[node] for node in nodes if ("cooldown", node) not in dropped}),
         movements=Movements({uid: moves[uid] for uid in moves if ("moves", uid) not in dropped}),
+        not_recovered=NotRecovered({name: waits[name] for name in waits if ("not-recovered", name) not in dropped}),
         debts=tuple(owed for index, owed in enumerate(memory.debts) if ("debt", str(index)) not in dropped),
     )
+
+
+def _is_named(controller: Controller, names: Collection[str]) -> bool:
+    return str(controller) in names or controller.namespace in names
 
 
 def _text(moment: datetime | None) -> str:

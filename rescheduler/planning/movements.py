@@ -21,7 +21,7 @@ from rescheduler.planning.waits import Count, Moment, Waits
 DAY: Final = timedelta(hours=24)
 
 #: Maximum number of moves that are stored for each controller; beyond it the two oldest are merged.
-_MOVES: Final = 96
+_MOVES: Final = 24
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True):
@@ -38,6 +38,7 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
     returns: Count = 0
     returned: bool = False  #: whether the return after the last move was already counted
     until: Moment | None = None  #: its pods are not moved before this time, because they returned
+    namespace: str = ""  #: of the controller
 
     @property
     def last(self) -> datetime:
@@ -49,14 +50,15 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
         same = [move for move in self.moves if move.at == at]
         others = [move for move in self.moves if move.at != at]
         moves = sorted([*others, Move(at, pods + sum(move.pods for move in same))], key=lambda move: move.at)
-        if len(moves) > _MOVES:
+        while len(moves) > _MOVES:
             moves = [Move(moves[1].at, moves[0].pods + moves[1].pods), *moves[2:]]
-        return ControllerMoves(tuple(moves), self.returns, self.returned and bool(same), self.until)
+        return ControllerMoves(tuple(moves), self.returns, self.returned and bool(same), self.until, self.namespace)
 
     def with_return(self, now: datetime, wait: Backoff) -> "ControllerMoves":
         """Return the record after a return that was observed at *now*."""
         returns = self.returns + 1
-        return ControllerMoves(self.moves, returns, returned=True, until=now + wait.after(returns))
+        until = now + wait.after(returns)
+        return ControllerMoves(self.moves, returns, returned=True, until=until, namespace=self.namespace)
 
     def in_a_day(self, now: datetime) -> tuple[Move, ...]:
         """Return the moves of the last 24 hours."""
@@ -70,7 +72,7 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
         moves = self.in_a_day(now)
         if self.until is not None and self.until > now - wait.longest:
             return msgspec.structs.replace(self, moves=moves or self.moves[-1:])
-        return ControllerMoves(moves, returned=self.returned) if moves else None
+        return ControllerMoves(moves, returned=self.returned, namespace=self.namespace) if moves else None
 
     def bounded(self, now: datetime, wait: Backoff) -> "ControllerMoves":
         """Return the record without moves in the future and with waits limited to the longest wait."""
@@ -92,8 +94,8 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
         Several calls with the same *at* count as one move.
         """
         before = self.by_uid.get(controller.uid)
-        moves = ControllerMoves((Move(at, pods),)) if before is None else before.moved(pods, at)
-        return Movements(self.by_uid | {controller.uid: moves})
+        first = ControllerMoves((Move(at, pods),), namespace=controller.namespace)
+        return Movements(self.by_uid | {controller.uid: first if before is None else before.moved(pods, at)})
 
     def judge(
         self, node: str, pods: Mapping[ControllerState, Sequence[Pod]], now: datetime, waits: Waits

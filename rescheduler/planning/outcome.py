@@ -52,6 +52,7 @@ class Reason(enum.StrEnum):
     JOB_WOULD_FAIL = "job-would-fail"
     OTHER_SCHEDULER = "other-scheduler"
     MOVED_RECENTLY = "moved-recently"
+    NOT_RECOVERED = "not-recovered"
     POD_TERMINATING = "pod-terminating"
     POD_STUCK_TERMINATING = "pod-stuck-terminating"
     REPLICAS_NOT_READY = "replicas-not-ready"

@@ -20,7 +20,8 @@ class Waits:
     """The lengths of the waits of nodes, drains and controllers. The defaults are those of the flags."""
 
     cooldown: Backoff = Backoff(timedelta(minutes=5), timedelta(hours=2))  #: after a failed drain, for its node
-    pause: Backoff = Backoff(timedelta(minutes=10), timedelta(hours=4))  #: for all drains
+    pause: Backoff = Backoff(timedelta(minutes=10), timedelta(hours=4))  #: for all drains, after returned pods
+    recovery: Backoff = Backoff(timedelta(minutes=10), timedelta(hours=24))  #: for an owner whose pods did not run
     room: Backoff = Backoff(timedelta(minutes=15), timedelta(hours=4))  #: for orders of spot room
     returned: Backoff = Backoff(timedelta(minutes=10), timedelta(hours=24))  #: for a controller whose pods returned
     moves_per_pod: float = 3.0  #: per 24 hours, on average over a controller's replicas; 0 means no limit

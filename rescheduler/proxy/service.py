@@ -133,7 +133,11 @@ class ProxyService:
         self._mark_validity = timedelta(seconds=file.server.update_timeout + limits.longest)
         views = self._views(state, own_node)
         self._view = views[Ending.SHRINK]
-        self._failed = FailedDrains(self._view, self._controllers, self._clock, report, ready=limits.landing > 0)
+        patience = timedelta(seconds=limits.landing or limits.eviction)
+        ready = limits.landing > 0
+        self._failed = FailedDrains(self._view, self._controllers, self._clock, report, patience, ready=ready)
+        for view in views.values():
+            view.not_recovered = self._failed.not_recovered
         self._drainers: dict[Ending, Drainer] = {}
         methods = self._methods(views, limits)
         access = self._access(NoProvider())

@@ -8,12 +8,15 @@ import pytest
 from rescheduler import cli
 
 WRONG = {
-    "a name alone": (("--waive=web",), "'web': expected NAMESPACE/KIND/NAME, such as default/Deployment/web"),
+    "two parts": (
+        ("--waive=a/b",),
+        "'a/b': expected NAMESPACE/KIND/NAME, such as default/Deployment/web, or NAMESPACE",
+    ),
     "no name": (("--waive=default/Deployment/",), "'default/Deployment/': expected NAMESPACE/KIND/NAME"),
     "too many parts": (("--waive=a/b/c/d",), "'a/b/c/d': expected NAMESPACE/KIND/NAME"),
     "a space": (("--waive=a/b/c d",), "'a/b/c d': expected NAMESPACE/KIND/NAME"),
     "an empty name": (("--waive=",), "'': expected NAMESPACE/KIND/NAME"),
-    "one of two names is invalid": (("--waive=a/b/c", "--waive=b"), "'b': expected NAMESPACE/KIND/NAME"),
+    "one of two names is invalid": (("--waive=a/b/c", "--waive=b/"), "'b/': expected NAMESPACE/KIND/NAME"),
     "an argument": (("default/Deployment/web",), "unexpected extra argument"),
     "no cluster": (("--waive=a/b/c", "--kubeconfig=/no/such/file"), "kubeconfig /no/such/file: no such file"),
     "a pause, and no cluster": (("--kubeconfig=/no/such/file",), "kubeconfig /no/such/file: no such file"),
@@ -39,7 +42,7 @@ def test_the_help_explains_waivers(capfd: pytest.CaptureFixture[str]) -> None:
     page = " ".join(capfd.readouterr().out.split())
     assert ended.value.code == 0
     for expected in (
-        "--waive NS/KIND/NAME",
+        "--waive NS[/KIND/NAME]",
         "landing-pending",
         "env var: RESCHEDULER_MEMORY_NAME",
         "default: kube-system",

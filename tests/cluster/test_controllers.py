@@ -227,7 +227,7 @@ def test_pods_of_an_unknown_kind_of_controller_are_counted(cluster: ControlPlane
     cluster.apply([workload])
     first, _ = pods(cluster, "web", 2)
     web = topmost(reader, [first])
-    assert web == Controller("default", "Rollout", "web", "11")
+    assert web == Controller("default", "Rollout", "web", "11", "argoproj.io/v1alpha1")
     expected = ControllerState(web, uids([first]) | {"11"}, wanted=2)
     assert only_state(reader, web) == expected
     succeed(cluster, first)

@@ -70,15 +70,9 @@ BACK = running(0, live=1, returned=1)
 FAILURES: dict[str, tuple[list[tuple[float, str, Replicas]], float, Why, str]] = {
     "it is not created": (
         [(6, "", running(0))],
-        21,
-        Why.REPLACEMENT_REFUSED,
-        "it is not created",
-    ),
-    "it is not created: the timer starts when the evicted pod is gone": (
-        [(6, "a", running(0)), (30, "", running(0))],
-        45,
-        Why.REPLACEMENT_REFUSED,
-        "it is not created",
+        605,
+        Why.REPLACEMENT_NOT_CREATED,
+        "not created within 600 s after the last eviction",
     ),
     "it is unschedulable": (
         [(6, "", UNSCHEDULABLE)],
@@ -106,7 +100,7 @@ FAILURES: dict[str, tuple[list[tuple[float, str, Replicas]], float, Why, str]] =
     ),
     "it is created late and not bound": (
         [(6, "", running(0)), (20, "", PENDING)],
-        66,
+        80,
         Why.REPLACEMENT_NOT_BOUND,
         "not bound to a node within 60 s",
     ),
@@ -192,7 +186,9 @@ class TestJobs:
             ],
         )
         drain = replace(drain, read_at=1e9)
-        assert watch(drain, job, (7, "", running(0)), every=1) == 7 + 15 + delay
+        refused = replace(drain.states[job.controller], refusal="exceeded quota")
+        failing = replace(drain, states={job.controller: refused})
+        assert watch(failing, job, (7, "", running(0)), every=1) == 7 + 15 + delay
         assert watch(drain, job, (7, "", PENDING), every=1) == 7 + 60 + delay
         assert watch(drain, job, (7, "", UNSCHEDULABLE)) == 7 + 15
 

@@ -269,6 +269,7 @@ class TestResumedRemovals:
         story: Story = [
             *self.CAME,
             (7, seen("b", {WEB: running(1)}), (reading(WEB, of=(WEB,), read_refusals=True),)),
+            (8, read(WEB, web=WEB.state(refusal="exceeded quota")), ()),
             (22, seen("b", {WEB: running(1)}), (Release(),)),
             *OFF,
         ]

@@ -180,7 +180,7 @@ class TestSpotSettling:
     def test_losses_that_are_far_apart_are_not_a_burst(self) -> None:
         with world(*CLUSTER, *(node(f"spot-{n}") for n in range(2, 5))) as here:
             db = Controller("default", "ReplicaSet", "db", "uid-of-db")
-            here.config_map.put(dump(Memory(debts=(OpenDebt("od-9", START, Debt(db, 1, 1)),))))
+            here.config_map.put(dump(Memory(debts=(OpenDebt("od-9", START + timedelta(minutes=5), Debt(db, 1, 1)),))))
             loop = here.loop()
             assert loop.round() is RoundOutcome.HELD
             for name in ("spot-3", "spot-4"):

@@ -13,6 +13,7 @@ from rescheduler.planning.controllers import Controller
 from rescheduler.planning.cooldowns import Cooldown, Cooldowns
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt
+from rescheduler.planning.not_recovered import NotRecovered, OwnerWait
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
 from rescheduler.planning.waits import Pause
 from tests.planning.builders import NOW
@@ -39,6 +40,9 @@ BUSY = status(
         drained_at=EARLIER,
         debts=(OpenDebt("od-3", EARLIER, WEB),),
         cooldowns=Cooldowns({"od-2": Cooldown("uid-od-2", 2, IN_FIVE_MINUTES), "old": Cooldown("uid", 1, EARLIER)}),
+        not_recovered=NotRecovered(
+            {"default/Deployment/api": OwnerWait(1, IN_FIVE_MINUTES), "old": OwnerWait(1, EARLIER)}
+        ),
     ),
     drains={"od-1": Intent("pod-a_1", Step.DRAINING, EARLIER), "od-9": None},
 )
@@ -65,6 +69,7 @@ AS_JSON = {
             "since": "2026-01-01T11:56:00Z",
         }
     ],
+    "notRecovered": [{"name": "default/Deployment/api", "until": "2026-01-01T12:05:00Z", "failures": 1}],
     "lastDrain": "2026-01-01T11:56:00Z",
 }
 
@@ -77,7 +82,8 @@ Last drain    2026-01-01T11:56:00Z
 Draining      od-1: draining since 2026-01-01T11:56:00Z by pod-a_1
               od-9: its mark cannot be read
 Cooling down  od-2: until 2026-01-01T12:05:00Z after 2 failures
-Owed          default/Deployment/web: 3 pods, 2 of them Ready, since 2026-01-01T11:56:00Z"""
+Owed          default/Deployment/web: 3 pods, 2 of them Ready, since 2026-01-01T11:56:00Z
+Not recovered default/Deployment/api: not moved before 2026-01-01T12:05:00Z, after 1 failure"""
 
 EMPTY_TEXT = """\
 Installation  kube-system/k8s-spot-rescheduler
@@ -87,7 +93,8 @@ Waiting       no reason stored
 Last drain    none
 Draining      none
 Cooling down  none
-Owed          none"""
+Owed          none
+Not recovered none"""
 
 
 def test_the_json_output_has_the_whole_state() -> None:
@@ -120,9 +127,9 @@ WAITS: dict[str, tuple[InstallationStatus, tuple[str, str] | None]] = {
         ("drain-delay", "the drain delay runs until 2026-01-01T12:06:00Z"),
     ),
     "the drain delay is over": (status(memory=Memory(drained_at=NOW - timedelta(minutes=10))), None),
-    "failures": (
-        status(memory=Memory(failure=Pause(1, IN_FIVE_MINUTES))),
-        ("failure-pause", "replacement pods did not run in time; drains wait until 2026-01-01T12:05:00Z"),
+    "pods that are owed for longer than the landing timeout": (
+        status(memory=Memory(debts=(OpenDebt("od-3", NOW - timedelta(minutes=10), WEB),))),
+        None,
     ),
     "returned pods": (
         status(memory=Memory(returned=Pause(1, IN_FIVE_MINUTES))),
@@ -142,7 +149,9 @@ def test_counts_of_one_are_singular() -> None:
     load = status().as_json()
     load["coolingDown"] = [{"node": "od-2", "until": "later", "failures": 1, "detail": ""}]
     load["owed"] = [{"controller": "default/Deployment/web", "pods": 1, "ready": 0, "since": "now"}]
-    assert list(lines(load))[-2:] == [
+    load["notRecovered"] = [{"name": "default/Deployment/web", "until": "later", "failures": 1}]
+    assert list(lines(load))[-3:] == [
         "Cooling down  od-2: until later after 1 failure",
         "Owed          default/Deployment/web: 1 pod, 0 of them Ready, since now",
+        "Not recovered default/Deployment/web: not moved before later, after 1 failure",
     ]

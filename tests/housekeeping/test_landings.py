@@ -1,21 +1,25 @@
 """Debts of earlier drains block drains until they are paid, expire or are waived, also after restarts."""
 
+from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from rescheduler.draining.eviction_outcomes import EvictionFailed, EvictionRefused
 from rescheduler.draining.failures import Why
-from rescheduler.errors import InputError
+from rescheduler.errors import InputError, Retryable
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import (
     CoolingDown,
+    DebtEnded,
     DrainEnded,
     DrainStarted,
     ErrorKind,
     Held,
     OwedChanged,
+    OwnerSetAside,
     Planned,
     Trouble,
     Waiting,
@@ -25,7 +29,7 @@ from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, dump
 from rescheduler.planning.outcome import Reason
 from rescheduler.settings import Timing
-from tests.housekeeping.world import START, LoopWorld, Replacement, world
+from tests.housekeeping.world import START, LoopWorld, Replacement, blockers, world
 from tests.planning.builders import ON_DEMAND, node, pod
 
 CLUSTER = (
@@ -42,10 +46,11 @@ LACKS_ONE_POD = (
     "replacement pods are not running yet: default/ReplicaSet/web lacks 1 since the drain of od-1; "
     "rescheduler resume --waive NAMESPACE/KIND/NAME waives a debt"
 )
+LANDING_TIMEOUT = Timing().landing_timeout
+MINUTE = timedelta(minutes=1)
 FORBIDDEN = EvictionFailed("", "evict pod default/web-1: webhook says no (403)", retryable=False)
 #: No other wait may hide the wait for replacement pods.
-IMPATIENT = Timing(node_drain_delay=timedelta(), pending_patience=timedelta(), failure_pause=timedelta())
-IMPATIENT_BUT_FOR_PAUSES = Timing(node_drain_delay=timedelta(), pending_patience=timedelta())
+IMPATIENT = Timing(node_drain_delay=timedelta(), pending_patience=timedelta())
 
 
 def failures(here: LoopWorld) -> list[Why | None]:
@@ -66,6 +71,7 @@ def waits(here: LoopWorld) -> list[Waiting]:
     ("replacement", "why"),
     [
         (Replacement.REFUSED, Why.REPLACEMENT_REFUSED),
+        (Replacement.LATE, Why.REPLACEMENT_NOT_CREATED),
         (Replacement.UNSCHEDULABLE, Why.REPLACEMENT_UNSCHEDULABLE),
         (Replacement.UNBOUND, Why.REPLACEMENT_NOT_BOUND),
         (Replacement.UNREADY, Why.LANDING_TIMEOUT),
@@ -77,15 +83,103 @@ def test_no_drain_starts_before_the_replacement_pods_of_a_failed_drain_run(repla
         loop = here.loop(IMPATIENT)
         assert loop.round() is RoundOutcome.FAILED
         assert (failures(here), here.marked) == ([why], [])
-        for _ in range(20):
-            here.pass_time(60)
+        [owed] = here.memory.debts
+        while here.clock.now() < owed.since + LANDING_TIMEOUT:
             assert loop.round() is RoundOutcome.HELD
-        assert {(event.waiting, event.detail) for event in here.of(Held)} == {(Waiting.LANDING_PENDING, LACKS_ONE_POD)}
-        assert here.of(OwedChanged)[-1] == OwedChanged(1)
-        here.add(pod("web-2", "spot-1"))
+            assert here.of(OwedChanged)[-1] == OwedChanged(1)
+            here.pass_time(30)
+        held = {(event.waiting, event.detail) for event in here.of(Held)}
+        assert held <= {(Waiting.LANDING_PENDING, LACKS_ONE_POD)}
         assert loop.round() is RoundOutcome.DRAINED
         assert drained(here) == ["od-1", "od-2"]
+        here.add(pod("web-2", "spot-1"))
+        loop.round()
         assert (here.memory.debts, here.of(OwedChanged)[-1]) == ((), OwedChanged(0))
+
+
+def test_only_nodes_with_pods_of_an_owner_that_did_not_recover_wait() -> None:
+    """They wait for longer after each failure, and no longer once a drain has moved the owner's pods."""
+    with world(*CLUSTER, pod("web-2", "od-2")) as here:
+        here.replacements["web"] = Replacement.UNSCHEDULABLE
+        loop, tries = here.loop(replace(IMPATIENT, max_moves_per_pod_per_day=0)), []
+        for _ in range(24 * 60):
+            if loop.round() is RoundOutcome.FAILED:
+                tries.append(here.clock.now() - START)
+                here.recover("web")  # its debt is paid, and the next attempt fails again
+                here.cluster.delete("Pod", "default/web-1-again")
+                here.cluster.delete("Pod", "default/web-2-again")
+                here.add(pod("web-1", "od-1"))
+                here.replacements["web"] = Replacement.UNSCHEDULABLE
+            here.pass_time(60)
+        gaps = [later - earlier for earlier, later in pairwise(tries)]
+        assert [gap // timedelta(minutes=10) for gap in gaps[:5]] == [1, 2, 4, 8, 16]
+        reasons = {blocker.reason for blocker in blockers(here, "od-1") + blockers(here, "od-2")}
+        assert Reason.NOT_RECOVERED in reasons
+        del here.replacements["web"]
+        here.pass_time(24 * 3600)
+        assert loop.round() is RoundOutcome.DRAINED
+        assert here.memory.not_recovered.by_name == {}
+
+
+def test_a_namespace_waits_after_its_second_owner_and_others_are_drained() -> None:
+    nodes = [node(f"od-{n}", ON_DEMAND) for n in (1, 2, 3, 4)]
+    pods = [pod("a/x-1", "od-1"), pod("a/y-1", "od-2"), pod("a/z-1", "od-3"), pod("b/web-1", "od-4")]
+    pods[3]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
+    with world(*nodes, node("spot-1", cpu="16"), *pods) as here:
+        here.replacements["x"] = here.replacements["y"] = Replacement.UNSCHEDULABLE
+        loop = here.loop(IMPATIENT)
+        outcomes = []
+        for _ in range(90):
+            outcomes.append(loop.round())
+            here.pass_time(20)
+            if "od-4" in drained(here):
+                break
+        assert drained(here) == ["od-1", "od-2", "od-4"]
+        names = [*dict.fromkeys(event.name for event in here.of(OwnerSetAside))]
+        assert names == ["a/ReplicaSet/x", "a", "a/ReplicaSet/y"]
+        [blocker] = blockers(here, "od-3")
+        assert (blocker.reason, blocker.pod) == (Reason.NOT_RECOVERED, "a/z-1")
+        assert "several owners in namespace a did not run in time" in blocker.detail
+        here.config_map.waive("a")
+        loop.round()
+        assert drained(here)[-1] == "od-3"
+
+
+def test_all_drains_pause_only_while_pods_of_several_namespaces_are_missing() -> None:
+    """Three landing timeouts after the drain of the second one, the cluster is not held responsible any more."""
+    other = Debt(Controller("b", "ReplicaSet", "api", "uid-of-api"), ready=1, bound=1)
+    late = START - LANDING_TIMEOUT
+    with world(*CLUSTER[:3], *CLUSTER[4:]) as here:
+        debts = (OpenDebt("od-8", late, OWED), OpenDebt("od-9", late - timedelta(minutes=5), other))
+        here.controllers.update({"web": {"wanted": 1}, "api": {"wanted": 1}})
+        here.config_map.put(dump(Memory(debts=debts)))
+        loop = here.loop(IMPATIENT)
+        assert loop.round() is RoundOutcome.HELD
+        [held] = here.of(Held)
+        assert held.waiting is Waiting.FAILURE_PAUSE
+        assert held.detail.startswith("replacement pods of the namespaces b, default did not run in time: ")
+        assert "drains wait until they run, or until 2026-01-01T12:15:00Z" in held.detail
+        here.pass_time(15 * 60)
+        assert loop.round() is RoundOutcome.DRAINED
+        assert len(here.memory.debts) == 2
+
+
+def test_a_debt_of_an_owner_that_tells_nothing_ends_after_three_landing_timeouts() -> None:
+    with world(*CLUSTER) as here:
+        here.cluster.delete("Pod", "default/web-1")
+        here.controller_errors["web"] = InputError("get workflows default/web: not allowed (403)")
+        here.config_map.put(dump(Memory(debts=(OpenDebt("od-9", START - 3 * LANDING_TIMEOUT + MINUTE, OWED),))))
+        loop = here.loop(IMPATIENT)
+        loop.round()
+        assert [owed.node for owed in here.memory.debts] == ["od-9"]
+        here.pass_time(60)
+        loop.round()
+        assert not here.memory.debts
+        [ended] = here.of(DebtEnded)
+        assert ended.text == (
+            "default/ReplicaSet/web still lacks 1 replacement pod since the drain of od-9, which is given up: "
+            "get workflows default/web: not allowed (403)"
+        )
 
 
 def test_a_paid_debt_does_not_return() -> None:
@@ -169,12 +263,12 @@ def test_an_evicted_pod_that_is_still_watched_does_not_pay_a_debt() -> None:
         assert loop.round() is RoundOutcome.DRAINED
 
 
-def test_a_controller_that_cannot_be_read_holds_drains() -> None:
+def test_an_api_server_that_does_not_respond_holds_drains() -> None:
     with world(*CLUSTER) as here:
         here.config_map.put(dump(Memory(debts=(OpenDebt("od-1", START, OWED),))))
-        here.controller_errors["web"] = InputError("get replicasets default/web: no JSON")
+        here.controller_errors["web"] = Retryable("get replicasets default/web: busy (503)")
         assert here.loop().round() is RoundOutcome.BROKEN
-        assert here.of(Trouble) == [Trouble(ErrorKind.READ, "get replicasets default/web: no JSON")]
+        assert here.of(Trouble) == [Trouble(ErrorKind.READ, "get replicasets default/web: busy (503)")]
         assert (drained(here), len(here.memory.debts)) == ([], 1)
 
 
@@ -197,14 +291,14 @@ class TestRecords:
             db = Controller("default", "ReplicaSet", "db", "uid-of-db")
             assert [owed.debt for owed in here.memory.debts] == [Debt(db, 1, 1, owner_uids=("uid-of-db",))]
             here.stopping = False
-            here.pass_time(600)
+            here.pass_time(300)
             assert here.loop().round() is RoundOutcome.HELD
             assert waits(here) == [Waiting.LANDING_PENDING]
 
     def test_a_failed_drain_that_evicted_a_pod_starts_the_drain_delay(self) -> None:
         with world(*CLUSTER) as here:
             here.replacements["web"] = Replacement.UNSCHEDULABLE
-            loop = here.loop(Timing(pending_patience=timedelta(), failure_pause=timedelta()))
+            loop = here.loop(Timing(pending_patience=timedelta()))
             assert loop.round() is RoundOutcome.FAILED
             here.recover("web")
             assert loop.round() is RoundOutcome.HELD
@@ -243,24 +337,3 @@ class TestRecords:
             [blocker] = rejected.blockers
             detail = "would violate the budget web; no new attempt before 2026-01-01T12:05:00Z"
             assert (blocker.reason, blocker.detail) == (Reason.EVICTION_REFUSED, detail)
-
-    def test_each_failed_landing_doubles_the_pause(self) -> None:
-        names = {"od-1": "a", "od-2": "b", "od-3": "c", "od-4": "d"}
-        pods = [pod(f"{app}-1", name) for name, app in names.items()]
-        with world(*(node(name, ON_DEMAND) for name in names), node("spot-1", cpu="16"), *pods) as here:
-            loop = here.loop(IMPATIENT_BUT_FOR_PAUSES)
-            pauses: list[timedelta] = []
-            for name in ("od-1", "od-2", "od-3"):
-                here.replacements[names[name]] = Replacement.UNSCHEDULABLE
-                assert loop.round() is RoundOutcome.FAILED
-                here.recover(names[name])
-                here.cluster.delete("Node", name)
-                assert loop.round() is RoundOutcome.HELD
-                until = here.memory.failure.until
-                assert until is not None
-                pauses.append(until - here.clock.now())
-                here.pass_time(pauses[-1].total_seconds())
-            assert pauses == [timedelta(minutes=10), timedelta(minutes=20), timedelta(minutes=40)]
-            assert waits(here) == [Waiting.FAILURE_PAUSE]
-            assert loop.round() is RoundOutcome.DRAINED
-            assert here.memory.failure.times == 0

@@ -181,6 +181,7 @@ class TestOurs:
     def test_drains_wait_for_debts_of_an_earlier_process(self) -> None:
         with world(*EMPTY) as here:
             mark(here, BEFORE)
+            here.controllers["web"] = {"refusal": "exceeded quota"}
             here.at(100, lambda: here.add(pod("web-2", "spot-1")))
             loop = here.loop()
             assert loop.round() is RoundOutcome.HELD
@@ -250,6 +251,7 @@ class TestRemoval:
     def test_debts_of_a_removal_are_kept_and_hold_drains(self) -> None:
         with world(*EMPTY, CLUSTER[1], pod("db-1", "od-2")) as here:
             mark(here, replace(ORDERED, debts=(OWED,)))
+            here.controllers["web"] = {"refusal": "exceeded quota"}
             pool = ScriptedProvider([Deleted()])
             loop = here.loop(provider=pool)
             assert loop.round() is RoundOutcome.HELD

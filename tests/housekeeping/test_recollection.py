@@ -14,10 +14,21 @@ from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.drain_records import DrainRecords
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.housekeeping.synced_memory import ATTEMPTS
-from rescheduler.observe.events import DrainEnded, DrainStarted, ErrorKind, Held, Planned, RoundEnded, Trouble, Waiting
+from rescheduler.observe.events import (
+    DrainEnded,
+    DrainStarted,
+    ErrorKind,
+    Held,
+    OwnerSetAside,
+    Planned,
+    RoundEnded,
+    Trouble,
+    Waiting,
+)
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, dump, load
+from rescheduler.planning.not_recovered import OwnerWait
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Timing
@@ -256,12 +267,12 @@ class TestRefusedWrites:
         with world() as here:
             ours = history(here)
             ours.refresh()
-            ours.landing_failed()
+            ours.pods_returned()
             here.config_map.refusals = [Retryable("patch configmap: busy (503)")]
             assert [ours.save(), ours.save()] == [False, True]
             waiting = ours.held()
             assert waiting is not None
-            assert waiting.waiting is Waiting.FAILURE_PAUSE
+            assert waiting.waiting is Waiting.RETURNED_PODS
 
     def test_a_replica_that_no_longer_leads_writes_nothing(self) -> None:
         with world() as here:
@@ -396,22 +407,22 @@ class TestNotes:
             DrainRecords(kept, view, here.clock, here.report).record_end(drain, START)
             assert stored(here) == Memory(debts=(OpenDebt("od-1", START, debt),))
 
-    def test_failed_landings_pause_all_drains_each_time_longer(self) -> None:
+    def test_an_owner_that_did_not_recover_waits_each_time_longer(self) -> None:
         with world(*CLUSTER) as here:
-            ours = history(here)
+            ours, waits = history(here), []
             ours.refresh()
-            assert [ours.landing_failed() - START for _ in range(6)] == [
-                minutes * MINUTE for minutes in (10, 20, 40, 80, 160, 240)
-            ]
-            assert ours.held() == Held(
-                Waiting.FAILURE_PAUSE,
-                "replacement pods of the last drains did not run in time; drains wait until 2026-01-01T16:00:00Z",
-            )
-            assert ours.save()
-            assert here.loop().round() is RoundOutcome.HELD
-            ours.landing_succeeded()
-            assert ours.held() is None
-            assert ours.landing_failed() - START == 10 * MINUTE
+            for _ in range(10):
+                for _ in range(2):
+                    ours.set_aside(WEB)
+                [wait] = ours.not_recovered().values()
+                waits.append(wait.until - here.clock.now())
+                here.pass_time(waits[-1].total_seconds())
+            assert waits == [minutes * MINUTE for minutes in (10, 20, 40, 80, 160, 320, 640, 1280, 1440, 1440)]
+            assert [event.failures for event in here.of(OwnerSetAside)] == list(range(1, 11))
+            assert (ours.held(), ours.save()) == (None, True)
+            ours.recovered([WEB])
+            ours.set_aside(WEB)
+            assert ours.not_recovered()[str(WEB)] == OwnerWait(1, here.clock.now() + 10 * MINUTE)
 
     def test_returned_pods_pause_all_drains_each_time_longer(self) -> None:
         with world() as here:
@@ -436,7 +447,7 @@ class TestNotes:
                 OpenDebt("od-1", START, Debt(WEB, 1, 2)),
                 OpenDebt("od-2", START, Debt(DB, 1, 1)),
             }
-            ours.waive([str(DB)])
+            ours.owe("od-2", [])
             ours.owe("od-1", [])
             assert ours.memory.debts == ()
 

@@ -26,7 +26,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionOutcome, PodGone
 from rescheduler.draining.intent import ANNOTATION, Intent, parse
 from rescheduler.draining.state import Limits
-from rescheduler.errors import MarkLost, NotFound, ReschedulerError
+from rescheduler.errors import InputError, MarkLost, NotFound, ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import ControllerReading, DrainContext
 from rescheduler.execution.drainer import Drainer
@@ -75,6 +75,7 @@ class Replacement(enum.Enum):
     UNBOUND = enum.auto()  #: the scheduler does not process them
     UNSCHEDULABLE = enum.auto()
     REFUSED = enum.auto()  #: their creation is rejected
+    LATE = enum.auto()  #: they are not created
 
 
 class LoopWorld:
@@ -228,9 +229,14 @@ class LoopWorld:
 
     def _state(self, controller: Controller) -> ControllerState:
         self.reads.append(controller.name)
-        if controller.name in self.controller_errors:
-            raise self.controller_errors[controller.name]
-        return ControllerState(controller, frozenset({controller.uid}), **self.controllers[controller.name])
+        if (error := self.controller_errors.get(controller.name)) is not None:
+            if isinstance(error, InputError):
+                return ControllerState(controller, frozenset({controller.uid}), unreadable=str(error))
+            raise error
+        refused = self.replacements.get(controller.name) is Replacement.REFUSED
+        fields: dict[str, Any] = {"refusal": "exceeded quota"} if refused else {}
+        fields |= self.controllers[controller.name]
+        return ControllerState(controller, frozenset({controller.uid}), **fields)
 
     def evict(
         self, namespace: str, name: str, uid: str, grace_seconds: int | None = None, *, dry_run: bool = False
@@ -248,7 +254,7 @@ class LoopWorld:
     def _moves(self, pod: Pod) -> None:
         self.cluster.delete("Pod", pod.key)
         replacement = self.replacements[pod.owner.name] if pod.owner is not None else Replacement.REFUSED
-        if replacement is Replacement.REFUSED:
+        if replacement in (Replacement.REFUSED, Replacement.LATE):
             return
         unbound = replacement in (Replacement.UNBOUND, Replacement.UNSCHEDULABLE)
         again = msgspec.structs.replace(
@@ -352,6 +358,7 @@ class LoopWorld:
         )
         records = DrainRecords(history, view, self.clock, self.report)
         threads = Threads(Inline(), Inline())
+        view.not_recovered = history.not_recovered
         drainer = Drainer(access, view, self, threads, limits, self.report, records)
         soft = SoftTaint(self, self.report, view.is_on_demand, wanted=soft_taint)
         savings = NoBookkeeping()
@@ -368,7 +375,7 @@ class LoopWorld:
         knowledge = Knowledge(
             history,
             candidates,
-            Landings(view, self, history, self.report),
+            Landings(view, self, history, self.report, self.clock, timing.landing_timeout),
             SpotWatch(timing.spot_settle),
             savings=savings,
             refresh_prices=refresh_prices,

@@ -12,6 +12,7 @@ from prometheus_client.samples import Sample
 from rescheduler.draining.eviction_outcomes import EvictionResult
 from rescheduler.draining.failures import Why
 from rescheduler.observe.events import (
+    DebtEnded,
     DrainStarted,
     ErrorKind,
     Event,
@@ -19,6 +20,7 @@ from rescheduler.observe.events import (
     Held,
     LeadershipChanged,
     MachineAnswered,
+    MemoryDropped,
     OwedChanged,
     PlaceholdersObserved,
     RoomEnded,
@@ -112,6 +114,12 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "running placeholders": (PlaceholdersObserved(3, 1), "placeholders", {"state": "running"}, 3),
     "pending placeholders": (PlaceholdersObserved(3, 1), "placeholders", {"state": "pending"}, 1),
     "pods that are owed": (OwedChanged(3), "owed_replacements", {}, 3),
+    "pods that are given up": (
+        DebtEnded("a/Workflow/w", "od", 2, "gone"), "owed_replacements_given_up_total", {}, 2,
+    ),
+    "entries of the memory that are dropped": (
+        MemoryDropped({"debt": 3}, "full"), "memory_entries_dropped_total", {"kind": "debt"}, 3,
+    ),
     "nothing is owed": (OwedChanged(0), "owed_replacements", {}, 0),
     "a watch's age": (WatchAges({"Pod": 12.5}), "watch_age_seconds", {"kind": "Pod"}, 12.5),
     "money saved": (SAVED, "savings_money_total", {"currency": "USD"}, 1.5),
@@ -192,6 +200,8 @@ ZEROS: dict[str, set[tuple[str, ...]]] = {
     "placement_predictions": {(outcome.value,) for outcome in LandingOutcome},
     "node_removals": {("pool", result.value) for result in DeleteResult},
     "room_orders": {(ending.value,) for ending in RoomEnding},
+    "memory_entries_dropped": {("cooldown",), ("moves",), ("not-recovered",), ("debt",)},
+    "owed_replacements_given_up": {()},
     "evicted_pods": {()},
     "returned_pods": {()},
     "node_drain": set(),

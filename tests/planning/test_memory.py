@@ -5,6 +5,7 @@ import datetime as dt
 import gzip
 import json
 import random
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -19,8 +20,9 @@ from rescheduler.planning.compression import LIMIT
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.cooldowns import Cooldown, Cooldowns
 from rescheduler.planning.debts import Debt
-from rescheduler.planning.memory import Memory, OpenDebt, dump, load
+from rescheduler.planning.memory import ENTRY_LIMIT, Memory, OpenDebt, dump, fitted, load
 from rescheduler.planning.movements import ControllerMoves, Move, Movements
+from rescheduler.planning.not_recovered import NotRecovered, OwnerWait
 from rescheduler.planning.waits import Pause, Waits
 from tests.planning.builders import NOW
 from tests.planning.memories import large
@@ -40,7 +42,7 @@ def owed(name: str, at: dt.datetime = NOW, node: str = "od-1") -> OpenDebt:
 FULL = Memory(
     drained_at=NOW,
     cooldowns=Cooldowns({"od-1": Cooldown("uid", 2, NOW + HOUR, "eviction-refused", "a webhook says no")}),
-    failure=Pause(1, NOW + HOUR),
+    not_recovered=NotRecovered({"default/Deployment/web": OwnerWait(1, NOW + HOUR)}),
     returned=Pause(2, NOW + 2 * HOUR),
     debts=(owed("web"), owed("db")),
     movements=Movements(
@@ -68,7 +70,7 @@ memories = st.builds(
     cooldowns=st.builds(
         Cooldowns, st.dictionaries(texts, st.builds(Cooldown, texts, counts, moments, texts, texts), max_size=4)
     ),
-    failure=st.builds(Pause, counts, st.none() | moments),
+    not_recovered=st.builds(NotRecovered, st.dictionaries(texts, st.builds(OwnerWait, counts, moments), max_size=4)),
     returned=st.builds(Pause, counts, st.none() | moments),
     debts=st.lists(st.builds(OpenDebt, texts, moments, debts), max_size=4).map(tuple),
     movements=st.builds(Movements, st.dictionaries(texts, records, max_size=4)),
@@ -134,7 +136,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "an invalid version": (packed('{"version": 0, "memory": {}}'), "$.version"),
     "a time without a zone": (written(lambda doc: doc["memory"].update(drained_at="2026-01-01T12:00:00")), "timezone"),
     "an invalid time": (written(lambda doc: doc["memory"].update(drained_at="soon")), "$.memory.drained_at"),
-    "a number that is too large": (written(lambda doc: doc["memory"]["failure"].update(times=10**30)), "<="),
+    "a number that is too large": (written(lambda doc: doc["memory"]["returned"].update(times=10**30)), "<="),
     "an empty list of moves": (
         packed('{"version": 1, "memory": {"movements": {"by_uid": {"u": {"moves": []}}}}}'),
         "$.memory.movements.by_uid[...].moves",
@@ -231,7 +233,42 @@ def test_the_limit_is_kept() -> None:
         assert len(dump(SMALL, limit)) <= limit
 
 
+def test_a_namespace_holds_at_most_a_tenth_of_the_store_and_an_entry_at_most_a_kibibyte() -> None:
+    """One namespace fills the memory, with names of every length: debts, moves and waits of others are kept."""
+    names = [noise(n) * (n % 40) for n in range(2_000)]
+    greedy = [Controller("greedy", "Workflow", name, f"uid-{n}") for n, name in enumerate(names)]
+    others = (owed("web"), owed("db", NOW - HOUR))
+    waits = {f"greedy/Workflow/{name}": OwnerWait(1, NOW + HOUR) for name in names}
+    large_debts = (OpenDebt("od", NOW + HOUR, Debt(owner, 1, 1, owner_uids=(noise(1),) * 40)) for owner in greedy)
+    memory = Memory(
+        debts=(*large_debts, *others),
+        movements=Movements(
+            {noise(n): ControllerMoves((Move(NOW + HOUR, 1),), namespace="greedy") for n in range(999)}
+        ),
+        not_recovered=NotRecovered({**waits, "default/Deployment/web": OwnerWait(1, NOW)}),
+    )
+    stored = fitted(memory)
+    kept = load(stored.content)
+    assert kept == stored.memory
+    assert kept.debts[-2:] == others
+    assert "default/Deployment/web" in kept.not_recovered.by_name
+    assert len(stored.content) < 1.2 * LIMIT / 10
+    assert all(len(msgspec.json.encode(debt)) <= ENTRY_LIMIT for debt in kept.debts)
+    lost = len(memory.debts) - len(kept.debts), len(memory.movements.by_uid) - len(kept.movements.by_uid)
+    assert (stored.dropped["debt"], stored.dropped["moves"]) == lost
+    assert min(lost) > 0
+    assert re.fullmatch("larger than 1024 bytes: .* records of namespace greedy; more than a tenth .*", stored.detail)
+
+
 # Behavior
+
+
+def test_a_waiver_releases_a_whole_namespace() -> None:
+    waits = {name: OwnerWait(1, NOW) for name in ("default", "default/Deployment/web", "b/Deployment/web")}
+    memory = Memory(debts=(owed("web"), owed("db")), not_recovered=NotRecovered(waits))
+    assert memory.waived({"default"}) == Memory(not_recovered=NotRecovered({"b/Deployment/web": OwnerWait(1, NOW)}))
+    released = memory.waived({"default/Deployment/web"})
+    assert (released.debts, [*released.not_recovered.by_name]) == ((owed("db"),), ["b/Deployment/web"])
 
 
 def test_a_waiver_removes_the_debts_to_a_controller() -> None:
@@ -244,9 +281,9 @@ def test_a_waiver_removes_the_debts_to_a_controller() -> None:
 def test_debts_added_by_others_are_merged_but_old_ones_are_not() -> None:
     """Our replica has settled the debt to *db*; another leader added the debt to *api* and finished a later drain."""
     base = Memory(drained_at=NOW - HOUR, debts=(owed("web"), owed("db")))
-    ours = Memory(drained_at=NOW - HOUR, failure=Pause(1, NOW), debts=(owed("web"),))
+    ours = Memory(drained_at=NOW - HOUR, returned=Pause(1, NOW), debts=(owed("web"),))
     stored = Memory(drained_at=NOW, debts=(owed("web"), owed("db"), owed("api")))
-    assert ours.merged(stored, base) == Memory(drained_at=NOW, failure=Pause(1, NOW), debts=(owed("web"), owed("api")))
+    assert ours.merged(stored, base) == Memory(drained_at=NOW, returned=Pause(1, NOW), debts=(owed("web"), owed("api")))
     assert ours.merged(Memory(), base) == ours
     assert Memory().merged(Memory(), base) == Memory()
 
@@ -255,14 +292,14 @@ def test_waits_are_limited_to_the_flags() -> None:
     ahead = Memory(
         drained_at=NOW + 100 * HOUR,
         cooldowns=Cooldowns({"od": Cooldown("u", 1, NOW + 100 * HOUR)}),
-        failure=Pause(1, NOW + 100 * HOUR),
+        not_recovered=NotRecovered({"ns": OwnerWait(1, NOW + 100 * HOUR)}),
         returned=Pause(1, NOW + 100 * HOUR),
         movements=Movements({"u": ControllerMoves((Move(NOW + HOUR, 1),), 1, until=NOW + 100 * HOUR)}),
     )
     assert ahead.bounded(NOW, WAITS) == Memory(
         drained_at=NOW,
         cooldowns=Cooldowns({"od": Cooldown("u", 1, NOW + 2 * HOUR)}),
-        failure=Pause(1, NOW + 4 * HOUR),
+        not_recovered=NotRecovered({"ns": OwnerWait(1, NOW + 24 * HOUR)}),
         returned=Pause(1, NOW + 4 * HOUR),
         movements=Movements({"u": ControllerMoves((Move(NOW, 1),), 1, until=NOW + 24 * HOUR)}),
     )
@@ -271,11 +308,11 @@ def test_waits_are_limited_to_the_flags() -> None:
 
 def test_the_summary_is_readable_text() -> None:
     assert FULL.summary(NOW) == (
-        "replacement pods are owed to 2 controllers; no drain begins before they run\n"
+        "replacement pods are owed to 2 controllers\n"
         "  default/Deployment/web: 3 pods, 2 of them Ready, since 2026-01-01T12:00:00Z by the drain of od-1\n"
         "  default/Deployment/db: 3 pods, 2 of them Ready, since 2026-01-01T12:00:00Z by the drain of od-1\n"
         "last drain: 2026-01-01T12:00:00Z\n"
-        "pause after failed landings until: 2026-01-01T13:00:00Z\n"
+        "owners and namespaces that wait, because their pods did not run in time: default/Deployment/web\n"
         "pause after returned pods until: 2026-01-01T14:00:00Z\n"
         "nodes cooling down: 1\n"
         "controllers moved in the last 24 h: 1, of which 1 wait\n"

@@ -196,7 +196,7 @@ def test_the_number_of_stored_moves_is_limited() -> None:
     for minute in range(300):
         movements = movements.moved(WEB, 2, NOW + minute * MINUTE)
     record = movements.by_uid[WEB.uid]
-    assert (len(record.moves), sum(move.pods for move in record.moves)) == (96, 600)
+    assert (len(record.moves), sum(move.pods for move in record.moves)) == (24, 600)
     assert record.moves[-2:] == (Move(NOW + 298 * MINUTE, 2), Move(NOW + 299 * MINUTE, 2))
 
 

@@ -1,6 +1,7 @@
 """Evictions that count as debts of a failed drain, including those without a response in time."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -39,7 +40,12 @@ OWED = (OpenDebt("od-1", START, DEBT),)
 def test_evictions_and_unanswered_requests_are_debts(drain: Drain, owed: tuple[OpenDebt, ...]) -> None:
     with world(node("od-1", ON_DEMAND)) as here:
         failed = FailedDrains(
-            ClusterView(here, Policy(), here.clock, "proxy"), here, here.clock, here.report, ready=True
+            ClusterView(here, Policy(), here.clock, "proxy"),
+            here,
+            here.clock,
+            here.report,
+            timedelta(minutes=10),
+            ready=True,
         )
         failed.note(drain)
         assert failed.debts == owed

@@ -1,10 +1,12 @@
 """Debts of failed drains of the proxy: which drains cause them, and when they are paid."""
 
+from datetime import timedelta
+
 import pytest
 
 from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.state import Drain, Limits, Phase
-from rescheduler.errors import InputError
+from rescheduler.errors import Retryable
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
@@ -30,7 +32,8 @@ def ended(**fields: object) -> Drain:
 
 
 def drains(here: LoopWorld, *, ready: bool = False) -> FailedDrains:
-    return FailedDrains(ClusterView(here, Policy(), here.clock, "proxy"), here, here.clock, here.report, ready=ready)
+    view = ClusterView(here, Policy(), here.clock, "proxy")
+    return FailedDrains(view, here, here.clock, here.report, timedelta(minutes=10), ready=ready)
 
 
 #: End of a drain whose controller has no pod left: its debt.
@@ -83,5 +86,14 @@ def test_controllers_that_cannot_be_read_hold_drains() -> None:
     with world(node("od-1")) as here:
         failed = drains(here)
         failed.note(ended(failure=FAILED, evicted=EVICTED, begun=BEGUN))
-        here.controller_errors["web"] = InputError("broken")
+        here.controller_errors["web"] = Retryable("broken")
         assert failed.owed() == "cannot check the debts of earlier drains: broken"
+
+
+def test_a_debt_holds_drains_for_the_landing_timeout_and_then_only_those_of_its_owner() -> None:
+    with world(node("od-1"), node("od-2")) as here:
+        failed = drains(here)
+        failed.note(ended(failure=FAILED, evicted=EVICTED, begun=BEGUN))
+        assert (failed.owed(), failed.not_recovered()) == (LACKS_ONE_POD, {})
+        here.pass_time(600)
+        assert (failed.owed(), [*failed.not_recovered()]) == ("", [str(WEB)])
