@@ -84,8 +84,8 @@ TEXTS: dict[tuple[str, str], tuple[dict[str, str], str, str]] = {
         {},
         "Replacement pods of a drain do not run",
         (
-            "3 replacement pods of earlier drains have not been Ready for 30 minutes. No node is drained until "
-            "they are. /statusz names their controllers."
+            "3 replacement pods of earlier drains have not been Ready for 30 minutes. Nodes with pods of the "
+            "same owners are not drained. The log and rescheduler status name the owners."
         ),
     ),
     ("a machine stays", "MachineNotRemoved"): (
