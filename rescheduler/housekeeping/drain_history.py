@@ -187,9 +187,9 @@ class DrainHistory:
     def debts(self) -> tuple[OpenDebt, ...]:
         return self.memory.debts
 
-    def owe(self, node: str, debts: Iterable[Debt]) -> None:
-        """Set the debts of the drain of *node*. An empty list means that all are paid."""
-        self._note(debts=owing(self.memory.debts, node, debts, self._clock.now()))
+    def owe(self, node: str, debts: Iterable[Debt], since: datetime | None = None) -> None:
+        """Set the debts of the drain of *node*, open since *since* as in :func:`owing`. An empty list: all are paid."""
+        self._note(debts=owing(self.memory.debts, node, debts, self._clock.now(), since))
 
     def moved(self, controller: Controller, pods: int, at: datetime) -> None:
         """Record that a drain evicted *pods* pods of *controller*, in evictions that began at the time *at*."""

@@ -1,6 +1,6 @@
 """Record the results of drains in the memory: delays, cooldowns, pauses, debts and moves."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from rescheduler.clock import Clock
@@ -79,10 +79,16 @@ class DrainRecords:
         earlier = drain.resumed or drain.rolled_back  # the pods that another process evicted are not known
         debts = [debt for controller, debt in drain.owed.items() if earlier or controller in drain.begun]
         if debts or not earlier:
-            self._history.owe(drain.node, debts)
+            self._history.owe(drain.node, debts, self._last_eviction(drain))
         ordered = drain.ordered or drain.phase is Phase.ORDERING
         if (earlier and debts) or drain.evicted or (ordered and drain.ordered_at is None):
             self._history.drained()
+
+    def _last_eviction(self, drain: Drain) -> datetime | None:
+        """Return when the last pod of *drain* was evicted; None if it is not known. Its debts are open since then."""
+        if drain.last_eviction_at is None:
+            return None
+        return self._clock.now() - timedelta(seconds=max(0.0, self._clock.monotonic() - drain.last_eviction_at))
 
     def _failed(self, drain: Drain, failure: Failure) -> None:
         for owner in failure.owners:

@@ -47,9 +47,15 @@ class OpenDebt(msgspec.Struct, frozen=True):
     debt: Debt
 
 
-def owing(before: tuple[OpenDebt, ...], node: str, debts: Iterable[Debt], now: datetime) -> tuple[OpenDebt, ...]:
-    """Return the open debts *before*, but with *debts* as the debts of *node*. New debts are open from *now* on."""
-    known = {owed.debt.controller: owed.since for owed in before if owed.node == node}
+def owing(
+    before: tuple[OpenDebt, ...], node: str, debts: Iterable[Debt], now: datetime, since: datetime | None = None
+) -> tuple[OpenDebt, ...]:
+    """Return the open debts *before*, but with *debts* as the debts of *node*.
+
+    They are open since *since*; if it is None, known ones since the same time as before, and new ones since *now*.
+    """
+    known = {owed.debt.controller: since or owed.since for owed in before if owed.node == node}
+    now = since or now
     others = tuple(owed for owed in before if owed.node != node)
     return others + tuple(OpenDebt(node, known.get(debt.controller, now), debt) for debt in debts)
 

@@ -9,7 +9,7 @@ from devcluster.api import Json
 from devcluster.manifests import deployment, namespace
 from devcluster.plane import ControlPlane
 from devcluster.stages import READY_ON
-from tests.cluster.bad_days import FLAGS, NODE_1, next_node, next_node_drained
+from tests.cluster.bad_days import FLAGS, NODE_1, NODE_2, next_node, next_node_drained
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer, ready
 

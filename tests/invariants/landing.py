@@ -1,12 +1,14 @@
 """Invariant 1: every evicted pod that its owner still desires has a Ready successor within the landing timeout.
 
 A successor may be impossible, because of a quota or a broken image. Then the daemon has to abort the drain in time, so
-that the pod can return to its old node, and must not evict pods in another drain while successors are missing.
+that the pod can return to its old node. It must not evict pods in another drain while successors are missing, before
+the landing timeout has passed: after that, an owner keeps only its own nodes from being drained.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from tests.invariants.history import seconds
 from tests.invariants.judging import JudgedMoment
@@ -14,6 +16,9 @@ from tests.invariants.missing import OwnerShortage
 from tests.invariants.moments import HistoryMoment, PodEvicted
 from tests.invariants.replay import OwnerKey, SeenDrain, named
 from tests.invariants.rules import Violation
+
+#: The observer may see an eviction this many seconds later than the daemon, at the latest.
+_CLOCKS: Final = 2.0
 
 
 @dataclass(slots=True)
@@ -32,6 +37,8 @@ class LandsInTime:
         drain = scene.drain_of(moment.pod)
         for owner, shortage in scene.ready.shortages.items():
             if drain is None or shortage.drain.number == drain.number or not shortage.missing:
+                continue
+            if moment.at >= shortage.since + seconds(scene.rules.landing_timeout - _CLOCKS):
                 continue
             if self._first(shortage.drain, owner):
                 what = f"pod {moment.pod.key} of node {drain.node} was evicted while {_lacks(owner, shortage)}"

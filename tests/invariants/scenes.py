@@ -9,7 +9,7 @@ from typing import Final
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
-from devcluster.stages import READY_ON, START_AFTER
+from devcluster.stages import START_AFTER
 from tests.cluster.bad_days import FLAGS, NAMESPACE, NODE_1, NODE_2
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import machines
@@ -62,16 +62,20 @@ def slow_pods(stage: Stage) -> Iterator[RunningScene]:
     yield RunningScene(QUICK, lambda: observer.kinds() == {"spot": 5} and not observer.marks())
 
 
-def never_ready(stage: Stage) -> Iterator[RunningScene]:
-    """Prepare two nodes: only the pods of the second node would become Ready on spot nodes."""
+def rejected_pods(stage: Stage) -> Iterator[RunningScene]:
+    """Prepare two nodes, and a quota that rejects replacement pods long before the landing timeout."""
     observer = stage.observer
     observer.nodes(2, 2)
-    observer.start_on(NODE_1, deployment("web", 2, annotations={READY_ON: "on-demand"}), pods=2)
+    observer.start_on(NODE_1, deployment("web", 2), pods=2)
     observer.start_on(NODE_2, deployment("next", 2, cpu="1"), pods=2)
     observer.running(4)
+    meta = {"name": "full", "namespace": NAMESPACE}
+    stage.plane.apply(
+        [{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": {"pods": "0"}}}]
+    )
     observer.open_all()
-    flags = (f"--landing-timeout={TIMEOUT:g}s", "--node-cooldown=1h", "--node-cooldown-max=1h")
-    yield RunningScene(QUICK, lambda: _is_aborted(observer), flags=flags)
+    flags = ("--node-cooldown=1h", "--node-cooldown-max=1h")
+    yield RunningScene(replace(QUICK, landing_timeout=90.0), lambda: _is_aborted(observer), flags=flags)
 
 
 def _is_aborted(observer: Observer) -> bool:
@@ -194,7 +198,7 @@ SCENES: Final[dict[str, Callable[[Stage], Iterator[RunningScene]]]] = {
     scene.__name__.replace("_", " "): scene
     for scene in (
         slow_pods,
-        never_ready,
+        rejected_pods,
         empty_machines,
         late_pod,
         two_nodes,
@@ -213,7 +217,7 @@ BROKEN: Final = {
     "taint": (3, "slow pods"),
     "evictions": (3, "slow pods"),
     "release": (5, "slow pods"),
-    "debts": (1, "never ready"),
+    "debts": (1, "rejected pods"),
     "landing": (6, "empty machines"),
     "decrement": (8, "empty machines"),
     "last look": (6, "late pod"),

@@ -118,6 +118,19 @@ def further_drain_while_missing(script: HistoryScript) -> None:
     script.pod("web-9", "od-2")
     script.mark()
     script.evict("web-0")
+    script.after(20)
+    script.release()
+    script.node("od-2", ON_DEMAND, "draining")
+    script.evict("web-9")
+
+
+def further_drain_after_the_landing_timeout(script: HistoryScript) -> None:
+    """The owner of the second pod keeps its other nodes from being drained; that is another invariant's business."""
+    script.workload(replicas=5)
+    script.node("od-2", ON_DEMAND)
+    script.pod("web-9", "od-2")
+    script.mark()
+    script.evict("web-0")
     script.after(30)
     script.release()
     script.node("od-2", ON_DEMAND, "draining")
@@ -231,6 +244,7 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     never_landed_and_rolled_back: set(),
     never_landed_and_still_marked: {1},
     further_drain_while_missing: {1, 2},
+    further_drain_after_the_landing_timeout: {2},
     terminated_while_missing: {6},
     terminated_without_a_mark: {6},
     terminated_empty: set(),
