@@ -1,4 +1,4 @@
-"""Limits on the size of requests, and on the time that clients take to send them and to receive responses."""
+"""Limits on requests: their senders and size, and the time that clients take to send them and to receive responses."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,7 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rescheduler.liqo_services.answers import problem
+from rescheduler.net import browsers
 
 MAX_BODY: Final = 4 << 20  #: maximum bytes of a body; a kubeconfig has about 10 KiB
 BODY_SECONDS: Final = 30.0  #: seconds to receive a request's body
@@ -14,7 +15,10 @@ TAKING_SECONDS: Final = 60.0  #: seconds for a client to receive a part of the r
 
 
 class Bounded:
-    """An ASGI middleware that passes on requests with a complete body of limited size."""
+    """An ASGI middleware that passes on requests of programs with a complete body of limited size.
+
+    *names* are the host names of the service; if there are none, requests may have any Host.
+    """
 
     def __init__(
         self,
@@ -23,11 +27,17 @@ class Bounded:
         max_body: int = MAX_BODY,
         body_seconds: float = BODY_SECONDS,
         taking_seconds: float = TAKING_SECONDS,
+        names: frozenset[str] = frozenset(),
     ) -> None:
         self._application, self._max_body = application, max_body
+        self._names = names
         self._body_seconds, self._taking_seconds = body_seconds, taking_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if of_page := browsers.refusal(scope["method"], scope["headers"], self._names):
+            await problem(int(of_page[0]), of_page[1])(scope, receive, send)
+            return
+
         async def sending(message: Message) -> None:
             async with asyncio.timeout(self._taking_seconds):
                 await send(message)

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from rescheduler.errors import UsageError
 from rescheduler.liqo_services.bounds import Bounded
 from rescheduler.liqo_services.connection import PeerConnection
+from rescheduler.net.browsers import host_names
 from rescheduler.net.certificates import PLAINTEXT, Certificates, of_listener
 from rescheduler.net.server import listen, running
 from rescheduler.settings import ListenAddress
@@ -59,13 +60,13 @@ def serving(application: ASGIApp, listener: HttpsListener, name: str) -> Iterato
     """
     certificates = listener.certificates()
     sock = listen(listener.listen, "--listen")
-    with running(_settings(application, certificates), sock, name) as port:
+    with running(_settings(application, certificates, host_names(listener.listen.host)), sock, name) as port:
         yield ListenAddress(listener.listen.host, port)
 
 
-def _settings(application: ASGIApp, certificates: Certificates | None) -> uvicorn.Config:
+def _settings(application: ASGIApp, certificates: Certificates | None, names: frozenset[str]) -> uvicorn.Config:
     settings = uvicorn.Config(
-        Bounded(application),
+        Bounded(application, names=names),
         http=PeerConnection,
         ws="none",
         lifespan="off",

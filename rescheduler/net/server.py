@@ -6,14 +6,18 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Final
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 
 from rescheduler.errors import ReschedulerError
 from rescheduler.net.accepting import BACKLOG, AcceptLoop
+from rescheduler.net.browsers import MISDIRECTED, SECURED, host_names, misdirected
 from rescheduler.net.connection import HttpConnection
 from rescheduler.settings import ListenAddress
 
@@ -62,15 +66,34 @@ class QuietServer(uvicorn.Server):
                 self._woken[0].call_soon_threadsafe(self._woken[1].set)
 
 
+class SecuredPages:
+    """An ASGI middleware that checks the Host header, and adds headers that limit what browsers do with the pages."""
+
+    def __init__(self, application: ASGIApp, names: frozenset[str]) -> None:
+        self._application, self._names = application, names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def secured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = {name for name, _ in message["headers"]}
+                added = [(name, value) for name, value in SECURED.items() if name not in present]
+                message = {**message, "headers": [*message["headers"], *added]}
+            await send(message)
+
+        application = self._application
+        if misdirected(scope["headers"], self._names):
+            application = PlainTextResponse(f"{MISDIRECTED}\n", HTTPStatus.MISDIRECTED_REQUEST)
+        await application(scope, receive, secured)
+
+
 @contextlib.contextmanager
 def serving(application: Starlette, address: ListenAddress, flag: str = "--listen-address") -> Iterator[ListenAddress]:
     """Serve *application* in a separate thread while the block runs. Yield the address with the actual port.
 
     Raises ReschedulerError naming the *flag* if the address cannot be used.
     """
-    settings = uvicorn.Config(
-        application, log_config=None, access_log=False, lifespan="off", ws="none", http=HttpConnection
-    )
+    pages = SecuredPages(application, host_names(address.host))
+    settings = uvicorn.Config(pages, log_config=None, access_log=False, lifespan="off", ws="none", http=HttpConnection)
     sys.setswitchinterval(min(_SWITCH_SECONDS, sys.getswitchinterval()))
     with running(settings, listen(address, flag), "http", _STOP_SECONDS) as port:
         yield ListenAddress(address.host, port)

@@ -10,9 +10,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from rescheduler.net.browsers import FRAMES
 from rescheduler.observe.health import Health
 from rescheduler.observe.prepared_pages import PreparedPages, RenderedMetrics
 from rescheduler.observe.status import Status
+from rescheduler.pages.document import policy
 
 #: Maximum number of concurrent metrics requests. They use worker threads; probes do not.
 _METRICS_THREADS: Final = 2
@@ -87,6 +89,8 @@ def _statusz(pages: PreparedPages) -> Page:
         cached = rendered.cached()
         content, tag = cached if cached is not None else await to_thread.run_sync(rendered.current, limiter=limiter)
         headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept"}
+        if as_html:
+            headers["Content-Security-Policy"] = f"{policy(live=True)}; {FRAMES}"
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
         return Response(content, media_type="text/html" if as_html else "application/json", headers=headers)

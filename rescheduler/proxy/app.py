@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from rescheduler.clock import Clock, SystemClock
+from rescheduler.net import browsers
 from rescheduler.observe.log_lines import NOTICE
 from rescheduler.proxy import proxy_responses
 from rescheduler.proxy.bearer import unauthorized
@@ -69,7 +70,10 @@ class ClientTimeouts:
 
 
 class ProxyApplication:
-    """The ASGI application. *token* returns the bearer token that clients must send; `None`: no authentication."""
+    """The ASGI application. *token* returns the bearer token that clients must send; `None`: no authentication.
+
+    *names* are the host names of the proxy; if there are none, requests may have any Host.
+    """
 
     def __init__(
         self,
@@ -79,8 +83,9 @@ class ProxyApplication:
         token: Callable[[], str] | None = None,
         metrics: ProxyMetrics | None = None,
         clock: Clock | None = None,
+        names: frozenset[str] = frozenset(),
     ) -> None:
-        self._seconds = (clock or SystemClock()).monotonic
+        self._seconds, self._names = (clock or SystemClock()).monotonic, names
         self._updates, self._forwarder, self._patience, self._token = updates, forwarder, patience, token
         self._metrics = metrics or ProxyMetrics(CollectorRegistry())
         self._turns = Turns()
@@ -114,6 +119,8 @@ class ProxyApplication:
 
     def _refusal(self, scope: Scope) -> Response | None:
         """Return the response to a request that is neither interpreted nor forwarded."""
+        if of_page := browsers.refusal(scope["method"], scope["headers"], self._names):
+            return error(int(of_page[0]), "the request is refused", of_page[1])
         if self._token is not None and (refusal := unauthorized(scope, self._token)):
             return refusal
         if scope["method"].upper() in _REFLECTING:

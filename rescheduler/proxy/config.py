@@ -34,6 +34,7 @@ class ServerSection(Section, frozen=True, kw_only=True):
     update_timeout: GoDuration = GoDuration(3600)  #: maximum time of an update after the queue
     tls: ServerTls | None = None
     bearer_token_path: str | None = None  #: clients must send this token
+    host_names: tuple[str, ...] = ()  #: the names of the proxy; requests with another name in Host are refused
 
 
 class ApiServerAuth(Section, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from rescheduler.execution.event_recording import recording
 from rescheduler.execution.threads import running as running_threads
 from rescheduler.kube.client import Client
 from rescheduler.kube.state import ClusterState
+from rescheduler.net.browsers import host_names
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.credentials import Credentials, keys_as
 from rescheduler.net.server import serving as serving_pages
@@ -87,7 +88,7 @@ def run(
         report(Started(VERSION, service.holder, str(address), dry_run=False))
         state.start()
         parts.callback(state.stop)
-        listening = parts.enter_context(serving(_proxy(file, service, metrics), host, port, file.server))
+        listening = parts.enter_context(serving(_proxy(file, service, metrics, host), host, port, file.server))
         parts.enter_context(on_signals(lambda _: standing.stop.set()))
         standing.listening = True
         _log_listening(file, ListenAddress(host, listening))
@@ -133,7 +134,7 @@ def _exposed(server: ServerSection, address: ListenAddress) -> str:
     return ""
 
 
-def _proxy(file: ProxyFile, service: ProxyService, metrics: ProxyMetrics) -> ProxyApplication:
+def _proxy(file: ProxyFile, service: ProxyService, metrics: ProxyMetrics, host: str) -> ProxyApplication:
     shown = None
     if path := file.server.bearer_token_path:
         with keys_as(lambda _: "server.bearerTokenPath"):
@@ -150,4 +151,5 @@ def _proxy(file: ProxyFile, service: ProxyService, metrics: ProxyMetrics) -> Pro
         consumes_authorization=shown is not None,
     )
     patience = ClientTimeouts(request=file.server.timeout, queue=file.server.queue_timeout)
-    return ProxyApplication(service.updates, forwarder, patience, shown, metrics)
+    names = host_names(host, file.server.host_names)
+    return ProxyApplication(service.updates, forwarder, patience, shown, metrics, names=names)

@@ -301,12 +301,12 @@ def _asks_for_many(body: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def proxy(folder: Path, *, tls: bool = False) -> Iterator[Proxy]:
+def proxy(folder: Path, *, tls: bool = False, names: Sequence[str] = ()) -> Iterator[Proxy]:
     """Start the proxy with bearer tokens, or with client certificates and a password for the backend."""
     backend_token, ours, cluster = (f"secret-{secrets.token_hex(8)}" for _ in range(3))
     (folder / "theirs").write_text(backend_token + "\n")
     (folder / "ours").write_text(ours + "\n")
-    listening: dict[str, Any] = {"timeout": "3s", "queueTimeout": "120s"}
+    listening: dict[str, Any] = {"timeout": "3s", "queueTimeout": "120s", "hostNames": list(names)}
     context = None
     if tls:
         context = _certified(folder)

@@ -1,0 +1,129 @@
+"""A web page in an administrator's browser cannot change anything: the requests that browsers send are refused."""
+
+import http.client
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from rescheduler.net.browsers import host_names, misdirected
+from tests.fuzz import targets
+from tests.fuzz.targets import AttackTarget, Liqo, Proxy
+
+SIZE = b'{"desiredSize": 1}'
+JSON = {"Content-Type": "application/json"}
+REFUSED = {
+    "a form of another site": ({"Content-Type": "text/plain", "Origin": "https://evil.example"}, 403),
+    "a script of another site": ({**JSON, "Origin": "https://evil.example"}, 403),
+    "a page in a sandbox": ({**JSON, "Origin": "null"}, 403),
+    "an old browser": ({"Content-Type": "text/plain"}, 415),
+    "a form": ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+    "an upload": ({"Content-Type": "multipart/form-data; boundary=x"}, 415),
+    "a type that only begins like JSON": ({"Content-Type": "application/json5"}, 415),
+    "a page of another site": ({**JSON, "Sec-Fetch-Site": "cross-site"}, 403),
+    "a page of a neighbor": ({**JSON, "Sec-Fetch-Site": "same-site"}, 403),
+}
+ACCEPTED: dict[str, Mapping[str, str]] = {
+    "JSON": JSON,
+    "JSON with a charset": {"Content-Type": "Application/JSON; charset=utf-8"},
+    "no type": {},
+    "an address in the browser": {**JSON, "Sec-Fetch-Site": "none"},
+}
+
+
+def sent(target: AttackTarget, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=120)
+    shown = dict(line.decode().split(": ", 1) for line in target.headers)
+    try:
+        connection.request(method, path, body, {**shown, **headers})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    with targets.proxy(tmp_path_factory.mktemp("proxy")) as started:
+        yield started
+
+
+@pytest.mark.parametrize("path", ["/pool/size", "/pool/attach", "/config"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_proxy_neither_executes_nor_forwards_requests_of_pages(name: str, path: str, proxy: Proxy) -> None:
+    headers, status = REFUSED[name]
+    before = targets.ask(proxy, "GET", "/pool/size"), targets.ask(proxy, "GET", "/config")
+    assert sent(proxy, "POST", path, headers, SIZE) == status
+    assert (targets.ask(proxy, "GET", "/pool/size"), targets.ask(proxy, "GET", "/config")) == before
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_programs_are_served(name: str, proxy: Proxy) -> None:
+    assert sent(proxy, "POST", "/pool/size", ACCEPTED[name], b'{"desiredSize": 3}') == 200
+    assert sent(proxy, "GET", "/pool", {}) == 200
+
+
+@contextmanager
+def service(folder: Path, part: str) -> Iterator[Liqo]:
+    with targets.liqo(folder, part) as started:
+        yield started
+
+
+@pytest.mark.parametrize(
+    ("part", "path"), [("discovery", "/update"), ("node-manager", "/nodegroup/scaleup?id=STANDARD")]
+)
+def test_the_liqo_services_refuse_requests_of_pages(part: str, path: str, tmp_path: Path) -> None:
+    """Also those that change something by GET, as a link or an image can."""
+    with service(tmp_path, part) as target:
+        for headers, status in REFUSED.values():
+            assert sent(target, "POST", path, headers, b"{}") == status
+        for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}):
+            assert sent(target, "GET", path, headers) == 403
+        assert sent(target, "POST", path, JSON, b"{}") != 415
+
+
+def test_pages_cannot_be_framed_and_their_policies_are_headers(tmp_path: Path) -> None:
+    with targets.pages(tmp_path) as target:
+        for path in ("/", "/statusz", "/healthz", "/metrics", "/nothing"):
+            url = f"http://127.0.0.1:{target.port}{path}"
+            headers = httpx2.get(url, headers={"accept": "text/html"}, timeout=60, trust_env=False).headers
+            policy = headers["content-security-policy"].split("; ")
+            assert {"default-src 'none'", "frame-ancestors 'none'"} <= set(policy), path
+            assert (headers["x-frame-options"], headers["x-content-type-options"]) == ("DENY", "nosniff"), path
+
+
+HOSTS = {
+    "pool.example.com": True,
+    "POOL.example.com.:8443": True,
+    "10.0.0.1:8080": True,
+    "[2001:db8::1]:8080": True,
+    "[::1]": True,
+    "evil.example": False,
+    "pool.example.com.evil.example": False,
+    "localhost": False,
+    "": False,
+}
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_host_is_checked_where_a_name_is_configured(host: str) -> None:
+    names = host_names("0.0.0.0", ["Pool.example.com"])
+    assert misdirected([(b"host", host.encode())], names) != HOSTS[host]
+    assert not misdirected([(b"host", host.encode())], host_names("0.0.0.0"))
+
+
+def test_the_name_to_listen_on_is_configured() -> None:
+    assert host_names("localhost") == {"localhost"}
+    assert host_names("") == host_names("::") == host_names("127.0.0.1") == frozenset()
+
+
+def test_a_name_that_points_to_the_proxy_is_refused(proxy_with_name: Proxy) -> None:
+    for host, status in (("127.0.0.1", 200), ("pool.example.com:1", 200), ("evil.example", 421)):
+        assert sent(proxy_with_name, "GET", "/pool", {"Host": host}) == status
+
+
+@pytest.fixture
+def proxy_with_name(tmp_path: Path) -> Iterator[Proxy]:
+    with targets.proxy(tmp_path, names=["pool.example.com"]) as started:
+        yield started
