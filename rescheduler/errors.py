@@ -73,6 +73,10 @@ class Forbidden(Unauthorized):
     """The credentials are valid but lack the permission."""
 
 
+class Withheld(ReschedulerError):
+    """A request that would end a machine was not sent, because the machine may not end now."""
+
+
 class NotLeading(ReschedulerError):
     """A write was not sent, or the fencing policy rejected it, because this replica does not lead.
 

@@ -14,6 +14,7 @@ from rescheduler.draining.eviction_outcomes import (
 )
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Replicas
+from rescheduler.planning.last_look import Ground
 from rescheduler.planning.outcome import Blocker, PodRef, Verdict
 
 
@@ -137,6 +138,14 @@ class RemovalPending:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderWithheld:
+    """The machine may not end now. No request was sent, and no earlier one can take effect."""
+
+    ground: Ground
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class RemovalFailed:
     """The machine stays, and no termination is in progress."""
 
@@ -206,6 +215,7 @@ Event: TypeAlias = (
     | NodeGone
     | Removed
     | RemovalPending
+    | OrderWithheld
     | RemovalFailed
     | NodeDeleted
     | NodeDeletionFailed

@@ -28,6 +28,10 @@ class Why(enum.StrEnum):
     API_ERROR = "api-error"
     PROVIDER = "provider"  #: the provider failed
     REFUSED = "refused"  #: the provider does not remove the machine: it is protected, or the group is at its minimum
+    NOT_ON_DEMAND = "not-on-demand"  #: the node is not an on-demand node any more, or another one
+    LATE_PODS = "late-pods"  #: pods came to the empty node before its machine was ordered away
+    BELOW_MINIMUM = "below-minimum"  #: too few on-demand nodes would be left
+    REPLACEMENT_LOST = "replacement-lost"  #: moved pods do not run any more, although they did
     STOPPED = "stopped"
     PAUSED = "paused"  #: a user paused drains
     LEADERSHIP_LOST = "leadership-lost"

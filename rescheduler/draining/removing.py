@@ -12,6 +12,7 @@ from rescheduler.draining.events import (
     NodeDeleted,
     NodeDeletionFailed,
     NodeGone,
+    OrderWithheld,
     RemovalFailed,
     RemovalPending,
     Removed,
@@ -21,6 +22,8 @@ from rescheduler.draining.events import (
 from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.retrying import requesting
 from rescheduler.draining.state import RENEW_INTERVAL, Drain, Phase, Result
+from rescheduler.draining.victims import NEVER
+from rescheduler.planning.last_look import Ground
 
 #: Seconds between requests for the state of a terminating machine.
 REMOVAL_INTERVAL: Final = 10.0
@@ -103,6 +106,32 @@ def removal_failed(drain: Drain, event: RemovalFailed, now: float) -> Result:
         return exits.node_gone(drain, event.why)
     why = Why.REFUSED if event.refused else Why.PROVIDER
     return exits.reopen(drain, Failure(why, event.why), now)
+
+
+#: Why a drain fails if its order is withheld, by the ground of the objection.
+_WITHHELD: Final = {
+    Ground.MARK: Why.MARK_LOST,
+    Ground.TAINT: Why.MARK_LOST,
+    Ground.NOT_ON_DEMAND: Why.NOT_ON_DEMAND,
+    Ground.PODS: Why.LATE_PODS,
+    Ground.MINIMUM: Why.BELOW_MINIMUM,
+    Ground.OWED: Why.REPLACEMENT_LOST,
+}
+
+#: How often late pods may send a drain back from the removal of the machine. Then the node is reopened.
+RETURNS: Final = 3
+
+
+def withheld(drain: Drain, event: OrderWithheld, now: float) -> Result:
+    """Move pods that came to the empty node late, by all rules; for any other objection, reopen the node.
+
+    No order can take effect, so the mark of a removal is replaced by that of a drain.
+    """
+    drain = replace(drain, ordered=False, ordered_at=None, absent=False, returns=drain.returns + 1)
+    if event.ground is Ground.PODS and drain.returns <= RETURNS:
+        drain = replace(requesting(drain, Phase.MARKING), landed_at=None, deadline=NEVER)
+        return drain, (marking.mark(drain),)
+    return exits.reopen(drain, Failure(_WITHHELD[event.ground], event.why), now)
 
 
 def node_deletion_failed(drain: Drain, _: NodeDeletionFailed, now: float) -> Result:

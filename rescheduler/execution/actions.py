@@ -42,6 +42,7 @@ from rescheduler.execution.machine_orders import MachineOrders
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, InvolvedNode, Trouble
+from rescheduler.planning.last_look import OrderTerms
 from rescheduler.providers import base
 
 #: Errors after which the same request may succeed: a new token or role binding may take effect with a delay.
@@ -68,11 +69,13 @@ class DrainActions:
         action: Action,
         namespaces: Collection[str] = (),
         siblings: Collection[tuple[str, OwnerReference]] = (),
+        terms: OrderTerms | None = None,
     ) -> ActionResult:
         """Perform *action* and return its result.
 
         *namespaces* are the namespaces of the pods to evict; their PodDisruptionBudgets are read. *siblings* are owners
-        of other pods. Raises NotLeading if this replica is not the leader; other exceptions are bugs.
+        of other pods. *terms* belong to an order. Raises NotLeading if this replica is not the leader; other exceptions
+        are bugs.
         """
         match action:
             case ReadControllers():
@@ -85,17 +88,17 @@ class DrainActions:
                 return self._delete_placeholder(action)
             case PlanAgain():
                 raise TypeError("PlanAgain needs the snapshot; the drain execution handles it")
+            case OrderRemoval():
+                return self._orders.order(action, self._why_not_ours, terms or OrderTerms(), siblings)
             case _:
                 return self._perform_other(action)
 
-    def _perform_other(self, action: AskProvider | Mark | Renew | OrderRemoval | DeleteNode | Release) -> ActionResult:
+    def _perform_other(self, action: AskProvider | Mark | Renew | DeleteNode | Release) -> ActionResult:
         match action:
             case AskProvider():
                 return self._orders.ask()
             case Mark() | Renew():
                 return self._mark(action)
-            case OrderRemoval():
-                return self._orders.order(action, self._why_not_ours)
             case DeleteNode():
                 return self._delete_node()
             case Release():

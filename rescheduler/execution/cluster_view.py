@@ -20,6 +20,7 @@ from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.debts import Replicas, count_replicas
 from rescheduler.planning.freshness import Fresh, lag
+from rescheduler.planning.last_look import OrderTerms
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.not_recovered import OwnerWait, blockers_by_node
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
@@ -29,6 +30,7 @@ from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
 from rescheduler.planning.rules.candidates import removal, why_not_target
 from rescheduler.planning.rules.jobs import job_blockers
+from rescheduler.planning.rules.minimum import keeps_pods
 from rescheduler.planning.rules.pod_traits import keeps_its_identity
 from rescheduler.planning.timestamps import instant
 
@@ -135,6 +137,12 @@ class ClusterView(WatchedNodes):
     def planning(self) -> tuple[Planner, Circumstances]:
         """Return the planner for the current state, and the circumstances."""
         return self._planner, self._circumstances()
+
+    def order_terms(self, node: str) -> OrderTerms:
+        """Return today's settings for the removal of *node*, and the other on-demand nodes that keep pods."""
+        others = (name for name in self.node_infos().on_demand if name != node)
+        keeping = frozenset(name for name in others if keeps_pods(self.pods_of(name)))
+        return OrderTerms(self._policy, keeping=keeping, ordered=self._circumstances().ordered - {node})
 
     def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str] = ()) -> Verdict:
         """Return whether the remaining pods of a node that is being drained still fit.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Protocol
 
-from predicates.objects import Node, OwnerReference
+from predicates.objects import Node, OwnerReference, Pod
 from rescheduler.clock import Clock
 from rescheduler.draining.events import Event
 from rescheduler.draining.eviction_outcomes import EvictionOutcome
@@ -89,6 +89,10 @@ class ClusterApi(Protocol):
     def delete_node(self, name: str, uid: str) -> None: ...
 
     def node(self, name: str) -> Node: ...
+
+    def nodes(self) -> list[Node]: ...
+
+    def pods(self, node: str, namespaces: Collection[str]) -> list[Pod]: ...
 
     def read_fresh(self, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh: ...
 

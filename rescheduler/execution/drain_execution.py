@@ -17,6 +17,7 @@ from rescheduler.draining.actions import (
     DeletePlaceholder,
     Evict,
     LookAgain,
+    OrderRemoval,
     PlanAgain,
     ReadControllers,
     TryEviction,
@@ -35,6 +36,7 @@ from rescheduler.execution.progress import progress
 from rescheduler.execution.threads import Threads
 from rescheduler.observe.events import DrainProgressed, InvolvedNode, Report
 from rescheduler.planning.freshness import Fresh
+from rescheduler.planning.last_look import OrderTerms
 
 #: Seconds between two checks of the watched state.
 POLL_SECONDS: Final = 0.25
@@ -118,17 +120,29 @@ class DrainExecution:
         if isinstance(action, LookAgain):
             self._planning.begin()
         namespaces = frozenset(pod.namespace for pod in self._view.pods_of(self._node.name))
-        siblings = self._siblings(action) if isinstance(action, ReadControllers) else ()
+        siblings = self._siblings(action)
+        terms = self._observation.order_terms(self._drain) if isinstance(action, OrderRemoval) else OrderTerms()
         parallel = isinstance(action, Evict | TryEviction | DeletePlaceholder)
         executor = self._threads.evictions if parallel else self._threads.others
-        executor.submit(self._perform, action, namespaces, siblings)
+        executor.submit(self._perform, action, namespaces, siblings, terms)
 
-    def _siblings(self, action: ReadControllers) -> Collection[tuple[str, OwnerReference]]:
-        namespaces = {namespace for namespace, _ in action.owners}
-        return self._view.siblings(namespaces | {controller.namespace for controller in action.controllers})
+    def _siblings(self, action: Action) -> Collection[tuple[str, OwnerReference]]:
+        """Return the owners of other pods that may belong to the controllers that *action* reads."""
+        match action:
+            case ReadControllers(owners, controllers):
+                namespaces = {namespace for namespace, _ in owners} | {each.namespace for each in controllers}
+            case OrderRemoval():
+                namespaces = {controller.namespace for controller in self._drain.debts}
+            case _:
+                return ()
+        return self._view.siblings(namespaces)
 
     def _perform(
-        self, action: Action, namespaces: Collection[str], siblings: Collection[tuple[str, OwnerReference]]
+        self,
+        action: Action,
+        namespaces: Collection[str],
+        siblings: Collection[tuple[str, OwnerReference]],
+        terms: OrderTerms,
     ) -> None:
         """Perform *action* on a request thread, unless it is no longer allowed."""
         if not self._run_state.leading:
@@ -141,7 +155,7 @@ class DrainExecution:
             self._wake.set()
             return
         try:
-            self._results.put(self._drain_actions.perform(action, namespaces, siblings))
+            self._results.put(self._drain_actions.perform(action, namespaces, siblings, terms))
         except NotLeading:
             self._leadership_lost = True
         except Exception as error:  # noqa: BLE001 - raised again on the waiting thread

@@ -1,15 +1,24 @@
 """The requests of a drain to the provider that owns the node's machine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
-from predicates.objects import Node
+from predicates.objects import Node, OwnerReference
 from rescheduler.draining.actions import OrderRemoval
-from rescheduler.draining.events import MarkFailed, ProviderAnswered, RemovalFailed, RemovalPending, Removed
+from rescheduler.draining.events import (
+    MarkFailed,
+    OrderWithheld,
+    ProviderAnswered,
+    RemovalFailed,
+    RemovalPending,
+    Removed,
+)
 from rescheduler.errors import NotFound, NotLeading, ReschedulerError, Retryable
 from rescheduler.execution import node_refs
 from rescheduler.execution.context import ActionResult, DrainContext
+from rescheduler.execution.last_look import LastLook
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, InvolvedNode, Trouble
+from rescheduler.planning.last_look import Ground, OrderTerms
 from rescheduler.planning.rules.candidates import control_plane_label
 from rescheduler.providers import base
 
@@ -53,8 +62,14 @@ class MachineOrders:
             return group.id, base.Refused(base.Refusal.AMBIGUOUS, why)
         return group.id, provider.refusals(group.id, [node], deadline=self._deadline()).get(node.name)
 
-    def order(self, action: OrderRemoval, not_ours: Callable[[Mapping[str, str]], str]) -> ActionResult:
-        """Request termination of the machine if the Node still carries our mark.
+    def order(
+        self,
+        action: OrderRemoval,
+        not_ours: Callable[[Mapping[str, str]], str],
+        terms: OrderTerms,
+        siblings: Collection[tuple[str, OwnerReference]],
+    ) -> ActionResult:
+        """Request termination of the machine, if it may end at the moment of each request; see :class:`LastLook`.
 
         *not_ours* returns why annotations do not carry our mark, or "". Raises NotLeading.
         """
@@ -62,13 +77,35 @@ class MachineOrders:
             return forbidden
         provider = self._access.provider
         node = node_refs.ref(self._node, rivals=self._rivals, ordered_at=action.since)
+        look = LastLook(self._access, self._node, terms, not_ours, siblings)
         try:
-            outcomes = provider.delete_nodes(action.group, [node], deadline=self._deadline())
+            outcomes = provider.delete_nodes(action.group, [node], deadline=self._deadline(), may_end=look)
         except Retryable as error:  # nothing was requested: retry
             return ActionResult(RemovalPending(str(error)), self._provider_error(error))
         except ReschedulerError as error:
             return ActionResult(RemovalFailed(f"{provider.name}: {error}"), self._provider_error(error))
-        return self._answer(action, outcomes[node.name])
+        if look.leadership_lost:
+            raise NotLeading("request termination of the machine: another replica leads")
+        outcome = outcomes[node.name]
+        return self._withheld(action, outcome, look) or self._answer(action, outcome)
+
+    def _withheld(self, action: OrderRemoval, outcome: base.DeleteOutcome, look: LastLook) -> ActionResult | None:
+        """Return the result if the last check did not allow the order, and no earlier order can take effect."""
+        unsent = not (look.allowed or action.again)
+        if isinstance(outcome, base.Deleted | base.AlreadyGone) or (isinstance(outcome, base.Accepted) and not unsent):
+            return None
+        if look.gone:
+            return self._node_gone(action, look.gone)
+        if look.objection is None:
+            pending = unsent and look.unread
+            return ActionResult(RemovalPending(look.unread), self._unread(look.unread)) if pending else None
+        if look.objection.ground is Ground.MARK:
+            return ActionResult(MarkFailed(look.objection.why, lost=True))
+        withheld = events.OrderWithheld(self._ref, look.objection.why)
+        return ActionResult(OrderWithheld(look.objection.ground, look.objection.why), (withheld,))
+
+    def _unread(self, why: str) -> tuple[Trouble]:
+        return (Trouble(ErrorKind.READ, why, self._ref.name),)
 
     def _answer(self, action: OrderRemoval, outcome: base.DeleteOutcome) -> ActionResult:
         name = self._access.provider.name

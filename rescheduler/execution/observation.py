@@ -1,6 +1,7 @@
 """The watched cluster as one drain observes it, and the pods that the drain accounts for."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from predicates.objects import Node, Pod
 from rescheduler.draining.events import ControllersRead, NodeGone, Seen
@@ -9,6 +10,7 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import ControllerReading
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Replicas
+from rescheduler.planning.last_look import OrderTerms
 
 
 class Observation:
@@ -51,6 +53,16 @@ class Observation:
             reading.topmost,
             self._replicas(drain, {**drain.states, **states}),
             self._view.job_blockers(states.values(), waiting),
+        )
+
+    def order_terms(self, drain: Drain) -> OrderTerms:
+        """Return what the order for the machine is compared with."""
+        debts = tuple(debt for controller, debt in drain.debts.items() if drain.has_taken_from(controller))
+        return replace(
+            self._view.order_terms(self._node.name),
+            debts=debts,
+            evicted=evicted(drain),
+            ready=drain.limits.landing > 0,
         )
 
     def _replicas(self, drain: Drain, states: Mapping[Controller, ControllerState]) -> dict[Controller, Replicas]:

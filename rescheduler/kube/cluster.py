@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from predicates.objects import Node, ObjectMeta
+from predicates.objects import Node, ObjectMeta, Pod
 from rescheduler import decoding
 from rescheduler.draining.eviction_outcomes import EvictionFailed, EvictionOutcome, PodGone
 from rescheduler.errors import Conflict, InputError, MarkLost, NotFound, NotLeading, ReschedulerError, Retryable
@@ -74,6 +74,14 @@ class KubeCluster:
     def node(self, name: str) -> Node:
         """Read the Node *name*. Raises NotFound, Unauthorized, Retryable, InputError."""
         return consistent_reads.read_node(self._client, name)
+
+    def nodes(self) -> list[Node]:
+        """Read all Nodes consistently. Raises Unauthorized, Retryable, InputError."""
+        return consistent_reads.read_nodes(self._client)
+
+    def pods(self, node: str, namespaces: Collection[str]) -> list[Pod]:
+        """Read the pods on *node* and in *namespaces* consistently; see :func:`.consistent_reads.read_pods`."""
+        return consistent_reads.read_pods(self._client, node, namespaces)
 
     def read_fresh(self, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh:
         """Read the objects that a drain depends on consistently; see :func:`.consistent_reads.read_fresh`."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import Final, cast
 from urllib.parse import quote
 
-from predicates.objects import Node, PodDisruptionBudget, Wire
+from predicates.objects import Node, Pod, PodDisruptionBudget, Wire
 from predicates.wire import Decoder, Interner, WireError
 from rescheduler.errors import InputError, NotFound
 from rescheduler.kube.client import Client
@@ -86,6 +86,39 @@ def read_node(client: Client, name: str) -> Node:
         raise InputError(f"{act}: {error}") from error
     assert isinstance(node, Node)
     return node
+
+
+def read_nodes(client: Client) -> list[Node]:
+    """Read all Nodes. Raises the errors of requests, and InputError for a Node that cannot be decoded."""
+    resource = Resource("Node", "/api/v1/nodes")
+    return cast("list[Node]", read_all(client, resource, JsonCodec("Node", Interner())))
+
+
+def read_pods(client: Client, node: str, namespaces: Collection[str]) -> list[Pod]:
+    """Read the unfinished pods on *node*, and those in *namespaces*.
+
+    Raises the errors of requests, and InputError for a pod on *node* that cannot be decoded.
+    """
+    resources = [Resource("Pod", "/api/v1/pods", fields=f"spec.nodeName={node},{_LIVE}")]
+    if len(namespaces) > MANY:
+        resources.append(Resource("Pod", "/api/v1/pods", fields=_LIVE))
+    else:
+        paths = (f"/api/v1/namespaces/{quote(namespace, safe='')}/pods" for namespace in sorted(namespaces))
+        resources += [Resource("Pod", path, fields=_LIVE) for path in paths]
+    pods: dict[str, Pod] = {}
+    for resource in resources:
+        of_node = resource is resources[0]
+        listed = read_all(client, resource, JsonCodec("Pod", Interner()), _everything if of_node else _nothing)
+        pods |= {pod.uid: pod for pod in cast("list[Pod]", listed)}
+    return list(pods.values())
+
+
+def _everything(_: str) -> bool:
+    return True
+
+
+def _nothing(_: str) -> bool:
+    return False
 
 
 def _node_or_none(client: Client, name: str) -> Node | None:

@@ -58,6 +58,14 @@ class EvictionAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderWithheld:
+    """The machine of an empty node was not ordered away, because it may not end now."""
+
+    node: InvolvedNode
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class MachineOrdered:
     """Termination of the empty node's machine was requested."""
 

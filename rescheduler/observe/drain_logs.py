@@ -14,6 +14,7 @@ from rescheduler.observe.events import (
     MachineGone,
     MachineOrdered,
     NodeEvent,
+    OrderWithheld,
     RemovalPostponed,
     RoomEnded,
     RoomEnding,
@@ -39,7 +40,7 @@ def log_node_event(event: NodeEvent) -> None:
             write(logging.INFO, "tainted: it accepts no more pods", node=node)
         case EvictionAnswered():
             _eviction(event)
-        case MachineOrdered() | MachineAnswered() | MachineGone() | RemovalPostponed():
+        case MachineOrdered() | OrderWithheld() | MachineAnswered() | MachineGone() | RemovalPostponed():
             _machine(event)
         case DrainEnded():
             _drain_ended(event)
@@ -72,7 +73,7 @@ def _log_node_state(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> Non
             write(level, f"the order of spot room has ended{detail and f': {detail}'}", node=node, reason=ending)
 
 
-def _machine(event: MachineOrdered | MachineAnswered | MachineGone | RemovalPostponed) -> None:
+def _machine(event: MachineOrdered | OrderWithheld | MachineAnswered | MachineGone | RemovalPostponed) -> None:
     match event:
         case RemovalPostponed(node, failure):
             text = f"machine termination may have been requested before; not requested again for now: {failure.detail}"
@@ -81,6 +82,8 @@ def _machine(event: MachineOrdered | MachineAnswered | MachineGone | RemovalPost
             write(NOTICE, "the machine is terminating or gone, and the Node was deleted", node=node)
         case MachineOrdered(node, provider, group):
             write(NOTICE, f"empty: requested termination of the machine in group {group} from {provider}", node=node)
+        case OrderWithheld(node, why):
+            write(logging.WARNING, f"the termination of the machine was not requested: {why}", node=node)
         case MachineAnswered(node, provider, outcome, detail):
             write(NOTICE, f"{provider}: {outcome}{f': {detail}' if detail else ''}", node=node)
 

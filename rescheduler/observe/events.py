@@ -17,6 +17,7 @@ from rescheduler.observe.drain_events import (
     MachineAnswered,
     MachineGone,
     MachineOrdered,
+    OrderWithheld,
     PodProgress,
     RemovalPostponed,
     Sweep,
@@ -69,6 +70,7 @@ __all__ = [
     "MemoryDropped",
     "NodeEvent",
     "Observed",
+    "OrderWithheld",
     "OwedChanged",
     "OwnerSetAside",
     "PageEvent",
@@ -115,6 +117,7 @@ NodeEvent: TypeAlias = (
     | Tainted
     | EvictionAnswered
     | MachineOrdered
+    | OrderWithheld
     | MachineAnswered
     | DrainEnded
     | MachineGone

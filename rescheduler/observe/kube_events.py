@@ -23,6 +23,7 @@ from rescheduler.observe.events import (
     MachineGone,
     MachineOrdered,
     MemoryDropped,
+    OrderWithheld,
     PauseChanged,
     Planned,
     RemovalPostponed,
@@ -93,6 +94,8 @@ class KubeEvents:
                     "MachineRemovalOrdered",
                     f"requested termination of the machine in group {group} from {provider}",
                 )
+            case OrderWithheld(node, why):
+                self._record(node, "MachineKept", f"the machine was not ordered away: {why}", warning=True)
             case PauseChanged(lease, paused):
                 reason = "DrainsPaused" if paused else "DrainsResumed"
                 self._record(lease, reason, paused or "drains are no longer paused")

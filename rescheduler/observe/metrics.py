@@ -27,6 +27,7 @@ from rescheduler.observe.events import (
     MemoryDropped,
     NodeEvent,
     Observed,
+    OrderWithheld,
     OwedChanged,
     OwnerSetAside,
     PauseChanged,
@@ -143,6 +144,7 @@ class Metrics(MetricFamilies):
                 RoomOrdered()
                 | Tainted()
                 | MachineOrdered()
+                | OrderWithheld()
                 | MachineGone()
                 | RemovalPostponed()
                 | CoolingDown()

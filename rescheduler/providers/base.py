@@ -18,6 +18,10 @@ How a caller removes the machine of a node:
                        states whether a retry can succeed
    ==================  =====================================================================================
 
+   Immediately before each request that could end a machine, also before each repetition, the provider calls *may_end*.
+   It raises Withheld if the machine may not end now, and any other ReschedulerError if that cannot be determined at
+   present. The provider then sends nothing. If no earlier order may still take effect, the outcome is Refused.
+
 4. After a restart or a change of leader, repeat the call with ``NodeRef.ordered_at`` set to the time of the intent,
    and with the group named in the intent: `group_for` cannot find the group of a machine that is gone.
 
@@ -30,9 +34,9 @@ The values and errors of the verbs are defined in separate modules and can all b
 # ruff: noqa: ARG002 -- optional verbs keep the protocol's signature although they ignore its arguments
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from rescheduler.providers.delete_outcomes import (
     ON_CONTROL_PLANE,
@@ -83,6 +87,7 @@ __all__ = [
     "Instance",
     "InstanceError",
     "InstanceState",
+    "MayEnd",
     "NodeGroup",
     "NodeRef",
     "NodeTaint",
@@ -92,10 +97,19 @@ __all__ = [
     "Refusal",
     "Refused",
     "UnknownGroup",
+    "any_may_end",
     "below_minimum",
     "error_of",
     "with_rivals",
 ]
+
+
+#: Raises Withheld if the machine of a node may not end now; see the top of this module.
+MayEnd: TypeAlias = Callable[[NodeRef], None]
+
+
+def any_may_end(_: NodeRef) -> None:
+    """Allow every order: for machines that no Node represents, and for callers that decided themselves."""
 
 
 class CloudProvider(Protocol):
@@ -130,8 +144,12 @@ class CloudProvider(Protocol):
         """Return the group's machines, including those being created or deleted."""
         ...
 
-    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
+    def delete_nodes(
+        self, group: str, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
+    ) -> Mapping[str, DeleteOutcome]:
         """Delete machines and lower the target size accordingly; return an outcome per node name, in order.
+
+        *may_end* is called immediately before each request that could end a machine.
 
         Idempotent: while an order for a node may be pending, given by this process or at `ordered_at`, no second
         order is given, and the target size is lowered only once. The minimum is checked node by node, in order;

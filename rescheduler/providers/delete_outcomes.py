@@ -13,6 +13,7 @@ class Refusal(enum.StrEnum):
     AMBIGUOUS = "ambiguous"  #: several machines match the node, or several nodes match the machine
     CONTROL_PLANE = "control-plane"
     PROTECTED = "protected"  #: the system itself protects the machine
+    WITHHELD = "withheld"  #: the caller does not allow the order any more; it was not sent
 
 
 class DeleteResult(enum.StrEnum):

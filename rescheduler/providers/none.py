@@ -13,10 +13,12 @@ from rescheduler.providers.base import (
     DeleteOutcome,
     GroupOptions,
     Instance,
+    MayEnd,
     NodeGroup,
     NodeRef,
     NodeTemplate,
     UnknownGroup,
+    any_may_end,
 )
 
 
@@ -46,7 +48,9 @@ class NoProvider(CloudProvider):
     def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
         _unknown(group)
 
-    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
+    def delete_nodes(
+        self, group: str, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
+    ) -> Mapping[str, DeleteOutcome]:
         _unknown(group)
 
     def increase_size(self, group: str, delta: int, *, deadline: float) -> None:

@@ -18,6 +18,7 @@ from rescheduler.execution.watched_state import State
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, Report, Trouble
+from rescheduler.planning.last_look import OrderTerms
 from rescheduler.planning.outcome import Verdict
 from rescheduler.planning.policy import MoveJobs, Policy
 from rescheduler.providers.base import NodeRef
@@ -52,6 +53,9 @@ class ProxyView(ClusterView):
 
     def plan_node(self, node: str, evicted: Collection[str] = ()) -> Verdict:
         return self.victims().judge(node, evicted)
+
+    def order_terms(self, node: str) -> OrderTerms:  # noqa: ARG002 -- the pool defines which nodes it has
+        return OrderTerms()
 
     def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str] = ()) -> Verdict:
         return self.victims().follow(node, due, evicted)

@@ -38,6 +38,7 @@ from rescheduler.draining.events import (
     MarkFailed,
     NodeDeleted,
     NodeDeletionFailed,
+    OrderWithheld,
     PlaceholderDeleted,
     PlaceholderNotDeleted,
     PlannedAgain,
@@ -54,6 +55,7 @@ from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionFai
 from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Drain, Result
 from rescheduler.planning.controllers import Controller
+from rescheduler.planning.last_look import Ground
 from rescheduler.planning.outcome import Plan, PodRef
 from tests.draining.simulation import LIMITS, NODE, Scenario, SimulatedCluster
 
@@ -252,5 +254,7 @@ class DrainProcesses:
 
     def _order(self) -> Event:
         if self._fails():
-            return self.random.choice((RemovalPending("timeout"), RemovalFailed("protected"), Removed(unproven=True)))
+            withheld = OrderWithheld(self.random.choice(list(Ground)), "not now")
+            others = (RemovalPending("timeout"), RemovalFailed("protected"), Removed(unproven=True))
+            return self.random.choice((*others, withheld))
         return Removed()

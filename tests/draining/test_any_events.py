@@ -23,6 +23,7 @@ from rescheduler.draining.events import (
     NodeDeleted,
     NodeDeletionFailed,
     NodeGone,
+    OrderWithheld,
     PlaceholderDeleted,
     PlaceholderNotDeleted,
     PlannedAgain,
@@ -47,6 +48,7 @@ from rescheduler.draining.state import Drain, Limits, Phase, Result
 from rescheduler.draining.transitions import TABLE
 from rescheduler.planning.controllers import ControllerState, JobFacts
 from rescheduler.planning.debts import Replicas
+from rescheduler.planning.last_look import Ground
 from rescheduler.planning.outcome import Plan, PodRef
 from tests.draining.stories import JOINED, NO_ROOM, Workload, plan, workload
 
@@ -150,6 +152,7 @@ class Events:
             lambda: Removed(self.often()),
             lambda: RemovalPending("booked"),
             lambda: RemovalFailed("protected", node_gone=self.rarely()),
+            lambda: OrderWithheld(self.random.choice(list(Ground)), "late"),
             lambda: NodeDeletionFailed("500"),
             lambda: ReleaseFailed("500"),
             lambda: Stop(self.random.choice(list(Cause))),

@@ -17,11 +17,13 @@ from rescheduler.providers.base import (
     BelowMinimum,
     Deleted,
     DeleteOutcome,
+    MayEnd,
     NodeGroup,
     NodeRef,
     NodeTemplate,
     Refusal,
     Refused,
+    any_may_end,
 )
 from rescheduler.providers.none import NoProvider
 from rescheduler.settings import MakeRoom, RoomSettings, Timing
@@ -79,7 +81,14 @@ class SpotGroup(NoProvider):
         if missed:
             raise BelowMinimum("they run")
 
-    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:  # noqa: ARG002
+    def delete_nodes(
+        self,
+        group: str,  # noqa: ARG002
+        nodes: Sequence[NodeRef],
+        *,
+        deadline: float,  # noqa: ARG002
+        may_end: MayEnd = any_may_end,  # noqa: ARG002
+    ) -> Mapping[str, DeleteOutcome]:
         self.calls.append(("delete", [each.name for each in nodes]))
         if self.outcome is None:
             self.target, self.running = self.target - len(nodes), self.running - len(nodes)

@@ -26,7 +26,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionOutcome, PodGone
 from rescheduler.draining.intent import ANNOTATION, Intent, parse
 from rescheduler.draining.state import Limits
-from rescheduler.errors import InputError, MarkLost, NotFound, ReschedulerError
+from rescheduler.errors import InputError, MarkLost, NotFound, ReschedulerError, Withheld
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import ControllerReading, DrainContext
 from rescheduler.execution.drainer import Drainer
@@ -55,7 +55,17 @@ from rescheduler.planning.outcome import Blocker, Rejected
 from rescheduler.planning.policy import DrainOrder, Policy
 from rescheduler.planning.rules.pod_traits import is_built_in
 from rescheduler.planning.spot_losses import SpotWatch
-from rescheduler.providers.base import CloudProvider, Deleted, DeleteOutcome, NodeGroup, NodeRef, Refused
+from rescheduler.providers.base import (
+    CloudProvider,
+    Deleted,
+    DeleteOutcome,
+    MayEnd,
+    NodeGroup,
+    NodeRef,
+    Refusal,
+    Refused,
+    any_may_end,
+)
 from rescheduler.providers.none import NoProvider
 from rescheduler.settings import RoomSettings, Running, Timing
 from tests.housekeeping.config_map import InMemoryConfigMap
@@ -193,6 +203,12 @@ class LoopWorld:
         self.node(name, uid)
         self.cluster.delete("Node", name)
         self.writes.append(("delete", name))
+
+    def nodes(self) -> list[Node]:
+        return list(self.cluster.nodes)
+
+    def pods(self, node: str, namespaces: Collection[str]) -> list[Pod]:
+        return [pod for pod in self.cluster.pods.values() if pod.node_name == node or pod.namespace in namespaces]
 
     def read_fresh(self, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh:
         asked = frozenset({node, *targets})
@@ -454,7 +470,15 @@ class ScriptedProvider(NoProvider):
         self.on_notices()
         return {}
 
-    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
+    def delete_nodes(
+        self, group: str, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
+    ) -> Mapping[str, DeleteOutcome]:
+        for node in nodes:
+            if node.name not in self.gone:
+                try:
+                    may_end(node)
+                except Withheld as error:
+                    return {node.name: Refused(Refusal.WITHHELD, str(error)) for node in nodes}
         self.orders += [replace(node, labels={}) for node in nodes]
         if all(node.name in self.gone for node in nodes):
             return {node.name: Deleted() for node in nodes}

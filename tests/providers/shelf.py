@@ -19,10 +19,12 @@ from rescheduler.providers.base import (
     Instance,
     InstanceError,
     InstanceState,
+    MayEnd,
     NodeGroup,
     NodeRef,
     NodeTaint,
     NodeTemplate,
+    any_may_end,
 )
 from rescheduler.providers.externalgrpc import wire
 from rescheduler.providers.externalgrpc.channel import SERVICE
@@ -77,7 +79,9 @@ class Shelf(CloudProvider):
             Instance("shelf://4", InstanceState.UNKNOWN),
         ]
 
-    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
+    def delete_nodes(
+        self, group: str, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
+    ) -> Mapping[str, DeleteOutcome]:
         self._ask(deadline, group, *nodes)
         return {node.name: self.outcomes.get(node.name, Deleted()) for node in nodes}
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rescheduler import errors
 from rescheduler.errors import AuthError, DeadlineExceeded, RateLimited
 from rescheduler.net.http_errors import Missing, ServerFault, Unsent
-from rescheduler.providers.base import DeleteOutcome, Failed, NodeRef, Refused, below_minimum
+from rescheduler.providers.base import DeleteOutcome, Failed, MayEnd, NodeRef, Refusal, Refused, below_minimum
 from rescheduler.providers.cloudpool import deletion
 from rescheduler.providers.cloudpool.client import PoolObservation, from_pool
 from rescheduler.providers.cloudpool.deletion import Ending, OrderResult, TerminationOrder
@@ -41,7 +41,13 @@ class PoolOrders:
         )
 
     def order(
-        self, node: NodeRef, machine: Machine, judged: TerminationOrder | None, view: PoolObservation, deadline: float
+        self,
+        node: NodeRef,
+        machine: Machine,
+        judged: TerminationOrder | None,
+        view: PoolObservation,
+        deadline: float,
+        may_end: MayEnd,
     ) -> DeleteOutcome | None:
         """Send an order if the last order is still *judged*; return an outcome if repeating the order cannot help."""
         try:
@@ -49,24 +55,36 @@ class PoolOrders:
                 current = self._ledger.order(machine.id)
                 if current is not None and current != judged:
                     return None  # another thread gave an order meanwhile; decide again after the next read
-                return self._order_alone(node, machine, judged, view, deadline)
+                return self._order_alone(node, machine, judged, view, deadline, may_end)
         except DeadlineExceeded as error:
             return Failed(str(error), retryable=True)
 
     def _order_alone(
-        self, node: NodeRef, machine: Machine, last: TerminationOrder | None, view: PoolObservation, deadline: float
+        self,
+        node: NodeRef,
+        machine: Machine,
+        last: TerminationOrder | None,
+        view: PoolObservation,
+        deadline: float,
+        may_end: MayEnd,
     ) -> DeleteOutcome | None:
         order = _next_attempt(last, self._clock.now())
         try:
             desired = self._pool.desired_size(deadline=deadline)
         except errors.ReschedulerError as error:
-            unsent = replace(order, at=self._clock.now(), result=OrderResult.UNSENT, error_text=str(error))
-            self._ledger.record(machine.id, unsent, node)
+            self._record_unsent(machine, order, node, error)
             return None
         decrement = bool(self.cost(machine)) and desired > 0 and deletion.lowers(machine, last, desired)
         left = desired - decrement - self.unsettled(view, {machine.id})
         if decrement and (refusal := self.below_minimum(left)):
             return refusal
+        try:
+            may_end(node)
+        except errors.Withheld as error:  # no earlier order can take effect any more: see `deletion.judge`
+            return Refused(Refusal.WITHHELD, str(error))
+        except errors.ReschedulerError as error:
+            self._record_unsent(machine, order, node, error)
+            return None
         order = replace(
             order,
             at=self._clock.now(),
@@ -75,7 +93,7 @@ class PoolOrders:
             lowering=order.lowering or decrement,
         )
         self._ledger.record(machine.id, order, node)
-        result, error_text, outcome = self._send(machine.id, decrement=decrement, deadline=deadline)
+        result, error_text, outcome = self._send(node, machine.id, may_end, decrement=decrement, deadline=deadline)
         lowered = order.lowered or (decrement and self._is_lowered(result, desired, deadline))
         lowering = order.lowering if result is not OrderResult.UNSENT else last is not None and last.lowering
         ended = replace(
@@ -83,6 +101,11 @@ class PoolOrders:
         )
         self._ledger.record(machine.id, ended, node)
         return outcome
+
+    def _record_unsent(self, machine: Machine, order: TerminationOrder, node: NodeRef, error: Exception) -> None:
+        """Record that the order was not sent because of *error*. It is repeated later."""
+        unsent = replace(order, at=self._clock.now(), result=OrderResult.UNSENT, error_text=str(error))
+        self._ledger.record(machine.id, unsent, node)
 
     def _is_lowered(self, result: OrderResult, before: int, deadline: float) -> bool:
         """Return whether a completed order lowered the desired size, which was *before*.
@@ -96,11 +119,13 @@ class PoolOrders:
         except errors.ReschedulerError:
             return result is OrderResult.DONE
 
-    def _send(self, machine: str, *, decrement: bool, deadline: float) -> tuple[OrderResult, str, Failed | None]:
+    def _send(
+        self, node: NodeRef, machine: str, may_end: MayEnd, *, decrement: bool, deadline: float
+    ) -> tuple[OrderResult, str, Failed | None]:
         """Send the order; return its result, the error text, and the outcome if repeating it cannot help."""
         try:
             if self._ending is Ending.DISPOSE:
-                self._dispose(machine, deadline)
+                self._dispose(node, machine, may_end, deadline)
             else:
                 self._pool.client.terminate(machine, decrement=decrement, deadline=deadline)
         except Missing as error:
@@ -116,11 +141,12 @@ class PoolOrders:
             return OrderResult.NONE, str(error), None
         return OrderResult.DONE, "", None
 
-    def _dispose(self, machine: str, deadline: float) -> None:
+    def _dispose(self, node: NodeRef, machine: str, may_end: MayEnd, deadline: float) -> None:
         """Make a machine disposable. The termination only speeds up the pool's own, so its failure is ignored."""
         client = self._pool.client
         client.set_membership(machine, Membership(active=False, evictable=True), deadline=deadline)
         with contextlib.suppress(errors.ReschedulerError):
+            may_end(node)
             client.terminate(machine, decrement=False, deadline=deadline)
 
 

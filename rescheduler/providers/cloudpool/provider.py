@@ -11,11 +11,13 @@ from rescheduler.providers.base import (
     CloudProvider,
     DeleteOutcome,
     Instance,
+    MayEnd,
     NodeGroup,
     NodeRef,
     NodeTemplate,
     Refused,
     UnknownGroup,
+    any_may_end,
 )
 from rescheduler.providers.cloudpool.config import read_pools
 from rescheduler.providers.cloudpool.deletion import Ending
@@ -75,9 +77,11 @@ class CloudpoolProvider(CloudProvider):
     def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
         return self._pool(group).instances(deadline=deadline)
 
-    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
+    def delete_nodes(
+        self, group: str, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
+    ) -> Mapping[str, DeleteOutcome]:
         self._pool(group)
-        return self._removals[group].delete(nodes, deadline=deadline)
+        return self._removals[group].delete(nodes, deadline=deadline, may_end=may_end)
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
         self._pool(group)

@@ -13,9 +13,11 @@ from rescheduler.providers.base import (
     Deleted,
     DeleteOutcome,
     Failed,
+    MayEnd,
     NodeRef,
     Refusal,
     Refused,
+    any_may_end,
 )
 from rescheduler.providers.cloudpool import deletion
 from rescheduler.providers.cloudpool.client import PoolObservation
@@ -61,7 +63,9 @@ class PoolRemoval:
         #: intent times in the future → when they were first seen
         self._ahead: dict[tuple[str, dt.datetime], dt.datetime] = {}
 
-    def delete(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
+    def delete(
+        self, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
+    ) -> Mapping[str, DeleteOutcome]:
         """Remove the nodes' machines. Never raises: errors and timeouts become outcomes."""
         began = self._clock.now()
         view: PoolObservation | None = None
@@ -70,7 +74,7 @@ class PoolRemoval:
             nonlocal view
             view = self._pool.read(deadline=deadline)
             for node, target in self._targets(view, nodes):
-                if node.name not in done and (outcome := self._advance(node, target, view, deadline)):
+                if node.name not in done and (outcome := self._advance(node, target, view, deadline, may_end)):
                     done[node.name] = outcome
 
         return delete_until_confirmed(
@@ -155,7 +159,12 @@ class PoolRemoval:
         return self._ahead.get((node, ordered_at), ordered_at)
 
     def _advance(
-        self, node: NodeRef, target: _Target | Refused | Accepted, view: PoolObservation, deadline: float
+        self,
+        node: NodeRef,
+        target: _Target | Refused | Accepted,
+        view: PoolObservation,
+        deadline: float,
+        may_end: MayEnd,
     ) -> DeleteOutcome | None:
         """Give an order if one is due; return `None` while the termination is not confirmed."""
         if isinstance(target, Refused | Accepted):
@@ -172,7 +181,7 @@ class PoolRemoval:
         if isinstance(verdict, KeepWaiting):
             return None
         if isinstance(verdict, Send) and target.machine is not None:
-            return self._orders.order(node, target.machine, target.order, view, deadline)
+            return self._orders.order(node, target.machine, target.order, view, deadline, may_end)
         if isinstance(verdict, Failed) and target.machine is not None:
             self._ledger.forget(target.machine.id)
         if isinstance(verdict, Deleted | AlreadyGone):

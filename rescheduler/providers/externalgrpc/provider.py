@@ -12,11 +12,13 @@ from rescheduler.providers.base import (
     DeleteOutcome,
     GroupOptions,
     Instance,
+    MayEnd,
     NodeGroup,
     NodeRef,
     NodeTemplate,
     NotSupported,
     Refused,
+    any_may_end,
 )
 from rescheduler.providers.externalgrpc import codec, wire
 from rescheduler.providers.externalgrpc.channel import Channel
@@ -57,8 +59,10 @@ class ExternalGrpcProvider(CloudProvider):
     def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
         return self._verbs.instances(group, deadline=deadline)
 
-    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
-        return self._removal.delete(group, nodes, deadline=deadline)
+    def delete_nodes(
+        self, group: str, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
+    ) -> Mapping[str, DeleteOutcome]:
+        return self._removal.delete(group, nodes, deadline=deadline, may_end=may_end)
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
         return self._removal.refusals(group, nodes, deadline=deadline)

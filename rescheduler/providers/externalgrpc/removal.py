@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rescheduler import errors
 from rescheduler.clock import Clock
 from rescheduler.providers.base import (
     ON_CONTROL_PLANE,
@@ -17,10 +18,12 @@ from rescheduler.providers.base import (
     DeleteOutcome,
     Failed,
     Instance,
+    MayEnd,
     NodeGroup,
     NodeRef,
     Refusal,
     Refused,
+    any_may_end,
     below_minimum,
 )
 from rescheduler.providers.deleting import delete_until_confirmed
@@ -47,7 +50,9 @@ class GrpcRemoval:
         self._ledger = DeletionLedger()
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def delete(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
+    def delete(
+        self, group: str, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
+    ) -> Mapping[str, DeleteOutcome]:
         """Delete the nodes' machines. Errors other than UnknownGroup, and timeouts, become outcomes."""
         before = {node.name: self._ledger.order(node) for node in nodes}
         owners: dict[str, NodeGroup | None] = {}
@@ -56,7 +61,9 @@ class GrpcRemoval:
             done |= {node.name: refused for node in nodes if (refused := _unidentified(node))}
             state = self._read_state(group, [node for node in nodes if node.name not in done], owners, deadline)
             for node in nodes:
-                if node.name not in done and (outcome := self._advance(node, state, before[node.name], deadline)):
+                if node.name in done:
+                    continue
+                if outcome := self._advance(node, state, before[node.name], deadline, may_end):
                     done[node.name] = outcome
 
         def give_up(last_error: str) -> dict[str, DeleteOutcome]:
@@ -107,7 +114,7 @@ class GrpcRemoval:
         return left > self._poll and not self._channel.pause(self._poll)
 
     def _advance(
-        self, node: NodeRef, state: _GroupState, before: DeletionOrder | None, deadline: float
+        self, node: NodeRef, state: _GroupState, before: DeletionOrder | None, deadline: float, may_end: MayEnd
     ) -> DeleteOutcome | None:
         """Give an order if one is due; return `None` while the deletion is not confirmed."""
         order = self._ledger.order(node)
@@ -124,12 +131,12 @@ class GrpcRemoval:
         try:
             if self._ledger.order(node) != order:
                 return None  # another thread has given an order in the meantime; decide again after the next read
-            return self._order(node, state, order, deadline)
+            return self._order(node, state, order, deadline, may_end)
         finally:
             lock.release()
 
     def _order(
-        self, node: NodeRef, state: _GroupState, last: DeletionOrder | None, deadline: float
+        self, node: NodeRef, state: _GroupState, last: DeletionOrder | None, deadline: float, may_end: MayEnd
     ) -> DeleteOutcome | None:
         group = state.limits.id
         if last is None or not last.may_take_effect:
@@ -139,6 +146,12 @@ class GrpcRemoval:
                 group, state.limits.min_size, left
             ):
                 return refused
+        try:
+            may_end(node)
+        except errors.Withheld as error:
+            ordered = last.at if last is not None and last.may_take_effect else node.ordered_at
+            pending = ordered is not None and self._clock.now() < ordered + orders.SETTLED
+            return None if pending else Refused(Refusal.WITHHELD, str(error))
         order = self._send(node, group, deadline)
         attempts = last.attempts + 1 if last is not None and order.at - last.at < orders.SETTLED else 1
         self._ledger.record(group, node, replace(order, attempts=attempts))

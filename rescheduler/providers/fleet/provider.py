@@ -5,7 +5,16 @@ from collections.abc import Mapping, Sequence
 
 from rescheduler import errors
 from rescheduler.clock import Clock
-from rescheduler.providers.base import CloudProvider, DeleteOutcome, Instance, NodeGroup, NodeRef, Refused
+from rescheduler.providers.base import (
+    CloudProvider,
+    DeleteOutcome,
+    Instance,
+    MayEnd,
+    NodeGroup,
+    NodeRef,
+    Refused,
+    any_may_end,
+)
 from rescheduler.providers.fleet.fleet import MachineFleet
 from rescheduler.providers.fleet.machine import MachineSystem, PollIntervals, SystemMachine
 from rescheduler.providers.fleet.removal import FleetRemoval
@@ -43,8 +52,10 @@ class FleetProvider(CloudProvider):
         observation = self._fleet.recent(deadline=deadline)
         return self._fleet.instances(observation, self._fleet.group(observation, group).id)
 
-    def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
-        return self._removal.delete(group, nodes, deadline=deadline)
+    def delete_nodes(
+        self, group: str, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
+    ) -> Mapping[str, DeleteOutcome]:
+        return self._removal.delete(group, nodes, deadline=deadline, may_end=may_end)
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
         return self._removal.refusals(group, nodes, deadline=deadline)

@@ -15,9 +15,11 @@ from rescheduler.providers.base import (
     Deleted,
     DeleteOutcome,
     Failed,
+    MayEnd,
     NodeRef,
     Refusal,
     Refused,
+    any_may_end,
     below_minimum,
 )
 from rescheduler.providers.deleting import delete_until_confirmed
@@ -37,7 +39,9 @@ class FleetRemoval:
         self._fleet, self._system, self._clock = fleet, fleet.system, fleet.clock
         self._backoff = Backoff(2 * dt.timedelta(seconds=fleet.pace.poll), _LONGEST_BACKOFF)
 
-    def delete(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, DeleteOutcome]:
+    def delete(
+        self, group: str, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
+    ) -> Mapping[str, DeleteOutcome]:
         """Delete the nodes' machines. Errors other than UnknownGroup, and timeouts, become outcomes."""
         observation: FleetObservation | None = None
 
@@ -45,9 +49,8 @@ class FleetRemoval:
             nonlocal observation
             with self._fleet.changing(deadline=deadline):
                 observation = self._fleet.read(deadline=deadline)
-                done |= self._send_due_orders(
-                    observation, group, [node for node in nodes if node.name not in done], deadline
-                )
+                left = [node for node in nodes if node.name not in done]
+                done |= self._send_due_orders(observation, group, left, deadline, may_end)
 
         return delete_until_confirmed(
             nodes,
@@ -81,7 +84,7 @@ class FleetRemoval:
         return refused
 
     def _send_due_orders(
-        self, observation: FleetObservation, group: str, nodes: Sequence[NodeRef], deadline: float
+        self, observation: FleetObservation, group: str, nodes: Sequence[NodeRef], deadline: float, may_end: MayEnd
     ) -> dict[str, DeleteOutcome]:
         """Send the orders that are due, and return the outcomes that are already known."""
         minimum = self._fleet.group(observation, group).min_size
@@ -89,7 +92,7 @@ class FleetRemoval:
         outcomes: dict[str, DeleteOutcome] = {}
         for node in nodes:
             try:
-                outcome = self._advance(node, observation, group, minimum, matches, deadline)
+                outcome = self._advance(node, observation, group, minimum, matches, deadline, may_end)
             except errors.Retryable:
                 continue
             except errors.ReschedulerError as error:
@@ -99,14 +102,21 @@ class FleetRemoval:
         return outcomes
 
     def _advance(
-        self, node: NodeRef, observation: FleetObservation, group: str, minimum: int, matches: Matches, deadline: float
+        self,
+        node: NodeRef,
+        observation: FleetObservation,
+        group: str,
+        minimum: int,
+        matches: Matches,
+        deadline: float,
+        may_end: MayEnd,
     ) -> DeleteOutcome | None:
         machine = self._machine(node, group, matches)
         if machine is None:
             return self._outcome_if_unlisted(node, deadline)
         if isinstance(machine, Refused):
             return machine
-        return self._outcome_if_listed(node, machine, observation, minimum, deadline)
+        return self._outcome_if_listed(node, machine, observation, minimum, deadline, may_end)
 
     def _machine(self, node: NodeRef, group: str, matches: Matches) -> SystemMachine | Refused | None:
         if node.on_control_plane or self._system.is_control_plane(node):
@@ -138,7 +148,13 @@ class FleetRemoval:
         return Deleted("no longer there") if order and order.accepted else AlreadyGone("no longer there")
 
     def _outcome_if_listed(
-        self, node: NodeRef, machine: SystemMachine, observation: FleetObservation, minimum: int, deadline: float
+        self,
+        node: NodeRef,
+        machine: SystemMachine,
+        observation: FleetObservation,
+        minimum: int,
+        deadline: float,
+        may_end: MayEnd,
     ) -> DeleteOutcome | None:
         order = self._fleet.ledger.order(machine.key)
         if machine.gone or (not machine.alive and self._system.deletion_is_certain):
@@ -153,10 +169,16 @@ class FleetRemoval:
         if order is not None and self._clock.now() < order.at + self._repeat_delay(order):
             return None
         refusal = self._refusal(machine, self._remaining_size(observation, machine), minimum, deadline)
-        return refusal or self._order_now(node, machine, order, minimum, deadline)
+        return refusal or self._order_now(node, machine, order, minimum, deadline, may_end)
 
     def _order_now(
-        self, node: NodeRef, machine: SystemMachine, last: FleetOrder | None, minimum: int, deadline: float
+        self,
+        node: NodeRef,
+        machine: SystemMachine,
+        last: FleetOrder | None,
+        minimum: int,
+        deadline: float,
+        may_end: MayEnd,
     ) -> DeleteOutcome | None:
         """Read the state again, then order. The system has no lock, so other processes may have deleted machines."""
         observation = self._fleet.read(deadline=deadline)
@@ -165,6 +187,11 @@ class FleetRemoval:
             return None  # the next read decides
         if refused := self._below_minimum(current, self._remaining_size(observation, current), minimum):
             return refused
+        try:
+            may_end(node)
+        except errors.Withheld as error:
+            pending = self._pending_since(node, last) is not None
+            return None if pending else Refused(Refusal.WITHHELD, str(error))
         return self._order(node, current, last, deadline)
 
     def _remaining_size(self, observation: FleetObservation, machine: SystemMachine) -> int:

@@ -1,0 +1,153 @@
+"""Whether the machine of a drained node may end: the check before each single request that could end it.
+
+Minutes may pass between the moment when a node was empty and the last request. Each fact is therefore read again:
+nothing in :class:`Seen` is older than the check.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from predicates.objects import Node, Pod
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.debts import Debt, Replicas, paid, shortfall
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.rules.interruptions import signals_on
+from rescheduler.planning.rules.minimum import DRAIN_ANNOTATION
+from rescheduler.planning.rules.pod_traits import belongs_to_node
+from rescheduler.planning.units import count
+
+#: A text names at most this many pods or controllers.
+_NAMED = 3
+
+
+class Ground(enum.Enum):
+    """What an objection is about. It decides how the drain continues."""
+
+    MARK = enum.auto()  #: our mark is not on the node: another process continues
+    TAINT = enum.auto()  #: our taint is not on the node
+    NOT_ON_DEMAND = enum.auto()  #: the node or its machine is another one, or it is not an on-demand node any more
+    PODS = enum.auto()  #: pods that must move are on the node
+    MINIMUM = enum.auto()  #: too few on-demand nodes would be left
+    OWED = enum.auto()  #: pods that the drain moved do not run
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why a machine may not end now."""
+
+    ground: Ground
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTerms:
+    """What a drain knows about its order. It is compared with the current state of the cluster."""
+
+    policy: Policy | None = None  #: today's settings; None for a proxy, whose pool defines the nodes
+    debts: tuple[Debt, ...] = ()  #: of all controllers that lost pods to the drain, including the paid ones
+    evicted: frozenset[str] = frozenset()  #: UIDs of the evicted pods
+    ready: bool = True  #: whether replacement pods must be Ready; otherwise it is enough that they are bound
+    keeping: frozenset[str] = frozenset()  #: the other on-demand nodes that keep pods, as last watched
+    ordered: frozenset[str] = frozenset()  #: nodes whose machines may have been ordered away already
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The current state of the cluster, as far as an order depends on it."""
+
+    node: Node
+    pods: Sequence[Pod] = ()  #: on the node
+    nodes: Sequence[Node] = ()  #: all nodes; empty unless a minimum is required
+    states: Mapping[Controller, ControllerState] = field(default_factory=dict)  #: of the controllers in the debts
+    replicas: Mapping[Controller, Replicas] = field(default_factory=dict)  #: of the same controllers
+
+
+def objection(before: Node, terms: OrderTerms, seen: Seen) -> Objection | None:
+    """Return why the machine of *before*, the node when its drain began, may not end, or None if it may."""
+    return (
+        _another_node(before, terms, seen.node)
+        or _untainted(seen.node)
+        or _late_pods(seen)
+        or _below_minimum(before, terms, seen.nodes)
+        or _owed(terms, seen)
+    )
+
+
+def _another_node(before: Node, terms: OrderTerms, node: Node) -> Objection | None:
+    if node.spec.provider_id != before.spec.provider_id:
+        was, now = before.spec.provider_id or "empty", node.spec.provider_id or "empty"
+        return Objection(Ground.NOT_ON_DEMAND, f"its provider ID was {was} and is now {now}")
+    policy = terms.policy
+    if policy is None:
+        return None
+    if not policy.on_demand_label.matches(node.metadata.labels):
+        why = f"its labels do not match --on-demand-node-label={policy.on_demand_label} any more"
+        return Objection(Ground.NOT_ON_DEMAND, why)
+    if policy.spot_label.matches(node.metadata.labels):
+        return Objection(Ground.NOT_ON_DEMAND, f"its labels match --spot-node-label={policy.spot_label}")
+    return None
+
+
+def _untainted(node: Node) -> Objection | None:
+    if any(taint.key == DRAIN_TAINT.key for taint in node.spec.taints):
+        return None
+    return Objection(Ground.TAINT, "another client removed our taint")
+
+
+def _late_pods(seen: Seen) -> Objection | None:
+    """Object to pods that must move. Without a kubelet, pods that are being deleted do not run any more."""
+    stopped = seen.node.condition("Ready") not in ("True", "")
+    late = sorted(
+        pod.key for pod in seen.pods if not (pod.finished or belongs_to_node(pod) or (stopped and pod.cls.terminating))
+    )
+    if not late:
+        return None
+    return Objection(Ground.PODS, f"{count(len(late), 'pod')} on the node must move first: {_named(late)}")
+
+
+def _below_minimum(before: Node, terms: OrderTerms, nodes: Iterable[Node]) -> Objection | None:
+    policy = terms.policy
+    if policy is None or not policy.min_on_demand_nodes:
+        return None
+    others = (node for node in nodes if node.name in terms.keeping - terms.ordered - {before.name})
+    left = sum(
+        policy.on_demand_label.matches(node.metadata.labels)
+        and not policy.spot_label.matches(node.metadata.labels)
+        and _stays(node)
+        for node in others
+    )
+    if left >= policy.min_on_demand_nodes:
+        return None
+    why = f"--min-on-demand-nodes={policy.min_on_demand_nodes}: {count(left, 'on-demand node')} would be left in use"
+    return Objection(Ground.MINIMUM, why)
+
+
+def _stays(node: Node) -> bool:
+    """Return whether *node* is Ready, and neither drained nor about to be removed."""
+    return (
+        node.metadata.deletion_timestamp is None
+        and node.condition("Ready") in ("True", "")
+        and DRAIN_ANNOTATION not in node.metadata.annotations
+        and all(taint.key != DRAIN_TAINT.key for taint in node.spec.taints)
+        and not signals_on(node)
+    )
+
+
+def _owed(terms: OrderTerms, seen: Seen) -> Objection | None:
+    lacking = []
+    for debt in terms.debts:
+        state = seen.states.get(debt.controller)
+        if state is None:
+            continue
+        missing = shortfall(debt, state, seen.replicas.get(debt.controller, Replicas()))
+        if not paid(missing, ready=terms.ready):
+            lacking.append(f"{debt.controller} ({max(missing.ready, missing.bound)} missing)")
+    if not lacking:
+        return None
+    return Objection(Ground.OWED, f"pods that the drain moved do not run any more: {_named(lacking)}")
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
