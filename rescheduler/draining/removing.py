@@ -128,7 +128,7 @@ def withheld(drain: Drain, event: OrderWithheld, now: float) -> Result:
     No order can take effect, so the mark of a removal is replaced by that of a drain.
     """
     drain = replace(drain, ordered=False, ordered_at=None, absent=False, returns=drain.returns + 1)
-    if event.ground is Ground.PODS and drain.returns <= RETURNS:
+    if event.ground is Ground.PODS and drain.returns <= RETURNS and not drain.stopping:
         drain = replace(requesting(drain, Phase.MARKING), landed_at=None, deadline=NEVER)
         return drain, (marking.mark(drain),)
     return exits.reopen(drain, Failure(_WITHHELD[event.ground], event.why), now)

@@ -32,6 +32,7 @@ class Reason(enum.StrEnum):
     BELOW_MINIMUM = "below-minimum"  # the minimum size of the provider's group
     PROVIDER_REFUSED = "provider-refused"
     DO_NOT_DRAIN = "do-not-drain"
+    NOT_ON_DEMAND = "not-on-demand"  # any more, during its drain
     REMOVAL_DISABLED = "removal-disabled"  # also for pods
     # About a pod on the node.
     NOT_SAFE_TO_EVICT = "not-safe-to-evict"

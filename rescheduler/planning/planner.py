@@ -15,7 +15,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.ground import common_ground
-from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
+from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.placement.forecast_checks import with_optional_forecast
 from rescheduler.planning.placement.in_steps import order_matters
 from rescheduler.planning.placement.pace import SecondsLeft, unlimited
@@ -107,7 +107,8 @@ class Planner:
         also waits for other terminating pods that are not overdue, because a scale-down or a roll-out may delete pods
         at any time. Before that, terminating pods are treated as for a new drain.
         """
-        return self._single.checked(node, self.round(circumstances).during_drain(evicted))
+        shared = self.round(circumstances).during_drain(evicted)
+        return _not_on_demand(node, shared) or self._single.checked(node, shared)
 
     def follow(
         self, node: str, circumstances: Circumstances, due: Sequence[Pod], evicted: Collection[str] = ()
@@ -119,6 +120,8 @@ class Planner:
         on on-demand nodes are checked.
         """
         shared = self.round(circumstances).during_drain(evicted)
+        if (rejected := _not_on_demand(node, shared)) is not None:
+            return rejected
         examined = examine(node, shared)
         candidate = examined.candidate
         if examined.blockers:
@@ -259,3 +262,11 @@ class Planner:
             shared = shared.after_changes(self._budgets)
         self._last = shared
         return shared
+
+
+def _not_on_demand(node: str, shared: PlanningRound) -> Rejected | None:
+    """Return the rejection of a node that is being drained, if it is not an on-demand node any more."""
+    if node in shared.groups.on_demand:
+        return None
+    detail = f"its labels do not make it an on-demand node ({shared.policy.on_demand_label}) any more"
+    return Rejected(node, (Blocker(Reason.NOT_ON_DEMAND, detail),))

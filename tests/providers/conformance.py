@@ -253,6 +253,76 @@ def _(make: MakeWorld) -> None:
         assert (sum(world.runs(node) for node in nodes), world.target()) == (2, 2)
 
 
+class Answers:
+    """Answers the question whether a machine may end: with the given errors in turn, then always with the last one."""
+
+    def __init__(self, *answers: Exception | None) -> None:
+        self.answers, self.asked = list(answers), 0
+
+    def __call__(self, _: NodeRef) -> None:
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if answer is not None:
+            raise answer
+
+
+NOT_NOW = errors.Withheld("a pod came back")
+UNREADABLE = errors.BackendUnavailable("the API server does not answer")
+
+
+@check("an order that the caller does not allow is not sent")
+def _(make: MakeWorld) -> None:
+    with make(3, 0) as world:
+        node, answers = world.nodes()[0], Answers(NOT_NOW)
+        assert delete(world, node, may_end=answers) == [Refused(Refusal.WITHHELD, "a pod came back")]
+        assert (answers.asked, world.runs(node), world.target()) == (1, True, 3)
+
+
+@check("the caller is asked before each repetition of an order")
+def _(make: MakeWorld) -> None:
+    with make(3, 0) as world:
+        node, answers = world.nodes()[0], Answers(None)
+        world.fail_deletions(2)
+        assert went(*delete(world, node, may_end=answers))
+        assert answers.asked == 3
+
+
+@check("an order that failed is not repeated if the caller does not allow it any more")
+def _(make: MakeWorld) -> None:
+    with make(3, 0) as world:
+        node, answers = world.nodes()[0], Answers(None, NOT_NOW)
+        world.fail_deletions(1)
+        assert delete(world, node, may_end=answers) == [Refused(Refusal.WITHHELD, "a pod came back")]
+        assert (answers.asked, world.runs(node), world.target()) == (2, True, 3)
+
+
+@check("an order is sent later if the caller cannot tell at first whether it is allowed")
+def _(make: MakeWorld) -> None:
+    with make(3, 0) as world:
+        node, answers = world.nodes()[0], Answers(UNREADABLE, UNREADABLE, None)
+        assert went(*delete(world, node, may_end=answers))
+        assert (answers.asked, world.runs(node), world.target()) == (3, False, 2)
+
+
+@check("nothing is sent while the caller cannot tell whether it is allowed")
+def _(make: MakeWorld) -> None:
+    with make(3, 0) as world:
+        node = world.nodes()[0]
+        (outcome,) = delete(world, node, within=20.0, may_end=Answers(UNREADABLE))
+        assert not went(outcome)
+        assert (world.runs(node), world.target()) == (True, 3)
+
+
+@check("a lost order is not repeated if the caller does not allow it any more")
+def _(make: MakeWorld) -> None:
+    with make(3, 0) as world:
+        node, answers = world.nodes()[0], Answers(None, NOT_NOW)
+        world.lose_orders(1)
+        (outcome,) = delete(world, node, may_end=answers)
+        assert isinstance(outcome, Accepted | Refused)
+        assert (world.runs(node), world.target()) == (True, 3)
+
+
 @check("the target is raised, up to the maximum")
 def _(make: MakeWorld) -> None:
     with make(3, 0) as world:

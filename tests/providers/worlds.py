@@ -7,7 +7,17 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from rescheduler.clock import Clock
-from rescheduler.providers.base import AlreadyGone, CloudProvider, Deleted, DeleteOutcome, NodeRef, Refusal, Refused
+from rescheduler.providers.base import (
+    AlreadyGone,
+    CloudProvider,
+    Deleted,
+    DeleteOutcome,
+    MayEnd,
+    NodeRef,
+    Refusal,
+    Refused,
+    any_may_end,
+)
 
 MINUTES = 600.0  #: seconds; long enough for every system to become consistent
 
@@ -85,9 +95,11 @@ def into(table: dict[str, Check]) -> Callable[[str], Callable[[Check], Check]]:
     return check
 
 
-def delete(world: World, *nodes: NodeRef, within: float = MINUTES) -> list[DeleteOutcome]:
+def delete(
+    world: World, *nodes: NodeRef, within: float = MINUTES, may_end: MayEnd = any_may_end
+) -> list[DeleteOutcome]:
     deadline = world.clock.monotonic() + within
-    outcomes = world.provider.delete_nodes(world.group, nodes, deadline=deadline)
+    outcomes = world.provider.delete_nodes(world.group, nodes, deadline=deadline, may_end=may_end)
     assert list(outcomes) == [node.name for node in nodes]
     return list(outcomes.values())
 

@@ -1,0 +1,159 @@
+"""What changes between an empty node and the request that ends its machine: the machine stays, and the node opens."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from devcluster.manifests import ON_DEMAND, SPOT, deployment, pod
+from devcluster.plane import ControlPlane
+from devcluster.standin.faults import Fault
+from predicates.snapshot import DRAIN_TAINT
+from tests.cluster.bad_days import FLAGS
+from tests.cluster.daemon import Daemon
+from tests.cluster.machines import PoolMachines, machines
+from tests.cluster.observer import Observer
+from tests.cluster.test_bad_days_minimum import report
+
+NODE: Final = "od-1"
+OTHER: Final = "od-2"
+EVERYTHING: Final = [{"operator": "Exists"}]
+
+
+def tolerant_pod(cluster: ControlPlane) -> None:
+    """Bind a pod without a controller, as a static scheduler or an operator would."""
+    cluster.apply([pod("late", nodeName=NODE, tolerations=EVERYTHING)])
+
+
+def pods_after_the_taint_was_removed(cluster: ControlPlane) -> None:
+    taints = cluster.api.get(f"/api/v1/nodes/{NODE}")["spec"]["taints"]
+    kept = [taint for taint in taints if taint["key"] != DRAIN_TAINT.key]
+    cluster.api.patch(f"/api/v1/nodes/{NODE}", {"spec": {"taints": kept}})
+    cluster.apply([pod("late", nodeName=NODE)])
+
+
+def relabeled_to_spot(cluster: ControlPlane) -> None:
+    cluster.api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {ON_DEMAND: None, SPOT: "true"}}})
+
+
+def both_labels(cluster: ControlPlane) -> None:
+    cluster.api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {SPOT: "true"}}})
+
+
+def other_node_not_ready(cluster: ControlPlane) -> None:
+    report(cluster, OTHER, "False")
+
+
+def other_node_drained_by_somebody(cluster: ControlPlane) -> None:
+    taint = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
+    taints = cluster.api.get(f"/api/v1/nodes/{OTHER}")["spec"].get("taints", [])
+    cluster.api.patch(f"/api/v1/nodes/{OTHER}", {"spec": {"taints": [*taints, taint]}})
+
+
+def spot_node_lost(cluster: ControlPlane) -> None:
+    """The moved pods have no other place than the drained node."""
+    cluster.api.patch(f"/api/v1/nodes/{OTHER}", {"spec": {"unschedulable": True}})
+    cluster.api.delete("/api/v1/nodes/spot-1")
+    for each in cluster.api.items("/api/v1/namespaces/default/pods"):
+        if each["spec"].get("nodeName") == "spot-1":
+            cluster.api.delete(f"/api/v1/namespaces/default/pods/{each['metadata']['name']}", gracePeriodSeconds=0)
+
+
+#: What happens while the provider answers 503, by name, and the flags of the daemon.
+CHANGES: Final[dict[str, tuple[Callable[[ControlPlane], None], tuple[str, ...]]]] = {
+    "a pod that tolerates the taint": (tolerant_pod, ()),
+    "a pod after somebody removed the taint": (pods_after_the_taint_was_removed, ()),
+    "the node is a spot node now": (relabeled_to_spot, ()),
+    "the node has both labels": (both_labels, ()),
+    "the other on-demand node is not Ready": (other_node_not_ready, ("--min-on-demand-nodes=1",)),
+    "another tool removes the other on-demand node": (other_node_drained_by_somebody, ("--min-on-demand-nodes=1",)),
+    "the spot node with the moved pods is lost": (spot_node_lost, ()),
+}
+
+
+def refuse_orders(pool: PoolMachines) -> None:
+    """Let the provider answer 503 to every order, without an effect."""
+    pool.faulty_app.inject(Fault(path="/pool/terminate", status=503, times=10_000))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_machine_stays_if_it_may_not_end_any_more(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, change: str
+) -> None:
+    act, flags = CHANGES[change]
+    with machines(observer, tmp_path, 2, 1) as pool:
+        pool.fill(web=2, api=3)
+        observer.running(5)
+        refuse_orders(pool)
+        observer.open_all()
+        with Daemon(cluster, *FLAGS, *flags, *pool.flags):
+            observer.eventually(pool.orders, "an order")
+            act(cluster)
+            observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
+            pool.faulty_app.forget()
+            observer.stays(lambda: NODE in pool.ordered(), False, seconds=8)
+
+
+def restarted(cluster: ControlPlane, observer: Observer, pool: PoolMachines, *flags: str) -> None:
+    """Kill a daemon while the provider refuses its order, and start another one with *flags*."""
+    with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
+        observer.eventually(pool.orders, "an order")
+        daemon.kill()
+    assert list(observer.marks()) == [NODE]
+    with Daemon(cluster, *FLAGS, *flags, *pool.flags):
+        observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
+        pool.faulty_app.forget()
+        observer.stays(lambda: NODE in pool.ordered(), False, seconds=8)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--min-on-demand-nodes=2",), (f"--on-demand-node-label={ON_DEMAND}=yes",)],
+    ids=["a larger minimum", "another on-demand label"],
+)
+def test_a_resumed_removal_follows_the_flags_of_today(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    with machines(observer, tmp_path, 2, 1) as pool:
+        pool.fill(web=2, api=3)
+        observer.running(5)
+        refuse_orders(pool)
+        observer.open_all()
+        restarted(cluster, observer, pool, *flags)
+
+
+def test_the_machine_ends_once_the_provider_answers(cluster: ControlPlane, observer: Observer, tmp_path: Path) -> None:
+    """Without a change, the same scene ends with the machine: the checks do not stop every order."""
+    with machines(observer, tmp_path, 2, 1) as pool:
+        pool.fill(web=2, api=3)
+        observer.running(5)
+        refuse_orders(pool)
+        observer.open_all()
+        with Daemon(cluster, *FLAGS, "--min-on-demand-nodes=1", *pool.flags):
+            observer.eventually(pool.orders, "an order")
+            pool.faulty_app.forget()
+            observer.eventually(lambda: pool.ordered() == [NODE], "the order of the machine")
+
+
+def test_late_pods_move_before_the_machine_ends(cluster: ControlPlane, observer: Observer, tmp_path: Path) -> None:
+    """A Deployment's pod comes to the empty node: it is moved by all rules, and then the machine ends."""
+    with machines(observer, tmp_path, 1, 2) as pool:
+        pool.fill(web=2)
+        observer.running(2)
+        refuse_orders(pool)
+        observer.open_all()
+        with Daemon(cluster, *FLAGS, *pool.flags):
+            observer.eventually(pool.orders, "an order")
+            bound = deployment("bound", 1)
+            bound["spec"]["template"]["spec"]["tolerations"] = EVERYTHING
+            preferred = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}]}
+            bound["spec"]["template"]["spec"]["affinity"] = {
+                "nodeAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": preferred}]
+                }
+            }
+            cluster.apply([bound])
+            observer.eventually(lambda: observer.kinds("bound") != {}, "the late pod", never=pool.ordered)
+            pool.faulty_app.forget()
+            observer.stays(lambda: bool(pool.ordered()) and observer.kinds("bound").get("on-demand", 0) > 0, False)

@@ -1,0 +1,123 @@
+"""Table of the last look: what keeps a machine that is about to be ordered away."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace as structs_replace
+
+from predicates.objects import Node, Pod
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.debts import Debt, Replicas
+from rescheduler.planning.last_look import Ground, OrderTerms, Seen, objection
+from rescheduler.planning.policy import Policy
+from tests.planning.builders import ON_DEMAND, SPOT, Manifest, node, pod, snapshot
+
+TAINT: Final = {"key": DRAIN_TAINT.key, "effect": "NoSchedule"}
+WEB: Final = Controller("default", "Deployment", "web", "u")
+OWED: Final = (Debt(WEB, ready=2, bound=2),)
+TWO: Final = OrderTerms(Policy(min_on_demand_nodes=2), keeping=frozenset({"od-1", "od-2", "od-3"}))
+
+
+def node_of(manifest: Manifest) -> Node:
+    [decoded] = snapshot([manifest]).nodes
+    return decoded
+
+
+def pods_of(*manifests: Manifest) -> list[Pod]:
+    return list(snapshot([node("od", ON_DEMAND), *manifests]).pods.values())
+
+
+def od(name: str = "od", **fields: Any) -> Node:
+    return node_of(node(name, ON_DEMAND, **fields))
+
+
+def running(ready: int, wanted: int | None = 2) -> dict[str, Any]:
+    return {
+        "states": {WEB: ControllerState(WEB, frozenset({"u"}), wanted=wanted)},
+        "replicas": {WEB: Replicas(live=2, bound=2, ready=ready)},
+    }
+
+
+BEFORE: Final = od()
+EMPTY: Final = od(taints=[TAINT])
+OTHERS: Final = [od("od-1"), od("od-2"), od("od-3")]
+
+#: Terms, what is seen, and the ground of the objection.
+LOOKS: dict[str, tuple[OrderTerms, Seen, Ground | None]] = {
+    "an empty node": (OrderTerms(Policy()), Seen(EMPTY), None),
+    "somebody removed the taint": (OrderTerms(Policy()), Seen(od()), Ground.TAINT),
+    "the node is a spot node now": (
+        OrderTerms(Policy()),
+        Seen(node_of(node("od", SPOT, taints=[TAINT]))),
+        Ground.NOT_ON_DEMAND,
+    ),
+    "the node has both labels": (
+        OrderTerms(Policy()),
+        Seen(od(labels={SPOT: ""}, taints=[TAINT])),
+        Ground.NOT_ON_DEMAND,
+    ),
+    "a proxy does not read labels": (OrderTerms(), Seen(node_of(node("od", SPOT, taints=[TAINT]))), None),
+    "a pod": (OrderTerms(Policy()), Seen(EMPTY, pods_of(pod("late", "od"))), Ground.PODS),
+    "a pod that terminates": (
+        OrderTerms(Policy()),
+        Seen(EMPTY, pods_of(pod("late", "od", deleted=True))),
+        Ground.PODS,
+    ),
+    "a pod that terminates without a kubelet": (
+        OrderTerms(Policy()),
+        Seen(od(taints=[TAINT], ready="Unknown"), pods_of(pod("late", "od", deleted=True))),
+        None,
+    ),
+    "pods of DaemonSets": (OrderTerms(Policy()), Seen(EMPTY, pods_of(pod("ds", "od", owner="DaemonSet"))), None),
+    "more nodes than the minimum": (TWO, Seen(EMPTY, nodes=OTHERS), None),
+    "one of the others is not Ready": (
+        replace(TWO, keeping=frozenset({"od-1", "od-2"})),
+        Seen(EMPTY, nodes=[od("od-1"), od("od-2", ready="False")]),
+        Ground.MINIMUM,
+    ),
+    "one of the others is drained": (
+        replace(TWO, keeping=frozenset({"od-1", "od-2"})),
+        Seen(EMPTY, nodes=[od("od-1"), od("od-2", taints=[TAINT])]),
+        Ground.MINIMUM,
+    ),
+    "one of the others may be ordered away": (
+        replace(TWO, keeping=frozenset({"od-1", "od-2"}), ordered=frozenset({"od-2"})),
+        Seen(EMPTY, nodes=OTHERS),
+        Ground.MINIMUM,
+    ),
+    "one of the others keeps no pods": (
+        replace(TWO, keeping=frozenset({"od-1"})),
+        Seen(EMPTY, nodes=OTHERS),
+        Ground.MINIMUM,
+    ),
+    "the moved pods are Ready": (OrderTerms(Policy(), OWED), Seen(EMPTY, **running(2)), None),
+    "a moved pod was lost": (OrderTerms(Policy(), OWED), Seen(EMPTY, **running(1)), Ground.OWED),
+    "a moved pod is only bound, which is enough": (
+        OrderTerms(Policy(), OWED, ready=False),
+        Seen(EMPTY, **running(1)),
+        None,
+    ),
+    "the controller wants less": (OrderTerms(Policy(), OWED), Seen(EMPTY, **running(1, wanted=1)), None),
+}
+
+
+@pytest.mark.parametrize(("terms", "seen", "ground"), LOOKS.values(), ids=LOOKS)
+def test_what_keeps_a_machine(terms: OrderTerms, seen: Seen, ground: Ground | None) -> None:
+    found = objection(BEFORE, terms, seen)
+    assert (found.ground if found is not None else None) is ground
+
+
+def test_another_machine_with_the_same_node_is_kept() -> None:
+    before = replace_provider(BEFORE, "cloud://1")
+    found = objection(before, OrderTerms(), Seen(replace_provider(EMPTY, "cloud://2")))
+    assert found is not None
+    assert (found.ground, found.why) == (
+        Ground.NOT_ON_DEMAND,
+        "its provider ID was cloud://1 and is now cloud://2",
+    )
+
+
+def replace_provider(known: Node, provider_id: str) -> Node:
+    return structs_replace(known, spec=structs_replace(known.spec, provider_id=provider_id))
