@@ -13,8 +13,9 @@ import msgspec
 from predicates.objects import OwnerReference
 from rescheduler import decoding
 from rescheduler.clock import Clock
-from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError
+from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError, UsageError
 from rescheduler.kube.client import Client
+from rescheduler.kube.custom_owners import CustomOwners
 from rescheduler.kube.failed_creates import latest_message
 from rescheduler.kube.jobs import Job, JobPod, facts, restarts, wanted
 from rescheduler.kube.resources import Resource
@@ -23,10 +24,14 @@ from rescheduler.kube.structs import read_structs
 from rescheduler.kube.workloads import WorkloadObject, controller_of, digest
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.rules.pod_traits import is_built_in
+from rescheduler.settings import object_name
 
 #: Maximum number of ReplicaSets whose controller is cached. A controller changes only if its ReplicaSet is orphaned and
 #: adopted.
 CACHED_REPLICA_SETS: Final = 20_000
+
+#: Controllers above a controller that are looked at: a LeaderWorkerSet is three levels above the pods of its workers.
+_LEVELS: Final = 4
 
 S = TypeVar("S", WorkloadObject, Job)
 
@@ -56,7 +61,9 @@ _CONTROLLED: Final = frozenset({"ReplicaSet", "ReplicationController"})
 class ControllerReader:
     """A reader of controllers. Thread-safe.
 
-    Only the built-in kinds are read. For other controllers, `wanted` is unknown or derived from their ReplicaSets.
+    Owners of other kinds are read by discovery (:mod:`rescheduler.kube.custom_owners`). Where that is not permitted,
+    `wanted` is derived from their ReplicaSets, or not known.
+
     Methods raise Forbidden (with the verb and the resource), Unauthorized and Retryable, and :meth:`topmost` InputError
     for an object that cannot be decoded. Requests are not retried; the caller may retry.
     """
@@ -64,6 +71,8 @@ class ControllerReader:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
+        self._custom = CustomOwners(client, clock)
+        self._parents: dict[str, Controller] = {}  # by UID of a controller: its own, also if it is custom
         self._forbidden = False  #: whether the missing permission for details was logged
         self._lock = threading.Lock()
         self._above: dict[str, tuple[Controller, Controller]] = {}  # UID of a ReplicaSet → itself, its controller
@@ -156,6 +165,8 @@ class ControllerReader:
         if workload is None:
             return self._orphaned(controller, uids)
         heir = msgspec.structs.replace(controller, uid=workload.metadata.uid)
+        if heir == controller:
+            self._note_parents(controller, workload.metadata.owner_references)
         return ControllerState(
             controller,
             uids | _owner_uids(heir, below),
@@ -178,14 +189,39 @@ class ControllerReader:
             orphans = [one for one in read if one is not None and controller_of(one.metadata.owner_references) is None]
             wanted = sum(orphan.wanted for orphan in orphans)
             uids = uids.union(orphan.metadata.uid for orphan in orphans)
+        if not wanted and self._returns(controller):
+            return ControllerState(controller, uids, exists=False, returning=True)
         return ControllerState(controller, uids, wanted=wanted, exists=False)
 
     def _custom_state(self, controller: Controller, below: Iterable[Controller]) -> ControllerState:
-        """Return the state of a custom controller, derived from its ReplicaSets."""
+        """Return the state of a custom controller, as it says itself. An unreadable one is derived from ReplicaSets."""
         replica_sets = list(below)
         uids = frozenset({controller.uid, *(replica_set.uid for replica_set in replica_sets)})
-        if not replica_sets:
-            return ControllerState(controller, uids)
+        try:
+            found = self._custom.read(controller)
+        except (Forbidden, InputError) as error:
+            if replica_sets:
+                return self._of_replica_sets(controller, uids, replica_sets)
+            return ControllerState(controller, uids, unreadable=str(error))
+        if found is None and replica_sets:
+            return self._of_replica_sets(controller, uids, replica_sets)
+        if found is None:
+            return ControllerState(controller, uids, wanted=0, exists=False)
+        heir = found.uid != controller.uid
+        return ControllerState(
+            controller,
+            uids | {found.uid},
+            wanted=0 if found.finished or found.suspended else found.wanted,
+            exists=not heir,
+            deleting=found.deleting,
+            suspended=found.suspended,
+            finished=found.finished,
+            returning=heir and not found.finished,
+        )
+
+    def _of_replica_sets(
+        self, controller: Controller, uids: frozenset[str], replica_sets: Iterable[Controller]
+    ) -> ControllerState:
         read = (self._get(replica_set, WorkloadObject) for replica_set in replica_sets)
         present = [
             replica_set
@@ -199,7 +235,13 @@ class ControllerReader:
     def _job(self, controller: Controller) -> ControllerState:
         job = self._read(controller, Job)
         if job is None:
-            return ControllerState(controller, frozenset({controller.uid}), wanted=0, exists=False)
+            returns = self._returns(controller)
+            wants = None if returns else 0
+            return ControllerState(
+                controller, frozenset({controller.uid}), wanted=wants, exists=False, returning=returns
+            )
+        if job.metadata.uid == controller.uid:
+            self._note_parents(controller, job.metadata.owner_references)
         restarted = 0
         if job.counts_restarts:
             pods = read_structs(self._client, _pods(controller.namespace, selector=job.selector), JobPod)
@@ -242,6 +284,55 @@ class ControllerReader:
             return ""  # the text is optional
         return one_line(refusal)
 
+    def _returns(self, controller: Controller) -> bool:
+        """Return whether *controller*, which is gone, may be created again: one of the controllers above it exists.
+
+        A CronJob does not create a Job again.
+        """
+        lower = controller
+        for _ in range(_LEVELS):
+            with self._lock:
+                above = self._parents.get(lower.uid)
+            if above is None or (controller.kind == "Job" and above.built_in):
+                return False
+            if self._is_there(above):
+                return True
+            lower = above
+        return False
+
+    def _is_there(self, controller: Controller) -> bool:
+        """Return whether a controller of another one, or one with the same name, exists, or may exist."""
+        try:
+            if controller.kind in _KINDS:
+                workload = self._read(controller, WorkloadObject)
+                return workload is not None and not workload.metadata.deleting
+            found = self._custom.read(controller)
+        except ReschedulerError:
+            return True
+        return found is not None and not found.deleting
+
+    def _note_parents(self, controller: Controller, references: Iterable[OwnerReference]) -> None:
+        """Record the controllers above *controller* while it exists, each with its own one."""
+        for _ in range(_LEVELS):
+            above = controller_of(references)
+            with self._lock:
+                if above is None or controller.uid in self._parents:
+                    return
+                if len(self._parents) >= CACHED_REPLICA_SETS:
+                    self._parents.clear()
+                parent = self._parents[controller.uid] = _controller(controller.namespace, above)
+            controller, references = parent, self._owners_of(parent)
+
+    def _owners_of(self, controller: Controller) -> Iterable[OwnerReference]:
+        try:
+            if controller.kind in _KINDS:
+                workload = self._get(controller, WorkloadObject)
+                return () if workload is None else workload.metadata.owner_references
+            found = self._custom.read(controller)
+        except ReschedulerError:
+            return ()
+        return () if found is None or found.above is None else (found.above,)
+
     def _get(self, controller: Controller, shape: type[S]) -> S | None:
         """Read the object. Return None if it is gone or was replaced by another object with the same name."""
         read = self._read(controller, shape)
@@ -250,6 +341,10 @@ class ControllerReader:
     def _read(self, controller: Controller, shape: type[S]) -> S | None:
         """Read the object with the name of *controller*, which may have another UID. Return None if it is gone."""
         kind = _KINDS[controller.kind]
+        try:
+            object_name(controller.name)
+        except UsageError as error:  # tenants write references to owners: a path must not be part of a request
+            raise InputError(f"owner of pods in {controller.namespace}: {error}") from error
         act = f"get {kind.plural} {controller.namespace}/{controller.name}"
         namespace, name = quote(controller.namespace, safe=""), quote(controller.name, safe="")
         try:
@@ -257,7 +352,7 @@ class ControllerReader:
             read: S = decoding.decode(response.body, shape)
         except NotFound:
             return None
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"{act}: unexpected response: {error}") from error
         return read
 

@@ -60,7 +60,8 @@ class ControllerState:
     suspended: bool = False
     finished: bool = False  #: it ran to completion, and creates no more pods
     unreadable: str = ""  #: why it cannot be read, so that `exists` and `wanted` are not known; "" if it was read
-    #: Its owner exists: whether it comes back is not known yet. Only if it is gone.
+    #: It is gone, but another one has its name, or its own controller exists and may create it again. If `wanted` is
+    #: not known then, as much as before is owed.
     returning: bool = False
     #: Its pods are not interchangeable, although it is not built in: they are moved one at a time.
     one_at_a_time: bool = False

@@ -21,7 +21,8 @@ suspended, finished        Job                   nothing while it wants no pods
 being deleted, orphans     any                   as before, at most the desired number
 being deleted otherwise    any                   nothing: its pods are deleted as well
 deleted, pods orphaned     Deployment            what its orphaned ReplicaSets want
-deleted                    any                   nothing, unless it is created again
+deleted                    any                   nothing, unless it is created again. As before, while a controller
+                                                 above it exists, which may create it again
 created again              any                   what the new controller of the same name wants
 cannot be read             others                as before
 =========================  ====================  ===================================================================
@@ -103,7 +104,7 @@ def converted(debt: Debt, state: ControllerState) -> Debt:
     pods is owed again.
     """
     wanted = debt.bound if state.wanted is None else state.wanted
-    if state.suspended or (state.wanted is None and not state.exists):
+    if state.suspended or state.finished or (state.wanted is None and not state.exists and not state.returning):
         wanted = 0
     # A roll-out that may make all pods unavailable guarantees nothing, so all pods that are wanted are owed.
     available = wanted if state.least_available is None else (state.least_available or wanted)

@@ -306,7 +306,11 @@ class TestResume:
         )
         debts = tuple(OpenDebt("od-1", NOW, Debt(controller, 1, 1)) for controller in (web, db))
         store(cluster).write(dump(Memory(debts=debts)), "", "")
-        assert resume(cluster, f"--waive={web}") == (0, "waived: default/Deployment/web\n", "")
+        assert resume(cluster, f"--waive={web}") == (
+            0,
+            "released: default/Deployment/web: 1 pod owed since the drain of od-1 at 2026-01-01T12:00:00Z\n",
+            "",
+        )
         actual = stored(cluster)
         assert actual is not None
         assert actual["data"]["waived"] == "default/Deployment/web\n"
@@ -315,7 +319,11 @@ class TestResume:
             actual = stored(cluster)
             assert actual is not None
             assert set(actual["data"]) == {"summary"}
-            assert resume(cluster, f"--waive={db}") == (0, "waived: default/Deployment/db\n", "")
+            assert resume(cluster, f"--waive={db}") == (
+                0,
+                "released: default/Deployment/db: 1 pod owed since the drain of od-1 at 2026-01-01T12:00:00Z\n",
+                "",
+            )
             queries.eventually(lambda: memory(cluster).debts == (), "the second waiver, applied by a running daemon")
             daemon.terminate()
             assert daemon.end() == 0
@@ -325,7 +333,7 @@ class TestResume:
         assert resume(cluster, f"--waive={DB}", f"--waive={WEB}") == (
             1,
             "",
-            "rescheduler: default/Deployment/web: no open debt; open debts: default/StatefulSet/db\n",
+            "rescheduler: default/Deployment/web: nothing to release; known: default/StatefulSet/db\n",
         )
         actual = stored(cluster)
         assert actual is not None
@@ -336,7 +344,7 @@ class TestResume:
         [
             (None, "ConfigMap default/spot-rescheduler-memory: not found, so nothing is owed"),
             (b"not ours", "ConfigMap default/spot-rescheduler-memory: expected gzip"),
-            (dump(Memory()), "no open debt; open debts: none"),
+            (dump(Memory()), "nothing to release; known: none"),
         ],
         ids=["missing", "broken", "empty"],
     )
