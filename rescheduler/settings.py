@@ -156,6 +156,7 @@ class Running:
     once: bool = False
     leader_elect: bool = True
     manage_soft_taint: bool = False
+    migrating_webhooks: str = "block"  #: or ``wait``: for pods that admission webhooks move by themselves
     timing: Timing = field(default_factory=Timing)
     provider: Provider = field(default_factory=Provider)
     room: RoomSettings = field(default_factory=RoomSettings)

@@ -64,6 +64,14 @@ def _check_room(room: RoomSettings, provider: Provider, *, once: bool) -> None:
 @soft_taint_option
 @provider_options("Cloud provider that removes empty nodes. none: they stay schedulable for an autoscaler to remove.")
 @Option(
+    "--migrating-webhooks",
+    click.Choice(["block", "wait"]),
+    default="block",
+    help="What to do if an admission webhook denies an eviction with 429, which KubeVirt does while it moves the "
+    "virtual machine by itself. block: the node is not drained (eviction-refused). wait: the eviction is requested, "
+    "and the pod has until --landing-timeout to leave.",
+)
+@Option(
     "--drain-window",
     WindowType(),
     to="drain_windows",

@@ -49,10 +49,21 @@ def eviction_failed(drain: Drain, event: EvictionFailed, now: float) -> Result:
     victim = drain.victims.get(event.uid)
     if victim is None:
         return drain, ()
+    if event.migrating and drain.limits.migrations:
+        return _migrating(drain, victim, now), ()
     if not event.retryable:
         answered = without(drain, frozenset({event.uid}))
         return exits.give_up(answered, Failure(Why.EVICTION_FAILED, event.why, (victim.pod,)), now)
     return again_later(drain, event.uid, event.why, event.retry_after, now), ()
+
+
+def _migrating(drain: Drain, victim: Victim, now: float) -> Drain:
+    """Record that an admission webhook moves the pod by itself. It has as long as a replacement to run."""
+    if victim.accepted:
+        return drain
+    leaves_by = now + (drain.limits.landing or drain.limits.eviction)
+    drain = replace(with_victim(drain, replace(victim, leaves_by=leaves_by, ask_at=None)), last_eviction_at=now)
+    return replace(drain, evicted=(*drain.evicted, victim.pod))
 
 
 def pod_gone(drain: Drain, event: PodGone, now: float) -> Result:

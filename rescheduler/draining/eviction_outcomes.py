@@ -42,6 +42,8 @@ class EvictionFailed:
     retryable: bool
     retry_after: float | None = None  #: seconds
     code: int | None = None  #: HTTP status; None if there was no response
+    #: An admission webhook denied the eviction and answered 429: it may have started to move the pod by itself.
+    migrating: bool = False
 
 
 @dataclass(frozen=True, slots=True)

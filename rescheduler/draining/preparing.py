@@ -107,6 +107,8 @@ def try_failed(drain: Drain, event: EvictionFailed, now: float) -> Result:
     victim = drain.victims.get(event.uid)
     if victim is None:
         return drain, ()
+    if event.migrating and drain.limits.migrations:
+        return try_accepted(drain, EvictionAccepted(event.uid), now)
     if not event.retryable or now >= victim.ask_until:
         return exits.give_up(drain, Failure(Why.EVICTION_REFUSED, event.why, (victim.pod,)), now)
     return again_later(drain, event.uid, event.why, event.retry_after, now), ()

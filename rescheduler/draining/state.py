@@ -32,6 +32,8 @@ class Limits:
     landing: float = 600.0  #: from the last eviction until all owed pods are Ready; 0 means that bound pods are enough
     creation: float = 15.0  #: for a replacement pod to be created, or to become schedulable, once that is possible
     binding: float = 60.0  #: for a replacement pod to be bound, once that is possible
+    #: Whether to wait for pods that an admission webhook may move by itself, instead of evicting them.
+    migrations: bool = False
     exposure: float = (
         5.0  #: from the taint to the machine's removal: pods that were being bound have been observed by then
     )

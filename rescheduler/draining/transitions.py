@@ -140,7 +140,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
     TRYING: {
         EvictionAccepted: _rule(preparing.try_accepted, EVICTING),
         EvictionRefused: _rule(preparing.try_refused, RELEASING),
-        EvictionFailed: _rule(preparing.try_failed, RELEASING),
+        EvictionFailed: _rule(preparing.try_failed, EVICTING, RELEASING),
         PodGone: _rule(preparing.try_accepted, EVICTING),
         MarkFailed: _rule(marking.renewal_failed, RELEASING, DONE),
         Seen: _rule(preparing.try_tick, RELEASING),

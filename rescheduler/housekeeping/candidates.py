@@ -17,7 +17,7 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import ControllerReading, Controllers
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.planning.controllers import ControllerState
-from rescheduler.planning.outcome import Blocker, Plan, Reason
+from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.jobs import job_blockers
 from rescheduler.planning.rules.pod_rules import NOT_RECREATED, SAFE_TO_EVICT
@@ -37,11 +37,14 @@ class Candidates:
         policy: Policy,
         clock: Clock,
         refusal: Callable[[str], Blocker | None] | None = None,
+        try_eviction: Callable[[PodRef], str] | None = None,
     ) -> None:
         """Create the checks. *refusal* returns why the provider would not remove a machine, or raises ReschedulerError.
 
-        None means that the provider is not queried.
+        *try_eviction* evicts a pod in a dry run and returns why it is refused, or "". None means that the provider or
+        the API server is not asked.
         """
+        self._try_eviction = try_eviction
         self._view = view
         self._controllers = controllers
         self._history = history
@@ -65,9 +68,24 @@ class Candidates:
         cannot be decoded blocks this node only.
         """
         refused = self._refusal(plan.node) if self._refusal is not None else None
-        blockers = (refused,) if refused is not None else self._of_controllers(plan)
+        blockers = (refused,) if refused is not None else self._still_refused(plan) or self._of_controllers(plan)
         self._veto(plan.node, blockers)
         return blockers
+
+    def _still_refused(self, plan: Plan) -> tuple[Blocker, ...]:
+        """Return a blocker if the eviction because of which the node was last not drained is still refused.
+
+        It is tried before the node is tainted again, and the node cools down for longer.
+        """
+        node = self._view.node(plan.node)
+        if node is None or self._try_eviction is None:
+            return ()
+        refused = self._history.refused_pod(plan.node, node.metadata.uid)
+        pod = next((placement.pod for placement in plan.placements if str(placement.pod) == refused), None)
+        if pod is None or not (why := self._try_eviction(pod)):
+            return ()
+        self._history.node_failed(plan.node, node.metadata.uid, Reason.EVICTION_REFUSED, why, refused)
+        return (Blocker(Reason.EVICTION_REFUSED, why, refused),)
 
     def _of_controllers(self, plan: Plan) -> tuple[Blocker, ...]:
         uids = {placement.pod.uid for placement in plan.placements}

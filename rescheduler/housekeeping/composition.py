@@ -38,6 +38,7 @@ from rescheduler.housekeeping.daemon_parts import (
     new_price_refresh,
     new_room,
     new_writer,
+    refused_eviction,
 )
 from rescheduler.housekeeping.daemon_state import DaemonState
 from rescheduler.housekeeping.drain_records import DrainRecords
@@ -141,7 +142,8 @@ def _assemble(
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = _drainer(parts, access, view, run_state, running, report, records)
     refusal = None if running.dry_run else drainer.refusal  # a dry run sends no requests to the provider
-    candidates = Candidates(view, controllers, history, policy, clock, refusal)
+    tries = None if running.dry_run else partial(refused_eviction, cluster, running)
+    candidates = Candidates(view, controllers, history, policy, clock, refusal, tries)
     known = new_known_prices(pricing, running, clock)
     room = new_room(access, RoomView(state, policy, view), history, candidates, running, known, report)
     actors = Actors(drainer, _soft_taint(cluster, view, running, report), NewNodes(access, report), records, room)

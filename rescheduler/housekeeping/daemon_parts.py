@@ -7,6 +7,7 @@ from typing import Final
 
 from predicates.objects import Node
 from rescheduler.clock import Clock
+from rescheduler.draining.eviction_outcomes import EvictionFailed, EvictionRefused
 from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
 from rescheduler.execution.cluster_view import ClusterView
@@ -27,6 +28,7 @@ from rescheduler.housekeeping.placeholder_room import NoRoomOrders, RoomOrders
 from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
 from rescheduler.housekeeping.provider_room import ProviderRoomOrders
 from rescheduler.kube.client import Client
+from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.elector import Elector
 from rescheduler.kube.guard import ReadOnly
 from rescheduler.kube.lease_object import LeaseReader
@@ -42,6 +44,7 @@ from rescheduler.kube.state import ClusterState
 from rescheduler.observe.events import Report
 from rescheduler.observe.health import Health
 from rescheduler.observe.status import Status
+from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import DrainOrder, Policy
 from rescheduler.settings import Running
 
@@ -180,6 +183,18 @@ def new_writer(client: Client, elector: Elector | None, running: Running) -> Cli
     return client if elector is None else client.guarded(elector)
 
 
+def refused_eviction(cluster: KubeCluster, running: Running, pod: PodRef) -> str:
+    """Evict *pod* in a dry run. Return why the eviction is refused, or "" if it is not, or if that is not known."""
+    outcome = cluster.evict(pod.namespace, pod.name, pod.uid, dry_run=True)
+    match outcome:
+        case EvictionRefused(why=why):
+            return why
+        case EvictionFailed(why=why, retryable=False, migrating=migrating):
+            return "" if migrating and running.migrating_webhooks == "wait" else why
+        case _:
+            return ""
+
+
 def drain_limits(running: Running) -> Limits:
     """Return the timeouts of a drain. With ``--once``, a drain waits longer for the machine: no later round follows."""
     timing = running.timing
@@ -188,6 +203,7 @@ def drain_limits(running: Running) -> Limits:
         eviction=timing.pod_eviction_timeout.total_seconds(),
         grace=timing.max_graceful_termination.total_seconds(),
         landing=timing.landing_timeout.total_seconds(),
+        migrations=running.migrating_webhooks == "wait",
     )
 
 

@@ -124,10 +124,18 @@ class DrainHistory:
         """Start the drain delay."""
         self._note(drained_at=self._clock.now())
 
-    def node_failed(self, node: str, uid: str, reason: str = "", detail: str = "") -> Cooldown:
-        """Start the cooldown of *node* after a failed drain. *reason* is shown in place of ``cooling-down``."""
+    def refused_pod(self, node: str, uid: str) -> str:
+        """Return the pod (``namespace/name``) because of whose refused eviction *node* was last not drained, or ""."""
+        cooldown = self.memory.cooldowns.by_node.get(node)
+        return cooldown.pod if cooldown is not None and cooldown.uid == uid else ""
+
+    def node_failed(self, node: str, uid: str, reason: str = "", detail: str = "", pod: str = "") -> Cooldown:
+        """Start the cooldown of *node* after a failed drain. *reason* is shown in place of ``cooling-down``.
+
+        *pod* is the pod whose eviction was refused, if that was the reason.
+        """
         cooldowns = self.memory.cooldowns
-        cooldowns = cooldowns.failed(node, uid, self._clock.now(), self._waits.cooldown, reason, detail)
+        cooldowns = cooldowns.failed(node, uid, self._clock.now(), self._waits.cooldown, reason, detail, pod)
         self._note(cooldowns=cooldowns)
         return cooldowns.by_node[node]
 

@@ -97,5 +97,6 @@ class DrainRecords:
         if failure.why in NOT_CAUSED_BY_NODE or node is None:
             return
         reason = _REASONS.get(failure.why, "")
-        cooldown = self._history.node_failed(drain.node, node.metadata.uid, reason, failure.detail)
+        pod = str(failure.pods[0]) if failure.why is Why.EVICTION_REFUSED and failure.pods else ""
+        cooldown = self._history.node_failed(drain.node, node.metadata.uid, reason, failure.detail, pod)
         self._report(CoolingDown(InvolvedNode.of(node), cooldown.until, cooldown.failures))

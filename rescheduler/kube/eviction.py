@@ -4,6 +4,7 @@ Source: ``kubernetes/pkg/registry/core/pod/storage/eviction.go``.
 """
 
 import http
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,9 +20,13 @@ from rescheduler.draining.eviction_outcomes import (
 from rescheduler.errors import Retryable
 from rescheduler.kube.responses import ApiResponse, ApiStatus, one_line, refusal, retry_after_seconds
 
-#: The cause of a rejection by a PodDisruptionBudget. Any other 429 is API server rate limiting.
+#: The cause of a rejection by a PodDisruptionBudget: 429, or 403 since Kubernetes 1.37. Any other 429 is an admission
+#: webhook or rate limiting.
 _BUDGET: Final = "DisruptionBudget"
 _TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
+
+#: How the API server reports the denial of an admission webhook, before the webhook's own words.
+_WEBHOOK: Final = re.compile(r'admission webhook "[^"]*" denied the request')
 
 #: The disruption controller has not processed the latest budget yet, or the pod changed concurrently. The budget may
 #: allow the eviction.
@@ -62,12 +67,14 @@ def outcome(act: str, uid: str, response: ApiResponse) -> EvictionOutcome | Repl
     status = response.status()
     code = status.code if response.ok and status.status == "Failure" else response.code
     match code:
+        case http.HTTPStatus.TOO_MANY_REQUESTS | http.HTTPStatus.FORBIDDEN if _has_budgets(status):
+            return _refused(act, uid, response, status)
+        case _ if _WEBHOOK.match(status.message):
+            return _denied(act, uid, msgspec.structs.replace(response, code=code))
         case http.HTTPStatus.NOT_FOUND:
             return PodGone(uid)
         case http.HTTPStatus.CONFLICT:
             return Replaced()
-        case http.HTTPStatus.TOO_MANY_REQUESTS if _has_budgets(status):
-            return _refused(act, uid, response, status)
         case http.HTTPStatus.UNAUTHORIZED:
             # The credentials are renewed before the retry.
             return EvictionFailed(uid, str(refusal(act, response)), retryable=True, code=code)
@@ -83,6 +90,13 @@ def _refused(act: str, uid: str, response: ApiResponse, status: ApiStatus) -> Ev
         code = http.HTTPStatus.TOO_MANY_REQUESTS
         return EvictionFailed(uid, f"{act}: {why} (429)", retryable=True, retry_after=wait, code=code)
     return EvictionRefused(uid, why, wait)
+
+
+def _denied(act: str, uid: str, response: ApiResponse) -> EvictionFailed:
+    """Return the outcome after an admission webhook denied the eviction. The same request would be denied again."""
+    migrating = response.code == http.HTTPStatus.TOO_MANY_REQUESTS
+    why = str(refusal(act, response))
+    return EvictionFailed(uid, why, retryable=False, code=response.code, migrating=migrating)
 
 
 def _failed(act: str, uid: str, response: ApiResponse, status: ApiStatus) -> EvictionFailed:

@@ -21,6 +21,7 @@ class Cooldown(msgspec.Struct, frozen=True, omit_defaults=True):
     until: Moment
     reason: str = ""  #: the code of a :class:`~rescheduler.planning.outcome.Reason`; "": ``cooling-down``
     detail: str = ""  #: the failure's message, if there is a reason
+    pod: str = ""  #: the pod (``namespace/name``) whose eviction was refused, or ""
 
 
 class Cooldowns(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -32,12 +33,12 @@ class Cooldowns(msgspec.Struct, frozen=True, omit_defaults=True):
     by_node: dict[str, Cooldown] = {}
 
     def failed(
-        self, node: str, uid: str, now: datetime, wait: Backoff, reason: str = "", detail: str = ""
+        self, node: str, uid: str, now: datetime, wait: Backoff, reason: str = "", detail: str = "", pod: str = ""
     ) -> "Cooldowns":
         """Return the cooldowns after a failed drain of *node*."""
         last = self.by_node.get(node)
         failures = last.failures + 1 if last is not None and last.uid == uid else 1
-        cooldown = Cooldown(uid, failures, now + wait.after(failures), reason, detail[:_LONGEST_DETAIL])
+        cooldown = Cooldown(uid, failures, now + wait.after(failures), reason, detail[:_LONGEST_DETAIL], pod)
         return Cooldowns(self.by_node | {node: cooldown})
 
     def succeeded(self, node: str) -> "Cooldowns":

@@ -277,6 +277,16 @@ class TestDryRuns:
         drain = play(machine.start(PLAN, LIMITS), [*OPENING[:6], (5, seen("a b"), ()), (6, EvictionAccepted("b"), ())])
         assert (drain.phase, drain.evicted) == (Phase.EVICTING, ())
 
+    @pytest.mark.parametrize(("migrations", "phase"), [(False, Phase.RELEASING), (True, Phase.EVICTING)])
+    def test_a_webhook_that_moves_the_pod_by_itself_is_asked_once(self, migrations: bool, phase: Phase) -> None:
+        denied = EvictionFailed("b", "webhook: evacuates", retryable=False, code=429, migrating=True)
+        story: Story = [*OPENING[:6], (5, denied, () if migrations else (Release(),))]
+        drain = play(machine.start(PLAN, replace(LIMITS, migrations=migrations)), story)
+        assert drain.phase is phase
+        assert (drain.failure is None) is migrations
+        if drain.failure is not None:
+            assert (drain.failure.why, drain.failure.detail) == (Why.EVICTION_REFUSED, "webhook: evacuates")
+
     def test_a_busy_server_is_retried(self) -> None:
         story: Story = [
             *OPENING[:6],

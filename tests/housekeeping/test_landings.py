@@ -326,6 +326,22 @@ class TestRecords:
             assert (rejected.node, rejected.reason) == ("od-1", reason)
             assert drained(here) == ["od-1", "od-2"]
 
+    def test_a_node_whose_webhook_still_refuses_is_not_tainted_again(self) -> None:
+        """Its eviction is tried after each cooldown, each time longer; the drain begins once it is allowed."""
+        with world(*CLUSTER[:1], *CLUSTER[2:4]) as here:
+            here.tries["default/web-1"] = FORBIDDEN
+            loop = here.loop(IMPATIENT)
+            for _ in range(120):
+                loop.round()
+                here.pass_time(60)
+            assert here.writes.count(("untaint", "od-1")) == 1
+            assert here.memory.cooldowns.by_node["od-1"].failures > 3
+            [blocker] = blockers(here, "od-1")
+            assert (blocker.reason, "webhook says no" in blocker.detail) == (Reason.EVICTION_REFUSED, True)
+            del here.tries["default/web-1"]
+            here.pass_time(2 * 3600)
+            assert loop.round() is RoundOutcome.DRAINED
+
     def test_a_budget_that_rejects_the_dry_run_blocks_its_node(self) -> None:
         with world(*CLUSTER) as here:
             here.tries["default/web-1"] = EvictionRefused("", "would violate the budget web", None)

@@ -23,7 +23,13 @@ from freezegun.api import FrozenDateTimeFactory
 from predicates.objects import Node, OwnerReference, Pod, Taint
 from predicates.snapshot import Snapshot
 from rescheduler.clock import SystemClock
-from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionOutcome, PodGone
+from rescheduler.draining.eviction_outcomes import (
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionOutcome,
+    EvictionRefused,
+    PodGone,
+)
 from rescheduler.draining.intent import ANNOTATION, Intent, parse
 from rescheduler.draining.state import Limits
 from rescheduler.errors import InputError, MarkLost, NotFound, ReschedulerError, Withheld
@@ -51,7 +57,7 @@ from rescheduler.planning.drain_windows import DrainWindow
 from rescheduler.planning.freshness import Fresh, FreshPod
 from rescheduler.planning.memory import Memory, load
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.outcome import Blocker, Rejected
+from rescheduler.planning.outcome import Blocker, PodRef, Rejected
 from rescheduler.planning.policy import DrainOrder, Policy
 from rescheduler.planning.rules.pod_traits import is_built_in
 from rescheduler.planning.spot_losses import SpotWatch
@@ -267,6 +273,10 @@ class LoopWorld:
             self._moves(self.cluster.pods[key])
         return replace(response, uid=uid)
 
+    def _why_refused(self, pod: PodRef) -> str:
+        outcome = self.evict(pod.namespace, pod.name, pod.uid, dry_run=True)
+        return outcome.why if isinstance(outcome, EvictionRefused | EvictionFailed) else ""
+
     def _moves(self, pod: Pod) -> None:
         self.cluster.delete("Pod", pod.key)
         replacement = self.replacements[pod.owner.name] if pod.owner is not None else Replacement.REFUSED
@@ -384,7 +394,7 @@ class LoopWorld:
         by_cost = drain_order is DrainOrder.COST
         known_prices = KnownPrices(pricing, self.clock)
         refresh_prices = OrderPrices(view, known_prices).refresh if by_cost else lambda: None
-        candidates = Candidates(view, self, history, policy, self.clock, drainer.refusal)
+        candidates = Candidates(view, self, history, policy, self.clock, drainer.refusal, self._why_refused)
         namespace, _, lease = IDENTITY.partition("/")
         running = Running(namespace=namespace, lease_name=lease, dry_run=dry_run, room=room or RoomSettings())
         rooms = new_room(access, RoomView(self, policy, view), history, candidates, running, known_prices, self.report)

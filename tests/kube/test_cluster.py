@@ -34,6 +34,8 @@ def refused_by(*messages: str, seconds: int = 0) -> Reply:
 NEEDS = "The disruption budget web needs 2 healthy pods and has 2 currently"
 TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 
+EVACUATES = 'Eviction triggered evacuation of VMI "ns/vm"'
+
 ANSWERS: dict[str, tuple[Step, EvictionOutcome]] = {
     "evicted": (Reply({"kind": "Status", "status": "Success", "code": 201}, 201), EvictionAccepted(UID)),
     "gone": (status(404, 'pods "web-0" not found'), PodGone(UID)),
@@ -90,6 +92,38 @@ ANSWERS: dict[str, tuple[Step, EvictionOutcome]] = {
             "evict pod ns/web-0: the credentials were rejected; the token may have expired (401)",
             retryable=True,
             code=401,
+        ),
+    ),
+    "rejected by a budget, since Kubernetes 1.37": (
+        status(403, "Cannot evict pod", causes=[{"reason": "DisruptionBudget", "message": NEEDS}]),
+        EvictionRefused(UID, NEEDS, None),
+    ),
+    "denied by a webhook that moves the pod by itself": (
+        status(429, f'admission webhook "kubevirt.io" denied the request: {EVACUATES}', retryAfterSeconds=1),
+        EvictionFailed(
+            UID,
+            f'evict pod ns/web-0: admission webhook "kubevirt.io" denied the request: {EVACUATES} (429)',
+            retryable=False,
+            code=429,
+            migrating=True,
+        ),
+    ),
+    "denied by a webhook with a conflict": (
+        status(409, 'admission webhook "no.test" denied the request: not now'),
+        EvictionFailed(
+            UID,
+            'evict pod ns/web-0: admission webhook "no.test" denied the request: not now (409)',
+            retryable=False,
+            code=409,
+        ),
+    ),
+    "a webhook that cannot be called": (
+        status(500, 'Internal error occurred: failed calling webhook "no.test"'),
+        EvictionFailed(
+            UID,
+            'evict pod ns/web-0: Internal error occurred: failed calling webhook "no.test" (500)',
+            retryable=True,
+            code=500,
         ),
     ),
     "denied by a webhook": (
