@@ -134,7 +134,7 @@ class CustomOwners:
             controller_of(found.metadata.owner_references),
             wanted=0 if found.metadata.ends_with_its_pods else wanted,
             suspended=_field(found.spec, "suspend") is True,
-            finished=wanted is None and _has_finished(found.status),
+            finished=_has_ended(found.status) or (wanted is None and _has_condition(found.status)),
         )
 
     def _pod(self, owner: Controller, name: str) -> CustomOwner | None:
@@ -142,7 +142,7 @@ class CustomOwners:
         found = self._get(f"get pod {owner.namespace}/{name}", path, CustomObject)
         if found is None:
             return None
-        above, finished = controller_of(found.metadata.owner_references), _has_finished(found.status)
+        above, finished = controller_of(found.metadata.owner_references), _has_ended(found.status)
         return CustomOwner(found.metadata.uid, found.metadata.deleting, above, finished=finished)
 
     def _scale(self, act: str, path: str) -> int | None:
@@ -222,11 +222,17 @@ def _wanted(spec: Any) -> int | None:
     return len(pods) if isinstance(pods, list) else None
 
 
-def _has_finished(status: Any) -> bool:
-    if any(_field(status, name) for name in _FINISHED_TIMES):
-        return True
-    if any(phase.lower() in _FINISHED_PHASES for phase in _phases(status)):
-        return True
+def _has_ended(status: Any) -> bool:
+    """Return whether the phase or the time of completion shows that the owner has finished."""
+    ended = any(_field(status, name) for name in _FINISHED_TIMES)
+    return ended or any(phase.lower() in _FINISHED_PHASES for phase in _phases(status))
+
+
+def _has_condition(status: Any) -> bool:
+    """Return whether a condition shows that the owner has finished.
+
+    Only for owners that do not tell how many pods they want: a roll-out is complete as well.
+    """
     conditions = _field(status, "conditions")
     return isinstance(conditions, list) and any(
         _field(one, "type") in _FINISHED_CONDITIONS and _field(one, "status") == "True" for one in conditions

@@ -70,6 +70,7 @@ class PlayedOwner:
     def manifest(self) -> Json:
         meta = {"name": self.app, "namespace": "default"}
         spec: Json = {self.number: [{}] * self.wanted if self.number == "pods" else self.wanted}
+        spec = spec if self.restart == "Always" else {}  # an owner of pods that run to completion counts no replicas
         return {"apiVersion": self.kind.rpartition("/")[0], "kind": self.short, "metadata": meta, "spec": spec}
 
 

@@ -29,6 +29,9 @@ def condition(kind: str, value: str) -> dict[str, Any]:
 OBJECTS: dict[str, tuple[str, dict[str, Any], dict[str, Any], int | None, dict[str, Any]]] = {
     "a workflow that runs": ("argoproj.io/v1alpha1/Workflow", {}, {"phase": "Running"}, None, RUNNING),
     "a workflow that has ended": ("argoproj.io/v1alpha1/Workflow", {}, {"phase": "Failed"}, None, DONE),
+    "a batch that counts replicas and has ended": (
+        "example.com/v1/Batch", {"replicas": 3}, {"phase": "Completed"}, None, DONE,
+    ),
     "a workflow that is suspended": (
         "argoproj.io/v1alpha1/Workflow", {"suspend": True}, {"phase": "Running"}, None,
         RUNNING | {"suspended": True, "wanted": 0},
