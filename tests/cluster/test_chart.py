@@ -65,6 +65,13 @@ def without_names(pod: Json) -> Json:
     return {**pod, "containers": [{**plain, "args": args}], "topologySpreadConstraints": spread}
 
 
+def test_the_permission_to_read_owners_is_that_of_the_component() -> None:
+    [component, _] = yaml.safe_load_all((DEPLOY / "components" / "owners" / "rbac.yaml").read_text())
+    rules = [only_of_kind(objects, "ClusterRole")["rules"] for objects in (chart(), chart({"rbac": {"owners": True}}))]
+    assert rules[1] == rules[0] + component["rules"]
+    assert {verb for rule in component["rules"] for verb in rule["verbs"]} == {"get"}
+
+
 def test_default_values_give_the_kustomization() -> None:
     ours, base = chart(), kustomization("base")
     assert sorted(each["kind"] for each in ours) == sorted(each["kind"] for each in base)
