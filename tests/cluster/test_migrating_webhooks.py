@@ -114,7 +114,7 @@ def test_the_dry_run_is_asked_and_the_node_is_tainted_once(
         cluster.apply([hook])
         observer.open_spot()
         with Daemon(cluster, *FLAGS, ANY_SCHEDULER):
-            observer.eventually(lambda: evacuation.asked[True] >= 4, "the eviction is tried again")
+            observer.eventually(lambda: evacuation.asked[True] >= 3, "the eviction is tried again")
             observer.eventually(lambda: observer.messages(NODE, "DrainBlocked"), "the reason")
         cluster.api.delete(cluster.api.path(hook))
     assert (len(observer.markings()), evacuation.asked[False]) == (1, 0)
