@@ -66,19 +66,8 @@ def _length(path: Path) -> int:
 _BUILT = frozenset({"control_plane", "oracle", "caller", "prometheus", "chromium"})
 
 
-#: Files whose tests start many processes or wait for time-outs: they get the marker `slow`.
-_SLOW = frozenset(
-    {
-        *("test_completion", "test_endpoint", "test_held", "test_imports", "test_provider", "test_wrong_configuration"),
-        *("test_guard", "test_laws"),
-    }
-)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    if item.path.stem in _SLOW:
-        item.add_marker(pytest.mark.slow)
     if not _BUILT.isdisjoint(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.cluster)
 

@@ -1,6 +1,6 @@
 """The actions that a drain requests, as immutable values. An arrow (→) precedes the events that answer an action."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
@@ -64,9 +64,17 @@ class TryEviction:
 
 @dataclass(frozen=True, slots=True)
 class PlanAgain:
-    """Check whether the remaining pods and the due replacement pods still fit. → :class:`PlannedAgain`"""
+    """Check whether the remaining pods and the due replacement pods still fit, and count the pods of all controllers.
+
+    The nodes and controllers that the next step relies on are read first, so that the answer is not older than this
+    action. → :class:`PlannedAgain` or :class:`PlanFailed`
+    """
 
     due: tuple[PodRef, ...]  #: evicted pods whose replacement pods are not bound
+    targets: frozenset[str] = field(default=frozenset(), compare=False)  #: expected target nodes of the step
+    #: Namespaces and controllers of the pods in the step.
+    owners: frozenset[tuple[str, OwnerReference]] = field(default=frozenset(), compare=False)
+    controllers: frozenset[Controller] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

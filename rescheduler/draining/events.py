@@ -67,6 +67,7 @@ class ControllersRead:
     #: Pods of each controller now, without those that this drain has evicted.
     replicas: Mapping[Controller, Replicas] = field(default_factory=dict)
     blockers: tuple[Blocker, ...] = ()  #: why remaining pods may not be evicted
+    losable: frozenset[str] = frozenset()  #: UIDs of remaining pods that may be evicted although nothing replaces them
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,17 @@ class PlannedAgain:
     """The verdict on moving the remaining pods."""
 
     verdict: Verdict
+    read: ControllersRead | None = None  #: the controllers as read for the step, and their pods now
+    #: By namespace and UID of a pod's controller: why it does not replace evicted pods.
+    ending: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFailed:
+    """The remaining pods could not be planned again. If *retryable*, the same request may succeed later."""
+
+    why: str
+    retryable: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +216,7 @@ Event: TypeAlias = (
     | ControllersRead
     | ControllersUnread
     | PlannedAgain
+    | PlanFailed
     | EvictionAccepted
     | EvictionRefused
     | EvictionFailed

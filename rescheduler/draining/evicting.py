@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from rescheduler.draining import exits
+from rescheduler.draining import exits, stepping
 from rescheduler.draining.actions import Action, Evict, LookAgain, PlanAgain
 from rescheduler.draining.events import ControllersRead, ControllersUnread, Seen
 from rescheduler.draining.eviction_outcomes import (
@@ -17,7 +17,7 @@ from rescheduler.draining.eviction_outcomes import (
 )
 from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.following import READ_INTERVAL, due, failure, follow, merged_states, read_interval
-from rescheduler.draining.preparing import controllers_of, count
+from rescheduler.draining.preparing import controllers_of
 from rescheduler.draining.retrying import again_later, requesting, requesting_again, sooner
 from rescheduler.draining.state import Drain, Phase, Result, with_victim, without
 from rescheduler.draining.vacating import observed, placeholder_overdue
@@ -103,8 +103,8 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
     gone = {*drain.victims, *(victim.pod.uid for victim in drain.waiting)} - event.present
     if gone:
         drain = sooner(_without_gone(drain, frozenset(gone)), now)
-    if _is_orphaned(drain):
-        return _count_again(drain, now)
+    if unowned := drain.unowned or stepping.unowned(drain, drain.waiting):
+        return _look_again(drain, unowned, now)
     drain = follow(replace(drain, replicas=event.replicas), now)
     if event.removed_by and drain.evicted_all:
         return exits.hand_over(drain, event.removed_by, now)
@@ -127,34 +127,30 @@ def _continued(drain: Drain, event: Seen, now: float) -> Result:
     drain, reading = _read(drain, now)
     if event.stale:
         return drain, reading
-    if not (drain.waiting or drain.victims or drain.owed):
+    if not (drain.waiting or drain.victims or drain.owed or drain.planning_at is not None):
         return _landed(drain, now)
     drain = replace(drain, landed_at=None)
     if event.removed_by:
         return drain, reading
     drain, deletions = observed(drain, event, now)
     drain, again = (drain, ()) if event.lost else _ask_again(drain, now)
-    drain, step = _step(drain, lost=event.lost)
+    drain, step = _step(drain, now, lost=event.lost)
     return drain, (*reading, *deletions, *again, *step)
 
 
-def _is_orphaned(drain: Drain) -> bool:
-    """Return whether a remaining pod's topmost controller was deleted. A controller below it may still own the pod."""
-    return any(
-        victim.controller is not None
-        and victim.owner is not None
-        and victim.controller.uid != victim.owner.uid
-        and victim.controller in drain.states
-        and not drain.states[victim.controller].recreates
-        for victim in drain.waiting
-    )
+def _look_again(drain: Drain, unowned: str, now: float) -> Result:
+    """Wait for a pod without a controller that replaces it, and plan the node again once no request is in flight.
 
-
-def _count_again(drain: Drain, now: float) -> Result:
-    """Read the pods' current controllers again, once no eviction request is in flight."""
-    if drain.unanswered or drain.step or not drain.reads_again(now, READ_INTERVAL):
+    The pod may be deleted together with its controller, or another controller may adopt it. If neither happens, it
+    blocks its node like any pod without a controller.
+    """
+    since = now if drain.unowned_at is None else drain.unowned_at
+    drain = replace(drain, unowned_at=since)
+    if now >= since + drain.limits.creation:
+        return exits.give_up(drain, Failure(Why.PLAN_CHANGED, f"the plan is no longer valid: {unowned}"), now)
+    if drain.unanswered or drain.planning_at is not None or not drain.reads_again(now, READ_INTERVAL):
         return drain, ()
-    return count(drain)
+    return replace(requesting(drain, Phase.LOOKING), unowned="", read_at=None), (LookAgain(drain.targets),)
 
 
 def _landed(drain: Drain, now: float) -> Result:
@@ -177,16 +173,27 @@ def _ask_again(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
     return drain, tuple(Evict(victim.pod, victim.grace) for victim in due_again)
 
 
-def _step(drain: Drain, *, lost: str) -> tuple[Drain, tuple[Action, ...]]:
+def _step(drain: Drain, now: float, *, lost: str) -> tuple[Drain, tuple[Action, ...]]:
     """Plan again before each step, and as soon as a target node of remaining pods is lost."""
-    if drain.step or (drain.vacating and not lost):
+    if drain.planning_at is not None or (drain.vacating and not lost):
+        return drain, ()
+    if drain.retry_at is not None and now < drain.retry_at:
         return drain, ()
     step = next_step(drain)
     asking = any(not victim.accepted for victim in drain.victims.values())
     if not step and not (lost and (drain.waiting or asking or due(drain))):
         return drain, ()
-    again = PlanAgain(_due_pods(drain))
-    return replace(drain, step=step), (again,)
+    return replace(drain, step=step, planning_at=now), (_plan_again(drain, step),)
+
+
+def _plan_again(drain: Drain, step: tuple[Victim, ...]) -> PlanAgain:
+    pods = {victim.pod.uid for victim in step}
+    return PlanAgain(
+        due=_due_pods(drain),
+        targets=frozenset(placement.node for placement in drain.placements if placement.pod.uid in pods),
+        owners=frozenset((victim.pod.namespace, victim.owner) for victim in step if victim.owner is not None),
+        controllers=frozenset(drain.debts),
+    )
 
 
 def _due_pods(drain: Drain) -> tuple[PodRef, ...]:

@@ -41,7 +41,7 @@ def _counting(drain: Drain, plan: Plan, now: float) -> Result:
         waiting=victims(plan, limits.grace),
         victims=leaving(plan, limits.grace, now + limits.grace + limits.headroom),
         targets=targets(plan),
-        looks=drain.looks + bool(pods),
+        looks=drain.looks + bool(pods and (drain.landed_at is not None or not drain.looks)),
         landed_at=None,
         placements=drain.placements + _new(plan, drain),
     )

@@ -42,6 +42,7 @@ def counted(drain: Drain, event: ControllersRead, now: float) -> Result:
         states=merged_states(drain, event),
         replicas=event.replicas,
         debts=_debts(drain, event),
+        losable=event.losable,
         read_at=now,
         known_at=now,
     )
@@ -131,7 +132,7 @@ def _begin(drain: Drain, now: float) -> Result:
     order = {placement.pod.uid: index for index, placement in enumerate(drain.placements)}
     waiting = sorted(drain.waiting, key=lambda victim: (_hard_to_replace(victim), order[victim.pod.uid]))
     last = now if drain.last_eviction_at is None else drain.last_eviction_at
-    return replace(drain, phase=Phase.EVICTING, waiting=tuple(waiting), last_eviction_at=last), ()
+    return replace(requesting(drain, Phase.EVICTING), waiting=tuple(waiting), last_eviction_at=last), ()
 
 
 def _hard_to_replace(victim: Victim) -> bool:
@@ -172,6 +173,6 @@ def _predecessors(drain: Drain, event: ControllersRead, controller: Controller) 
     """Return the deleted controllers with debts whose pods now belong to *controller*."""
     pods = [victim for victim in (*drain.waiting, *drain.victims.values()) if victim.owner is not None]
     current = (victim for victim in pods if _with_controller(victim, event).controller == controller)
-    previous = {victim.controller for victim in current if victim.controller is not None}
+    previous = {drain.controllers[victim.pod.uid] for victim in current if victim.pod.uid in drain.controllers}
     candidates = previous - {controller}
     return {candidate for candidate in candidates if candidate in drain.debts and not event.states[candidate].exists}

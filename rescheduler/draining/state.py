@@ -118,7 +118,12 @@ class Drain:
     #: Of these, controllers whose pods left before an eviction was accepted: their replacement pods prove nothing.
     unproven: frozenset[Controller] = frozenset()
     step_size: Mapping[Controller, int] = field(default_factory=dict)  #: number of pods in a controller's next step
+    owners_in_step: int = 0  #: number of controllers in the last step of first pods; 0 before the first of these steps
     step: tuple[Victim, ...] = ()  #: the next step, while it is planned again
+    planning_at: float | None = None  #: when the step was planned again; None if no plan is in flight
+    losable: frozenset[str] = frozenset()  #: see :class:`ControllersRead`
+    unowned: str = ""  #: which pod of the last step has no controller that replaces it, and why
+    unowned_at: float | None = None  #: since when the drain has waited for such pods
     looks: int = 0  #: how often pods to move were present when the node was planned again
     placeholders: Mapping[str, PodRef] = field(default_factory=dict)  #: as last observed; see :class:`Seen`
     vacating: Mapping[str, Deletion] = field(default_factory=dict)  #: by the UID of the pod in the next step

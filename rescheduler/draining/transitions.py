@@ -3,7 +3,7 @@
 An event that a phase does not list is impossible and raises an error. The table relies on how requests are performed:
 
 - Requests other than evictions are performed one after another, and their responses arrive in that order.
-- The response to :class:`PlanAgain` arrives before the next :class:`Seen`.
+- :class:`LookAgain` and a read of the debts are requested only while no :class:`PlanAgain` is in flight.
 - Evictions are performed in parallel. The watched state may show that a pod has left before the response to its
 eviction arrives.
   The drain then continues, so the response may arrive in any later phase.
@@ -30,6 +30,7 @@ from rescheduler.draining.events import (
     OrderWithheld,
     PlaceholderDeleted,
     PlaceholderNotDeleted,
+    PlanFailed,
     PlannedAgain,
     ProviderAnswered,
     Released,
@@ -159,8 +160,9 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         ControllersRead: _rule(evicting.controllers_read, RELEASING, DONE),
         ControllersUnread: _rule(evicting.controllers_unread, RELEASING, DONE),
         PlannedAgain: _rule(stepping.planned_again, RELEASING, DONE),
+        PlanFailed: _rule(stepping.plan_failed, RELEASING, DONE),
         MarkFailed: _rule(marking.renewal_failed, RELEASING, DONE),
-        Seen: _rule(evicting.seen, LOOKING, COUNTING, RELEASING, DONE),
+        Seen: _rule(evicting.seen, LOOKING, RELEASING, DONE),
         NodeGone: _rule(marking.node_gone, DONE),
         EvictionSkipped: _rule(evicting.eviction_skipped),
         Stop: _rule(exits.stop, RELEASING, DONE),
@@ -206,7 +208,8 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         NodeGone: _rule(exits.gone_while_released, DONE),
         Stop: _rule(exits.stop_release, DONE),
         # Any request may have been in flight when the drain failed or was stopped.
-        **_ignored(ProviderAnswered, Marked, Looked, LookFailed, ControllersRead, ControllersUnread, PlannedAgain),
+        **_ignored(ProviderAnswered, Marked, Looked, LookFailed, ControllersRead, ControllersUnread),
+        **_ignored(PlannedAgain, PlanFailed),
         **_ignored(*_LATE_PLACEHOLDERS),
     },
     # A drain may end while requests are in flight, for example when this replica is no longer the leader.

@@ -1,11 +1,13 @@
 """Select the pods that a drain evicts next.
 
-First one pod; then one pod in each namespace; then one pod of each controller; then the remaining pods of each
-controller in steps of 1, 2, 4, … Before each of the first three waves, every replacement pod must be bound: a quota or
-a webhook that rejects replacement pods then costs only one pod per namespace. Before each later step of a controller
-its pods must be Ready again: an image that never becomes Ready on spot nodes then costs only one pod of its controller.
+First one pod, until its replacement pod is Ready; then one pod in each other namespace, until the replacement pods are
+bound; then one pod of each other controller, in steps of 1, 2, 4, … controllers, until the replacement pods are Ready;
+then the remaining pods of each controller in steps of 1, 2, 4, …, until its replacement pods are Ready. A quota or a
+webhook that rejects replacement pods then costs only one pod per namespace. An image that never becomes Ready on spot
+nodes costs only one pod of its controller, and few pods if many controllers have such an image.
+
 Pods of a StatefulSet are evicted one at a time, while all its other pods are Ready. Pods without a controller are not
-recreated, so they are evicted last.
+recreated, so they are evicted last. No pod is evicted while pods that had replaced evicted ones are lost.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -31,6 +33,13 @@ def next_step(drain: Drain) -> tuple[Victim, ...]:
     return tuple(victim for step in steps for victim in step)
 
 
+def still_allowed(drain: Drain, step: Iterable[Victim]) -> list[Victim]:
+    """Return the pods of *step* that may be evicted after the pods of their controllers were counted again."""
+    if drain.lost_again:
+        return []
+    return [victim for victim in step if victim.controller is None or _may_evict(drain, victim)]
+
+
 def _first_victims(drain: Drain, controlled: Iterable[Victim]) -> list[Victim]:
     """Return one pod of each controller from which no pod has been evicted yet, if one may be evicted now."""
     proven = _proven(drain)
@@ -52,7 +61,26 @@ def _wave(drain: Drain, unbegun: list[Victim]) -> tuple[Victim, ...]:
         return tuple(unbegun[:1])
     namespaces = {controller.namespace for controller in proven}
     elsewhere = [victim for victim in unbegun if victim.pod.namespace not in namespaces]
-    return tuple(_first_of_each(elsewhere, lambda victim: victim.pod.namespace)) or tuple(unbegun)
+    if elsewhere:
+        firsts = _first_of_each(elsewhere, lambda victim: victim.pod.namespace)
+        return tuple(firsts) if _all_run(drain) else ()
+    if not drain.owners_in_step:
+        return tuple(unbegun[:1])
+    return tuple(unbegun[: 2 * drain.owners_in_step]) if _all_run(drain) else ()
+
+
+def owners_in(drain: Drain, step: Iterable[Victim]) -> int:
+    """Return how many controllers lose their first pod in *step*, after each namespace has lost one.
+
+    For any other step, return the number of the last such step.
+    """
+    proven = _proven(drain)
+    namespaces = {controller.namespace for controller in proven}
+    controllers = {victim.controller for victim in step if victim.controller is not None}
+    first_pods = bool(controllers) and controllers.isdisjoint(proven)
+    if first_pods and namespaces.issuperset(controller.namespace for controller in controllers):
+        return len(controllers)
+    return drain.owners_in_step
 
 
 def _next_of_controller(drain: Drain, controller: Controller, controlled: Iterable[Victim]) -> tuple[Victim, ...]:
@@ -67,6 +95,11 @@ def _all_bound(drain: Drain) -> bool:
     """Return whether every pod evicted by this or an earlier process has a bound replacement."""
     asking = any(not victim.accepted for victim in drain.victims.values())
     return not asking and all(drain.shortfall(controller).bound <= 0 for controller in drain.debts)
+
+
+def _all_run(drain: Drain) -> bool:
+    """Return whether no controller from which pods were evicted lacks any pod."""
+    return all(paid(drain.shortfall(controller)) for controller in drain.debts if drain.has_taken_from(controller))
 
 
 def _first_eviction_pending(drain: Drain) -> bool:

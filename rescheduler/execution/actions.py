@@ -31,13 +31,14 @@ from rescheduler.draining.events import (
     NodeDeletionFailed,
     PlaceholderDeleted,
     PlaceholderNotDeleted,
+    PlanFailed,
     Released,
     ReleaseFailed,
 )
 from rescheduler.draining.eviction_outcomes import EvictionFailed, EvictionRefused
 from rescheduler.draining.intent import ANNOTATION, Intent, Step
 from rescheduler.errors import MarkLost, NotFound, NotLeading, ReschedulerError, Retryable, Unauthorized
-from rescheduler.execution.context import ActionResult, DrainContext
+from rescheduler.execution.context import ActionResult, DrainContext, StepReading
 from rescheduler.execution.machine_orders import MachineOrders
 from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.observe import events
@@ -87,7 +88,7 @@ class DrainActions:
             case DeletePlaceholder():
                 return self._delete_placeholder(action)
             case PlanAgain():
-                raise TypeError("PlanAgain needs the snapshot; the drain execution handles it")
+                return self._read_step(action, namespaces, siblings)
             case OrderRemoval():
                 return self._orders.order(action, self._why_not_ours, terms or OrderTerms(), siblings)
             case _:
@@ -146,6 +147,17 @@ class DrainActions:
             return ActionResult(LookFailed(str(error), node_gone=True))
         except ReschedulerError as error:
             return ActionResult(LookFailed(str(error), retryable=isinstance(error, _TRANSIENT)))
+
+    def _read_step(
+        self, action: PlanAgain, namespaces: Collection[str], siblings: Collection[tuple[str, OwnerReference]]
+    ) -> ActionResult:
+        access, owners = self._access, action.owners
+        try:
+            fresh = access.cluster.read_fresh(self._ref.name, action.targets, namespaces, target_pods=False)
+            read = access.controllers.read(owners, action.controllers, siblings)
+            return ActionResult(StepReading(fresh, read, access.controllers.ending(owners)))
+        except ReschedulerError as error:
+            return ActionResult(PlanFailed(str(error), retryable=isinstance(error, _TRANSIENT)))
 
     def _read_controllers(
         self, action: ReadControllers, siblings: Collection[tuple[str, OwnerReference]]

@@ -31,6 +31,7 @@ from rescheduler.planning.room.placeholders import read as read_placeholder
 from rescheduler.planning.rules.candidates import removal, why_not_target
 from rescheduler.planning.rules.jobs import job_blockers
 from rescheduler.planning.rules.minimum import keeps_pods
+from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
 from rescheduler.planning.rules.pod_traits import keeps_its_identity
 from rescheduler.planning.timestamps import instant
 
@@ -225,6 +226,10 @@ class ClusterView(WatchedNodes):
     def job_blockers(self, states: Iterable[ControllerState], pods: Iterable[Pod]) -> tuple[Blocker, ...]:
         """Return why *pods* of one node must not be evicted, because of Jobs among *states*."""
         return job_blockers(states, pods, self._policy.move_jobs)
+
+    def may_be_lost(self, pod: Pod) -> bool:
+        """Return whether *pod* may be evicted although no controller replaces it."""
+        return self._policy.delete_non_replicated_pods or pod.annotations.get(SAFE_TO_EVICT) == "true"
 
     def lag(self, fresh: Fresh, node: str) -> str:
         """Return the first difference by which the watched state lags behind the consistent read *fresh*, or ""."""

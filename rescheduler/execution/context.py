@@ -31,10 +31,19 @@ class ControllerReading:
 
 
 @dataclass(frozen=True, slots=True)
+class StepReading:
+    """What a step relies on, as read from the API server right before it."""
+
+    fresh: Fresh
+    controllers: ControllerReading
+    ending: Mapping[tuple[str, str], str]  #: see :meth:`Controllers.ending`
+
+
+@dataclass(frozen=True, slots=True)
 class ActionResult:
     """The result of an action: the event for the state machine, and the events to report."""
 
-    event: Event | Fresh | ControllerReading | None
+    event: Event | Fresh | ControllerReading | StepReading | None
     reports: tuple[events.Event, ...] = ()  #: for logs, metrics, the status page and Kubernetes Events
 
 
@@ -94,7 +103,9 @@ class ClusterApi(Protocol):
 
     def pods(self, node: str, namespaces: Collection[str]) -> list[Pod]: ...
 
-    def read_fresh(self, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh: ...
+    def read_fresh(
+        self, node: str, targets: Collection[str], namespaces: Collection[str], *, target_pods: bool = True
+    ) -> Fresh: ...
 
     def evict(
         self, namespace: str, name: str, uid: str, grace_seconds: int | None = None, *, dry_run: bool = False
@@ -135,6 +146,13 @@ class Controllers(Protocol):
         *siblings* are owners of other pods; ReplicaSets among them may belong to the same controllers. With
         *read_refusals*, also read why pods cannot be created. Raises ReschedulerError, and Forbidden if a permission is
         missing.
+        """
+        ...
+
+    def ending(self, owners: Collection[tuple[str, OwnerReference]]) -> Mapping[tuple[str, str], str]:
+        """Return the *owners* that do not replace their pods, and why, by namespace and UID.
+
+        Each is read itself, not only the topmost controller above it. Raises the errors of :meth:`read`.
         """
         ...
 

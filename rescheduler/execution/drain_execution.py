@@ -7,6 +7,7 @@ results of all actions go into one queue.
 import queue
 import threading
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Final
 
 from predicates.objects import Node, OwnerReference
@@ -22,16 +23,16 @@ from rescheduler.draining.actions import (
     ReadControllers,
     TryEviction,
 )
-from rescheduler.draining.events import Cause, Event, Marked, MarkFailed, PlannedAgain, Seen, Stop
+from rescheduler.draining.events import Cause, Event, Marked, MarkFailed, Seen, Stop
 from rescheduler.draining.eviction_outcomes import EvictionSkipped
 from rescheduler.draining.state import Drain, Result
 from rescheduler.draining.transitions import DEBTS_EXPECTED, DEBTS_STORED, EVICTIONS_SENT
 from rescheduler.errors import NotLeading
 from rescheduler.execution.actions import DrainActions
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.context import ActionResult, ControllerReading, DebtRecorder, RunState
+from rescheduler.execution.context import ActionResult, ControllerReading, DebtRecorder, RunState, StepReading
 from rescheduler.execution.fresh_planning import FreshPlanning
-from rescheduler.execution.observation import Observation, evicted_for_good
+from rescheduler.execution.observation import Observation
 from rescheduler.execution.progress import progress
 from rescheduler.execution.threads import Threads
 from rescheduler.observe.events import DrainProgressed, InvolvedNode, Report
@@ -71,7 +72,7 @@ class DrainExecution:
         self._paused = ""  # why a user paused drains; it stays set even if the pause ends
         self._stopped: Cause | None = None
         self._observation = Observation(view, node)
-        self._planning = FreshPlanning(node, view, clock, self._dispatch)
+        self._planning = FreshPlanning(node, view, clock, self._submit)
         self._drain: Drain
         self._progress: DrainProgressed | None = None  # as last reported
 
@@ -112,13 +113,13 @@ class DrainExecution:
 
     def _dispatch(self, action: Action) -> None:
         if isinstance(action, PlanAgain):
-            planned = self._planning.pods
-            pods = [planned[pod.uid] for pod in action.due if pod.uid in planned]
-            verdict = self._view.follow(self._node.name, pods, evicted_for_good(self._drain))
-            self._results.put(ActionResult(PlannedAgain(verdict)))
-            return
-        if isinstance(action, LookAgain):
-            self._planning.begin()
+            action = replace(action, targets=action.targets | self._observation.landed(self._drain))
+        if isinstance(action, LookAgain | PlanAgain):
+            self._planning.begin(action)
+        else:
+            self._submit(action)
+
+    def _submit(self, action: Action) -> None:
         namespaces = frozenset(pod.namespace for pod in self._view.pods_of(self._node.name))
         siblings = self._siblings(action)
         terms = self._observation.order_terms(self._drain) if isinstance(action, OrderRemoval) else OrderTerms()
@@ -129,7 +130,7 @@ class DrainExecution:
     def _siblings(self, action: Action) -> Collection[tuple[str, OwnerReference]]:
         """Return the owners of other pods that may belong to the controllers that *action* reads."""
         match action:
-            case ReadControllers(owners, controllers):
+            case ReadControllers(owners, controllers) | PlanAgain(owners=owners, controllers=controllers):
                 namespaces = {namespace for namespace, _ in owners} | {each.namespace for each in controllers}
             case OrderRemoval():
                 namespaces = {controller.namespace for controller in self._drain.debts}
@@ -201,8 +202,8 @@ class DrainExecution:
             for report in result.reports:
                 self._report(report)
             match result.event:
-                case Fresh() as fresh:
-                    self._planning.store(fresh)
+                case Fresh() | StepReading() as read:
+                    self._planning.store(read)
                 case ControllerReading() as reading:
                     return self._observation.controllers_read(self._drain, reading, self._planning.pods)
                 case None:

@@ -19,6 +19,7 @@ class Observation:
     def __init__(self, view: ClusterView, node: Node) -> None:
         self._view = view
         self._node = node
+        self._earlier: frozenset[str] | None = None  # UIDs of the pods that are not replacement pods of this drain
 
     @property
     def node_exists(self) -> bool:
@@ -53,6 +54,7 @@ class Observation:
             reading.topmost,
             self._replicas(drain, {**drain.states, **states}),
             self._view.job_blockers(states.values(), waiting),
+            frozenset(pod.uid for pod in waiting if self._view.may_be_lost(pod)),
         )
 
     def order_terms(self, drain: Drain) -> OrderTerms:
@@ -64,6 +66,15 @@ class Observation:
             evicted=evicted(drain),
             ready=drain.limits.landing > 0,
         )
+
+    def landed(self, drain: Drain) -> frozenset[str]:
+        """Return the nodes of the replacement pods. The first call must be made before the first eviction."""
+        owners = {uid for controller in drain.debts for uid in drain.states[controller].owner_uids}
+        pods = [pod for pod in self._view.pods().values() if pod.owner is not None and pod.owner.uid in owners]
+        if self._earlier is None:
+            self._earlier = frozenset(pod.uid for pod in pods)
+        nodes = {pod.node_name for pod in pods if pod.uid not in self._earlier}
+        return frozenset(nodes - {"", self._node.name})
 
     def _replicas(self, drain: Drain, states: Mapping[Controller, ControllerState]) -> dict[Controller, Replicas]:
         return self._view.replicas(states.values(), self._node.name, staying(drain), evicted(drain))

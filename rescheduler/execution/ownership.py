@@ -1,6 +1,6 @@
 """Read the controllers of pods and their states from the API server."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from predicates.objects import OwnerReference
@@ -19,6 +19,8 @@ class Reader(Protocol):
     def states(
         self, controllers: Collection[Controller], *, read_refusals: bool = False
     ) -> dict[Controller, ControllerState]: ...
+
+    def ending(self, owners: Collection[tuple[str, OwnerReference]]) -> Mapping[tuple[str, str], str]: ...
 
 
 class Ownership:
@@ -48,3 +50,6 @@ class Ownership:
             ]
         )
         return ControllerReading(self._reader.states(all_controllers, read_refusals=read_refusals), topmost)
+
+    def ending(self, owners: Collection[tuple[str, OwnerReference]]) -> Mapping[tuple[str, str], str]:
+        return self._reader.ending(owners)

@@ -20,7 +20,7 @@ from rescheduler.planning.controllers import ControllerState
 from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.jobs import job_blockers
-from rescheduler.planning.rules.pod_rules import NOT_RECREATED, SAFE_TO_EVICT
+from rescheduler.planning.rules.pod_rules import NOT_RECREATED
 
 #: How long a veto lasts before the node is checked again. It doubles each time the check fails again.
 VETOES: Final = Backoff(timedelta(minutes=1), timedelta(minutes=10))
@@ -132,12 +132,10 @@ class Candidates:
 
     def _not_recreated(self, read: ControllerReading, movers: Sequence[Pod]) -> Iterator[Blocker]:
         """Yield a blocker for each pod whose controller is gone, finished or being deleted."""
-        if self._policy.delete_non_replicated_pods:
-            return
         for pod in movers:
             controller = read.topmost.get((pod.namespace, pod.owner.uid)) if pod.owner is not None else None
             state = None if controller is None else read.states[controller]
-            if state is None or state.recreates or pod.annotations.get(SAFE_TO_EVICT) == "true":
+            if state is None or state.recreates or self._view.may_be_lost(pod):
                 continue
             why = "has finished" if state.finished else "is being deleted" if state.deleting else "was deleted"
             yield Blocker(Reason.NO_CONTROLLER, f"{NOT_RECREATED}: {state.controller} {why}", pod.key)

@@ -83,9 +83,11 @@ class KubeCluster:
         """Read the pods on *node* and in *namespaces* consistently; see :func:`.consistent_reads.read_pods`."""
         return consistent_reads.read_pods(self._client, node, namespaces)
 
-    def read_fresh(self, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh:
+    def read_fresh(
+        self, node: str, targets: Collection[str], namespaces: Collection[str], *, target_pods: bool = True
+    ) -> Fresh:
         """Read the objects that a drain depends on consistently; see :func:`.consistent_reads.read_fresh`."""
-        return consistent_reads.read_fresh(self._client, node, targets, namespaces)
+        return consistent_reads.read_fresh(self._client, node, targets, namespaces, target_pods=target_pods)
 
     def evict(
         self, namespace: str, name: str, uid: str, grace_seconds: int | None = None, *, dry_run: bool = False

@@ -49,23 +49,24 @@ class PodHead(Wire, frozen=True):
     status: PodPhase = PodPhase()
 
 
-def read_fresh(client: Client, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh:
+def read_fresh(
+    client: Client, node: str, targets: Collection[str], namespaces: Collection[str], *, target_pods: bool = True
+) -> Fresh:
     """Read *node* and *targets* with their pods, all unscheduled pods, and the budgets of *namespaces*.
 
+    Without *target_pods*, the pods of *targets* are not read, so that the read costs little in a large cluster.
     Raises the errors of requests (Retryable, Unauthorized), Retryable if the continue token of a long list expired,
     and InputError for an object that cannot be decoded.
     """
     asked = frozenset({node, *targets})
-    if len(asked - {node}) > MANY:
-        nodes = _nodes(client, asked)
+    many = len(asked - {node}) > MANY
+    nodes = _nodes(client, asked) if many else [*filter(None, (_node_or_none(client, name) for name in sorted(asked)))]
+    if many and target_pods:
         pods = _pods(client, [_LIVE])
     else:
-        nodes = [
-            fresh_node
-            for fresh_node in (_node_or_none(client, name) for name in sorted(asked))
-            if fresh_node is not None
-        ]
-        pods = _pods(client, [_PENDING, *(f"spec.nodeName={name}" for name in sorted(asked))])
+        pods = _pods(
+            client, [_PENDING, *(f"spec.nodeName={name}" for name in sorted(asked if target_pods else {node}))]
+        )
     budgets = _budgets(client, frozenset(namespaces))
     return Fresh(
         node,

@@ -112,6 +112,28 @@ class ControllerReader:
         references = {(namespace, reference.uid): reference for namespace, reference in owners}
         return {key: self.topmost(key[0], reference) for key, reference in references.items()}
 
+    def ending(self, owners: Iterable[tuple[str, OwnerReference]]) -> dict[tuple[str, str], str]:
+        """Return the built-in *owners* of pods that are gone or being deleted, and why their pods do not come back.
+
+        Sends one GET for each owner. A ReplicaSet that another controller has adopted is returned as well, and
+        :meth:`topmost` reads it again.
+        """
+        ending = {}
+        for namespace, reference in dict.fromkeys(owners):
+            owner = _controller(namespace, reference)
+            if owner.kind not in _KINDS:
+                continue
+            read = self._get(owner, WorkloadObject)
+            with self._lock:
+                _, known = self._above.get(owner.uid, (None, None))
+                above = controller_of(read.metadata.owner_references) if read is not None else None
+                if adopted := known is not None and (above is None or above.uid != known.uid):
+                    del self._above[owner.uid]
+            if read is None or read.metadata.deleting or adopted:
+                why = "is gone" if read is None else "is being deleted" if read.metadata.deleting else "was adopted"
+                ending[namespace, owner.uid] = f"{owner.kind} {namespace}/{owner.name} {why}"
+        return ending
+
     def states(
         self, controllers: Iterable[Controller], *, read_refusals: bool = False
     ) -> dict[Controller, ControllerState]:

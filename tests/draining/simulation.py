@@ -222,7 +222,7 @@ class SimulatedCluster:
         return ControllerState(
             controller,
             frozenset([controller.uid]),
-            self.wanted[controller],
+            0 if controller in self.gone else self.wanted[controller],
             self.templates[controller],
             exists=controller not in self.gone,
             suspended=controller in self.suspended,

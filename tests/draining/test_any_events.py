@@ -26,6 +26,7 @@ from rescheduler.draining.events import (
     OrderWithheld,
     PlaceholderDeleted,
     PlaceholderNotDeleted,
+    PlanFailed,
     PlannedAgain,
     ProviderAnswered,
     Released,
@@ -107,6 +108,7 @@ class Events:
             Phase.EVICTING: [
                 lambda: EvictionAccepted(self.uid()),
                 lambda: PlannedAgain(self.plan()),
+                lambda: PlannedAgain(self.plan(), self.read()),
                 self.seen,
                 self.seen,
             ],
@@ -139,6 +141,8 @@ class Events:
             lambda: Looked(JOINED),
             lambda: PlannedAgain(NO_ROOM),
             lambda: PlannedAgain(JOINED),
+            lambda: PlannedAgain(self.plan(), self.read(), {("ns", "uid-web"): "it is gone"} if self.rarely() else {}),
+            lambda: PlanFailed("timeout", self.often()),
             lambda: EvictionAccepted(self.uid()),
             lambda: EvictionRefused(self.uid(), "budget", self.random.choice([None, 0.0, 5.0])),
             lambda: EvictionFailed(self.uid(), "500", self.often()),
@@ -198,7 +202,8 @@ class Events:
         return each.state(
             wanted=self.random.choice([None, 0, 1, 2, 3]),
             template=self.random.choice(["1", "1", "2", ""]),
-            exists=self.often(),
+            exists=self.often() or self.often(),
+            deleting=self.rarely() and self.rarely(),
             suspended=self.rarely(),
             job=JobFacts(failures=3) if self.rarely() else None,
         )

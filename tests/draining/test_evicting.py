@@ -58,9 +58,13 @@ class TestRejectedEvictions:
         ]
         assert not play(machine.start(PLAN, LIMITS), story).done
 
-    FIRST, X, Y = ALL = (workload("first", "a"), workload("x", "x"), workload("y", "y"))
+    FIRST, X, Y = ALL = (
+        workload("first", "a"),
+        workload("x", "x", namespace="two"),
+        workload("y", "y", namespace="three"),
+    )
     RUNNING: ClassVar[dict[Workload, Replicas]] = dict.fromkeys(ALL, running(1))
-    #: After the first pod, evictions for two Deployments are requested at the same time.
+    #: After the first pod, evictions in two other namespaces are requested at the same time.
     TWO: ClassVar[Story] = [
         (5, seen("a x y", RUNNING), (planning(),)),
         *step(5, "a"),

@@ -143,13 +143,17 @@ def test_replacements_that_do_not_become_ready_time_out() -> None:
 
 def test_a_landing_timeout_lists_the_first_controllers() -> None:
     each = [workload(name, name, total=3) for name in "abcde"]
-    drain = replace(begun(plan(*each), *each, limits=LONG_LIMITS), renew_at=1e9)
+    drain = replace(begun(plan(*each), *each, limits=LONG_LIMITS), renew_at=1e9, read_at=1e9)
     well = {known: running(3) for known in each}
     story: Story = [
         (5, seen("a b c d e", well), (planning(),)),
         *step(5, "a"),
         (6, seen("b c d e", well), (planning(),)),
-        *step(6, "b c d e"),
+        *step(6, "b"),
+        (6, seen("c d e", well), (planning(),)),
+        *step(6, "c d"),
+        (6, seen("e", well), (planning(),)),
+        *step(6, "e"),
         (606, seen("", {known: running(1, bound=3) for known in each}), (Release(),)),
     ]
     failure = play(drain, story).failure

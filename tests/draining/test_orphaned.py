@@ -3,11 +3,14 @@
 from dataclasses import replace
 from typing import Final
 
+import pytest
+
 from predicates.objects import OwnerReference
 from rescheduler.draining import machine
 from rescheduler.draining.actions import Evict, LookAgain, Mark, ReadControllers, TryEviction
 from rescheduler.draining.events import ControllersRead, Looked, Marked, PlannedAgain, ProviderAnswered, Seen
 from rescheduler.draining.eviction_outcomes import EvictionAccepted
+from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Phase
 from rescheduler.planning.controllers import Controller, ControllerState
@@ -51,15 +54,19 @@ ORPHANED: Final[Story] = [
 ]
 
 
+LOOK: Final = LookAgain(frozenset({"s1"}))
+REST: Final = replace(PLAN, placements=PLAN.placements[1:])
+
+
 def test_the_replica_set_inherits_the_debt_of_the_deployment() -> None:
-    again = ReadControllers(OF_RS, frozenset({WEB}))
     inherited = Debt(RS, 3, 3, "1", 0, ("uid-rs",))
     story: Story = [
         *ORPHANED,
         (4, read(DELETED, ready=3), ()),
         (10, seen("a b c"), ()),  # an eviction is in flight
         (10, EvictionAccepted("a"), ()),
-        (10, seen("b c"), (again,)),
+        (10, seen("b c"), (LOOK,)),
+        (10, Looked(REST), (ReadControllers(OF_RS, frozenset({WEB})),)),
         (11, read(REPLICA_SET, DELETED, ready=2), (Mark(Step.DRAINING, ("a", "b", "c"), debts=(DEBT, inherited)),)),
         (12, Marked(), ()),
     ]
@@ -68,10 +75,8 @@ def test_the_replica_set_inherits_the_debt_of_the_deployment() -> None:
     assert RS in drain.begun
     assert {victim.controller for victim in drain.waiting} == {RS}
     drain, actions = machine.step(drain, seen_by(RS, "b c", 2), 13)
-    assert (drain.owed, actions) == (
-        {RS: inherited},
-        (ReadControllers(OF_RS, frozenset({WEB, RS}), read_refusals=True),),
-    )
+    again = ReadControllers(OF_RS, frozenset({WEB, RS}), read_refusals=True)
+    assert (drain.owed, actions) == ({RS: inherited}, (again,))
     drain, actions = machine.step(drain, seen_by(RS, "b c", 3), 14)
     assert actions == (planning(),)
 
@@ -83,13 +88,58 @@ def test_the_drain_waits_for_pods_that_are_deleted_with_the_deployment() -> None
         (5, EvictionAccepted("a"), ()),
         (5, read(DELETED, ready=2), ()),
         (6, seen("b c"), ()),
-        (7, seen("b c"), (ReadControllers(OF_RS, frozenset({WEB})),)),
+        (7, seen("b c"), (LOOK,)),
+        (7, Looked(REST), (ReadControllers(OF_RS, frozenset({WEB})),)),
         (7, read(DELETED, ready=2), (Mark(Step.DRAINING, ("a", "b", "c"), debts=(DEBT,)),)),
         (7, Marked(), ()),
         (8, seen("b c"), ()),
         (8.5, seen(""), (LookAgain(),)),
     ]
     assert play(machine.start(PLAN, LIMITS), story).phase is Phase.LOOKING
+
+
+UNOWNED: dict[str, tuple[PlannedAgain, str]] = {
+    "its controller is being deleted": (
+        PlannedAgain(REST, read(replace(DEPLOYMENT, deleting=True), ready=3)),
+        "Deployment ns/web is being deleted",
+    ),
+    "its controller is gone": (PlannedAgain(REST, read(DELETED, ready=3)), "Deployment ns/web is gone"),
+    "its own ReplicaSet is being deleted": (
+        PlannedAgain(REST, read(DEPLOYMENT, ready=3), {("ns", "uid-rs"): "ReplicaSet ns/web-1 is being deleted"}),
+        "ReplicaSet ns/web-1 is being deleted",
+    ),
+}
+
+
+@pytest.mark.parametrize(("planned", "why"), UNOWNED.values(), ids=UNOWNED)
+def test_a_pod_whose_controller_does_not_replace_it_is_not_evicted(planned: PlannedAgain, why: str) -> None:
+    """The controllers are read right before the step. The node is planned again until the time limit."""
+    story: Story = [
+        *ORPHANED,
+        (5, EvictionAccepted("a"), ()),
+        (5, read(DEPLOYMENT, ready=3), ()),
+        (6, seen_by(WEB, "b c", 3), (planning(),)),
+        (6, planned, ()),
+    ]
+    drain = replace(play(machine.start(PLAN, LIMITS), story), renew_at=1e9)
+    now, evicted = 7.0, False
+    while not drain.failure:
+        drain, actions = machine.step(drain, seen_by(WEB, "b c", 3), now)
+        while drain.phase in (Phase.LOOKING, Phase.COUNTING, Phase.NOTING):
+            event = {
+                Phase.LOOKING: Looked(REST),
+                Phase.COUNTING: planned.read,
+                Phase.NOTING: Marked(),
+            }[drain.phase]
+            assert event is not None
+            drain, actions = machine.step(drain, event, now)
+        if planning() in actions:
+            drain, actions = machine.step(drain, planned, now)
+        evicted = evicted or any(isinstance(action, Evict) for action in actions)
+        now += 1
+    assert not evicted
+    assert now <= 6 + LIMITS.creation + 3
+    assert drain.failure == Failure(Why.PLAN_CHANGED, f"the plan is no longer valid: no-controller: pod ns/b: {why}")
 
 
 def test_a_debt_is_not_inherited_from_an_existing_controller() -> None:

@@ -71,7 +71,8 @@ def test_every_event_is_handled_or_ignored_or_raises(phase: Phase) -> None:
 
 def test_a_phase_change_outside_the_table_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     drain, _ = BEGINNINGS["a drain"]
-    to_ordering = Rule(lambda *_: (drains()[Phase.ORDERING][0], ()))
+    ordering = drains()[Phase.ORDERING][0]
+    to_ordering = Rule(lambda *_: (ordering, ()))
     monkeypatch.setattr(machine, "rule_for", lambda *_: to_ordering)
     with pytest.raises(UnexpectedPhase, match="ProviderAnswered must not change the phase ASKING to ORDERING"):
         machine.step(drain, ProviderAnswered("pool"), 0)
@@ -94,7 +95,7 @@ def test_every_phase_change_of_the_table_occurs() -> None:
         for drain, event in product(drains()[phase], chain.from_iterable(samples()[kind] for kind in rules)):
             changes.add((phase, machine.step(drain, event, 1e4)[0].phase))
     permitted = {(phase, after) for phase, rules in TABLE.items() for rule in rules.values() for after in rule.next}
-    assert permitted - changes == {(Phase.EVICTING, Phase.COUNTING)}  # see test_orphaned.py
+    assert permitted == changes & permitted
 
 
 def test_evictions_are_requested_only_in_phases_that_send_them() -> None:

@@ -72,7 +72,26 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
             workload("api", *pods("e", 1), namespace="three"),
         ),
         "",
-        ["a1", "c1 e1", "b1 d1", "a2 b2 c2", "a3 c3"],
+        ["a1", "c1 e1", "b1", "d1", "a2 b2 c2", "a3 c3"],
+    ),
+    "one pod; one per controller, in steps that double": (
+        tuple(workload(f"w{number:02}", f"p{number}") for number in range(1, 13)),
+        "",
+        ["p1", "p2", "p3 p4", "p5 p6 p7 p8", "p9 p10 p11 p12"],
+    ),
+    "the controllers of all namespaces are in the same steps": (
+        tuple(
+            workload(f"w{number}", f"{space[0]}{number}", namespace=space)
+            for space in ("one", "two")
+            for number in range(1, 5)
+        ),
+        "",
+        ["o1", "t1", "o2", "o3 o4", "t2 t3 t4"],
+    ),
+    "the rest of a controller starts with one pod": (
+        (workload("api", *pods("a", 1)), workload("web", *pods("b", 8))),
+        "",
+        ["a1", "b1", "b2", "b3 b4", "b5 b6 b7 b8"],
     ),
     "controllers with similar names are distinct": (
         (workload("web", "a", "b"), workload("web-2", "c")),
@@ -106,29 +125,47 @@ def test_pods_are_evicted_in_these_steps(workloads: tuple[Workload, ...], bare: 
 API, OTHER = workload("api", "b", "c"), workload("api", "x", "y", namespace="other")
 
 
-class TestTheFirstWavesWaitForBoundReplacements:
+class TestTheFirstWaves:
     ALL = (WEB_1 := workload("web", "a"), API, OTHER)
     RUN: ClassVar[Counts] = {each: each.running for each in ALL}
 
-    def test_the_first_waves_do_not_wait_for_ready(self) -> None:
+    def test_only_the_wave_of_namespaces_does_not_wait_for_ready(self) -> None:
         """A bound replacement shows that no quota, webhook or missing room prevents replacements."""
-        bound = {each: running(each.total - 1, bound=each.total) for each in (self.WEB_1, OTHER)}
+        bound = {**self.RUN, OTHER: running(1, bound=2)}
         story: Story = [
             (5, seen("a b c x y", self.RUN), (planning(),)),
             *step(5, "a"),
             (6, seen("b c x y", {**self.RUN, self.WEB_1: running(0)}), ()),
             (7, seen("b c x y", {**self.RUN, self.WEB_1: running(0, live=1)}), ()),
-            (8, seen("b c x y", {**self.RUN, self.WEB_1: running(0, bound=1)}), (planning(),)),
-            (8, PlannedAgain(EMPTY), (Evict(OTHER.pods[0]),)),
-            (8, EvictionAccepted("x"), ()),
-            (9, seen("b c y", {**self.RUN, **bound, OTHER: running(1)}), ()),
-            (10, seen("b c y", {**self.RUN, **bound}), (planning(),)),
-            (10, PlannedAgain(EMPTY), (Evict(B),)),
-            (10, EvictionAccepted("b"), ()),
-            (11, seen("c y", {**self.RUN, **bound, API: running(1)}), ()),
+            (8, seen("b c x y", {**self.RUN, self.WEB_1: running(0, bound=1)}), ()),
+            (9, seen("b c x y", self.RUN), (planning(),)),
+            (9, PlannedAgain(EMPTY), (Evict(OTHER.pods[0]),)),
+            (9, EvictionAccepted("x"), ()),
+            (10, seen("b c y", {**self.RUN, OTHER: running(1)}), ()),
+            (11, seen("b c y", bound), (planning(),)),
+            (11, PlannedAgain(EMPTY), (Evict(B),)),
+            (11, EvictionAccepted("b"), ()),
+            (12, seen("c y", {**bound, API: running(1)}), ()),
+            (13, seen("c y", {**bound, API: running(1, bound=2)}), ()),
         ]
-        drain = play(begun(plan(*self.ALL), *self.ALL), story)
+        drain = play(replace(begun(plan(*self.ALL), *self.ALL), renew_at=1e9, read_at=1e9), story)
         assert [pod.name for pod in drain.evicted] == ["a", "x", "b"]
+
+    def test_a_step_of_controllers_waits_until_all_replacements_are_ready(self) -> None:
+        """The replacement pods of a namespace's first pod, and of the step before, are bound but not Ready."""
+        each = tuple(workload(f"w{number}", f"p{number}") for number in range(1, 5))
+        run = {one: running(1) for one in each}
+        story: Story = [
+            (5, seen("p1 p2 p3 p4", run), (planning(),)),
+            *step(5, "p1"),
+            (6, seen("p2 p3 p4", run), (planning(),)),
+            *step(6, "p2"),
+            (7, seen("p3 p4", {**run, each[1]: running(0, bound=1)}), ()),
+            (8, seen("p3 p4", {**run, each[0]: running(0, bound=1)}), ()),
+            (9, seen("p3 p4", run), (planning(),)),
+            *step(9, "p3 p4"),
+        ]
+        play(replace(begun(plan(*each), *each), renew_at=1e9, read_at=1e9), story)
 
     def test_the_drain_also_waits_for_a_rejected_eviction(self) -> None:
         story: Story = [
@@ -152,8 +189,9 @@ class TestLaterStepsWaitForTheWaves:
             (5, seen("x a b s", self.RUN), (planning(),)),
             *step(5, "x"),
             (6, seen("a b s", self.RUN), (planning(),)),
-            (6, PlannedAgain(EMPTY), (Evict(self.CALM.pods[0]), Evict(self.GUARDED.pods[0]))),
-            (6, EvictionAccepted("a"), ()),
+            *step(6, "a"),
+            (6, seen("b s", self.RUN), (planning(),)),
+            (6, PlannedAgain(EMPTY), (Evict(self.GUARDED.pods[0]),)),
             (6, EvictionRefused("s", "budget", 5), ()),
             (7, seen("b s", self.RUN), ()),
             (11, seen("b s", self.RUN), (Evict(self.GUARDED.pods[0]),)),

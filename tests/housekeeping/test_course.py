@@ -52,6 +52,28 @@ class TestReads:
             assert {placement.node for placement in started.plan.placements} == {"spot-1"}
             assert here.asked == [{"od-1", "spot-1"}, {"od-1"}]
 
+    def test_the_targets_of_a_step_and_the_nodes_of_replacements_are_read_before_it(self) -> None:
+        with world(*CLUSTER, node("spot-2")) as here:
+            here.loop().round()
+            assert evictions(here) == ["web-1", "web-2", "web-3"]
+            assert here.asked_for_steps == [{"od-1", "spot-1"}] * 3
+
+    def test_a_target_that_is_lost_unseen_stops_the_drain_before_the_next_step(self) -> None:
+        """The watch does not report that the node of a replacement pod is gone."""
+        with world(*CLUSTER, node("spot-2")) as here:
+            here.on_evicted = lambda: setattr(here, "hidden", frozenset({"spot-1"}))
+            here.loop().round()
+            assert (why(here), evictions(here), here.marked) == ([Why.API_ERROR], ["web-1"], [])
+
+    def test_an_owner_that_ends_before_a_step_stops_the_drain(self) -> None:
+        with world(*CLUSTER) as here:
+            here.on_evicted = lambda: here.ended.update(web="ReplicaSet default/web is being deleted")
+            here.loop().round()
+            [failure] = here.of(DrainEnded)
+            assert failure.failure is not None
+            assert "no-controller: pod default/web-2: ReplicaSet default/web is being" in failure.failure.detail
+            assert (evictions(here), here.marked) == (["web-1"], [])
+
     def test_new_targets_of_a_new_plan_are_read(self) -> None:
         with world(*CLUSTER, node("spot-2")) as here:
             loop = here.loop()

@@ -120,9 +120,13 @@ class LoopWorld:
         self.replacements: defaultdict[str, Replacement] = defaultdict(lambda: Replacement.READY)  # by controller name
         self.controllers: defaultdict[str, dict[str, Any]] = defaultdict(dict)  # fields of the state by controller name
         self.controller_errors: dict[str, ReschedulerError] = {}  # errors by controller name
+        self.hidden: frozenset[str] = frozenset()  # nodes that are gone, which the watch has not reported
+        self.on_evicted: Callable[[], object] = lambda: None  # called after each eviction
+        self.ended: dict[str, str] = {}  # by owner name: why it does not replace its pods
         self.reads: list[str] = []  # names of the controllers that were read
         self.siblings: list[frozenset[str]] = []  # names of the ReplicaSets given to each read of controllers
-        self.asked: list[frozenset[str]] = []  # nodes of each consistent read
+        self.asked: list[frozenset[str]] = []  # nodes of each consistent read of nodes and their pods
+        self.asked_for_steps: list[frozenset[str]] = []  # nodes of each consistent read before a step
         self.intents: list[tuple[float, Intent]] = []  # written intents with their times
         self.appointments: list[tuple[float, Callable[[], object]]] = []
         self.config_map = InMemoryConfigMap()
@@ -216,17 +220,19 @@ class LoopWorld:
     def pods(self, node: str, namespaces: Collection[str]) -> list[Pod]:
         return [pod for pod in self.cluster.pods.values() if pod.node_name == node or pod.namespace in namespaces]
 
-    def read_fresh(self, node: str, targets: Collection[str], namespaces: Collection[str]) -> Fresh:
+    def read_fresh(
+        self, node: str, targets: Collection[str], namespaces: Collection[str], *, target_pods: bool = True
+    ) -> Fresh:
         asked = frozenset({node, *targets})
-        self.asked.append(asked)
+        (self.asked if target_pods else self.asked_for_steps).append(asked)
         self.on_read()
         pods = {
             pod.uid: FreshPod(pod.namespace, pod.name, pod.node_name, terminating=pod.deletion_timestamp is not None)
             for pod in self.cluster.pods.values()
-            if not pod.node_name or pod.node_name in asked
+            if not pod.node_name or pod.node_name in (asked if target_pods else {node})
         }
         late = {uid: FreshPod("default", uid, node) for uid, at in self.unseen.items() if self.now < at}
-        nodes = {known.name: known for known in self.cluster.nodes if known.name in asked}
+        nodes = {known.name: known for known in self.cluster.nodes if known.name in asked - self.hidden}
         return Fresh(node, asked, nodes, pods | late, {})
 
     def read(
@@ -248,6 +254,11 @@ class LoopWorld:
         return ControllerReading(
             {controller: self._state(controller) for controller in sorted({*controllers, *topmost.values()})}, topmost
         )
+
+    def ending(self, owners: Collection[tuple[str, OwnerReference]]) -> Mapping[tuple[str, str], str]:
+        return {
+            (namespace, owner.uid): self.ended[owner.name] for namespace, owner in owners if owner.name in self.ended
+        }
 
     def _state(self, controller: Controller) -> ControllerState:
         self.reads.append(controller.name)
@@ -271,6 +282,7 @@ class LoopWorld:
         response = (scripted.pop(0) if len(scripted) > 1 else scripted[0]) if scripted else EvictionAccepted("")
         if isinstance(response, EvictionAccepted | PodGone) and key not in self.endless:
             self._moves(self.cluster.pods[key])
+        self.on_evicted()
         return replace(response, uid=uid)
 
     def _why_refused(self, pod: PodRef) -> str:
