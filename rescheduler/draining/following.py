@@ -91,16 +91,22 @@ def _landing_timeout(drain: Drain, now: float) -> Failure | None:
     if not drain.limits.landing and any(drain.shortfall(controller).bound > 0 for controller in missing):
         return None  # unbound pods have separate timers
     if missing:
-        named = ", ".join(
-            f"{controller} ({max(1, drain.shortfall(controller).ready)} missing)" for controller in missing[:3]
-        )
-        why = f"replacement pods are not Ready {patience:g} s after the last eviction: {named}"
+        why = f"replacement pods are not Ready {patience:g} s after the last eviction: {_named(drain, missing)}"
         return Failure(Why.LANDING_TIMEOUT, why, owners=tuple(missing))
     if drain.waiting:
         pods = tuple(victim.pod for victim in drain.waiting)
         why = f"{len(pods)} pods could not be evicted: other pods of their controllers are missing or not Ready"
         return Failure(Why.EVICTION_TIMEOUT, why, pods)
+    if unpaid and drain.limits.landing:  # their pods left the node by themselves, for example with their owner
+        why = f"pods that left without an eviction are not replaced after {patience:g} s: {_named(drain, unpaid)}"
+        return Failure(Why.LANDING_TIMEOUT, why)
     return None
+
+
+def _named(drain: Drain, controllers: list[Controller]) -> str:
+    return ", ".join(
+        f"{controller} ({max(1, drain.shortfall(controller).ready)} missing)" for controller in controllers[:3]
+    )
 
 
 def _not_bound(drain: Drain, controller: Controller, seconds: float) -> Failure:

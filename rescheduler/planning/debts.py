@@ -165,17 +165,19 @@ def count_replicas(
 ) -> dict[Controller, Replicas]:
     """Count the *pods* of each controller. Pods of an orphaned ReplicaSet count for it and for its former Deployment.
 
+    Pods of other namespaces do not count: anybody can write a reference to another team's controller.
+
     On *node*, which is being drained, only pods in *staying* (UIDs) count as bound: a replacement pod that was bound to
     the drained node would have to move again. Pods in *evicted* (UIDs) never count, even before their deletion is
     observed.
     """
-    controllers: defaultdict[str, list[Controller]] = defaultdict(list)
+    controllers: defaultdict[tuple[str, str], list[Controller]] = defaultdict(list)
     for state in states:
         for uid in state.owner_uids:
-            controllers[uid].append(state.controller)
+            controllers[state.controller.namespace, uid].append(state.controller)
     tallies: defaultdict[Controller, _Tally] = defaultdict(_Tally)
     for pod in pods:
-        counted_for = controllers.get(pod.owner.uid) if pod.owner is not None else None
+        counted_for = controllers.get((pod.namespace, pod.owner.uid)) if pod.owner is not None else None
         if not counted_for or pod.deletion_timestamp is not None or pod.uid in evicted:
             continue
         returned = bool(node) and pod.node_name == node and pod.uid not in staying

@@ -38,6 +38,7 @@ class Landed:
 
     node: str
     outcomes: Mapping[LandingOutcome, int]
+    returned_from: frozenset[str] = frozenset()  #: the namespaces of the pods that returned
 
     @property
     def returned(self) -> int:
@@ -46,8 +47,11 @@ class Landed:
 
     @property
     def badly(self) -> bool:
-        """Return whether more than half of the pods returned to on-demand nodes."""
-        return 2 * self.returned > sum(self.outcomes.values())
+        """Return whether more than half of the pods returned to on-demand nodes, and of more than one namespace.
+
+        The pods of one namespace show nothing about those of others: their controllers wait by themselves.
+        """
+        return 2 * self.returned > sum(self.outcomes.values()) and len(self.returned_from) > 1
 
 
 def expect(plan: Plan, pods: Collection[Pod]) -> Expected:
@@ -63,13 +67,19 @@ def expect(plan: Plan, pods: Collection[Pod]) -> Expected:
 def compare(expected: Expected, pods: Iterable[Pod], is_spot: Callable[[str], bool]) -> Landed:
     """Compare *pods*, all pods of the cluster now, with the forecast. Pods of one controller are interchangeable."""
     landed: defaultdict[str, list[str]] = defaultdict(list)
+    namespaces: dict[str, str] = {}
     for pod in pods:
         if pod.owner is not None and pod.node_name and pod.uid not in expected.existing:
             landed[pod.owner.uid].append(pod.node_name)
+            namespaces[pod.owner.uid] = pod.namespace
     outcomes: Counter[LandingOutcome] = Counter()
+    returned_from: set[str] = set()
     for owner, nodes in expected.nodes.items():
-        outcomes += _of_controller(nodes, landed.get(owner, []), is_spot)
-    return Landed(expected.node, outcomes)
+        of_owner = Landed(expected.node, _of_controller(nodes, landed.get(owner, []), is_spot))
+        outcomes += Counter(of_owner.outcomes)
+        if of_owner.returned:
+            returned_from.add(namespaces[owner])
+    return Landed(expected.node, outcomes, frozenset(returned_from))
 
 
 def _of_controller(

@@ -5,6 +5,7 @@ Jobs are real. Each kind has its own on-demand node, so that each verdict stands
 """
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from devcluster.stages import COMPLETE_AFTER, NEVER
 from tests import forking
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
-from tests.cluster.observer import Observer
+from tests.cluster.observer import Observer, ready
 from tests.cluster.operators import BY_HAND, PODS, Operators, PlayedOwner, reference
 from tests.cluster.rendering import kustomization
 from tests.cluster.rights import Granted
@@ -219,6 +220,67 @@ def test_owners_that_end_in_mid_drain_owe_nothing(cluster: ControlPlane, observe
             observer.wait_unmarked(seconds=300)
         assert {row.node for row, _ in rows if "DrainFailed" in observer.events(row.node)} == set()
         assert memory(cluster).debts == ()
+
+
+GROUP: Final = PlayedOwner("leaderworkerset.x-k8s.io/v1/LeaderWorkerSet", "group", "", plays=False)
+SETS: Final = "/apis/apps/v1/namespaces/default/statefulsets"
+
+
+def leaders(uid: str) -> Json:
+    """Return the StatefulSet of the leaders of a LeaderWorkerSet."""
+    manifest = by_hand(statefulset("group", 1))
+    manifest["metadata"]["ownerReferences"] = [reference(GROUP, uid)]
+    return manifest
+
+
+def workers(leader: Json) -> Json:
+    """Return the StatefulSet of the workers, which their leader owns."""
+    manifest = by_hand(statefulset("group-0", 2))
+    uid = leader["metadata"]["uid"]
+    owned = {"apiVersion": "v1", "kind": "Pod", "name": "group-0", "uid": uid, "controller": True}
+    manifest["metadata"]["ownerReferences"] = [owned]
+    return manifest
+
+
+def play_group(cluster: ControlPlane, ended: threading.Event) -> None:
+    """Recreate the whole group when one of its pods is lost, as its operator does."""
+    while not ended.wait(0.5):
+        pods = {item["metadata"]["name"]: item for item in cluster.api.items(PODS)}
+        leader, sets = pods.get("group-0"), {item["metadata"]["name"]: item for item in cluster.api.items(SETS)}
+        if leader is None or "deletionTimestamp" in leader["metadata"]:
+            continue
+        if "group-0" not in sets:
+            if ready([leader]):
+                cluster.apply([workers(leader)])
+        elif any("deletionTimestamp" in pods[name]["metadata"] for name in ("group-0-0", "group-0-1") if name in pods):
+            cluster.api.delete(f"{PODS}/group-0", propagationPolicy="Background")
+
+
+def test_a_group_that_its_operator_recreates_is_followed(cluster: ControlPlane, observer: Observer) -> None:
+    """The node is drained only when leader and workers run again. The StatefulSet of the workers is another one."""
+    observer.nodes(1, 2)
+    ended = threading.Event()
+    homes = {"group": "on-demand-1", "group-0": "on-demand-1"}
+    with Operators(cluster, [GROUP], homes) as operators:
+        cluster.apply([leaders(operators.uids["group"])])
+        thread = threading.Thread(target=play_group, args=(cluster, ended))
+        thread.start()
+        try:
+            observer.running(3)
+            operators.opened = True
+            observer.open_spot()
+            with Daemon(cluster, *FLAGS, "--landing-timeout=120s", ANY_SCHEDULER):
+                observer.eventually(
+                    lambda: "NodeDrained" in observer.events("on-demand-1"),
+                    "the node drained",
+                    seconds=300,
+                    never=lambda: "NodeDrained" in observer.events("on-demand-1") and len(ready(observer.pods())) < 3,
+                )
+        finally:
+            ended.set()
+            thread.join()
+    assert observer.kinds() == {"spot": 3}
+    assert memory(cluster).debts == ()
 
 
 @pytest.fixture

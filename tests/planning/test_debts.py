@@ -196,6 +196,7 @@ COUNTED: dict[str, tuple[list[dict[str, Any]], Replicas | None]] = {
     ),
     "a pod of another controller": ([pod("a", "s1")], None),
     "a pod without a controller": ([pod("a", "s1", owner=None)], None),
+    "a pod of another namespace that names the controller": ([mine("other/a")], None),
 }
 
 

@@ -70,4 +70,14 @@ def test_pods_that_ran_before_are_not_replacements() -> None:
 def test_a_drain_whose_pods_mostly_returned_has_a_bad_landing(
     outcomes: dict[LandingOutcome, int], *, badly: bool
 ) -> None:
-    assert Landed("od", outcomes).badly is badly
+    assert Landed("od", outcomes, frozenset({"a", "b"})).badly is badly
+    assert not Landed("od", outcomes, frozenset({"a"})).badly
+
+
+def test_the_namespaces_of_returned_pods_are_known() -> None:
+    pods = [snapshot([pod(name, "od")]).pods[name] for name in ("a/x-1", "b/y-1", "c/z-1")]
+    placements = tuple(Placement(PodRef(one.namespace, one.name, one.uid), "s1") for one in pods)
+    expected = expect(Plan("od", placements), pods)
+    again = [snapshot([pod(name, on)]).pods[name] for name, on in (("a/x-2", "od"), ("b/y-2", "od"), ("c/z-2", "s1"))]
+    compared = compare(expected, again, is_spot)
+    assert (compared.returned, compared.returned_from, compared.badly) == (2, frozenset({"a", "b"}), True)
