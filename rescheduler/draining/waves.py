@@ -65,7 +65,8 @@ def _wave(drain: Drain, unbegun: list[Victim]) -> tuple[Victim, ...]:
         firsts = _first_of_each(elsewhere, lambda victim: victim.pod.namespace)
         return tuple(firsts) if _all_run(drain) else ()
     if not drain.owners_in_step:
-        return tuple(unbegun[:1])
+        alone = len(proven) == 1  # no other namespace: the first pod has not been waited for yet
+        return tuple(unbegun[:1]) if not alone or _all_run(drain) else ()
     return tuple(unbegun[: 2 * drain.owners_in_step]) if _all_run(drain) else ()
 
 

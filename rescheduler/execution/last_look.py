@@ -82,7 +82,9 @@ class LastLook:
                 pods=[pod for pod in pods if pod.node_name == name],
                 nodes=cluster.nodes() if minimum else (),
                 states=states,
-                replicas=count_replicas(pods, states.values(), name, evicted=terms.evicted),
+                replicas=count_replicas(
+                    pods, states.values(), name, evicted=terms.evicted, now=self._access.clock.now()
+                ),
             ),
         )
 

@@ -196,6 +196,7 @@ class ControllerReader:
             least_available=workload.least_available if workload.rolling_out else None,
             template=digest(workload.spec.template),
             refusal=one_line(workload.refusal),
+            min_ready_seconds=workload.spec.min_ready_seconds,
             exists=heir == controller,
             deleting=workload.metadata.deleting,
         )

@@ -56,6 +56,7 @@ class WorkloadSpec(Wire, frozen=True):
     strategy: RollOutStrategy | None = None  #: of a Deployment
     update_strategy: RollOutStrategy | None = None  #: of a StatefulSet
     paused: bool = False  #: of a Deployment: it does not roll out
+    min_ready_seconds: int = 0  #: a pod is available once it has been Ready for this time
 
 
 class WorkloadStatus(Wire, frozen=True):

@@ -68,6 +68,7 @@ class ControllerState:
     refusal: str = ""  #: why it cannot create pods: a ReplicaFailure condition or a FailedCreate event
     succeeded: int = 0  #: pods that succeeded, for kinds whose `wanted` does not already account for them
     job: JobFacts | None = None  #: only for a Job
+    min_ready_seconds: int = 0  #: a pod is available once it has been Ready for this time
     #: Number of pods that the roll-out in progress leaves available; None if none is in progress.
     least_available: int | None = None
 

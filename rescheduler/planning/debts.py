@@ -31,11 +31,13 @@ cannot be read             others                as before
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
 import msgspec
 
 from predicates.objects import Pod
 from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.timestamps import instant
 
 
 class Debt(msgspec.Struct, frozen=True):
@@ -59,6 +61,7 @@ class Replicas:
     unschedulable: tuple[str, ...] = ()  #: pods (``namespace/name``) that the scheduler cannot place
     unready: tuple[str, ...] = ()  #: UIDs of pods that are not Ready
     returned: int = 0  #: replacement pods that were bound to the drained node: they count as created, not as bound
+    unavailable: int = 0  #: Ready pods that have not been Ready for the `minReadySeconds` of their controller
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,8 @@ def shortfall(debt: Debt, state: ControllerState, replicas: Replicas, *, full: b
     owed = converted(debt, replace(state, least_available=None) if full else state)
     ended = max(0, state.succeeded - debt.succeeded)
     bound, ready = owed.bound - ended, owed.ready - ended
-    return Shortfall(created=bound - replicas.live, bound=bound - replicas.bound, ready=ready - replicas.ready)
+    available = replicas.ready - replicas.unavailable
+    return Shortfall(created=bound - replicas.live, bound=bound - replicas.bound, ready=ready - available)
 
 
 def paid(missing: Shortfall, *, ready: bool = True) -> bool:
@@ -134,16 +138,20 @@ class _Tally:
     bound: int = 0
     ready: int = 0
     returned: int = 0
+    unavailable: int = 0
     unschedulable: list[str] = field(default_factory=list)
     unready: list[str] = field(default_factory=list)
 
-    def add(self, pod: Pod, *, returned: bool) -> None:
+    def add(self, pod: Pod, ready_by: datetime | None, *, returned: bool) -> None:
+        """Count *pod*. It is available if it has been Ready since *ready_by*; None means that Ready is enough."""
         # A pod that no kubelet has reported on has no Ready condition yet, which counts as Ready elsewhere.
         ready = bool(pod.node_name) and pod.ready and pod.phase != "Pending" and not returned
         self.live += 1
         self.bound += bool(pod.node_name) and not returned
         self.ready += ready
         self.returned += returned
+        since = instant(pod.ready_since)
+        self.unavailable += ready and ready_by is not None and since is not None and since > ready_by
         if not ready:
             self.unready.append(pod.uid)
         if not pod.node_name and pod.unschedulable_since is not None:
@@ -153,7 +161,7 @@ class _Tally:
     def replicas(self) -> Replicas:
         """Return the collected counts as an immutable value."""
         unschedulable, unready = tuple(sorted(self.unschedulable)), tuple(sorted(self.unready))
-        return Replicas(self.live, self.bound, self.ready, unschedulable, unready, self.returned)
+        return Replicas(self.live, self.bound, self.ready, unschedulable, unready, self.returned, self.unavailable)
 
 
 def count_replicas(
@@ -162,6 +170,7 @@ def count_replicas(
     node: str = "",
     staying: Collection[str] = (),
     evicted: Collection[str] = (),
+    now: datetime | None = None,
 ) -> dict[Controller, Replicas]:
     """Count the *pods* of each controller. Pods of an orphaned ReplicaSet count for it and for its former Deployment.
 
@@ -169,10 +178,14 @@ def count_replicas(
 
     On *node*, which is being drained, only pods in *staying* (UIDs) count as bound: a replacement pod that was bound to
     the drained node would have to move again. Pods in *evicted* (UIDs) never count, even before their deletion is
-    observed.
+    observed. *now* is the time at which pods must have been Ready for their `minReadySeconds`; without
+    it, Ready is enough.
     """
     controllers: defaultdict[tuple[str, str], list[Controller]] = defaultdict(list)
+    ready_by: dict[Controller, datetime] = {}
     for state in states:
+        if state.min_ready_seconds and now is not None:
+            ready_by[state.controller] = now - timedelta(seconds=state.min_ready_seconds)
         for uid in state.owner_uids:
             controllers[state.controller.namespace, uid].append(state.controller)
     tallies: defaultdict[Controller, _Tally] = defaultdict(_Tally)
@@ -182,5 +195,5 @@ def count_replicas(
             continue
         returned = bool(node) and pod.node_name == node and pod.uid not in staying
         for controller in counted_for:
-            tallies[controller].add(pod, returned=returned)
+            tallies[controller].add(pod, ready_by.get(controller), returned=returned)
     return {controller: tally.replicas for controller, tally in tallies.items()}

@@ -1,6 +1,7 @@
 """Tests of how debts are incurred, converted and paid."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -221,6 +222,18 @@ def test_pods_of_an_orphaned_replica_set_count_for_it_and_for_its_former_deploym
     orphaned = Controller("default", "ReplicaSet", "web-1", "rs-1")
     counted = count_replicas(pods(mine("a")), [state(), ControllerState(orphaned, frozenset({"rs-1"}), 1)])
     assert counted == {WEB: Replicas(1, 1, 1), orphaned: Replicas(1, 1, 1)}
+
+
+@pytest.mark.parametrize(("seconds", "unavailable"), [(0, 0), (59, 0), (61, 1)])
+def test_a_pod_that_was_not_ready_for_long_enough_is_not_available(seconds: int, unavailable: int) -> None:
+    """Such a pod does not pay a debt, but is owed like any Ready pod."""
+    since = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T11:59:00Z"}]}
+    known = state(min_ready_seconds=seconds)
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    counted = count_replicas(pods(mine("a", status=since)), [known], now=noon)[WEB]
+    assert counted == Replicas(1, 1, 1, unavailable=unavailable)
+    assert incur(known, counted).ready == 1
+    assert shortfall(debt(ready=1, bound=1), known, counted) == Shortfall(0, 0, unavailable)
 
 
 def test_without_a_node_all_pods_count() -> None:
