@@ -1,9 +1,11 @@
 """Read the controllers of pods and their states from the API server."""
 
+import contextlib
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from predicates.objects import OwnerReference
+from rescheduler.errors import InputError
 from rescheduler.execution.context import ControllerReading
 from rescheduler.planning.controllers import Controller, ControllerState
 
@@ -42,13 +44,10 @@ class Ownership:
         # The name of a ReplicaSet starts with the name of its Deployment, and custom controllers do the same. The
         # owner references decide; the name only limits how many ReplicaSets of the namespace are read.
         names = {(controller.namespace, controller.name) for controller in all_controllers}
-        self._reader.topmost_of(
-            [
-                (namespace, sibling)
-                for namespace, sibling in siblings
-                if (namespace, sibling.name.rpartition("-")[0]) in names
-            ]
-        )
+        for namespace, sibling in siblings:
+            if (namespace, sibling.name.rpartition("-")[0]) in names:
+                with contextlib.suppress(InputError):  # a reference that a tenant wrote concerns its own pod only
+                    self._reader.topmost_of([(namespace, sibling)])
         return ControllerReading(self._reader.states(all_controllers, read_refusals=read_refusals), topmost)
 
     def ending(self, owners: Collection[tuple[str, OwnerReference]]) -> Mapping[tuple[str, str], str]:

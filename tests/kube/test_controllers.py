@@ -10,7 +10,8 @@ import pytest
 from msgspec import Raw
 
 from predicates.objects import OwnerReference
-from rescheduler.errors import Forbidden, ReschedulerError, Retryable
+from rescheduler.errors import Forbidden, InputError, ReschedulerError, Retryable
+from rescheduler.execution.ownership import Ownership
 from rescheduler.kube import controllers
 from rescheduler.kube.client import Client
 from rescheduler.kube.controllers import ControllerReader
@@ -464,6 +465,18 @@ def test_a_controller_that_cannot_be_decoded_concerns_only_itself(
     states = reader.states([WEB, RC])
     assert states[WEB].unreadable == f"get deployments ns/web: {MALFORMED}"
     assert (states[WEB].exists, states[WEB].wanted, states[RC].wanted) == (True, None, 1)
+
+
+def test_a_reference_that_is_not_a_name_concerns_only_its_own_pod(
+    edge: ScriptedApiServer, reader: ControllerReader
+) -> None:
+    """A tenant may write one that looks like a ReplicaSet of a Deployment that is owed pods."""
+    edge.on("GET", PATHS[WEB], obj("web"))
+    forged = ("ns", reference("ReplicaSet", "web-.")), ("ns", reference("ReplicaSet", "web-/../x"))
+    assert Ownership(reader).read((), [WEB], forged).states[WEB].wanted == 1
+    assert [request.path for request in edge.requests] == [PATHS[WEB]]
+    with pytest.raises(InputError, match="owner of pods in ns: name"):
+        reader.topmost(*forged[0])
 
 
 def test_a_replica_set_that_cannot_be_read_is_an_error(edge: ScriptedApiServer, reader: ControllerReader) -> None:
