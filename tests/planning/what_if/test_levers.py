@@ -221,6 +221,38 @@ SINGLE: dict[str, tuple[list[Manifest], Policy, tuple[str, Reason, str]]] = {
         Policy(),
         ("Pod default/a", Reason.NO_CONTROLLER, "no controller"),
     ),
+    "a run to completion, whose local storage is no lever": (
+        [
+            pod(
+                "a",
+                "od",
+                owner="tekton.dev/v1/TaskRun",
+                restartPolicy="Never",
+                volumes=[{"name": "workspace", "emptyDir": {}}],
+            )
+        ],
+        Policy(),
+        ("TaskRun default/a", Reason.RUNS_TO_COMPLETION, "runs to completion"),
+    ),
+    "a Spark executor, named instead of its driver": (
+        [pod("a-exec-1", "od", owner="v1/Pod", restartPolicy="Never")],
+        Policy(),
+        ("Pod default/a-exec-1", Reason.RUNS_TO_COMPLETION, "runs to completion"),
+    ),
+    "an owner that is not built in": (
+        [pod("a", "od", owner="apps.kruise.io/v1alpha1/CloneSet")],
+        Policy(skip_nodes_with_custom_controller_pods=True),
+        ("CloneSet default/a", Reason.CUSTOM_CONTROLLER, "owner that is not a built-in controller"),
+    ),
+    "Karpenter, both names of the annotation": (
+        [pod("a", "od", annotations={DO_NOT_DISRUPT: "true", "karpenter.sh/do-not-evict": "true"})],
+        Policy(),
+        (
+            "ReplicaSet default/a",
+            Reason.DO_NOT_DISRUPT,
+            "annotation karpenter.sh/do-not-disrupt: true, annotation karpenter.sh/do-not-evict: true",
+        ),
+    ),
     "kube-system": (
         [pod("kube-system/a", "od")],
         Policy(),
