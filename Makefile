@@ -21,6 +21,7 @@ ARGS ?=
 SECONDS ?= 600
 MINUTES ?=
 SEED ?= 1
+VERSION ?=
 NODES ?= 1000
 PODS ?= 30000
 # Tests mostly wait for a cluster, so more workers than processors are useful. Each worker has its own control plane.
@@ -87,8 +88,8 @@ scale: build ## measure large clusters, live, beside client-go: make scale NODES
 faults: build ## fail every call of a drain with every fault, or kill the daemon at each: make faults ARGS="--kills"
 	@$(BIN)/python -m tests.faults $(ARGS)
 
-conformance: build ## compare N verdicts with the scheduler's plugins on random clusters: make conformance N=1000000
-	@$(BIN)/python -m tests.conformance --verdicts $(N) $(ARGS)
+conformance: build ## compare N verdicts with the scheduler's plugins on random clusters: make conformance VERSION=1.35 N=1000000
+	@$(BIN)/python -m tests.conformance --verdicts $(N) $(if $(VERSION),--kubernetes $(VERSION)) $(ARGS)
 
 autoscaler: build ## run the real Cluster Autoscaler with `rescheduler provider serve`; the first build takes minutes
 	@$(BIN)/python -m pytest tests/cluster/real_autoscaler.py tests/cluster/real_autoscaler_room.py $(ARGS)

@@ -6,21 +6,24 @@ change.
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from devcluster import cache, golang
+from devcluster.errors import SetupError
 
-KUBERNETES = "v1.36.3"
+#: The release of each minor version of Kubernetes that can be built from the same sources. go.mod has the requirements
+#: of the default version, and the folder `versions` those of the others.
+RELEASES = {"1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3", "1.37": "v1.37.2"}
+DEFAULT = "1.36"
 KWOK = "v0.8.0"
 DESCHEDULER = "v0.36.0"
 _HERE = Path(__file__).parent
 _FLAGS = ("-v", "-trimpath", "-buildvcs=false")
 _VERSION = "k8s.io/component-base/version"
-#: Without these flags the API server reports version v0.0.0, which some clients reject.
-_KUBERNETES_LDFLAGS = f"-s -w -X {_VERSION}.gitVersion={KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=36"
 _KWOK_LDFLAGS = f"-s -w -X sigs.k8s.io/kwok/pkg/consts.Version={KWOK}"
 #: The stages with which kwok simulates a fast kubelet, relative to the module's folder.
 _STAGES = (
@@ -40,47 +43,70 @@ class GoProgram:
     description: str  #: a description with the duration of the build, for the progress output
 
 
-CONTROLPLANE = GoProgram(
-    "controlplane", f"the Kubernetes {KUBERNETES} control plane; the first build takes some minutes"
-)
-ORACLE = GoProgram("oracle", f"the filter plugins of kube-scheduler {KUBERNETES}")
+CONTROLPLANE = GoProgram("controlplane", "the Kubernetes {} control plane; the first build takes some minutes")
+ORACLE = GoProgram("oracle", "the plugins of kube-scheduler {}")
 RENDER = GoProgram("render", "the engines of Helm and kustomize; the first build takes a minute")
 CALLER = GoProgram("caller", "Cluster Autoscaler's calls of external gRPC")
 SCALE = GoProgram("scale", "a stand-in API server for large clusters, and the informers of client-go")
 
 
-def program(target: GoProgram) -> Path:
-    """Return the path of the binary of *target*; the first call builds it."""
+def version(minor: str | None = None) -> str:
+    """Return *minor*, or the version in the environment (LOCAL_KUBERNETES), or the default, such as ``1.36``.
+
+    Raises SetupError if that version cannot be built.
+    """
+    wanted = minor or os.environ.get("LOCAL_KUBERNETES") or DEFAULT
+    if wanted not in RELEASES:
+        raise SetupError(f"Kubernetes version {wanted!r}: expected one of {', '.join(RELEASES)}")
+    return wanted
+
+
+def program(target: GoProgram, minor: str = DEFAULT) -> Path:
+    """Return the path of the binary of *target* for Kubernetes *minor*; the first call builds it."""
     folder = _HERE / target.name
     module = folder if (folder / "go.mod").exists() else _HERE
-    modules = (module / "go.mod", module / "go.sum")
-    sources = (*modules, *sorted(folder.rglob("*.go")), *sorted(folder.rglob("*.binpb")))
-    digest = _digest({str(path.relative_to(_HERE)): path.read_bytes() for path in sources})
+    modfile = module / "go.mod" if minor == DEFAULT else _HERE / "versions" / f"{minor}.mod"
+    sources = (modfile, modfile.with_suffix(".sum"), *sorted(folder.rglob("*.go")), *sorted(folder.rglob("*.binpb")))
+    ldflags = _ldflags(minor)
+    digest = _digest(ldflags, {str(path.relative_to(_HERE)): path.read_bytes() for path in sources})
 
     def make(into: Path) -> None:
-        cache.print_progress(f"{target.name}: building {target.description}")
-        flags = [*_FLAGS, "-ldflags", _KUBERNETES_LDFLAGS, "-o", str(into / target.name)]
-        golang.build(target.name, ["build", *flags, "."], folder)
+        cache.print_progress(f"{target.name}: building {target.description.format(RELEASES[minor])}")
+        flags = [*_FLAGS, "-ldflags", ldflags, "-o", str(into / target.name)]
+        if minor != DEFAULT:
+            flags += [f"-modfile={modfile}"]
+        golang.build(target.name, ["build", *flags, "-tags", _tag(minor), "."], folder)
         cache.print_progress(f"{target.name}: done")
 
     return cache.get_or_create(target.name, digest, make) / target.name
 
 
-def _digest(sources: Mapping[str, bytes]) -> str:
-    digest = hashlib.sha256(repr((_FLAGS, _KUBERNETES_LDFLAGS)).encode())
+def _ldflags(minor: str) -> str:
+    """Return the linker flags. Without them, the API server reports version v0.0.0, which some clients reject."""
+    numbers = f"-X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor={minor.partition('.')[2]}"
+    return f"-s -w -X {_VERSION}.gitVersion={RELEASES[minor]} {numbers}"
+
+
+def _tag(minor: str) -> str:
+    """Return the build tag of a version, such as ``kubernetes_1_34``."""
+    return f"kubernetes_{minor.replace('.', '_')}"
+
+
+def _digest(ldflags: str, sources: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256(repr((_FLAGS, ldflags)).encode())
     for name, content in sources.items():
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()[:16]
 
 
-def controlplane() -> Path:
+def controlplane(minor: str | None = None) -> Path:
     """Return the binary with etcd and the Kubernetes components; its first argument selects the program."""
-    return program(CONTROLPLANE)
+    return program(CONTROLPLANE, version(minor))
 
 
-def oracle() -> Path:
-    """Return the program that runs the scheduler's own filter plugins, for conformance tests."""
-    return program(ORACLE)
+def oracle(minor: str | None = None) -> Path:
+    """Return the program that runs the scheduler's own plugins, for conformance tests."""
+    return program(ORACLE, version(minor))
 
 
 def caller() -> Path:

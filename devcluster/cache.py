@@ -11,7 +11,7 @@ from pathlib import Path
 
 from devcluster.errors import SetupError
 
-KEPT_VERSIONS = 4  #: per program; creating a new version deletes the oldest ones
+KEPT_VERSIONS = 12  #: per program, of all Kubernetes versions; creating a new one deletes the oldest ones
 
 
 def folder() -> Path:

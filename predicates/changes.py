@@ -32,11 +32,12 @@ def same_placement(old: Pod, new: Pod) -> bool:
     """Return whether neither a filter nor a count of the controller's pods can distinguish two versions of a pod."""
     if old.annotations.get(_DAEMONSET_POD) != new.annotations.get(_DAEMONSET_POD):
         return False
-    return (old.node_name, old.cls, old.added_labels, old.load, old.uid, old.owner) == (
+    return (old.node_name, old.cls, old.added_labels, old.load, old.older_loads, old.uid, old.owner) == (
         new.node_name,
         new.cls,
         new.added_labels,
         new.load,
+        new.older_loads,
         new.uid,
         new.owner,
     )

@@ -1,12 +1,12 @@
 """The CSI volumes of pods, resolved from claims, volumes and storage classes.
 
-Source: ``nodevolumelimits/csi.go``.
+Source: ``nodevolumelimits/csi.go``. In-tree volumes count as CSI volumes only on nodes where their plugin is migrated.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
-from predicates.csi_translation import DRIVERS, UNMIGRATED, CSIVolume, TranslationError, inline_volume
+from predicates.csi_translation import DRIVERS, UNMIGRATED, CSIVolume, TranslationError, inline_volume, plugin_of
 from predicates.csi_translation import persistent_volume as csi_volume
 from predicates.objects import Claim, PersistentVolumeClaim, PodClass, Volume
 from predicates.snapshot import Snapshot
@@ -38,24 +38,22 @@ class VolumeError(NamedTuple):
 
 
 class RequestedVolumes(NamedTuple):
-    """The CSI volumes of an incoming pod.
-
-    If they cannot be resolved, the errors differ between nodes with and without a CSINode: in-tree volumes are
-    ignored on nodes without one.
-    """
+    """The CSI volumes of an incoming pod, or the reason why they cannot be resolved."""
 
     volumes: tuple[CSIVolume, ...] = ()
     error: VolumeError | None = None
-    error_without_csi: VolumeError | None = None
 
 
-def volumes_of_placed(pod: PodClass, snapshot: Snapshot) -> AttachedVolumes:
-    """Return the volumes of a bound pod. Claims that do not exist are ignored."""
+def volumes_of_placed(pod: PodClass, snapshot: Snapshot, migrated: Collection[str]) -> AttachedVolumes:
+    """Return the volumes of a bound pod, on a node where the in-tree plugins *migrated* are migrated.
+
+    Claims that do not exist are ignored.
+    """
     volumes: set[CSIVolume] = set()
     for claim, volume in _volumes_with_claims(pod):
         if claim is None:
             try:
-                csi = inline_volume(volume)
+                csi = inline_volume(volume) if plugin_of(volume) in migrated else None
             except TranslationError as error:
                 return AttachedVolumes(frozenset(volumes), _untranslatable(volume, error))
         else:
@@ -64,31 +62,32 @@ def volumes_of_placed(pod: PodClass, snapshot: Snapshot) -> AttachedVolumes:
             pvc = find_claim(snapshot, pod.namespace, claim.name)
             if pvc is not None and claim.ephemeral and not _is_owner(pod, claim, pvc, snapshot):
                 return AttachedVolumes(frozenset(volumes), not_owned(pod.namespace, claim))
-            csi = _volume_of_claim(pvc, snapshot) if pvc is not None else None
+            csi = _volume_of_claim(pvc, snapshot, migrated) if pvc is not None else None
         if csi is not None:
             volumes.add(csi)
     return AttachedVolumes(frozenset(volumes))
 
 
-def volumes_of_incoming(pod: PodClass, snapshot: Snapshot) -> RequestedVolumes:
-    """Return the volumes of an unbound pod. Claims that do not exist are an error."""
+def volumes_of_incoming(pod: PodClass, snapshot: Snapshot, migrated: Collection[str]) -> RequestedVolumes:
+    """Return the volumes of an unbound pod, on nodes where the in-tree plugins *migrated* are migrated.
+
+    Claims that do not exist are an error.
+    """
     volumes: dict[CSIVolume, None] = {}
-    inline_error: VolumeError | None = None
     for claim, volume in _volumes_with_claims(pod):
         if claim is None:
             try:
-                csi = inline_volume(volume)
+                csi = inline_volume(volume) if plugin_of(volume) in migrated else None
             except TranslationError as error:
-                inline_error = inline_error or VolumeError(_untranslatable(volume, error))
-                continue
+                return RequestedVolumes((), VolumeError(_untranslatable(volume, error)))
         else:
             pvc = find_claim(snapshot, pod.namespace, claim.name)
             if (claim_error := _claim_error(pod.namespace, claim, pvc)) is not None:
-                return RequestedVolumes((), inline_error or claim_error, claim_error)
-            csi = _volume_of_claim(pvc, snapshot) if pvc is not None else None
+                return RequestedVolumes((), claim_error)
+            csi = _volume_of_claim(pvc, snapshot, migrated) if pvc is not None else None
         if csi is not None:
             volumes[csi] = None
-    return RequestedVolumes(tuple(volumes), inline_error)
+    return RequestedVolumes(tuple(volumes))
 
 
 def _claim_error(namespace: str, claim: Claim, pvc: PersistentVolumeClaim | None) -> VolumeError | None:
@@ -110,11 +109,13 @@ def _volumes_with_claims(pod: PodClass) -> Iterator[tuple[Claim | None, Volume]]
             yield None, volume
 
 
-def _volume_of_claim(claim: PersistentVolumeClaim, snapshot: Snapshot) -> CSIVolume | None:
+def _volume_of_claim(claim: PersistentVolumeClaim, snapshot: Snapshot, migrated: Collection[str]) -> CSIVolume | None:
     """Return the CSI volume that is bound to the claim or is to be provisioned for it, or None."""
     volume = find_volume(snapshot, claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is None:
-        return _volume_to_provision(claim, snapshot)
+        return _volume_to_provision(claim, snapshot, migrated)
+    if volume.spec.csi is None and plugin_of(volume.spec) not in migrated:
+        return None
     try:
         translated = csi_volume(volume)
     except TranslationError:
@@ -127,9 +128,13 @@ def _untranslatable(volume: Volume, error: TranslationError) -> str:
     return f"converting volume({volume.name}) from inline to csi: {error}"
 
 
-def _volume_to_provision(claim: PersistentVolumeClaim, snapshot: Snapshot) -> CSIVolume | None:
+def _volume_to_provision(
+    claim: PersistentVolumeClaim, snapshot: Snapshot, migrated: Collection[str]
+) -> CSIVolume | None:
     storage_class = find_storage_class(snapshot, storage_class_name(claim))
     if storage_class is None or storage_class.provisioner in ("", *UNMIGRATED):
+        return None
+    if storage_class.provisioner in DRIVERS and storage_class.provisioner not in migrated:
         return None
     # A unique handle: no real handle contains a null byte.
     handle = f"\0{claim_key(claim.metadata.namespace, claim.metadata.name)}"

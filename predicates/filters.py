@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from predicates import plugins
 from predicates.framework import Plugin, PluginRejections, Scope
 from predicates.indexes.terms import forget_terms
 from predicates.local_results import LocalResult, States, Targets, any_rejects, remaining
@@ -61,9 +62,10 @@ class _ClassFilter:
 class Filters:
     """Evaluates filter plugins on one snapshot. Results are cached, and updated from the snapshot's change logs."""
 
-    def __init__(self, snapshot: Snapshot, plugins: Sequence[Plugin]) -> None:
+    def __init__(self, snapshot: Snapshot, using: Sequence[Plugin] | None = None) -> None:
+        """Evaluate the plugins of each pod's profile of ``snapshot.scheduler``, or only those in *using*."""
         self._snapshot = snapshot
-        self._plugins = tuple(plugins)
+        self._using = None if using is None else tuple(using)
         self._generation = snapshot.generation
         self._classes: dict[PodClass, _ClassFilter] = {}
         self._local_results: dict[States, LocalResult] = {}
@@ -100,7 +102,7 @@ class Filters:
 
     def fits(self, pod: PodClass, row: int) -> bool:
         """Return whether *row* accepts a pod of the class in the current trial; evaluates all plugins."""
-        states = _states(self._plugins, pod)
+        states = _states(self._plugins(pod), pod)
         return not any_rejects((plugin.rejects_row(state, self._snapshot) for plugin, state in states), row)
 
     def still_fits(self, pod: PodClass, row: int) -> bool:
@@ -119,7 +121,7 @@ class Filters:
     def _possible(self, pod: PodClass, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
         table, vector = self._snapshot.nodes, self._snapshot.vector(pod.requests)
         rows = rows[(vector <= table.allocatable[rows]).all(axis=1)]
-        plugins = (plugin for plugin in self._plugins if plugin.scope is Scope.NODE)
+        plugins = (plugin for plugin in self._plugins(pod) if plugin.scope is Scope.NODE)
         return remaining(_states(plugins, pod), self._snapshot, rows)
 
     def never_fits(self, pod: PodClass, targets: Targets) -> bool:
@@ -143,12 +145,17 @@ class Filters:
         """
         pre_filter: list[PluginRejections] = []
         filtered: list[PluginRejections] = []
-        for plugin, state in _states(self._plugins, pod):
+        for plugin, state in _states(self._plugins(pod), pod):
             result = plugin.filter(state, self._snapshot, rows)
             if result is not None and result.codes.any():
                 rejections = PluginRejections(plugin.name, result.codes, result.reasons, result.prefilter)
                 (pre_filter if result.prefilter else filtered).append(rejections)
         return pre_filter + filtered
+
+    def _plugins(self, pod: PodClass) -> tuple[Plugin, ...]:
+        if self._using is not None:
+            return self._using
+        return plugins.of(self._snapshot.scheduler.profile(pod.spec.scheduler_name))
 
     def _reject_draining(self, pod: PodClass, mask: Flags) -> None:
         draining_rows = self._snapshot.draining_rows
@@ -167,7 +174,7 @@ class Filters:
         return cached
 
     def _new_class_filter(self, pod: PodClass) -> _ClassFilter:
-        states = _states(self._plugins, pod)
+        states = _states(self._plugins(pod), pod)
         cluster_states = tuple([state for state in states if state[0].scope is Scope.CLUSTER])
         local_states = tuple([state for state in states if state[0].scope is not Scope.CLUSTER])
         if (local := self._local_results.get(local_states)) is None:

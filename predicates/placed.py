@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from predicates.bound_labels import LabelPairs, as_bound
 from predicates.nodes import NodeTable, Numbers
 from predicates.objects import Amounts, Pod, PodClass
+from predicates.requests import load_rule
+from predicates.scheduler import Scheduler
 
 #: The maximum length of a change log. If it is exceeded, all caches are invalidated instead.
 _LOG_LIMIT: Final = 200_000
@@ -56,7 +58,8 @@ class PlacementState:
     Caches compare ``revision`` to detect any change, or read the change logs to update only the affected rows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scheduler: Scheduler | None = None) -> None:
+        self.scheduler = scheduler or Scheduler()
         self.nodes = NodeTable()
         self.revision = 0  #: incremented by each change, except for changes in a trial that are not kept
         self.epoch = 0  #: incremented when all caches are invalid
@@ -132,7 +135,14 @@ class PlacementState:
 
     def _effects_and_load(self, pod: Pod) -> tuple[Effects, Numbers]:
         effects = self._effects_of(pod.cls, pod.added_labels)
-        return effects, effects.vector if pod.load is pod.cls.requests else self.vector(pod.load)
+        load = self.load_of(pod)
+        return effects, effects.vector if load is pod.cls.requests else self.vector(load)
+
+    def load_of(self, pod: Pod) -> Amounts:
+        """Return the requests that *pod* is charged with, by the rules of the cluster's scheduler."""
+        if not pod.older_loads:
+            return pod.load
+        return dict(pod.older_loads).get(load_rule(self.scheduler.version), pod.load)
 
     def _effects_of(self, pod: PodClass, added: LabelPairs = ()) -> Effects:
         """Return the effects of pods of the class to which the API server *added* labels.

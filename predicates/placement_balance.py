@@ -9,7 +9,7 @@ from typing import TypeAlias
 from predicates.bound_labels import LabelPairs
 from predicates.objects import Amounts, OwnerReference, Pod, PodClass
 
-_Kind: TypeAlias = tuple[str, PodClass, LabelPairs, Amounts, OwnerReference | str]
+_Kind: TypeAlias = tuple[str, PodClass, LabelPairs, tuple[Amounts, object], OwnerReference | str]
 
 
 class PlacementBalance:
@@ -22,7 +22,7 @@ class PlacementBalance:
     def note(self, pod: Pod, delta: int) -> None:
         """Record that *pod* was added (delta = +1) or removed (delta = -1)."""
         # A pod without a controller is counted as its own controller.
-        kind = pod.node_name, pod.cls, pod.added_labels, pod.load, pod.owner or pod.uid
+        kind = pod.node_name, pod.cls, pod.added_labels, (pod.load, pod.older_loads), pod.owner or pod.uid
         if count := self._balance.get(kind, 0) + delta:
             self._balance[kind] = count
         else:

@@ -7,7 +7,7 @@ import msgspec
 
 from predicates.bound_labels import own_labels
 from predicates.objects import Amounts, Claim, Container, HostPort, PodClass, PodObject, PodSpec, Volume
-from predicates.requests import RESIZE_PENDING, load, nonzero, requests
+from predicates.requests import RESIZE_PENDING, loads, nonzero, requests
 
 
 class PodAmounts(NamedTuple):
@@ -15,12 +15,12 @@ class PodAmounts(NamedTuple):
 
     requests: Amounts
     nonzero: tuple[int, int]
-    load: Amounts
+    loads: tuple[Amounts, ...]  #: by rule, see :func:`predicates.requests.loads`
 
 
 def pod_amounts(pod: PodObject) -> PodAmounts:
     """Return the amounts of *pod*. They depend only on :func:`resource_fields`."""
-    return PodAmounts(requests(pod.spec), nonzero(pod.spec), load(pod))
+    return PodAmounts(requests(pod.spec), nonzero(pod.spec), loads(pod))
 
 
 def resource_fields(pod: PodObject) -> bytes:

@@ -48,6 +48,7 @@ class RawVolume(_RawObject, frozen=True):
     csi: Raw = _ABSENT
     empty_dir: Raw = _ABSENT
     host_path: Raw = _ABSENT
+    image: Raw = _ABSENT
     projected: Empty | None = None
     config_map: Empty | None = None
     secret: Empty | None = None

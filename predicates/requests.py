@@ -5,14 +5,17 @@ Source: ``k8s.io/component-helpers/resource/helpers.go`` (``PodRequests``), KEP-
 ``framework.Resource`` does: cpu to thousandths, everything else to units.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final, TypeAlias
+
+import msgspec
 
 from predicates.label_syntax import key_errors
 from predicates.objects import (
     Amounts,
     Container,
+    PodClass,
     PodObject,
     PodSpec,
     PodStatus,
@@ -20,6 +23,7 @@ from predicates.objects import (
     ResourceRequirements,
 )
 from predicates.quantity import Quantity, QuantityError, parse
+from predicates.versions import Rule, SchedulerVersion
 
 Quantities: TypeAlias = dict[str, Quantity]
 
@@ -37,9 +41,18 @@ def requests(spec: PodSpec) -> Amounts:
     return _rounded(_total(spec, {}, None))
 
 
-def load(pod: PodObject) -> Amounts:
-    """Return the load of a bound pod: during a resize the maximum of spec and status (``UseStatusResources``)."""
-    return _rounded(_total(pod.spec, {}, _StatusResources(pod.status)))
+def loads(pod: PodObject) -> tuple[Amounts, Amounts, Amounts]:
+    """Return the load of a bound pod during a resize (``UseStatusResources``) by each rule; see :func:`load_rule`."""
+    status = _StatusResources(pod.status)
+    containers = _total(pod.spec, {}, status, pod_level=False)
+    return _rounded(_by_sums(pod.spec, status)), _rounded(_total(pod.spec, {}, status)), _rounded(containers)
+
+
+def load_rule(version: SchedulerVersion) -> int:
+    """Return the index of the rule of :func:`loads` that *version* applies."""
+    if version.has(Rule.RESIZE_BY_SUMS):
+        return 0
+    return 1 if version.has(Rule.POD_LEVEL_RESIZE) else 2
 
 
 def nonzero(spec: PodSpec) -> tuple[int, int]:
@@ -52,6 +65,15 @@ def nonzero(spec: PodSpec) -> tuple[int, int]:
     total = _total(spec, {name: amount for name, amount in DEFAULT_NONZERO.items() if name not in requested}, None)
     cpu, memory = total.get("cpu"), total.get("memory")
     return cpu.millis if cpu else 0, memory.units if memory else 0
+
+
+@lru_cache(maxsize=4096)
+def scored(pod: PodClass) -> tuple[int, int]:
+    """Return what NodeResourcesFit scores for a pod of the class, which ignores pod-level resources.
+
+    The gates that its scorer reads are never set (``NewFit`` of ``noderesources/fit.go``).
+    """
+    return nonzero(msgspec.structs.replace(pod.spec, resources=None)) if pod.spec.resources else pod.nonzero
 
 
 def allocatable(amounts: Mapping[str, QuantityText]) -> dict[str, int]:
@@ -96,12 +118,32 @@ class _StatusResources:
         self._of = {status.name: status for status in statuses}
         self._pod = status
         pending = next((c for c in status.conditions if c.type == RESIZE_PENDING), None)
-        self._infeasible = pending is not None and pending.reason == "Infeasible"
+        self.infeasible = pending is not None and pending.reason == "Infeasible"
 
     def of_container(self, container: Container, requested: Quantities) -> Quantities:
         if (status := self._of.get(container.name)) is None or status.resources is None:
             return requested
         return self._effective(requested, status.resources, status.allocated_resources)
+
+    def allocated(self, container: Container) -> Quantities:
+        """Return what the kubelet has allocated to *container* (``containerAllocatedRequests``)."""
+        if (status := self._of.get(container.name)) is not None and status.allocated_resources:
+            return parsed(status.allocated_resources)
+        return {} if self.infeasible else parsed(container.resources.requests)
+
+    def actuated(self, container: Container) -> Quantities:
+        """Return what *container* really has (``containerActuatedRequests``)."""
+        status = self._of.get(container.name)
+        if status is not None and status.resources is not None and status.resources.requests:
+            return parsed(status.resources.requests)
+        return self.allocated(container)
+
+    @property
+    def pod_level(self) -> tuple[Quantities, Quantities] | None:
+        """What the pod as a whole has been allocated and really has, or None if the kubelet does not report both."""
+        if not self._pod.allocated_resources or self._pod.resources is None or not self._pod.resources.requests:
+            return None
+        return parsed(self._pod.allocated_resources), parsed(self._pod.resources.requests)
 
     def of_pod(self, requested: Quantities) -> Quantities:
         if self._pod.resources is None:
@@ -112,29 +154,54 @@ class _StatusResources:
         self, requested: Quantities, actuated: ResourceRequirements, allocated: Mapping[str, QuantityText]
     ) -> Quantities:
         current = parsed(actuated.requests)
-        return _max(current if self._infeasible else _max(requested, current), parsed(allocated))
+        return _max(current if self.infeasible else _max(requested, current), parsed(allocated))
 
 
-def _total(spec: PodSpec, defaults: Quantities, actual: _StatusResources | None) -> Quantities:
-    total = _containers(spec, defaults, actual)
+def _total(
+    spec: PodSpec, defaults: Quantities, actual: _StatusResources | None, *, pod_level: bool = True
+) -> Quantities:
+    """Return the requests of a pod. Unless *pod_level* is set, pod-level resources in the status have no effect."""
+
+    def requests_of(container: Container, runs: bool) -> Quantities:  # noqa: FBT001
+        return _of_container(container, defaults, actual if runs else None)
+
+    total = _containers(spec, requests_of)
     if spec.resources is not None and _pod_level_requests(spec):
         requested = parsed(spec.resources.requests)
-        effective = actual.of_pod(requested) if actual else requested
+        effective = actual.of_pod(requested) if actual and pod_level else requested
         total |= {name: effective.get(name, Quantity(0, 0)) for name in requested if _pod_level(name)}
     return _sum((total, parsed(spec.overhead)))
 
 
-def _containers(spec: PodSpec, defaults: Quantities, actual: _StatusResources | None) -> Quantities:
+def _by_sums(spec: PodSpec, status: _StatusResources) -> Quantities:
+    """Return the maximum of what the pod desires, was allocated and really has (``AggregateContainerRequests``)."""
+    desired = _containers(spec, lambda container, _: parsed(container.resources.requests))
+    allocated, actuated = status.pod_level or (
+        _containers(spec, lambda container, _: status.allocated(container)),
+        _containers(spec, lambda container, _: status.actuated(container)),
+    )
+    total = _max(actuated, allocated)
+    if not status.infeasible:
+        total = _max(total, desired)
+    if spec.resources is not None and _pod_level_requests(spec):
+        effective = status.of_pod(parsed(spec.resources.requests))
+        total |= {name: amount for name, amount in effective.items() if _pod_level(name)}
+    return _sum((total, parsed(spec.overhead)))
+
+
+def _containers(spec: PodSpec, requests_of: Callable[[Container, bool], Quantities]) -> Quantities:
     """Return the larger of the sum of long-running containers and the peak while init containers run.
 
     ``Max( Max( each InitContainer + the sidecars started before it ), Sum( Containers ) + Sum( sidecars ) )``
+
+    *requests_of* takes a container and whether it keeps running: init containers that are not sidecars do not.
     """
-    total = _sum(_of_container(container, defaults, actual) for container in spec.containers)
+    total = _sum(requests_of(container, True) for container in spec.containers)
     sidecars: Quantities = {}
     peak: Quantities = {}
     for container in spec.init_containers:
         is_sidecar = container.restart_policy == "Always"
-        requested = _of_container(container, defaults, actual if is_sidecar else None)
+        requested = requests_of(container, is_sidecar)
         running = _sum((requested, sidecars))
         if is_sidecar:
             sidecars = running

@@ -13,6 +13,7 @@ from predicates.changes import affected_node, same_content, same_placement
 from predicates.objects import Node, Object, Pod, PodClass
 from predicates.placeholders import is_placeholder
 from predicates.placement_balance import PlacementBalance
+from predicates.scheduler import Scheduler
 from predicates.trials import DRAIN_TAINT, Trial, TrialState
 from predicates.unreadable import Unreadable
 
@@ -39,8 +40,8 @@ class Snapshot(TrialState):
     O(the object), and all caches are invalidated.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, scheduler: Scheduler | None = None) -> None:
+        super().__init__(scheduler)
         self.pods: dict[str, Pod] = {}  #: by ``namespace/name``; without finished pods
         self.pods_on: defaultdict[str, dict[str, Pod]] = defaultdict(dict)  #: by node name; "" for unbound pods
         self.placeholders: dict[str, Pod] = {}  #: by ``namespace/name``; they are not in ``pods`` and use no resources
@@ -115,6 +116,16 @@ class Snapshot(TrialState):
         self.invalidate()
         return used
 
+    def use(self, scheduler: Scheduler) -> None:
+        """Evaluate everything by the rules of *scheduler* from now on. All caches are invalidated."""
+        resizing = [pod for pod in self.pods.values() if pod.older_loads and pod.node_name in self.nodes.row]
+        for pod in resizing:
+            self._account(pod, self.nodes.row[pod.node_name], -1)
+        self.scheduler = scheduler
+        for pod in resizing:
+            self._account(pod, self.nodes.row[pod.node_name], +1)
+        self.compact()
+
     def _changed(self, kind: str, *objects: Object) -> None:
         self.versions[kind] += 1
         self.changes += 1
@@ -177,7 +188,7 @@ class Snapshot(TrialState):
             self.pods[key] = self.pods_on[pod.node_name][key] = pod
             if (row := row_of(pod.node_name)) is None:
                 continue
-            if pod.load is pod.cls.requests:
+            if self.load_of(pod) is pod.cls.requests:
                 rows[row] = rows.get(row, 0) + 1
             else:
                 resizing.append((pod, row))

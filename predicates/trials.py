@@ -9,6 +9,7 @@ import numpy as np
 from predicates.nodes import Numbers
 from predicates.objects import Pod, PodClass, Taint
 from predicates.placed import Effects, PlacementState
+from predicates.scheduler import Scheduler
 
 #: The taint of a node that is being drained. Cluster Autoscaler ignores taints with this prefix in node templates,
 #: so the taint cannot prevent a scale-up from zero (kubernetes/autoscaler#6452).
@@ -23,8 +24,8 @@ JournalEntry: TypeAlias = tuple[Sequence[Effects], Numbers, int, int, bool]
 class TrialState(PlacementState):
     """The placed pods, with the changes of the current trial applied."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, scheduler: Scheduler | None = None) -> None:
+        super().__init__(scheduler)
         self.touched: dict[int, None] = {}  #: rows changed by the current trial since the last ``keep``
         self.draining_rows: dict[int, None] = {}  #: rows that the current trial drains: they have DRAIN_TAINT
         #: By class and row: how many pods with claims the current trial has placed (``AssumePodVolumes``).

@@ -65,6 +65,9 @@ KINDS: Final[Mapping[str, type[Object]]] = {
     )
 }
 
+#: The kinds of items in a snapshot file.
+FILE_KINDS: Final[Mapping[str, type[Object]]] = {**KINDS, "ServerVersion": api.ServerVersion}
+
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 
 _LAST_TRANSITION: Final[Callable[[api.Condition], str | None]] = attrgetter("last_transition_time")
@@ -89,7 +92,7 @@ class WireError(ValueError):
 
 
 #: Created on import: concurrent first use of a msgspec type can crash the process.
-_DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items() if name != "Pod"}
+_DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in FILE_KINDS.items() if name != "Pod"}
 _PODS: Final = msgspec.json.Decoder(PodObject)
 
 
@@ -101,6 +104,7 @@ class Shared(NamedTuple):
 
     cls: PodClass
     load: api.Amounts  #: as :attr:`Pod.load`; the same object as ``cls.requests`` if they are equal
+    older_loads: tuple[tuple[int, api.Amounts], ...]  #: as :attr:`Pod.older_loads`
     owner: OwnerReference | None  #: the owner with ``controller: true``
 
 
@@ -133,9 +137,10 @@ class Interner:
             amounts = self._amounts[fields] = pod_amounts(pod)
         if (cls := self._classes.get(key)) is None:
             cls = self._classes[key] = pod_class(pod, amounts)
-        pod_load = cls.requests if amounts.load == cls.requests else amounts.load
+        pod_load, *older = (cls.requests if given == cls.requests else given for given in amounts.loads)
+        differing = tuple((rule, given) for rule, given in enumerate(older, 1) if given != pod_load)
         controller = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
-        return Shared(cls, pod_load, controller)
+        return Shared(cls, pod_load, differing, controller)
 
     def string(self, text: str) -> str:
         """Return the interned copy of *text*; used for node names and phases."""
@@ -180,7 +185,7 @@ class Decoder:
             raise WireError(unreadable(kind, raw, str(error))) from error
 
     def _without_nulls(self, kind: str, raw: bytes | Raw | memoryview) -> bytes:
-        struct = PodObject if kind == "Pod" else KINDS[kind]
+        struct = PodObject if kind == "Pod" else FILE_KINDS[kind]
         return msgspec.json.encode(without_nulls(msgspec.json.decode(raw), struct))
 
     def _decode(self, kind: str, raw: bytes | Raw | memoryview) -> Object:
@@ -201,7 +206,7 @@ class Decoder:
         if spec.node_name and BOUND_PREFIX in labels:
             labels, added = self._interner.labels(labels, split_labels)
         key = class_key(meta, labels, spec)
-        cls, pod_load, owner = self._interner.shared(key, own, lambda: _PODS.decode(raw))
+        cls, pod_load, older_loads, owner = self._interner.shared(key, own, lambda: _PODS.decode(raw))
         return Pod(
             namespace=cls.namespace,
             name=meta.name,
@@ -210,6 +215,7 @@ class Decoder:
             cls=cls,
             added_labels=added,
             load=pod_load,
+            older_loads=older_loads,
             owner=owner,
             annotations=pod_annotations(meta.annotations),
             phase=self._interner.string(status.phase),

@@ -8,6 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+from predicates.scheduler import Scheduler
+from predicates.versions import NEWEST, nearest, parse_minor
 from rescheduler.errors import UsageError
 
 JSON: Final = "application/json"
@@ -40,6 +42,36 @@ class ApiServerConnection:
     kubeconfig: str | None = None
     context: str | None = None
     in_cluster: bool | None = None  #: None: the ServiceAccount in a pod, otherwise a kubeconfig
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """What is known about the cluster's kube-scheduler from the command line."""
+
+    minor: int | None = None  #: of its version 1.x; None: that of the API server
+
+    def scheduler(self, server: str) -> Scheduler:
+        """Return the scheduler's rules; *server* is the version of the API server, such as ``v1.36.3``, or ""."""
+        minor = parse_minor(server) if self.minor is None else self.minor
+        return Scheduler(NEWEST if minor is None else nearest(minor))
+
+    def assumption(self, server: str) -> str | None:
+        """Return a sentence if the version is unknown, or not one of the known ones; otherwise None."""
+        minor = parse_minor(server) if self.minor is None else self.minor
+        used = self.scheduler(server).version
+        if minor is None:
+            return f"the version of kube-scheduler is not known; the rules of {used} apply (--scheduler-version)"
+        if minor == used.minor:
+            return None
+        known = "newest" if minor > used.minor else "oldest"
+        return f"kube-scheduler 1.{minor} is not known; the rules of {used} apply, the {known} known version"
+
+
+def scheduler_minor(text: str) -> int:
+    """Return the minor version in ``1.36`` or ``v1.36.3``. Raises UsageError."""
+    if (minor := parse_minor(text)) is None:
+        raise UsageError(f"version {text!r}: expected a version of kube-scheduler, such as {NEWEST}")
+    return minor
 
 
 class LogFormat(enum.StrEnum):
@@ -160,6 +192,7 @@ class Running:
     timing: Timing = field(default_factory=Timing)
     provider: Provider = field(default_factory=Provider)
     room: RoomSettings = field(default_factory=RoomSettings)
+    scheduling: Scheduling = field(default_factory=Scheduling)
 
     @property
     def identity(self) -> str:

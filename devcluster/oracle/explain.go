@@ -89,26 +89,30 @@ func (w *world) selection(asked explainRequest) ([]*v1.Pod, []string, error) {
 }
 
 func (w *world) judge(pod *v1.Pod, nodes []string, all bool) (*verdict, error) {
-	first := w.firstRefusals(pod, nodes)
+	frame, err := w.frameOf(pod)
+	if err != nil {
+		return nil, err
+	}
+	first := w.firstRefusals(frame, pod, nodes)
 	if !all {
 		return first, nil
 	}
-	every := w.allRefusals(pod, nodes)
+	every := w.allRefusals(frame, pod, nodes)
 	every.NodeNames = first.NodeNames
 	return every, agree(first, every)
 }
 
 // firstRefusals evaluates the plugins like the scheduler, which stops at the first rejection.
-func (w *world) firstRefusals(pod *v1.Pod, nodes []string) *verdict {
+func (w *world) firstRefusals(f *frame, pod *v1.Pod, nodes []string) *verdict {
 	found := &verdict{Pod: podName(pod), Everywhere: []refusal{}, Skipped: []string{}, Nodes: map[string][]refusal{}}
-	for _, plugin := range w.framework.PreEnqueuePlugins() {
+	for _, plugin := range f.PreEnqueuePlugins() {
 		if status := plugin.PreEnqueue(w.ctx, pod); !status.IsSuccess() {
 			found.Everywhere = append(found.Everywhere, refusalOf(plugin.Name(), status))
 			return found
 		}
 	}
 	state := framework.NewCycleState()
-	result, status, _ := w.framework.RunPreFilterPlugins(w.ctx, state, pod)
+	result, status, _ := f.RunPreFilterPlugins(w.ctx, state, pod)
 	if !status.IsSuccess() && status.Plugin() != "" {
 		found.Everywhere = append(found.Everywhere, refusalOf(status.Plugin(), status))
 		return found
@@ -119,7 +123,7 @@ func (w *world) firstRefusals(pod *v1.Pod, nodes []string) *verdict {
 	}
 	for _, node := range nodes {
 		found.Nodes[node] = []refusal{}
-		if status := w.framework.RunFilterPlugins(w.ctx, state, pod, w.byNode[node]); !status.IsSuccess() {
+		if status := f.RunFilterPlugins(w.ctx, state, pod, w.byNode[node]); !status.IsSuccess() {
 			found.Nodes[node] = []refusal{refusalOf(status.Plugin(), status)}
 		}
 	}
@@ -128,34 +132,34 @@ func (w *world) firstRefusals(pod *v1.Pod, nodes []string) *verdict {
 
 // allRefusals evaluates every plugin, regardless of the results of the others. A plugin that rejects the pod on all
 // nodes is not evaluated for single nodes.
-func (w *world) allRefusals(pod *v1.Pod, nodes []string) *verdict {
+func (w *world) allRefusals(f *frame, pod *v1.Pod, nodes []string) *verdict {
 	found := &verdict{Pod: podName(pod), Everywhere: []refusal{}, Skipped: []string{}, Nodes: map[string][]refusal{}}
-	for _, plugin := range w.framework.PreEnqueuePlugins() {
+	for _, plugin := range f.PreEnqueuePlugins() {
 		if status := plugin.PreEnqueue(w.ctx, pod); !status.IsSuccess() {
 			found.Everywhere = append(found.Everywhere, refusalOf(plugin.Name(), status))
 		}
 	}
 	state := framework.NewCycleState()
-	rejected := w.preFilterEach(state, pod, found)
+	rejected := w.preFilterEach(f, state, pod, found)
 	found.Everywhere = append(found.Everywhere, rejected...)
 	silent := sets.New(found.Skipped...)
 	for _, each := range found.Everywhere {
 		silent.Insert(each.Plugin)
 	}
 	for _, node := range nodes {
-		found.Nodes[node] = w.filterEach(state, pod, w.byNode[node], silent)
+		found.Nodes[node] = w.filterEach(f, state, pod, w.byNode[node], silent)
 	}
 	return found
 }
 
-func (w *world) preFilterEach(state fwk.CycleState, pod *v1.Pod, found *verdict) []refusal {
+func (w *world) preFilterEach(f *frame, state fwk.CycleState, pod *v1.Pod, found *verdict) []refusal {
 	rejected := []refusal{}
 	gated := sets.New(names(found.Everywhere)...)
-	for _, enabled := range w.framework.ListPlugins().PreFilter.Enabled {
+	for _, enabled := range f.ListPlugins().PreFilter.Enabled {
 		if gated.Has(enabled.Name) {
 			continue
 		}
-		plugin := w.plugins[enabled.Name].(fwk.PreFilterPlugin)
+		plugin := f.plugins[enabled.Name].(preFilterPlugin)
 		_, status := plugin.PreFilter(w.ctx, state, pod, w.list)
 		if status.IsSkip() {
 			found.Skipped = append(found.Skipped, plugin.Name())
@@ -184,13 +188,13 @@ func namedFirst(rejected []refusal) []refusal {
 	return append([]refusal{rejected[named]}, rest...)
 }
 
-func (w *world) filterEach(state fwk.CycleState, pod *v1.Pod, info *framework.NodeInfo, silent sets.Set[string]) []refusal {
+func (w *world) filterEach(f *frame, state fwk.CycleState, pod *v1.Pod, info *framework.NodeInfo, silent sets.Set[string]) []refusal {
 	refused := []refusal{}
-	for _, enabled := range w.framework.ListPlugins().Filter.Enabled {
+	for _, enabled := range f.ListPlugins().Filter.Enabled {
 		if silent.Has(enabled.Name) {
 			continue
 		}
-		plugin := w.plugins[enabled.Name].(fwk.FilterPlugin)
+		plugin := f.plugins[enabled.Name].(filterPlugin)
 		if status := plugin.Filter(w.ctx, state, pod, info); !status.IsSuccess() {
 			refused = append(refused, failedIn("running %q filter plugin", plugin.Name(), status))
 		}

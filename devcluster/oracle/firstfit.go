@@ -100,13 +100,17 @@ func (w *world) fill(pods []*v1.Pod, spot []*framework.NodeInfo, plan *nodePlan,
 
 func (w *world) firstNode(pod *v1.Pod, spot []*framework.NodeInfo, answer *firstFitAnswer) string {
 	answer.PodsAsked++
-	for _, plugin := range w.framework.PreEnqueuePlugins() {
+	f, err := w.frameOf(pod)
+	if err != nil {
+		return ""
+	}
+	for _, plugin := range f.PreEnqueuePlugins() {
 		if !plugin.PreEnqueue(w.ctx, pod).IsSuccess() {
 			return ""
 		}
 	}
 	state := framework.NewCycleState()
-	result, status, _ := w.framework.RunPreFilterPlugins(w.ctx, state, pod)
+	result, status, _ := f.RunPreFilterPlugins(w.ctx, state, pod)
 	if !status.IsSuccess() {
 		return ""
 	}
@@ -116,7 +120,7 @@ func (w *world) firstNode(pod *v1.Pod, spot []*framework.NodeInfo, answer *first
 			continue
 		}
 		answer.FilterCalls++
-		if w.framework.RunFilterPlugins(w.ctx, state, pod, info).IsSuccess() {
+		if f.RunFilterPlugins(w.ctx, state, pod, info).IsSuccess() {
 			return name
 		}
 	}

@@ -50,16 +50,15 @@ func (s *stores) InformerFor(object runtime.Object, _ internalinterfaces.NewInfo
 	return s.storeFor(object)
 }
 
-func (s *stores) InformerName() *cache.InformerName { return nil }
-func (s *stores) Start(<-chan struct{})             {}
-func (s *stores) StartWithContext(context.Context)  {}
-func (s *stores) Shutdown()                         {}
-func (s *stores) Apps() apps.Interface              { return apps.New(s, "", nil) }
-func (s *stores) Core() core.Interface              { return core.New(s, "", nil) }
-func (s *stores) Policy() policy.Interface          { return policy.New(s, "", nil) }
-func (s *stores) Resource() resource.Interface      { return resource.New(s, "", nil) }
-func (s *stores) Scheduling() scheduling.Interface  { return scheduling.New(s, "", nil) }
-func (s *stores) Storage() storage.Interface        { return storage.New(s, "", nil) }
+func (s *stores) Start(<-chan struct{})            {}
+func (s *stores) StartWithContext(context.Context) {}
+func (s *stores) Shutdown()                        {}
+func (s *stores) Apps() apps.Interface             { return apps.New(s, "", nil) }
+func (s *stores) Core() core.Interface             { return core.New(s, "", nil) }
+func (s *stores) Policy() policy.Interface         { return policy.New(s, "", nil) }
+func (s *stores) Resource() resource.Interface     { return resource.New(s, "", nil) }
+func (s *stores) Scheduling() scheduling.Interface { return scheduling.New(s, "", nil) }
+func (s *stores) Storage() storage.Interface       { return storage.New(s, "", nil) }
 
 // store is the informer of one kind.
 type store struct {
@@ -82,7 +81,6 @@ func (s *store) AddIndexers(indexers cache.Indexers) error { return s.indexer.Ad
 func (s *store) GetIndexer() cache.Indexer                 { return s.indexer }
 func (s *store) GetStore() cache.Store                     { return s.indexer }
 func (s *store) HasSynced() bool                           { return true }
-func (s *store) HasSyncedChecker() cache.DoneChecker       { return synced{} }
 func (s *store) LastSyncResourceVersion() string           { return "" }
 
 var closed = func() chan struct{} {
@@ -93,7 +91,6 @@ var closed = func() chan struct{} {
 
 type synced struct{}
 
-func (synced) Name() string                        { return "snapshot" }
-func (synced) Done() <-chan struct{}               { return closed }
-func (synced) HasSynced() bool                     { return true }
-func (synced) HasSyncedChecker() cache.DoneChecker { return synced{} }
+func (synced) Name() string          { return "snapshot" }
+func (synced) Done() <-chan struct{} { return closed }
+func (synced) HasSynced() bool       { return true }

@@ -9,7 +9,9 @@
 //	{"mode": "score",    "snapshot": List, "pods": ["ns/name"], "nodes": ["n"]}
 //	{"mode": "plugins"}
 //
-// The framework has the default profile and the default feature gates of the version in go.mod.
+// With "config", a KubeSchedulerConfiguration as text, pods are evaluated with the profile of their schedulerName, and
+// otherwise with the default profile. The feature gates are the defaults of the version in go.mod. The files since_1_35.go,
+// until_1_35.go and so on contain what differs between the versions' Go packages.
 package main
 
 import (
@@ -22,6 +24,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 )
 
@@ -29,6 +32,7 @@ type request struct {
 	Mode         string          `json:"mode"`
 	Snapshot     json.RawMessage `json:"snapshot"`
 	SnapshotFile string          `json:"snapshot_file"`
+	Config       string          `json:"config"`
 
 	explainRequest
 	replayRequest
@@ -105,7 +109,7 @@ func dispatch(line []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	world, err := newWorld(found)
+	world, err := newWorld(found, asked.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +124,16 @@ func dispatch(line []byte) (any, error) {
 	case "score":
 		return score(world, asked.explainRequest)
 	case "plugins":
-		return world.framework.ListPlugins(), nil
+		return listPlugins(world), nil
 	}
 	return nil, fmt.Errorf("mode %q: expected explain, replay, firstfit, score or plugins", asked.Mode)
+}
+
+// listPlugins returns the plugins of each profile.
+func listPlugins(w *world) map[string]*config.Plugins {
+	listed := map[string]*config.Plugins{}
+	for name, frame := range w.frames {
+		listed[name] = frame.ListPlugins()
+	}
+	return listed
 }

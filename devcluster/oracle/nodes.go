@@ -12,8 +12,10 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util"
 )
 
-// nodeInfos is a SharedLister of NodeInfos that change when pods are placed and removed.
+// nodeInfos is a SharedLister of NodeInfos that change when pods are placed and removed. The embedded interface is nil:
+// a plugin that asks for pod groups panics, and the answer reports it.
 type nodeInfos struct {
+	sharedLister
 	list         []fwk.NodeInfo
 	byNode       map[string]*framework.NodeInfo
 	usedClaims   map[string]int
@@ -205,11 +207,10 @@ func (n *nodeInfos) node(name string) (*framework.NodeInfo, error) {
 	return info, nil
 }
 
-func (n *nodeInfos) NodeInfos() fwk.NodeInfoLister           { return n }
-func (n *nodeInfos) StorageInfos() fwk.StorageInfoLister     { return n }
-func (n *nodeInfos) PodGroupStates() fwk.PodGroupStateLister { return nil }
-func (n *nodeInfos) List() ([]fwk.NodeInfo, error)           { return n.list, nil }
-func (n *nodeInfos) IsPVCUsedByPods(key string) bool         { return n.usedClaims[key] > 0 }
+func (n *nodeInfos) NodeInfos() nodeInfoLister       { return n }
+func (n *nodeInfos) StorageInfos() storageInfoLister { return n }
+func (n *nodeInfos) List() ([]fwk.NodeInfo, error)   { return n.list, nil }
+func (n *nodeInfos) IsPVCUsedByPods(key string) bool { return n.usedClaims[key] > 0 }
 
 func (n *nodeInfos) Get(name string) (fwk.NodeInfo, error) {
 	info, err := n.node(name)
@@ -224,5 +225,11 @@ func (n *nodeInfos) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) {
 }
 
 func (n *nodeInfos) HavePodsWithRequiredAntiAffinityList() ([]fwk.NodeInfo, error) {
+	return n.antiAffinity.of(n.list), nil
+}
+
+// HavePodsWithRequiredNonHostScopedAntiAffinityList is read only with the gate InterPodAffinityHostnameFastPath, which is
+// off.
+func (n *nodeInfos) HavePodsWithRequiredNonHostScopedAntiAffinityList() ([]fwk.NodeInfo, error) {
 	return n.antiAffinity.of(n.list), nil
 }

@@ -22,11 +22,9 @@ func canonical(lists ...v1.ResourceList) error {
 }
 
 func canonicalPod(pod *v1.Pod) error {
-	lists := []v1.ResourceList{pod.Spec.Overhead, pod.Status.AllocatedResources}
-	for _, pods := range []*v1.ResourceRequirements{pod.Spec.Resources, pod.Status.Resources} {
-		if pods != nil {
-			lists = append(lists, pods.Requests, pods.Limits)
-		}
+	lists := append([]v1.ResourceList{pod.Spec.Overhead}, podStatusLists(pod)...)
+	if pod.Spec.Resources != nil {
+		lists = append(lists, pod.Spec.Resources.Requests, pod.Spec.Resources.Limits)
 	}
 	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for _, each := range containers {

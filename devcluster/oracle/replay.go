@@ -95,7 +95,11 @@ func (w *world) move(pod *v1.Pod, node string) ([]refusal, error) {
 		return nil, err
 	}
 	again := w.recreated(pod)
-	if refused := w.reserve(again, info); len(refused) > 0 {
+	frame, err := w.frameOf(again)
+	if err != nil {
+		return nil, err
+	}
+	if refused := w.reserve(frame, again, info); len(refused) > 0 {
 		return refused, nil
 	}
 	w.bind(again, info.Node())
@@ -104,20 +108,20 @@ func (w *world) move(pod *v1.Pod, node string) ([]refusal, error) {
 	return []refusal{}, nil
 }
 
-func (w *world) reserve(pod *v1.Pod, info *framework.NodeInfo) []refusal {
-	for _, plugin := range w.framework.PreEnqueuePlugins() {
+func (w *world) reserve(f *frame, pod *v1.Pod, info *framework.NodeInfo) []refusal {
+	for _, plugin := range f.PreEnqueuePlugins() {
 		if status := plugin.PreEnqueue(w.ctx, pod); !status.IsSuccess() {
 			return []refusal{refusalOf(plugin.Name(), status)}
 		}
 	}
 	state := framework.NewCycleState()
-	if _, status, _ := w.framework.RunPreFilterPlugins(w.ctx, state, pod); !status.IsSuccess() {
+	if _, status, _ := f.RunPreFilterPlugins(w.ctx, state, pod); !status.IsSuccess() {
 		return []refusal{refusalOf(status.Plugin(), status)}
 	}
-	if status := w.framework.RunFilterPlugins(w.ctx, state, pod, info); !status.IsSuccess() {
+	if status := f.RunFilterPlugins(w.ctx, state, pod, info); !status.IsSuccess() {
 		return []refusal{refusalOf(status.Plugin(), status)}
 	}
-	if status := w.framework.RunReservePluginsReserve(w.ctx, state, pod, info.Node().Name); !status.IsSuccess() {
+	if status := f.RunReservePluginsReserve(w.ctx, state, pod, info.Node().Name); !status.IsSuccess() {
 		return []refusal{refusalOf(status.Plugin(), status)}
 	}
 	return nil

@@ -39,24 +39,28 @@ func score(w *world, asked explainRequest) (*scoreAnswer, error) {
 
 func (w *world) scorePod(pod *v1.Pod, nodes []string) (*scores, error) {
 	found := &scores{Pod: podName(pod), Nodes: map[string]map[string]int64{}, Total: map[string]int64{}}
+	f, err := w.frameOf(pod)
+	if err != nil {
+		return nil, err
+	}
 	state := framework.NewCycleState()
-	if _, status, _ := w.framework.RunPreFilterPlugins(w.ctx, state, pod); !status.IsSuccess() {
+	if _, status, _ := f.RunPreFilterPlugins(w.ctx, state, pod); !status.IsSuccess() {
 		return found, nil
 	}
 	feasible := []fwk.NodeInfo{}
 	for _, node := range nodes {
 		info := w.byNode[node]
-		if w.framework.RunFilterPlugins(w.ctx, state, pod, info).IsSuccess() {
+		if f.RunFilterPlugins(w.ctx, state, pod, info).IsSuccess() {
 			feasible = append(feasible, info)
 		}
 	}
 	if len(feasible) == 0 {
 		return found, nil
 	}
-	if status := w.framework.RunPreScorePlugins(w.ctx, state, pod, feasible); !status.IsSuccess() {
+	if status := f.RunPreScorePlugins(w.ctx, state, pod, feasible); !status.IsSuccess() {
 		return nil, status.AsError()
 	}
-	ranked, status := w.framework.RunScorePlugins(w.ctx, state, pod, feasible)
+	ranked, status := f.RunScorePlugins(w.ctx, state, pod, feasible)
 	if !status.IsSuccess() {
 		return nil, status.AsError()
 	}

@@ -11,9 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-	configv1 "k8s.io/kube-scheduler/config/v1"
-	fwk "k8s.io/kube-scheduler/framework"
 
 	resourceslicetracker "k8s.io/dynamic-resource-allocation/resourceslice/tracker"
 	"k8s.io/klog/v2"
@@ -22,17 +19,15 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodevolumelimits"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 	"k8s.io/kubernetes/pkg/scheduler/util/assumecache"
 )
 
-// world is the scheduler's view of one snapshot, and the framework that runs the plugins on it.
+// world is the scheduler's view of one snapshot, and the framework of each profile, which runs the plugins on it.
 type world struct {
 	*nodeInfos
-	framework  framework.Framework
-	plugins    map[string]fwk.Plugin
+	frames     map[string]*frame
 	byName     map[string]*v1.Pod
 	pods       []*v1.Pod
 	serial     int
@@ -41,20 +36,24 @@ type world struct {
 	cancel     context.CancelFunc
 }
 
+// frame is the framework of one profile, with its plugins by name, which the framework does not expose.
+type frame struct {
+	framework.Framework
+	plugins map[string]plugin
+}
+
 // shared is the state that all worlds share, because it is expensive to create.
 var shared = sync.OnceValues(func() (*common, error) {
-	var versioned configv1.KubeSchedulerConfiguration
-	configscheme.Scheme.Default(&versioned)
-	var internal config.KubeSchedulerConfiguration
-	if err := configscheme.Scheme.Convert(&versioned, &internal, nil); err != nil {
-		return nil, err
-	}
 	client, err := clientset.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
 	if err != nil {
 		return nil, err
 	}
+	profiles, err := profilesOf("")
+	if err != nil {
+		return nil, err
+	}
 	return &common{
-		profile:  &internal.Profiles[0],
+		profiles: profiles,
 		registry: plugins.NewInTreeRegistry(),
 		client:   client,
 		recorder: metrics.NewMetricsAsyncRecorder(1000, 1<<62, nil),
@@ -62,17 +61,33 @@ var shared = sync.OnceValues(func() (*common, error) {
 })
 
 type common struct {
-	profile  *config.KubeSchedulerProfile
+	profiles []config.KubeSchedulerProfile
 	registry frameworkruntime.Registry
 	client   clientset.Interface
 	recorder *metrics.MetricAsyncRecorder
 }
 
-func newWorld(found *objects) (*world, error) {
+// profilesOf returns the profiles of a KubeSchedulerConfiguration in YAML or JSON, with all defaults.
+func profilesOf(configuration string) ([]config.KubeSchedulerProfile, error) {
+	if configuration == "" {
+		configuration = `{"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}`
+	}
+	read, _, err := configscheme.Codecs.UniversalDecoder().Decode([]byte(configuration), nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	internal, ok := read.(*config.KubeSchedulerConfiguration)
+	if !ok {
+		return nil, fmt.Errorf("config: %T is not a KubeSchedulerConfiguration", read)
+	}
+	return internal.Profiles, nil
+}
+
+func newWorld(found *objects, configuration string) (*world, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &world{
 		nodeInfos: newNodeInfos(found.nodes),
-		plugins:   map[string]fwk.Plugin{},
+		frames:    map[string]*frame{},
 		byName:    make(map[string]*v1.Pod, len(found.pods)),
 		pods:      found.pods,
 		ctx:       ctx,
@@ -85,7 +100,7 @@ func newWorld(found *objects) (*world, error) {
 			w.addsLabels = w.addsLabels || hasAddedLabels(pod)
 		}
 	}
-	if err := w.buildFramework(found); err != nil {
+	if err := w.buildFrameworks(found, configuration); err != nil {
 		cancel()
 		return nil, err
 	}
@@ -100,10 +115,16 @@ func countsAsScheduled(pod *v1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
 }
 
-func (w *world) buildFramework(found *objects) error {
+func (w *world) buildFrameworks(found *objects, configuration string) error {
 	common, err := shared()
 	if err != nil {
 		return err
+	}
+	profiles := common.profiles
+	if configuration != "" {
+		if profiles, err = profilesOf(configuration); err != nil {
+			return err
+		}
 	}
 	all := append([]runtime.Object{}, found.others...)
 	for _, node := range found.nodes {
@@ -117,17 +138,34 @@ func (w *world) buildFramework(found *objects) error {
 	if err != nil {
 		return err
 	}
-	w.framework, err = frameworkruntime.NewFramework(w.ctx, w.recording(common.registry), common.profile,
+	options := append([]frameworkruntime.Option{
 		frameworkruntime.WithClientSet(common.client),
 		frameworkruntime.WithInformerFactory(informers),
 		frameworkruntime.WithSnapshotSharedLister(w.nodeInfos),
 		frameworkruntime.WithSharedDRAManager(dra),
-		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(informers.Storage().V1().CSINodes().Lister())),
 		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()),
-		frameworkruntime.WithPodsInPreBind(frameworkruntime.NewPodsInPreBindMap()),
 		frameworkruntime.WithMetricsRecorder(common.recorder),
-	)
-	return err
+	}, append(optionsSince135(informers), optionsSince136()...)...)
+	for i := range profiles {
+		built := &frame{plugins: map[string]plugin{}}
+		built.Framework, err = frameworkruntime.NewFramework(w.ctx, built.recording(common.registry), &profiles[i], options...)
+		if err != nil {
+			return fmt.Errorf("profile %q: %w", profiles[i].SchedulerName, err)
+		}
+		w.frames[profiles[i].SchedulerName] = built
+	}
+	return nil
+}
+
+// frameOf returns the framework of the pod's profile. A pod of another scheduler is treated like one of the default
+// scheduler.
+func (w *world) frameOf(pod *v1.Pod) (*frame, error) {
+	for _, name := range []string{pod.Spec.SchedulerName, v1.DefaultSchedulerName} {
+		if found := w.frames[name]; found != nil {
+			return found, nil
+		}
+	}
+	return nil, fmt.Errorf("no profile for the schedulerName %q of pod %s", pod.Spec.SchedulerName, podName(pod))
 }
 
 func (w *world) draManager(informers *stores, client clientset.Interface) (*dynamicresources.DefaultDRAManager, error) {
@@ -140,21 +178,16 @@ func (w *world) draManager(informers *stores, client clientset.Interface) (*dyna
 		return nil, err
 	}
 	manager := dynamicresources.NewDRAManager(w.ctx, claims, tracker, informers)
-	if resolver, ok := manager.DeviceClassResolver().(cache.ResourceEventHandler); ok {
-		if _, err := informers.Resource().V1().DeviceClasses().Informer().AddEventHandler(resolver); err != nil {
-			return nil, err
-		}
-	}
-	return manager, nil
+	return manager, resolveDeviceClasses(manager, informers)
 }
 
 // recording wraps the factories to get access to the individual plugins, which the framework does not expose.
-func (w *world) recording(registry frameworkruntime.Registry) frameworkruntime.Registry {
+func (f *frame) recording(registry frameworkruntime.Registry) frameworkruntime.Registry {
 	wrapped := make(frameworkruntime.Registry, len(registry))
 	for name, factory := range registry {
-		wrapped[name] = func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+		wrapped[name] = func(ctx context.Context, args runtime.Object, handle handle) (plugin, error) {
 			plugin, err := factory(ctx, args, handle)
-			w.plugins[name] = plugin
+			f.plugins[name] = plugin
 			return plugin, err
 		}
 	}

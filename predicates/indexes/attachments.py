@@ -11,16 +11,22 @@ from typing import Final, cast
 
 import numpy as np
 
-from predicates.csi_translation import CSIVolume
+from predicates.csi_translation import DRIVERS, CSIVolume
 from predicates.csi_volumes import AttachedVolumes, RequestedVolumes, volumes_of_incoming, volumes_of_placed
+from predicates.indexes.csi_nodes import CSINodes
 from predicates.nodes import Numbers
 from predicates.objects import PodClass, VolumeAttachment
 from predicates.placed import Watchers
 from predicates.snapshot import Snapshot
 from predicates.storage import find_volume
+from predicates.versions import Rule
 
 #: The kinds from which the volumes of a pod are resolved, in addition to its spec.
 _RESOLVED: Final = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
+
+#: All in-tree plugins that can be migrated. If they are migrated everywhere, volumes on nodes without a CSINode are
+#: counted as well; those nodes have no limits.
+_ALL: Final = frozenset(DRIVERS)
 
 
 class Attachments:
@@ -31,8 +37,9 @@ class Attachments:
         self._built_from: tuple[int, ...] = ()
         self._read_up_to = (-1, 0)
         self._rows = 0
-        self._attached: dict[PodClass, AttachedVolumes] = {}
-        self._requested: dict[PodClass, RequestedVolumes] = {}
+        self._attached: dict[tuple[PodClass, frozenset[str]], AttachedVolumes] = {}
+        self._requested: dict[tuple[PodClass, frozenset[str]], RequestedVolumes] = {}
+        self._sets: list[frozenset[str]] = []  #: by row: the in-tree plugins whose volumes count; see :class:`CSINodes`
         self._from_attachments: dict[int, frozenset[CSIVolume]] = {}  #: by row, from VolumeAttachments
         self._by_node: dict[str, list[VolumeAttachment]] = {}
         self._by_node_version = -1
@@ -47,7 +54,7 @@ class Attachments:
         if row >= self._rows:
             self._built_from = ()  # The index is rebuilt by the next sync.
             return
-        attached = self._volumes_of(pod)
+        attached = self._volumes_of(pod, self._sets[row] if self._sets else _ALL)
         for volume in attached.volumes:
             self._use(volume, row, delta)
         if attached.error is not None:
@@ -64,7 +71,8 @@ class Attachments:
         Costs O(changed nodes), or O(all pods with volumes) if claims, volumes or storage classes have changed.
         """
         snapshot = self._snapshot
-        versions = (snapshot.versions[kind] for kind in _RESOLVED)
+        everywhere = snapshot.scheduler.version.has(Rule.PORTWORX_MIGRATED)
+        versions = (snapshot.versions[kind] for kind in (_RESOLVED if everywhere else (*_RESOLVED, "CSINode")))
         built_from = (*versions, snapshot.generation, len(snapshot.nodes))
         (epoch, position), self._read_up_to = self._read_up_to, (snapshot.epoch, len(snapshot.node_changes))
         if built_from != self._built_from:
@@ -78,10 +86,10 @@ class Attachments:
                 self._read_attachments(row)
         return self
 
-    def requested(self, pod: PodClass) -> RequestedVolumes:
-        """Return the volumes of an incoming pod of the class."""
-        if (volumes := self._requested.get(pod)) is None:
-            volumes = self._requested[pod] = volumes_of_incoming(pod, self._snapshot)
+    def requested(self, pod: PodClass, migrated: frozenset[str]) -> RequestedVolumes:
+        """Return the volumes of an incoming pod of the class, on nodes where the plugins *migrated* are migrated."""
+        if (volumes := self._requested.get((pod, migrated))) is None:
+            volumes = self._requested[pod, migrated] = volumes_of_incoming(pod, self._snapshot, migrated)
         return volumes
 
     def _rebuild(self) -> None:
@@ -89,6 +97,11 @@ class Attachments:
         self._rows = len(snapshot.nodes)
         self._attached, self._requested, self._from_attachments = {}, {}, {}
         self.counts, self.users, self.unresolved = {}, {}, {}
+        self._sets = []
+        if not snapshot.scheduler.version.has(Rule.PORTWORX_MIGRATED):
+            nodes = snapshot.index(CSINodes).sync()
+            names = list(nodes.migrated_sets)
+            self._sets = [names[number] for number in nodes.migrated_set.tolist()]
         for pod in snapshot.classes():
             if (watchers := self.watch(pod)) is not None:
                 snapshot.replay_placements(watchers, pod)
@@ -133,7 +146,7 @@ class Attachments:
             column = self.counts[driver] = np.zeros(self._rows, np.int64)
         column[row] += delta
 
-    def _volumes_of(self, pod: PodClass) -> AttachedVolumes:
-        if (volumes := self._attached.get(pod)) is None:
-            volumes = self._attached[pod] = volumes_of_placed(pod, self._snapshot)
+    def _volumes_of(self, pod: PodClass, migrated: frozenset[str]) -> AttachedVolumes:
+        if (volumes := self._attached.get((pod, migrated))) is None:
+            volumes = self._attached[pod, migrated] = volumes_of_placed(pod, self._snapshot, migrated)
         return volumes

@@ -8,6 +8,7 @@ from predicates.indexes.scopes import PodSelector
 from predicates.label_syntax import joined
 from predicates.objects import PodAffinityTerm, PodClass, WeightedPodAffinityTerm
 from predicates.selectors import Selector, compile_selector
+from predicates.versions import Rule, SchedulerVersion
 
 
 class AffinityTerm(NamedTuple):
@@ -32,15 +33,15 @@ class AffinityTerm(NamedTuple):
         """A selector of every pod that the term can match, regardless of namespace labels."""
         return PodSelector(self.namespaces if self.namespace_selector.nothing else None, self.selector)
 
-    def pod_selector(self, namespaces: Mapping[str, Mapping[str, str]]) -> PodSelector:
+    def pod_selector(self, namespaces: Mapping[str, Mapping[str, str]], version: SchedulerVersion) -> PodSelector:
         """Return the pods that the term of an incoming pod selects; *namespaces* maps existing names to labels.
 
-        The scheduler adds the selected namespaces to the listed ones (``mergeAffinityTermNamespacesIfNotEmpty``) but
-        keeps the namespace selector, and later matches it against empty labels. So a selector that matches empty
-        labels (``DoesNotExist``, ``NotIn``) selects every namespace.
+        The scheduler adds the selected namespaces to the listed ones (``mergeAffinityTermNamespacesIfNotEmpty``).
+        Until 1.36 it keeps the namespace selector and later matches it against empty labels, so a selector that
+        matches empty labels (``DoesNotExist``, ``NotIn``) selects every namespace.
         """
         selector = self.namespace_selector
-        if selector.matches({}):
+        if selector.everything or (selector.matches({}) and not version.has(Rule.NAMESPACES_MERGED)):
             return PodSelector(None, self.selector)
         selected = () if selector.nothing else (name for name, labels in namespaces.items() if selector.matches(labels))
         return PodSelector(self.namespaces.union(selected), self.selector)

@@ -15,6 +15,7 @@ from predicates.indexes.terms import AffinityTerm, affinity_terms
 from predicates.objects import Namespace, PodClass
 from predicates.placed import Watchers
 from predicates.snapshot import Snapshot
+from predicates.versions import SchedulerVersion
 
 _T = TypeVar("_T")
 
@@ -95,6 +96,11 @@ class TopologyIndex:
         if cache is None:
             cache = self._caches[compute] = _ClassCache(self, compute)
         return cache
+
+    @property
+    def version(self) -> SchedulerVersion:
+        """The version of the scheduler whose rules apply."""
+        return self._snapshot.scheduler.version
 
     @property
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:

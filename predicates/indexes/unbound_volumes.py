@@ -132,6 +132,12 @@ class ClassVolumes:
             self._bindable[requests] = rows
         return rows
 
+    def chosen(self, requests: Sequence[ClaimRequest], row: int) -> list[str | None]:
+        """Return the name of the volume to which each request is bound on *row*. Earlier requests take precedence."""
+        matches = [self._match(request.requirements) for request in requests]
+        volumes = choose(requests, matches, tuple(sorted(self.groups_accessible_from(row))))
+        return [volume.name if volume is not None else None for volume in volumes]
+
     def groups(self, request: ClaimRequest) -> Mapping[AccessGroup, tuple[VolumeCandidate, ...]]:
         """Return the matching volumes by group, smallest first; none if the claim has pre-bound volumes."""
         return {} if request.pre_bound else self._match(request.requirements)
@@ -195,6 +201,6 @@ class ClassVolumes:
             rows_by_groups[tuple(accessible)].append(row)
         bound: list[Flags] = [np.zeros(len(self._snapshot.nodes), np.bool_) for _ in requests]
         for accessible_groups, rows in rows_by_groups.items():
-            for flags, is_bound in zip(bound, choose(requests, matches, accessible_groups), strict=True):
-                flags[rows] = is_bound
+            for flags, volume in zip(bound, choose(requests, matches, accessible_groups), strict=True):
+                flags[rows] = volume is not None
         return bound

@@ -44,10 +44,10 @@ def choose(
     requests: Sequence[ClaimRequest],
     matches: Sequence[Mapping[AccessGroup, tuple[VolumeCandidate, ...]]],
     accessible: tuple[AccessGroup, ...],
-) -> list[bool]:
-    """Return, for each of *requests*, whether it can be bound on a node with access to the groups *accessible*."""
+) -> list[VolumeCandidate | None]:
+    """Return the volume to which each of *requests* is bound on a node with access to the groups *accessible*."""
     chosen: set[str] = set()
-    bound = []
+    bound: list[VolumeCandidate | None] = []
     for request, by_group in zip(requests, matches, strict=True):
         pre_bound = [volume for volume in request.pre_bound if volume.name not in chosen]
         if pre_bound:
@@ -60,7 +60,7 @@ def choose(
             best = min((volume for volume in smallest if volume is not None), default=None)
         if best is not None:
             chosen.add(best.name)
-        bound.append(best is not None)
+        bound.append(best)
     return bound
 
 

@@ -17,6 +17,7 @@ from predicates.objects.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
     PodDisruptionBudget,
+    ServerVersion,
     StorageClass,
     VolumeAttachment,
 )
@@ -72,6 +73,7 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
     cls: PodClass
     added_labels: tuple[tuple[str, str], ...] = ()  #: labels that the API server added when it bound the pod
     load: Amounts  #: requests charged to the node; differs from ``cls.requests`` during an in-place resize
+    older_loads: tuple[tuple[int, Amounts], ...] = ()  #: by older rules (``requests.load_rule``), where they differ
     owner: OwnerReference | None = None  #: the owner with ``controller: true``
     annotations: Mapping[str, str] = {}
     phase: str = ""
@@ -118,4 +120,5 @@ Object: TypeAlias = (
     | LimitRange
     | ResourceQuota
     | VerticalPodAutoscaler
+    | ServerVersion
 )

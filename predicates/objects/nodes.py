@@ -35,12 +35,17 @@ class NodeSpec(Wire, frozen=True):
     provider_id: str = msgspec.field(default="", name="providerID")
 
 
+class NodeSystemInfo(Wire, frozen=True):
+    kubelet_version: str = ""
+
+
 class NodeStatus(Wire, frozen=True):
     allocatable: dict[str, QuantityText] = {}
     conditions: tuple[Condition, ...] = ()
     images: tuple[ContainerImage, ...] = ()
     addresses: tuple[NodeAddress, ...] = ()
     declared_features: tuple[str, ...] = ()
+    node_info: NodeSystemInfo = NodeSystemInfo()
 
 
 class Node(Wire, frozen=True):

@@ -125,6 +125,10 @@ class Empty(Wire, frozen=True):
     """An object whose fields are not read; only its presence matters."""
 
 
+class ImageVolume(Wire, frozen=True):
+    reference: str = ""
+
+
 class Volume(Wire, frozen=True):
     """A pod volume. Has only the sources that filters and drain rules read; all are None for other volume types."""
 
@@ -141,6 +145,7 @@ class Volume(Wire, frozen=True):
     csi: InlineCSI | None = None
     empty_dir: EmptyDir | None = None
     host_path: Empty | None = None
+    image: ImageVolume | None = None
 
 
 class SchedulingGate(Wire, frozen=True):

@@ -135,6 +135,7 @@ class CSINode(Wire, frozen=True):
 class CSIDriverSpec(Wire, frozen=True):
     attach_required: bool = True
     storage_capacity: bool = False
+    prevent_pod_scheduling_if_missing: bool = False
 
 
 class CSIDriver(Wire, frozen=True):
@@ -167,6 +168,13 @@ class VolumeAttachment(Wire, frozen=True):
 
 class Namespace(Wire, frozen=True):
     metadata: ObjectMeta
+
+
+class ServerVersion(Wire, frozen=True):
+    """The version of the API server in a snapshot file; not an object of the API."""
+
+    metadata: ObjectMeta
+    git_version: str = ""
 
 
 class PodDisruptionBudgetSpec(Wire, frozen=True):

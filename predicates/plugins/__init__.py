@@ -1,5 +1,7 @@
-"""The filter plugins of the default profile, in the scheduler's order (``apis/config/v1/default_plugins.go``)."""
+"""The filter plugins by name, and those of a profile, in the scheduler's order."""
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from predicates.framework import Plugin
@@ -20,23 +22,38 @@ from predicates.plugins import (
     volume_restrictions,
     volume_zone,
 )
+from predicates.scheduler import Profile, Scheduler
 
-DEFAULT: Final[tuple[Plugin, ...]] = (
-    scheduling_gates.PLUGIN,
-    dynamic_resources.PRE_ENQUEUE,
-    node_unschedulable.PLUGIN,
-    node_name.PLUGIN,
-    taint_toleration.PLUGIN,
-    node_affinity.PLUGIN,
-    node_ports.PLUGIN,
-    node_resources_fit.PLUGIN,
-    volume_restrictions.PLUGIN,
-    node_volume_limits.PLUGIN,
-    volume_binding.PLUGIN,
-    volume_binding.ASSUMED,
-    volume_zone.PLUGIN,
-    pod_topology_spread.PLUGIN,
-    inter_pod_affinity.PLUGIN,
-    dynamic_resources.PLUGIN,
-    node_declared_features.PLUGIN,
-)
+#: Plugins that check a pod before it enters the scheduling queue (PreEnqueue), by name.
+_PRE_ENQUEUE: Final[Mapping[str, Plugin]] = {
+    "SchedulingGates": scheduling_gates.PLUGIN,
+    "DynamicResources": dynamic_resources.PRE_ENQUEUE,
+}
+
+_FILTERS: Final[Mapping[str, tuple[Plugin, ...]]] = {
+    "NodeUnschedulable": (node_unschedulable.PLUGIN,),
+    "NodeName": (node_name.PLUGIN,),
+    "TaintToleration": (taint_toleration.PLUGIN,),
+    "NodeAffinity": (node_affinity.PLUGIN,),
+    "NodePorts": (node_ports.PLUGIN,),
+    "NodeResourcesFit": (node_resources_fit.PLUGIN,),
+    "VolumeRestrictions": (volume_restrictions.PLUGIN,),
+    "NodeVolumeLimits": (node_volume_limits.PLUGIN,),
+    "VolumeBinding": (volume_binding.PLUGIN, volume_binding.ASSUMED),
+    "VolumeZone": (volume_zone.PLUGIN,),
+    "PodTopologySpread": (pod_topology_spread.PLUGIN,),
+    "InterPodAffinity": (inter_pod_affinity.PLUGIN,),
+    "DynamicResources": (dynamic_resources.PLUGIN,),
+    "NodeDeclaredFeatures": (node_declared_features.PLUGIN,),
+}
+
+
+@lru_cache(maxsize=64)
+def of(profile: Profile) -> tuple[Plugin, ...]:
+    """Return the plugins of *profile*, PreEnqueue first. The same profile gets the same objects each time."""
+    before = [_PRE_ENQUEUE[name] for name in profile.filters if name in _PRE_ENQUEUE]
+    return (*before, *(plugin for name in profile.filters for plugin in _FILTERS.get(name, ())))
+
+
+#: The plugins of the default profile of the newest version.
+DEFAULT: Final = of(Scheduler().default)

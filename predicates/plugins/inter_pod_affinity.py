@@ -50,14 +50,14 @@ class _PreFilterState:
     def __init__(self, index: TopologyIndex, pod: PodClass) -> None:
         terms = affinity_terms(pod)
         self.error = f"parsing pod: {terms.error}" if terms.error else ""
-        selectors = frozenset(term.pod_selector(index.namespaces) for term in terms.affinity)
+        selectors = frozenset(term.pod_selector(index.namespaces, index.version) for term in terms.affinity)
         keys = dict.fromkeys(term.topology_key for term in terms.affinity)
         #: Only pods that match all affinity terms count, in the domains of each term.
         self.affinity_counts = [index.counts(PodSet(selectors, terminating=True), Topology(key)) for key in keys]
         self.matches_own_terms = all(selector.matches(pod) for selector in selectors)
         self.anti_affinity_counts = _grouped(
             index.counts(
-                PodSet(frozenset((term.pod_selector(index.namespaces),)), terminating=True),
+                PodSet(frozenset((term.pod_selector(index.namespaces, index.version),)), terminating=True),
                 Topology(term.topology_key),
             )
             for term in terms.anti_affinity

@@ -1,6 +1,7 @@
-"""NodeVolumeLimits: the node must not exceed the volume limits in its CSINode (``nodevolumelimits/csi.go``).
+"""NodeVolumeLimits: the node must have the drivers of the pod's volumes, and must not exceed their limits.
 
-The alpha feature gate VolumeLimitScaling is off, so ``preventPodSchedulingIfMissing`` of a CSIDriver has no effect.
+Source: ``nodevolumelimits/csi.go``. Both are read from the node's CSINode. A driver must be installed only if its
+CSIDriver has ``preventPodSchedulingIfMissing: true``, and only since 1.37.
 """
 
 from collections import Counter
@@ -15,15 +16,14 @@ from predicates.framework import Codes, Plugin, Rejections, Scope
 from predicates.indexes.attachments import Attachments
 from predicates.indexes.csi_nodes import CSINodes
 from predicates.nodes import Flags, Rows
-from predicates.objects import PodClass
+from predicates.objects import CSIDriver, PodClass
 from predicates.snapshot import Snapshot
 from predicates.storage import filter_error
+from predicates.versions import Rule
 
 NAME: Final = "NodeVolumeLimits"
 REASON: Final = "node(s) exceed max volume count"
-
-#: Codes. From ``_PLACED_POD_ERROR`` on: errors about the volumes of pods on the node.
-_EXCEEDED, _POD_ERROR, _POD_ERROR_WITHOUT_CSI, _PLACED_POD_ERROR = 1, 2, 3, 4
+NOT_INSTALLED: Final = "CSI driver is not installed on the node"
 
 
 def _pre_filter(pod: PodClass) -> PodClass | None:
@@ -33,32 +33,33 @@ def _pre_filter(pod: PodClass) -> PodClass | None:
 
 
 def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
-    attachments = snapshot.index(Attachments).sync()
-    requested = attachments.requested(pod)
-    if not (requested.volumes or requested.error or requested.error_without_csi):
-        return None
-    nodes = snapshot.index(CSINodes).sync()
-    reasons = {_EXCEEDED: REASON}
-    codes: Codes
-    if requested.error or requested.error_without_csi:
-        codes = np.where(
-            nodes.present[rows],
-            _POD_ERROR if requested.error else 0,
-            _POD_ERROR_WITHOUT_CSI if requested.error_without_csi else 0,
-        )
-        reasons |= {_POD_ERROR: _reason(requested.error), _POD_ERROR_WITHOUT_CSI: _reason(requested.error_without_csi)}
-    else:
-        codes = _exceeded(requested.volumes, nodes, attachments, rows).astype(np.int64)
-        if attachments.unresolved:
-            reasons |= _add_placed_pod_errors(codes, attachments, nodes.limited, rows)
+    attachments, nodes = snapshot.index(Attachments).sync(), snapshot.index(CSINodes).sync()
+    reasons: dict[str, int] = {"": 0}
+    sets = nodes.migrated_set[rows]
+    codes: Codes = np.zeros(len(sets), np.int64)
+    for migrated, number in nodes.migrated_sets.items():
+        requested = attachments.requested(pod, migrated)
+        if not (requested.volumes or requested.error) or not (selected := sets == number).any():
+            continue
+        if requested.error:
+            codes[selected] = _code(_reason(requested.error), reasons)
+            continue
+        found = _exceeded(requested.volumes, nodes, attachments, rows) * _code(REASON, reasons)
+        _add_placed_pod_errors(found, attachments, nodes.limited, rows, reasons)
+        _add_missing_drivers(found, requested.volumes, nodes, snapshot, rows, reasons)
+        np.copyto(codes, found, where=selected)
     if not codes.any():
         return None
-    return Rejections(codes, lambda code: (reasons[code],))
+    texts = list(reasons)
+    return Rejections(codes, lambda code: (texts[code],))
 
 
-def _reason(error: VolumeError | None) -> str:
-    if error is None:
-        return ""
+def _code(reason: str, reasons: dict[str, int]) -> int:
+    """Return the number of *reason* in *reasons*, which may be a new one."""
+    return reasons.setdefault(reason, len(reasons))
+
+
+def _reason(error: VolumeError) -> str:
     return filter_error(NAME, error.text) if error.fatal else error.text
 
 
@@ -86,16 +87,39 @@ def _exceeded(new_volumes: Iterable[CSIVolume], nodes: CSINodes, attachments: At
     return exceeded
 
 
-def _add_placed_pod_errors(codes: Codes, attachments: Attachments, limited: Flags, rows: Rows) -> dict[int, str]:
+def _add_placed_pod_errors(
+    codes: Codes, attachments: Attachments, limited: Flags, rows: Rows, reasons: dict[str, int]
+) -> None:
     """Mark nodes that have limits and a pod with unresolvable volumes: there, the scheduler's plugin fails."""
-    messages = sorted({next(iter(errors)) for errors in attachments.unresolved.values()})
-    numbers = {message: number for number, message in enumerate(messages, _PLACED_POD_ERROR)}
+    if not attachments.unresolved:
+        return
     failing: Codes = np.zeros(len(limited), np.int64)
     for row, errors in attachments.unresolved.items():
         if limited[row]:
-            failing[row] = numbers[next(iter(errors))]
+            failing[row] = _code(filter_error(NAME, next(iter(errors))), reasons)
     np.copyto(codes, failing[rows], where=failing[rows] != 0)
-    return {number: filter_error(NAME, message) for message, number in numbers.items()}
+
+
+def _add_missing_drivers(
+    codes: Codes,
+    volumes: Iterable[CSIVolume],
+    nodes: CSINodes,
+    snapshot: Snapshot,
+    rows: Rows,
+    reasons: dict[str, int],
+) -> None:
+    """Mark nodes without a driver that must be installed (``checkCSIDriverOnNode``).
+
+    If several are missing, the scheduler reports any of them; here it is the last by name.
+    """
+    if not snapshot.scheduler.version.has(Rule.DRIVER_REQUIRED):
+        return
+    for name in sorted({volume.driver for volume in volumes}):
+        driver = snapshot.of("CSIDriver").get(name)
+        if isinstance(driver, CSIDriver) and driver.spec.prevent_pod_scheduling_if_missing:
+            installed = nodes.installed.get(name)
+            missing: Flags = np.ones(len(codes), np.bool_) if installed is None else ~installed[rows]
+            codes[missing] = _code(f"{name} {NOT_INSTALLED}", reasons)
 
 
 PLUGIN: Final = Plugin(NAME, Scope.PODS, _pre_filter, _filter)

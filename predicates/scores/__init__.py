@@ -1,15 +1,16 @@
-"""The score plugins of the default profile with their weights (``apis/config/v1/default_plugins.go``).
+"""The score plugins by name, and those of a profile with their weights (``apis/config/v1/default_plugins.go``).
 
-Not implemented: DynamicResources, which scores alternative devices of pods with resource claims, and image volumes in
-ImageLocality. VolumeBinding does not score by default (``StorageCapacityScoring`` is off in 1.36).
+Not implemented: DynamicResources, which scores alternative devices of pods with resource claims.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
 from predicates.nodes import Numbers
+from predicates.scheduler import Profile
 from predicates.scores import (
     image_locality,
     inter_pod_affinity,
@@ -18,22 +19,35 @@ from predicates.scores import (
     node_resources_fit,
     pod_topology_spread,
     taint_toleration,
+    volume_binding,
 )
-from predicates.scores.frame import Scorer, ScoringRequest
+from predicates.scores.frame import Score, Scorer, ScoringRequest
 
-DEFAULT: Final[tuple[Scorer, ...]] = (
-    Scorer("TaintToleration", 3, taint_toleration.score),
-    Scorer("NodeAffinity", 2, node_affinity.score),
-    Scorer("NodeResourcesFit", 1, node_resources_fit.score),
-    Scorer("PodTopologySpread", 2, pod_topology_spread.score),
-    Scorer("InterPodAffinity", 2, inter_pod_affinity.score),
-    Scorer("NodeResourcesBalancedAllocation", 1, node_resources_balanced_allocation.score),
-    Scorer("ImageLocality", 1, image_locality.score),
-)
+_SCORES: Final[Mapping[str, Score]] = {
+    "TaintToleration": taint_toleration.score,
+    "NodeAffinity": node_affinity.score,
+    "NodeResourcesFit": node_resources_fit.score,
+    "VolumeBinding": volume_binding.score,
+    "PodTopologySpread": pod_topology_spread.score,
+    "InterPodAffinity": inter_pod_affinity.score,
+    "NodeResourcesBalancedAllocation": node_resources_balanced_allocation.score,
+    "ImageLocality": image_locality.score,
+}
 
 
-def totals(request: ScoringRequest, scorers: Sequence[Scorer] = DEFAULT) -> Numbers:
-    """Return the weighted sum of all scores by requested row. The scheduler chooses one of the highest."""
+@lru_cache(maxsize=64)
+def of(profile: Profile) -> tuple[Scorer, ...]:
+    """Return the score plugins of *profile*."""
+    return tuple(Scorer(name, weight, _SCORES[name]) for name, weight in profile.weights if name in _SCORES)
+
+
+def totals(request: ScoringRequest, scorers: Sequence[Scorer] | None = None) -> Numbers:
+    """Return the weighted sum of all scores of the pod's profile by requested row.
+
+    The scheduler chooses one of the highest.
+    """
+    if scorers is None:
+        scorers = of(request.snapshot.scheduler.profile(request.pod.spec.scheduler_name))
     total = np.zeros(len(request.rows), np.int64)
     if len(request.rows):
         for scorer in scorers:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -13,6 +14,21 @@ from predicates.snapshot import Snapshot
 
 #: The highest score of one plugin for one node (``MaxNodeScore``).
 MAX_SCORE: Final = 100
+
+
+#: Points of a scoring function: utilization in percent, ascending, and score.
+Shape: TypeAlias = tuple[tuple[int, int], ...]
+
+
+def broken_line(shape: Shape, utilization: int) -> int:
+    """Return the score at *utilization*, on the lines between the points of *shape* (``BuildBrokenLinearFunction``)."""
+    for before, after in pairwise(((-1, shape[0][1]), *shape)):
+        if utilization <= after[0]:
+            if before[0] < 0:
+                return after[1]
+            # The quotient is truncated toward zero, as in Go.
+            return before[1] + int((after[1] - before[1]) * (utilization - before[0]) / (after[0] - before[0]))
+    return shape[-1][1]
 
 
 @dataclass(frozen=True, slots=True)

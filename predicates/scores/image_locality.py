@@ -7,6 +7,7 @@ import numpy as np
 from predicates.indexes.images import Images
 from predicates.nodes import Numbers
 from predicates.scores.frame import MAX_SCORE, ScoringRequest
+from predicates.versions import Rule
 
 _MEGABYTE: Final = 1024 * 1024
 _MIN_THRESHOLD: Final = 23 * _MEGABYTE  #: total bytes up to which the score is 0
@@ -21,9 +22,12 @@ def score(request: ScoringRequest) -> Numbers | None:
     images = request.snapshot.index(Images).sync()
     spec = request.pod.spec
     containers = (*spec.init_containers, *spec.containers)
+    names = [container.image for container in containers]
+    if request.snapshot.scheduler.version.has(Rule.IMAGE_VOLUMES_SCORE):
+        names += [volume.image.reference for volume in spec.volumes if volume.image is not None]
     sum_scores: Numbers | None = None
-    for container in containers:
-        if (weights := images.weights(normalized_image_name(container.image))) is not None:
+    for name in names:
+        if (weights := images.weights(normalized_image_name(name))) is not None:
             scaled = weights.take(request.rows)
             sum_scores = scaled if sum_scores is None else sum_scores + scaled
     if sum_scores is None:

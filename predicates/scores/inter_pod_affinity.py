@@ -42,7 +42,8 @@ def _preferred(index: TopologyIndex, pod: PodClass) -> tuple[_Weighted, ...]:
     return tuple(
         (
             index.counts(
-                PodSet(frozenset((term.pod_selector(index.namespaces),)), terminating=True), Topology(term.topology_key)
+                PodSet(frozenset((term.pod_selector(index.namespaces, index.version),)), terminating=True),
+                Topology(term.topology_key),
             ),
             weight,
         )

@@ -1,6 +1,6 @@
 """NodeResourcesBalancedAllocation: prefer nodes where the pod balances the use of cpu and memory.
 
-Source: ``noderesources/balanced_allocation.go`` of 1.36, which scores the change of balance: 75 means no change.
+Source: ``noderesources/balanced_allocation.go``. Since 1.36, the change of balance scores: 75 means no change.
 """
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from predicates.nodes import CPU, MEMORY, Numbers
 from predicates.scores.frame import MAX_SCORE, ScoringRequest
+from predicates.versions import Rule
 
 
 def score(request: ScoringRequest) -> Numbers | None:
@@ -20,7 +21,9 @@ def score(request: ScoringRequest) -> Numbers | None:
     capacity = table.allocatable.take(rows, axis=0)[:, CPU : MEMORY + 1]
     requested = capacity - table.free.take(rows, axis=0)[:, CPU : MEMORY + 1]
     before, after = _balance(requested + np.array([[[0, 0]], [requests]]), capacity)
-    scores: Numbers = MAX_SCORE // 2 + (MAX_SCORE // 2 + after - before) // 2
+    scores: Numbers = after
+    if request.snapshot.scheduler.version.has(Rule.BALANCE_BY_CHANGE):
+        scores = MAX_SCORE // 2 + (MAX_SCORE // 2 + after - before) // 2
     return scores
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from predicates.indexes.nonzero import NonZero
 from predicates.nodes import CPU, MEMORY, Numbers
+from predicates.requests import scored
 from predicates.scores.frame import MAX_SCORE, ScoringRequest
 
 
@@ -16,7 +17,7 @@ def score(request: ScoringRequest) -> Numbers:
     table, rows = request.snapshot.nodes, request.rows
     capacity = table.allocatable.take(rows, axis=0)[:, CPU : MEMORY + 1]
     defaults = request.snapshot.index(NonZero).defaults().take(rows, axis=0)
-    free = table.free.take(rows, axis=0)[:, CPU : MEMORY + 1] - defaults - np.array(request.pod.nonzero)
+    free = table.free.take(rows, axis=0)[:, CPU : MEMORY + 1] - defaults - np.array(scored(request.pod))
     shares = np.maximum(free, 0) * MAX_SCORE // np.maximum(capacity, 1)
     total: Numbers = shares[:, 0] + shares[:, 1]
     if capacity.all():

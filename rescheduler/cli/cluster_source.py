@@ -12,7 +12,7 @@ from rescheduler.cli.go_flags import FILE_TEXT, Option
 from rescheduler.errors import NoNodesError
 from rescheduler.planning.node_info import label_findings, node_infos
 from rescheduler.planning.policy import Policy
-from rescheduler.settings import ApiServerConnection
+from rescheduler.settings import ApiServerConnection, Scheduling
 from rescheduler.snapshot_file import reader
 from rescheduler.snapshot_file.assumptions import assumptions
 
@@ -44,6 +44,7 @@ class ClusterSource:
 
     snapshot: str | None
     connection: ApiServerConnection
+    scheduling: Scheduling
 
     def read(self) -> Snapshot:
         """Read the cluster. Raises the errors of :mod:`rescheduler.snapshot_file.reader` or of the API server.
@@ -59,7 +60,7 @@ class ClusterSource:
         """Return sentences that state the assumptions about kinds that the snapshot file does not contain."""
         if self.snapshot is None:
             return ()
-        return assumptions(snapshot, by_namespace_labels=not policy.namespaces.selector.everything)
+        return assumptions(snapshot, self.scheduling, by_namespace_labels=not policy.namespaces.selector.everything)
 
     def warn(self, snapshot: Snapshot, policy: Policy) -> None:
         """Print a warning for each assumption, and one if nodes match both labels. Call this after printing the result.
@@ -77,10 +78,10 @@ class ClusterSource:
         gc.disable()
         try:
             if self.snapshot is not None:
-                return reader.read(self.snapshot)
+                return reader.read(self.snapshot, self.scheduling)
             from rescheduler.housekeeping.command_reads import read_cluster  # noqa: PLC0415 - the client is imported on demand
 
-            return read_cluster(self.connection, _warn)
+            return read_cluster(self.connection, self.scheduling, _warn)
         finally:
             gc.enable()
             gc.freeze()

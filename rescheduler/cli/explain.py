@@ -15,7 +15,7 @@ from rescheduler.cli.compat import compat_option
 from rescheduler.cli.console import Line, show
 from rescheduler.cli.explain_page import ExplainPage
 from rescheduler.cli.go_flags import GoCommand
-from rescheduler.cli.options import connection_options
+from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.output import print_yaml
 from rescheduler.cli.policy_options import policy_options
 from rescheduler.cli.prices import price_options
@@ -26,7 +26,7 @@ from rescheduler.planning.explain import Explanation
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.settings import ApiServerConnection
+from rescheduler.settings import ApiServerConnection, Scheduling
 
 
 @click.command("explain", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
@@ -36,6 +36,7 @@ from rescheduler.settings import ApiServerConnection
 @compat_option
 @policy_options
 @price_options
+@scheduling_options
 @connection_options
 def command(
     names: tuple[str, ...],
@@ -43,6 +44,7 @@ def command(
     output: str,
     policy: Policy,
     prices: PriceList,
+    scheduling: Scheduling,
     connection: ApiServerConnection,
 ) -> None:
     """Explain which spot nodes would accept each pod, and why the others reject it.
@@ -52,7 +54,7 @@ def command(
     it were evicted and recreated. The reasons are the scheduler's own. Prices only matter for --drain-order=cost.
     """
     with progress("reading the cluster"):
-        source = ClusterSource(snapshot, connection)
+        source = ClusterSource(snapshot, connection, scheduling)
         cluster = source.read()
     planner = Planner(cluster, policy)
     circumstances = Circumstances(SystemClock().now(), prices=prices)

@@ -25,7 +25,9 @@ from rescheduler.settings import (
     LogFormat,
     Logging,
     Provider,
+    Scheduling,
     object_name,
+    scheduler_minor,
 )
 
 Command: TypeAlias = Callable[..., Any]
@@ -60,6 +62,23 @@ soft_taint_option: Final = Option(
     default=False,
     help="Maintain a PreferNoSchedule taint on the on-demand nodes, so that moved pods do not return to them "
     "while spot nodes have room. If false, the taint is removed from nodes where this program added it.",
+)
+
+
+#: Passes ``scheduling: Scheduling`` to the command.
+scheduling_options: Final = group(
+    "scheduling",
+    Scheduling,
+    (
+        Option(
+            "--scheduler-version",
+            Parsed(scheduler_minor, "version", UsageError),
+            to="minor",
+            metavar="VERSION",
+            help="Version of the cluster's kube-scheduler, such as 1.36, by whose rules pods are placed. Default: the "
+            "version of the API server; for a file without one, the newest known version.",
+        ),
+    ),
 )
 
 

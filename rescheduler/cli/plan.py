@@ -9,7 +9,7 @@ from rescheduler.cli.cluster_source import ClusterSource, output_option, snapsho
 from rescheduler.cli.compat import compat_option
 from rescheduler.cli.console import show
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
-from rescheduler.cli.options import connection_options
+from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.output import print_html, print_json, print_yaml
 from rescheduler.cli.plan_data import PlannedCluster, levers_option, price_provider_options, read_and_plan
 from rescheduler.cli.plan_json import as_json
@@ -25,7 +25,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan, what_if
 from rescheduler.planning.what_if.overview import Overview
-from rescheduler.settings import ApiServerConnection, Provider
+from rescheduler.settings import ApiServerConnection, Provider, Scheduling
 
 
 @click.command("plan", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
@@ -59,6 +59,7 @@ from rescheduler.settings import ApiServerConnection, Provider
 @policy_options
 @price_options
 @price_provider_options
+@scheduling_options
 @connection_options
 def command(
     snapshot: str | None,
@@ -71,6 +72,7 @@ def command(
     policy: Policy,
     prices: PriceList,
     provider: Provider,
+    scheduling: Scheduling,
     connection: ApiServerConnection,
 ) -> None:
     """Show which on-demand nodes can be drained now, where each pod would go, and what blocks the other nodes.
@@ -82,7 +84,7 @@ def command(
     if independent and what_if_texts:
         raise UsageError("--what-if compares plans of all nodes in sequence: expected no --independent")
     hypotheses = parsed(what_if_texts, policy)
-    source = ClusterSource(snapshot, connection)
+    source = ClusterSource(snapshot, connection, scheduling)
     cluster = read_and_plan(source, policy, prices, provider, clock, independent=independent)
     prices = cluster.priced(provider)
     levers = cluster.levers(prices, timedelta() if independent or hypotheses else levers_timeout, clock)

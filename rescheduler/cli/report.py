@@ -10,7 +10,7 @@ import click
 from rescheduler.cli.cluster_source import ClusterSource, snapshot_option
 from rescheduler.cli.compat import compat_option
 from rescheduler.cli.go_flags import GoCommand, Option
-from rescheduler.cli.options import connection_options
+from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.plan_data import levers_option, price_provider_options, read_and_plan
 from rescheduler.cli.policy_options import policy_options
 from rescheduler.cli.prices import price_options
@@ -19,7 +19,7 @@ from rescheduler.errors import UsageError
 from rescheduler.pages.report import as_html
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
-from rescheduler.settings import ApiServerConnection, Provider
+from rescheduler.settings import ApiServerConnection, Provider, Scheduling
 
 
 @click.command("report", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,6 +35,7 @@ from rescheduler.settings import ApiServerConnection, Provider
 @policy_options
 @price_options
 @price_provider_options
+@scheduling_options
 @connection_options
 def command(
     snapshot: str | None,
@@ -43,6 +44,7 @@ def command(
     policy: Policy,
     prices: PriceList,
     provider: Provider,
+    scheduling: Scheduling,
     connection: ApiServerConnection,
 ) -> None:
     """Write an HTML file that shows which on-demand nodes can be freed, and what blocks the other nodes.
@@ -50,7 +52,7 @@ def command(
     The file is self-contained: it loads nothing from the network. Nothing in the cluster is changed.
     """
     clock = SystemClock()
-    source = ClusterSource(snapshot, connection)
+    source = ClusterSource(snapshot, connection, scheduling)
     cluster = read_and_plan(source, replace(policy, budgets_in_steps=True), prices, provider, clock)
     prices = cluster.priced(provider)
     overview = cluster.overview(prices, cluster.levers(prices, levers_timeout, clock))

@@ -18,6 +18,7 @@ from rescheduler.cli.options import (
     node_name_option,
     provider_options,
     savings_name_option,
+    scheduling_options,
     soft_taint_option,
 )
 from rescheduler.cli.policy_options import policy_options
@@ -82,6 +83,7 @@ def _check_room(room: RoomSettings, provider: Provider, *, once: bool) -> None:
     "is finished. Default: always.",
 )
 @price_options
+@scheduling_options
 @room_options
 @Option("--dry-run", Bool(), default=False, help="Only plan and report: nothing in the cluster is changed.")
 @Option(

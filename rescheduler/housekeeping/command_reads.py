@@ -13,15 +13,19 @@ from rescheduler.kube import dump
 from rescheduler.kube import state as kube_state
 from rescheduler.kube.client import connect
 from rescheduler.kube.resources import TEMPLATES
+from rescheduler.kube.server_version import server_version
 from rescheduler.providers.base import CloudProvider, GroupFlags
-from rescheduler.settings import ApiServerConnection, Provider
+from rescheduler.settings import ApiServerConnection, Provider, Scheduling
 
 
-def read_cluster(connection: ApiServerConnection, warn: Callable[[str], None]) -> Snapshot:
+def read_cluster(connection: ApiServerConnection, scheduling: Scheduling, warn: Callable[[str], None]) -> Snapshot:
     """Read the cluster once. *warn* receives the assumption that is made if a permission is missing."""
     clock = SystemClock()
     client = connect(connection, clock)
-    snapshot = kube_state.read_cluster(client, clock, warn=warn)
+    version = server_version(client)
+    if (assumption := scheduling.assumption(version)) is not None:
+        warn(assumption)
+    snapshot = kube_state.read_cluster(client, clock, warn=warn, scheduler=scheduling.scheduler(version))
     forbidden: list[str] = []
     for resource in TEMPLATES:
         unread = partial(lambda plural, _: forbidden.append(plural), resource.plural)
@@ -35,9 +39,13 @@ def read_cluster(connection: ApiServerConnection, warn: Callable[[str], None]) -
 
 
 def dump_cluster(connection: ApiServerConnection, warn: Callable[[str], None]) -> list[bytes]:
-    """Return the objects of the cluster as JSON; see :func:`rescheduler.kube.dump.items`."""
+    """Return the objects of the cluster as JSON; see :func:`rescheduler.kube.dump.items`.
+
+    The last one is not an object of the cluster, but contains the version of the API server.
+    """
     clock = SystemClock()
-    return list(dump.items(connect(connection, clock), clock, warn))
+    client = connect(connection, clock)
+    return [*dump.items(client, clock, warn), dump.version_item(server_version(client))]
 
 
 def read_prices(settings: Provider, nodes: Iterable[Node]) -> Mapping[str, Decimal]:

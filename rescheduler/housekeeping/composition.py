@@ -53,6 +53,7 @@ from rescheduler.kube.elector import Elector, identity
 from rescheduler.kube.lease_object import LeaseReader
 from rescheduler.kube.placeholder_pods import PlaceholderPods
 from rescheduler.kube.rights import RightsReview
+from rescheduler.kube.server_version import SchedulerWatch
 from rescheduler.kube.state import ClusterState
 from rescheduler.net.server import serving
 from rescheduler.net.stopping import on_signals
@@ -124,7 +125,7 @@ def _assemble(
     """
     holder = identity(running.pod_name)
     elector = run_state.elector = new_elector(client, holder, running, clock)
-    state = ClusterState(client, clock)
+    state = ClusterState(client, clock, scheduler=SchedulerWatch(client, clock, running.scheduling).current)
     rights = RightsReview(client, clock, needed_rights(running), lambda: is_refused(state, elector))
     run_state.health = new_health(state, rights, running, clock)
     metrics, status, pages, address = _serve(parts, provider, prices, run_state.health, running, clock)

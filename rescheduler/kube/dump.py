@@ -54,6 +54,12 @@ def items(client: Client, clock: Clock, warn: Callable[[str], None]) -> Iterator
         yield from cast("list[bytes]", listing.objects)
 
 
+def version_item(version: str) -> bytes:
+    """Return the item of the list that contains the *version* of the API server."""
+    item = {"apiVersion": "spot-rescheduler/v1", "kind": "ServerVersion", "metadata": {"name": "kubernetes"}}
+    return msgspec.json.encode({**item, "gitVersion": version})
+
+
 def _pod(raw: Raw) -> bytes:
     pod = RAW_PODS.decode(raw)
     meta = msgspec.structs.replace(pod.metadata, annotations=dict(pod_annotations(pod.metadata.annotations)))

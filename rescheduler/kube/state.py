@@ -5,6 +5,7 @@ from functools import partial
 from typing import Final
 
 from predicates.objects import PodClass
+from predicates.scheduler import Scheduler
 from predicates.snapshot import Snapshot
 from predicates.unreadable import Unreadable
 from predicates.wire import Interner
@@ -32,9 +33,11 @@ class ClusterState:
         *,
         resources: Sequence[Resource] = RESOURCES,
         page_size: int = PAGE_SIZE,
+        scheduler: Callable[[], Scheduler] = Scheduler,
     ) -> None:
         self._clock = clock
         self._resources = resources
+        self._scheduler = scheduler
         self._snapshot = Snapshot()
         self._inbox = Inbox(frozenset(resource.kind for resource in resources), clock)
         self._classes = _Classes()
@@ -99,6 +102,8 @@ class ClusterState:
 
         The cost depends on the number of changes since the last call.
         """
+        if (scheduler := self._scheduler()) != self._snapshot.scheduler:
+            self._snapshot.use(scheduler)
         taken = self._inbox.take()
         for kind in (resource.kind for resource in self._resources):
             if (pending := taken.pending.get(kind)) is None:
@@ -164,6 +169,7 @@ def read_cluster(
     progress: Callable[[str, int], None] | None = None,
     warn: Callable[[str], None] | None = None,
     into: Snapshot | None = None,
+    scheduler: Scheduler | None = None,
 ) -> Snapshot:
     """Read the cluster once, for commands that do not watch it. With *into*, add to that snapshot.
 
@@ -171,7 +177,7 @@ def read_cluster(
     out. Optional kinds that are forbidden are left out if *warn* is given, which receives a message. Raises the errors
     of requests, including Forbidden for all other kinds.
     """
-    snapshot, interner = into or Snapshot(), Interner()
+    snapshot, interner = into or Snapshot(scheduler), Interner()
     for resource in resources:
         lister = Lister(resource, client, JsonCodec(resource.kind, interner), clock)
         report_count = (lambda count, plural=resource.plural: progress(plural, count)) if progress else None

@@ -10,7 +10,6 @@ from datetime import timedelta
 
 from predicates.filters import Filters
 from predicates.objects import Pod
-from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.explain import Explanation, explain
@@ -52,7 +51,7 @@ class Planner:
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
         self._snapshot = snapshot
         self._policy = policy
-        self._filters = Filters(snapshot, DEFAULT)
+        self._filters = Filters(snapshot)
         self._budgets = Budgets(snapshot)
         self._single = SinglePlans(snapshot, policy, self._filters)
         self._replacements = Replacements(snapshot)

@@ -14,6 +14,7 @@ from rescheduler.errors import ReschedulerError
 from rescheduler.execution.event_recording import recording
 from rescheduler.execution.threads import running as running_threads
 from rescheduler.kube.client import Client
+from rescheduler.kube.server_version import SchedulerWatch
 from rescheduler.kube.state import ClusterState
 from rescheduler.net.browsers import host_names
 from rescheduler.net.config_files import Endpoint
@@ -34,7 +35,7 @@ from rescheduler.proxy.login import source
 from rescheduler.proxy.metrics import ProxyMetrics
 from rescheduler.proxy.server import serving
 from rescheduler.proxy.service import AlwaysLeading, ProxyService
-from rescheduler.settings import ListenAddress
+from rescheduler.settings import ListenAddress, Scheduling
 from rescheduler.version import VERSION
 
 #: Seconds between two sweeps, and between attempts at the first sweep.
@@ -73,7 +74,7 @@ def run(
     with contextlib.ExitStack() as parts:
         login = parts.enter_context(source(file.api_server))
         client = Client(login, clock, f"{NAME}/{VERSION}", read_seconds=file.api_server.timeout)
-        state = ClusterState(client, clock)
+        state = ClusterState(client, clock, scheduler=SchedulerWatch(client, clock, Scheduling()).current)
         standing = AlwaysLeading(clock, state, SWEEP_SECONDS)
         registry, status = CollectorRegistry(), Status()
         metrics = ProxyMetrics(registry)

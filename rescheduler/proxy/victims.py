@@ -13,7 +13,6 @@ from predicates.filters import Filters
 from predicates.local_results import Targets
 from predicates.nodes import CPU, MEMORY
 from predicates.objects import Node, Pod
-from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.deadlines import Now
@@ -65,7 +64,7 @@ class Victims:
         self._snapshot = snapshot
         self._now = now
         self._circumstances = Circumstances(now, holder=holder, own=own, vetoes=vetoes or {})
-        self._filters = Filters(snapshot, DEFAULT)
+        self._filters = Filters(snapshot)
         self._budgets = Budgets(snapshot)
         self._left_out = UnreadableObjects(snapshot.unreadable)
         self._masters = frozenset(control_plane_nodes(snapshot))

@@ -4,6 +4,9 @@ from typing import Final
 
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
+from predicates.versions import parse_minor
+from rescheduler.settings import Scheduling
+from rescheduler.snapshot_file.reader import version_in
 
 #: By kind: the sentence for a file without objects of this kind, regardless of its pods.
 _ALWAYS: Final = {
@@ -54,8 +57,10 @@ def _without_templates(snapshot: Snapshot) -> str | None:
     return f"no {' and no '.join(missing)} in the file: assuming that replacement pods are like the running pods"
 
 
-def assumptions(snapshot: Snapshot, *, by_namespace_labels: bool) -> tuple[str, ...]:
+def assumptions(snapshot: Snapshot, scheduling: Scheduling, *, by_namespace_labels: bool) -> tuple[str, ...]:
     """Return a sentence for each kind that is missing from *snapshot* and may matter to a plan.
+
+    *scheduling* is what the user says about the scheduler; one more sentence follows if its version is not known.
 
     Either the cluster has no objects of the kind, or they were not written to the file. *by_namespace_labels* is
     whether the user selects namespaces by their labels.
@@ -69,7 +74,25 @@ def assumptions(snapshot: Snapshot, *, by_namespace_labels: bool) -> tuple[str, 
     if by_namespace_labels:
         texts |= _WITH_NAMESPACE_LABELS
     missing = (text for kind, text in texts.items() if not (snapshot.pods if kind == "Pod" else snapshot.of(kind)))
-    return (*missing, *filter(None, [_without_templates(snapshot)]))
+    return (*missing, *filter(None, [_without_templates(snapshot), _of_version(snapshot, scheduling)]))
+
+
+def _of_version(snapshot: Snapshot, scheduling: Scheduling) -> str | None:
+    """Return the sentence about the scheduler's version, or None.
+
+    If no version is given, the kubelets show whether the newest rules are likely to be those of the cluster.
+    """
+    server = version_in(snapshot)
+    if server or scheduling.minor is not None:
+        return scheduling.assumption(server)
+    kubelets = [node.status.node_info.kubelet_version for node in snapshot.nodes]
+    minors = {minor for minor in map(parse_minor, kubelets) if minor is not None}
+    if not minors or max(minors) == snapshot.scheduler.version.minor:
+        return None
+    return (
+        f"no version of the API server in the file: assuming kube-scheduler {snapshot.scheduler.version} "
+        f"(the newest kubelet is 1.{max(minors)}; see --scheduler-version)"
+    )
 
 
 def _selects_namespaces(pod: PodClass) -> bool:

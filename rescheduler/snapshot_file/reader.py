@@ -2,40 +2,53 @@
 
 import contextlib
 
-from predicates.objects import Object, Pod
+from predicates.objects import Object, Pod, ServerVersion
 from predicates.snapshot import Snapshot, key_of
 from predicates.unreadable import Unreadable
-from predicates.wire import KINDS, Decoder, Interner, WireError, unreadable
+from predicates.wire import FILE_KINDS, Decoder, Interner, WireError, unreadable
 from rescheduler.errors import InputError
+from rescheduler.settings import Scheduling
 from rescheduler.snapshot_file import items, reduction, text
 
+_UNKNOWN = Scheduling()
 
-def read(path: str) -> Snapshot:
+
+def read(path: str, scheduling: Scheduling = _UNKNOWN) -> Snapshot:
     """Read the file *path*, or standard input for ``-``. The snapshot lists the objects that cannot be decoded.
+
+    Unless *scheduling* says otherwise, the scheduler's rules are those of the version in the file.
 
     Raises :class:`~rescheduler.errors.UsageError` if the file cannot be opened, and
     :class:`~rescheduler.errors.InputError`, with the file name, if the content is not a valid List.
     """
     if reduction.is_worthwhile(path):
         with contextlib.suppress(reduction.ReductionError):
-            return _read_reduced(path)
+            return _read_reduced(path, scheduling)
     name = text.name_of(path)
     objects = _Objects(name)
     try:
-        items.each(text.chunks(path), KINDS, objects.add, objects.add_error)
+        items.each(text.chunks(path), FILE_KINDS, objects.add, objects.add_error)
     except ValueError as error:
         raise InputError(f"{name}: {error}") from error
-    return objects.snapshot()
+    return objects.snapshot(scheduling)
 
 
-def _read_reduced(path: str) -> Snapshot:
+def version_in(snapshot: Snapshot) -> str:
+    """Return the version of the API server that the file of *snapshot* contains, or ""."""
+    for version in snapshot.of("ServerVersion").values():
+        assert isinstance(version, ServerVersion)
+        return version.git_version
+    return ""
+
+
+def _read_reduced(path: str, scheduling: Scheduling) -> Snapshot:
     objects = _Objects(text.name_of(path))
     for kind, item in reduction.each(path):
         try:
             objects.add(kind, item)
         except ValueError as error:
             objects.add_error(error)
-    return objects.snapshot()
+    return objects.snapshot(scheduling)
 
 
 class _Objects:
@@ -44,7 +57,7 @@ class _Objects:
     def __init__(self, file: str) -> None:
         self._file = file
         self._decoder = Decoder(Interner())
-        self._by_kind: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
+        self._by_kind: dict[str, dict[str, Object]] = {kind: {} for kind in FILE_KINDS}
         self._unreadable: dict[Unreadable, None] = {}
 
     def add(self, kind: str, item: bytes) -> None:
@@ -60,8 +73,10 @@ class _Objects:
             raise error
         self._unreadable[error.unreadable] = None
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, scheduling: Scheduling) -> Snapshot:
         snapshot = Snapshot()
+        snapshot.replace_by_key("ServerVersion", self._by_kind.pop("ServerVersion"))
+        snapshot.scheduler = scheduling.scheduler(version_in(snapshot))
         for kind, objects in self._by_kind.items():
             snapshot.replace_by_key(kind, objects)
         snapshot.unreadable = tuple(self._unreadable)

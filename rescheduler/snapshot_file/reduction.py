@@ -15,7 +15,7 @@ from typing import IO, BinaryIO, Final, TypeAlias
 import msgspec
 
 from predicates.pod_keys import reduced
-from predicates.wire import KINDS
+from predicates.wire import FILE_KINDS
 from rescheduler.snapshot_file import items, text
 
 #: Minimum size of a file in bytes. Reading a smaller file takes less time than starting a second process.
@@ -133,7 +133,7 @@ def main() -> None:
     """Write the items of the file in the first argument to standard output; an empty batch follows the last one."""
     gc.disable()
     batches = _Batches(sys.stdout.buffer)
-    items.each(text.chunks(sys.argv[1]), KINDS, batches.add, _raise)
+    items.each(text.chunks(sys.argv[1]), FILE_KINDS, batches.add, _raise)
     batches.finish()
 
 

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from devcluster import build
 from devcluster.manifests import deployment, on_demand, pdb, spot, statefulset
 from devcluster.plane import ControlPlane
 from tests import forking
@@ -35,6 +36,8 @@ def test_a_snapshot_gives_the_same_plan_as_the_cluster(cluster: ControlPlane, tm
     file.write_bytes(gzip.compress(done.stdout.encode()))
     kinds = {item["kind"] for item in json.loads(done.stdout)["items"]}
     assert {"Node", "Pod", "ReplicaSet", "StatefulSet", "PodDisruptionBudget", "Namespace"} <= kinds
+    versions = [item for item in json.loads(done.stdout)["items"] if item["kind"] == "ServerVersion"]
+    assert [item["gitVersion"] for item in versions] == [build.RELEASES[build.version()]]
     assert planned(f"--snapshot={file}") == planned(f"--kubeconfig={cluster.kubeconfig}")
 
 

@@ -22,13 +22,22 @@ _ALL = ("all", *FAMILIES)
 @click.option(
     "--plans", default=0, show_default=True, help="Also replay the plans of this number of clusters, in both modes."
 )
+@click.option("--kubernetes", metavar="VERSION", help="The version of the scheduler, such as 1.35.  [default: 1.36]")
 @click.option("--keep/--no-keep", "keeping", default=True, show_default=True, help="Save disagreements as test cases.")
-def main(verdicts: int, families: tuple[str, ...], seed: int, only: str | None, plans: int, keeping: bool) -> None:
+def main(
+    verdicts: int,
+    families: tuple[str, ...],
+    seed: int,
+    only: str | None,
+    plans: int,
+    kubernetes: str | None,
+    keeping: bool,
+) -> None:
     """Compare our verdicts with those of the real scheduler's plugins on random clusters."""
     exit_on_sigterm()
     families = families or _ALL
     tallies: dict[str, FamilyCounts] = {}
-    with Oracle() as oracle:
+    with Oracle(minor=kubernetes) as oracle:
         comparison = Comparison(oracle, only=only)
         for family in families:
             tallies[family] = _run(comparison, family, seed, -(-verdicts // len(families)), keeping=keeping)

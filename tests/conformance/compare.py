@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from predicates.scheduler import Scheduler
 from tests.conformance import ours
 from tests.conformance.generate import cluster
 from tests.conformance.generate.world import Json
 from tests.conformance.oracle import Oracle, OracleError, explain_request
 from tests.conformance.shrink import shrink
-from tests.conformance.verdicts import Disagreement, PerNode, claiming, differences, of_oracle
+from tests.conformance.verdicts import Disagreement, PerNode, accepted, differences, of_oracle
 
 CASES = Path(__file__).parent / "cases"
 
-#: Our side: returns the verdicts of a snapshot by pod.
-Evaluate: TypeAlias = Callable[[Json], Mapping[str, PerNode]]
+#: Our side: returns the verdicts of a snapshot by pod, by the rules of a scheduler.
+Evaluate: TypeAlias = Callable[[Json, Scheduler], Mapping[str, PerNode]]
 
 
 @dataclass
@@ -76,18 +77,19 @@ class Comparison:
         self.oracle.send(explain_request(snapshot))
         raised, mine = "", dict[str, PerNode]()
         try:
-            mine = dict(self.evaluate(snapshot))
+            mine = dict(self.evaluate(snapshot, self.oracle.scheduler))
         except Exception as error:  # noqa: BLE001 - any exception of our side is a difference
             raised = f"{type(error).__name__}: {error}"
         expected = of_oracle(self.oracle.receive()["verdicts"])
-        disagreements = tuple(differences(expected, mine, claiming(snapshot), self.only))
+        disagreements = tuple(differences(expected, mine, accepted(snapshot), self.only))
         tally.add({pod: expected[pod] for pod in mine}, len(disagreements) or bool(raised))
         return Difference(family, seed, snapshot, disagreements, raised) if disagreements or raised else None
 
     def differ(self, snapshot: Json) -> tuple[Disagreement, ...]:
         """Return the disagreements about *snapshot*. Raises OracleError and any exception of our side."""
         expected = of_oracle(self.oracle.explain(snapshot))
-        return tuple(differences(expected, self.evaluate(snapshot), claiming(snapshot), self.only))
+        mine = self.evaluate(snapshot, self.oracle.scheduler)
+        return tuple(differences(expected, mine, accepted(snapshot), self.only))
 
     def shrink(self, difference: Difference) -> Json:
         """Return a minimal snapshot that still differs in the same plugins, or raises the same type of exception."""

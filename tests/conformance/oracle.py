@@ -9,6 +9,8 @@ from types import TracebackType
 from typing import IO, Self
 
 from devcluster import build
+from predicates.scheduler import Scheduler
+from predicates.versions import VERSIONS
 from tests.conformance.generate.world import Json
 
 
@@ -22,8 +24,11 @@ class Oracle:
     A request can be sent before the previous response is read, so that oracle and caller work in parallel.
     """
 
-    def __init__(self, binary: Path | None = None) -> None:
-        self._process = subprocess.Popen([binary or build.oracle()], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, binary: Path | None = None, minor: str | None = None) -> None:
+        self.version = VERSIONS[int(build.version(minor).partition(".")[2])]  #: the version of the plugins
+        self.scheduler = Scheduler(self.version)  #: our rules for the same version
+        command = [binary or build.oracle(minor)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def __enter__(self) -> Self:
         return self

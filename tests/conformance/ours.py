@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from predicates import plugins
 from predicates.filters import Filters
 from predicates.framework import Plugin
+from predicates.scheduler import Scheduler
 from predicates.snapshot import Snapshot
 from predicates.wire import KINDS, Decoder, Interner
 from rescheduler.planning.explain import Explanation, explain
@@ -15,21 +15,23 @@ from tests.conformance.generate.world import Json
 from tests.conformance.verdicts import PerNode, Rejection
 
 
-def load(snapshot: Json) -> Snapshot:
+def load(snapshot: Json, scheduler: Scheduler | None = None) -> Snapshot:
     """Decode a ``kind: List``; unknown kinds are ignored."""
-    table, decoder = Snapshot(), Decoder(Interner())
+    table, decoder = Snapshot(scheduler), Decoder(Interner())
     for item in snapshot["items"]:
         if item["kind"] in KINDS:
             table.upsert(item["kind"], decoder.decode(item["kind"], msgspec.json.encode(item)))
     return table
 
 
-def judge(snapshot: Json, using: Sequence[Plugin] = plugins.DEFAULT) -> dict[str, PerNode]:
+def judge(
+    snapshot: Json, scheduler: Scheduler | None = None, using: Sequence[Plugin] | None = None
+) -> dict[str, PerNode]:
     """Return the verdicts by pod; each pod is evaluated as if it alone were evicted and created again."""
-    return judge_all(load(snapshot), using)
+    return judge_all(load(snapshot, scheduler), using)
 
 
-def judge_all(table: Snapshot, using: Sequence[Plugin] = plugins.DEFAULT) -> dict[str, PerNode]:
+def judge_all(table: Snapshot, using: Sequence[Plugin] | None = None) -> dict[str, PerNode]:
     """Return the verdicts by pod."""
     filters = Filters(table, using)
     rows = np.flatnonzero(table.nodes.alive)

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from predicates.scheduler import Scheduler
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.cli.plan_json import as_json
 from rescheduler.planning.money.prices import PriceList
@@ -34,9 +35,9 @@ class Replayed:
     rejected: tuple[Json, ...]
 
 
-def plan(snapshot: Json, *, independent: bool) -> Json:
+def plan(snapshot: Json, scheduler: Scheduler | None = None, *, independent: bool) -> Json:
     """Return the output of ``rescheduler plan -o json`` for *snapshot*."""
-    cluster = ours.load(snapshot)
+    cluster = ours.load(snapshot, scheduler)
     planner = Planner(cluster, POLICY)
     circumstances = Circumstances(NOW)
     planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
@@ -53,13 +54,13 @@ def drains(planned: Json) -> Iterator[Json]:
 
 def replay_independent(oracle: Oracle, snapshot: Json) -> Replayed:
     """Replay the plan of each node on the original snapshot."""
-    plans = [[drain] for drain in drains(plan(snapshot, independent=True))]
+    plans = [[drain] for drain in drains(plan(snapshot, oracle.scheduler, independent=True))]
     return _replay(oracle, snapshot, plans)
 
 
 def replay_cumulative(oracle: Oracle, snapshot: Json) -> Replayed:
     """Replay the plans of all nodes one after another."""
-    return _replay(oracle, snapshot, [list(drains(plan(snapshot, independent=False)))])
+    return _replay(oracle, snapshot, [list(drains(plan(snapshot, oracle.scheduler, independent=False)))])
 
 
 def _replay(oracle: Oracle, snapshot: Json, plans: Iterable[list[Json]]) -> Replayed:

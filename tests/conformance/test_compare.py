@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 
 from predicates import plugins
+from predicates.scheduler import Scheduler
 from tests.conformance import ours
 from tests.conformance.compare import Comparison, Difference, FamilyCounts, keep
 from tests.conformance.generate import cluster
 from tests.conformance.generate.world import Json
 from tests.conformance.oracle import Oracle
-from tests.conformance.verdicts import Disagreement, PerNode, Rejection, differences
+from tests.conformance.verdicts import Accepted, Disagreement, PerNode, Rejection, differences
 
 
 def _without(plugin: str) -> Comparison:
     using = [each for each in plugins.DEFAULT if each.name != plugin]
-    return Comparison(Oracle(), lambda snapshot: ours.judge(snapshot, using))
+    return Comparison(Oracle(), lambda snapshot, scheduler: ours.judge(snapshot, scheduler, using))
 
 
 def _first(comparison: Comparison, family: str) -> Difference:
@@ -39,7 +40,7 @@ def test_missing_plugin_is_detected_and_shrunk(plugin: str) -> None:
 
 
 def test_exception_of_our_side_is_a_difference() -> None:
-    def fail(snapshot: Json) -> Mapping[str, PerNode]:
+    def fail(snapshot: Json, _: Scheduler) -> Mapping[str, PerNode]:
         raise KeyError(len(snapshot["items"]))
 
     with Oracle() as oracle:
@@ -70,10 +71,23 @@ VERDICTS: dict[str, tuple[tuple[Rejection, ...], tuple[Rejection, ...], bool, bo
     "another plugin rejects as well": ((), (TAINT, CLAIM), True, False),
 }
 
+DRIVERS = {
+    name: (Rejection("NodeVolumeLimits", (f"{name} CSI driver is not installed on the node",)),) for name in ("a", "b")
+}
+
+
+def test_any_missing_driver_is_accepted_if_several_are_required() -> None:
+    scheduler, mine = {"p": {"n": DRIVERS["a"]}}, {"p": {"n": DRIVERS["b"]}}
+    assert list(differences(scheduler, mine, Accepted())) != []
+    assert list(differences(scheduler, mine, Accepted(any_driver=True))) == []
+    assert list(differences(scheduler, {"p": {"n": ()}}, Accepted(any_driver=True))) != []
+
 
 @pytest.mark.parametrize(("scheduler", "mine", "claims", "equal"), VERDICTS.values(), ids=VERDICTS)
 def test_only_the_accepted_differences_are_ignored(
     scheduler: tuple[Rejection, ...], mine: tuple[Rejection, ...], claims: bool, equal: bool
 ) -> None:
-    actual = list(differences({"p": {"n": scheduler}}, {"p": {"n": mine}}, frozenset({"p"} if claims else ())))
+    actual = list(
+        differences({"p": {"n": scheduler}}, {"p": {"n": mine}}, Accepted(frozenset({"p"} if claims else ())))
+    )
     assert actual == ([] if equal else [Disagreement("p", "n", scheduler, mine)])

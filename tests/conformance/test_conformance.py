@@ -13,7 +13,7 @@ from tests.conformance.generate import FAMILIES, cluster
 from tests.conformance.generate.world import SPOT, Json
 from tests.conformance.oracle import Oracle
 from tests.conformance.plans import drains, replay_cumulative, replay_independent
-from tests.conformance.verdicts import claiming, differences, of_lines, of_oracle
+from tests.conformance.verdicts import accepted, differences, of_lines, of_oracle
 
 #: Together, with "all" and "plannable", more than 300 clusters and 100,000 verdicts.
 CLUSTERS, VERDICTS = 17, 6000
@@ -61,6 +61,10 @@ def _rescheduler(*arguments: str, stdin: Json) -> str:
     return done.stdout
 
 
+def _version(oracle: Oracle) -> tuple[str, str]:
+    return "--scheduler-version", str(oracle.version)
+
+
 def _spot_nodes(snapshot: Json) -> set[str]:
     return {
         item["metadata"]["name"]
@@ -73,9 +77,11 @@ def test_explain_command_prints_the_verdicts_of_the_scheduler(oracle: Oracle) ->
     verdicts = 0
     for seed in range(4):
         given = cluster(seed)
-        mine = of_lines(json.loads(line) for line in _rescheduler("explain", stdin=given).splitlines())
+        mine = of_lines(
+            json.loads(line) for line in _rescheduler("explain", *_version(oracle), stdin=given).splitlines()
+        )
         assert all(set(nodes) == _spot_nodes(given) for nodes in mine.values())
-        assert not list(differences(of_oracle(oracle.explain(given)), mine, claiming(given)))
+        assert not list(differences(of_oracle(oracle.explain(given)), mine, accepted(given)))
         verdicts += sum(map(len, mine.values()))
     assert verdicts > 100
 
@@ -85,8 +91,10 @@ def test_plan_command_prints_placements_that_the_scheduler_accepts(oracle: Oracl
     moved = 0
     for seed in range(8):
         given = cluster(seed, "plannable")
-        cumulative = list(drains(json.loads(_rescheduler("plan", *flags, stdin=given))))
-        independent = list(drains(json.loads(_rescheduler("plan", "--independent", *flags, stdin=given))))
+        cumulative = list(drains(json.loads(_rescheduler("plan", *flags, *_version(oracle), stdin=given))))
+        independent = list(
+            drains(json.loads(_rescheduler("plan", "--independent", *flags, *_version(oracle), stdin=given)))
+        )
         for drained in (cumulative, *([drain] for drain in independent)):
             verdicts = oracle.replay(given, drained)
             assert [verdict for verdict in verdicts if verdict["refused"]] == []

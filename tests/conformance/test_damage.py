@@ -12,7 +12,7 @@ from tests.conformance import damage, ours
 from tests.conformance.generate import cluster
 from tests.conformance.generate.world import Json
 from tests.conformance.oracle import Oracle, OracleError
-from tests.conformance.verdicts import PerNode, claiming, differences, of_oracle
+from tests.conformance.verdicts import PerNode, accepted, differences, of_oracle
 
 SEEDS = range(12)
 
@@ -33,14 +33,14 @@ def test_odd_snapshots_get_the_verdicts_of_the_scheduler(oracle: Oracle, tmp_pat
         given = cluster(seed)
         damage.ODD[oddity](given["items"], rng)
         mine = _judge(tmp_path / "list.json", _encoded(given))
-        assert not list(differences(of_oracle(oracle.explain(given)), mine, claiming(given))), f"seed {seed}"
+        assert not list(differences(of_oracle(oracle.explain(given)), mine, accepted(given))), f"seed {seed}"
 
 
 def test_combined_oddities_get_the_verdicts_of_the_scheduler(oracle: Oracle, tmp_path: Path) -> None:
     for seed in range(60):
         given = damage.damage(cluster(seed), Random(seed))
         mine = _judge(tmp_path / "list.json", _encoded(given))
-        assert not list(differences(of_oracle(oracle.explain(given)), mine, claiming(given))), f"seed {seed}"
+        assert not list(differences(of_oracle(oracle.explain(given)), mine, accepted(given))), f"seed {seed}"
 
 
 @pytest.mark.parametrize("kind", damage.BROKEN)
@@ -58,7 +58,7 @@ def test_undecodable_objects_are_skipped_and_reported(oracle: Oracle, tmp_path: 
             assert unreadable.why.startswith(f"{unreadable.kind} {unreadable.key}: ")
             assert "\n" not in unreadable.why
         else:
-            assert not list(differences(expected, _judge(path, _encoded(given)), claiming(given))), f"seed {seed}"
+            assert not list(differences(expected, _judge(path, _encoded(given)), accepted(given))), f"seed {seed}"
 
 
 def _is_one_line_about(path: Path, error: InputError) -> bool:

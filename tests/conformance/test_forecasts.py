@@ -23,7 +23,7 @@ def test_forecast_places_each_pod_as_the_scheduler_would(oracle: Oracle) -> None
     compared, unique = 0, 0
     for seed in range(CLUSTERS):
         given = with_known_owners(scored_cluster(seed, "plannable"))
-        table = ours.load(given)
+        table = ours.load(given, oracle.scheduler)
         planner = Planner(table, POLICY)
         for plan in planner.plan_each(Circumstances(NOW)).plans[:2]:
             for key, node, best in _steps(oracle, given, plan, _evicted_together(table, plan)):

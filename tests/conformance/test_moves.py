@@ -5,9 +5,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from predicates import plugins
 from predicates.filters import Filters
 from predicates.objects import Pod
+from predicates.scheduler import Scheduler
 from predicates.snapshot import Trial
 from tests.conformance import ours
 from tests.conformance.generate import cluster
@@ -23,7 +23,7 @@ def test_the_scheduler_accepts_each_move(oracle: Oracle, family: str) -> None:
     moved = 0
     for seed in range(CLUSTERS):
         snapshot = cluster(seed, family)
-        moves = _moves(snapshot, Random(seed))
+        moves = _moves(snapshot, oracle.scheduler, Random(seed))
         if moves:
             rejected = [verdict for verdict in oracle.replay(snapshot, moves) if verdict["refused"]]
             assert rejected == [], f"{family} seed {seed}"
@@ -31,10 +31,10 @@ def test_the_scheduler_accepts_each_move(oracle: Oracle, family: str) -> None:
     assert moved > 2 * CLUSTERS
 
 
-def _moves(snapshot: Json, rng: Random) -> list[Json]:
+def _moves(snapshot: Json, scheduler: Scheduler, rng: Random) -> list[Json]:
     """Return moves as drains of one pod without a taint, for the oracle; each depends on the placements before it."""
-    table = ours.load(snapshot)
-    filters = Filters(table, plugins.DEFAULT)
+    table = ours.load(snapshot, scheduler)
+    filters = Filters(table)
     pods = [pod for pod in table.pods.values() if pod.node_name in table.nodes.row]
     moves = []
     with table.trial() as trial:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from predicates import plugins, scores
+from predicates import scores
 from predicates.devices import device_resources
 from predicates.filters import Filters
 from predicates.node_selectors import valid_term
@@ -18,7 +18,16 @@ from tests.conformance.ours import load
 from tests.conformance.scores import scored_cluster
 
 TOTALS = 4000
-FAMILIES = ("plannable", "all", "PodTopologySpread", "InterPodAffinity", "NodeAffinity", "TaintToleration")
+FAMILIES = (
+    "plannable",
+    "all",
+    "PodTopologySpread",
+    "InterPodAffinity",
+    "NodeAffinity",
+    "TaintToleration",
+    "VolumeBinding",
+    "competing claims",
+)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -27,8 +36,8 @@ def test_every_score_is_that_of_the_scheduler(oracle: Oracle, family: str) -> No
     while compared < TOTALS:
         given = scored_cluster(seed, family)
         known = _owners(given)
-        table = load(given)
-        filters = Filters(table, plugins.DEFAULT)
+        table = load(given, oracle.scheduler)
+        filters = Filters(table)
         names = [pod.key for pod in table.pods.values() if _scorable(pod, table)]
         for scored in oracle.ask({"mode": "score", "snapshot": given, "pods": names})["scores"]:
             pod = table.pods[scored["pod"]]
@@ -76,7 +85,8 @@ def _scored(table: Snapshot, filters: Filters, pod: Pod, *, owned: bool) -> dict
         if not len(rows):
             return {}
         request = ScoringRequest(table, pod.cls, rows, owned and spreads_by_default(pod))
-        by_plugin = {plugin.name: scores.totals(request, (plugin,)).tolist() for plugin in scores.DEFAULT}
+        scorers = scores.of(table.scheduler.profile(pod.cls.spec.scheduler_name))
+        by_plugin = {plugin.name: scores.totals(request, (plugin,)).tolist() for plugin in scorers}
         total = scores.totals(request).tolist()
     return {
         table.nodes.names[row]: {name: given[at] for name, given in by_plugin.items() if given[at]}

@@ -12,10 +12,10 @@ from random import Random
 import msgspec
 import numpy as np
 
-from predicates import plugins
 from predicates.filters import Filters
 from predicates.local_results import Targets
 from predicates.objects import Pod
+from predicates.scheduler import Scheduler
 from predicates.snapshot import DRAIN_TAINT, Snapshot, Trial, key_of
 from predicates.wire import KINDS, Decoder, Interner
 from rescheduler.planning.explain import explain
@@ -23,16 +23,16 @@ from tests.conformance.generate.admission import adds_labels, bind_again
 from tests.conformance.generate.world import Json
 from tests.conformance.oracle import Oracle
 from tests.conformance.ours import of_explanation
-from tests.conformance.verdicts import claiming, differences, of_oracle
+from tests.conformance.verdicts import accepted, differences, of_oracle
 
 
 class LiveSnapshot:
     """A snapshot that is updated from state to state, and filters with caches on it."""
 
-    def __init__(self, snapshot: Json) -> None:
-        self.table = Snapshot()
+    def __init__(self, snapshot: Json, scheduler: Scheduler | None = None) -> None:
+        self.table = Snapshot(scheduler)
         self._decoder = Decoder(Interner())
-        self.filters = Filters(self.table, plugins.DEFAULT)
+        self.filters = Filters(self.table)
         for item in snapshot["items"]:
             self.put(item)
 
@@ -66,7 +66,7 @@ class LiveSnapshot:
         in_order = {pod.key: self._in_order(pod, Targets(rows)) for pod in pods}
         single = {pod.key: self._single_rows(pod, rows.tolist()) for pod in pods}
         mine = {pod.key: of_explanation(explain(pod, pod, self.table, self.filters, rows, ())) for pod in pods}
-        yield from map(str, differences(expected, mine, claiming(snapshot)))
+        yield from map(str, differences(expected, mine, accepted(snapshot)))
         for name, nodes in mine.items():
             fitting = {node for node, rejections in nodes.items() if not rejections}
             required = set() if in_trial else fitting - {self.table.pods[name].node_name}
@@ -157,7 +157,7 @@ def _key(pod: Json) -> str:
 
 def through_changes(oracle: Oracle, snapshot: Json, rng: Random) -> Iterator[str]:
     """Make random moves in a trial, undo them, repeat them as events, and delete objects; yield all differences."""
-    live, moves = LiveSnapshot(snapshot), Moves(snapshot, rng)
+    live, moves = LiveSnapshot(snapshot, oracle.scheduler), Moves(snapshot, rng)
     with live.table.trial() as trial:
         moves.perform(live, trial)
         moved = moves.result()

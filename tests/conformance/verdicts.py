@@ -1,8 +1,8 @@
 """Verdicts of both sides in one form, and their differences.
 
-Two differences are accepted. DynamicResources may reject any pod that needs devices, because we accept such a pod only
-if it is proved to fit. And if NodeVolumeLimits fails because of the volumes of placed pods, it reports the pod that
-the scheduler saw first, which a dump does not show.
+Three differences are accepted. DynamicResources may reject any pod that needs devices, because we accept such a pod
+only if it is proved to fit. If NodeVolumeLimits fails because of the volumes of placed pods, it reports the pod that
+the scheduler saw first, which a dump does not show. And if several CSI drivers are missing, it reports any of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +13,7 @@ from tests.conformance.generate.world import Json
 
 CLAIMS = "DynamicResources"
 _ANY = ("(any reason)",)
+_ANY_DRIVER = ("(any driver) CSI driver is not installed on the node",)
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
@@ -79,7 +80,21 @@ def of_lines(lines: Iterable[Json]) -> dict[str, PerNode]:
     }
 
 
-def claiming(snapshot: Json) -> frozenset[str]:
+class Accepted(NamedTuple):
+    """The differences that are accepted for a snapshot."""
+
+    claiming: frozenset[str] = frozenset()  #: pods that DynamicResources may reject
+    any_driver: bool = False  #: more than one CSI driver can be required
+
+
+def accepted(snapshot: Json) -> Accepted:
+    """Return the accepted differences of *snapshot*."""
+    drivers = (item for item in snapshot["items"] if item.get("kind") == "CSIDriver")
+    required = [driver for driver in drivers if driver["spec"].get("preventPodSchedulingIfMissing")]
+    return Accepted(_claiming(snapshot), len(required) > 1)
+
+
+def _claiming(snapshot: Json) -> frozenset[str]:
     """Return the pods that need devices: by resource claims, or by a resource that a DeviceClass provides."""
     classes = [item for item in snapshot["items"] if item.get("kind") == "DeviceClass"]
     provided = {(item.get("spec") or {}).get("extendedResourceName") for item in classes}
@@ -101,15 +116,26 @@ def _requested(spec: Json) -> Iterator[str]:
 def differences(
     scheduler: Mapping[str, PerNode],
     ours: Mapping[str, PerNode],
-    claiming: frozenset[str] = frozenset(),
+    accepted: Accepted = Accepted(),  # noqa: B008 - immutable
     only: str | None = None,
 ) -> Iterator[Disagreement]:
     """Yield the pods and nodes for which the results differ; *only* restricts the comparison to one plugin."""
     for pod, nodes in ours.items():
         for node, mine in nodes.items():
             expected = scheduler[pod][node]
-            if not _equal(_of_plugin(expected, only), _of_plugin(mine, only), may_reject=pod in claiming):
+            theirs, our = _of_plugin(expected, only), _of_plugin(mine, only)
+            if accepted.any_driver:
+                theirs, our = _without_driver(theirs), _without_driver(our)
+            if not _equal(theirs, our, may_reject=pod in accepted.claiming):
                 yield Disagreement(pod, node, expected, mine)
+
+
+def _without_driver(rejections: tuple[Rejection, ...]) -> tuple[Rejection, ...]:
+    suffix = _ANY_DRIVER[0].partition(")")[2]
+    return tuple(
+        Rejection(rejection.plugin, _ANY_DRIVER) if rejection.reasons[0].endswith(suffix) else rejection
+        for rejection in rejections
+    )
 
 
 def _of_plugin(rejections: tuple[Rejection, ...], only: str | None) -> tuple[Rejection, ...]:

@@ -8,6 +8,8 @@ import pytest
 from predicates.filters import Filters
 from predicates.objects import PodClass
 from predicates.plugins import inter_pod_affinity
+from predicates.scheduler import Scheduler
+from predicates.versions import VERSIONS
 from tests.conformance.builders import node, pod
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons
@@ -174,15 +176,6 @@ CASES: dict[str, tuple[list[Json], Json]] = {
         [DB_A1, _p(_far(_term(namespaceSelector=RED)))],
         FITS,
     ),
-    # For terms of the incoming pod, the scheduler matches the namespace selector against empty labels.
-    "a namespace selector that matches empty labels selects all namespaces": (
-        [
-            _namespace("red", team="red"),
-            _in("red", pod("q", "a1", labels=DB)),
-            _p(_far(_term(namespaceSelector=NOT_RED))),
-        ],
-        NOT_ZONE_A,
-    ),
     "matchLabelKeys are ignored (merged by the API server)": (
         [pod("q", "a1", labels={**DB, "v": "1"}), _p(_far(_term(matchLabelKeys=["v"])), {**WEB, "v": "2"})],
         NOT_ZONE_A,
@@ -198,6 +191,15 @@ CASES: dict[str, tuple[list[Json], Json]] = {
         ),
     ),
 }
+
+
+def test_namespace_selector_that_matches_empty_labels_selects_all_namespaces_until_1_36() -> None:
+    red = _namespace("red", team="red"), _in("red", pod("q", "a1", labels=DB))
+    table = load(*NODES, *red, _p(_far(_term(namespaceSelector=NOT_RED))))
+    for minor, version in VERSIONS.items():
+        table.use(Scheduler(version))
+        found = reasons(inter_pod_affinity.PLUGIN, table.pods["default/p"].cls, table)
+        assert (found == NOT_ZONE_A) == (minor <= 36), minor
 
 
 @pytest.mark.parametrize(("objects", "expected"), CASES.values(), ids=CASES)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from predicates.objects import PodObject, PodSpec
-from predicates.requests import allocatable, counted, is_extended, load, nonzero, requests
+from predicates.requests import allocatable, counted, is_extended, loads, nonzero, requests
 from tests.conformance.generate.world import Json
 
 MI = 2**20
@@ -135,7 +135,7 @@ LOADS: dict[str, tuple[PodObject, dict[str, int]]] = {
 
 @pytest.mark.parametrize(("pod", "expected"), LOADS.values(), ids=LOADS)
 def test_the_load_of_a_bound_pod_is_computed_like_the_scheduler(pod: PodObject, expected: dict[str, int]) -> None:
-    assert dict(load(pod)) == expected
+    assert dict(loads(pod)[1]) == expected
 
 
 NONZERO: dict[str, tuple[PodSpec, tuple[int, int]]] = {

@@ -13,6 +13,7 @@ from predicates.indexes.nonzero import NonZero
 from predicates.indexes.preferences import AffinityWeights
 from predicates.nodes import CPU, MEMORY, Numbers
 from predicates.objects import Pod
+from predicates.scheduler import Scheduler
 from predicates.scores.frame import Scorer, ScoringRequest
 from predicates.scores.image_locality import normalized_image_name
 from predicates.scores.pod_topology_spread import spreads_by_default
@@ -219,7 +220,7 @@ def test_each_plugin_scores_like_the_scheduler(
 ) -> None:
     table = snapshot([*cluster, pod])
     obj = next(iter(table.pods_on[""].values()))
-    scorer = next(each for each in scores.DEFAULT if each.name == plugin)
+    scorer = next(each for each in scores.of(Scheduler().default) if each.name == plugin)
     actual = scorer.score(_request(table, obj))
     assert (None if actual is None else _by_name(table, actual)) == expected
 
@@ -247,7 +248,7 @@ def test_image_names_are_normalized(image: str, name: str) -> None:
 def test_images_are_updated_with_their_nodes() -> None:
     table = snapshot([images("a", app=500), images("b"), asking()])
     request = _request(table, next(iter(table.pods_on[""].values())))
-    locality = next(plugin for plugin in scores.DEFAULT if plugin.name == "ImageLocality")
+    locality = next(plugin for plugin in scores.of(Scheduler().default) if plugin.name == "ImageLocality")
     assert locality.score(request) is not None
     table.upsert("Node", next(iter(snapshot([images("a")]).nodes)))
     assert locality.score(request) is None
@@ -297,7 +298,7 @@ def test_sums_are_correct_after_trials(
     assert np.array_equal(_requested(table, table.index(NonZero)), requested)
 
 
-@pytest.mark.parametrize("scorer", scores.DEFAULT, ids=lambda scorer: scorer.name)
+@pytest.mark.parametrize("scorer", scores.of(Scheduler().default), ids=lambda scorer: scorer.name)
 def test_scores_follow_changes_of_nodes(scorer: Scorer) -> None:
     """After changes of images, taints and amounts the scores equal those on a new snapshot."""
     before = [images("a", app=500), avoided("b", "slow"), node("c")]

@@ -9,7 +9,6 @@ from msgspec.structs import replace as replaced
 
 from predicates.filters import Filters
 from predicates.objects import Pod, PodDisruptionBudget
-from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot
 from rescheduler.errors import UsageError
 from rescheduler.planning.budget_texts import needs_scale, sync_failure
@@ -72,7 +71,7 @@ Change: TypeAlias = Unpin | Untaint | Lift | BudgetChange | SettingChange | AddS
 
 def copied(snapshot: Snapshot) -> Snapshot:
     """Return an independent snapshot with the same objects."""
-    copy = Snapshot()
+    copy = Snapshot(snapshot.scheduler)
     copy.replace("Node", snapshot.nodes)
     for kind, objects in snapshot.objects.items():
         copy.replace(kind, objects.values())
@@ -116,7 +115,7 @@ def _pods_of(snapshot: Snapshot, controller: ControllerName) -> list[Pod]:
 
 def _unpin(snapshot: Snapshot, policy: Policy, controller: ControllerName) -> None:
     pods = _pods_of(snapshot, controller)
-    unpinning = Unpinning(snapshot, Filters(snapshot, DEFAULT), groups(snapshot, policy).spot)
+    unpinning = Unpinning(snapshot, Filters(snapshot), groups(snapshot, policy).spot)
     classes = {pod.cls: unpinning.freed(pod.cls) for pod in pods}
     for pod in pods:
         cls = classes[pod.cls]

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from predicates.filters import Filters
 from predicates.local_results import Targets
 from predicates.objects import Pod
-from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot
 from rescheduler.errors import UsageError
 from rescheduler.planning.controller_names import ControllerName, controller_of
@@ -104,7 +103,7 @@ def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> list[Unpla
 
 def _recreated(snapshot: Snapshot, pod: Pod, node: str) -> Pod:
     """Return *pod* as its controller would recreate it, bound to *node*, or unbound if *node* is ""."""
-    return replace(snapshot.bound_to(pod, node), load=pod.cls.requests)
+    return replace(snapshot.bound_to(pod, node), load=pod.cls.requests, older_loads=())
 
 
 def _placed(snapshot: Snapshot, policy: Policy, pods: Sequence[Pod]) -> tuple[Placed, list[tuple[Pod, str]]]:
@@ -128,4 +127,4 @@ def _room(snapshot: Snapshot, policy: Policy) -> Room:
     on_demand = (table.nodes[table.row[name]] for name in node_groups.on_demand)
     rows = [table.row[node.name] for node in on_demand if node is not None and why_not_target(node) is None]
     targets = Targets([*node_groups.spot.rows.tolist(), *rows])
-    return Room(snapshot, Filters(snapshot, DEFAULT), targets, Sizes(snapshot, targets), "remaining nodes")
+    return Room(snapshot, Filters(snapshot), targets, Sizes(snapshot, targets), "remaining nodes")

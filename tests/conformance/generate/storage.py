@@ -69,10 +69,11 @@ def _limits(world: ClusterBuilder) -> None:
     add_class(world, "wffc", CSI, "WaitForFirstConsumer")
     for plugin in IN_TREE:
         add_class(world, plugin.rpartition("/")[2], plugin, "WaitForFirstConsumer")
+    add_class(world, "other", "csi.not-installed.example.com", "WaitForFirstConsumer")
     csi_nodes(world, (CSI, *MIGRATED.values()), IN_TREE)
     for namespace in world.namespaces:
         for i in range(world.rng.randint(3, 10)):
-            classes = ("wffc", "wffc", *(plugin.rpartition("/")[2] for plugin in IN_TREE), "gone", "")
+            classes = ("wffc", "wffc", *(plugin.rpartition("/")[2] for plugin in IN_TREE), "other", "gone", "")
             claim = add_claim(world, namespace, f"data-{i}", world.pick(classes))
             if world.chance(0.7):
                 source = (
@@ -83,6 +84,10 @@ def _limits(world: ClusterBuilder) -> None:
                 claim["spec"]["volumeName"] = "pv-gone"
     for _ in range(world.rng.randint(0, 4)):
         _attachment(world)
+    for driver in world.some((CSI, *MIGRATED.values(), "csi.not-installed.example.com"), 0, 3):
+        required = world.add("CSIDriver", driver, version="storage.k8s.io/v1", spec={"attachRequired": True})
+        if world.chance(0.8):
+            required["spec"]["preventPodSchedulingIfMissing"] = world.chance(0.8)
 
 
 def _attachment(world: ClusterBuilder) -> None:

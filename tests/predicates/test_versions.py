@@ -1,0 +1,138 @@
+"""What differs between the versions of kube-scheduler. The conformance test compares each version with its plugins."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from predicates import plugins, scores
+from predicates.csi_translation import DRIVERS, PORTWORX
+from predicates.filters import Filters
+from predicates.plugins import node_volume_limits
+from predicates.plugins.node_volume_limits import REASON
+from predicates.scheduler import Scheduler, default_profile
+from predicates.snapshot import Snapshot
+from predicates.versions import NEWEST, OLDEST, VERSIONS, Rule, nearest, parse_minor
+from tests.conformance.builders import claim, node, pod, volume
+from tests.conformance.generate.world import Json
+from tests.predicates.asking import load, reasons
+from tests.predicates.volumes import CSI, limited, mounting
+
+NOT_INSTALLED = f"{CSI} CSI driver is not installed on the node"
+BOUND = [volume("va"), claim("a", volume="va")]
+
+TEXTS: dict[str, int | None] = {
+    "1.36": 36,
+    "v1.37.2": 37,
+    "v1.34.4-eks-1234": 34,
+    "v1.35.0+k3s1": 35,
+    "1.38": 38,
+    "2.0": None,
+    "1": None,
+    "1.x": None,
+    "": None,
+    "v1.99999": None,
+}
+
+
+@pytest.mark.parametrize(("text", "minor"), TEXTS.items())
+def test_minor_version_is_parsed(text: str, minor: int | None) -> None:
+    assert parse_minor(text) == minor
+
+
+def test_unknown_versions_use_the_closest_known_one() -> None:
+    assert [nearest(minor) for minor in (20, 36, 99)] == [OLDEST, VERSIONS[36], NEWEST]
+
+
+def test_every_plugin_of_every_version_exists() -> None:
+    for version in VERSIONS.values():
+        names = list(dict.fromkeys(plugin.name for plugin in plugins.of(default_profile(version))[2:]))
+        assert names == list(version.plugins[1:]), version
+        assert {scorer.name for scorer in scores.of(default_profile(version))} == dict(
+            default_profile(version).weights
+        ).keys()
+
+
+def test_each_rule_begins_with_a_known_version_but_not_the_oldest() -> None:
+    assert all(OLDEST.minor < rule.since <= NEWEST.minor for rule in Rule)
+
+
+def _driver(**spec: Any) -> Json:
+    return {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": CSI}, "spec": spec}
+
+
+REQUIRED = _driver(preventPodSchedulingIfMissing=True)
+
+MISSING: dict[str, tuple[list[Json], str]] = {
+    "no CSINode": ([REQUIRED], NOT_INSTALLED),
+    "CSINode without the driver": ([REQUIRED, limited("n", {"other": 1})], NOT_INSTALLED),
+    "CSINode with the driver": ([REQUIRED, limited("n", {CSI: None})], ""),
+    "driver installed, limit reached": ([REQUIRED, limited("n", {CSI: 0})], REASON),
+    "driver that is not required": ([_driver(preventPodSchedulingIfMissing=False)], ""),
+    "driver that says nothing": ([_driver()], ""),
+    "no CSIDriver": ([], ""),
+}
+
+
+@pytest.mark.parametrize(("objects", "expected"), MISSING.values(), ids=MISSING)
+def test_missing_driver_rejects_a_node_since_1_37(objects: list[Json], expected: str) -> None:
+    table = load(node("n"), *BOUND, *objects, mounting("a"))
+    for minor, version in VERSIONS.items():
+        table.use(Scheduler(version))
+        reason = reasons(node_volume_limits.PLUGIN, table.pods["default/p"].cls, table)["n"]
+        assert reason == (expected if minor >= 37 or expected == REASON else ""), minor
+
+
+def test_driver_that_arrives_or_leaves_is_noticed() -> None:
+    table = load(node("n"), *BOUND, REQUIRED, mounting("a"))
+    filters, cls = Filters(table), table.pods["default/p"].cls
+    assert not filters.feasible(cls).any()
+    table.upsert("CSINode", load(limited("n", {CSI: None})).of("CSINode")["n"])
+    assert filters.feasible(cls).any()
+    table.delete("CSINode", "n")
+    assert not filters.feasible(cls).any()
+    table.delete("CSIDriver", CSI)
+    assert filters.feasible(cls).any()
+
+
+def test_portworx_volume_counts_where_its_plugin_is_migrated() -> None:
+    in_tree = [volume("va", portworxVolume={"volumeID": "x"}), claim("a", volume="va"), mounting("a")]
+    limits: dict[str, int | None] = {DRIVERS[PORTWORX]: 0}
+    nodes = [node("named"), node("silent"), limited("named", limits, migrated=PORTWORX), limited("silent", limits)]
+    for minor, version in VERSIONS.items():
+        table = load(*nodes, *in_tree)
+        table.use(Scheduler(version))
+        found = reasons(node_volume_limits.PLUGIN, table.pods["default/p"].cls, table)
+        assert found == {"named": REASON, "silent": REASON if minor >= 36 else ""}, minor
+
+
+def test_load_of_a_resized_pod_follows_the_version() -> None:
+    resized = pod("p", "n", requests={"cpu": "1"})
+    resized["spec"]["containers"].append({"name": "d", "resources": {"requests": {"cpu": "3"}}})
+    resized["status"]["containerStatuses"] = [
+        {"name": resized["spec"]["containers"][0]["name"], "resources": {"requests": {"cpu": "2"}}},
+        {"name": "d", "resources": {"requests": {"cpu": "1"}}},
+    ]
+    table = load(node("n", allocatable={"cpu": "16", "pods": "9"}), resized)
+    free = {}
+    for minor, version in VERSIONS.items():
+        table.use(Scheduler(version))
+        free[minor] = _free_cpu(table)
+    # The sum of the maxima is 2 + 3, the maximum of the sums max(1 + 3, 2 + 1).
+    assert free == {34: 11_000, 35: 11_000, 36: 11_000, 37: 12_000}
+    table.delete("Pod", "default/p")
+    assert _free_cpu(table) == 16_000
+
+
+def _free_cpu(table: Snapshot) -> int:
+    return int(table.nodes.free[table.nodes.row["n"], table.nodes.resources["cpu"]])
+
+
+def test_change_of_the_scheduler_drops_all_cached_results() -> None:
+    table = load(node("n"), node("m"), *BOUND, REQUIRED, limited("m", {CSI: None}), mounting("a"))
+    filters, cls = Filters(table), table.pods["default/p"].cls
+    fitting = []
+    for minor in (36, 37, 36, 37):
+        table.use(Scheduler(VERSIONS[minor]))
+        fitting.append({table.nodes.names[row] for row in np.flatnonzero(filters.feasible(cls))})
+    assert fitting == [{"n", "m"}, {"m"}, {"n", "m"}, {"m"}]
