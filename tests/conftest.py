@@ -66,8 +66,20 @@ def _length(path: Path) -> int:
 _BUILT = frozenset({"control_plane", "oracle", "caller", "prometheus", "chromium"})
 
 
+#: Files whose tests start many processes, wait for time-outs or try many examples: they get the marker `slow`.
+_SLOW = frozenset(
+    {
+        *("test_completion", "test_endpoint", "test_held", "test_imports", "test_provider", "test_wrong_configuration"),
+        *("test_guard", "test_laws", "test_reuse", "test_drain_order", "test_pace", "test_topology_index"),
+        *("test_transitions", "test_volume_indexes", "test_rule_pairs"),
+    }
+)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.path.stem in _SLOW:
+        item.add_marker(pytest.mark.slow)
     if not _BUILT.isdisjoint(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.cluster)
 

@@ -28,7 +28,7 @@ from tests.cluster.virtual import VirtualSite, site
 
 GROUP: Final = "STANDARD"
 _PATIENCE_SECONDS: Final = 90.0
-_CALL_SECONDS: Final = 5.0
+_CALL_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.2
 
 Moment = Literal["before", "after"]

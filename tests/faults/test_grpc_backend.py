@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -17,8 +18,11 @@ from tests.providers.externalgrpcs import connected, offered
 
 CLOCK = SystemClock()
 MACHINES = 3
-TRIES = 20
-TRY_SECONDS = 5.0
+#: Limits of a call and of an attempt, long enough for slow machines. A call that stalls takes the whole time.
+CALL_SECONDS, TRY_SECONDS = 4, 12.0
+#: A call whose bytes are slow succeeds at once, in the time that the machine needs.
+SLOW_SECONDS: Final = 240
+PATIENCE_SECONDS: Final = 300.0
 
 #: Faults of one connection. HTTP/2 settings, some 50 bytes, come first: `after` lets them pass.
 FAULTS = {
@@ -54,12 +58,13 @@ def before_service(server: CloudpoolServer) -> Iterator[TcpFaultProxy]:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_machine_is_deleted_once_despite_failing_connections(server: CloudpoolServer, fault: str) -> None:
     is_slow = FAULTS[fault].kind == "slow"
-    timeout = Duration(20 if is_slow else 2)  # a slow call succeeds at once, even on a busy machine
+    timeout = Duration(SLOW_SECONDS if is_slow else CALL_SECONDS)
     with before_service(server) as proxy:
         proxy.inject(*[FAULTS[fault]] * 2)
         with connected(f"127.0.0.1:{proxy.port}", CLOCK, grpc_timeout=timeout, poll_interval=Duration(0.1)) as provider:
             node = node_of(server.pool.machines()[0])
-            outcomes = list(deletions(provider, node, proxy))
+            seconds = SLOW_SECONDS if is_slow else TRY_SECONDS
+            outcomes = list(deletions(provider, node, proxy, seconds))
         assert isinstance(outcomes[-1], Deleted | AlreadyGone), outcomes
         assert (proxy.connections > 1) is not is_slow
         now = CLOCK.now()
@@ -68,11 +73,14 @@ def test_a_machine_is_deleted_once_despite_failing_connections(server: Cloudpool
         assert server.pool.size()["desiredSize"] == MACHINES - 1
 
 
-def deletions(provider: ExternalGrpcProvider, node: NodeRef, proxy: TcpFaultProxy) -> Iterator[DeleteOutcome]:
+def deletions(
+    provider: ExternalGrpcProvider, node: NodeRef, proxy: TcpFaultProxy, seconds: float
+) -> Iterator[DeleteOutcome]:
     """Yield the outcomes of deletion attempts until the machine is gone; cut connections after every other attempt."""
-    for _ in range(TRIES):
+    end = CLOCK.monotonic() + PATIENCE_SECONDS
+    while CLOCK.monotonic() < end:
         with contextlib.suppress(ReschedulerError):
-            outcome = provider.delete_nodes(GROUP, [node], deadline=CLOCK.monotonic() + TRY_SECONDS)[node.name]
+            outcome = provider.delete_nodes(GROUP, [node], deadline=CLOCK.monotonic() + seconds)[node.name]
             yield outcome
             if isinstance(outcome, Deleted | AlreadyGone):
                 return

@@ -42,8 +42,8 @@ def proxy(port: int) -> Iterator[TcpFaultProxy]:
 
 
 @contextlib.contextmanager
-def connected(proxy: TcpFaultProxy, seconds: float = 30) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=seconds) as connection:
+def connected(proxy: TcpFaultProxy) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=60) as connection:
         yield connection
 
 
@@ -80,8 +80,9 @@ def test_reset_after_the_first_response(proxy: TcpFaultProxy) -> None:
 
 def test_a_stall_stops_the_data_and_keeps_the_connection_open(proxy: TcpFaultProxy) -> None:
     proxy.inject(TcpFault("stall", after=len(ANSWER)))
-    with connected(proxy, seconds=0.3) as connection:
+    with connected(proxy) as connection:
         assert asked(connection) == ANSWER
+        connection.settimeout(0.3)
         with pytest.raises(TimeoutError):
             asked(connection)
 

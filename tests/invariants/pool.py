@@ -52,7 +52,7 @@ class PoolRecord:
         self._orders()
 
     def _size(self) -> None:
-        size = httpx2.get(f"{self._url}/pool/size", timeout=2, trust_env=False).json()
+        size = httpx2.get(f"{self._url}/pool/size", timeout=60, trust_env=False).json()
         self.sizes.append(SeenSize(self._clock.now(), size["desiredSize"], size["allocated"]))
 
     def _orders(self) -> None:

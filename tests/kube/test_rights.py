@@ -12,6 +12,8 @@ from tests.cluster.rendering import kustomization
 from tests.kube.conftest import HastyClock
 from tests.kube.edge import Reply, ScriptedApiServer, status
 
+pytestmark = pytest.mark.cluster  # the manifests are rendered by a program that is built once
+
 NODES = AccessRight("patch", "nodes")
 LEASE = AccessRight("get", "leases", "coordination.k8s.io", "ops", "mover")
 EVICTION = AccessRight("create", "pods/eviction")

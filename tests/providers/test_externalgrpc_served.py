@@ -95,7 +95,7 @@ def test_a_slow_order_continues_and_is_not_repeated(world: ServedWorld) -> None:
     request = wire.NodeGroupDeleteNodesRequest(id=GROUP, nodes=[codec.node_message(node_of(victim))])
     # A busy machine may delay the response beyond the timeout, so try up to five times.
     asked = Retrying(retry=retry_if_exception_type(grpc.RpcError), stop=stop_after_attempt(5), reraise=True)
-    asked(world.call, "NodeGroupDeleteNodes", request, timeout=5)
+    asked(world.call, "NodeGroupDeleteNodes", request, timeout=15)
     eventually(lambda: victim.provider_id not in world.instances())
     world.call("NodeGroupDeleteNodes", request, timeout=60)
     assert (world.target(), world.asked("/pool/terminate")) == (2, 1)

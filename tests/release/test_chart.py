@@ -11,6 +11,8 @@ from deploy.release import chart
 from deploy.release.errors import ReleaseError
 from tests.cluster.rendering import CHART
 
+pytestmark = pytest.mark.cluster  # the chart is rendered by a program that is built once
+
 EPOCH = 1_700_000_000
 
 
