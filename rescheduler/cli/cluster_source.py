@@ -14,7 +14,7 @@ from rescheduler.planning.node_info import label_findings, node_infos
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import ApiServerConnection, Scheduling
 from rescheduler.snapshot_file import reader
-from rescheduler.snapshot_file.assumptions import assumptions
+from rescheduler.snapshot_file.assumptions import assumptions, without_templates
 
 #: Threshold of new objects for a garbage collection (``gc.set_threshold``).
 _GC_THRESHOLD: Final = 1_000_000
@@ -61,6 +61,11 @@ class ClusterSource:
         if self.snapshot is None:
             return ()
         return assumptions(snapshot, self.scheduling, by_namespace_labels=not policy.namespaces.selector.everything)
+
+    def of_replacements(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Return the sentence about replacement pods whose templates the snapshot file does not contain, if any."""
+        unknown = without_templates(snapshot) if self.snapshot is not None else None
+        return (unknown,) if unknown is not None else ()
 
     def warn(self, snapshot: Snapshot, policy: Policy) -> None:
         """Print a warning for each assumption, and one if nodes match both labels. Call this after printing the result.

@@ -111,7 +111,11 @@ def read_and_plan(
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
-    notes = [*source.assumptions(snapshot, policy), *([_INDEPENDENT] if independent else [])]
+    notes = [
+        *source.assumptions(snapshot, policy),
+        *source.of_replacements(snapshot),
+        *([_INDEPENDENT] if independent else []),
+    ]
     if policy.move_jobs is MoveJobs.TOLERANT and _moves_jobs(planning):
         notes.append(_JOBS)
     return PlannedCluster(snapshot, policy, circumstances, planner, planning, seconds, tuple(notes))

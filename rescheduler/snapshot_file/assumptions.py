@@ -48,7 +48,7 @@ _WITH_NAMESPACE_LABELS: Final = {
 _TEMPLATES: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
 
 
-def _without_templates(snapshot: Snapshot) -> str | None:
+def without_templates(snapshot: Snapshot) -> str | None:
     """Return the sentence for pods whose controllers are not in the file, or None if there are none."""
     kinds = {pod.owner.kind for pod in snapshot.pods.values() if pod.owner is not None}
     missing = [kind for kind in _TEMPLATES if kind in kinds and not snapshot.of(kind)]
@@ -74,7 +74,7 @@ def assumptions(snapshot: Snapshot, scheduling: Scheduling, *, by_namespace_labe
     if by_namespace_labels:
         texts |= _WITH_NAMESPACE_LABELS
     missing = (text for kind, text in texts.items() if not (snapshot.pods if kind == "Pod" else snapshot.of(kind)))
-    return (*missing, *filter(None, [_without_templates(snapshot), _of_version(snapshot, scheduling)]))
+    return (*missing, *filter(None, [_of_version(snapshot, scheduling)]))
 
 
 def _of_version(snapshot: Snapshot, scheduling: Scheduling) -> str | None:
