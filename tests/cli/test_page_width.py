@@ -73,6 +73,7 @@ STATUS: dict[str, Any] = {
     "lastDrain": None,
     "draining": [{"node": NODES[0], "step": "draining", "since": "2026-01-01T12:00:00Z", "holder": named("pod")}],
     "coolingDown": [{"node": NODES[1], "until": "2026-01-01T12:00:00Z", "failures": 2, "detail": "no " * 40}],
+    "notRecovered": [{"name": f"{SPACE}/Deployment/{named('web')}", "until": "2026-01-01T12:00:00Z", "failures": 2}],
     "owed": [{"controller": f"{SPACE}/Deployment/web", "pods": 2, "ready": 1, "since": "2026-01-01T12:00:00Z"}],
 }
 

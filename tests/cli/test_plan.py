@@ -16,6 +16,8 @@ CLUSTER = [
     pod("w-1", "od", labels={"app": "w"}),
     pod("w-2", "od", labels={"app": "w"}),
     budget("b", "w", allowed=1),
+    # Its pod template is empty, as in no real cluster: the replacement pods are like the running ones.
+    {"kind": "ReplicaSet", "metadata": {"name": "w", "namespace": "default"}},
 ]
 
 

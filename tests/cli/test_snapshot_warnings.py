@@ -112,7 +112,8 @@ def test_a_namespace_selector_without_namespaces_is_reported(ended: Any) -> None
         "no Namespace in the file: assuming that namespaces have no labels but their name; "
         "--namespace-selector may select by them"
     )
-    assert (code, err, json.loads(out)["summary"]["assumptions"]) == (0, f"{WARNING}{text}\n", [text])
+    templates = "no ReplicaSet in the file: assuming that replacement pods are like the running pods"
+    assert (code, err, json.loads(out)["summary"]["assumptions"]) == (0, f"{WARNING}{text}\n", [text, templates])
 
 
 @pytest.mark.parametrize(("flag", "noted"), [("tolerant", 1), ("always", 0), ("never", 0)])

@@ -18,7 +18,7 @@ COMMANDS: dict[str, Wrong] = {
         "run", "--drain-window", "'now'", environ={"RESCHEDULER_DRAIN_WINDOW": "10:00-11:00;now"}
     ),
     "a namespace in both lists": wrong("plan --namespaces=a --exclude-namespaces=a", "--exclude-namespaces", "'a'"),
-    "an invalid controller of a waiver": wrong("resume --waive=web", "'web'"),
+    "an invalid controller of a waiver": wrong("resume --waive=web/x", "'web/x'"),
     "a maximum pause below the first pause": wrong(
         "run --failure-pause-max=1m", "--failure-pause-max=1m", "--failure-pause=10m"
     ),
