@@ -227,6 +227,10 @@ class ClusterView(WatchedNodes):
         """Return why *pods* of one node must not be evicted, because of Jobs among *states*."""
         return job_blockers(states, pods, self._policy.move_jobs)
 
+    def larger(self, pod: Pod, predecessors: Iterable[Pod]) -> str:
+        """Return what the replacement *pod* asks for beyond the plan, or ""; see :meth:`Planner.larger`."""
+        return self._planner.larger(pod, predecessors)
+
     def may_be_lost(self, pod: Pod) -> bool:
         """Return whether *pod* may be evicted although no controller replaces it."""
         return self._policy.delete_non_replicated_pods or pod.annotations.get(SAFE_TO_EVICT) == "true"

@@ -72,7 +72,7 @@ class DrainExecution:
         self._paused = ""  # why a user paused drains; it stays set even if the pause ends
         self._stopped: Cause | None = None
         self._observation = Observation(view, node)
-        self._planning = FreshPlanning(node, view, clock, self._submit)
+        self._planning = FreshPlanning(node, view, self._observation, clock, self._submit)
         self._drain: Drain
         self._progress: DrainProgressed | None = None  # as last reported
 

@@ -43,9 +43,15 @@ class FreshPlanning:
     """
 
     def __init__(
-        self, node: Node, view: ClusterView, clock: Clock, read: Callable[[LookAgain | PlanAgain], None]
+        self,
+        node: Node,
+        view: ClusterView,
+        observation: Observation,
+        clock: Clock,
+        read: Callable[[LookAgain | PlanAgain], None],
     ) -> None:
         """Create the planning of *node*. *read* requests a consistent read."""
+        self._observation = observation
         self.pods: dict[str, Pod] = {}  #: all pods of the plans, by UID
         self._node = node
         self._view = view
@@ -70,7 +76,7 @@ class FreshPlanning:
         reading, name = self._reading, self._node.name
         if reading is None:
             return None
-        if not Observation(self._view, self._node).node_exists:
+        if not self._observation.node_exists:
             return self._failed(f"node {name} is gone", node_gone=True)
         lag = self._view.lag(reading.fresh, name)
         if not lag:
@@ -95,7 +101,7 @@ class FreshPlanning:
         if reading.step is None:
             self.pods |= {pod.uid: pod for pod in self._view.pods_of(self._node.name)}
             return Looked(verdict)
-        read = Observation(self._view, self._node).controllers_read(drain, reading.step.controllers, self.pods)
+        read = self._observation.controllers_read(drain, reading.step.controllers, self.pods)
         return PlannedAgain(verdict, read, reading.step.ending)
 
     def _verdict(self, drain: Drain) -> Verdict:

@@ -1,6 +1,7 @@
 """The watched cluster as one drain observes it, and the pods that the drain accounts for."""
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from predicates.objects import Node, Pod
@@ -11,6 +12,7 @@ from rescheduler.execution.context import ControllerReading
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Replicas
 from rescheduler.planning.last_look import OrderTerms
+from rescheduler.planning.outcome import Blocker, Reason
 
 
 class Observation:
@@ -53,7 +55,7 @@ class Observation:
             states,
             reading.topmost,
             self._replicas(drain, {**drain.states, **states}),
-            self._view.job_blockers(states.values(), waiting),
+            (*self._view.job_blockers(states.values(), waiting), *self._larger(drain, states, pods)),
             frozenset(pod.uid for pod in waiting if self._view.may_be_lost(pod)),
         )
 
@@ -66,6 +68,24 @@ class Observation:
             evicted=evicted(drain),
             ready=drain.limits.landing > 0,
         )
+
+    def _larger(
+        self, drain: Drain, states: Mapping[Controller, ControllerState], pods: Mapping[str, Pod]
+    ) -> Iterator[Blocker]:
+        """Yield a blocker for the remaining pods if a replacement pod asks for more than it was planned with."""
+        if not drain.waiting or self._earlier is None:
+            return
+        evicted_of: defaultdict[Controller, list[Pod]] = defaultdict(list)
+        for ref in drain.evicted:
+            if ref.uid in pods and ref.uid in drain.controllers:
+                evicted_of[drain.controllers[ref.uid]].append(pods[ref.uid])
+        owners = {uid: known for known in evicted_of if known in states for uid in states[known].owner_uids}
+        for pod in self._view.pods().values():
+            controller = owners.get(pod.owner.uid) if pod.owner is not None else None
+            if controller is None or pod.uid in self._earlier:
+                continue
+            if why := self._view.larger(pod, evicted_of[controller]):
+                yield Blocker(Reason.NO_ROOM, f"replacement pod of {controller}: {why}", pod.key)
 
     def landed(self, drain: Drain) -> frozenset[str]:
         """Return the nodes of the replacement pods. The first call must be made before the first eviction."""

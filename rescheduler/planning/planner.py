@@ -4,7 +4,8 @@ The planner works on one snapshot and leaves it unchanged. Between rounds it kee
 It does not read a clock, log or perform actions.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -108,6 +109,23 @@ class Planner:
         """
         shared = self.round(circumstances).during_drain(evicted)
         return _not_on_demand(node, shared) or self._single.checked(node, shared)
+
+    def larger(self, pod: Pod, predecessors: Iterable[Pod]) -> str:
+        """Return what *pod* asks for that its evicted *predecessors* were not planned with, or "".
+
+        A pod that requests more, or has a higher priority, may preempt other pods.
+        """
+        planned = [self._replacements.of(predecessor).cls for predecessor in predecessors]
+        most: defaultdict[str, int] = defaultdict(int)
+        for cls in planned:
+            for name, amount in cls.requests:
+                most[name] = max(most[name], amount)
+        for name, amount in pod.cls.requests:
+            if planned and amount > most[name]:
+                return f"it requests more {name} than the evicted pod, for which the plan was made"
+        if planned and (pod.cls.spec.priority or 0) > max(cls.spec.priority or 0 for cls in planned):
+            return "it has a higher priority than the evicted pod, for which the plan was made"
+        return ""
 
     def follow(
         self, node: str, circumstances: Circumstances, due: Sequence[Pod], evicted: Collection[str] = ()

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -73,6 +74,23 @@ class TestReads:
             assert failure.failure is not None
             assert "no-controller: pod default/web-2: ReplicaSet default/web is being" in failure.failure.detail
             assert (evictions(here), here.marked) == (["web-1"], [])
+
+    @pytest.mark.parametrize(
+        ("more", "what"),
+        [({"cpu": "2"}, "requests more cpu"), ({"priority": 10}, "has a higher priority")],
+        ids=["requests", "priority"],
+    )
+    def test_a_replacement_that_asks_for_more_than_planned_stops_the_drain(
+        self, more: dict[str, Any], what: str
+    ) -> None:
+        """It may preempt pods on spot nodes: admission, a VPA or a new template made it larger."""
+        with world(*CLUSTER) as here:
+            here.on_evicted = lambda: here.add(pod(f"web-{len(evictions(here))}x", "spot-1", **more))
+            here.loop().round()
+            [ended] = here.of(DrainEnded)
+            assert ended.failure is not None
+            assert (ended.failure.why, evictions(here), here.marked) == (Why.PLAN_CHANGED, ["web-1"], [])
+            assert what in ended.failure.detail
 
     def test_new_targets_of_a_new_plan_are_read(self) -> None:
         with world(*CLUSTER, node("spot-2")) as here:
