@@ -1,0 +1,203 @@
+"""A change of an owner does not forgive the pods that a drain owes it, and pods that are lost again are owed again."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from devcluster.api import Json
+from devcluster.manifests import deployment, pod, statefulset
+from devcluster.plane import ControlPlane
+from tests.cluster.bad_days import FLAGS, SLOW
+from tests.cluster.daemon import Daemon
+from tests.cluster.machines import PoolMachines, machines
+from tests.cluster.observer import Observer, ready
+from tests.cluster.test_bad_days_replacements import quota
+
+NODE: Final = "od-1"
+APPS: Final = "/apis/apps/v1/namespaces/default"
+WEB: Final = f"{APPS}/deployments/web"
+SET: Final = f"{APPS}/statefulsets/web"
+REPLICA_SET: Final = f"{APPS}/replicasets/web"
+EDIT: Final[Json] = {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
+
+
+@pytest.fixture
+def pool(observer: Observer, tmp_path: Path) -> Iterator[PoolMachines]:
+    with machines(observer, tmp_path, 1, 2) as created:
+        yield created
+
+
+def with_spec(workload: Json, **fields: Any) -> Json:
+    return workload | {"spec": workload["spec"] | fields}
+
+
+def replica_set() -> Json:
+    return deployment("web", 2) | {"kind": "ReplicaSet"}
+
+
+def again(cluster: ControlPlane, path: str, workload: Json) -> None:
+    """Delete an owner without its pods, and create it again under the same name."""
+    cluster.api.delete(path, propagationPolicy="Background")
+    cluster.wait_for(lambda: not cluster.api.items(path.rpartition("/")[0]), "the owner gone", seconds=60)
+    cluster.apply([workload])
+
+
+ROLLING: Final = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+BELOW: Final = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
+HALF: Final = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "50%", "maxSurge": 0}}
+
+#: An owner of two pods, and its change after the first eviction, while its replacement pods are rejected.
+CHANGES: Final[dict[str, tuple[Json, Callable[[ControlPlane], object]]]] = {
+    "a Deployment that must keep all pods rolls out": (
+        with_spec(deployment("web", 2), strategy=ROLLING),
+        lambda cluster: cluster.api.patch(WEB, EDIT),
+    ),
+    "a Deployment that may lose half of its pods rolls out": (
+        with_spec(deployment("web", 2), strategy=HALF),
+        lambda cluster: cluster.api.patch(WEB, EDIT),
+    ),
+    "a Deployment with Recreate rolls out": (
+        with_spec(deployment("web", 2), strategy={"type": "Recreate"}),
+        lambda cluster: cluster.api.patch(WEB, EDIT),
+    ),
+    "a Deployment is paused and edited": (
+        deployment("web", 2),
+        lambda cluster: cluster.api.patch(WEB, {"spec": {"paused": True, **EDIT["spec"]}}),
+    ),
+    "a StatefulSet is edited below its partition": (
+        with_spec(statefulset("web", 2), updateStrategy=BELOW),
+        lambda cluster: cluster.api.patch(SET, EDIT),
+    ),
+    "a ReplicaSet is edited": (replica_set(), lambda cluster: cluster.api.patch(REPLICA_SET, EDIT)),
+    "a Deployment is deleted without its ReplicaSet": (
+        deployment("web", 2),
+        lambda cluster: cluster.api.delete(WEB, propagationPolicy="Orphan"),
+    ),
+    "a Deployment is created again": (
+        deployment("web", 2),
+        lambda cluster: again(cluster, WEB, deployment("web", 2)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("workload", "change"), CHANGES.values(), ids=CHANGES)
+def test_a_change_does_not_forgive_a_pod_that_is_not_replaced(
+    cluster: ControlPlane,
+    observer: Observer,
+    pool: PoolMachines,
+    workload: Json,
+    change: Callable[[ControlPlane], object],
+) -> None:
+    """One pod is on the drained node, the other on a spot node, so nothing remains to be evicted."""
+    start_with_one_pod(observer, workload)
+    cluster.apply([quota("default")])
+    with Daemon(cluster, *FLAGS, *pool.flags):
+        observer.eventually(observer.evictions, "the eviction")
+        change(cluster)
+        observer.eventually(lambda: "DrainFailed" in observer.events(NODE), "the failure", never=pool.ordered)
+        observer.wait_unmarked()
+        observer.stays(pool.ordered, [])
+        assert len(observer.evictions()) == 1
+        cluster.api.delete("/api/v1/namespaces/default/resourcequotas/none")
+        observer.running(2, "web")
+
+
+def start_with_one_pod(observer: Observer, workload: Json) -> None:
+    """Start a pod of *workload* on the on-demand node, and one on a spot node."""
+    observer.start_on(NODE, with_spec(workload, replicas=1), pods=1)
+    observer.cordon(NODE)
+    observer.cordon("spot-2", off=True)
+    observer.plane.apply([workload])
+    observer.running(2, "web")
+    observer.open_all()
+
+
+def test_edits_every_few_seconds_do_not_empty_an_owner(
+    cluster: ControlPlane, observer: Observer, pool: PoolMachines
+) -> None:
+    observer.start_on(NODE, with_spec(deployment("web", 4), strategy=ROLLING), pods=4)
+    observer.running(4)
+    observer.open_all()
+    cluster.apply([quota("default")])
+    versions = iter(range(1000))
+
+    def edit() -> list[str]:
+        version = {"metadata": {"annotations": {"version": str(next(versions))}}}
+        cluster.api.patch(WEB, {"spec": {"template": version}})
+        return pool.ordered()
+
+    with Daemon(cluster, *FLAGS, *pool.flags), observer.least_ready("web") as least:
+        observer.eventually(lambda: "DrainFailed" in observer.events(NODE), "the failure", never=edit)
+        observer.stays(edit, [], seconds=20)
+        assert least() == 3
+        assert len(observer.evictions()) == 1
+
+
+ONLY_LOCAL: Final = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE, "spot-1"]}]}
+            ]
+        }
+    }
+}
+SPOT_1: Final = "/api/v1/nodes/spot-1"
+
+
+def cordoned_and_deleted(cluster: ControlPlane, name: str) -> None:
+    """Cordon the node and delete the pod, like a client that drains the node."""
+    cluster.api.patch(SPOT_1, {"spec": {"unschedulable": True}})
+    cluster.api.delete(f"/api/v1/namespaces/default/pods/{name}", gracePeriodSeconds=0)
+
+
+def deleted(cluster: ControlPlane, name: str) -> None:
+    """Delete the node, and the pod as the pod garbage collector does later."""
+    cluster.api.delete(SPOT_1)
+    cluster.api.delete(f"/api/v1/namespaces/default/pods/{name}", gracePeriodSeconds=0)
+
+
+def preempted(cluster: ControlPlane, name: str) -> None:
+    """Take the room of the pod for another pod, as a preemption does."""
+    cluster.apply([pod("filler", cpu="3950m", nodeName="spot-1")])
+    cluster.api.delete(f"/api/v1/namespaces/default/pods/{name}", gracePeriodSeconds=0)
+
+
+LOSSES: Final[dict[str, Callable[[ControlPlane, str], object]]] = {
+    "its node is drained": cordoned_and_deleted,
+    "its node is deleted": deleted,
+    "its room is taken": preempted,
+}
+
+
+@pytest.mark.parametrize("owner", [deployment, statefulset])
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_a_pod_that_is_lost_after_it_landed_gets_its_node_back(
+    cluster: ControlPlane,
+    observer: Observer,
+    pool: PoolMachines,
+    loss: Callable[[ControlPlane, str], object],
+    owner: Callable[..., Json],
+) -> None:
+    """The pod may run only on the drained node and on spot-1; pods of another owner are still being moved."""
+    alone = owner("alone", 1, affinity=ONLY_LOCAL)
+    observer.start_on(NODE, alone, deployment("web", 6, annotations=SLOW), pods=7)
+    observer.running(7)
+    observer.open_all()
+    with Daemon(cluster, *FLAGS, *pool.flags):
+        observer.eventually(
+            lambda: observer.places("alone") == {"spot-1": 1} and observer.evicted()["default/web"] >= 1,
+            "both owners moved",
+        )
+        observer.running(1, "alone")
+        [landed] = observer.pods("alone")
+        loss(cluster, landed["metadata"]["name"])
+        before = len(observer.evictions())
+        observer.eventually(lambda: "DrainFailed" in observer.events(NODE), "the failure", never=pool.ordered)
+        observer.wait_unmarked()
+        assert len(observer.evictions()) <= before + 1  # one may be in flight
+        observer.eventually(lambda: ready(observer.pods("alone")), "the pod on its old node")
+        assert observer.places("alone") == {NODE: 1}
+        assert pool.ordered() == []
