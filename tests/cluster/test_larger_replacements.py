@@ -1,0 +1,65 @@
+"""Replacement pods that ask for more than the evicted ones, and preempt other pods on spot nodes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from devcluster.api import Json
+from devcluster.manifests import IMAGE, deployment, statefulset
+from devcluster.plane import ControlPlane
+from devcluster.stages import START_AFTER
+from tests.cluster.bad_days import FLAGS
+from tests.cluster.daemon import Daemon
+from tests.cluster.machines import machines
+from tests.cluster.observer import Observer
+
+NODE: Final = "od-1"
+CLASS: Final[Json] = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "important"},
+    "value": 1000,
+}
+SLOW: Final = {START_AFTER: "2s"}
+LARGER: Final[Json] = {
+    "spec": {
+        "template": {
+            "spec": {"containers": [{"name": "main", "image": IMAGE, "resources": {"requests": {"cpu": "2"}}}]}
+        }
+    }
+}
+
+
+def on_delete() -> Json:
+    workload = statefulset("work", 4, cpu="200m", annotations=SLOW, priorityClassName="important")
+    return workload | {"spec": workload["spec"] | {"updateStrategy": {"type": "OnDelete"}}}
+
+
+def replica_set() -> Json:
+    return deployment("work", 4, cpu="200m", annotations=SLOW, priorityClassName="important") | {"kind": "ReplicaSet"}
+
+
+@pytest.mark.parametrize(("workload", "plural"), [(on_delete, "statefulsets"), (replica_set, "replicasets")])
+def test_a_replacement_that_preempts_other_pods_stops_the_drain(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, workload: Callable[[], Json], plural: str
+) -> None:
+    """The template was edited, and the owner does not roll it out: only new pods are larger."""
+    cluster.apply([CLASS])
+    try:
+        with machines(observer, tmp_path, 1, 1) as pool:
+            observer.start_on("spot-1", deployment("low", 3, cpu="1"), pods=3)
+            observer.start_on(NODE, workload(), pods=4)
+            observer.running(7)
+            observer.open_all()
+            with Daemon(cluster, *FLAGS, "--node-cooldown=1h", "--node-cooldown-max=1h", *pool.flags):
+                observer.eventually(observer.evictions, "the first eviction")
+                cluster.api.patch(f"/apis/apps/v1/namespaces/default/{plural}/work", LARGER)
+                observer.eventually(lambda: "DrainFailed" in observer.events(NODE), "the failure", never=pool.ordered)
+                observer.wait_unmarked()
+                assert len(observer.evictions()) <= 3
+                observer.running(3, "low")
+                observer.stays(pool.ordered, [])
+    finally:
+        cluster.api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/important")
