@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from predicates.objects import Pod
+from predicates.objects import Object, Pod
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.clock import Clock
 from rescheduler.draining.intent import Step, read
@@ -134,6 +134,17 @@ class ClusterView(WatchedNodes):
     def plan_alone(self, node: str) -> Verdict:
         """Return a verdict for *node* by itself, with the checks of :meth:`first_plan`."""
         return self._planner.look_again(node, self._circumstances())
+
+    def learn(self, objects: Iterable[tuple[str, Object]]) -> bool:
+        """Add controllers with pod templates, each with its kind, to the cluster. Return whether any is new or changed.
+
+        They are not watched: later plans use them until they are read again.
+        """
+        snapshot = self._state.snapshot()
+        before = dict(snapshot.versions)
+        for kind, each in objects:
+            snapshot.upsert(kind, each)
+        return dict(snapshot.versions) != before
 
     def planning(self) -> tuple[Planner, Circumstances]:
         """Return the planner for the current state, and the circumstances."""

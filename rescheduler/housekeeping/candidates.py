@@ -7,9 +7,9 @@ duration doubles each time the check fails again, so that many nodes that cannot
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
-from predicates.objects import OwnerReference, Pod
+from predicates.objects import Object, OwnerReference, Pod
 from rescheduler.backoff import Backoff, Pauses
 from rescheduler.clock import Clock
 from rescheduler.errors import InputError
@@ -17,10 +17,13 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import ControllerReading, Controllers
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.planning.controllers import ControllerState
-from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason
+from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason, Rejected
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.jobs import job_blockers
 from rescheduler.planning.rules.pod_rules import NOT_RECREATED
+
+#: Reads the controllers among owners that have a pod template, each with its kind. Raises ReschedulerError.
+Templates: TypeAlias = Callable[[Collection[tuple[str, OwnerReference]]], list[tuple[str, Object]]]
 
 #: How long a veto lasts before the node is checked again. It doubles each time the check fails again.
 VETOES: Final = Backoff(timedelta(minutes=1), timedelta(minutes=10))
@@ -38,12 +41,14 @@ class Candidates:
         clock: Clock,
         refusal: Callable[[str], Blocker | None] | None = None,
         try_eviction: Callable[[PodRef], str] | None = None,
+        templates: Templates | None = None,
     ) -> None:
         """Create the checks. *refusal* returns why the provider would not remove a machine, or raises ReschedulerError.
 
-        *try_eviction* evicts a pod in a dry run and returns why it is refused, or "". None means that the provider or
-        the API server is not asked.
+        *try_eviction* evicts a pod in a dry run and returns why it is refused, or "". *templates* reads the pod
+        templates of owners. None means that the provider or the API server is not asked.
         """
+        self._templates = templates
         self._try_eviction = try_eviction
         self._view = view
         self._controllers = controllers
@@ -97,7 +102,15 @@ class Candidates:
             read = self._read(owners)
         except InputError as error:
             return (Blocker(Reason.UNREADABLE_OBJECT, str(error)),)
-        return (*self._of_pods(read, movers), *self._history.vetoes(plan.node, self._all_pods(read)))
+        blockers = (*self._of_pods(read, movers), *self._history.vetoes(plan.node, self._all_pods(read)))
+        return blockers or self._of_templates(plan.node, owners)
+
+    def _of_templates(self, node: str, owners: Collection[tuple[str, OwnerReference]]) -> tuple[Blocker, ...]:
+        """Plan the node for the pods that its controllers would create now, and return why it is rejected."""
+        if self._templates is None or not self._view.learn(self._templates(owners)):
+            return ()
+        verdict = self._view.plan_alone(node)
+        return verdict.blockers if isinstance(verdict, Rejected) else ()
 
     def _veto(self, node: str, blockers: tuple[Blocker, ...]) -> None:
         if blockers:
