@@ -128,7 +128,8 @@ def withheld(drain: Drain, event: OrderWithheld, now: float) -> Result:
     No order can take effect, so the mark of a removal is replaced by that of a drain.
     """
     drain = replace(drain, ordered=False, ordered_at=None, absent=False, returns=drain.returns + 1)
-    if event.ground is Ground.PODS and drain.returns <= RETURNS and not drain.stopping:
+    may_move = drain.returns <= RETURNS and not (drain.stopping or drain.paused)
+    if event.ground is Ground.PODS and may_move:
         drain = replace(requesting(drain, Phase.MARKING), landed_at=None, deadline=NEVER)
         return drain, (marking.mark(drain),)
     return exits.reopen(drain, Failure(_WITHHELD[event.ground], event.why), now)
@@ -173,5 +174,5 @@ def stop(drain: Drain, event: Stop, now: float) -> Result:
     if exits.is_leadership_lost(event):
         return exits.leadership_lost(drain)
     if event.cause is Cause.PAUSED:
-        return drain, ()
+        return replace(drain, paused=True), ()
     return replace(drain, stopping=True, deadline=min(drain.deadline, now + drain.limits.release)), ()

@@ -147,6 +147,7 @@ class Drain:
     ordered: bool = False  #: termination was requested by this drain
     confirmed: bool = False  #: the provider confirmed that the machine is terminating or gone
     returns: int = 0  #: how often an order was withheld
+    paused: bool = False  #: a user paused drains during the removal: no more pods are evicted
     absent: bool = False  #: the machine was unknown to the provider at the last request
     unshrunk: str = ""  #: why the removed machine will be replaced by a new one; "" if it will not
     # The end
