@@ -34,18 +34,23 @@ def belongs_to_node(pod: Pod) -> bool:
     """Return whether *pod* belongs to its node: it is ignored, and ends with the node.
 
     It is a mirror pod, it belongs to a DaemonSet or to a kind like it, it says so in an annotation, or an operator
-    created it for this node, without a scheduler.
+    created it for this node, without a scheduler: its owner is a custom resource.
     """
     if pod.annotations and (MIRROR in pod.annotations or pod.annotations.get(DAEMONSET_POD) == "true"):
         return True
     owner = pod.owner
-    return owner is not None and (owner.kind in _OF_NODES or (pod.assigned and not is_built_in(owner)))
+    return owner is not None and (owner.kind in _OF_NODES or (pod.assigned and _is_custom(owner)))
 
 
 def is_built_in(owner: OwnerReference) -> bool:
     """Return whether *owner* is a controller of Kubernetes, not a custom resource that may have the same kind."""
     group = owner.api_version.rpartition("/")[0]
     return owner.kind in _BUILT_IN and group in ("", _BUILT_IN[owner.kind], _FORMER_GROUP)
+
+
+def _is_custom(owner: OwnerReference) -> bool:
+    """Return whether *owner* is a custom resource: their API groups have a dot, which those of Kubernetes need not."""
+    return "." in owner.api_version.rpartition("/")[0] and not is_built_in(owner)
 
 
 def is_job(owner: OwnerReference | None) -> bool:

@@ -163,6 +163,11 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
         Policy(),
         {},
     ),
+    "a pod that was created for the node, of an object that is no custom resource": (
+        {"owner": "v1/ConfigMap", "assigned": True},
+        Policy(),
+        {"p": "s"},
+    ),
     "a Deployment's pod with a node name in its template": (
         {"owner": "apps/v1/ReplicaSet", "assigned": True},
         Policy(),
