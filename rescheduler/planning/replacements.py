@@ -152,7 +152,8 @@ class Replacements:
         owner = pod.owner
         if owner is None or owner.kind not in TEMPLATED:
             return None
-        workload = self._snapshot.of(owner.kind).get(f"{pod.namespace}/{owner.name}")
+        workloads = self._snapshot.of(owner.kind)
+        workload = workloads.get(f"{pod.namespace}/{owner.name}") if workloads else None
         if not isinstance(workload, Workload | StatefulSet) or not _is(workload.metadata, owner.uid):
             return None
         if not workload.spec.template.spec.containers:  # only in files: the API requires a container

@@ -9,6 +9,7 @@ only, so that the result is reproducible.
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from predicates.filters import Filters
 from predicates.nodes import Flags
-from predicates.objects import Pod
+from predicates.objects import Pod, PodClass
 from predicates.scores import totals
 from predicates.scores.frame import ScoringRequest
 from predicates.scores.pod_topology_spread import spreads_by_default
@@ -285,7 +286,12 @@ def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_retu
 
 def may_return(pods: Iterable[Pod]) -> bool:
     """Return whether any of *pods* tolerates the taint of a drained node, so that it may be bound to it again."""
-    return any(tolerated(DRAIN_TAINT, rules) for rules in dict.fromkeys(pod.cls.spec.tolerations for pod in pods))
+    return any(map(_tolerates_draining, {pod.cls for pod in pods}))
+
+
+@lru_cache(maxsize=65_536)
+def _tolerates_draining(cls: PodClass) -> bool:
+    return tolerated(DRAIN_TAINT, cls.spec.tolerations)
 
 
 def _returning(plan: Plan, pods: Sequence[str]) -> Blocker:

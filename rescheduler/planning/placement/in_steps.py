@@ -98,6 +98,8 @@ class _Moves:
         self._trial = trial
         self._planned = planned
         self._row_of = {pod.key: row for pod, row in planned}
+        self._dependent: dict[PodClass, bool] = {}
+        self._moved_elsewhere = False  #: whether a pod was placed on another row than planned
         self.placed: Placed = []
 
     def in_waves(self, steps: Iterable[Step]) -> StuckInSteps | None:
@@ -131,6 +133,14 @@ class _Moves:
         self._trial.revert(mark)
         return False
 
+    def _depends(self, cls: PodClass) -> bool:
+        """Return whether the class depends on other pods, or a pod was placed elsewhere than planned before it."""
+        if self._moved_elsewhere:
+            return True
+        if (depends := self._dependent.get(cls)) is None:
+            depends = self._dependent[cls] = _depends_on_others(cls, self._room.snapshot)
+        return depends
+
     def _evict(self, *pods: Pod) -> None:
         """Evict the running pods that *pods* replace."""
         self._trial.evict(*(self._room.snapshot.pods[pod.key] for pod in pods))
@@ -138,8 +148,9 @@ class _Moves:
     def _place(self, pod: Pod) -> bool:
         row: int | None = self._row_of[pod.key]
         filters = self._room.filters
-        if not filters.still_fits(pod.cls, self._row_of[pod.key]):
+        if self._depends(pod.cls) and not filters.still_fits(pod.cls, self._row_of[pod.key]):
             row = filters.first(pod.cls, self._room.targets)
+            self._moved_elsewhere = True
         if row is None:
             return False
         self._trial.place(pod.cls, row)
