@@ -5,7 +5,7 @@ nothing in :class:`Seen` is older than the check.
 """
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from predicates.objects import Node, Pod
@@ -48,6 +48,7 @@ class OrderTerms:
     policy: Policy | None = None  #: today's settings; None for a proxy, whose pool defines the nodes
     debts: tuple[Debt, ...] = ()  #: of all controllers that lost pods to the drain, including the paid ones
     evicted: frozenset[str] = frozenset()  #: UIDs of the evicted pods
+    stays: Callable[[Pod], bool] = belongs_to_node  #: whether a pod ends with its node
     ready: bool = True  #: whether replacement pods must be Ready; otherwise it is enough that they are bound
     keeping: frozenset[str] = frozenset()  #: the other on-demand nodes that keep pods, as last watched
     ordered: frozenset[str] = frozenset()  #: nodes whose machines may have been ordered away already
@@ -69,7 +70,7 @@ def objection(before: Node, terms: OrderTerms, seen: Seen) -> Objection | None:
     return (
         _another_node(before, terms, seen.node)
         or _untainted(seen.node)
-        or _late_pods(seen)
+        or _late_pods(terms, seen)
         or _below_minimum(before, terms, seen.nodes)
         or _owed(terms, seen)
     )
@@ -96,11 +97,11 @@ def _untainted(node: Node) -> Objection | None:
     return Objection(Ground.TAINT, "another client removed our taint")
 
 
-def _late_pods(seen: Seen) -> Objection | None:
+def _late_pods(terms: OrderTerms, seen: Seen) -> Objection | None:
     """Object to pods that must move. Without a kubelet, pods that are being deleted do not run any more."""
     stopped = seen.node.condition("Ready") not in ("True", "")
     late = sorted(
-        pod.key for pod in seen.pods if not (pod.finished or belongs_to_node(pod) or (stopped and pod.cls.terminating))
+        pod.key for pod in seen.pods if not (pod.finished or terms.stays(pod) or (stopped and pod.cls.terminating))
     )
     if not late:
         return None

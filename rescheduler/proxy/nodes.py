@@ -22,6 +22,7 @@ from rescheduler.planning.last_look import OrderTerms
 from rescheduler.planning.outcome import Verdict
 from rescheduler.planning.policy import MoveJobs, Policy
 from rescheduler.providers.base import NodeRef
+from rescheduler.proxy.victim_rules import stays
 from rescheduler.proxy.victims import Choice, Victims
 
 #: Nodes are judged by the rules of `victims`; this policy only applies to the daemon's other checks.
@@ -55,7 +56,7 @@ class ProxyView(ClusterView):
         return self.victims().judge(node, evicted)
 
     def order_terms(self, node: str) -> OrderTerms:  # noqa: ARG002 -- the pool defines which nodes it has
-        return OrderTerms()
+        return OrderTerms(stays=stays)
 
     def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str] = ()) -> Verdict:
         return self.victims().follow(node, due, evicted)

@@ -12,6 +12,7 @@ from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.last_look import Ground, OrderTerms, Seen, objection
 from rescheduler.planning.policy import Policy
+from rescheduler.proxy.victim_rules import stays
 from tests.planning.builders import ON_DEMAND, SPOT, Manifest, node, pod, snapshot
 
 TAINT: Final = {"key": DRAIN_TAINT.key, "effect": "NoSchedule"}
@@ -69,6 +70,16 @@ LOOKS: dict[str, tuple[OrderTerms, Seen, Ground | None]] = {
         OrderTerms(Policy()),
         Seen(od(taints=[TAINT], ready="Unknown"), pods_of(pod("late", "od", deleted=True))),
         None,
+    ),
+    "a pod of kube-system, which a proxy leaves on its node": (
+        OrderTerms(stays=stays),
+        Seen(EMPTY, pods_of(pod("kube-system/dns", "od"))),
+        None,
+    ),
+    "a pod of kube-system, which the daemon moves": (
+        OrderTerms(Policy()),
+        Seen(EMPTY, pods_of(pod("kube-system/dns", "od"))),
+        Ground.PODS,
     ),
     "pods of DaemonSets": (OrderTerms(Policy()), Seen(EMPTY, pods_of(pod("ds", "od", owner="DaemonSet"))), None),
     "more nodes than the minimum": (TWO, Seen(EMPTY, nodes=OTHERS), None),
