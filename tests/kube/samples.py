@@ -119,6 +119,11 @@ _OWNERS = [
     {"kind": "ReplicaSet", "name": "web", "uid": "8", "apiVersion": "apps/v1", "controller": True},
 ]
 
+_TEMPLATE = {
+    "metadata": {"labels": {"app": "db"}},
+    "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]},
+}
+
 SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
     "a pod with everything": (
         "Pod",
@@ -309,4 +314,44 @@ SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "a device class": ("DeviceClass", {"metadata": _META, "spec": {"extendedResourceName": "example.com/gpu"}}),
+    "a replica set": ("ReplicaSet", {"metadata": _IN_NAMESPACE, "spec": {"replicas": 2, "template": _TEMPLATE}}),
+    "a replication controller": ("ReplicationController", {"metadata": _IN_NAMESPACE, "spec": {"template": _TEMPLATE}}),
+    "a stateful set": (
+        "StatefulSet",
+        {
+            "metadata": _IN_NAMESPACE,
+            "spec": {
+                "replicas": 3,
+                "template": _TEMPLATE,
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}},
+            },
+            "status": {"currentRevision": "db-1", "updateRevision": "db-2"},
+        },
+    ),
+    "a job": ("Job", {"metadata": _IN_NAMESPACE, "spec": {"parallelism": 2, "template": _TEMPLATE}}),
+    "a limit range": (
+        "LimitRange",
+        {
+            "metadata": _IN_NAMESPACE,
+            "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "50m"}, "default": {"cpu": "1"}}]},
+        },
+    ),
+    "a quota": (
+        "ResourceQuota",
+        {
+            "metadata": _IN_NAMESPACE,
+            "spec": {"hard": {"requests.cpu": "4"}},
+            "status": {"hard": {"requests.cpu": "4"}, "used": {"requests.cpu": "1"}},
+        },
+    ),
+    "a vertical pod autoscaler": (
+        "VerticalPodAutoscaler",
+        {
+            "metadata": _IN_NAMESPACE,
+            "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"}},
+            "status": {
+                "recommendation": {"containerRecommendations": [{"containerName": "c", "target": {"cpu": "2"}}]}
+            },
+        },
+    ),
 }
