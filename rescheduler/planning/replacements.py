@@ -74,7 +74,7 @@ class _Admission:
     defaults: _Requests  #: the requests of containers without any, by LimitRanges
     #: Whether requests of the running pod that differ from the template come from admission, and will again.
     running_counts: bool
-    unknown: bool  #: whether it is unknown if the running pod was resized: the larger request counts
+    unknown: bool  #: whether the running pod may be resized, or of another template: the larger request counts
 
     def resources(self, template: Container, running: Container | None) -> ResourceRequirements:
         """Return the resources of the container, with the requests that it will have."""
@@ -172,11 +172,15 @@ class Replacements:
 
     def _class(self, pod: Pod, found: _Template, *, vpa: bool) -> PodClass:
         vpas = list(self._vpas_of(pod))
+        # A StatefulSet records which revision of its template a pod was created from, a bare ReplicaSet does not.
+        another = found.revised and pod.owner is not None and pod.owner.kind == "StatefulSet"
+        unresized = pod.generation <= 1 and not (vpa or vpas)
+        running_counts = unresized and pod.generation == 1 and not found.revised
         admission = _Admission(
             recommended=_recommended(vpas),
             defaults=self._default_requests(pod.namespace),
-            running_counts=pod.generation == 1 and not vpa and not vpas,
-            unknown=pod.generation == 0 and not vpa and not vpas,
+            running_counts=running_counts,
+            unknown=unresized and not running_counts and not another,
         )
         running = pod.cls
         spec = _merged(found, running.spec, admission)

@@ -25,8 +25,7 @@ def on_delete(cluster: ControlPlane, observer: Observer) -> None:
     changed_template(cluster, observer, {"type": "OnDelete"})
 
 
-def partition(cluster: ControlPlane, observer: Observer) -> None:
-    """All pods are below the partition when the template changes; then the partition is lowered while nothing rolls."""
+def too_large(cluster: ControlPlane, observer: Observer) -> None:
     changed_template(cluster, observer, {"type": "OnDelete"}, cpu="30")
 
 
@@ -52,7 +51,7 @@ def changed_template(cluster: ControlPlane, observer: Observer, strategy: dict[s
 WORKLOADS: Final[dict[str, Callable[[ControlPlane, Observer], None]]] = {
     "a template with nodeName": node_name_in_the_template,
     "a StatefulSet with OnDelete whose new template selects no node": on_delete,
-    "a StatefulSet with OnDelete whose new pods are too large": partition,
+    "a StatefulSet with OnDelete whose new pods are too large": too_large,
 }
 
 

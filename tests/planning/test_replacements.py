@@ -89,6 +89,14 @@ REQUESTS: dict[str, tuple[list[Manifest], int]] = {
         [running(0, cpu="3"), replica_set(container(cpu="1"))],
         3000,
     ),
+    "the template of a bare ReplicaSet now asks for more": (
+        [running(), workload("ReplicaSet", container(cpu="4"))],
+        4000,
+    ),
+    "a bare ReplicaSet: not known whether admission or an older template set the request": (
+        [running(cpu="3"), workload("ReplicaSet", container(cpu="1"))],
+        3000,
+    ),
     "an injected container is kept": (
         [
             running(2, containers=[container(cpu="1"), container("proxy", cpu="500m")]),
@@ -178,6 +186,13 @@ def test_a_stateful_set_follows_its_revision_rules(fields: dict[str, Any], *, is
     assert (replacement.cls.spec.node_selector == {"disk": "ssd"}) is is_new
     assert [each.name for each in replacement.cls.claims] == ["data-a-1"]
     assert replacement.cls.labels["controller-revision-hash"] == ("new" if is_new else "old")
+
+
+@pytest.mark.parametrize(("now", "expected"), [("4", 4000), ("500m", 500)], ids=["more", "less"])
+def test_pods_of_a_new_revision_request_what_it_says(now: str, expected: int) -> None:
+    stateful_set = workload("StatefulSet", container(cpu=now), spec=ON_DELETE, status={"updateRevision": "new"})
+    _, replacement = replaced(running(owner="StatefulSet", **HASH), stateful_set)
+    assert dict(replacement.cls.requests)["cpu"] == expected
 
 
 def test_what_admission_added_to_the_running_pod_is_kept() -> None:
