@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from rescheduler.errors import InputError
+from rescheduler.settings import Scheduling
 from rescheduler.snapshot_file import reader
 from tests.conformance import damage, ours
 from tests.conformance.generate import cluster
@@ -17,9 +18,11 @@ from tests.conformance.verdicts import PerNode, accepted, differences, of_oracle
 SEEDS = range(12)
 
 
-def _judge(path: Path, content: bytes) -> dict[str, PerNode]:
+def _judge(path: Path, content: bytes, oracle: Oracle | None = None) -> dict[str, PerNode]:
+    """Return our verdicts by the rules of the oracle's version."""
     path.write_bytes(content)
-    return ours.judge_all(reader.read(str(path)))
+    scheduling = Scheduling() if oracle is None else Scheduling(oracle.version.minor)
+    return ours.judge_all(reader.read(str(path), scheduling))
 
 
 def _encoded(snapshot: Json) -> bytes:
@@ -32,14 +35,14 @@ def test_odd_snapshots_get_the_verdicts_of_the_scheduler(oracle: Oracle, tmp_pat
         rng = Random(seed)
         given = cluster(seed)
         damage.ODD[oddity](given["items"], rng)
-        mine = _judge(tmp_path / "list.json", _encoded(given))
+        mine = _judge(tmp_path / "list.json", _encoded(given), oracle)
         assert not list(differences(of_oracle(oracle.explain(given)), mine, accepted(given))), f"seed {seed}"
 
 
 def test_combined_oddities_get_the_verdicts_of_the_scheduler(oracle: Oracle, tmp_path: Path) -> None:
     for seed in range(60):
         given = damage.damage(cluster(seed), Random(seed))
-        mine = _judge(tmp_path / "list.json", _encoded(given))
+        mine = _judge(tmp_path / "list.json", _encoded(given), oracle)
         assert not list(differences(of_oracle(oracle.explain(given)), mine, accepted(given))), f"seed {seed}"
 
 
@@ -58,7 +61,9 @@ def test_undecodable_objects_are_skipped_and_reported(oracle: Oracle, tmp_path: 
             assert unreadable.why.startswith(f"{unreadable.kind} {unreadable.key}: ")
             assert "\n" not in unreadable.why
         else:
-            assert not list(differences(expected, _judge(path, _encoded(given)), accepted(given))), f"seed {seed}"
+            assert not list(differences(expected, _judge(path, _encoded(given), oracle), accepted(given))), (
+                f"seed {seed}"
+            )
 
 
 def _is_one_line_about(path: Path, error: InputError) -> bool:

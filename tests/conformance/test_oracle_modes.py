@@ -13,7 +13,7 @@ WEB = {"app": "web"}
 
 
 def test_filters_are_in_the_order_of_the_default_profile(oracle: Oracle) -> None:
-    enabled = oracle.ask({"mode": "plugins"})["Filter"]["Enabled"]
+    enabled = oracle.ask({"mode": "plugins"})["default-scheduler"]["Filter"]["Enabled"]
     assert [item["Name"] for item in enabled] == [
         "NodeUnschedulable",
         "NodeName",
