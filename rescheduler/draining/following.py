@@ -41,8 +41,7 @@ def failure(drain: Drain, now: float) -> Failure | None:
             continue
         delay = _job_delay(drain, controller)
         if _is_over(timers.uncreated, drain.limits.creation + delay, now) and drain.states[controller].refusal:
-            why = f"{_replacement(controller)}: {drain.states[controller].refusal}"
-            return Failure(Why.REPLACEMENT_REFUSED, why, owners=(controller,))
+            return _refused(drain, controller)
         if _is_over(timers.unschedulable, drain.limits.creation, now):
             pods = ", ".join(drain.replicas[controller].unschedulable[:3])
             why = f"{_replacement(controller)}: the scheduler cannot place {pods}"
@@ -85,6 +84,8 @@ def _landing_timeout(drain: Drain, now: float) -> Failure | None:
     unpaid = [controller for controller in sorted(drain.debts) if not paid(drain.shortfall(controller))]
     missing = [controller for controller in unpaid if drain.has_taken_from(controller)]
     uncreated = [controller for controller in missing if drain.timers.get(controller, Timers()).uncreated is not None]
+    if refused := [controller for controller in uncreated if drain.states[controller].refusal]:
+        return _refused(drain, refused[0])
     if uncreated:
         why = f"{_replacement(uncreated[0])}: not created within {patience:g} s after the last eviction"
         return Failure(Why.REPLACEMENT_NOT_CREATED, why, owners=tuple(uncreated))
@@ -101,6 +102,11 @@ def _landing_timeout(drain: Drain, now: float) -> Failure | None:
         why = f"pods that left without an eviction are not replaced after {patience:g} s: {_named(drain, unpaid)}"
         return Failure(Why.LANDING_TIMEOUT, why)
     return None
+
+
+def _refused(drain: Drain, controller: Controller) -> Failure:
+    why = f"{_replacement(controller)}: {drain.states[controller].refusal}"
+    return Failure(Why.REPLACEMENT_REFUSED, why, owners=(controller,))
 
 
 def _named(drain: Drain, controllers: list[Controller]) -> str:
