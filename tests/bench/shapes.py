@@ -156,7 +156,7 @@ def replica_set(app: App) -> Json:
     return {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
-        "metadata": _meta(app, name),
+        "metadata": {**_meta(app, name), "uid": uid(name)},  # as in the references of its pods
         "spec": {"replicas": app.replicas, "selector": {"matchLabels": app.labels}},
         "status": {"availableReplicas": app.replicas, "readyReplicas": app.replicas, "replicas": app.replicas},
     }
