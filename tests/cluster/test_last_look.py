@@ -107,20 +107,33 @@ def restarted(cluster: ControlPlane, observer: Observer, pool: PoolMachines, *fl
         observer.stays(lambda: NODE in pool.ordered(), False, seconds=8)
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [("--min-on-demand-nodes=2",), (f"--on-demand-node-label={ON_DEMAND}=yes",)],
-    ids=["a larger minimum", "another on-demand label"],
-)
-def test_a_resumed_removal_follows_the_flags_of_today(
-    cluster: ControlPlane, observer: Observer, tmp_path: Path, flags: tuple[str, ...]
+def test_a_resumed_removal_follows_the_minimum_of_today(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
 ) -> None:
     with machines(observer, tmp_path, 2, 1) as pool:
         pool.fill(web=2, api=3)
         observer.running(5)
         refuse_orders(pool)
         observer.open_all()
-        restarted(cluster, observer, pool, *flags)
+        restarted(cluster, observer, pool, "--min-on-demand-nodes=2")
+
+
+def test_a_resumed_removal_orders_no_node_that_is_not_on_demand_today(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
+) -> None:
+    """The node keeps its taint, because the first order may still be carried out."""
+    with machines(observer, tmp_path, 2, 1) as pool:
+        pool.fill(web=2, api=3)
+        observer.running(5)
+        refuse_orders(pool)
+        observer.open_all()
+        with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
+            observer.eventually(pool.orders, "an order")
+            daemon.kill()
+        pool.faulty_app.forget()
+        with Daemon(cluster, *FLAGS, f"--on-demand-node-label={ON_DEMAND}=yes", *pool.flags):
+            observer.stays(lambda: NODE in pool.ordered(), False, seconds=15)
+        assert list(observer.marks()) == [NODE]
 
 
 def test_the_machine_ends_once_the_provider_answers(cluster: ControlPlane, observer: Observer, tmp_path: Path) -> None:
