@@ -75,6 +75,7 @@ class RawSpec(_RawObject, frozen=True):
     host_users: Raw = _ABSENT
     restart_policy: Raw = _ABSENT
     os: Raw = _ABSENT
+    eviction_responders: Raw = _ABSENT
 
 
 class RawMeta(_RawObject, frozen=True):

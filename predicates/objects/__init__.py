@@ -22,6 +22,7 @@ from predicates.objects.kept import FINISHED, Claim, HostPort, Object, Pod, PodC
 from predicates.objects.meta import Amounts, Int32, Int64, ObjectMeta, OwnerReference, QuantityText, Wire
 from predicates.objects.nodes import Condition, ContainerImage, Node, NodeAddress, NodeSpec, NodeStatus, Taint
 from predicates.objects.pods import (
+    IMPERATIVE_EVICTION,
     Affinity,
     ClaimVolume,
     Container,
@@ -30,6 +31,7 @@ from predicates.objects.pods import (
     ContainerStatus,
     Empty,
     EmptyDir,
+    EvictionResponder,
     InlineCSI,
     ISCSIVolume,
     NodeAffinity,
@@ -99,6 +101,7 @@ from predicates.objects.workloads import (
 
 __all__ = [
     "FINISHED",
+    "IMPERATIVE_EVICTION",
     "AWSElasticBlockStore",
     "Affinity",
     "AllocationResult",
@@ -130,6 +133,7 @@ __all__ = [
     "DeviceSubRequest",
     "Empty",
     "EmptyDir",
+    "EvictionResponder",
     "GCEPersistentDisk",
     "HostPort",
     "ISCSIVolume",

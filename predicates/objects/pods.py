@@ -1,5 +1,7 @@
 """Pods, as in the API."""
 
+from typing import Final
+
 import msgspec
 
 from predicates.objects.meta import Int32, Int64, ObjectMeta, QuantityText, Wire
@@ -158,6 +160,14 @@ class PodResourceClaim(Wire, frozen=True):
     resource_claim_template_name: str | None = None
 
 
+class EvictionResponder(Wire, frozen=True):
+    name: str = ""
+
+
+#: The responder that evicts pods through the eviction API, like a drain. Every pod has it as the last one.
+IMPERATIVE_EVICTION: Final = "imperative-eviction.k8s.io/evictor"
+
+
 class PodOS(Wire, frozen=True):
     name: str = ""
 
@@ -182,6 +192,7 @@ class PodSpec(Wire, frozen=True):
     host_users: bool | None = None
     restart_policy: str = ""
     os: PodOS | None = None
+    eviction_responders: tuple[EvictionResponder, ...] = ()
 
 
 class ContainerStatus(Wire, frozen=True):

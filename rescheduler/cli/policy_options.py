@@ -104,6 +104,13 @@ policy_options = group(
             "interrupted until the replacement runs.",
         ),
         Option(
+            "--expendable-pods-priority-cutoff",
+            click.IntRange(-(2**31), 2**31 - 1),
+            default=_POLICY.expendable_pods_priority_cutoff,
+            help="Pods with a priority below this value are expendable: they do not keep their node, are not evicted, "
+            "and end with the machine. As in Cluster Autoscaler.",
+        ),
+        Option(
             "--namespaces",
             _NAMES,
             multiple=True,

@@ -1,23 +1,22 @@
 """Inputs of planning in addition to pods and nodes: marks of drains, cooldowns and vetoes."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from predicates.objects import Node, Pod
+from predicates.objects import Node
 from rescheduler.draining.intent import ANNOTATION, Intent, Step, read
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances
-from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.timestamps import utc
 
 
-def while_draining(circumstances: Circumstances, node: str, pods: Collection[Pod]) -> Circumstances:
+def while_draining(circumstances: Circumstances, node: str, *, has_pods: bool) -> Circumstances:
     """Return *circumstances* for *node*, which is being drained: its own cooldown and vetoes do not count.
 
-    *pods* are the pods on the node.
+    *has_pods* says whether pods that do not end with the node are still on it.
     """
-    empty = node in circumstances.ordered and all(map(belongs_to_node, pods))
+    empty = node in circumstances.ordered and not has_pods
     return replace(
         circumstances,
         cooling={name: until for name, until in circumstances.cooling.items() if name != node},

@@ -32,7 +32,7 @@ from rescheduler.planning.rules.candidates import removal, why_not_target
 from rescheduler.planning.rules.jobs import job_blockers
 from rescheduler.planning.rules.minimum import keeps_pods
 from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
-from rescheduler.planning.rules.pod_traits import keeps_its_identity
+from rescheduler.planning.rules.pod_traits import ends_with_node, keeps_its_identity
 from rescheduler.planning.timestamps import instant
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
@@ -154,7 +154,9 @@ class ClusterView(WatchedNodes):
         """Return today's settings for the removal of *node*, and the other on-demand nodes that keep pods."""
         others = (name for name in self.node_infos().on_demand if name != node)
         keeping = frozenset(name for name in others if keeps_pods(self.pods_of(name)))
-        return OrderTerms(self._policy, keeping=keeping, ordered=self._circumstances().ordered - {node})
+        return OrderTerms(
+            self._policy, stays=self._ends_with_node, keeping=keeping, ordered=self._circumstances().ordered - {node}
+        )
 
     def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str] = ()) -> Verdict:
         """Return whether the remaining pods of a node that is being drained still fit.
@@ -165,7 +167,11 @@ class ClusterView(WatchedNodes):
 
     def _draining(self, node: str) -> Circumstances:
         """Return the circumstances for a node that is being drained: its own cooldown and vetoes do not count."""
-        return while_draining(self._circumstances(), node, self.pods_of(node))
+        others = any(not self._ends_with_node(pod) for pod in self.pods_of(node))
+        return while_draining(self._circumstances(), node, has_pods=others)
+
+    def _ends_with_node(self, pod: Pod) -> bool:
+        return ends_with_node(pod, self._policy.expendable_pods_priority_cutoff)
 
     def waiting(self, patience: timedelta) -> list[Pod]:
         """Return pods, pending for at most *patience*, that may need the room that a drain would use."""

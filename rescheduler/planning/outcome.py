@@ -60,6 +60,7 @@ class Reason(enum.StrEnum):
     NAMESPACE_EXCLUDED = "namespace-excluded"
     DO_NOT_EVICT = "do-not-evict"
     PREFER_NO_EVICTION = "prefer-no-eviction"
+    EVICTION_RESPONDER = "eviction-responder"
     RESTRICT_SCALE_DOWN = "restrict-scale-down"
     NODE_NAME_IN_TEMPLATE = "node-name-in-template"
     SHARED_VOLUME = "shared-volume"

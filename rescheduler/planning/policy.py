@@ -65,6 +65,8 @@ class Policy:
     pod_eviction_timeout: float = 120.0  #: seconds for each step, if evictions under a budget are made in steps
     max_graceful_termination: float = 120.0  #: upper limit of a pod's grace period, in seconds
     namespaces: NamespaceScope = ALL_NAMESPACES  #: whose pods may be evicted
+    #: Pods with a lower priority do not keep their node: they end with it.
+    expendable_pods_priority_cutoff: int = -10
     #: Keys of taints that spot nodes only have while they start, in addition to the known ones.
     startup_taints: tuple[str, ...] = ()
     skip_single_replicas: bool = False  #: a pod that is the only one of its controller stays

@@ -15,7 +15,13 @@ from rescheduler.planning.rules.pod_traits import SAFE_LOCAL_VOLUMES, belongs_to
 
 #: Pod opt-outs apply as in the daemon; local storage and kube-system have rules of their own here. Pods of other
 #: schedulers may be evicted, because the proxy has no option to allow it.
-POLICY: Final = Policy(skip_nodes_with_local_storage=False, skip_nodes_with_system_pods=False, scheduler_names=())
+#: No pod is expendable: the original moves them all.
+POLICY: Final = Policy(
+    skip_nodes_with_local_storage=False,
+    skip_nodes_with_system_pods=False,
+    scheduler_names=(),
+    expendable_pods_priority_cutoff=-(2**31),
+)
 _SYSTEM: Final = "kube-system"
 #: The only node rules of the daemon that do not apply here: :mod:`rescheduler.proxy.victims` has checks of its own.
 _OWN_CHECKS: Final = frozenset({Reason.CONTROL_PLANE, Reason.NODE_NOT_READY})

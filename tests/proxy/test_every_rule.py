@@ -85,6 +85,10 @@ PODS: dict[tuple[str, str], tuple[list[Manifest], Reason]] = {
         with_pod(labels={"spotinst.io/restrict-scale-down": "true"}),
         Reason.RESTRICT_SCALE_DOWN,
     ),
+    ("_eviction_responder", ""): (
+        with_pod(evictionResponders=[{"name": "acme.io/migrator", "priority": 10000}]),
+        Reason.EVICTION_RESPONDER,
+    ),
     ("_no_controller", ""): (with_pod(owner=None), Reason.NO_CONTROLLER),
     ("_runs_to_completion", ""): (
         with_pod(owner="argoproj.io/v1alpha1/Workflow", restartPolicy="Never"),
@@ -115,6 +119,7 @@ WITHOUT_A_CASE = {
     "_minimum_after_plans": "a flag of the daemon",
     "_pinned": "the proxy moves pods to any node",
     "_node_owned": "it blocks nothing",
+    "_expendable": "no pod is expendable there",
     "_safe_to_evict": "it blocks nothing",
     "_namespace_excluded": "a flag of the daemon",
     "_single_replica": "a flag of the daemon",

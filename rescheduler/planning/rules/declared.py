@@ -30,7 +30,7 @@ from rescheduler.planning.rules.replica_floors import OwnerCounts
 class Fate(enum.Enum):
     """What happens to a pod when its node is drained."""
 
-    STAYS = enum.auto()  #: it belongs to the node (mirror pod, DaemonSet) and is ignored
+    STAYS = enum.auto()  #: it ends with the node (mirror pod, DaemonSet, expendable) and is ignored
     LEAVES = enum.auto()  #: it is being deleted; the drain waits for that
     MOVES = enum.auto()
 

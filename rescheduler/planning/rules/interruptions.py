@@ -43,10 +43,24 @@ TAINTS: Final = (
     Signal("kubeaware-cloudpool-proxy", "node-about-to-be-drained", deliberate=True),
 )
 
-#: Conditions set by AKS's node-problem-detector: scheduled events of the virtual machine. The first covers all events.
-CONDITIONS: Final = tuple(
-    Signal("AKS", name, "condition")
-    for name in ("VMEventScheduled", "PreemptScheduled", "TerminateScheduled", "RedeployScheduled", "RebootScheduled")
+CONDITIONS: Final = (
+    # Set by AKS's node-problem-detector: scheduled events of the virtual machine. The first covers all events.
+    *(
+        Signal("AKS", name, "condition")
+        for name in (
+            "VMEventScheduled",
+            "PreemptScheduled",
+            "TerminateScheduled",
+            "RedeployScheduled",
+            "RebootScheduled",
+        )
+    ),
+    # The conditions of the node's lifecycle, since Kubernetes 1.37 (KEP-5683).
+    Signal("an administrator", "DrainInProgress", "condition", deliberate=True),
+    Signal("an administrator", "Drained", "condition", deliberate=True),
+    Signal("an administrator", "MaintenancePlanned", "condition"),
+    Signal("an administrator", "MaintenanceInProgress", "condition", deliberate=True),
+    Signal("the kubelet", "GracefulNodeShutdownInProgress", "condition"),
 )
 
 #: Taints of nodes whose agents have not started yet: the part after the last slash of their keys ends like this.

@@ -8,7 +8,7 @@ meaning in both.
 from datetime import timedelta
 from typing import Final
 
-from predicates.objects import Pod, PodClass
+from predicates.objects import IMPERATIVE_EVICTION, Pod, PodClass
 from rescheduler import durations
 from rescheduler.planning.controller_names import controller_of
 from rescheduler.planning.deadlines import Now
@@ -28,6 +28,7 @@ from rescheduler.planning.rules.pod_traits import (
     ends_by_itself,
     expendable_volumes,
     is_built_in,
+    is_expendable,
     is_job,
     local_volumes,
     runs_to_completion,
@@ -56,6 +57,8 @@ def _node_owned(pod: Pod, _: Facts) -> Result:
 
 @timed_rule(when=lambda cls: cls.terminating)
 def _terminating(pod: Pod, facts: Facts, now: Now) -> Result:
+    if is_expendable(pod.cls, facts.policy.expendable_pods_priority_cutoff):
+        return Fate.STAYS
     if pod.uid in facts.evicted:
         return Fate.LEAVES
     ends = instant(pod.deletion_timestamp)
@@ -74,6 +77,12 @@ def _namespace_excluded(pod: Pod, facts: Facts) -> Result:
     if not (why := scope.why_excluded(pod.namespace, facts.namespace_labels(pod.namespace))):
         return None
     return Blocker(Reason.NAMESPACE_EXCLUDED, why)
+
+
+@class_rule
+def _expendable(cls: PodClass, policy: Policy) -> Result:
+    """Ignore expendable pods: they neither move nor keep their node, and no opt-out or budget counts for them."""
+    return Fate.STAYS if is_expendable(cls, policy.expendable_pods_priority_cutoff) else None
 
 
 @pod_rule(annotations=[SAFE_TO_EVICT])
@@ -133,6 +142,20 @@ def _job(pod: Pod, _: Facts) -> Result:
 def _safe_to_evict(pod: Pod, _: Facts) -> Result:
     """Skip the rules below if the owner allows eviction. PodDisruptionBudgets still apply."""
     return Fate.MOVES if pod.annotations.get(SAFE_TO_EVICT) == "true" else None
+
+
+@pod_rule(when=lambda cls: bool(_responders(cls)))
+def _eviction_responder(pod: Pod, _: Facts) -> Result:
+    """Block pods whose evictions another component handles (``lifecycle.k8s.io``); a drain would bypass it."""
+    detail = (
+        f"its eviction is the task of {', '.join(_responders(pod.cls))} (spec.evictionResponders), which an eviction "
+        f'by this program would bypass; {SAFE_TO_EVICT}: "true" allows it'
+    )
+    return Blocker(Reason.EVICTION_RESPONDER, detail)
+
+
+def _responders(cls: PodClass) -> list[str]:
+    return [each.name for each in cls.spec.eviction_responders if each.name != IMPERATIVE_EVICTION]
 
 
 @pod_rule(enabled=lambda policy: policy.skip_single_replicas)

@@ -42,6 +42,19 @@ def belongs_to_node(pod: Pod) -> bool:
     return owner is not None and (owner.kind in _OF_NODES or (pod.assigned and _is_custom(owner)))
 
 
+def is_expendable(cls: PodClass, cutoff: int) -> bool:
+    """Return whether pods of this class have a priority below *cutoff*, so that they end with their node.
+
+    As in Cluster Autoscaler (``core/utils/expendable.go``), a pod without a priority is not expendable.
+    """
+    return cls.spec.priority is not None and cls.spec.priority < cutoff
+
+
+def ends_with_node(pod: Pod, cutoff: int) -> bool:
+    """Return whether *pod* belongs to its node, or is expendable by the priority *cutoff*."""
+    return belongs_to_node(pod) or is_expendable(pod.cls, cutoff)
+
+
 def is_built_in(owner: OwnerReference) -> bool:
     """Return whether *owner* is a controller of Kubernetes, not a custom resource that may have the same kind."""
     group = owner.api_version.rpartition("/")[0]

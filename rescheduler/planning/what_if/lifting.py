@@ -108,6 +108,7 @@ _LIFTS: Final[Mapping[Reason, _Lift]] = {
     Reason.RESTRICT_SCALE_DOWN: _without_label(RESTRICT_SCALE_DOWN),
     Reason.REMOVAL_DISABLED: _removal_enabled,
     Reason.NO_CONTROLLER: _allow_eviction("no controller"),
+    Reason.EVICTION_RESPONDER: _allow_eviction("evictionResponders"),
     Reason.RUNS_TO_COMPLETION: _allow_eviction("runs to completion"),
     Reason.CUSTOM_CONTROLLER: _allow_eviction("owner that is not a built-in controller"),
     Reason.KUBE_SYSTEM: _allow_eviction("a kube-system pod without a PodDisruptionBudget"),

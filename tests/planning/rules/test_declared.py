@@ -57,6 +57,8 @@ CLASSES: dict[str, Manifest] = {
     "a workflow with a volume": {"restartPolicy": "Never", "volumes": [{"name": "scratch", "emptyDir": {}}]},
     "of another scheduler": {"schedulerName": "volcano"},
     "labeled": {"labels": {"app": "web", "spotinst.io/restrict-scale-down": "true"}},
+    "expendable": {"priority": -11},
+    "with a responder": {"evictionResponders": [{"name": "acme.io/migrator"}]},
     "of Liqo": {"labels": {"app": "web", LIQO_COMPONENT: "virtual-kubelet"}},
 }
 NAMESPACES = ("default", "kube-system")

@@ -65,6 +65,72 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
     ),
     "any scheduler": ({"schedulerName": "volcano"}, Policy(scheduler_names=()), {"p": "s"}),
     "a DaemonSet pod of another scheduler": ({"owner": "DaemonSet", "schedulerName": "volcano"}, Policy(), {}),
+    "an expendable pod": ({"priority": -11}, Policy(), {}),
+    "a pod whose priority is the cutoff": ({"priority": -10}, Policy(), {"p": "s"}),
+    "a pod without a priority, if most are expendable": (
+        {},
+        Policy(expendable_pods_priority_cutoff=1000),
+        {"p": "s"},
+    ),
+    "a priority below a cutoff of the user": ({"priority": 999}, Policy(expendable_pods_priority_cutoff=1000), {}),
+    "no pod is expendable": (
+        {"priority": -100},
+        Policy(expendable_pods_priority_cutoff=-(2**31)),
+        {"p": "s"},
+    ),
+    "an expendable pod of a StatefulSet that is not safe to evict, with a local volume": (
+        {"priority": -11, "owner": "apps/v1/StatefulSet", "annotations": {SAFE: "false"}, "volumes": SCRATCH},
+        Policy(),
+        {},
+    ),
+    "an expendable pod without a controller": ({"priority": -11, "owner": None}, Policy(), {}),
+    "an expendable pod of a workflow": (
+        {"priority": -11, "owner": "argoproj.io/v1alpha1/Workflow", "restartPolicy": "Never"},
+        Policy(),
+        {},
+    ),
+    "an expendable pod that is being deleted": ({"priority": -11, "deleted": True}, Policy(), {}),
+    "an expendable pod that should be gone": (
+        {"priority": -11, "deleted": "2026-01-01T11:00:00Z"},
+        Policy(),
+        {},
+    ),
+    "an expendable pod of an excluded namespace": (
+        {"priority": -11},
+        Policy(namespaces=namespace_scope((), ["default"])),
+        ["namespace-excluded"],
+    ),
+    "another component handles its eviction": (
+        {"evictionResponders": [{"name": "acme.io/migrator", "priority": 10000}]},
+        Policy(),
+        ["eviction-responder"],
+    ),
+    "several components handle its eviction, the default one too": (
+        {
+            "evictionResponders": [
+                {"name": "imperative-eviction.k8s.io/evictor", "priority": 100},
+                {"name": "acme.io/migrator", "priority": 10000},
+            ],
+            "owner": "apps/v1/StatefulSet",
+        },
+        Policy(),
+        ["eviction-responder"],
+    ),
+    "the eviction API is its only responder": (
+        {"evictionResponders": [{"name": "imperative-eviction.k8s.io/evictor", "priority": 100}]},
+        Policy(),
+        {"p": "s"},
+    ),
+    "another component handles its eviction, annotated as safe to evict": (
+        {"evictionResponders": [{"name": "acme.io/migrator"}], "annotations": {SAFE: "true"}},
+        Policy(),
+        {"p": "s"},
+    ),
+    "a DaemonSet pod with a responder": (
+        {"owner": "DaemonSet", "evictionResponders": [{"name": "acme.io/migrator"}]},
+        Policy(),
+        {},
+    ),
     "a Job's pod": ({"owner": "batch/v1/Job"}, Policy(), {"p": "s"}),
     "a Job's pod, if none may move": (
         {"owner": "batch/v1/Job"},

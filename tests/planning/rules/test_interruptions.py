@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from predicates.objects import Node
-from rescheduler.planning.rules.candidates import why_not_target
+from rescheduler.planning.rules.candidates import removal, why_not_target
 from rescheduler.planning.rules.interruptions import signals_on
 from tests.planning.builders import node, snapshot
 
@@ -72,6 +72,24 @@ def test_conditions_are_signals(name: str) -> None:
         [signal_text],
         f"it will be removed soon ({signal_text})",
     )
+
+
+#: By condition of the node's lifecycle: who sets it, and whether an on-demand node with it is not drained.
+LIFECYCLE: dict[str, tuple[str, bool]] = {
+    "DrainInProgress": ("an administrator", True),
+    "Drained": ("an administrator", True),
+    "MaintenanceInProgress": ("an administrator", True),
+    "MaintenancePlanned": ("an administrator", False),
+    "GracefulNodeShutdownInProgress": ("the kubelet", False),
+}
+
+
+@pytest.mark.parametrize(("name", "source", "blocks"), [(name, *facts) for name, facts in LIFECYCLE.items()])
+def test_nodes_with_lifecycle_conditions_are_no_targets(name: str, source: str, blocks: bool) -> None:
+    spot_node = spot(**conditioned(name))
+    assert why_not_target(spot_node) == f"it will be removed soon (condition {name} of {source})"
+    assert [why_not_target(spot(**conditioned(name, status))) for status in ("False", "Unknown")] == [None, None]
+    assert (removal(spot_node) is not None) is blocks
 
 
 #: case: node → its signals, and why it is not a target

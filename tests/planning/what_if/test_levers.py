@@ -197,6 +197,11 @@ SINGLE: dict[str, tuple[list[Manifest], Policy, tuple[str, Reason, str]]] = {
             "annotation descheduler.alpha.kubernetes.io/prefer-no-eviction: ",
         ),
     ),
+    "a component that handles evictions": (
+        [pod("a", "od", evictionResponders=[{"name": "acme.io/migrator", "priority": 10000}])],
+        Policy(),
+        ("ReplicaSet default/a", Reason.EVICTION_RESPONDER, "evictionResponders"),
+    ),
     "Spot Ocean": (
         [pod("a", "od", labels={"spotinst.io/restrict-scale-down": "true"})],
         Policy(),
