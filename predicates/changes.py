@@ -24,13 +24,27 @@ def affected_node(changed: Object) -> str | None:
     return changed.spec.node_name if isinstance(changed, VolumeAttachment) else None
 
 
-#: An annotation with which a pod says that it belongs to its node. Such pods are counted apart.
-_DAEMONSET_POD: Final = "cluster-autoscaler.kubernetes.io/daemonset-pod"
+#: Annotations with which a pod says that it belongs to its node, or to a group of pods. Such pods are counted apart.
+_COUNTED_APART: Final = (
+    "cluster-autoscaler.kubernetes.io/daemonset-pod",
+    "gang.scheduling.koordinator.sh/",
+    "kueue.x-k8s.io/pod-group-",
+    "leaderworkerset.sigs.k8s.io/size",
+    "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/group-name",
+)
+
+
+def counted_apart(pod: Pod) -> tuple[tuple[str, str], ...]:
+    """Return the annotations of *pod* because of which it is counted apart from equal pods."""
+    if not pod.annotations:
+        return ()
+    return tuple(sorted(item for item in pod.annotations.items() if item[0].startswith(_COUNTED_APART)))
 
 
 def same_placement(old: Pod, new: Pod) -> bool:
-    """Return whether neither a filter nor a count of the controller's pods can distinguish two versions of a pod."""
-    if old.annotations.get(_DAEMONSET_POD) != new.annotations.get(_DAEMONSET_POD):
+    """Return whether neither a filter nor a count of the pods of a controller or group can distinguish two versions."""
+    if old.annotations != new.annotations and counted_apart(old) != counted_apart(new):
         return False
     return (old.node_name, old.cls, old.added_labels, old.load, old.older_loads, old.uid, old.owner) == (
         new.node_name,

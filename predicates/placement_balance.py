@@ -7,9 +7,10 @@ the same node.
 from typing import TypeAlias
 
 from predicates.bound_labels import LabelPairs
+from predicates.changes import counted_apart
 from predicates.objects import Amounts, OwnerReference, Pod, PodClass
 
-_Kind: TypeAlias = tuple[str, PodClass, LabelPairs, tuple[Amounts, object], OwnerReference | str]
+_Kind: TypeAlias = tuple[str, PodClass, LabelPairs, tuple[Amounts, object], OwnerReference | str, object]
 
 
 class PlacementBalance:
@@ -22,7 +23,8 @@ class PlacementBalance:
     def note(self, pod: Pod, delta: int) -> None:
         """Record that *pod* was added (delta = +1) or removed (delta = -1)."""
         # A pod without a controller is counted as its own controller.
-        kind = pod.node_name, pod.cls, pod.added_labels, (pod.load, pod.older_loads), pod.owner or pod.uid
+        loads, owner = (pod.load, pod.older_loads), pod.owner or pod.uid
+        kind = pod.node_name, pod.cls, pod.added_labels, loads, owner, counted_apart(pod)
         if count := self._balance.get(kind, 0) + delta:
             self._balance[kind] = count
         else:

@@ -76,6 +76,8 @@ class RawSpec(_RawObject, frozen=True):
     restart_policy: Raw = _ABSENT
     os: Raw = _ABSENT
     eviction_responders: Raw = _ABSENT
+    scheduling_group: Raw = _ABSENT
+    workload_ref: Raw = _ABSENT
 
 
 class RawMeta(_RawObject, frozen=True):

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 from predicates.bound_labels import LabelPairs
 from predicates.changes import affected_node, same_content, same_placement
-from predicates.objects import Node, Object, Pod, PodClass
+from predicates.objects import Node, Object, Pod, PodClass, PodGroup
 from predicates.placeholders import is_placeholder
 from predicates.placement_balance import PlacementBalance
 from predicates.scheduler import Scheduler
@@ -29,6 +29,8 @@ _UNFILTERED: Final = (
     "LimitRange",
     "ResourceQuota",
     "VerticalPodAutoscaler",
+    "PodGroup",
+    "LeaderWorkerSet",
 )
 
 
@@ -255,8 +257,13 @@ class Snapshot(TrialState):
 
 
 def key_of(obj: Object) -> str:
-    """Return ``namespace/name``, or ``name`` for objects without a namespace."""
+    """Return ``namespace/name``, or ``name`` for objects without a namespace.
+
+    The key of a PodGroup begins with its API group, because several schedulers have such groups.
+    """
     if isinstance(obj, Pod):
         return obj.key
     meta = obj.metadata
+    if isinstance(obj, PodGroup):
+        return f"{obj.api_version.rpartition('/')[0]}/{meta.namespace}/{meta.name}"
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

@@ -34,6 +34,11 @@ POD_ANNOTATIONS: Final = (
     "batch.kubernetes.io/job-index-failure-count",
     "controller.kubernetes.io/pod-deletion-cost",
     "descheduler.alpha.kubernetes.io/prefer-no-eviction",
+    "gang.scheduling.koordinator.sh/",
+    "kueue.x-k8s.io/pod-group-",
+    "leaderworkerset.sigs.k8s.io/size",
+    "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/group-name",
     "kubernetes.io/config.mirror",
     "spot-rescheduler/",
     "vpaUpdates",
@@ -65,8 +70,13 @@ KINDS: Final[Mapping[str, type[Object]]] = {
     )
 }
 
-#: The kinds of items in a snapshot file.
-FILE_KINDS: Final[Mapping[str, type[Object]]] = {**KINDS, "ServerVersion": api.ServerVersion}
+#: The kinds of items in a snapshot file. Groups of pods are not read like other kinds: see ``kube/pod_groups.py``.
+FILE_KINDS: Final[Mapping[str, type[Object]]] = {
+    **KINDS,
+    "PodGroup": api.PodGroup,
+    "LeaderWorkerSet": api.LeaderWorkerSet,
+    "ServerVersion": api.ServerVersion,
+}
 
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 

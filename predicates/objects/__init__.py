@@ -88,8 +88,10 @@ from predicates.objects.storage import (
 )
 from predicates.objects.workloads import (
     Job,
+    LeaderWorkerSet,
     LimitRange,
     LimitRangeItem,
+    PodGroup,
     PodTemplate,
     ReplicaSet,
     ReplicationController,
@@ -142,6 +144,7 @@ __all__ = [
     "Int64",
     "Job",
     "LabelSelector",
+    "LeaderWorkerSet",
     "LimitRange",
     "LimitRangeItem",
     "Namespace",
@@ -169,6 +172,7 @@ __all__ = [
     "PodDisruptionBudget",
     "PodDisruptionBudgetSpec",
     "PodDisruptionBudgetStatus",
+    "PodGroup",
     "PodOS",
     "PodObject",
     "PodResourceClaim",

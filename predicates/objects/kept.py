@@ -21,7 +21,15 @@ from predicates.objects.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from predicates.objects.workloads import LimitRange, ResourceQuota, StatefulSet, VerticalPodAutoscaler, Workload
+from predicates.objects.workloads import (
+    LeaderWorkerSet,
+    LimitRange,
+    PodGroup,
+    ResourceQuota,
+    StatefulSet,
+    VerticalPodAutoscaler,
+    Workload,
+)
 
 #: Phases of pods that no longer use resources of their node.
 FINISHED: Final = ("Succeeded", "Failed")
@@ -120,5 +128,7 @@ Object: TypeAlias = (
     | LimitRange
     | ResourceQuota
     | VerticalPodAutoscaler
+    | PodGroup
+    | LeaderWorkerSet
     | ServerVersion
 )

@@ -172,6 +172,18 @@ class PodOS(Wire, frozen=True):
     name: str = ""
 
 
+class PodSchedulingGroup(Wire, frozen=True):
+    pod_group_name: str = ""
+
+
+class WorkloadReference(Wire, frozen=True):
+    """The reference to a group of Kubernetes 1.35, which later versions do not have."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
 class PodSpec(Wire, frozen=True):
     node_name: str = ""
     containers: tuple[Container, ...] = ()
@@ -193,6 +205,8 @@ class PodSpec(Wire, frozen=True):
     restart_policy: str = ""
     os: PodOS | None = None
     eviction_responders: tuple[EvictionResponder, ...] = ()
+    scheduling_group: PodSchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
 
 
 class ContainerStatus(Wire, frozen=True):

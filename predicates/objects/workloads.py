@@ -3,7 +3,7 @@
 import msgspec
 
 from predicates.objects.meta import Int32, ObjectMeta, QuantityText, Wire
-from predicates.objects.pods import PodSpec
+from predicates.objects.pods import Empty, PodSpec
 
 
 class PodTemplate(Wire, frozen=True):
@@ -86,6 +86,50 @@ class ResourceQuota(Wire, frozen=True):
     metadata: ObjectMeta
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
     status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+class GangPolicy(Wire, frozen=True):
+    min_count: Int32 = 0
+
+
+class PodGroupPolicy(Wire, frozen=True):
+    gang: GangPolicy | None = None
+
+
+class PodGroupConstraints(Wire, frozen=True):
+    topology: tuple[Empty, ...] = ()
+
+
+class PodGroupSpec(Wire, frozen=True):
+    """The spec of a PodGroup in any API group and version.
+
+    ``minMember`` is the minimum in the API groups of schedulers. In ``scheduling.k8s.io`` it is a part of the policy,
+    and ``disruptionMode`` is ``Pod`` or ``PodGroup`` (v1alpha2), or ``{single: {}}`` or ``{all: {}}`` (v1alpha3 on).
+    """
+
+    min_member: Int32 = 0
+    scheduling_policy: PodGroupPolicy = PodGroupPolicy()
+    scheduling_constraints: PodGroupConstraints | None = None
+    disruption_mode: str | dict[str, Empty] | None = None
+
+
+class PodGroup(Wire, frozen=True):
+    metadata: ObjectMeta
+    api_version: str = ""
+    spec: PodGroupSpec = PodGroupSpec()
+
+
+class LeaderWorkerTemplate(Wire, frozen=True):
+    restart_policy: str = ""
+
+
+class LeaderWorkerSetSpec(Wire, frozen=True):
+    leader_worker_template: LeaderWorkerTemplate = LeaderWorkerTemplate()
+
+
+class LeaderWorkerSet(Wire, frozen=True):
+    metadata: ObjectMeta
+    spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
 
 
 class ScaleTarget(Wire, frozen=True):

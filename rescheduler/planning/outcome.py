@@ -66,6 +66,7 @@ class Reason(enum.StrEnum):
     SHARED_VOLUME = "shared-volume"
     SINGLE_REPLICA = "single-replica"
     MIN_ON_DEMAND_REPLICAS = "min-on-demand-replicas"
+    GANG_MEMBER = "gang-member"
     # About the plan.
     FRAGILE = "fragile-plan"
     RETURNS_TO_ON_DEMAND = "returns-to-on-demand"

@@ -21,6 +21,7 @@ from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import Groups, groups
 from rescheduler.planning.rules.declared import Facts, PodRules, pod_rules
+from rescheduler.planning.rules.gangs import Gangs
 from rescheduler.planning.rules.minimum import Minimum, minimum
 from rescheduler.planning.rules.pins import Pins
 from rescheduler.planning.rules.pod_rules import RULES
@@ -49,6 +50,7 @@ class PlanningRound:
     unreadable: UnreadableObjects
     pins: Pins
     counts: OwnerCounts
+    gangs: Gangs
     replacements: Replacements
     shared_volumes: SharedVolumes
     order_until: datetime | None  #: the instant at which the drain order changes
@@ -108,6 +110,7 @@ def new_round(
     spot[node_groups.spot_rows] = True
     on_demand = in_drain_order(node_groups.on_demand, snapshot, policy, circumstances)
     counts = OwnerCounts(snapshot, frozenset(snapshot.nodes.names[row] for row in node_groups.spot_rows))
+    gangs = Gangs(snapshot)
     return PlanningRound(
         ground=ground,
         changes=snapshot.changes,
@@ -115,7 +118,7 @@ def new_round(
         policy=policy,
         groups=replace(node_groups, on_demand=on_demand),
         room=Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot)),
-        pod_rules=_pod_rules(snapshot, policy, budgets, counts, circumstances),
+        pod_rules=_pod_rules(snapshot, policy, budgets, counts, gangs, circumstances),
         circumstances=circumstances,
         forecaster=Forecaster(snapshot, filters, spot, replacements),
         minimum=minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances),
@@ -124,6 +127,7 @@ def new_round(
         unreadable=unreadable,
         pins=Pins(snapshot, node_groups.spot_rows, policy.startup_taints),
         counts=counts,
+        gangs=gangs,
         replacements=replacements,
         shared_volumes=SharedVolumes(snapshot, filters),
         order_until=next_expiry(on_demand, snapshot, policy, circumstances.now),
@@ -131,7 +135,12 @@ def new_round(
 
 
 def _pod_rules(
-    snapshot: Snapshot, policy: Policy, budgets: Budgets, counts: OwnerCounts, circumstances: Circumstances
+    snapshot: Snapshot,
+    policy: Policy,
+    budgets: Budgets,
+    counts: OwnerCounts,
+    gangs: Gangs,
+    circumstances: Circumstances,
 ) -> PodRules:
     """Return the rules about pods, and what they may read."""
 
@@ -139,5 +148,5 @@ def _pod_rules(
         namespace = snapshot.of("Namespace").get(name)
         return namespace.metadata.labels if isinstance(namespace, Namespace) else {}
 
-    facts = Facts(policy, budgets.guards, namespace_labels=namespace_labels, counts=counts)
+    facts = Facts(policy, budgets.guards, namespace_labels=namespace_labels, counts=counts, gangs=gangs)
     return pod_rules(RULES, facts, Now(circumstances.now, circumstances.deadlines))

@@ -171,7 +171,7 @@ def first_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     placed = pack(shared.room, trial, candidate.incoming, attempt.effort)
     if isinstance(placed, Stuck):
         _undo(trial, candidate.row, mark)
-        return Rejected(candidate.node, (no_room(placed, shared.groups),))
+        return Rejected(candidate.node, tuple(_without_room(placed, shared)))
     return _carried_out(candidate, placed, attempt, mark)
 
 
@@ -191,7 +191,7 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     else:
         placed = pack(shared.room, trial, pods, attempt.effort, reasons=Reasons.ALL)
     if isinstance(placed, Stuck):
-        blockers += [no_room(stuck, shared.groups) for stuck in (placed, *placed.others)]
+        blockers += [blocker for stuck in (placed, *placed.others) for blocker in _without_room(stuck, shared)]
     if blockers or isinstance(placed, Stuck):
         _undo(trial, candidate.row, mark)
         return Rejected(candidate.node, tuple(blockers))
@@ -268,6 +268,13 @@ def empty(trial: Trial, row: int, pods: Sequence[Pod]) -> None:
     """Evict *pods* from the node in *row*, and mark the node as drained in *trial*."""
     trial.evict(*pods)
     trial.drain(row)
+
+
+def _without_room(stuck: Stuck, shared: PlanningRound) -> Iterator[Blocker]:
+    """Yield the blockers for a pod that does not fit, and for its group."""
+    yield no_room(stuck, shared.groups)
+    if (blocker := shared.gangs.without_room(stuck.pod)) is not None:
+        yield blocker
 
 
 def no_room(stuck: Stuck, groups: Groups) -> Blocker:

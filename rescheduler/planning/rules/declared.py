@@ -24,6 +24,7 @@ from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.deadlines import Now
 from rescheduler.planning.outcome import Blocker
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.rules.gangs import Gangs
 from rescheduler.planning.rules.replica_floors import OwnerCounts
 
 
@@ -46,6 +47,7 @@ class Facts:
     waits_for_terminating: bool = False  #: also wait for other terminating pods that are not overdue
     namespace_labels: Callable[[str], Mapping[str, str]] = lambda _: {}
     counts: OwnerCounts | None = None  #: the pods of each controller; None: not known
+    gangs: Gangs | None = None  #: the groups of pods that are scheduled together; None: not known
 
 
 @dataclass(frozen=True, slots=True)

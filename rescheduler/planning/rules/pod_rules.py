@@ -15,6 +15,7 @@ from rescheduler.planning.deadlines import Now
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, MoveJobs, Policy
 from rescheduler.planning.rules.declared import Facts, Fate, Result, class_rule, declared_in, pod_rule, timed_rule
+from rescheduler.planning.rules.gangs import GANG_ANNOTATIONS, has_class_gang
 from rescheduler.planning.rules.opt_outs import (
     DO_NOT_EVICT,
     PREFER_NO_EVICTION,
@@ -164,6 +165,19 @@ def _single_replica(pod: Pod, facts: Facts) -> Result:
     if facts.counts is None or facts.evicted:
         return None
     return single_replica(pod, facts.counts)
+
+
+@pod_rule(when=has_class_gang)
+def _gang_member(pod: Pod, facts: Facts) -> Result:
+    """Block pods of a group that the drain would break up. Once it has begun, their own group may be on two nodes."""
+    return None if facts.gangs is None or facts.evicted else facts.gangs.broken_up(pod)
+
+
+@pod_rule(annotations=GANG_ANNOTATIONS)
+def _annotated_gang_member(pod: Pod, facts: Facts) -> Result:
+    if facts.gangs is None or facts.evicted or has_class_gang(pod.cls):
+        return None
+    return facts.gangs.broken_up(pod)
 
 
 @pod_rule(enabled=lambda policy: not policy.delete_non_replicated_pods)

@@ -12,6 +12,7 @@ from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, Policy
 from rescheduler.planning.rules.candidates import SCALE_DOWN_DISABLED
 from rescheduler.planning.rules.declared import Fate, PodRules
+from rescheduler.planning.rules.gangs import gang_of
 from rescheduler.planning.rules.opt_outs import (
     DO_NOT_DRAIN,
     DO_NOT_EVICT,
@@ -83,6 +84,10 @@ def _allow_eviction(description: str) -> _Lift:
     return lift
 
 
+def _gang_member(pod: Pod, policy: Policy) -> tuple[Pod, str]:
+    return _allow_eviction(f"member of {gang_of(pod)}")(pod, policy)
+
+
 def _local_storage(pod: Pod, _: Policy) -> tuple[Pod, str]:
     expendable = expendable_volumes(pod)
     volumes = local_volumes(pod.cls)
@@ -109,6 +114,7 @@ _LIFTS: Final[Mapping[Reason, _Lift]] = {
     Reason.REMOVAL_DISABLED: _removal_enabled,
     Reason.NO_CONTROLLER: _allow_eviction("no controller"),
     Reason.EVICTION_RESPONDER: _allow_eviction("evictionResponders"),
+    Reason.GANG_MEMBER: _gang_member,
     Reason.RUNS_TO_COMPLETION: _allow_eviction("runs to completion"),
     Reason.CUSTOM_CONTROLLER: _allow_eviction("owner that is not a built-in controller"),
     Reason.KUBE_SYSTEM: _allow_eviction("a kube-system pod without a PodDisruptionBudget"),

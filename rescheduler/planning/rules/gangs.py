@@ -1,0 +1,224 @@
+"""Groups of pods that are scheduled, and lost, together: gangs. Pure.
+
+A scheduler binds the pods of a gang only if a minimum of them can run at the same time, and their application usually
+stops if it has fewer. So they are judged as a unit: a drain may leave a gang above its minimum, or move all of its
+pods, but not break it up.
+
+| group | a pod names it in | its minimum |
+|---|---|---|
+| PodGroup of Kubernetes 1.36 on (KEP-4671) | ``spec.schedulingGroup`` | ``schedulingPolicy.gang.minCount`` |
+| group of a Workload of Kubernetes 1.35 | ``spec.workloadRef`` | not read: all of its pods |
+| PodGroup of the coscheduling plugin | a label, in two forms | ``minMember`` |
+| its older form without an object | two labels | one of the labels |
+| PodGroup of Volcano | an annotation | ``minMember`` |
+| gang of Koordinator | an annotation | an annotation |
+| pod group of Kueue | a label | an annotation: all of its pods |
+| replica of a LeaderWorkerSet | two labels | an annotation: all of its pods |
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from predicates.objects import LeaderWorkerSet, Pod, PodClass, PodGroup
+from predicates.snapshot import Snapshot
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.units import count
+
+#: The API groups of PodGroups, and the one of LeaderWorkerSets.
+KUBERNETES: Final = "scheduling.k8s.io"
+COSCHEDULING: Final = "scheduling.x-k8s.io"
+OLD_COSCHEDULING: Final = "scheduling.sigs.k8s.io"
+VOLCANO: Final = "scheduling.volcano.sh"
+LEADER_WORKER_SETS: Final = "leaderworkerset.x-k8s.io"
+
+_COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+_OLD_COSCHEDULING_LABEL: Final = "pod-group.scheduling.sigs.k8s.io"
+_OLDEST_NAME: Final = "pod-group.scheduling.sigs.k8s.io/name"
+_OLDEST_MINIMUM: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
+_KUEUE_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
+_KUEUE_TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
+#: A group whose pods serve independently after admission (Kueue sets it for StatefulSets).
+_KUEUE_SERVING: Final = "kueue.x-k8s.io/pod-group-serving"
+_LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+_LWS_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
+_LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+_KOORDINATOR_NAME: Final = "gang.scheduling.koordinator.sh/name"
+_KOORDINATOR_MINIMUM: Final = "gang.scheduling.koordinator.sh/min-available"
+_VOLCANO_NAMES: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+
+#: Annotations in which pods name their group.
+GANG_ANNOTATIONS: Final = (*_VOLCANO_NAMES, _KOORDINATOR_NAME)
+
+_GANG_LABELS: Final = (_COSCHEDULING_LABEL, _OLD_COSCHEDULING_LABEL, _OLDEST_NAME, _KUEUE_LABEL, _LWS_NAME)
+
+#: The restartPolicy of a LeaderWorkerSet whose pods are restarted one by one. All others end the whole replica.
+_INDEPENDENT: Final = ("None", "NoneRestartPolicy")
+
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_NUMBER: Final = re.compile(r"[0-9]{1,6}")
+
+
+class GangRef(NamedTuple):
+    """A group as its pods name it."""
+
+    kind: str  #: for people
+    api_group: str  #: of the object that says more about it; "" if there is none
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for the pods of a group."""
+
+    minimum: int | None = None  #: None: not known, so all of its pods
+    together: bool = False  #: its pods may only be disrupted together
+    one_domain: bool = False  #: its pods must be in one topology domain
+    missing: bool = False  #: its object does not exist, and the scheduler waits for it
+
+    def text(self) -> str:
+        """Return the minimum, for people."""
+        minimum = "minimum not known" if self.minimum is None else f"minimum {self.minimum}"
+        return f"{minimum}, disrupted only as a whole" if self.together else minimum
+
+
+def has_class_gang(cls: PodClass) -> bool:
+    """Return whether the pods of a class name their group in their spec or in their labels."""
+    spec = cls.spec
+    if spec.scheduling_group is not None or spec.workload_ref is not None:
+        return True
+    return any(label in cls.labels for label in _GANG_LABELS)
+
+
+def gang_of(pod: Pod) -> GangRef | None:
+    """Return the group of *pod*, or None. Names that no object can have are ignored."""
+    found = _in_spec(pod) or _in_annotations(pod) or _in_labels(pod)
+    return found if found is not None and all(map(_NAME.fullmatch, found.name.split("/"))) else None
+
+
+def _in_spec(pod: Pod) -> GangRef | None:
+    spec = pod.cls.spec
+    if spec.scheduling_group is not None:
+        return GangRef("PodGroup", KUBERNETES, pod.namespace, spec.scheduling_group.pod_group_name)
+    if spec.workload_ref is None:
+        return None
+    ref = spec.workload_ref
+    name = "/".join(filter(None, (ref.name, ref.pod_group, ref.pod_group_replica_key)))
+    return GangRef("group of Workload", "", pod.namespace, name)
+
+
+def _in_annotations(pod: Pod) -> GangRef | None:
+    for key in _VOLCANO_NAMES if pod.annotations else ():
+        if name := pod.annotations.get(key):
+            return GangRef("Volcano PodGroup", VOLCANO, pod.namespace, name)
+    name = pod.annotations.get(_KOORDINATOR_NAME)
+    return GangRef("Koordinator gang", COSCHEDULING, pod.namespace, name) if name else None
+
+
+def _in_labels(pod: Pod) -> GangRef | None:
+    labels, namespace = pod.cls.labels, pod.namespace
+    if name := labels.get(_COSCHEDULING_LABEL):
+        return GangRef("coscheduling PodGroup", COSCHEDULING, namespace, name)
+    if name := labels.get(_OLD_COSCHEDULING_LABEL):
+        return GangRef("coscheduling PodGroup", OLD_COSCHEDULING, namespace, name)
+    if name := labels.get(_OLDEST_NAME):
+        return GangRef("coscheduling group", "", namespace, name)
+    if (name := labels.get(_KUEUE_LABEL)) and pod.annotations.get(_KUEUE_SERVING) != "true":
+        return GangRef("Kueue pod group", "", namespace, name)
+    if (name := labels.get(_LWS_NAME)) and (index := labels.get(_LWS_INDEX)):
+        return GangRef("replica of LeaderWorkerSet", LEADER_WORKER_SETS, namespace, f"{name}/{index}")
+    return None
+
+
+class Gangs:
+    """The groups of the pods in *snapshot*, counted on first use."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def broken_up(self, pod: Pod) -> Blocker | None:
+        """Return a blocker if the drain of its node would break up the group of *pod*, or None."""
+        if (ref := gang_of(pod)) is None:
+            return None
+        terms, nodes = self._terms(ref, pod), self._nodes.get(ref) or Counter({pod.node_name: 1})
+        total, here = nodes.total(), nodes[pod.node_name]
+        why = _obstacle(terms, total, here, sorted(nodes - Counter({pod.node_name: here})))
+        return Blocker(Reason.GANG_MEMBER, f"it belongs to {ref} ({terms.text()}): {why}") if why else None
+
+    def without_room(self, pod: Pod) -> Blocker | None:
+        """Return a blocker if *pod*, for which there is no room, belongs to a group that moves as a whole, or None."""
+        if (ref := gang_of(pod)) is None:
+            return None
+        terms, nodes = self._terms(ref, pod), self._nodes.get(ref) or Counter({pod.node_name: 1})
+        total, here = nodes.total(), nodes[pod.node_name]
+        if not terms.together and total - here >= (total if terms.minimum is None else terms.minimum):
+            return None
+        detail = (
+            f"it belongs to {ref} ({terms.text()}), which moves as a whole: not all of its {count(here, 'pod')} fit"
+        )
+        return Blocker(Reason.GANG_MEMBER, detail, pod.key)
+
+    @cached_property
+    def _nodes(self) -> Mapping[GangRef, Counter[str]]:
+        """The number of placed pods on each node, by group. Pods that are being deleted do not count."""
+        found: dict[GangRef, Counter[str]] = {}
+        named = {cls: has_class_gang(cls) for cls in self._snapshot.classes()}
+        for pod in self._snapshot.pods.values():
+            if not (pod.annotations or named.get(pod.cls)) or not pod.node_name or pod.cls.terminating:
+                continue
+            if (ref := gang_of(pod)) is not None:
+                found.setdefault(ref, Counter())[pod.node_name] += 1
+        return found
+
+    def _terms(self, ref: GangRef, pod: Pod) -> Terms:
+        """Return the terms of a group: those of its object, or else those that its pods have."""
+        if ref.api_group == LEADER_WORKER_SETS:
+            return self._of_replica(ref, pod)
+        group = self._snapshot.of("PodGroup").get(f"{ref.api_group}/{ref.namespace}/{ref.name}")
+        if isinstance(group, PodGroup):
+            return _of_object(group)
+        annotations = pod.annotations
+        minimums = pod.cls.labels.get(_OLDEST_MINIMUM), *map(annotations.get, (_KOORDINATOR_MINIMUM, _KUEUE_TOTAL))
+        minimum = next((int(text) for text in minimums if text and _NUMBER.fullmatch(text)), None)
+        return Terms(minimum, missing=ref.api_group == KUBERNETES)
+
+    def _of_replica(self, ref: GangRef, pod: Pod) -> Terms:
+        owner = self._snapshot.of("LeaderWorkerSet").get(f"{ref.namespace}/{ref.name.partition('/')[0]}")
+        if isinstance(owner, LeaderWorkerSet) and owner.spec.leader_worker_template.restart_policy in _INDEPENDENT:
+            return Terms(0)
+        size = pod.annotations.get(_LWS_SIZE, "")
+        return Terms(int(size) if _NUMBER.fullmatch(size) else None, together=True)
+
+
+def _of_object(group: PodGroup) -> Terms:
+    spec, gang = group.spec, group.spec.scheduling_policy.gang
+    mode, constraints = spec.disruption_mode, spec.scheduling_constraints
+    return Terms(
+        minimum=gang.min_count if gang is not None else spec.min_member,
+        together=mode in ("PodGroup", "All") or (isinstance(mode, dict) and "all" in mode),
+        one_domain=constraints is not None and bool(constraints.topology),
+    )
+
+
+def _obstacle(terms: Terms, total: int, here: int, elsewhere: list[str]) -> str:
+    """Return why *here* of *total* pods of a group cannot move, or "". *elsewhere* are the nodes of the others."""
+    if terms.missing:
+        return "this object does not exist or was not read, and the scheduler binds no pod without it"
+    if terms.one_domain:
+        return "its pods must run in one topology domain, and a drain moves them one after the other"
+    minimum = total if terms.minimum is None else terms.minimum
+    if total < minimum:
+        return f"only {count(total, 'pod')} of it run, and the scheduler would wait for the others"
+    if not elsewhere or (total - here >= minimum and not terms.together):
+        return ""
+    others = f"the others run on {elsewhere[0]}" + (
+        f" and {count(len(elsewhere) - 1, 'more node')}" * (len(elsewhere) > 1)
+    )
+    return f"{here} of its {total} pods would move, {others}"
