@@ -41,6 +41,20 @@ def requests(spec: PodSpec) -> Amounts:
     return _rounded(_total(spec, {}, None))
 
 
+def total_requests(spec: PodSpec) -> Quantities:
+    """Return the requests of a pod, exactly."""
+    return _total(spec, {}, None)
+
+
+def total_limits(spec: PodSpec) -> Quantities:
+    """Return the limits of a pod, exactly (``PodLimits``)."""
+    total = _containers(spec, lambda container, _: parsed(container.resources.limits))
+    if spec.resources is not None:
+        total |= {name: amount for name, amount in parsed(spec.resources.limits).items() if _pod_level(name)}
+    overhead = {name: amount for name, amount in parsed(spec.overhead).items() if name in total}
+    return _sum((total, overhead))
+
+
 def loads(pod: PodObject) -> tuple[Amounts, Amounts, Amounts]:
     """Return the load of a bound pod during a resize (``UseStatusResources``) by each rule; see :func:`load_rule`."""
     status = _StatusResources(pod.status)

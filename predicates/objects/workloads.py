@@ -73,8 +73,20 @@ class LimitRange(Wire, frozen=True):
     spec: LimitRangeSpec = LimitRangeSpec()
 
 
+class QuotaScopeTerm(Wire, frozen=True):
+    scope_name: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class QuotaScopeSelector(Wire, frozen=True):
+    match_expressions: tuple[QuotaScopeTerm, ...] = ()
+
+
 class ResourceQuotaSpec(Wire, frozen=True):
     hard: dict[str, QuantityText] = {}
+    scopes: tuple[str, ...] = ()
+    scope_selector: QuotaScopeSelector | None = None
 
 
 class ResourceQuotaStatus(Wire, frozen=True):

@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from predicates.objects import Object, Pod
-from predicates.snapshot import DRAIN_TAINT
+from predicates.objects import Object, Pod, ResourceQuota
+from predicates.snapshot import DRAIN_TAINT, key_of
 from rescheduler.clock import Clock
 from rescheduler.draining.intent import Step, read
 from rescheduler.execution.circumstances import vetoes_of_others, while_draining
@@ -26,6 +26,7 @@ from rescheduler.planning.not_recovered import OwnerWait, blockers_by_node
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.replacements import ADMISSION
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
 from rescheduler.planning.rules.candidates import removal, why_not_target
@@ -135,16 +136,26 @@ class ClusterView(WatchedNodes):
         """Return a verdict for *node* by itself, with the checks of :meth:`first_plan`."""
         return self._planner.look_again(node, self._circumstances())
 
-    def learn(self, objects: Iterable[tuple[str, Object]]) -> bool:
-        """Add controllers with pod templates, each with its kind, to the cluster. Return whether any is new or changed.
+    def learn(self, objects: Collection[tuple[str, Object]], namespaces: Collection[str]) -> bool:
+        """Add what replacement pods are created from, each with its kind. Return whether any is new or has changed.
 
+        *objects* are controllers with pod templates, and all LimitRanges and VerticalPodAutoscalers of *namespaces*.
         They are not watched: later plans use them until they are read again.
         """
         snapshot = self._state.snapshot()
         before = dict(snapshot.versions)
+        present = {(kind, key_of(each)) for kind, each in objects}
+        for kind in ADMISSION:
+            for key in [key for key in snapshot.of(kind) if key.partition("/")[0] in namespaces]:
+                if (kind, key) not in present:
+                    snapshot.delete(kind, key)
         for kind, each in objects:
             snapshot.upsert(kind, each)
         return dict(snapshot.versions) != before
+
+    def refused_by(self, quotas: Iterable[ResourceQuota], pods: Sequence[Pod]) -> tuple[Blocker, ...]:
+        """Return why *quotas* would refuse replacements of *pods*, which are all the pods that a drain evicts."""
+        return self._planner.refused_by(quotas, pods, self._circumstances())
 
     def planning(self) -> tuple[Planner, Circumstances]:
         """Return the planner for the current state, and the circumstances."""

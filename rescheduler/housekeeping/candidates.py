@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final, TypeAlias
 
-from predicates.objects import Object, OwnerReference, Pod
+from predicates.objects import Object, OwnerReference, Pod, ResourceQuota
 from rescheduler.backoff import Backoff, Pauses
 from rescheduler.clock import Clock
 from rescheduler.errors import InputError
@@ -24,6 +24,9 @@ from rescheduler.planning.rules.pod_rules import NOT_RECREATED
 
 #: Reads the controllers among owners that have a pod template, each with its kind. Raises ReschedulerError.
 Templates: TypeAlias = Callable[[Collection[tuple[str, OwnerReference]]], list[tuple[str, Object]]]
+
+#: Reads the ResourceQuotas of namespaces. Raises ReschedulerError.
+QuotasOf: TypeAlias = Callable[[Collection[str]], list[ResourceQuota]]
 
 #: How long a veto lasts before the node is checked again. It doubles each time the check fails again.
 VETOES: Final = Backoff(timedelta(minutes=1), timedelta(minutes=10))
@@ -42,12 +45,15 @@ class Candidates:
         refusal: Callable[[str], Blocker | None] | None = None,
         try_eviction: Callable[[PodRef], str] | None = None,
         templates: Templates | None = None,
+        quotas: QuotasOf | None = None,
     ) -> None:
         """Create the checks. *refusal* returns why the provider would not remove a machine, or raises ReschedulerError.
 
         *try_eviction* evicts a pod in a dry run and returns why it is refused, or "". *templates* reads the pod
-        templates of owners. None means that the provider or the API server is not asked.
+        templates of owners, *quotas* the ResourceQuotas of namespaces. None means that the provider or the API server
+        is not asked.
         """
+        self._quotas = quotas
         self._templates = templates
         self._try_eviction = try_eviction
         self._view = view
@@ -103,14 +109,27 @@ class Candidates:
         except InputError as error:
             return (Blocker(Reason.UNREADABLE_OBJECT, str(error)),)
         blockers = (*self._of_pods(read, movers), *self._history.vetoes(plan.node, self._all_pods(read)))
-        return blockers or self._of_templates(plan.node, owners)
+        return blockers or self._of_templates(plan.node, owners) or self._of_quotas(plan, movers)
 
     def _of_templates(self, node: str, owners: Collection[tuple[str, OwnerReference]]) -> tuple[Blocker, ...]:
         """Plan the node for the pods that its controllers would create now, and return why it is rejected."""
-        if self._templates is None or not self._view.learn(self._templates(owners)):
+        if self._templates is None:
+            return ()
+        if not self._view.learn(self._templates(owners), {namespace for namespace, _ in owners}):
             return ()
         verdict = self._view.plan_alone(node)
         return verdict.blockers if isinstance(verdict, Rejected) else ()
+
+    def _of_quotas(self, plan: Plan, movers: Sequence[Pod]) -> tuple[Blocker, ...]:
+        """Return why the quotas of the pods' namespaces would refuse their replacement pods.
+
+        Quotas change with every pod, so they are read each time and are not part of the watched cluster.
+        """
+        if self._quotas is None:
+            return ()
+        by_uid = {pod.uid: pod for pod in movers}
+        in_order = [pod for placement in plan.placements if (pod := by_uid.get(placement.pod.uid)) is not None]
+        return self._view.refused_by(self._quotas({pod.namespace for pod in movers}), in_order)
 
     def _veto(self, node: str, blockers: tuple[Blocker, ...]) -> None:
         if blockers:

@@ -55,7 +55,7 @@ from rescheduler.kube.placeholder_pods import PlaceholderPods
 from rescheduler.kube.rights import RightsReview
 from rescheduler.kube.server_version import SchedulerWatch
 from rescheduler.kube.state import ClusterState
-from rescheduler.kube.templates import read_templates
+from rescheduler.kube.templates import read_quotas, read_templates
 from rescheduler.net.server import serving
 from rescheduler.net.stopping import on_signals
 from rescheduler.observe import log_lines
@@ -145,7 +145,8 @@ def _assemble(
     drainer = _drainer(parts, access, view, run_state, running, report, records)
     refusal = None if running.dry_run else drainer.refusal  # a dry run sends no requests to the provider
     tries = None if running.dry_run else partial(refused_eviction, cluster, running)
-    candidates = Candidates(view, controllers, history, policy, clock, refusal, tries, partial(read_templates, client))
+    reads = partial(read_templates, client), partial(read_quotas, client)
+    candidates = Candidates(view, controllers, history, policy, clock, refusal, tries, *reads)
     known = new_known_prices(pricing, running, clock)
     room = new_room(access, RoomView(state, policy, view), history, candidates, running, known, report)
     actors = Actors(drainer, _soft_taint(cluster, view, running, report), NewNodes(access, report), records, room)

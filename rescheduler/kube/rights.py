@@ -65,13 +65,16 @@ _READING: Final = tuple(
     for verb in ("list", "watch")
 )
 
-#: The rights to read a candidate's controllers.
+#: The rights to read a candidate's controllers, and the quotas of their namespaces.
 _CONTROLLERS: Final = (
     AccessRight("get", "replicasets", "apps"),
     AccessRight("get", "deployments", "apps"),
     AccessRight("get", "statefulsets", "apps"),
     AccessRight("get", "replicationcontrollers"),
     AccessRight("get", "jobs", "batch"),
+    AccessRight("list", "limitranges"),
+    AccessRight("list", "resourcequotas"),
+    AccessRight("list", "verticalpodautoscalers", "autoscaling.k8s.io"),
 )
 
 #: The rights to drain a node.

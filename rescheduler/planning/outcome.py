@@ -64,6 +64,7 @@ class Reason(enum.StrEnum):
     RESTRICT_SCALE_DOWN = "restrict-scale-down"
     NODE_NAME_IN_TEMPLATE = "node-name-in-template"
     SHARED_VOLUME = "shared-volume"
+    QUOTA_EXCEEDED = "quota-exceeded"
     SINGLE_REPLICA = "single-replica"
     MIN_ON_DEMAND_REPLICAS = "min-on-demand-replicas"
     GANG_MEMBER = "gang-member"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from predicates.filters import Filters
-from predicates.objects import Pod
+from predicates.objects import Pod, ResourceQuota
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.explain import Explanation, explain
@@ -126,6 +126,13 @@ class Planner:
         if planned and (pod.cls.spec.priority or 0) > max(cls.spec.priority or 0 for cls in planned):
             return "it has a higher priority than the evicted pod, for which the plan was made"
         return ""
+
+    def refused_by(
+        self, quotas: Iterable[ResourceQuota], pods: Sequence[Pod], circumstances: Circumstances
+    ) -> tuple[Blocker, ...]:
+        """Return why *quotas* would refuse replacements of *pods*, which are all the pods that a drain evicts."""
+        shared = self.round(circumstances)
+        return tuple(shared.quotas.blockers(pods, [shared.replacements.of(pod) for pod in pods], quotas))
 
     def follow(
         self, node: str, circumstances: Circumstances, due: Sequence[Pod], evicted: Collection[str] = ()

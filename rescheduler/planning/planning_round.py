@@ -18,6 +18,7 @@ from rescheduler.planning.placement.forecast import Forecaster
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort
 from rescheduler.planning.placement.spot_room import Room, Sizes
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.quotas import Quotas
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import Groups, groups
 from rescheduler.planning.rules.declared import Facts, PodRules, pod_rules
@@ -53,6 +54,7 @@ class PlanningRound:
     gangs: Gangs
     replacements: Replacements
     shared_volumes: SharedVolumes
+    quotas: Quotas
     order_until: datetime | None  #: the instant at which the drain order changes
 
     def remaining(self) -> RemainingDisruptions:
@@ -130,6 +132,7 @@ def new_round(
         gangs=gangs,
         replacements=replacements,
         shared_volumes=SharedVolumes(snapshot, filters),
+        quotas=Quotas(snapshot),
         order_until=next_expiry(on_demand, snapshot, policy, circumstances.now),
     )
 

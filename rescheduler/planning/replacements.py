@@ -37,7 +37,7 @@ from rescheduler.planning.outcome import Blocker, Reason
 TEMPLATED: Final = ("ReplicaSet", "StatefulSet", "ReplicationController", "Job")
 
 #: Other kinds that change the pods that are created.
-_ADMISSION: Final = ("LimitRange", "VerticalPodAutoscaler")
+ADMISSION: Final = ("LimitRange", "VerticalPodAutoscaler")
 
 #: The annotation that the VPA's admission controller sets on pods whose requests it has changed.
 _VPA_UPDATES: Final = "vpaUpdates"
@@ -144,7 +144,7 @@ class Replacements:
 
     def _forget_old(self) -> None:
         versions = self._snapshot.versions
-        version = self._snapshot.generation, *(versions[kind] for kind in (*TEMPLATED, *_ADMISSION))
+        version = self._snapshot.generation, *(versions[kind] for kind in (*TEMPLATED, *ADMISSION))
         if version != self._version:
             self._version, self._classes = version, {}
 

@@ -78,6 +78,11 @@ def _shared_volumes(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Bl
     return shared.shared_volumes.blockers(subject.node.name, subject.movers)
 
 
+def _quotas(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    incoming = [shared.replacements.of(pod) for pod in subject.movers]
+    return shared.quotas.blockers(subject.movers, incoming)
+
+
 def _unreadable_objects(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return shared.unreadable.blockers(subject.node.name, subject.movers)
 
@@ -108,6 +113,7 @@ RULES: Final[tuple[Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]], .
     _resource_claims,
     _bound_by_template,
     _shared_volumes,
+    _quotas,
     _unreadable_objects,
     _minimum,
 )

@@ -114,6 +114,7 @@ WITHOUT_A_CASE = {
     "_of_its_pods": "the pod rules",
     "_unreadable_objects": "see test_victims.py",
     "_bound_by_template": "the proxy places the pods that it evicts",
+    "_quotas": "the proxy does not read quotas",
     "_shared_volumes": "the proxy places the pods that it evicts",
     "_minimum": "a flag of the daemon",
     "_minimum_after_plans": "a flag of the daemon",

@@ -1,0 +1,287 @@
+"""ResourceQuotas, counted as admission counts them, in the steps of a drain.
+
+A controller creates the replacement of an evicted pod while that pod is still terminating, and admission counts both
+(``pkg/quota/v1/evaluator/core/pods.go``). A StatefulSet creates it when the evicted pod is gone. A step begins when the
+replacement pods of the previous one run; the pods that they replace are gone by then.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+from predicates.objects import (
+    Affinity,
+    Container,
+    PersistentVolumeClaim,
+    Pod,
+    PodClass,
+    PodSpec,
+    QuotaScopeTerm,
+    ResourceQuota,
+)
+from predicates.quantity import Quantity, QuantityError, parse
+from predicates.requests import is_extended, total_limits, total_requests
+from predicates.snapshot import Snapshot
+from predicates.storage import claim_key, find_claim
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.placement.in_steps import eviction_steps
+
+#: Amounts by the names of quotas, such as ``requests.cpu``.
+Usage: TypeAlias = Mapping[str, Fraction]
+
+_COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
+
+#: The resources that every container must specify if a quota limits them (``validationSet``).
+_REQUIRED: Final = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
+
+#: Kinds that create a pod only when the one with the same name is gone.
+_ONE_AT_A_TIME: Final = ("StatefulSet",)
+
+_MEBI: Final = 2**20
+
+
+@dataclass(slots=True)
+class _Account:
+    """A quota while a drain is played through."""
+
+    key: str  #: ``namespace/name``
+    quota: ResourceQuota
+    hard: Usage
+    used: dict[str, Fraction]
+
+    def change(self, usage: Usage, sign: int) -> None:
+        for name, amount in usage.items():
+            if name in self.used:
+                self.used[name] += sign * amount
+
+    def refusal(self, usage: Usage) -> str:
+        """Return why admission refuses a pod with this *usage*, or ""."""
+        for name in sorted(self.hard.keys() & usage.keys()):
+            if self.used[name] + usage[name] > self.hard[name]:
+                amounts = (_text(name, amount) for amount in (usage[name], self.used[name], self.hard[name]))
+                return "{} needs {} more, and {} of {} is used".format(name, *amounts)
+        return ""
+
+
+class Quotas:
+    """The quotas of *snapshot*, and what pods take from them."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._usages: dict[PodClass, Usage] = {}
+
+    def blockers(
+        self, pods: Sequence[Pod], incoming: Sequence[Pod], quotas: Iterable[ResourceQuota] | None = None
+    ) -> Iterator[Blocker]:
+        """Yield a blocker for the first replacement pod in each namespace that a quota would refuse.
+
+        *pods* of one node would be evicted, and *incoming* are their replacements, in the same order. *quotas* are
+        those that apply; None means those of the snapshot.
+        """
+        if quotas is None:
+            quotas = (each for each in self._snapshot.of("ResourceQuota").values() if isinstance(each, ResourceQuota))
+        by_namespace: dict[str, list[ResourceQuota]] = {}
+        for quota in quotas:
+            by_namespace.setdefault(quota.metadata.namespace, []).append(quota)
+        if not by_namespace:
+            return
+        created = {pod.key: new for pod, new in zip(pods, incoming, strict=True)}
+        steps = eviction_steps(pods)
+        for namespace, of_namespace in sorted(by_namespace.items()):
+            moved = [step for each in steps if (step := tuple(pod for pod in each if pod.namespace == namespace))]
+            if moved:
+                accounts = [self._account(quota) for quota in of_namespace]
+                yield from self._played_through(moved, created, accounts)
+
+    def _played_through(
+        self, steps: Iterable[Sequence[Pod]], created: Mapping[str, Pod], accounts: Collection[_Account]
+    ) -> Iterator[Blocker]:
+        for step in steps:
+            for pod in step:
+                if pod.owner is None or pod.owner.kind in _ONE_AT_A_TIME:
+                    self._release(pod, accounts)
+            for pod in step:
+                if pod.owner is not None and (why := self._refusal(created[pod.key], accounts)):
+                    yield Blocker(Reason.QUOTA_EXCEEDED, why, pod.key)
+                    return
+            for pod in step:
+                if pod.owner is not None and pod.owner.kind not in _ONE_AT_A_TIME:
+                    self._release(pod, accounts)
+
+    def _release(self, pod: Pod, accounts: Iterable[_Account]) -> None:
+        for account in accounts:
+            if applies(account.quota, pod.cls.spec):
+                account.change(self._usage(pod.cls), -1)
+            account.change(self._claims(pod, account.quota), -1)
+
+    def _refusal(self, pod: Pod, accounts: Iterable[_Account]) -> str:
+        """Take what *pod* needs from the accounts that apply to it, and return the first refusal, or ""."""
+        for account in accounts:
+            usage: dict[str, Fraction] = {}
+            if applies(account.quota, pod.cls.spec):
+                if missing := _unspecified(pod.cls.spec, account.hard):
+                    return f"ResourceQuota {account.key} would refuse its replacement pod: it must specify {missing}"
+                usage = dict(self._usage(pod.cls))
+            usage |= self._claims(pod, account.quota)
+            if why := account.refusal(usage):
+                return f"ResourceQuota {account.key} has no room for its replacement pod: {why}"
+            account.change(usage, 1)
+        return ""
+
+    def _usage(self, cls: PodClass) -> Usage:
+        if (usage := self._usages.get(cls)) is None:
+            usage = self._usages[cls] = pod_usage(cls.spec)
+        return usage
+
+    def _claims(self, pod: Pod, quota: ResourceQuota) -> Usage:
+        """Return what the claims of generic ephemeral volumes take: they end, and are created, with their pod."""
+        ephemeral = [claim.name for claim in pod.cls.claims if claim.ephemeral]
+        if not ephemeral or quota.spec.scopes or quota.spec.scope_selector is not None:
+            return {}
+        usage: dict[str, Fraction] = {}
+        for name in ephemeral:
+            for resource, amount in _claim_usage(find_claim(self._snapshot, pod.namespace, name)).items():
+                usage[resource] = usage.get(resource, Fraction(0)) + amount
+        return usage
+
+    def _account(self, quota: ResourceQuota) -> _Account:
+        """Return the account of *quota*. What its controller has not counted yet is counted here."""
+        hard = _amounts(quota.spec.hard or quota.status.hard)
+        used = {name: amount for name, amount in _amounts(quota.status.used).items() if name in hard}
+        namespace = quota.metadata.namespace
+        if lacking := hard.keys() - used.keys():
+            counted = dict.fromkeys(lacking, Fraction(0))
+            for pod in self._snapshot.pods.values():
+                if pod.namespace == namespace and applies(quota, pod.cls.spec):
+                    for name, amount in self._usage(pod.cls).items():
+                        if name in counted:
+                            counted[name] += amount
+            used |= counted
+        return _Account(claim_key(namespace, quota.metadata.name), quota, hard, used)
+
+
+def pod_usage(spec: PodSpec) -> Usage:
+    """Return what a pod takes from quotas (``podComputeUsageHelper``)."""
+    usage = {"pods": Fraction(1), "count/pods": Fraction(1)}
+    for name, quantity in total_requests(spec).items():
+        amount = _amount(quantity)
+        if name in _COMPUTE or name.startswith("hugepages-"):
+            usage[name] = usage[f"requests.{name}"] = amount
+        elif is_extended(name):
+            usage[f"requests.{name}"] = amount
+    for name, quantity in total_limits(spec).items():
+        if name in _COMPUTE:
+            usage[f"limits.{name}"] = _amount(quantity)
+    return usage
+
+
+def _claim_usage(claim: PersistentVolumeClaim | None) -> Usage:
+    usage = {"persistentvolumeclaims": Fraction(1), "count/persistentvolumeclaims": Fraction(1)}
+    if claim is None:
+        return usage
+    storage = _amounts(claim.spec.resources.requests).get("storage", Fraction(0))
+    usage["requests.storage"] = storage
+    if claim.spec.storage_class_name:
+        prefix = f"{claim.spec.storage_class_name}.storageclass.storage.k8s.io/"
+        usage[f"{prefix}requests.storage"] = storage
+        usage[f"{prefix}persistentvolumeclaims"] = Fraction(1)
+    return usage
+
+
+def applies(quota: ResourceQuota, spec: PodSpec) -> bool:
+    """Return whether the scopes of *quota* select a pod with this *spec* (``podMatchesScopeFunc``)."""
+    selector = quota.spec.scope_selector
+    terms = selector.match_expressions if selector is not None else ()
+    return all(_in_scope(QuotaScopeTerm(scope, "Exists"), spec) for scope in quota.spec.scopes) and all(
+        _in_scope(term, spec) for term in terms
+    )
+
+
+def _in_scope(term: QuotaScopeTerm, spec: PodSpec) -> bool:
+    match term.scope_name:
+        case "Terminating":
+            return spec.active_deadline_seconds is not None
+        case "NotTerminating":
+            return spec.active_deadline_seconds is None
+        case "BestEffort":
+            return _is_best_effort(spec)
+        case "NotBestEffort":
+            return not _is_best_effort(spec)
+        case "CrossNamespacePodAffinity":
+            return _crosses_namespaces(spec.affinity)
+        case "PriorityClass":
+            return _has_priority_class(term, spec.priority_class_name)
+    return False
+
+
+def _has_priority_class(term: QuotaScopeTerm, name: str) -> bool:
+    match term.operator:
+        case "In":
+            return name in term.values
+        case "NotIn":
+            return name not in term.values
+        case "DoesNotExist":
+            return not name
+    return bool(name)
+
+
+def _is_best_effort(spec: PodSpec) -> bool:
+    of_pod = (spec.resources,) if spec.resources is not None else ()
+    resources = [each.resources for each in (*spec.containers, *spec.init_containers)]
+    named = ({**each.limits, **each.requests} for each in (*resources, *of_pod))
+    return not any(_amounts(each).get(name) for each in named for name in ("cpu", "memory"))
+
+
+def _crosses_namespaces(affinity: Affinity | None) -> bool:
+    kinds = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ()
+    return any(
+        term.namespaces or term.namespace_selector is not None
+        for kind in kinds
+        if kind is not None
+        for term in (*kind.required, *(each.pod_affinity_term for each in kind.preferred))
+    )
+
+
+def _unspecified(spec: PodSpec, hard: Collection[str]) -> str:
+    """Return the resources that *hard* limits and that a container does not specify, or ""."""
+    required = {name for name in _REQUIRED if name in hard}
+    if spec.resources is not None:
+        required -= _specified(spec.resources.requests, spec.resources.limits)
+    missing = {
+        name for container in (*spec.containers, *spec.init_containers) for name in required - _of_container(container)
+    }
+    return ", ".join(sorted(missing))
+
+
+def _of_container(container: Container) -> set[str]:
+    return _specified(container.resources.requests, container.resources.limits)
+
+
+def _specified(requests: Collection[str], limits: Collection[str]) -> set[str]:
+    requested = {*requests, *limits}  # the API defaults requests to limits
+    return {*requested, *(f"requests.{name}" for name in requested), *(f"limits.{name}" for name in limits)}
+
+
+def _amounts(texts: Mapping[str, object]) -> dict[str, Fraction]:
+    """Return the readable amounts of *texts*."""
+    amounts = {}
+    for name, text in texts.items():
+        try:
+            amounts[name] = _amount(parse(text))
+        except QuantityError:
+            continue
+    return amounts
+
+
+def _amount(quantity: Quantity) -> Fraction:
+    return quantity.mantissa * Fraction(10) ** quantity.power
+
+
+def _text(resource: str, amount: Fraction) -> str:
+    if amount.denominator != 1:
+        return f"{float(amount * 1000):g}m"
+    whole = int(amount)
+    if resource.endswith(("memory", "storage")) and whole and whole % _MEBI == 0:
+        return f"{whole // _MEBI}Mi"
+    return str(whole)
