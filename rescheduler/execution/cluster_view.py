@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from predicates.objects import Object, Pod, ResourceQuota
-from predicates.snapshot import DRAIN_TAINT, key_of
+from predicates.snapshot import DRAIN_TAINT, Snapshot, key_of
 from rescheduler.clock import Clock
 from rescheduler.draining.intent import Step, read
 from rescheduler.execution.circumstances import vetoes_of_others, while_draining
@@ -73,6 +73,8 @@ class ClusterView(WatchedNodes):
         self.prices = PriceList()  #: for the drain order ``cost``
         #: Returns the owners and namespaces whose pods are not moved at present.
         self.not_recovered: Callable[[], Mapping[str, OwnerWait]] = dict
+        #: Adds the groups of pods to the snapshot, which are not watched.
+        self.read_groups: Callable[[Snapshot], None] = lambda _: None
         self._clock = clock
         self._holder = holder
         self._own_node = own_node
@@ -98,7 +100,7 @@ class ClusterView(WatchedNodes):
     def catch_up(self) -> None:
         """Apply the watched changes. The time this takes counts towards the next planning time-out."""
         start = self._clock.monotonic()
-        self._state.snapshot()
+        self.read_groups(self._state.snapshot())
         self._spent = self._clock.monotonic() - start
 
     def start_planning(self) -> None:

@@ -12,6 +12,7 @@ from rescheduler.execution.provider_prices import provider_prices
 from rescheduler.kube import dump
 from rescheduler.kube import state as kube_state
 from rescheduler.kube.client import connect
+from rescheduler.kube.pod_groups import PodGroups
 from rescheduler.kube.resources import TEMPLATES
 from rescheduler.kube.server_version import server_version
 from rescheduler.providers.base import CloudProvider, GroupFlags
@@ -30,6 +31,7 @@ def read_cluster(connection: ApiServerConnection, scheduling: Scheduling, warn: 
     for resource in TEMPLATES:
         unread = partial(lambda plural, _: forbidden.append(plural), resource.plural)
         kube_state.read_cluster(client, clock, resources=(resource,), warn=unread, into=snapshot)
+    PodGroups(client, clock, warn).refresh(snapshot)
     if forbidden:
         warn(
             f"{', '.join(forbidden)} may not be listed; planning assumes that replacement pods are like the running "

@@ -52,6 +52,7 @@ from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.elector import Elector, identity
 from rescheduler.kube.lease_object import LeaseReader
 from rescheduler.kube.placeholder_pods import PlaceholderPods
+from rescheduler.kube.pod_groups import PodGroups
 from rescheduler.kube.rights import RightsReview
 from rescheduler.kube.server_version import SchedulerWatch
 from rescheduler.kube.state import ClusterState
@@ -139,6 +140,7 @@ def _assemble(
     history = new_history(writer, report, run_state, running, clock)
     view = ClusterView(state, policy, clock, holder, running.node_name, history.cooling, running.identity)
     view.not_recovered = history.not_recovered
+    view.read_groups = PodGroups(client, clock).refresh
     cluster, controllers = KubeCluster(writer), Ownership(ControllerReader(client, clock))
     access = _drain_context(writer, cluster, provider, controllers, run_state, running, clock, holder)
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)

@@ -10,12 +10,14 @@ from msgspec import Raw
 from predicates.nulls import without_nulls
 from predicates.objects import Object
 from predicates.pod_keys import RAW_PODS
-from predicates.wire import KINDS, Interner, WireError, pod_annotations, unreadable
+from predicates.wire import FILE_KINDS, Interner, WireError, pod_annotations, unreadable
 from rescheduler.clock import Clock
+from rescheduler.errors import Forbidden
+from rescheduler.kube import pod_groups
 from rescheduler.kube.client import Client
 from rescheduler.kube.json_codec import JsonCodec
 from rescheduler.kube.lister import Lister, list_patiently
-from rescheduler.kube.resources import ALL_RESOURCES
+from rescheduler.kube.resources import ALL_RESOURCES, Resource
 from rescheduler.kube.state import read_optional
 
 #: The annotation in which kubectl repeats the whole object, with the values of environment variables.
@@ -44,7 +46,7 @@ def items(client: Client, clock: Clock, warn: Callable[[str], None]) -> Iterator
     So a dump contains no values of environment variables. *warn* receives a message for each optional kind that may not
     be read, and for each object that is left out because it cannot be decoded. Raises the errors of requests.
     """
-    for resource in ALL_RESOURCES:
+    for resource in (*ALL_RESOURCES, *_of_groups(client, warn)):
         codec = _ItemCodec(resource.kind, resource.api_version)
         listing = read_optional(resource, partial(list_patiently, Lister(resource, client, codec, clock), clock), warn)
         if listing is None:
@@ -52,6 +54,15 @@ def items(client: Client, clock: Clock, warn: Callable[[str], None]) -> Iterator
         for left_out in listing.unreadable.values():
             warn(f"left out, because it cannot be decoded: {left_out.why}")
         yield from cast("list[bytes]", listing.objects)
+
+
+def _of_groups(client: Client, warn: Callable[[str], None]) -> Iterator[Resource]:
+    """Yield the resources of groups of pods that the API server serves."""
+    for group in pod_groups.KINDS:
+        try:
+            yield from pod_groups.served(client, group)
+        except Forbidden as error:
+            warn(f"{error}; groups of pods are left out")
 
 
 def version_item(version: str) -> bytes:
@@ -67,7 +78,7 @@ def _pod(raw: Raw) -> bytes:
 
 
 def _other(kind: str, raw: Raw) -> bytes:
-    struct = KINDS[kind]
+    struct = FILE_KINDS[kind]
     try:
         decoded: Any = msgspec.json.decode(raw, type=struct)
     except msgspec.ValidationError:

@@ -46,11 +46,14 @@ LIST_EVENTS: Final = Right("list", "", "events")
 PATCH_EVENTS: Final = Right("patch", "", "events")
 #: Rights that are only used after a failure: Events are listed when replacement pods are rejected.
 IN_TROUBLE: Final = frozenset({LIST_EVENTS})
+#: Rights that are only used if pods name a group of pods.
+OF_GROUPS: Final = ("podgroups", "leaderworkersets")
 
 
 def read(rights: Sequence[Right], verb: str) -> list[Right]:
     """Return the rights with *verb* that reflectors need."""
-    return [right for right in rights if right.verb == verb and right not in IN_TROUBLE]
+    unused = {right for right in rights if right in IN_TROUBLE or right.resource in OF_GROUPS}
+    return [right for right in rights if right.verb == verb and right not in unused]
 
 
 def acts(rights: Sequence[Right]) -> list[Right]:

@@ -18,7 +18,7 @@ pods, but not break it up.
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -137,6 +137,11 @@ def _in_labels(pod: Pod) -> GangRef | None:
     return None
 
 
+def api_groups(snapshot: Snapshot) -> frozenset[str]:
+    """Return the API groups of the objects that the pods of *snapshot* name as their groups."""
+    return frozenset(ref.api_group for ref in Gangs(snapshot).refs if ref.api_group)
+
+
 class Gangs:
     """The groups of the pods in *snapshot*, counted on first use."""
 
@@ -164,6 +169,11 @@ class Gangs:
             f"it belongs to {ref} ({terms.text()}), which moves as a whole: not all of its {count(here, 'pod')} fit"
         )
         return Blocker(Reason.GANG_MEMBER, detail, pod.key)
+
+    @property
+    def refs(self) -> Collection[GangRef]:
+        """The groups of placed pods."""
+        return self._nodes.keys()
 
     @cached_property
     def _nodes(self) -> Mapping[GangRef, Counter[str]]:

@@ -1,0 +1,131 @@
+"""Reading the groups of pods: only where pods name one, in the version that is served, and rarely."""
+
+from typing import Any
+
+import pytest
+
+from predicates.snapshot import Snapshot
+from rescheduler.clock import SystemClock
+from rescheduler.kube.client import Client
+from rescheduler.kube.pod_groups import REREAD_SECONDS, PodGroups
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Policy
+from tests.kube.edge import Reply, ScriptedApiServer, status
+from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, pod, short, snapshot
+
+NODES = [node("od", ON_DEMAND), node("s")]
+CORE, VOLCANO = "/apis/scheduling.k8s.io", "/apis/scheduling.volcano.sh"
+IN_SPEC: dict[str, Any] = {"schedulingGroup": {"podGroupName": "g"}}
+IN_ANNOTATION: dict[str, Any] = {"annotations": {"scheduling.k8s.io/group-name": "g"}}
+
+
+def versions(group: str, *names: str) -> Reply:
+    return Reply({"kind": "APIGroup", "versions": [{"groupVersion": f"{group}/{name}"} for name in names]})
+
+
+def listed(*specs: dict[str, Any]) -> Reply:
+    """Return a list as the API server writes it: without apiVersion and kind of the items."""
+    items = [{"metadata": {"name": "g", "namespace": "default"}, "spec": spec} for spec in specs]
+    return Reply({"metadata": {"resourceVersion": "1"}, "items": items})
+
+
+def gang(minimum: int) -> dict[str, Any]:
+    return {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+
+
+def cluster(fields: dict[str, Any]) -> Snapshot:
+    """Return two pods of a group on two nodes."""
+    return snapshot([*NODES, pod("m-0", "od", **fields), pod("m-1", "s", **fields)])
+
+
+def verdict(clustered: Snapshot) -> Any:
+    return short(Planner(clustered, Policy()).plan_node("od", CIRCUMSTANCES))
+
+
+class SkippingClock(SystemClock):
+    """A clock that shows a later time."""
+
+    passed = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.passed
+
+
+@pytest.fixture
+def clock() -> SkippingClock:
+    return SkippingClock()
+
+
+@pytest.fixture
+def warnings() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def groups(client: Client, clock: SkippingClock, warnings: list[str]) -> PodGroups:
+    return PodGroups(client, clock, warnings.append)
+
+
+def test_nothing_is_requested_while_no_pod_belongs_to_a_group(groups: PodGroups, edge: ScriptedApiServer) -> None:
+    groups.refresh(cluster({}))
+    assert edge.seen() == []
+
+
+@pytest.mark.parametrize(
+    ("served", "has"), [(("v1", "v1beta1"), "v1beta1"), (("v1", "v1alpha2"), "v1alpha2"), (("v1alpha9",), "v1alpha9")]
+)
+def test_the_version_that_has_groups_is_read(
+    served: tuple[str, ...], has: str, groups: PodGroups, edge: ScriptedApiServer
+) -> None:
+    edge.on("GET", CORE, versions("scheduling.k8s.io", *served))
+    for version in served:
+        reply = listed(gang(1)) if version == has else status(404, "the server could not find the requested resource")
+        edge.on("GET", f"{CORE}/{version}/podgroups", reply)
+    watched = cluster(IN_SPEC)
+    assert verdict(watched) == ["gang-member"]
+    groups.refresh(watched)
+    assert verdict(watched) == {"m-0": "s"}
+
+
+def test_groups_are_read_again_after_a_minute(groups: PodGroups, edge: ScriptedApiServer, clock: SkippingClock) -> None:
+    edge.on("GET", VOLCANO, versions("scheduling.volcano.sh", "v1beta1"))
+    edge.on("GET", f"{VOLCANO}/v1beta1/podgroups", listed({"minMember": 2}), listed({"minMember": 1}))
+    watched = cluster(IN_ANNOTATION)
+    groups.refresh(watched)
+    groups.refresh(watched)
+    assert verdict(watched) == ["gang-member"]
+    clock.passed = REREAD_SECONDS
+    groups.refresh(watched)
+    assert verdict(watched) == {"m-0": "s"}
+    assert len(edge.seen(path=f"{VOLCANO}/v1beta1/podgroups")) == 2
+
+
+def test_groups_that_may_not_be_read_need_all_of_their_pods(
+    groups: PodGroups, edge: ScriptedApiServer, clock: SkippingClock, warnings: list[str]
+) -> None:
+    """The same warning is not repeated."""
+    edge.on("GET", VOLCANO, versions("scheduling.volcano.sh", "v1beta1"))
+    edge.on("GET", f"{VOLCANO}/v1beta1/podgroups", status(403, "podgroups is forbidden"))
+    watched = cluster(IN_ANNOTATION)
+    groups.refresh(watched)
+    clock.passed = REREAD_SECONDS
+    groups.refresh(watched)
+    assert verdict(watched) == ["gang-member"]
+    assert warnings == [
+        "list podgroups: podgroups is forbidden (403); planning assumes that a group of pods needs all of them"
+    ]
+
+
+def test_an_api_that_is_not_served_has_no_groups(
+    groups: PodGroups, edge: ScriptedApiServer, warnings: list[str]
+) -> None:
+    edge.on("GET", VOLCANO, status(404, "not found"))
+    watched = cluster(IN_ANNOTATION)
+    groups.refresh(watched)
+    assert (verdict(watched), warnings) == (["gang-member"], [])
+
+
+def test_a_broken_list_of_versions_is_reported(groups: PodGroups, edge: ScriptedApiServer, warnings: list[str]) -> None:
+    edge.on("GET", VOLCANO, Reply({"versions": 3}))
+    groups.refresh(cluster(IN_ANNOTATION))
+    assert warnings[0].startswith("get group scheduling.volcano.sh: unexpected response: ")
