@@ -198,11 +198,11 @@ class ClusterView(WatchedNodes):
 
     def with_order(self, states: Mapping[Controller, ControllerState]) -> dict[Controller, ControllerState]:
         """Return *states*, in which custom controllers replace pods that keep their identity one at a time."""
-        uids = {uid for state in states.values() if not state.controller.built_in for uid in state.owner_uids}
-        owned = self.owned_by(uids) if uids else {}
+        owners = {owner for state in states.values() if not state.controller.built_in for owner in state.owners}
+        owned = self.owned_by(owners) if owners else {}
         return {
             controller: replace(state, one_at_a_time=True)
-            if any(keeps_its_identity(pod) for uid in state.owner_uids for pod in owned.get(uid, ()))
+            if any(keeps_its_identity(pod) for owner in state.owners for pod in owned.get(owner, ()))
             else state
             for controller, state in states.items()
         }

@@ -79,9 +79,9 @@ class Observation:
         for ref in drain.evicted:
             if ref.uid in pods and ref.uid in drain.controllers:
                 evicted_of[drain.controllers[ref.uid]].append(pods[ref.uid])
-        owners = {uid: known for known in evicted_of if known in states for uid in states[known].owner_uids}
+        owners = {owner: known for known in evicted_of if known in states for owner in states[known].owners}
         for pod in self._view.pods().values():
-            controller = owners.get(pod.owner.uid) if pod.owner is not None else None
+            controller = owners.get((pod.namespace, pod.owner.uid)) if pod.owner is not None else None
             if controller is None or pod.uid in self._earlier:
                 continue
             if why := self._view.larger(pod, evicted_of[controller]):
@@ -89,8 +89,8 @@ class Observation:
 
     def landed(self, drain: Drain) -> frozenset[str]:
         """Return the nodes of the replacement pods. The first call must be made before the first eviction."""
-        owners = {uid for controller in drain.debts for uid in drain.states[controller].owner_uids}
-        pods = [pod for pod in self._view.pods().values() if pod.owner is not None and pod.owner.uid in owners]
+        owners = {owner for controller in drain.debts for owner in drain.states[controller].owners}
+        pods = [pod for owned in self._view.owned_by(owners).values() for pod in owned]
         if self._earlier is None:
             self._earlier = frozenset(pod.uid for pod in pods)
         nodes = {pod.node_name for pod in pods if pod.uid not in self._earlier}

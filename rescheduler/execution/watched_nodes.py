@@ -86,12 +86,12 @@ class WatchedNodes:
         """Return the pods on *node* that have not finished."""
         return self._state.snapshot().pods_on[node].values()
 
-    def owned_by(self, uids: Collection[str]) -> dict[str, list[Pod]]:
-        """Return the pods of the controllers with these UIDs, by controller UID."""
-        owned: dict[str, list[Pod]] = {uid: [] for uid in uids}
+    def owned_by(self, owners: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[Pod]]:
+        """Return the pods of each of *owners*, which are controllers by namespace and UID."""
+        owned: dict[tuple[str, str], list[Pod]] = {owner: [] for owner in owners}
         for pod in self._state.snapshot().pods.values():
-            if pod.owner is not None and pod.owner.uid in owned:
-                owned[pod.owner.uid].append(pod)
+            if pod.owner is not None and (pods := owned.get((pod.namespace, pod.owner.uid))) is not None:
+                pods.append(pod)
         return owned
 
     def siblings(self, namespaces: Collection[str]) -> frozenset[tuple[str, OwnerReference]]:

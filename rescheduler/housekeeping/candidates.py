@@ -154,7 +154,7 @@ class Candidates:
         blockers = [Blocker(Reason.UNREADABLE_OBJECT, why) for why in unreadable]
         blockers += [*self._not_recreated(read, movers), *job_blockers(states, movers, self._policy.move_jobs)]
         for state in filter(lambda state: state.ordered, states):
-            pods = [pod for pod in movers if pod.owner is not None and pod.owner.uid in state.owner_uids]
+            pods = [pod for pod in movers if pod.owner is not None and (pod.namespace, pod.owner.uid) in state.owners]
             for pod in pods:
                 if unready := self._unready(state, pod):
                     detail = f"pods of {state.controller} are moved only while all other replicas are Ready: {unready}"
@@ -181,5 +181,5 @@ class Candidates:
 
     def _all_pods(self, read: ControllerReading) -> dict[ControllerState, list[Pod]]:
         states = read.states.values()
-        owned = self._view.owned_by({uid for state in states for uid in state.owner_uids})
-        return {state: [pod for uid in state.owner_uids for pod in owned[uid]] for state in states}
+        owned = self._view.owned_by({owner for state in states for owner in state.owners})
+        return {state: [pod for owner in state.owners for pod in owned[owner]] for state in states}

@@ -72,10 +72,11 @@ class ControllerReader:
         self._client = client
         self._clock = clock
         self._custom = CustomOwners(client, clock)
-        self._parents: dict[str, Controller] = {}  # by UID of a controller: its own, also if it is custom
+        self._parents: dict[Controller, Controller] = {}  # by controller: its own, also if it is custom
         self._forbidden = False  #: whether the missing permission for details was logged
         self._lock = threading.Lock()
-        self._above: dict[str, tuple[Controller, Controller]] = {}  # UID of a ReplicaSet → itself, its controller
+        # Namespace and UID of a ReplicaSet → itself, its controller. Pods of other namespaces may name the same UID.
+        self._above: dict[tuple[str, str], tuple[Controller, Controller]] = {}
         # ReplicaSets that may be orphans of a Deployment, by its namespace and name.
         self._former: defaultdict[tuple[str, str], set[Controller]] = defaultdict(set)
 
@@ -88,7 +89,7 @@ class ControllerReader:
         if own.kind not in _CONTROLLED:
             return own
         with self._lock:
-            known = self._above.get(own.uid)
+            known = self._above.get((namespace, own.uid))
         if known is not None:
             return known[1]
         read = self._get(own, WorkloadObject)
@@ -101,7 +102,7 @@ class ControllerReader:
         with self._lock:
             if len(self._above) >= CACHED_REPLICA_SETS:
                 del self._above[next(iter(self._above))]
-            self._above[own.uid] = own, topmost
+            self._above[namespace, own.uid] = own, topmost
         return topmost
 
     def topmost_of(self, owners: Iterable[tuple[str, OwnerReference]]) -> dict[tuple[str, str], Controller]:
@@ -125,10 +126,10 @@ class ControllerReader:
                 continue
             read = self._get(owner, WorkloadObject)
             with self._lock:
-                _, known = self._above.get(owner.uid, (None, None))
+                _, known = self._above.get((namespace, owner.uid), (None, None))
                 above = controller_of(read.metadata.owner_references) if read is not None else None
                 if adopted := known is not None and (above is None or above.uid != known.uid):
-                    del self._above[owner.uid]
+                    del self._above[namespace, owner.uid]
             if read is None or read.metadata.deleting or adopted:
                 why = "is gone" if read is None else "is being deleted" if read.metadata.deleting else "was adopted"
                 ending[namespace, owner.uid] = f"{owner.kind} {namespace}/{owner.name} {why}"
@@ -167,7 +168,7 @@ class ControllerReader:
             for lower, upper in self._above.values():
                 if upper in gone:
                     self._former[upper.namespace, upper.name].add(lower)
-            self._above = {uid: pair for uid, pair in self._above.items() if gone.isdisjoint(pair)}
+            self._above = {key: pair for key, pair in self._above.items() if gone.isdisjoint(pair)}
 
     def _state(self, controller: Controller, below: Mapping[Controller, list[Controller]]) -> ControllerState:
         try:
@@ -315,7 +316,7 @@ class ControllerReader:
         lower = controller
         for _ in range(_LEVELS):
             with self._lock:
-                above = self._parents.get(lower.uid)
+                above = self._parents.get(lower)
             if above is None or (controller.kind == "Job" and above.built_in):
                 return False
             if self._is_there(above):
@@ -339,11 +340,11 @@ class ControllerReader:
         for _ in range(_LEVELS):
             above = controller_of(references)
             with self._lock:
-                if above is None or controller.uid in self._parents:
+                if above is None or controller in self._parents:
                     return
                 if len(self._parents) >= CACHED_REPLICA_SETS:
                     self._parents.clear()
-                parent = self._parents[controller.uid] = _controller(controller.namespace, above)
+                parent = self._parents[controller] = _controller(controller.namespace, above)
             controller, references = parent, self._owners_of(parent)
 
     def _owners_of(self, controller: Controller) -> Iterable[OwnerReference]:

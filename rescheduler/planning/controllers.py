@@ -73,6 +73,11 @@ class ControllerState:
     least_available: int | None = None
 
     @property
+    def owners(self) -> frozenset[tuple[str, str]]:
+        """Return what its pods name as their controller, each with the namespace: pods of others may name it, too."""
+        return frozenset((self.controller.namespace, uid) for uid in self.owner_uids)
+
+    @property
     def recreates(self) -> bool:
         """Return whether evicted pods of the controller come back: it is neither gone, finished nor being deleted."""
         return self.exists and not self.deleting and not self.finished

@@ -186,8 +186,8 @@ def count_replicas(
     for state in states:
         if state.min_ready_seconds and now is not None:
             ready_by[state.controller] = now - timedelta(seconds=state.min_ready_seconds)
-        for uid in state.owner_uids:
-            controllers[state.controller.namespace, uid].append(state.controller)
+        for owner in state.owners:
+            controllers[owner].append(state.controller)
     tallies: defaultdict[Controller, _Tally] = defaultdict(_Tally)
     for pod in pods:
         counted_for = controllers.get((pod.namespace, pod.owner.uid)) if pod.owner is not None else None

@@ -28,7 +28,8 @@ class Expected:
     """The forecast of one drain, recorded while its pods still run."""
 
     node: str
-    nodes: Mapping[str, tuple[str, ...]]  #: UID of a controller → the nodes that were forecast for its pods
+    #: A controller (namespace and UID) → the nodes that were forecast for its pods.
+    nodes: Mapping[tuple[str, str], tuple[str, ...]]
     existing: frozenset[str]  #: UIDs of all pods with a controller before the drain; any other pod is a replacement
 
 
@@ -56,8 +57,8 @@ class Landed:
 
 def expect(plan: Plan, pods: Collection[Pod]) -> Expected:
     """Return the expected landing of *plan*. *pods* are all pods of the cluster."""
-    owners = {pod.uid: pod.owner.uid for pod in pods if pod.owner is not None and pod.owner.uid}
-    nodes_by_owner: defaultdict[str, list[str]] = defaultdict(list)
+    owners = {pod.uid: (pod.namespace, pod.owner.uid) for pod in pods if pod.owner is not None and pod.owner.uid}
+    nodes_by_owner: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for placement in plan.forecast or plan.placements:
         if (owner := owners.get(placement.pod.uid)) is not None:
             nodes_by_owner[owner].append(placement.node)
@@ -66,19 +67,17 @@ def expect(plan: Plan, pods: Collection[Pod]) -> Expected:
 
 def compare(expected: Expected, pods: Iterable[Pod], is_spot: Callable[[str], bool]) -> Landed:
     """Compare *pods*, all pods of the cluster now, with the forecast. Pods of one controller are interchangeable."""
-    landed: defaultdict[str, list[str]] = defaultdict(list)
-    namespaces: dict[str, str] = {}
+    landed: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in pods:
         if pod.owner is not None and pod.node_name and pod.uid not in expected.existing:
-            landed[pod.owner.uid].append(pod.node_name)
-            namespaces[pod.owner.uid] = pod.namespace
+            landed[pod.namespace, pod.owner.uid].append(pod.node_name)
     outcomes: Counter[LandingOutcome] = Counter()
     returned_from: set[str] = set()
     for owner, nodes in expected.nodes.items():
         of_owner = Landed(expected.node, _of_controller(nodes, landed.get(owner, []), is_spot))
         outcomes += Counter(of_owner.outcomes)
         if of_owner.returned:
-            returned_from.add(namespaces[owner])
+            returned_from.add(owner[0])
     return Landed(expected.node, outcomes, frozenset(returned_from))
 
 

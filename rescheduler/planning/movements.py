@@ -84,7 +84,7 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The records of all controllers, by UID of the topmost controller."""
+    """The records of all topmost controllers, by namespace and UID (:func:`_key`)."""
 
     by_uid: dict[str, ControllerMoves] = {}
 
@@ -93,9 +93,9 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
 
         Several calls with the same *at* count as one move.
         """
-        before = self.by_uid.get(controller.uid)
+        before = self.by_uid.get(_key(controller))
         first = ControllerMoves((Move(at, pods),), namespace=controller.namespace)
-        return Movements(self.by_uid | {controller.uid: first if before is None else before.moved(pods, at)})
+        return Movements(self.by_uid | {_key(controller): first if before is None else before.moved(pods, at)})
 
     def judge(
         self, node: str, pods: Mapping[ControllerState, Sequence[Pod]], now: datetime, waits: Waits
@@ -110,10 +110,10 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
             pods_on_node = sorted((pod for pod in pods[state] if pod.node_name == node), key=lambda pod: pod.key)
             if not pods_on_node:
                 continue
-            moves = self.by_uid.get(state.controller.uid)
+            moves = self.by_uid.get(_key(state.controller))
             moves = moves and moves.current(now, waits.returned)
             if moves is not None and not moves.returned and _created_since(moves.last, pods_on_node):
-                moves = changed[state.controller.uid] = moves.with_return(now, waits.returned)
+                moves = changed[_key(state.controller)] = moves.with_return(now, waits.returned)
             replicas = max(1, len(pods[state]) if state.wanted is None else state.wanted)
             details = _waiting(moves, now), _too_often(moves, len(pods_on_node), replicas, now, waits.moves_per_pod)
             blockers += [
@@ -132,6 +132,11 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the movements without times that come from a wrong clock."""
         by_uid_now = {uid: moves.bounded(now, wait) for uid, moves in self.by_uid.items()}
         return self if all(by_uid_now[uid] is moves for uid, moves in self.by_uid.items()) else Movements(by_uid_now)
+
+
+def _key(controller: Controller) -> str:
+    """Return the key of a record. A pod of another namespace may name the same UID, and has a record of its own."""
+    return f"{controller.namespace}/{controller.uid}"
 
 
 def _created_since(moment: datetime, pods: Sequence[Pod]) -> bool:

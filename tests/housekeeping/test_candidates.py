@@ -50,7 +50,7 @@ def drained(here: LoopWorld) -> list[str]:
         pytest.param(
             [pod("web-1", "od-1")],
             {},
-            Memory(movements=Movements({"uid-of-web": MOVED})),
+            Memory(movements=Movements({"default/uid-of-web": MOVED})),
             (Reason.MOVED_RECENTLY, "default/web-1", "default/ReplicaSet/web: its pods returned"),
             id="a controller whose pods returned",
         ),
@@ -257,9 +257,9 @@ def test_a_round_reads_the_controllers_of_a_limited_number_of_nodes() -> None:
 def test_returned_pods_are_stored() -> None:
     with world(*OTHERS[:1], OTHERS[2], pod("web-1", "od-1", created="2026-01-01T11:30:00Z")) as here:
         moves = ControllerMoves((Move(START - timedelta(hours=1), 1),))
-        here.config_map.put(dump(Memory(movements=Movements({"uid-of-web": moves}))))
+        here.config_map.put(dump(Memory(movements=Movements({"default/uid-of-web": moves}))))
         assert here.loop().round() is RoundOutcome.IDLE
-        web = here.memory.movements.by_uid["uid-of-web"]
+        web = here.memory.movements.by_uid["default/uid-of-web"]
         assert (web.returns, web.until) == (1, START + timedelta(minutes=10))
         controller = Controller("default", "ReplicaSet", "web", "uid-of-web")
         detail = f"{controller}: its pods returned to on-demand nodes once"

@@ -237,7 +237,7 @@ class TestRemoval:
             assert here.writes == [taint, taint, ("evict", "web-1"), taint, ("delete", "od-1")]
             assert {written.step for _, written in here.intents} == {Step.REMOVING}
             assert here.memory.drained_at == here.clock.now()
-            assert here.memory.movements.by_uid["uid-of-web"].moves[0].pods == 1
+            assert here.memory.movements.by_uid["default/uid-of-web"].moves[0].pods == 1
 
     def test_a_manually_removed_taint_is_added_again_before_planning(self) -> None:
         with world(*EMPTY) as here:

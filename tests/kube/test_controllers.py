@@ -125,6 +125,19 @@ def test_the_controller_of_a_replica_set_is_read_once(edge: ScriptedApiServer, r
     assert len(edge.requests) == 1
 
 
+def test_a_pod_that_names_a_replica_set_of_another_namespace_has_no_part_in_its_deployment(
+    edge: ScriptedApiServer, reader: ControllerReader
+) -> None:
+    edge.on("GET", f"{APPS}/replicasets/web-1", obj("web-1", reference("Deployment", "web")))
+    edge.on("GET", f"{APPS.replace('/ns', '/tenant')}/replicasets/web-1", status(404))
+    assert reader.topmost("ns", reference("ReplicaSet", "web-1")) == WEB
+    forged = Controller("tenant", "ReplicaSet", "web-1", "uid-web-1")
+    assert reader.topmost("tenant", reference("ReplicaSet", "web-1")) == forged
+    assert reader.ending([("tenant", reference("ReplicaSet", "web-1"))])
+    assert reader.topmost("ns", reference("ReplicaSet", "web-1")) == WEB
+    assert len(edge.requests) == 3
+
+
 def test_the_cache_of_replica_sets_is_limited(
     edge: ScriptedApiServer, reader: ControllerReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,14 @@ def test_pods_that_ran_before_are_not_replacements() -> None:
     assert compare(expected, [sibling], is_spot).outcomes[LandingOutcome.MISSING] == 1
 
 
+def test_pods_of_another_namespace_that_name_the_same_owner_are_not_replacements() -> None:
+    planned, pods = plan("s1")
+    forged = snapshot([pod("tenant/w-2", "od2")]).pods["tenant/w-2"]
+    landed = compare(expect(planned, pods), [forged], is_spot)
+    assert landed.outcomes[LandingOutcome.MISSING] == 1
+    assert landed.returned_from == frozenset()
+
+
 @pytest.mark.parametrize(
     ("outcomes", "badly"),
     [

@@ -17,6 +17,7 @@ from rescheduler.planning.waits import Waits
 from tests.planning.builders import NOW, pod, snapshot
 
 WEB = Controller("default", "Deployment", "web", "uid-web")
+KEY = "default/uid-web"
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 WAITS = Waits()
@@ -36,7 +37,7 @@ def created_pod(name: str, on: str, at: dt.datetime = NOW) -> Pod:
 def moves(*at: dt.datetime, **fields: object) -> Movements:
     """Return moves of one pod of WEB each."""
     record = ControllerMoves(tuple(Move(moment, 1) for moment in at))
-    return Movements({WEB.uid: msgspec.structs.replace(record, **fields)})
+    return Movements({KEY: msgspec.structs.replace(record, **fields)})
 
 
 def blocked(detail: str, by: str = "default/w-1") -> tuple[Blocker, ...]:
@@ -172,7 +173,7 @@ def test_each_controller_is_evaluated_separately() -> None:
     other = Controller("default", "StatefulSet", "db", "uid-db")
     pods = {state(): [created_pod("w-1", "od")], state(controller=other): [created_pod("d-1", "od")]}
     record = ControllerMoves((Move(LONG_AGO, 1),))
-    _, blockers = Movements({WEB.uid: record, other.uid: record}).judge("od", pods, NOW, WAITS)
+    _, blockers = Movements({KEY: record, f"default/{other.uid}": record}).judge("od", pods, NOW, WAITS)
     assert [(blocker.pod, blocker.detail.partition(":")[0]) for blocker in blockers] == [
         ("default/w-1", "default/Deployment/web"),
         ("default/d-1", "default/StatefulSet/db"),
@@ -185,7 +186,7 @@ def test_evictions_of_one_drain_are_recorded_one_by_one() -> None:
     assert first == moves(LONG_AGO, NOW, returns=1, until=NOW)
     noticed, _ = first.judge("od", {state(9): [created_pod("w-1", "od", NOW)]}, NOW + MINUTE, WAITS)
     again = noticed.moved(WEB, 2, NOW)
-    assert again.by_uid[WEB.uid] == ControllerMoves(
+    assert again.by_uid[KEY] == ControllerMoves(
         (Move(LONG_AGO, 1), Move(NOW, 3)), returns=2, returned=True, until=NOW + 21 * MINUTE
     )
 
@@ -195,7 +196,7 @@ def test_the_number_of_stored_moves_is_limited() -> None:
     movements = Movements()
     for minute in range(300):
         movements = movements.moved(WEB, 2, NOW + minute * MINUTE)
-    record = movements.by_uid[WEB.uid]
+    record = movements.by_uid[KEY]
     assert (len(record.moves), sum(move.pods for move in record.moves)) == (24, 600)
     assert record.moves[-2:] == (Move(NOW + 298 * MINUTE, 2), Move(NOW + 299 * MINUTE, 2))
 
@@ -249,3 +250,10 @@ def test_pods_that_keep_returning_are_moved_less_and_less_often() -> None:
 
 def test_pods_that_keep_returning_are_moved_at_most_three_times_a_day() -> None:
     assert pushed_back(WAITS, 24) == [0, 11, 32]
+
+
+def test_a_controller_of_another_namespace_with_the_same_uid_has_its_own_record() -> None:
+    forged = Controller("tenant", "Widget", "w", WEB.uid, "example.com/v1")
+    movements = moves(NOW).moved(forged, 9, NOW)
+    assert movements.by_uid[KEY] == moves(NOW).by_uid[KEY]
+    assert movements.by_uid["tenant/uid-web"].moves == (Move(NOW, 9),)
