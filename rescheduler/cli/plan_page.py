@@ -14,7 +14,7 @@ from rescheduler.cli.node_names import NodeNames
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.units import count, cpu, memory, per_month
-from rescheduler.planning.what_if.overview import NO_PRICE, Lever, Overview, Totals
+from rescheduler.planning.what_if.overview import NO_PRICE, SETTING, Lever, Overview, Totals
 
 #: Maximum number of levers shown without ``-o wide``.
 _LEVERS_SHOWN: Final = 10
@@ -67,6 +67,8 @@ class _Summary:
 
     def _main_obstacle(self) -> str:
         """Return the last part of the sentence: the most useful lever, otherwise the most frequent obstacle."""
+        if self.overview.levers and (setting := self.overview.levers[0]).controller.startswith(SETTING):
+            return f"; {setting.controller.rpartition(' ')[2]} would free {len(setting.frees)} more"
         if self.overview.levers:
             obstacle, number = self.overview.levers[0].controller, len(self.overview.levers[0].nodes)
         elif nodes := self._obstacles():

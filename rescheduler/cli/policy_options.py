@@ -9,7 +9,7 @@ import click
 from rescheduler.cli.go_flags import Bool, DurationType, Option, Parsed
 from rescheduler.cli.options import group
 from rescheduler.errors import UsageError
-from rescheduler.planning.namespaces import namespace_scope, parse_names
+from rescheduler.planning.namespaces import is_label, namespace_scope, parse_names
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy
 
@@ -27,6 +27,7 @@ def _policy(
     drain_order: str,
     move_jobs: str,
     scheduler_names: tuple[str, ...],
+    ignore_local_volumes: tuple[tuple[str, ...], ...],
     namespaces: tuple[tuple[str, ...], ...],
     exclude_namespaces: tuple[tuple[str, ...], ...],
     namespace_selector: str,
@@ -44,9 +45,18 @@ def _policy(
         drain_order=DrainOrder(drain_order),
         move_jobs=MoveJobs(move_jobs),
         scheduler_names=() if ANY_SCHEDULER in scheduler_names else scheduler_names,
+        ignore_local_volumes=tuple(dict.fromkeys(chain(*ignore_local_volumes))),
         namespaces=namespace_scope(chain(*namespaces), chain(*exclude_namespaces), namespace_selector),
         **values,
     )
+
+
+def _volume_names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if not is_label(name):
+            raise UsageError(f"volume {name!r}: expected at most 63 lower-case letters, digits and '-'")
+    return names
 
 
 policy_options = group(
@@ -81,6 +91,14 @@ policy_options = group(
             default=True,
             help="Do not drain nodes with pods that store data in an emptyDir or hostPath volume, which would be "
             "lost. As in Cluster Autoscaler.",
+        ),
+        Option(
+            "--ignore-local-volumes",
+            Parsed(_volume_names, "names", UsageError),
+            multiple=True,
+            metavar="NAME,…",
+            help="Names of local volumes whose data never matters, such as those that a service mesh adds to its pods. "
+            "Repeatable.",
         ),
         Option(
             "--skip-nodes-with-system-pods",

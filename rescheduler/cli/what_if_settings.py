@@ -64,7 +64,7 @@ def _as_field(value: Any, before: Any, *, multiple: bool) -> Any:
         return value.total_seconds()
     if isinstance(before, enum.Enum):
         return type(before)(value)
-    if not multiple:
+    if not multiple or isinstance(value, tuple):
         return value
     if not value:
         raise UsageError(f"expected a name, or {ANY_SCHEDULER} for all")

@@ -46,11 +46,16 @@ class NamespaceScope:
 ALL_NAMESPACES: Final = NamespaceScope()
 
 
+def is_label(name: str) -> bool:
+    """Return whether *name* is a DNS label, as the names of namespaces and volumes are."""
+    return _NAME.fullmatch(name) is not None
+
+
 def parse_names(text: str) -> tuple[str, ...]:
     """Parse names of namespaces, separated by commas. Raises UsageError."""
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
-        if not _NAME.fullmatch(name):
+        if not is_label(name):
             raise UsageError(f"namespace {name!r}: expected at most 63 lower-case letters, digits and '-'")
     return names
 

@@ -52,6 +52,7 @@ class Policy:
     spot_label: NodeLabels = SPOT_LABEL
     delete_non_replicated_pods: bool = False
     skip_nodes_with_local_storage: bool = True
+    ignore_local_volumes: tuple[str, ...] = ()  #: names of volumes whose data may always be lost
     skip_nodes_with_system_pods: bool = True
     skip_nodes_with_custom_controller_pods: bool = False
     min_on_demand_nodes: int = 0

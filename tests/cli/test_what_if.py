@@ -173,7 +173,7 @@ def test_the_error_for_an_unknown_setting_lists_all_settings(
     code, out, err = run(capfdbinary, dump, "--what-if", f"{name}=1")
     settings = (
         "budgets-at-once, on-demand-node-label, spot-node-label, delete-non-replicated-pods, "
-        "skip-nodes-with-local-storage, skip-nodes-with-system-pods, "
+        "skip-nodes-with-local-storage, ignore-local-volumes, skip-nodes-with-system-pods, "
         "skip-nodes-with-custom-controller-pods, skip-single-replicas, expendable-pods-priority-cutoff, namespaces, "
         "exclude-namespaces, namespace-selector, min-on-demand-nodes, drain-order, max-node-age, move-jobs, "
         "scheduler-name, startup-taint, planning-timeout, allow-fragile-plans, allow-returning-plans, "

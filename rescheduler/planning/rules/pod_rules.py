@@ -27,11 +27,11 @@ from rescheduler.planning.rules.pod_traits import (
     SAFE_LOCAL_VOLUMES,
     belongs_to_node,
     ends_by_itself,
-    expendable_volumes,
     is_built_in,
     is_expendable,
     is_job,
     local_volumes,
+    needed_volumes,
     runs_to_completion,
 )
 from rescheduler.planning.rules.replica_floors import single_replica
@@ -246,16 +246,15 @@ def _liqo_component(cls: PodClass, _: Policy) -> Result:
 
 
 @pod_rule(when=lambda cls: bool(local_volumes(cls)), enabled=lambda policy: policy.skip_nodes_with_local_storage)
-def _local_storage(pod: Pod, _: Facts) -> Result:
+def _local_storage(pod: Pod, facts: Facts) -> Result:
     if runs_to_completion(pod):
         return None  # the volumes of a pod that runs to completion are not what keeps it
-    expendable = expendable_volumes(pod)
-    blocking = [volume.name for volume in local_volumes(pod.cls) if volume.name not in expendable]
+    blocking = [volume.name for volume in needed_volumes(pod, facts.policy.ignore_local_volumes)]
     if not blocking:
         return None
     return Blocker(
         Reason.LOCAL_STORAGE,
-        f"local volume {', '.join(blocking)} would be lost; {SAFE_LOCAL_VOLUMES} or "
+        f"local volume {', '.join(blocking)} would be lost; {SAFE_LOCAL_VOLUMES}, --ignore-local-volumes or "
         "--skip-nodes-with-local-storage=false allows eviction",
     )
 

@@ -1,7 +1,7 @@
 """Properties of pods: who brings them back, and the data that they store on the node."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from predicates.objects import OwnerReference, Pod, PodClass, Volume
@@ -94,6 +94,12 @@ def keeps_its_identity(pod: Pod) -> bool:
 def local_volumes(cls: PodClass) -> list[Volume]:
     """Return the volumes of pods of this class whose data is lost when a pod leaves its node."""
     return [volume for volume in cls.spec.volumes if _is_local(volume)]
+
+
+def needed_volumes(pod: Pod, ignored: Collection[str] = ()) -> list[Volume]:
+    """Return the local volumes of *pod* whose loss neither an annotation nor their name allows (*ignored*)."""
+    allowed = {*expendable_volumes(pod), *ignored}
+    return [volume for volume in local_volumes(pod.cls) if volume.name not in allowed]
 
 
 def expendable_volumes(pod: Pod) -> list[str]:

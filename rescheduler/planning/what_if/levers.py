@@ -4,7 +4,7 @@ Each trial starts from the finished plan, so that it never frees fewer nodes. It
 otherwise blocked only by the lifted obstacles, if their pods fit on the spot nodes in the room that the plan leaves.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import combinations
@@ -12,13 +12,13 @@ from typing import Final, TypeAlias
 
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.money.prices import PriceList, node_facts
-from rescheduler.planning.outcome import Planning
+from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.planning.placement.packing import Effort, pack
 from rescheduler.planning.placement.spot_room import Stuck
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.what_if.kept_nodes import KeptNode, KeptNodes
 from rescheduler.planning.what_if.lifting import Obstacle
-from rescheduler.planning.what_if.overview import NO_LEVERS, Lever, RankedLevers
+from rescheduler.planning.what_if.overview import NO_LEVERS, SETTING, Lever, RankedLevers
 
 #: Filter evaluations beyond first-fit for each node of a trial.
 _EFFORT: Final = 1_000
@@ -28,6 +28,13 @@ _PARTNERS: Final = 3
 
 #: At most this many sets of further obstacles are tried at each step of a combination.
 _ATTEMPTS: Final = 3
+
+#: The flags that remove an obstacle of all controllers.
+_FLAGS: Final = {
+    Reason.CUSTOM_CONTROLLER: "--skip-nodes-with-custom-controller-pods=false",
+    Reason.KUBE_SYSTEM: "--skip-nodes-with-system-pods=false",
+    Reason.LOCAL_STORAGE: "--skip-nodes-with-local-storage=false",
+}
 
 Obstacles: TypeAlias = frozenset[Obstacle]
 
@@ -95,24 +102,53 @@ class _Ranking:
     def run(self) -> RankedLevers:
         """Try each obstacle alone, then in combination: in both cases the one that may free the most nodes comes first.
 
-        Taints that pods of several controllers do not tolerate are tried first.
+        What concerns several controllers is tried first: settings, and taints that their pods do not tolerate. A
+        setting is a lever if it frees more than a change of any single controller. It stands for the obstacles that it
+        removes and that free nothing alone.
         """
-        taints = self._taints()
-        frees = {taint: self._freed_without(obstacles) for taint, obstacles in taints.items()}
+        settings, taints = self._settings(), self._taints()
+        frees = {name: self._freed_without(obstacles) for name, obstacles in (settings | taints).items()}
         frees_alone = {
             obstacle: self._freed_without(frozenset({obstacle}))
             for obstacle in self._sorted(lambda obstacle: self._only(frozenset({obstacle})))
         }
+        settings = {
+            flag: obstacles
+            for flag, obstacles in settings.items()
+            if self._sum(frees[flag]) > max(self._sum(frees_alone[each]) for each in obstacles)
+        }
         intolerant = "pods of {} controllers do not tolerate it".format
         levers = [
+            self._lever(obstacles, f"{SETTING} {flag}", f"{len(obstacles)} controllers", frees[flag])
+            for flag, obstacles in settings.items()
+        ]
+        levers += [
             self._lever(obstacles, f"Taint {taint}", intolerant(len(obstacles)), frees[taint])
             for taint, obstacles in taints.items()
         ]
-        levers += [
-            self._lever(frozenset({obstacle}), str(obstacle.controller), obstacle.description, frees_alone[obstacle])
+        covered = {each for obstacles in settings.values() for each in obstacles}
+        alone = (
+            (
+                obstacle,
+                self._lever(
+                    frozenset({obstacle}), str(obstacle.controller), obstacle.description, frees_alone[obstacle]
+                ),
+            )
             for obstacle in self._sorted(self._with.__getitem__)
-        ]
+        )
+        levers += [lever for obstacle, lever in alone if lever.frees or obstacle not in covered]
         return RankedLevers(tuple(sorted(levers, key=self._usefulness, reverse=True)), self._complete)
+
+    def _settings(self) -> dict[str, Obstacles]:
+        """Return the obstacles of several controllers that one setting removes, by the flag. The mildest come first."""
+        of_volumes = [obstacle for obstacle in self._with if obstacle.volumes]
+        users = Counter(name for obstacle in of_volumes for name in obstacle.volumes)
+        common = {name for name, number in users.items() if number > 1}
+        named = frozenset(obstacle for obstacle in of_volumes if common.issuperset(obstacle.volumes))
+        groups = {f"--ignore-local-volumes={','.join(sorted({n for each in named for n in each.volumes}))}": named}
+        for reason, flag in _FLAGS.items():
+            groups[flag] = frozenset(obstacle for obstacle in self._with if obstacle.reason is reason)
+        return {flag: obstacles for flag, obstacles in groups.items() if len(obstacles) > 1}
 
     def _taints(self) -> dict[str, Obstacles]:
         """Return the obstacles of several controllers that lack only a toleration of the same taints."""

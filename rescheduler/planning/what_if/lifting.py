@@ -21,7 +21,7 @@ from rescheduler.planning.rules.opt_outs import (
     RESTRICT_SCALE_DOWN,
 )
 from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT, DO_NOT_EVICT_KARPENTER, SAFE_TO_EVICT
-from rescheduler.planning.rules.pod_traits import SAFE_LOCAL_VOLUMES, expendable_volumes, local_volumes
+from rescheduler.planning.rules.pod_traits import SAFE_LOCAL_VOLUMES, local_volumes, needed_volumes
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,6 +32,7 @@ class Obstacle:
     reason: Reason
     description: str  #: the part to change, such as ``emptyDir cache``
     taints: str = ""  #: the taints of the spot nodes, if the pods lack only a toleration of them
+    volumes: tuple[str, ...] = ()  #: the names of the local volumes that would be lost
 
     def __str__(self) -> str:
         return f"{self.controller}: {self.description}"
@@ -88,13 +89,11 @@ def _gang_member(pod: Pod, policy: Policy) -> tuple[Pod, str]:
     return _allow_eviction(f"member of {gang_of(pod)}")(pod, policy)
 
 
-def _local_storage(pod: Pod, _: Policy) -> tuple[Pod, str]:
-    expendable = expendable_volumes(pod)
-    volumes = local_volumes(pod.cls)
-    names = ",".join(volume.name for volume in volumes)
-    blocking = [volume for volume in volumes if volume.name not in expendable]
+def _local_storage(pod: Pod, policy: Policy) -> tuple[Pod, str]:
+    names = ",".join(volume.name for volume in local_volumes(pod.cls))
     description = ", ".join(
-        f"{'emptyDir' if volume.host_path is None else 'hostPath'} {volume.name}" for volume in blocking
+        f"{'emptyDir' if volume.host_path is None else 'hostPath'} {volume.name}"
+        for volume in needed_volumes(pod, policy.ignore_local_volumes)
     )
     return replace(pod, annotations={**pod.annotations, SAFE_LOCAL_VOLUMES: names}), description
 
@@ -150,6 +149,9 @@ def lift_all(pod: Pod, rules: PodRules) -> tuple[Pod, frozenset[Obstacle], Fate 
         lift = _LIFTS.get(result.reason)
         if lift is None or any(obstacle.reason is result.reason for obstacle in obstacles):
             return pod, frozenset(obstacles), None
-        pod, description = lift(pod, rules.facts.policy)
-        obstacles.add(Obstacle(controller_of(pod), result.reason, description))
+        policy, volumes = rules.facts.policy, tuple[str, ...]()
+        if result.reason is Reason.LOCAL_STORAGE:
+            volumes = tuple(sorted(volume.name for volume in needed_volumes(pod, policy.ignore_local_volumes)))
+        pod, description = lift(pod, policy)
+        obstacles.add(Obstacle(controller_of(pod), result.reason, description, volumes=volumes))
     return pod, frozenset(obstacles), result

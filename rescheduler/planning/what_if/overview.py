@@ -34,7 +34,9 @@ class Totals:
 class Lever:
     """A controller with one obstacle, and the nodes that the plan would free without this obstacle."""
 
-    controller: str  #: such as ``Deployment ci/ci-cache``, or ``Pod ci/job`` for a pod without a controller
+    #: Such as ``Deployment ci/ci-cache``, ``Pod ci/job`` for a pod without a controller, ``Taint KEY`` or
+    #: ``Setting --FLAG=VALUE`` for several controllers.
+    controller: str
     reason: Reason
     obstacle: str  #: the part to change, such as ``nodeSelector pool=ci``
     nodes: tuple[str, ...]  #: on-demand nodes with this obstacle
@@ -51,6 +53,9 @@ class RankedLevers:
     levers: tuple[Lever, ...]
     complete: bool  #: False if there was no time for all trials
 
+
+#: The first word of a lever that is a setting of this program; the flag with its value follows.
+SETTING: Final = "Setting"
 
 NO_LEVERS: Final = RankedLevers((), complete=True)
 

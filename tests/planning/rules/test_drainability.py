@@ -65,6 +65,16 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
     ),
     "any scheduler": ({"schedulerName": "volcano"}, Policy(scheduler_names=()), {"p": "s"}),
     "a DaemonSet pod of another scheduler": ({"owner": "DaemonSet", "schedulerName": "volcano"}, Policy(), {}),
+    "local volumes whose names never matter": (
+        {"volumes": SCRATCH},
+        Policy(ignore_local_volumes=("scratch", "istio-data")),
+        {"p": "s"},
+    ),
+    "a local volume whose name never matters, and another one": (
+        {"volumes": [*SCRATCH, {"name": "data", "hostPath": {"path": "/data"}}]},
+        Policy(ignore_local_volumes=("scratch",)),
+        ["local-storage"],
+    ),
     "an expendable pod": ({"priority": -11}, Policy(), {}),
     "a pod whose priority is the cutoff": ({"priority": -10}, Policy(), {"p": "s"}),
     "a pod without a priority, if most are expendable": (

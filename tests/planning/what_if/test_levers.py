@@ -13,7 +13,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.what_if.changes import Lift, Unpin
+from rescheduler.planning.what_if.changes import Lift, SettingChange, Unpin
 from rescheduler.planning.what_if.comparison import what_if
 from rescheduler.planning.what_if.levers import rank_levers
 from rescheduler.planning.what_if.overview import Lever, RankedLevers
@@ -434,8 +434,8 @@ def test_levers_are_ranked_by_money_and_without_prices_by_nodes() -> None:
     assert [
         [lever.controller for lever in ranked(objects, prices=listed).levers] for listed in (PriceList(), prices)
     ] == [
-        ["ReplicaSet default/a", "ReplicaSet default/b"],
-        ["ReplicaSet default/b", "ReplicaSet default/a"],
+        [CACHES, ALL_VOLUMES, "ReplicaSet default/a", "ReplicaSet default/b"],
+        [CACHES, ALL_VOLUMES, "ReplicaSet default/b", "ReplicaSet default/a"],
     ]
 
 
@@ -473,6 +473,13 @@ OBSTACLES: dict[Reason | None, dict[str, Any]] = {
     Reason.DO_NOT_DISRUPT: {"annotations": {DO_NOT_DISRUPT: "true"}},
 }
 
+ALL_VOLUMES = "Setting --skip-nodes-with-local-storage=false"
+CACHES = "Setting --ignore-local-volumes=cache"
+SETTINGS = {
+    ALL_VOLUMES: SettingChange("skip_nodes_with_local_storage", value=False),
+    CACHES: SettingChange("ignore_local_volumes", ("cache",)),
+}
+
 PODS = st.tuples(
     st.sampled_from("abc"), st.sampled_from(["od-0", "od-1", "od-2"]), st.integers(1, 4), st.sampled_from([*OBSTACLES])
 )
@@ -502,8 +509,65 @@ def test_a_plan_with_the_change_frees_at_least_the_nodes_of_the_lever(
         namespace, _, name = path.partition("/")
         controller = ControllerName(namespace, kind, name)
         change = Unpin(controller) if lever.reason is Reason.PINNED else Lift(controller, lever.reason)
-        after = what_if(cluster, policy, CIRCUMSTANCES, [change]).planning
+        setting = SETTINGS.get(lever.controller)
+        after = what_if(cluster, policy, CIRCUMSTANCES, [setting or change]).planning
         assert len(after.plans) >= len(planning.plans) + len(lever.frees)
         assert not {plan.node for plan in planning.plans} & set(lever.frees)
         assert set(lever.frees) <= set(lever.nodes)
         assert not lever.together_with or len(lever.frees_together) > len(lever.frees)
+
+
+#: The volumes that an injected proxy of Istio adds to a pod.
+PROXY_VOLUMES: list[Manifest] = [
+    {"name": name, "emptyDir": {}} for name in ("workload-socket", "credential-socket", "workload-certs")
+]
+
+
+def mesh(own: list[Manifest] = []) -> list[Manifest]:  # noqa: B006 - not changed
+    """Return 20 nodes with a pod of each of several Deployments of a mesh, whose pods also have the volumes *own*."""
+    nodes = [node(f"od-{n:02}", ON_DEMAND) for n in range(20)]
+    pods = [
+        deployed(f"mesh/app{(n + each) % 30:02}", f"od-{n:02}", cpu="100m", volumes=[*PROXY_VOLUMES, *own])
+        for n in range(20)
+        for each in (0, 7, 13)
+    ]
+    return [*nodes, node("spot", cpu="64"), *pods]
+
+
+MESH_SETTING = "Setting --ignore-local-volumes=credential-socket,workload-certs,workload-socket"
+
+
+def test_the_first_lever_of_a_mesh_is_the_setting_that_frees_all_nodes() -> None:
+    found = ranked(mesh())
+    first = found.levers[0]
+    assert (first.controller, first.reason, len(first.frees)) == (MESH_SETTING, Reason.LOCAL_STORAGE, 20)
+    assert [lever.controller for lever in found.levers] == [
+        MESH_SETTING,
+        "Setting --skip-nodes-with-local-storage=false",
+    ]
+
+
+def test_the_setting_of_the_first_lever_frees_what_it_says() -> None:
+    policy = Policy(budgets_in_steps=True, ignore_local_volumes=tuple(str(each["name"]) for each in PROXY_VOLUMES))
+    planning = Planner(snapshot(mesh()), policy).plan_all(CIRCUMSTANCES)
+    assert len(planning.plans) == 20
+
+
+def test_volumes_of_one_controller_do_not_become_part_of_the_setting() -> None:
+    """A Deployment of the mesh with data of its own keeps its nodes; the levers say which flag would free them too."""
+    objects = mesh()
+    objects += [deployed("mesh/db", "od-00", volumes=[*PROXY_VOLUMES, {"name": "data", "emptyDir": {}}])]
+    first, second, *_ = ranked(objects).levers
+    assert (first.controller, len(first.frees)) == (ALL_VOLUMES, 20)
+    assert (second.controller, len(second.frees)) == (MESH_SETTING, 19)
+
+
+def test_settings_for_owners_and_system_pods_are_levers() -> None:
+    cluster = [node("od", ON_DEMAND), node("spot")]
+    custom = [pod(f"c{n}", "od", owner="apps.kruise.io/v1alpha1/CloneSet") for n in range(2)]
+    system = [pod(f"kube-system/s{n}", "od") for n in range(2)]
+    strict = Policy(skip_nodes_with_custom_controller_pods=True)
+    assert [
+        ranked([*cluster, *custom], strict).levers[0].controller,
+        ranked([*cluster, *system]).levers[0].controller,
+    ] == ["Setting --skip-nodes-with-custom-controller-pods=false", "Setting --skip-nodes-with-system-pods=false"]
