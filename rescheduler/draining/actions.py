@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from predicates.objects import OwnerReference
 from rescheduler.draining.intent import Step
@@ -17,6 +17,17 @@ class AskProvider:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainTimes:
+    """The times of a drain that are stored with its mark, in monotonic seconds, so that the next process goes on."""
+
+    evicted_at: float | None = None  #: when the last pod was evicted
+    due_at: float | None = None  #: when the drain fails unless its pods run by then
+
+
+NO_TIMES: Final = DrainTimes()
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """Write the intent and the taint to the node in one PATCH. → :class:`Marked` or :class:`MarkFailed`"""
 
@@ -25,6 +36,7 @@ class Mark:
     group: str = ""
     since: datetime | None = None  #: start of the step; None means now
     debts: tuple[Debt, ...] = ()
+    times: DrainTimes = field(default=NO_TIMES, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +48,7 @@ class Renew:
     group: str = ""
     since: datetime | None = None
     debts: tuple[Debt, ...] = ()
+    times: DrainTimes = field(default=NO_TIMES, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +113,14 @@ class DeletePlaceholder:
 class OrderRemoval:
     """Request termination of the machine. → :class:`Removed` and the other removal events.
 
-    :class:`MarkFailed` if the mark is lost: nothing was requested.
+    :class:`MarkFailed` if the mark is lost: nothing was requested. With *doubt*, the provider is only asked whether an
+    earlier request ended the machine, or may still end it.
     """
 
     group: str
     since: datetime | None = None  #: when an earlier process may have requested the termination
     again: bool = False  #: not the first request of this drain
+    doubt: str = ""  #: why the machine must not end by a new request; "" if it may
 
 
 @dataclass(frozen=True, slots=True)

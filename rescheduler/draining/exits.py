@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from rescheduler.draining.actions import Release
+from rescheduler.draining.actions import OrderRemoval, Release
 from rescheduler.draining.events import Cause, MarkFailed, NodeGone, Released, ReleaseFailed, Seen, Stop
 from rescheduler.draining.eviction_outcomes import (
     EvictionAccepted,
@@ -13,6 +13,7 @@ from rescheduler.draining.eviction_outcomes import (
     PodGone,
 )
 from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.retrying import requesting
 from rescheduler.draining.state import Drain, Phase, Result, with_victim, without
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
@@ -25,12 +26,14 @@ RELEASE_INTERVAL: Final = 2.0
 def give_up(drain: Drain, failure: Failure, now: float) -> Result:
     """End a drain that failed.
 
-    If an earlier process may have requested machine termination and nothing was evicted, the node keeps its mark,
-    and a later round checks again.
+    If an earlier process may have requested machine termination and nothing was evicted, the provider is asked first
+    whether the machine ends. If it may still end, the node keeps its mark, and a later round asks again.
     """
     in_flight = any(not victim.accepted for victim in drain.victims.values())
     if drain.ordered_at is not None and not (drain.evicted or in_flight):
-        return replace(drain, phase=Phase.DONE, postponed=failure), ()
+        assert drain.group is not None
+        asking = replace(requesting(drain, Phase.REMOVING), doubt=failure, deadline=now + drain.limits.removal)
+        return asking, (OrderRemoval(drain.group, drain.ordered_at, again=True, doubt=failure.detail),)
     return reopen(drain, failure, now)
 
 

@@ -32,6 +32,7 @@ class Why(enum.StrEnum):
     LATE_PODS = "late-pods"  #: pods came to the empty node before its machine was ordered away
     BELOW_MINIMUM = "below-minimum"  #: too few on-demand nodes would be left
     REPLACEMENT_LOST = "replacement-lost"  #: moved pods do not run any more, although they did
+    OVERDUE = "overdue"  #: an interrupted drain was found after its time limits
     STOPPED = "stopped"
     PAUSED = "paused"  #: a user paused drains
     LEADERSHIP_LOST = "leadership-lost"

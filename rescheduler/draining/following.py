@@ -8,6 +8,7 @@ from rescheduler.backoff import Backoff
 from rescheduler.draining.events import ControllersRead
 from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.state import Drain, Timers
+from rescheduler.draining.victims import NEVER
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, paid
 
@@ -28,7 +29,8 @@ def follow(drain: Drain, now: float) -> Drain:
     settled = {controller for controller in paid_now if drain.has_taken_from(controller)}
     drain = replace(drain, paid=paid_now, settled=drain.settled | settled)
     timers = {controller: _timers(drain, controller, now) for controller in drain.debts}
-    return replace(drain, timers={controller: timer for controller, timer in timers.items() if timer != Timers()})
+    running = {controller: timer for controller, timer in timers.items() if timer != Timers()}
+    return replace(drain, timers=running, due_at=drain.due_at if running or drain.victims else NEVER)
 
 
 def failure(drain: Drain, now: float) -> Failure | None:
@@ -49,6 +51,27 @@ def failure(drain: Drain, now: float) -> Failure | None:
         if _is_over(timers.unbound, drain.limits.binding + delay, now):
             return _not_bound(drain, controller, drain.limits.binding + delay)
     return _landing_timeout(drain, now)
+
+
+def due_at(drain: Drain) -> float:
+    """Return when *drain* fails if nothing changes, in monotonic seconds."""
+    moments = [victim.ask_until if victim.leaves_by is None else victim.leaves_by for victim in drain.victims.values()]
+    asking = any(not victim.accepted for victim in drain.victims.values())
+    if drain.last_eviction_at is not None and not asking and (drain.waiting or drain.owed):
+        moments.append(drain.last_eviction_at + (drain.limits.landing or drain.limits.eviction))
+    if drain.unowned_at is not None:
+        moments.append(drain.unowned_at + drain.limits.creation)
+    for controller, timers in drain.timers.items():
+        if drain.has_taken_from(controller):
+            delay = _job_delay(drain, controller)
+            refused = timers.uncreated if drain.states[controller].refusal else None
+            since = (refused, drain.limits.creation + delay), (timers.unschedulable, drain.limits.creation)
+            moments += [
+                began + seconds
+                for began, seconds in (*since, (timers.unbound, drain.limits.binding + delay))
+                if began is not None
+            ]
+    return min(moments, default=NEVER)
 
 
 def read_interval(drain: Drain) -> float:
@@ -141,17 +164,24 @@ def _may_want_more(drain: Drain, debt: Debt, now: float) -> bool:
 
 
 def _timers(drain: Drain, controller: Controller, now: float) -> Timers:
-    """Return the timers of a controller. A timer starts once the evicted pod no longer prevents its replacement."""
+    """Return the timers of a controller. A timer starts once the evicted pod no longer prevents its replacement.
+
+    After a resumption, it ends no later than the earlier process recorded.
+    """
     before = drain.timers.get(controller, Timers())
     missing, replicas = drain.shortfall(controller), drain.replicas.get(controller, Replicas())
     # The controller of a pod that an earlier process evicted is unknown, so the pod counts for every controller.
     leaving = sum(victim.controller in (controller, None) for victim in drain.victims.values() if victim.accepted)
     unschedulable = bool(replicas.unschedulable) and missing.bound > 0 and leaving == 0
     unbound = missing.bound - max(0, missing.created)  # an owner may be slow to create its pods
+    delay, creation = _job_delay(drain, controller), drain.limits.creation
+    began = min(now, drain.due_at - creation - delay), min(now, drain.due_at - creation)
     return Timers(
-        uncreated=_missing_since(before.uncreated, now, runs=missing.created > leaving),
-        unschedulable=_missing_since(before.unschedulable, now, runs=unschedulable),
-        unbound=_missing_since(before.unbound, now, runs=unbound > leaving),
+        uncreated=_missing_since(before.uncreated, began[0], runs=missing.created > leaving),
+        unschedulable=_missing_since(before.unschedulable, began[1], runs=unschedulable),
+        unbound=_missing_since(
+            before.unbound, min(now, drain.due_at - drain.limits.binding - delay), runs=unbound > leaving
+        ),
     )
 
 

@@ -38,12 +38,22 @@ class Intent:
     until: datetime | None = None  #: end of the lease; the holder finishes or renews it before then; None if unknown
     identity: str = ""  #: the installation: namespace and Lease; "" for 0.1.0 and for proxies
     debts: tuple[Debt, ...] = ()  #: pods that the drain owes; empty until they are counted
+    evicted: datetime | None = None  #: when the last pod was evicted; None if that is not known
+    due: datetime | None = None  #: when the drain fails unless its pods run by then; None if that is not known
 
     def dump(self) -> str:
         """Return the annotation's value as JSON."""
-        until = "" if self.until is None else _format_time(self.until)
         shape = _Shape(
-            self.holder, self.step, _format_time(self.since), self.pods, self.group, until, self.identity, self.debts
+            self.holder,
+            self.step,
+            _format_time(self.since),
+            self.pods,
+            self.group,
+            _format_time(self.until),
+            self.identity,
+            self.debts,
+            _format_time(self.evicted),
+            _format_time(self.due),
         )
         return msgspec.json.encode(shape).decode()
 
@@ -61,6 +71,8 @@ class _Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     until: str = ""
     identity: str = ""
     debts: tuple[Debt, ...] = ()
+    evicted: str = ""
+    due: str = ""
 
 
 #: Created once, at import: see :mod:`rescheduler.decoding`.
@@ -84,14 +96,16 @@ def parse(text: str) -> Intent | None:
     try:
         shape = _SHAPES.decode(text)
         since = _read(shape.since)
-        until = _read(shape.until) if shape.until else None
+        until, evicted, due = (_read(text) if text else None for text in (shape.until, shape.evicted, shape.due))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return Intent(shape.holder, shape.step, since, shape.pods, shape.group, until, shape.identity, shape.debts)
+    return Intent(
+        shape.holder, shape.step, since, shape.pods, shape.group, until, shape.identity, shape.debts, evicted, due
+    )
 
 
-def _format_time(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+def _format_time(moment: datetime | None) -> str:
+    return "" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def _read(text: str) -> datetime:

@@ -39,7 +39,7 @@ def _counting(drain: Drain, plan: Plan, now: float) -> Result:
     drain = replace(
         drain,
         waiting=victims(plan, limits.grace),
-        victims=leaving(plan, limits.grace, now + limits.grace + limits.headroom),
+        victims=leaving(plan, limits.grace, min(now + limits.grace + limits.headroom, drain.due_at)),
         targets=targets(plan),
         looks=drain.looks + bool(pods and (drain.landed_at is not None or not drain.looks)),
         landed_at=None,

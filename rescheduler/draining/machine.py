@@ -15,17 +15,24 @@ evicted, the drain is handed over: it did not fail, and pods that are still owed
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from rescheduler.draining import exits, marking, removing
-from rescheduler.draining.actions import AskProvider
+from rescheduler.draining.actions import NO_TIMES, AskProvider, DrainTimes
 from rescheduler.draining.events import Event
+from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.intent import Intent
 from rescheduler.draining.state import RENEW_INTERVAL, Drain, Limits, Phase, Result
 from rescheduler.draining.transitions import EVICTIONS_SENT, RENEWED, check_change, rule_for
-from rescheduler.draining.victims import targets
+from rescheduler.draining.victims import NEVER, targets
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Plan
+from rescheduler.planning.timestamps import utc
+
+#: How long a drain may prepare its first eviction, in seconds: each of its requests is retried for a few seconds only.
+PREPARATION: Final = 60.0
 
 
 def start(plan: Plan, limits: Limits) -> Result:
@@ -34,24 +41,66 @@ def start(plan: Plan, limits: Limits) -> Result:
     return Drain(plan.node, limits, Phase.ASKING, intended=pods, targets=targets(plan)), (AskProvider(),)
 
 
-def resume(node: str, limits: Limits, pods: tuple[str, ...], debts: tuple[Debt, ...] = ()) -> Result:
-    """Continue a drain that another process started. The node has our taint, and *pods* (UIDs) may have left."""
+def resume(
+    node: str,
+    limits: Limits,
+    pods: tuple[str, ...],
+    debts: tuple[Debt, ...] = (),
+    since: datetime | None = None,
+    times: DrainTimes = NO_TIMES,
+    tainted_at: float = NEVER,
+) -> Result:
+    """Continue a drain that another process started at *since*. Its *times* go on.
+
+    The node has had our taint since *tainted_at*, and *pods* (UIDs) may have left.
+    """
     drain = Drain(node, limits, Phase.ASKING, intended=pods, marked=True, resumed=True, debts=_by_controller(debts))
+    due_at = NEVER if times.due_at is None else times.due_at
+    drain = replace(drain, since=since, last_eviction_at=times.evicted_at, due_at=due_at, tainted_at=tainted_at)
     return drain, (AskProvider(),)
 
 
 def resume_removal(
-    node: str, limits: Limits, group: str, ordered_at: datetime, debts: tuple[Debt, ...] = (), *, absent: bool = False
+    node: str,
+    limits: Limits,
+    group: str,
+    ordered_at: datetime,
+    debts: tuple[Debt, ...] = (),
+    *,
+    absent: bool = False,
+    tainted_at: float = NEVER,
 ) -> Result:
     """Continue a removal that an earlier process or round may have requested.
 
     The node is planned again first, so that all rules apply to pods that were scheduled to it since. *debts* are the
     debts that earlier attempts recorded on the node. *absent*: the machine was unknown to the provider at the last
-    request.
+    request. The node has had our taint since *tainted_at*.
     """
     drain = Drain(node, limits, Phase.MARKING, marked=True, resumed=True, debts=_by_controller(debts))
-    drain = replace(drain, group=group, ordered_at=ordered_at, absent=absent)
+    drain = replace(drain, group=group, ordered_at=ordered_at, absent=absent, tainted_at=tainted_at)
     return drain, (marking.mark(drain),)
+
+
+def overdue(written: Intent, limits: Limits, now: datetime) -> str:
+    """Return why the drain that *written* describes should have ended by *now*, or ""."""
+    if written.due is not None and written.due <= now:
+        return f"the pods that it had evicted had to run by {utc(written.due)}"
+    if written.evicted is None:
+        began, seconds = written.since, limits.eviction + PREPARATION
+        what = "started"
+    else:
+        began, seconds = written.evicted, limits.eviction + limits.grace + limits.headroom + limits.landing
+        what = "evicted its last pod"
+    if now < began + timedelta(seconds=seconds):
+        return ""
+    return f"it {what} at {utc(began)}, more than {seconds:g} s ago"
+
+
+def reopen_overdue(node: str, limits: Limits, debts: tuple[Debt, ...], why: str) -> Drain:
+    """Return the end of an interrupted drain that is overdue: its marks must be removed."""
+    failure = Failure(Why.OVERDUE, f"an interrupted drain was not finished in time: {why}")
+    drain = Drain(node, limits, Phase.RELEASING, marked=True, resumed=True, debts=_by_controller(debts))
+    return replace(drain, failure=failure)
 
 
 def await_end(drain: Drain, limits: Limits, now: float) -> Result:

@@ -5,21 +5,28 @@ were scheduled to the node since are moved: the next process must be able to det
 """
 
 from dataclasses import replace
+from typing import Final
 
 from rescheduler.draining import exits
-from rescheduler.draining.actions import LookAgain, Mark, Renew
+from rescheduler.draining.actions import DrainTimes, LookAgain, Mark, Renew
 from rescheduler.draining.events import Marked, MarkFailed, NodeGone, ProviderAnswered, Seen
 from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.following import due_at
 from rescheduler.draining.intent import Step
 from rescheduler.draining.retrying import requesting, try_later
 from rescheduler.draining.state import RENEW_INTERVAL, Drain, Phase, Result
+from rescheduler.draining.victims import NEVER
+
+#: The times of a drain are stored this many seconds after they changed: if they are earlier, and if they are later.
+STORE_EARLIER: Final = 2.0
+STORE_LATER: Final = 10.0
 
 
 def mark(drain: Drain) -> Mark:
     """Return the mark for the drain's current state."""
     if drain.ordered or drain.ordered_at is not None:
         return removing(drain)
-    return Mark(Step.DRAINING, drain.intended, debts=tuple(drain.debts.values()))
+    return Mark(Step.DRAINING, drain.intended, "", drain.since, tuple(drain.debts.values()), times(drain))
 
 
 def removing(drain: Drain) -> Mark:
@@ -31,7 +38,22 @@ def removing(drain: Drain) -> Mark:
 def renew(drain: Drain) -> Renew:
     """Return the action that renews the current mark."""
     written = mark(drain)
-    return Renew(written.step, written.pods, written.group, written.since, written.debts)
+    return Renew(written.step, written.pods, written.group, written.since, written.debts, written.times)
+
+
+def times(drain: Drain) -> DrainTimes:
+    """Return the times to store with the mark of *drain*."""
+    due = min(due_at(drain), drain.due_at)
+    return DrainTimes(drain.last_eviction_at, None if due == NEVER else due)
+
+
+def store_within(stored: DrainTimes, drain: Drain) -> float | None:
+    """Return within how many seconds the times of *drain* must be stored, which differ from *stored*; None if not."""
+    current = times(drain)
+    if drain.phase is not Phase.EVICTING or current == stored:
+        return None
+    before, due = (NEVER if each.due_at is None else each.due_at for each in (stored, current))
+    return STORE_EARLIER if due < before else STORE_LATER
 
 
 def provider_answered(drain: Drain, event: ProviderAnswered, now: float) -> Result:
@@ -45,7 +67,8 @@ def provider_answered(drain: Drain, event: ProviderAnswered, now: float) -> Resu
 
 def marked(drain: Drain, _: Marked, now: float) -> Result:
     """Plan the node again, now that it has the taint."""
-    drain = replace(requesting(drain, Phase.LOOKING), tainted_at=now, renew_at=now + RENEW_INTERVAL)
+    tainted_at = min(drain.tainted_at, now)
+    drain = replace(requesting(drain, Phase.LOOKING), tainted_at=tainted_at, renew_at=now + RENEW_INTERVAL)
     return drain, (LookAgain(drain.targets),)
 
 

@@ -48,7 +48,8 @@ def order_marked(drain: Drain, _: Marked, now: float) -> Result:
 def order(drain: Drain, *, again: bool = False) -> tuple[Action, ...]:
     """Return the request to terminate the machine. With *again*, it may have been requested before."""
     assert drain.group is not None
-    return (OrderRemoval(drain.group, drain.ordered_at, again or drain.ordered_at is not None),)
+    doubt = "" if drain.doubt is None else drain.doubt.detail
+    return (OrderRemoval(drain.group, drain.ordered_at, again or drain.ordered_at is not None, doubt),)
 
 
 def order_tick(drain: Drain, _: Seen, now: float) -> Result:
@@ -96,7 +97,9 @@ def removed(drain: Drain, event: Removed, now: float) -> Result:
 
 
 def removal_pending(drain: Drain, _: RemovalPending, now: float) -> Result:
-    """Schedule the next check of whether the machine is terminated."""
+    """Schedule the next check of whether the machine is terminated. A later round asks about a machine in doubt."""
+    if drain.doubt is not None:
+        return replace(drain, phase=Phase.DONE, postponed=drain.doubt, absent=False), ()
     return replace(drain, absent=False, retry_at=now + REMOVAL_INTERVAL), ()
 
 
@@ -105,7 +108,7 @@ def removal_failed(drain: Drain, event: RemovalFailed, now: float) -> Result:
     if event.node_gone:
         return exits.node_gone(drain, event.why)
     why = Why.REFUSED if event.refused else Why.PROVIDER
-    return exits.reopen(drain, Failure(why, event.why), now)
+    return exits.reopen(drain, drain.doubt or Failure(why, event.why), now)
 
 
 #: Why a drain fails if its order is withheld, by the ground of the objection.
@@ -116,6 +119,7 @@ _WITHHELD: Final = {
     Ground.PODS: Why.LATE_PODS,
     Ground.MINIMUM: Why.BELOW_MINIMUM,
     Ground.OWED: Why.REPLACEMENT_LOST,
+    Ground.DOUBT: Why.PROVIDER,
 }
 
 #: How often late pods may send a drain back from the removal of the machine. Then the node is reopened.
@@ -128,6 +132,8 @@ def withheld(drain: Drain, event: OrderWithheld, now: float) -> Result:
     No order can take effect, so the mark of a removal is replaced by that of a drain.
     """
     drain = replace(drain, ordered=False, ordered_at=None, absent=False, returns=drain.returns + 1)
+    if drain.doubt is not None:
+        return exits.reopen(drain, drain.doubt, now)
     may_move = drain.returns <= RETURNS and not (drain.stopping or drain.paused)
     if event.ground is Ground.PODS and may_move:
         drain = replace(requesting(drain, Phase.MARKING), landed_at=None, deadline=NEVER)

@@ -106,6 +106,9 @@ class Drain:
     tainted_at: float = NEVER  #: when our taint was confirmed
     renew_at: float = NEVER  #: when the lease on our node annotation must be renewed
     resumed: bool = False  #: the drain was started by an earlier process
+    since: datetime | None = None  #: when an earlier process started the drain
+    #: When the drain fails, as an earlier process recorded, unless the pods that were missing run by then.
+    due_at: float = NEVER
     rolled_back: bool = False  #: the drain only removes marks; the result of the original drain is not known
     # Evictions
     waiting: tuple[Victim, ...] = ()  #: pods to evict in later steps
@@ -157,6 +160,8 @@ class Drain:
     retry_at: float | None = None
     stopping: bool = False  #: a stop was requested after machine termination: the drain waits only briefly for it
     failure: Failure | None = None
+    #: Why a machine must not end although an earlier process may have requested that: the provider is asked.
+    doubt: Failure | None = None
     #: Why a termination that an earlier process may have requested is checked later; nothing was evicted or requested.
     postponed: Failure | None = None
     released: bool = False  #: taint and annotation were removed, or the node is gone

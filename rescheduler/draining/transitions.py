@@ -90,6 +90,9 @@ _LATE_EVICTIONS: Final = (
     *_LATE_PLACEHOLDERS,
 )
 
+#: Responses to reads that were in flight when a drain failed.
+_LATE_READS: Final = (Looked, LookFailed, ControllersRead, ControllersUnread, PlannedAgain, PlanFailed)
+
 ASKING, MARKING, LOOKING, COUNTING = Phase.ASKING, Phase.MARKING, Phase.LOOKING, Phase.COUNTING
 NOTING, TRYING, EVICTING, ORDERING = Phase.NOTING, Phase.TRYING, Phase.EVICTING, Phase.ORDERING
 REMOVING, DELETING, RELEASING, DONE = Phase.REMOVING, Phase.DELETING, Phase.RELEASING, Phase.DONE
@@ -104,14 +107,14 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
     },
     MARKING: {
         Marked: _rule(marking.marked, LOOKING),
-        MarkFailed: _rule(marking.mark_failed, RELEASING, DONE),
+        MarkFailed: _rule(marking.mark_failed, REMOVING, RELEASING, DONE),
         Seen: _rule(marking.mark_tick),
         NodeGone: _rule(marking.node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
     },
     LOOKING: {
-        Looked: _rule(looking.looked, COUNTING, EVICTING, ORDERING, RELEASING, DONE),
-        LookFailed: _rule(looking.look_failed, RELEASING, DONE),
+        Looked: _rule(looking.looked, COUNTING, EVICTING, ORDERING, REMOVING, RELEASING, DONE),
+        LookFailed: _rule(looking.look_failed, REMOVING, RELEASING, DONE),
         Seen: _rule(looking.look_tick),
         Stop: _rule(exits.stop, RELEASING, DONE),
         # The read in flight fails if the node is gone, and is used only once the watch shows our mark. MarkFailed is a
@@ -122,17 +125,17 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         **_ignored(*_LATE_EVICTIONS),
     },
     COUNTING: {
-        ControllersRead: _rule(preparing.counted, NOTING, RELEASING, DONE),
-        ControllersUnread: _rule(preparing.uncounted, RELEASING, DONE),
-        MarkFailed: _rule(marking.renewal_failed, RELEASING, DONE),
-        Seen: _rule(preparing.count_tick, RELEASING, DONE),
+        ControllersRead: _rule(preparing.counted, NOTING, REMOVING, RELEASING, DONE),
+        ControllersUnread: _rule(preparing.uncounted, REMOVING, RELEASING, DONE),
+        MarkFailed: _rule(marking.renewal_failed, REMOVING, RELEASING, DONE),
+        Seen: _rule(preparing.count_tick, REMOVING, RELEASING, DONE),
         NodeGone: _rule(marking.node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         **_ignored(*_LATE_EVICTIONS),
     },
     NOTING: {
         Marked: _rule(preparing.noted, TRYING, EVICTING),
-        MarkFailed: _rule(marking.mark_failed, RELEASING, DONE),
+        MarkFailed: _rule(marking.mark_failed, REMOVING, RELEASING, DONE),
         Seen: _rule(marking.mark_tick),
         NodeGone: _rule(marking.node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
@@ -153,23 +156,23 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
     EVICTING: {
         EvictionAccepted: _rule(evicting.eviction_accepted),
         EvictionRefused: _rule(evicting.eviction_refused),
-        EvictionFailed: _rule(evicting.eviction_failed, RELEASING, DONE),
+        EvictionFailed: _rule(evicting.eviction_failed, REMOVING, RELEASING, DONE),
         PodGone: _rule(evicting.pod_gone),
         PlaceholderDeleted: _rule(vacating.deleted),
-        PlaceholderNotDeleted: _rule(vacating.not_deleted, RELEASING, DONE),
-        ControllersRead: _rule(evicting.controllers_read, RELEASING, DONE),
-        ControllersUnread: _rule(evicting.controllers_unread, RELEASING, DONE),
-        PlannedAgain: _rule(stepping.planned_again, RELEASING, DONE),
-        PlanFailed: _rule(stepping.plan_failed, RELEASING, DONE),
-        MarkFailed: _rule(marking.renewal_failed, RELEASING, DONE),
-        Seen: _rule(evicting.seen, LOOKING, RELEASING, DONE),
+        PlaceholderNotDeleted: _rule(vacating.not_deleted, REMOVING, RELEASING, DONE),
+        ControllersRead: _rule(evicting.controllers_read, REMOVING, RELEASING, DONE),
+        ControllersUnread: _rule(evicting.controllers_unread, REMOVING, RELEASING, DONE),
+        PlannedAgain: _rule(stepping.planned_again, REMOVING, RELEASING, DONE),
+        PlanFailed: _rule(stepping.plan_failed, REMOVING, RELEASING, DONE),
+        MarkFailed: _rule(marking.renewal_failed, REMOVING, RELEASING, DONE),
+        Seen: _rule(evicting.seen, LOOKING, REMOVING, RELEASING, DONE),
         NodeGone: _rule(marking.node_gone, DONE),
         EvictionSkipped: _rule(evicting.eviction_skipped),
         Stop: _rule(exits.stop, RELEASING, DONE),
     },
     ORDERING: {
         Marked: _rule(removing.order_marked, REMOVING),
-        MarkFailed: _rule(marking.mark_failed, RELEASING, DONE),
+        MarkFailed: _rule(marking.mark_failed, REMOVING, RELEASING, DONE),
         Seen: _rule(removing.order_tick),
         NodeGone: _rule(marking.node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
@@ -177,14 +180,14 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
     },
     REMOVING: {
         Removed: _rule(removing.removed, DELETING),
-        RemovalPending: _rule(removing.removal_pending),
+        RemovalPending: _rule(removing.removal_pending, DONE),
         RemovalFailed: _rule(removing.removal_failed, RELEASING, DONE),
         OrderWithheld: _rule(removing.withheld, MARKING, RELEASING),
         MarkFailed: _rule(removing.renewal_failed, DONE),
         Seen: _rule(removing.removal_tick, DONE),
         NodeGone: _rule(removing.node_gone, DONE),
         Stop: _rule(removing.stop, DONE),
-        **_ignored(*_LATE_EVICTIONS),
+        **_ignored(*_LATE_EVICTIONS, *_LATE_READS),
     },
     DELETING: {
         NodeDeleted: _rule(removing.node_deleted, DONE),
@@ -193,7 +196,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         Seen: _rule(removing.deletion_tick, DONE),
         NodeGone: _rule(removing.gone_while_deleted, DONE),
         Stop: _rule(removing.stop, DONE),
-        **_ignored(*_LATE_EVICTIONS),
+        **_ignored(*_LATE_EVICTIONS, *_LATE_READS),
     },
     RELEASING: {
         Released: _rule(exits.released, DONE),
@@ -208,8 +211,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         NodeGone: _rule(exits.gone_while_released, DONE),
         Stop: _rule(exits.stop_release, DONE),
         # Any request may have been in flight when the drain failed or was stopped.
-        **_ignored(ProviderAnswered, Marked, Looked, LookFailed, ControllersRead, ControllersUnread),
-        **_ignored(PlannedAgain, PlanFailed),
+        **_ignored(ProviderAnswered, Marked, *_LATE_READS),
         **_ignored(*_LATE_PLACEHOLDERS),
     },
     # A drain may end while requests are in flight, for example when this replica is no longer the leader.

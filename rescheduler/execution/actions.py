@@ -1,11 +1,12 @@
 """Perform the actions of a drain on the cluster and at the provider. Thread-safe."""
 
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from predicates.objects import Node, OwnerReference
 from predicates.snapshot import DRAIN_TAINT
+from rescheduler.clock import Clock
 from rescheduler.draining import intent
 from rescheduler.draining.actions import (
     Action,
@@ -110,7 +111,10 @@ class DrainActions:
         now = clock.now()
         until = None if access.mark_validity is None else now + access.mark_validity
         since = mark.since or self._since.setdefault(mark.step, now)
-        written = Intent(access.holder, mark.step, since, mark.pods, mark.group, until, access.identity, mark.debts)
+        times = (_wall(clock, mark.times.evicted_at), _wall(clock, mark.times.due_at))
+        written = Intent(
+            access.holder, mark.step, since, mark.pods, mark.group, until, access.identity, mark.debts, *times
+        )
         taint = intent.taint(access.holder)
         edit = NodeEdit(taint=(taint,), annotate={ANNOTATION: written.dump()}, only_if=self._why_not_ours)
         self._steps = frozenset({self._step, mark.step})
@@ -218,3 +222,8 @@ class DrainActions:
         """Return why the marks must not be removed, or "". A taint without an annotation may be removed."""
         text = annotations.get(ANNOTATION)
         return "" if text is None or text == self._before else self._why_not_ours(annotations)
+
+
+def _wall(clock: Clock, moment: float | None) -> datetime | None:
+    """Return the wall-clock time of *moment*, which is in monotonic seconds."""
+    return None if moment is None else clock.now() + timedelta(seconds=moment - clock.monotonic())

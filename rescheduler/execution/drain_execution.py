@@ -12,15 +12,18 @@ from typing import Final
 
 from predicates.objects import Node, OwnerReference
 from rescheduler.clock import Clock
-from rescheduler.draining import machine
+from rescheduler.draining import machine, marking
 from rescheduler.draining.actions import (
+    NO_TIMES,
     Action,
     DeletePlaceholder,
     Evict,
     LookAgain,
+    Mark,
     OrderRemoval,
     PlanAgain,
     ReadControllers,
+    Renew,
     TryEviction,
 )
 from rescheduler.draining.events import Cause, Event, Marked, MarkFailed, Seen, Stop
@@ -71,6 +74,8 @@ class DrainExecution:
         self._leadership_lost = False  # stays True even if this replica becomes the leader again
         self._paused = ""  # why a user paused drains; it stays set even if the pause ends
         self._stopped: Cause | None = None
+        self._stored = NO_TIMES  # the times of the drain that its mark contains
+        self._changed_at: float | None = None  # since when the drain has other times than its mark
         self._observation = Observation(view, node)
         self._planning = FreshPlanning(node, view, self._observation, clock, self._submit)
         self._drain: Drain
@@ -83,7 +88,7 @@ class DrainExecution:
             self._store_debts()
             while not self._drain.done:
                 self._evicting = self._drain.phase in EVICTIONS_SENT
-                for action in actions:
+                for action in (*actions, *self._changed_times()):
                     self._dispatch(action)
                 before = self._drain
                 event = self._next_event()
@@ -111,7 +116,18 @@ class DrainExecution:
         if self._drain.phase in DEBTS_STORED:
             self._debts.store_before_end(self._drain)
 
+    def _changed_times(self) -> tuple[Renew, ...]:
+        """Return the request that stores the times of the drain in its mark, if it is due."""
+        now, seconds = self._clock.monotonic(), marking.store_within(self._stored, self._drain)
+        if seconds is None:
+            self._changed_at = None
+            return ()
+        self._changed_at = now if self._changed_at is None else self._changed_at
+        return (marking.renew(self._drain),) if now >= self._changed_at + seconds else ()
+
     def _dispatch(self, action: Action) -> None:
+        if isinstance(action, Mark | Renew):
+            self._stored, self._changed_at = action.times, None
         if isinstance(action, PlanAgain):
             action = replace(action, targets=action.targets | self._observation.landed(self._drain))
         if isinstance(action, LookAgain | PlanAgain):
@@ -122,7 +138,9 @@ class DrainExecution:
     def _submit(self, action: Action) -> None:
         namespaces = frozenset(pod.namespace for pod in self._view.pods_of(self._node.name))
         siblings = self._siblings(action)
-        terms = self._observation.order_terms(self._drain) if isinstance(action, OrderRemoval) else OrderTerms()
+        terms = OrderTerms()
+        if isinstance(action, OrderRemoval):
+            terms = replace(self._observation.order_terms(self._drain), doubt=action.doubt)
         parallel = isinstance(action, Evict | TryEviction | DeletePlaceholder)
         executor = self._threads.evictions if parallel else self._threads.others
         executor.submit(self._perform, action, namespaces, siblings, terms)

@@ -5,9 +5,11 @@ from dataclasses import replace
 from typing import Final
 
 from predicates.objects import Node
+from rescheduler.draining.actions import Release
+from rescheduler.draining.events import Released
 from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.state import Drain, Phase, Result
-from rescheduler.errors import NotFound, ReschedulerError
+from rescheduler.errors import NotFound, NotLeading, ReschedulerError
 from rescheduler.execution import node_refs
 from rescheduler.execution.actions import DrainActions
 from rescheduler.execution.cluster_view import ClusterView
@@ -96,6 +98,19 @@ class DrainRunner:
             why = f"{type(error).__name__}: {error}"
             self._report(Trouble(ErrorKind.ROUND, why, node.name))
             return replace(execution.drain, phase=Phase.DONE, failure=Failure(Why.INTERNAL_ERROR, why))
+
+    def reopen(self, node: Node, drain: Drain) -> Drain | None:
+        """Remove the marks of a failed drain with one request, without the watched state. Return None if that fails."""
+        started = self._access.clock.monotonic()
+        try:
+            result = DrainActions(self._access, node).perform(Release())
+        except NotLeading:
+            return None
+        for report in result.reports:
+            self._report(report)
+        if not isinstance(result.event, Released):
+            return None
+        return self.report_end(node, replace(drain, phase=Phase.DONE, released=True), started)
 
     def _execution(self, node: Node, *, resumed: bool = False) -> DrainExecution:
         access = replace(self._access, provider_seconds=CHECK_TIMEOUT_SECONDS) if resumed else self._access

@@ -142,3 +142,7 @@ class Drainer:
     def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, ignore_intervals: bool = False) -> bool:
         """Resume or roll back drains of other processes; see :meth:`~rescheduler.execution.sweeping.Sweeper.sweep`."""
         return self._sweeper.sweep(ended, ignore_intervals=ignore_intervals)
+
+    def reopen_overdue(self) -> list[Drain]:
+        """See :meth:`~rescheduler.execution.sweeping.Sweeper.reopen_overdue`."""
+        return list(self._sweeper.reopen_overdue())

@@ -70,6 +70,8 @@ class LastLook:
             raise Withheld(self.gone)
         if why := self._not_ours(node.metadata.annotations):
             return Objection(Ground.MARK, why)
+        if terms.doubt:
+            return Objection(Ground.DOUBT, terms.doubt)
         states = self._states()
         namespaces = {debt.controller.namespace for debt in terms.debts}
         pods = cluster.pods(name, namespaces)

@@ -1,14 +1,17 @@
 """Resume or roll back the drains that other processes left behind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from predicates.objects import Node
+from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining import intent, machine
+from rescheduler.draining.actions import DrainTimes
 from rescheduler.draining.intent import Intent, Step
 from rescheduler.draining.state import Drain, Limits
+from rescheduler.draining.victims import NEVER
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
 from rescheduler.execution.drain_runner import DrainRunner, read_again
@@ -73,12 +76,59 @@ class Sweeper:
             return self._clean_up_after_other(node, written)
         if written is not None and written.step is Step.REMOVING:
             return self._check_removal(node, written, ignore_intervals=ignore_intervals)
+        if written is not None and (why := self._overdue(written)):
+            return self._reopen(node, written, why)
         if written is None or written.holder == self._access.holder:
             debts = written.debts if written is not None else ()
             return self._roll_back(node, written.holder if written else "", debts)
         self._report(Swept(InvolvedNode.of(node), written.holder, Sweep.RESUMED))
         self._report(DrainStarted(InvolvedNode.of(node), None))
-        return self._runner.run_and_report(node, machine.resume(node.name, self._limits, written.pods, written.debts))
+        times = DrainTimes(self._monotonic(written.evicted), self._monotonic(written.due))
+        tainted_at = self._tainted_at(node, written)
+        begun = machine.resume(node.name, self._limits, written.pods, written.debts, written.since, times, tainted_at)
+        return self._runner.run_and_report(node, begun)
+
+    def reopen_overdue(self) -> Iterator[Drain]:
+        """Reopen the nodes of interrupted drains of this installation that are overdue.
+
+        This needs no watched state, so that a process that is killed soon after each start does not keep nodes closed.
+        Raises ReschedulerError if the Nodes cannot be read.
+        """
+        for node in self._access.cluster.nodes():
+            written = intent.read(node)
+            if written is None or self._is_from_proxy(written) or self._is_from_other_installation(written):
+                continue
+            if written.step is Step.DRAINING and (why := self._overdue(written)):
+                drain = self._reopen(node, written, why)
+                if drain is not None:
+                    yield drain
+
+    def _overdue(self, written: Intent) -> str:
+        return machine.overdue(written, self._limits, self._access.clock.now())
+
+    def _reopen(self, node: Node, written: Intent, why: str) -> Drain | None:
+        """Remove the marks of an interrupted drain that is overdue.
+
+        Return None if that fails; a later sweep repeats it.
+        """
+        drain = machine.reopen_overdue(node.name, self._limits, written.debts, why)
+        drain = replace(drain, last_eviction_at=self._monotonic(written.evicted))
+        if (reopened := self._runner.reopen(node, drain)) is not None:
+            self._report(Swept(InvolvedNode.of(node), written.holder, Sweep.ROLLED_BACK))
+        return reopened
+
+    def _monotonic(self, moment: datetime | None) -> float | None:
+        """Return *moment* in monotonic seconds."""
+        if moment is None:
+            return None
+        clock = self._access.clock
+        return clock.monotonic() + (moment - clock.now()).total_seconds()
+
+    def _tainted_at(self, node: Node, written: Intent) -> float:
+        """Return since when *node* has had our taint, in monotonic seconds; NEVER if it does not have it."""
+        tainted = any(taint.key == DRAIN_TAINT.key for taint in node.spec.taints)
+        since = self._monotonic(written.since) if tainted else None
+        return NEVER if since is None else since
 
     def _check_removal(self, node: Node, written: Intent, *, ignore_intervals: bool) -> Drain | None:
         """Check the machine once, at growing intervals unless *ignore_intervals*.
@@ -90,7 +140,13 @@ class Sweeper:
             return None
         limits = replace(self._limits, removal=0)
         begun = machine.resume_removal(
-            node.name, limits, written.group, written.since, written.debts, absent=check.absent
+            node.name,
+            limits,
+            written.group,
+            written.since,
+            written.debts,
+            absent=check.absent,
+            tainted_at=self._tainted_at(node, written),
         )
         drain = self._runner.run_and_report(node, begun, resumed=True)
         self._checks.repeat(uid, check, absent=drain.absent)

@@ -80,6 +80,8 @@ class Loop:
         self._clock = clock
         self._report = report
         self._led: bool | None = None
+        self._looked_for_overdue = False  # since this replica leads
+        self._reopened: list[Drain] = []  # drains that ended before the memory was read
         self._offers = Offers(clock)
         self._observation = ClusterObservation(view, knowledge, self._offers, clock, report)
         self._holds = Holds(view, knowledge.history, run_state, mode, clock, report)
@@ -133,6 +135,7 @@ class Loop:
         return outcome
 
     def _round(self) -> RoundOutcome:
+        self._reopen_overdue()
         if (held := self._why_not_ready()) is not None:
             self._report(held)
             if held.waiting is Waiting.NOT_LEADING:
@@ -140,6 +143,9 @@ class Loop:
             return RoundOutcome.UNFIT
         self._view.catch_up()
         self._knowledge.history.refresh()
+        reopened, self._reopened = self._reopened, []
+        for drain in reopened:
+            self._record_end(drain, self._clock.now())
         try:
             return self._lead()
         finally:
@@ -165,6 +171,21 @@ class Loop:
             self._report(held)
             return RoundOutcome.HELD
         return self._act()
+
+    def _reopen_overdue(self) -> None:
+        """Reopen the nodes of overdue drains once this replica leads, before the cluster has been read.
+
+        An error is not a reason to end the round; the next one repeats the request.
+        """
+        if not self._run_state.leading or self._mode.dry_run:
+            self._looked_for_overdue = False
+        elif not self._looked_for_overdue:
+            try:
+                self._reopened += self._actors.drainer.reopen_overdue()
+            except ReschedulerError as error:
+                log.info("could not look for interrupted drains: %s", error)
+            else:
+                self._looked_for_overdue = True
 
     def _why_not_ready(self) -> Held | None:
         """Return why no decision can be made at present, or None."""

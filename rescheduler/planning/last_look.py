@@ -31,6 +31,7 @@ class Ground(enum.Enum):
     PODS = enum.auto()  #: pods that must move are on the node
     MINIMUM = enum.auto()  #: too few on-demand nodes would be left
     OWED = enum.auto()  #: pods that the drain moved do not run
+    DOUBT = enum.auto()  #: the drain itself objects: it only asks what became of an earlier order
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class OrderTerms:
     ready: bool = True  #: whether replacement pods must be Ready; otherwise it is enough that they are bound
     keeping: frozenset[str] = frozenset()  #: the other on-demand nodes that keep pods, as last watched
     ordered: frozenset[str] = frozenset()  #: nodes whose machines may have been ordered away already
+    doubt: str = ""  #: why the drain itself objects, or ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 import pytest
@@ -10,6 +11,7 @@ from devcluster.manifests import ON_DEMAND, SPOT, deployment, pod
 from devcluster.plane import ControlPlane
 from devcluster.standin.faults import Fault
 from predicates.snapshot import DRAIN_TAINT
+from rescheduler.clock import SystemClock
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import PoolMachines, machines
@@ -118,22 +120,43 @@ def test_a_resumed_removal_follows_the_minimum_of_today(
         restarted(cluster, observer, pool, "--min-on-demand-nodes=2")
 
 
-def test_a_resumed_removal_orders_no_node_that_is_not_on_demand_today(
+def test_a_resumed_removal_ends_on_a_node_that_is_not_on_demand_today(
     cluster: ControlPlane, observer: Observer, tmp_path: Path
 ) -> None:
-    """The node keeps its taint, because the first order may still be carried out."""
+    """The node is reopened once the pool cannot carry out the first order any more."""
     with machines(observer, tmp_path, 2, 1) as pool:
         pool.fill(web=2, api=3)
         observer.running(5)
         refuse_orders(pool)
         observer.open_all()
-        with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
-            observer.eventually(pool.orders, "an order")
+        restarted(cluster, observer, pool, f"--on-demand-node-label={ON_DEMAND}=yes")
+        assert any("plan is no longer valid" in each for each in observer.messages(NODE, "DrainFailed"))
+
+
+def test_a_daemon_that_is_killed_soon_after_each_start_reopens_the_node(
+    cluster: ControlPlane, observer: Observer
+) -> None:
+    """The replacement pod fits no other node. Each daemon is killed long before a replacement would be overdue."""
+    life = 7.0
+    observer.nodes(1, 1)
+    observer.start_on("on-demand-1", deployment("web", 2, cpu="1"), pods=2)
+    observer.open_all()
+    with Daemon(cluster, *FLAGS) as daemon:
+        observer.eventually(observer.evictions, "an eviction")
+        observer.cordon("spot-1")
+        for pod in observer.bound_to("spot-1"):
+            cluster.api.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}", gracePeriodSeconds=0)
+        SystemClock().wait(life / 2, Event())
+        daemon.kill()
+    for _ in range(int(100 / life)):
+        with Daemon(cluster, *FLAGS) as daemon:
+            SystemClock().wait(life, Event())
             daemon.kill()
-        pool.faulty_app.forget()
-        with Daemon(cluster, *FLAGS, f"--on-demand-node-label={ON_DEMAND}=yes", *pool.flags):
-            observer.stays(lambda: NODE in pool.ordered(), False, seconds=15)
-        assert list(observer.marks()) == [NODE]
+        if not observer.marks():
+            break
+    assert not observer.marks()
+    assert len(observer.evictions()) == 1
+    observer.eventually(lambda: observer.kinds("web") == {"on-demand": 2}, "both pods on the node")
 
 
 def test_the_machine_ends_once_the_provider_answers(cluster: ControlPlane, observer: Observer, tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ from rescheduler.draining.actions import DeleteNode, Evict, LookAgain, Mark, Ord
 from rescheduler.draining.events import (
     Cause,
     ControllersUnread,
+    Event,
     Looked,
     LookFailed,
     Marked,
     MarkFailed,
     NodeDeleted,
+    OrderWithheld,
     PlannedAgain,
     ProviderAnswered,
     Released,
@@ -25,8 +27,9 @@ from rescheduler.draining.events import (
 )
 from rescheduler.draining.failures import Failure, Why
 from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Phase
+from rescheduler.draining.state import Drain, Phase
 from rescheduler.planning.debts import Debt
+from rescheduler.planning.last_look import Ground
 from rescheduler.planning.outcome import Blocker, PodRef, Reason, Rejected
 from tests.draining.stories import (
     EMPTY,
@@ -160,7 +163,7 @@ class TestResumedRemovals:
         assert (drain.failure, drain.released) == (Failure(Why.PROVIDER, "protected"), True)
 
     #: Failures before the first eviction, and the reason for not requesting termination again.
-    POSTPONED: ClassVar[dict[str, tuple[Story, Failure]]] = {
+    DOUBTED: ClassVar[dict[str, tuple[Story, Failure]]] = {
         "the mark cannot be written": ([(1, MarkFailed("409"), ())], Failure(Why.API_ERROR, "409")),
         "the mark belongs to another process": (
             [(1, MarkFailed("not ours", lost=True), ())],
@@ -222,11 +225,35 @@ class TestResumedRemovals:
         ),
     }
 
-    @pytest.mark.parametrize(("story", "why"), POSTPONED.values(), ids=POSTPONED)
-    def test_before_the_first_eviction_a_failure_postpones_the_removal(self, story: Story, why: Failure) -> None:
+    @staticmethod
+    def in_doubt(story: Story, why: Failure) -> Drain:
+        """Return the drain when the provider is asked what became of the earlier order."""
+        now, event, _ = story[-1]
+        asked: Story = [*story[:-1], (now, event, (OrderRemoval("pool", ORDERED_AT, again=True, doubt=why.detail),))]
+        return play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), asked)
+
+    @pytest.mark.parametrize(("story", "why"), DOUBTED.values(), ids=DOUBTED)
+    def test_while_an_earlier_order_may_take_effect_a_failure_postpones_the_removal(
+        self, story: Story, why: Failure
+    ) -> None:
         """The machine may be terminating, so its node keeps the mark; nothing is requested or evicted."""
-        drain = play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        drain = play(self.in_doubt(story, why), [(95, RemovalPending("booked"), ())])
         assert (drain.handed_over, drain.released, drain.postponed) == (True, False, why)
+
+    @pytest.mark.parametrize(("story", "why"), DOUBTED.values(), ids=DOUBTED)
+    @pytest.mark.parametrize(
+        "answer", [OrderWithheld(Ground.DOUBT, "unknown"), RemovalFailed("no machine"), RemovalFailed("500")]
+    )
+    def test_the_node_is_reopened_if_no_earlier_order_can_take_effect(
+        self, story: Story, why: Failure, answer: Event
+    ) -> None:
+        drain = play(self.in_doubt(story, why), [(95, answer, (Release(),)), (96, Released(), ())])
+        assert (drain.handed_over, drain.released, drain.failure) == (False, True, why)
+
+    def test_the_node_is_deleted_if_an_earlier_order_has_taken_effect(self) -> None:
+        doubted = self.in_doubt(*self.DOUBTED["protected pods were scheduled to the node"])
+        drain = play(doubted, [(20, Removed(), (DeleteNode(),)), (21, NodeDeleted(), ())])
+        assert drain.succeeded
 
     @pytest.mark.parametrize("moments", range(1, 8))
     def test_stop_postpones_the_removal(self, moments: int) -> None:

@@ -6,6 +6,9 @@ from typing import Any, Final
 
 import pytest
 
+from rescheduler.draining.failures import Why
+from rescheduler.housekeeping.loop import RoundOutcome
+from rescheduler.observe.events import DrainEnded
 from rescheduler.providers.base import AlreadyGone, Deleted
 from rescheduler.settings import Timing
 from tests.housekeeping.world import LoopWorld, Replacement, ScriptedProvider, world
@@ -93,3 +96,50 @@ def test_after_a_kill_at_any_write_the_next_process_finishes_the_drain(provided:
         assert evicted_at["db-1"] >= RECOVERY > evicted_at["web-1"]
         assert here.memory.debts == ()
         assert [node.name for node in here.cluster.nodes] == (["spot-1"] if provided else ["od-1", "od-2", "spot-1"])
+
+
+def reopened_at(here: LoopWorld, life: float, lives: int = 40) -> float:
+    """Kill each process *life* seconds after its start, until the node is open. Return when it was."""
+    for number in range(lives):
+        start = here.now
+        here.at(start + life, lambda: setattr(here, "leading", False))
+        here.stop_at(start + life)
+        here.stopping = False
+        here.leading = True
+        here.loop(TIMING, provider=None, holder=f"process-{number}").run()
+        if number and not here.marked:
+            return here.now
+    raise AssertionError(f"still marked after {lives} processes: {here.marked}")
+
+
+@pytest.mark.parametrize("life", [4.0, 12.0])
+@pytest.mark.parametrize(
+    ("replacement", "limit"), [(Replacement.UNSCHEDULABLE, 60), (Replacement.UNBOUND, 120), (Replacement.UNREADY, 700)]
+)
+def test_a_process_that_is_killed_soon_after_each_start_reopens_the_node(
+    replacement: Replacement, limit: float, life: float
+) -> None:
+    with world(*CLUSTER) as here:
+        here.replacements["web"] = replacement
+        assert reopened_at(here, life, int(limit / life) + 1) <= limit
+        assert ("evict", "web-2") not in here.writes
+
+
+def test_an_overdue_drain_is_reopened_before_the_caches_are_full() -> None:
+    with world(*CLUSTER) as here:
+        here.replacements["web"] = Replacement.UNSCHEDULABLE
+        here.at(10, lambda: setattr(here, "leading", False))
+        here.stop_at(10)
+        here.loop(TIMING, holder="first").run()
+        assert here.marked == ["od-1"]
+        here.pass_time(20)
+        here.leading, here.stopping, here.synced = True, False, False
+        loop = here.loop(TIMING, holder="second")
+        assert loop.round() is RoundOutcome.UNFIT
+        assert here.marked == []
+        [ended] = [event for event in here.of(DrainEnded) if event.failure and event.failure.why is Why.OVERDUE]
+        assert "had to run by" in ended.failure.detail
+        here.synced = True
+        loop.round()
+        assert [owed.debt.controller.name for owed in here.memory.debts] == ["web"]
+        assert here.memory.cooldowns.by_node.keys() == {"od-1"}

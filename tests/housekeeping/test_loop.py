@@ -457,7 +457,16 @@ def test_a_drain_waits_for_a_budget() -> None:
     with world(*TWO_NODES[:1], *TWO_NODES[2:4]) as here:
         here.answers["default/web-1"] = [refused, refused, refused, EvictionAccepted("")]
         assert here.loop().round() is RoundOutcome.DRAINED
-        assert [kind for kind, _ in here.writes] == ["taint", "taint", *["evict"] * 4, "untaint"]
+        assert [kind for kind, _ in here.writes] == [
+            "taint",
+            "taint",
+            "evict",
+            "evict",
+            "taint",
+            "evict",
+            "evict",
+            "untaint",
+        ]
         assert 7 <= here.now < 10
 
 

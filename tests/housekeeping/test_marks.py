@@ -155,9 +155,13 @@ class TestOurs:
             here.at(200, lambda: here.recover("web"))
             here.loop().round()
             assert why(here) == [None]
-            assert [round(at) for at, _ in here.intents] == [0, 0, 60, 120, 180]
+            assert [round(at) for at, _ in here.intents] == [0, 0, 2, 60, 120, 180]
             begun = Intent("me", Step.DRAINING, START, ("uid-web-1",), identity=IDENTITY)
-            assert {replace(written, until=None, debts=()) for _, written in here.intents} == {begun}
+            written = {replace(each, until=None, debts=(), evicted=None, due=None) for _, each in here.intents}
+            assert written == {begun}
+            evicted, due = here.intents[-1][1].evicted, here.intents[-1][1].due
+            assert evicted is not None
+            assert due == evicted + timedelta(seconds=600)
             ahead = {written.until - timedelta(seconds=at) for at, written in here.intents if written.until}
             assert ahead == {START + timedelta(minutes=3)}
 
@@ -201,7 +205,7 @@ class TestOurs:
 
     def test_marks_of_version_0_1_0_count_as_ours(self) -> None:
         with world(*ONE_NODE) as here:
-            here.mark("od-1", '{"holder":"old","step":"draining","since":"2026-01-01T11:00:00Z","pods":["uid-web-1"]}')
+            here.mark("od-1", '{"holder":"old","step":"draining","since":"2026-01-01T11:59:00Z","pods":["uid-web-1"]}')
             here.loop().round()
             assert [swept.done for swept in here.of(Swept)] == [Sweep.RESUMED]
             assert (why(here), here.marked) == ([None], [])
@@ -211,7 +215,7 @@ class TestRemoval:
     def test_a_new_protected_pod_prevents_the_removal(self) -> None:
         with world(*EMPTY, PROTECTED) as here:
             mark(here, ORDERED)
-            pool = ScriptedProvider([Deleted()])
+            pool = ScriptedProvider([Deleted()], pending=("od-1",))
             loop = here.loop(provider=pool)
             assert loop.round() is RoundOutcome.IDLE
             assert (here.writes, pool.orders) == ([("taint", "od-1")], [])
@@ -224,9 +228,24 @@ class TestRemoval:
 
             here.cluster.delete("Pod", "default/late-1")
             here.pass_time(10)
+            pool.pending = ()
             assert loop.round() is RoundOutcome.HELD
             assert [order.ordered_at for order in pool.orders] == [START]
             assert (here.of(MachineGone), here.writes[-1]) == ([MachineGone(OD)], ("delete", "od-1"))
+
+    @pytest.mark.parametrize("later", [False, True], ids=["unknown to the provider", "forgotten by the provider"])
+    def test_the_node_is_reopened_if_no_order_can_take_effect(self, later: bool) -> None:
+        with world(*EMPTY, PROTECTED) as here:
+            mark(here, ORDERED)
+            pool = ScriptedProvider([Deleted()], pending=("od-1",) if later else ())
+            loop = here.loop(provider=pool)
+            if later:
+                assert loop.round() is RoundOutcome.IDLE
+                assert here.marked == ["od-1"]
+                pool.pending = ()
+                here.pass_time(10)
+            assert loop.round() is RoundOutcome.HELD
+            assert (here.marked, pool.orders, why(here)) == ([], [], [Why.PLAN_CHANGED])
 
     def test_other_new_pods_are_evicted_by_the_usual_rules(self) -> None:
         with world(*ONE_NODE) as here:
@@ -252,10 +271,11 @@ class TestRemoval:
         with world(*EMPTY, CLUSTER[1], pod("db-1", "od-2")) as here:
             mark(here, replace(ORDERED, debts=(OWED,)))
             here.controllers["web"] = {"refusal": "exceeded quota"}
-            pool = ScriptedProvider([Deleted()])
+            pool = ScriptedProvider([Deleted()], pending=("od-1",))
             loop = here.loop(provider=pool)
             assert loop.round() is RoundOutcome.HELD
             assert (pool.orders, len(here.of(RemovalPostponed))) == ([], 1)
+            pool.pending = ()
             assert loop.round() is RoundOutcome.HELD
             assert [held.waiting for held in here.of(Held)] == [Waiting.LANDING_PENDING] * 2
             here.add(pod("web-2", "spot-1"))

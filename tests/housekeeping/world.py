@@ -62,6 +62,7 @@ from rescheduler.planning.policy import DrainOrder, Policy
 from rescheduler.planning.rules.pod_traits import is_built_in
 from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import (
+    Accepted,
     CloudProvider,
     Deleted,
     DeleteOutcome,
@@ -469,6 +470,7 @@ class ScriptedProvider(NoProvider):
     answers: list[DeleteOutcome | ReschedulerError]
     refusal: Refused | None = None
     gone: Collection[str] = ()  #: nodes whose machines terminate immediately, regardless of the responses
+    pending: Collection[str] = ()  #: nodes for whose machines an earlier order may still take effect
     refused: Mapping[str, Refused] = field(default_factory=dict)  #: rejections by node
     trouble: ReschedulerError | None = None  #: error of every query
     on_notices: Callable[[], object] = lambda: None  #: called by `notices`
@@ -495,6 +497,8 @@ class ScriptedProvider(NoProvider):
     def delete_nodes(
         self, group: str, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
     ) -> Mapping[str, DeleteOutcome]:
+        if self.pending:
+            return {node.name: Accepted("an earlier order may still take effect") for node in nodes}
         for node in nodes:
             if node.name not in self.gone:
                 try:
