@@ -7,7 +7,7 @@ import click
 
 from rescheduler.cli.cluster_source import ClusterSource, output_option, snapshot_option
 from rescheduler.cli.compat import compat_option
-from rescheduler.cli.console import show
+from rescheduler.cli.console import show, warn
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.output import print_html, print_json, print_yaml
@@ -17,7 +17,7 @@ from rescheduler.cli.plan_page import page
 from rescheduler.cli.policy_options import policy_options
 from rescheduler.cli.prices import price_options
 from rescheduler.cli.progress import progress
-from rescheduler.cli.what_if import parsed, what_if_json, what_if_option
+from rescheduler.cli.what_if import parsed, unknown_schedulers, what_if_json, what_if_option
 from rescheduler.cli.what_if_page import comparison
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import UsageError
@@ -94,6 +94,8 @@ def command(
     else:
         _show_plan(cluster, overview, output)
     source.warn(cluster.snapshot, policy)
+    for assumption in unknown_schedulers(what_if_texts):
+        warn(f"warning: {assumption}")
 
 
 def _show_plan(cluster: PlannedCluster, overview: Overview, output: str) -> None:
@@ -130,4 +132,4 @@ def _show_comparison(
         result["what_if"] = what_if_json(changes, cluster.planning, outcome, summaries)
         (print_json if output == "json" else print_yaml)(result)
     else:
-        show(comparison(changes, before, after.overview(before.prices), outcome.lost))
+        show(comparison(changes, before, after.overview(before.prices), outcome.lost, outcome.rehearsal))

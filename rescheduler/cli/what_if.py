@@ -1,7 +1,7 @@
 """The option ``--what-if`` of ``rescheduler plan``: its syntax, and its field in the JSON output."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -9,6 +9,8 @@ import click
 
 from predicates.quantity import QuantityError
 from predicates.quantity import parse as parse_quantity
+from predicates.snapshot import Snapshot
+from predicates.versions import parse_minor
 from rescheduler.cli.go_flags import Option
 from rescheduler.cli.what_if_settings import setting_change, setting_options
 from rescheduler.errors import UsageError
@@ -16,9 +18,10 @@ from rescheduler.planning.controller_names import ControllerName
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.what_if.added_spot import AddSpot
-from rescheduler.planning.what_if.changes import BudgetChange, SettingChange, Unpin, Untaint
-from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan
+from rescheduler.planning.what_if.changes import BudgetChange, OtherScheduler, SettingChange, Unpin, Untaint
+from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan, Rehearsal
 from rescheduler.planning.what_if.lost_spot import LoseSpot, UnplacedPod
+from rescheduler.settings import Scheduling
 
 _MOST_NODES: Final = 1000
 
@@ -40,6 +43,7 @@ what_if_option: Final = Option(
     "unpin NAMESPACE/KIND/NAME (ci/deployment/cache); untaint KEY (a taint of the spot nodes); "
     "budget NAMESPACE/NAME maxUnavailable=N (or minAvailable); "
     "add-spot N like NODE; add-spot N cpu=8,memory=32Gi; "
+    "scheduler VERSION (the rules of another kube-scheduler: lists the pods and nodes whose verdict changes); "
     "lose-spot zone=ZONE, lose-spot node=NODE or lose-spot 30% (nodes spread evenly over the list by name).",
 )
 
@@ -137,6 +141,19 @@ def _amounts(text: str) -> dict[str, str] | None:
     return amounts if positive and len(amounts) == len(pairs) else None
 
 
+def _scheduler(words: Sequence[str]) -> Hypothesis | None:
+    minor = parse_minor(words[0]) if len(words) == 1 else None
+    return None if minor is None else OtherScheduler(Scheduling(minor).scheduler(""))
+
+
+def unknown_schedulers(texts: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each scheduler among the changes whose version is not one of the known ones."""
+    for words in map(str.split, texts):
+        minor = parse_minor(words[1]) if len(words) == 2 and words[0] == "scheduler" else None  # noqa: PLR2004
+        if minor is not None and (assumption := Scheduling(minor).assumption("")) is not None:
+            yield assumption
+
+
 def _lose_spot(words: Sequence[str]) -> Hypothesis | None:
     if len(words) != 1:
         return None
@@ -157,6 +174,7 @@ _FORMS: Final[Mapping[str, tuple[str, _Parse]]] = {
         f"add-spot N like NODE or add-spot N cpu=8,memory=32Gi[,pods=110], N at most {_MOST_NODES}",
         _add_spot,
     ),
+    "scheduler": ("scheduler VERSION, such as 1.37", _scheduler),
     "lose-spot": ("lose-spot zone=ZONE, lose-spot node=NODE or lose-spot N%", _lose_spot),
 }
 
@@ -179,7 +197,27 @@ def what_if_json(
             "without_place": _pods(outcome.lost.unplaced),
             "without_place_after_drains": _pods(outcome.lost.unplaced_after_drains),
         }
+    if outcome.rehearsal is not None:
+        result["scheduler"] = _rehearsal_json(outcome.rehearsal, outcome.snapshot)
     return result
+
+
+def _rehearsal_json(rehearsal: Rehearsal, after: Snapshot) -> dict[str, Any]:
+    return {
+        "version": str(after.scheduler.version),
+        "nodes": [
+            {
+                "node": node.node,
+                "drainable": node.drains,
+                "why": [{"pod": each.pod, "reason": str(each.reason), "detail": each.detail} for each in node.why],
+            }
+            for node in rehearsal.nodes
+        ],
+        "pods": [
+            {"pod": pod.pod, "node": pod.node, "rejected_by": dict(pod.rejected), "accepted_by": dict(pod.accepted)}
+            for pod in rehearsal.pods
+        ],
+    }
 
 
 def _pods(unplaced: Iterable[UnplacedPod]) -> list[dict[str, Any]]:

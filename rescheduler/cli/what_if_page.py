@@ -1,6 +1,6 @@
 """The plans before and after ``--what-if``, side by side."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import groupby
 from typing import Final
@@ -8,7 +8,7 @@ from typing import Final
 from rescheduler.cli.console import BLANK, HEADING, Line, styled
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.units import count
-from rescheduler.planning.what_if.comparison import LostSpot
+from rescheduler.planning.what_if.comparison import LostSpot, Rehearsal
 from rescheduler.planning.what_if.lost_spot import UnplacedPod
 from rescheduler.planning.what_if.overview import Overview, Totals
 
@@ -22,7 +22,9 @@ _TITLE: Final = 26
 _AMOUNT: Final = 16
 
 
-def comparison(changes: Sequence[str], before: Overview, after: Overview, lost: LostSpot | None) -> Iterator[Line]:
+def comparison(
+    changes: Sequence[str], before: Overview, after: Overview, lost: LostSpot | None, rehearsal: Rehearsal | None = None
+) -> Iterator[Line]:
     """Yield the lines of the page that compares the plans *before* and *after* the *changes*."""
     yield styled(f"What if: {'; '.join(changes)}", HEADING)
     yield BLANK
@@ -33,6 +35,8 @@ def comparison(changes: Sequence[str], before: Overview, after: Overview, lost: 
         yield Line(_row(title, (*amounts, difference)))
     for title, names in _differences(before.planning, after.planning):
         yield from _listed(title, names)
+    if rehearsal is not None:
+        yield from _rehearsal_lines(rehearsal)
     if lost is not None:
         yield from _lost_spot_lines(lost)
 
@@ -83,6 +87,26 @@ def _listed(title: str, lines: Sequence[str]) -> Iterator[Line]:
     yield from (Line(line, 1) for line in lines[:_LISTED])
     if len(lines) > _LISTED:
         yield Line(f"and {len(lines) - _LISTED} more", 1)
+
+
+def _rehearsal_lines(rehearsal: Rehearsal) -> Iterator[Line]:
+    """Yield what the other scheduler changes, and why. A node is listed with its first blocker."""
+    if not rehearsal.nodes and not rehearsal.pods:
+        yield BLANK
+        yield Line("The verdicts on all pods and nodes are the same by these rules.")
+    stay = [f"{node.node}: {node.why[0]}" for node in rehearsal.nodes if not node.drains]
+    drain = [f"{node.node}: today {node.why[0]}" for node in rehearsal.nodes if node.drains]
+    yield from _listed(f"Nodes that stay by these rules: {len(stay)}", stay)
+    yield from _listed(f"Nodes that drain by these rules: {len(drain)}", drain)
+    lost = [_of_pod(pod.pod, pod.rejected, "fewer") for pod in rehearsal.pods if pod.rejected]
+    gained = [_of_pod(pod.pod, pod.accepted, "more") for pod in rehearsal.pods if pod.accepted]
+    yield from _listed(f"Pods that fewer spot nodes accept: {len(lost)}", lost)
+    yield from _listed(f"Pods that more spot nodes accept: {len(gained)}", gained)
+
+
+def _of_pod(pod: str, nodes: Mapping[str, str], how: str) -> str:
+    node, why = next(iter(nodes.items()))
+    return f"{pod}: {count(len(nodes), f'{how} spot node')}, such as {node} ({why})"
 
 
 def _lost_spot_lines(lost: LostSpot) -> Iterator[Line]:

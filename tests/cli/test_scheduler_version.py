@@ -122,3 +122,72 @@ def test_flag_that_is_no_version_is_a_usage_error(text: str, capfdbinary: pytest
     err = capfdbinary.readouterr().err.decode()
     assert ended.value.code == 2
     assert "expected a version of kube-scheduler, such as 1.37" in err
+
+
+def _rehearsed(
+    items: list[Any], change: str, output: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> tuple[str, str]:
+    """Return the output and the errors of ``plan --what-if`` on a file."""
+    file = tmp_path / "list.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "--snapshot", str(file), "-o", output, "--what-if", change])
+    out, err = capfdbinary.readouterr()
+    assert ended.value.code == 0
+    return out.decode(), err.decode()
+
+
+#: The version of the cluster, the other one → whether the node drains then; None: nothing changes.
+REHEARSALS: dict[str, tuple[str, str, bool | None]] = {
+    "the upgrade that rejects": ("v1.36.3", "1.37", False),
+    "the way back": ("v1.37.2", "v1.36.1", True),
+    "an upgrade without a difference": ("v1.35.1", "1.36", None),
+    "the same version": ("v1.37.2", "1.37", None),
+}
+
+
+@pytest.mark.parametrize(("server", "other", "drains"), REHEARSALS.values(), ids=REHEARSALS)
+def test_a_rehearsal_lists_the_verdicts_that_another_version_changes(
+    server: str, other: str, drains: bool | None, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    items = [*CASE, _with_volume(), pod("x-1", "od"), _server(server)]
+    out, err = _rehearsed(items, f"scheduler {other}", "json", tmp_path, capfdbinary)
+    assert "not known" not in err
+    result = json.loads(out)["what_if"]["scheduler"]
+    assert result["version"] == ".".join(other.removeprefix("v").split(".")[:2])
+    if drains is None:
+        assert (result["nodes"], result["pods"]) == ([], [])
+        return
+    why = f"NodeVolumeLimits: {CSI} CSI driver is not installed on the node"
+    rejected, accepted = ({}, {"spot": why}) if drains else ({"spot": why}, {})
+    assert result["pods"] == [{"pod": "default/w-1", "node": "od", "rejected_by": rejected, "accepted_by": accepted}]
+    [changed] = result["nodes"]
+    assert (changed["node"], changed["drainable"]) == ("od", drains)
+    assert [(each["pod"], each["reason"]) for each in changed["why"]] == [("default/w-1", "no-room-on-spot")]
+
+
+@pytest.mark.parametrize(
+    ("server", "other", "title"),
+    [
+        ("v1.36.3", "1.37", "Pods that fewer spot nodes accept: 1"),
+        ("v1.37.2", "1.36", "Pods that more spot nodes accept: 1"),
+        ("v1.34.0", "1.35", "The verdicts on all pods and nodes are the same by these rules."),
+    ],
+)
+def test_the_page_of_a_rehearsal_says_what_changes_and_why(
+    server: str, other: str, title: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    out, _ = _rehearsed([*CASE, _with_volume(), _server(server)], f"scheduler {other}", "table", tmp_path, capfdbinary)
+    assert title in out
+    if "Pods" in title:
+        assert "CSI driver is not installed on the node" in out
+
+
+def test_a_rehearsal_of_an_unknown_version_says_which_rules_apply(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    items = [*CASE, _with_volume(), _server("v1.36.3")]
+    out, err = _rehearsed(items, "scheduler 1.52", "json", tmp_path, capfdbinary)
+    note = "kube-scheduler 1.52 is not known; the rules of 1.37 apply, the newest known version"
+    assert err.splitlines().count(WARNING + note) == 1
+    assert json.loads(out)["what_if"]["scheduler"]["version"] == "1.37"

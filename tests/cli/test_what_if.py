@@ -86,6 +86,7 @@ FORM_OF = {
     "untaint": "expected untaint KEY",
     "budget": "expected budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N",
     "add-spot": "expected add-spot N like NODE or add-spot N cpu=8,memory=32Gi[,pods=110], N at most 1000",
+    "scheduler": "expected scheduler VERSION, such as 1.37",
     "lose-spot": "expected lose-spot zone=ZONE, lose-spot node=NODE or lose-spot N%",
 }
 
@@ -118,6 +119,9 @@ WRONG: dict[str, str] = {
             "add-spot 5 cpu=1,cpu=2,memory=8Gi",
             "add-spot 5 cpu=8,memory=8Gi,gpu=1",
             "add-spot 5 cpu=8,memory=8Gi,pods=1.5",
+            "scheduler",
+            "scheduler latest",
+            "scheduler 1.37 1.38",
             "lose-spot",
             "lose-spot zone",
             "lose-spot zone=",

@@ -9,6 +9,7 @@ from msgspec.structs import replace as replaced
 
 from predicates.filters import Filters
 from predicates.objects import Pod, PodDisruptionBudget
+from predicates.scheduler import Scheduler
 from predicates.snapshot import Snapshot
 from rescheduler.errors import UsageError
 from rescheduler.planning.budget_texts import needs_scale, sync_failure
@@ -65,8 +66,15 @@ class SettingChange:
     value: Any
 
 
+@dataclass(frozen=True, slots=True)
+class OtherScheduler:
+    """Judge by the rules of another scheduler."""
+
+    scheduler: Scheduler
+
+
 #: The changes that :func:`changed` applies.
-Change: TypeAlias = Unpin | Untaint | Lift | BudgetChange | SettingChange | AddSpot
+Change: TypeAlias = Unpin | Untaint | Lift | BudgetChange | SettingChange | AddSpot | OtherScheduler
 
 
 def copied(snapshot: Snapshot) -> Snapshot:
@@ -101,6 +109,8 @@ def changed(snapshot: Snapshot, policy: Policy, changes: Iterable[Change]) -> tu
                 policy = replace(policy, **{change.field: change.value})
             case AddSpot():
                 add_spot(copy, policy, change)
+            case OtherScheduler(scheduler):
+                copy.use(scheduler)
     return copy, policy
 
 
