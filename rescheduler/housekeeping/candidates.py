@@ -4,7 +4,7 @@ If a check rejects the drain, the node gets a veto, and the next candidate is pl
 duration doubles each time the check fails again, so that many nodes that cannot be drained cost few requests.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final, TypeAlias
@@ -30,6 +30,10 @@ QuotasOf: TypeAlias = Callable[[Collection[str]], list[ResourceQuota]]
 
 #: How long a veto lasts before the node is checked again. It doubles each time the check fails again.
 VETOES: Final = Backoff(timedelta(minutes=1), timedelta(minutes=10))
+
+
+def _owners(pods: Iterable[Pod]) -> frozenset[tuple[str, OwnerReference]]:
+    return frozenset((pod.namespace, pod.owner) for pod in pods if pod.owner is not None)
 
 
 class Candidates:
@@ -72,16 +76,28 @@ class Candidates:
         self._blockers = {node: why for node, why in self._blockers.items() if self._pauses.active(node, now)}
         return dict(self._blockers)
 
-    def judge(self, plan: Plan) -> tuple[Blocker, ...]:
+    def judge(self, plan: Plan, *, templates_known: bool = False) -> tuple[Blocker, ...]:
         """Return the blockers because of which *plan* must not be executed.
 
-        Raises ReschedulerError if a controller cannot be read or the provider does not respond. A controller that
-        cannot be decoded blocks this node only.
+        *templates_known* states that the plan was made after :meth:`learn_templates`: for nodes that do not exist yet,
+        this class cannot plan again. Raises ReschedulerError if a controller cannot be read or the provider does not
+        respond. A controller that cannot be decoded blocks this node only.
         """
         refused = self._refusal(plan.node) if self._refusal is not None else None
         blockers = (refused,) if refused is not None else self._still_refused(plan) or self._of_controllers(plan)
+        if not (blockers or templates_known) and self.learn_templates(plan):
+            verdict = self._view.plan_alone(plan.node)
+            blockers = verdict.blockers if isinstance(verdict, Rejected) else ()
+        blockers = blockers or self._of_quotas(plan)
         self._veto(plan.node, blockers)
         return blockers
+
+    def learn_templates(self, plan: Plan) -> bool:
+        """Read the pod templates that the pods of *plan* will be created from. Return whether any is new or changed."""
+        owners = _owners(self._movers(plan))
+        if self._templates is None or not owners:
+            return False
+        return self._view.learn(self._templates(owners), {namespace for namespace, _ in owners})
 
     def _still_refused(self, plan: Plan) -> tuple[Blocker, ...]:
         """Return a blocker if the eviction because of which the node was last not drained is still refused.
@@ -99,34 +115,27 @@ class Candidates:
         return (Blocker(Reason.EVICTION_REFUSED, why, refused),)
 
     def _of_controllers(self, plan: Plan) -> tuple[Blocker, ...]:
-        uids = {placement.pod.uid for placement in plan.placements}
-        movers = [pod for pod in self._view.pods_of(plan.node) if pod.uid in uids]
-        owners = frozenset((pod.namespace, pod.owner) for pod in movers if pod.owner is not None)
-        if not owners:
+        movers = self._movers(plan)
+        if not (owners := _owners(movers)):
             return ()
         try:
             read = self._read(owners)
         except InputError as error:
             return (Blocker(Reason.UNREADABLE_OBJECT, str(error)),)
-        blockers = (*self._of_pods(read, movers), *self._history.vetoes(plan.node, self._all_pods(read)))
-        return blockers or self._of_templates(plan.node, owners) or self._of_quotas(plan, movers)
+        return (*self._of_pods(read, movers), *self._history.vetoes(plan.node, self._all_pods(read)))
 
-    def _of_templates(self, node: str, owners: Collection[tuple[str, OwnerReference]]) -> tuple[Blocker, ...]:
-        """Plan the node for the pods that its controllers would create now, and return why it is rejected."""
-        if self._templates is None:
-            return ()
-        if not self._view.learn(self._templates(owners), {namespace for namespace, _ in owners}):
-            return ()
-        verdict = self._view.plan_alone(node)
-        return verdict.blockers if isinstance(verdict, Rejected) else ()
+    def _movers(self, plan: Plan) -> list[Pod]:
+        uids = {placement.pod.uid for placement in plan.placements}
+        return [pod for pod in self._view.pods_of(plan.node) if pod.uid in uids]
 
-    def _of_quotas(self, plan: Plan, movers: Sequence[Pod]) -> tuple[Blocker, ...]:
+    def _of_quotas(self, plan: Plan) -> tuple[Blocker, ...]:
         """Return why the quotas of the pods' namespaces would refuse their replacement pods.
 
         Quotas change with every pod, so they are read each time and are not part of the watched cluster.
         """
         if self._quotas is None:
             return ()
+        movers = self._movers(plan)
         by_uid = {pod.uid: pod for pod in movers}
         in_order = [pod for placement in plan.placements if (pod := by_uid.get(placement.pod.uid)) is not None]
         return self._view.refused_by(self._quotas({pod.namespace for pod in movers}), in_order)

@@ -68,9 +68,12 @@ class OrderFinder:
         search, began = self._view.search(prices, most_pods, offered), self._clock.monotonic()
         for node in self._nodes_to_consider(nodes):
             order = search.order(node)
+            if isinstance(order, RoomOrder) and self._candidates.learn_templates(order.plan):
+                search = self._view.search(prices, most_pods, offered)
+                order = search.order(node)
             if isinstance(order, NotOrdered):
                 self.reject(node, order.why)
-            elif not self._candidates.judge(order.plan):
+            elif not self._candidates.judge(order.plan, templates_known=True):
                 yield order
             if self._clock.monotonic() >= began + LONGEST.total_seconds():
                 break

@@ -89,6 +89,38 @@ def test_placeholders_are_created_and_the_node_is_drained_when_they_run() -> Non
         assert here.of(PlaceholdersObserved)[-1] == PlaceholdersObserved(2, 0)
 
 
+def of_template(cpu: str) -> Manifest:
+    """Return the controller of FULL's pods on od-1, whose next pods will request *cpu*."""
+    containers = [{"name": "main", "image": "app:2", "resources": {"requests": {"cpu": cpu}}}]
+    labels = {"app": "web"}
+    spec = {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "web", "namespace": "default", "uid": "uid-of-web"},
+        "spec": spec,
+    }
+
+
+@pytest.mark.parametrize(
+    ("cpu", "nodes"),
+    [
+        pytest.param("1", 1, id="as the running pods"),
+        pytest.param("2", 1, id="larger"),
+        pytest.param("3", 0, id="two new nodes for one are not worth it"),
+        pytest.param("5", 0, id="too large"),
+    ],
+)
+def test_an_order_is_sized_for_the_pods_that_will_be_created(cpu: str, nodes: int) -> None:
+    with world(*FULL) as here:
+        here.templates = [of_template(cpu)]
+        assert set(rounds(here)) == {RoundOutcome.HELD if nodes else RoundOutcome.IDLE}
+        assert [ordered.nodes for ordered in here.of(RoomOrdered)] == [nodes][: nodes and 1]
+
+
 def test_room_is_made_if_all_spot_nodes_are_gone() -> None:
     with world(FULL[0], *FULL[3:]) as here:
         rounds(here)

@@ -20,7 +20,7 @@ import msgspec
 from freezegun import api, freeze_time
 from freezegun.api import FrozenDateTimeFactory
 
-from predicates.objects import Node, OwnerReference, Pod, Taint
+from predicates.objects import Node, Object, OwnerReference, Pod, Taint
 from predicates.snapshot import Snapshot
 from rescheduler.clock import SystemClock
 from rescheduler.draining.eviction_outcomes import (
@@ -123,6 +123,7 @@ class LoopWorld:
         self.controller_errors: dict[str, ReschedulerError] = {}  # errors by controller name
         self.hidden: frozenset[str] = frozenset()  # nodes that are gone, which the watch has not reported
         self.on_evicted: Callable[[], object] = lambda: None  # called after each eviction
+        self.templates: list[Manifest] = []  # controllers with pod templates that the API server would return
         self.ended: dict[str, str] = {}  # by owner name: why it does not replace its pods
         self.reads: list[str] = []  # names of the controllers that were read
         self.siblings: list[frozenset[str]] = []  # names of the ReplicaSets given to each read of controllers
@@ -286,6 +287,12 @@ class LoopWorld:
         self.on_evicted()
         return replace(response, uid=uid)
 
+    def _templates(self, owners: Collection[tuple[str, OwnerReference]]) -> list[tuple[str, Object]]:
+        named = {(namespace, owner.name) for namespace, owner in owners}
+        keys = [(each["kind"], each["metadata"]["namespace"], each["metadata"]["name"]) for each in self.templates]
+        known = snapshot(self.templates)
+        return [(kind, known.of(kind)[f"{space}/{name}"]) for kind, space, name in keys if (space, name) in named]
+
     def _why_refused(self, pod: PodRef) -> str:
         outcome = self.evict(pod.namespace, pod.name, pod.uid, dry_run=True)
         return outcome.why if isinstance(outcome, EvictionRefused | EvictionFailed) else ""
@@ -407,7 +414,9 @@ class LoopWorld:
         by_cost = drain_order is DrainOrder.COST
         known_prices = KnownPrices(pricing, self.clock)
         refresh_prices = OrderPrices(view, known_prices).refresh if by_cost else lambda: None
-        candidates = Candidates(view, self, history, policy, self.clock, drainer.refusal, self._why_refused)
+        candidates = Candidates(
+            view, self, history, policy, self.clock, drainer.refusal, self._why_refused, self._templates
+        )
         namespace, _, lease = IDENTITY.partition("/")
         running = Running(namespace=namespace, lease_name=lease, dry_run=dry_run, room=room or RoomSettings())
         rooms = new_room(access, RoomView(self, policy, view), history, candidates, running, known_prices, self.report)
