@@ -119,7 +119,8 @@ class Filters:
         return rows
 
     def _possible(self, pod: PodClass, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-        table, vector = self._snapshot.nodes, self._snapshot.vector(pod.requests)
+        profile = self._snapshot.scheduler.profile(pod.spec.scheduler_name)
+        table, vector = self._snapshot.nodes, self._snapshot.vector(profile.checked(pod.requests))
         rows = rows[(vector <= table.allocatable[rows]).all(axis=1)]
         plugins = (plugin for plugin in self._plugins(pod) if plugin.scope is Scope.NODE)
         return remaining(_states(plugins, pod), self._snapshot, rows)
@@ -159,7 +160,8 @@ class Filters:
 
     def _reject_draining(self, pod: PodClass, mask: Flags) -> None:
         draining_rows = self._snapshot.draining_rows
-        if draining_rows and not tolerated(DRAIN_TAINT, pod.spec.tolerations):
+        checked = self._snapshot.scheduler.profile(pod.spec.scheduler_name).has("TaintToleration")
+        if draining_rows and checked and not tolerated(DRAIN_TAINT, pod.spec.tolerations):
             mask[list(draining_rows)] = False
 
     def _class_filter(self, pod: PodClass) -> _ClassFilter:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from predicates.scheduler import Scheduler
+from predicates.scheduler import ConfiguredProfile, Scheduler, UnknownPlugin
 from predicates.versions import NEWEST, nearest, parse_minor
 from rescheduler.errors import UsageError
 
@@ -49,11 +49,15 @@ class Scheduling:
     """What is known about the cluster's kube-scheduler from the command line."""
 
     minor: int | None = None  #: of its version 1.x; None: that of the API server
+    profiles: tuple[ConfiguredProfile, ...] = ()  #: of its configuration file; empty: the default profile
+    unknown: tuple[UnknownPlugin, ...] = ()  #: plugins and extenders whose rules are not known
+    notes: tuple[str, ...] = ()  #: what is not as in the configuration file
 
     def scheduler(self, server: str) -> Scheduler:
         """Return the scheduler's rules; *server* is the version of the API server, such as ``v1.36.3``, or ""."""
         minor = parse_minor(server) if self.minor is None else self.minor
-        return Scheduler(NEWEST if minor is None else nearest(minor))
+        version = NEWEST if minor is None else nearest(minor)
+        return Scheduler(version, tuple(profile.of(version) for profile in self.profiles))
 
     def assumption(self, server: str) -> str | None:
         """Return a sentence if the version is unknown, or not one of the known ones; otherwise None."""

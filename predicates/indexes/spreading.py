@@ -1,6 +1,7 @@
 """The pods that a topology spread constraint counts, for filtering and scoring (``podtopologyspread/common.go``)."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +12,17 @@ from predicates.indexes.topology import PodSet
 from predicates.objects import PodClass, TopologySpreadConstraint
 from predicates.selectors import NOTHING, Selector
 from predicates.snapshot import Snapshot
+
+#: Labels that differ between the pods of one owner, or between its revisions.
+_PER_POD_LABELS: Final = (
+    "statefulset.kubernetes.io/pod-name",
+    "apps.kubernetes.io/pod-index",
+)
+
+
+def default_selector(pod: PodClass) -> Selector:
+    """Return the selector of default constraints for pods of a class: the labels that all pods of its owner share."""
+    return Selector((key, value) for key, value in pod.labels.items() if key not in _PER_POD_LABELS)
 
 
 def with_match_label_keys(

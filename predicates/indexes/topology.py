@@ -62,6 +62,11 @@ class TopologyIndex:
         self._caches: dict[Callable[..., object], _ClassCache[Any]] = {}
         self._clear()
 
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot that is indexed."""
+        return self._snapshot
+
     def _clear(self) -> None:
         self.term_count = 0  #: the number of distinct anti-affinity terms so far
         self._watchers: dict[PodClass, Watchers] = {}  #: as registered with the snapshot

@@ -52,7 +52,13 @@ _FILTERS: Final[Mapping[str, tuple[Plugin, ...]]] = {
 def of(profile: Profile) -> tuple[Plugin, ...]:
     """Return the plugins of *profile*, PreEnqueue first. The same profile gets the same objects each time."""
     before = [_PRE_ENQUEUE[name] for name in profile.filters if name in _PRE_ENQUEUE]
-    return (*before, *(plugin for name in profile.filters for plugin in _FILTERS.get(name, ())))
+    configured = {
+        "NodeAffinity": (node_affinity.plugin(profile.added_affinity),),
+        "NodeResourcesFit": (node_resources_fit.plugin(profile),),
+        "PodTopologySpread": (pod_topology_spread.plugin(profile.spread_defaults or ()),),
+    }
+    filters = {**_FILTERS, **configured}
+    return (*before, *(plugin for name in profile.filters for plugin in filters.get(name, ())))
 
 
 #: The plugins of the default profile of the newest version.

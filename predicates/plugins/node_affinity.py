@@ -9,11 +9,13 @@ import numpy as np
 from predicates.framework import Plugin, Rejections, Scope
 from predicates.node_selectors import node_labels_mask, node_selector_mask
 from predicates.nodes import Rows
-from predicates.objects import NodeSelector, NodeSelectorTerm, PodClass
+from predicates.objects import NodeAffinity, NodeSelector, NodeSelectorTerm, PodClass
 from predicates.selectors import Pair
 from predicates.snapshot import Snapshot
 
 REASON: Final = "node(s) didn't match Pod's node affinity/selector"
+ENFORCED: Final = "node(s) didn't match scheduler-enforced node affinity"
+_ENFORCED: Final = 2
 CONFLICT: Final = "pod affinity terms conflict"
 
 #: ``nodeSelector``, and the required node affinity.
@@ -59,3 +61,27 @@ def _node_names(term: NodeSelectorTerm) -> frozenset[str] | None:
 
 
 PLUGIN: Final = Plugin("NodeAffinity", Scope.NODE, required_by, _filter)
+
+
+def plugin(added: NodeAffinity | None) -> Plugin:
+    """Return the plugin with the affinity *added* by the scheduler's configuration for all pods."""
+    if added is None or added.required is None:
+        return PLUGIN
+    enforced = added.required
+
+    def state(pod: PodClass) -> tuple[Required | None]:
+        return (required_by(pod),)
+
+    def filtered(state: tuple[Required | None], snapshot: Snapshot, rows: Rows) -> Rejections | None:
+        own = None if state[0] is None else _filter(state[0], snapshot, rows)
+        if own is not None and own.prefilter:
+            return own
+        matches = node_selector_mask(enforced, snapshot, rows)
+        codes = np.where(matches, 0 if own is None else own.codes, _ENFORCED)
+        return Rejections(codes.astype(np.int64), _reasons) if codes.any() else None
+
+    return Plugin("NodeAffinity", Scope.NODE, state, filtered)
+
+
+def _reasons(code: int) -> tuple[str, ...]:
+    return (ENFORCED if code == _ENFORCED else REASON,)

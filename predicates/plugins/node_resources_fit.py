@@ -13,6 +13,7 @@ from predicates.devices import device_resources
 from predicates.framework import Plugin, Reasons, Rejections, RejectsRow, Scope
 from predicates.nodes import PODS, Rows
 from predicates.objects import Amounts, PodClass
+from predicates.scheduler import Profile
 from predicates.snapshot import Snapshot
 
 TOO_MANY_PODS: Final = "Too many pods"
@@ -76,3 +77,14 @@ def _reasons(code: int, requests: Amounts) -> Reasons:
 
 
 PLUGIN: Final = Plugin("NodeResourcesFit", Scope.PODS, _pre_filter, _filter, _row_filter)
+
+
+def plugin(profile: Profile) -> Plugin:
+    """Return the plugin without the resources that *profile* ignores."""
+    if not profile.ignored_resources and not profile.ignored_groups:
+        return PLUGIN
+
+    def checked(pod: PodClass) -> Amounts:
+        return _in_report_order(profile.checked(pod.requests))
+
+    return Plugin("NodeResourcesFit", Scope.PODS, checked, _filter, _row_filter)

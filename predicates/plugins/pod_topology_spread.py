@@ -3,8 +3,10 @@
 Only constraints with ``whenUnsatisfiable: DoNotSchedule`` filter. The default profile adds no such constraints.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +14,13 @@ import numpy.typing as npt
 from predicates.framework import Plugin, Rejections, RejectsRow, Scope
 from predicates.indexes.counts import Counts, DomainCounts
 from predicates.indexes.domains import HOSTNAME
-from predicates.indexes.spreading import counting_topology, matching_pods, with_match_label_keys, without_draining
+from predicates.indexes.spreading import (
+    counting_topology,
+    default_selector,
+    matching_pods,
+    with_match_label_keys,
+    without_draining,
+)
 from predicates.indexes.topology import TopologyIndex
 from predicates.nodes import Rows
 from predicates.objects import PodClass, TopologySpreadConstraint
@@ -84,13 +92,17 @@ def reaches_other_nodes(pod: PodClass) -> bool:
     return any(_is_hard(constraint) and constraint.topology_key != HOSTNAME for constraint in constraints)
 
 
+#: Returns the hard constraints of a class, or the scheduler's message if one of them is invalid.
+_Constraints: TypeAlias = Callable[[TopologyIndex, PodClass], "tuple[_Constraint, ...] | str"]
+
+
 def _pre_filter(pod: PodClass) -> PodClass | None:
     constraints = pod.spec.topology_spread_constraints
     return pod if constraints and any(map(_is_hard, constraints)) else None
 
 
-def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
-    constraints = snapshot.index(TopologyIndex).cached(_constraints)[pod]
+def _filter(of: _Constraints, pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
+    constraints = snapshot.index(TopologyIndex).cached(of)[pod]
     if isinstance(constraints, str):
         reasons = (constraints,)
         return Rejections(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: reasons, prefilter=True)
@@ -103,11 +115,11 @@ def _filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
     return None if codes is None else Rejections(codes.astype(np.int64), _REASONS.__getitem__)
 
 
-def _row_filter(pod: PodClass, snapshot: Snapshot) -> RejectsRow:
+def _row_filter(of: _Constraints, pod: PodClass, snapshot: Snapshot) -> RejectsRow:
     index = snapshot.index(TopologyIndex)
 
     def rejects(row: int) -> bool:
-        constraints = index.cached(_constraints)[pod]
+        constraints = index.cached(of)[pod]
         return isinstance(constraints, str) or any(constraint.rejects(snapshot, row) for constraint in constraints)
 
     return rejects
@@ -145,4 +157,31 @@ def _is_hard(constraint: TopologySpreadConstraint) -> bool:
     return constraint.when_unsatisfiable == "DoNotSchedule"
 
 
-PLUGIN: Final = Plugin("PodTopologySpread", Scope.CLUSTER, _pre_filter, _filter, _row_filter)
+PLUGIN: Final = Plugin(
+    "PodTopologySpread", Scope.CLUSTER, _pre_filter, partial(_filter, _constraints), partial(_row_filter, _constraints)
+)
+
+
+def plugin(defaults: Sequence[TopologySpreadConstraint]) -> Plugin:
+    """Return the plugin with the hard constraints among *defaults*, for pods that have no constraints.
+
+    Their selector is that of the pod's owner and Services (``helper.DefaultSelector``). Here it is the labels of the
+    pod, which are more: the pods of an owner have the same labels, unless they are of another revision.
+    """
+    hard = tuple(filter(_is_hard, defaults))
+    if not hard:
+        return PLUGIN
+    keys = frozenset(constraint.topology_key for constraint in hard)
+
+    def state(pod: PodClass) -> PodClass | None:
+        return _pre_filter(pod) if pod.spec.topology_spread_constraints else pod
+
+    def of(index: TopologyIndex, pod: PodClass) -> tuple[_Constraint, ...] | str:
+        if pod.spec.topology_spread_constraints:
+            return _constraints(index, pod)
+        selector = default_selector(pod)
+        if selector.everything:
+            return ()
+        return tuple(_constraint(index, pod, constraint, selector, keys) for constraint in hard)
+
+    return Plugin("PodTopologySpread", Scope.CLUSTER, state, partial(_filter, of), partial(_row_filter, of))

@@ -12,9 +12,11 @@ from predicates.scores.frame import ScoringRequest, normalized
 
 
 def score(request: ScoringRequest) -> Numbers | None:
-    """Return the scores, or None if the pod has no preferred terms."""
+    """Return the scores, or None if neither the pod nor its profile has preferred terms."""
     affinity = request.pod.spec.affinity
     terms = affinity.node_affinity.preferred if affinity and affinity.node_affinity else ()
+    if (added := request.snapshot.scheduler.profile(request.pod.spec.scheduler_name).added_affinity) is not None:
+        terms += added.preferred
     if not terms:
         return None
     scores = np.zeros(len(request.rows), np.int64)

@@ -14,7 +14,13 @@ import numpy as np
 
 from predicates.indexes.counts import DomainCounts
 from predicates.indexes.domains import HOSTNAME
-from predicates.indexes.spreading import counting_topology, matching_pods, with_match_label_keys, without_draining
+from predicates.indexes.spreading import (
+    counting_topology,
+    default_selector,
+    matching_pods,
+    with_match_label_keys,
+    without_draining,
+)
 from predicates.indexes.topology import TopologyIndex
 from predicates.nodes import Flags, Numbers
 from predicates.objects import Pod, PodClass, TopologySpreadConstraint
@@ -32,9 +38,6 @@ SYSTEM_DEFAULTS: Final = (
 
 #: Kinds of owners whose selector the scheduler reads (``helper.DefaultSelector``).
 _OWNERS: Final = ("ReplicaSet", "ReplicationController", "StatefulSet")
-
-#: Labels that differ between the pods of one owner.
-_PER_POD_LABELS: Final = ("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,10 @@ def score(request: ScoringRequest) -> Numbers | None:
     if not constraints:
         return None
     labeled = [_labeled(constraint, request) for constraint in constraints]
-    scored = np.logical_and.reduce(labeled) if has_constraints else np.ones(len(rows), np.bool_)
+    by_system = not has_constraints and (
+        request.snapshot.scheduler.profile(request.pod.spec.scheduler_name).spread_defaults is None
+    )
+    scored = np.ones(len(rows), np.bool_) if by_system else np.logical_and.reduce(labeled)
     scores = np.zeros(len(rows), np.float64)
     for constraint, has_label in zip(constraints, labeled, strict=True):
         counts, size = _pod_counts(constraint, request, scored)
@@ -120,11 +126,16 @@ def _constraints(index: TopologyIndex, pod: PodClass) -> tuple[_SoftConstraint, 
 
 
 def _default_constraints(index: TopologyIndex, pod: PodClass) -> tuple[_SoftConstraint, ...]:
-    """Return the system default constraints. Nodes that lack one of the labels are scored as well."""
-    selector = Selector((key, value) for key, value in pod.labels.items() if key not in _PER_POD_LABELS)
+    """Return the default constraints. Nodes that lack a label of the system's own defaults are scored as well."""
+    selector = default_selector(pod)
     if selector.everything:
         return ()
-    return tuple(_soft_constraint(index, pod, constraint, selector, frozenset()) for constraint in SYSTEM_DEFAULTS)
+    configured = index.snapshot.scheduler.profile(pod.spec.scheduler_name).spread_defaults
+    if configured is None:
+        return tuple(_soft_constraint(index, pod, constraint, selector, frozenset()) for constraint in SYSTEM_DEFAULTS)
+    soft = [constraint for constraint in configured if constraint.when_unsatisfiable == SOFT]
+    keys = frozenset(constraint.topology_key for constraint in soft)
+    return tuple(_soft_constraint(index, pod, constraint, selector, keys) for constraint in soft)
 
 
 def _soft_constraint(

@@ -59,8 +59,9 @@ class ClusterSource:
     def assumptions(self, snapshot: Snapshot, policy: Policy) -> tuple[str, ...]:
         """Return sentences that state the assumptions about kinds that the snapshot file does not contain."""
         if self.snapshot is None:
-            return ()
-        return assumptions(snapshot, self.scheduling, by_namespace_labels=not policy.namespaces.selector.everything)
+            return self.scheduling.notes
+        by_labels = not policy.namespaces.selector.everything
+        return self.scheduling.notes + assumptions(snapshot, self.scheduling, by_namespace_labels=by_labels)
 
     def of_replacements(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Return the sentence about replacement pods whose templates the snapshot file does not contain, if any."""

@@ -20,6 +20,7 @@ from rescheduler.cli.output import print_yaml
 from rescheduler.cli.policy_options import policy_options
 from rescheduler.cli.prices import price_options
 from rescheduler.cli.progress import progress
+from rescheduler.cli.scheduler_config import with_profiles
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.explain import Explanation
@@ -53,6 +54,7 @@ def command(
     A node name selects the pods on it and also shows what blocks the node itself. Each pod is evaluated as if only
     it were evicted and recreated. The reasons are the scheduler's own. Prices only matter for --drain-order=cost.
     """
+    policy = with_profiles(policy, scheduling)
     with progress("reading the cluster"):
         source = ClusterSource(snapshot, connection, scheduling)
         cluster = source.read()

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, Option, Parsed
+from rescheduler.cli.scheduler_config import scheduling
 from rescheduler.errors import UsageError
 from rescheduler.providers import BACKENDS
 from rescheduler.settings import (
@@ -25,7 +26,6 @@ from rescheduler.settings import (
     LogFormat,
     Logging,
     Provider,
-    Scheduling,
     object_name,
     scheduler_minor,
 )
@@ -68,7 +68,7 @@ soft_taint_option: Final = Option(
 #: Passes ``scheduling: Scheduling`` to the command.
 scheduling_options: Final = group(
     "scheduling",
-    Scheduling,
+    scheduling,
     (
         Option(
             "--scheduler-version",
@@ -77,6 +77,22 @@ scheduling_options: Final = group(
             metavar="VERSION",
             help="Version of the cluster's kube-scheduler, such as 1.36, by whose rules pods are placed. Default: the "
             "version of the API server; for a file without one, the newest known version.",
+        ),
+        Option(
+            "--scheduler-config",
+            FILE,
+            metavar="FILE",
+            help="Configuration file of the cluster's kube-scheduler (KubeSchedulerConfiguration, "
+            "kubescheduler.config.k8s.io/v1): its profiles, plugins, weights and arguments are used. Pods of all its "
+            "profiles may be evicted.",
+        ),
+        Option(
+            "--assume-plugins",
+            to="assumed",
+            multiple=True,
+            metavar="NAME",
+            help="Plugin or extender (its urlPrefix) in the file of --scheduler-config that never rejects a node. "
+            "Repeatable. Pods of profiles with other plugins that are not those of kube-scheduler stay.",
         ),
     ),
 )

@@ -17,6 +17,7 @@ from rescheduler.cli.plan_page import page
 from rescheduler.cli.policy_options import policy_options
 from rescheduler.cli.prices import price_options
 from rescheduler.cli.progress import progress
+from rescheduler.cli.scheduler_config import with_profiles
 from rescheduler.cli.what_if import parsed, unknown_schedulers, what_if_json, what_if_option
 from rescheduler.cli.what_if_page import comparison
 from rescheduler.clock import Clock, SystemClock
@@ -83,7 +84,8 @@ def command(
     policy = replace(policy, budgets_in_steps=budgets_in_steps and not budgets_at_once)
     if independent and what_if_texts:
         raise UsageError("--what-if compares plans of all nodes in sequence: expected no --independent")
-    hypotheses = parsed(what_if_texts, policy)
+    policy = with_profiles(policy, scheduling)
+    hypotheses = parsed(what_if_texts, policy, scheduling)
     source = ClusterSource(snapshot, connection, scheduling)
     cluster = read_and_plan(source, policy, prices, provider, clock, independent=independent)
     prices = cluster.priced(provider)

@@ -14,6 +14,7 @@ from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.plan_data import levers_option, price_provider_options, read_and_plan
 from rescheduler.cli.policy_options import policy_options
 from rescheduler.cli.prices import price_options
+from rescheduler.cli.scheduler_config import with_profiles
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.pages.report import as_html
@@ -51,7 +52,7 @@ def command(
 
     The file is self-contained: it loads nothing from the network. Nothing in the cluster is changed.
     """
-    clock = SystemClock()
+    clock, policy = SystemClock(), with_profiles(policy, scheduling)
     source = ClusterSource(snapshot, connection, scheduling)
     cluster = read_and_plan(source, replace(policy, budgets_in_steps=True), prices, provider, clock)
     prices = cluster.priced(provider)

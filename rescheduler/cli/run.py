@@ -24,6 +24,7 @@ from rescheduler.cli.options import (
 from rescheduler.cli.policy_options import policy_options
 from rescheduler.cli.prices import price_options
 from rescheduler.cli.room_options import room_options
+from rescheduler.cli.scheduler_config import with_profiles
 from rescheduler.cli.timing_options import timing_options
 from rescheduler.errors import UsageError
 from rescheduler.planning.drain_windows import DrainWindow, parse_window
@@ -161,7 +162,7 @@ def command(
             context=connection.context,
             in_cluster=running_in_cluster and own,
         ),
-        replace(policy, drain_windows=drain_windows),
+        replace(with_profiles(policy, more["scheduling"]), drain_windows=drain_windows),
         Running(
             timing=timing,
             provider=provider,

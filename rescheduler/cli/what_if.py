@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import click
@@ -12,6 +13,7 @@ from predicates.quantity import parse as parse_quantity
 from predicates.snapshot import Snapshot
 from predicates.versions import parse_minor
 from rescheduler.cli.go_flags import Option
+from rescheduler.cli.scheduler_config import scheduling
 from rescheduler.cli.what_if_settings import setting_change, setting_options
 from rescheduler.errors import UsageError
 from rescheduler.planning.controller_names import ControllerName
@@ -43,35 +45,41 @@ what_if_option: Final = Option(
     "unpin NAMESPACE/KIND/NAME (ci/deployment/cache); untaint KEY (a taint of the spot nodes); "
     "budget NAMESPACE/NAME maxUnavailable=N (or minAvailable); "
     "add-spot N like NODE; add-spot N cpu=8,memory=32Gi; "
-    "scheduler VERSION (the rules of another kube-scheduler: lists the pods and nodes whose verdict changes); "
+    "scheduler VERSION or scheduler FILE (another kube-scheduler: lists the pods and nodes whose verdict changes); "
     "lose-spot zone=ZONE, lose-spot node=NODE or lose-spot 30% (nodes spread evenly over the list by name).",
 )
 
+_SCHEDULER: Final = "scheduler VERSION (such as 1.37) or scheduler FILE (a KubeSchedulerConfiguration)"
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _NUMBER_OR_PERCENT: Final = re.compile(r"[0-9]{1,9}|[0-9]{1,3}%")
 _Parse: TypeAlias = Callable[[Sequence[str]], Hypothesis | None]
 
 
-def parsed(texts: Iterable[str], policy: Policy) -> list[Hypothesis]:
+def parsed(texts: Iterable[str], policy: Policy, known: Scheduling) -> list[Hypothesis]:
     """Parse all values of ``--what-if`` in the running command. Raises UsageError with the expected syntax."""
     params = click.get_current_context().command.params
     hypotheses: list[Hypothesis] = []
     for text in texts:
-        hypothesis = parse(text, policy, params)
+        hypothesis = parse(text, policy, params, known)
         if isinstance(hypothesis, SettingChange):  # several settings can change parts of the same field
             policy = replace(policy, **{hypothesis.field: hypothesis.value})
         hypotheses.append(hypothesis)
     return hypotheses
 
 
-def parse(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Hypothesis:
-    """Parse one value of ``--what-if``. *params* are the options of the command, for settings.
+def parse(text: str, policy: Policy, params: Sequence[click.Parameter], known: Scheduling) -> Hypothesis:
+    """Parse one value of ``--what-if``. *params* are the options of the command, for settings, and *known* is
+    the present scheduler.
 
     Raises UsageError with the expected syntax.
     """
     if not text.isprintable():
         raise UsageError(f"--what-if {text!r}: expected printable characters")
     words = text.split()
+    if words[:1] == ["scheduler"]:
+        if (other := _scheduler(words[1:], known)) is None:
+            raise UsageError(f"--what-if {text!r}: expected {_SCHEDULER}")
+        return other
     form, read = _FORMS.get(words[0] if words else "", ("", None))
     if read is not None:
         if (change := read(words[1:])) is None:
@@ -84,7 +92,7 @@ def _setting(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Se
     name, equals, value = text.strip().partition("=")
     name = name.removeprefix("--")
     if not equals or not name or " " in name:
-        forms = ", ".join(form for form, _ in _FORMS.values())
+        forms = ", ".join([*(form for form, _ in _FORMS.values()), _SCHEDULER])
         raise UsageError(f"--what-if {text!r}: expected SETTING=VALUE, {forms}")
     options = setting_options(policy, params)
     if name not in options:
@@ -141,9 +149,17 @@ def _amounts(text: str) -> dict[str, str] | None:
     return amounts if positive and len(amounts) == len(pairs) else None
 
 
-def _scheduler(words: Sequence[str]) -> Hypothesis | None:
-    minor = parse_minor(words[0]) if len(words) == 1 else None
-    return None if minor is None else OtherScheduler(Scheduling(minor).scheduler(""))
+def _scheduler(words: Sequence[str], known: Scheduling) -> Hypothesis | None:
+    """Return the change to another version, or to the configuration in a file. *known* is the present scheduler."""
+    if len(words) != 1:
+        return None
+    if (minor := parse_minor(words[0])) is not None:
+        return OtherScheduler(lambda _: replace(known, minor=minor).scheduler(""))
+    if not Path(words[0]).is_file():
+        return None
+    file = scheduling(None, Path(words[0]), ())
+    configured = tuple(profile.name for profile in file.profiles), file.unknown
+    return OtherScheduler(lambda now: replace(file, minor=now.version.minor).scheduler(""), configured)
 
 
 def unknown_schedulers(texts: Iterable[str]) -> Iterator[str]:
@@ -174,7 +190,6 @@ _FORMS: Final[Mapping[str, tuple[str, _Parse]]] = {
         f"add-spot N like NODE or add-spot N cpu=8,memory=32Gi[,pods=110], N at most {_MOST_NODES}",
         _add_spot,
     ),
-    "scheduler": ("scheduler VERSION, such as 1.37", _scheduler),
     "lose-spot": ("lose-spot zone=ZONE, lose-spot node=NODE or lose-spot N%", _lose_spot),
 }
 

@@ -47,6 +47,8 @@ class SchedulerWatch:
         self._server = ""
         self._next = 0.0
         self._noted: set[str] = set()
+        for note in scheduling.notes:
+            self._note(note)
 
     def current(self) -> Scheduler:
         """Return the rules by the version of the API server, which is read at most every few minutes.

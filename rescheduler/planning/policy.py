@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from predicates.scheduler import UnknownPlugin
 from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.deadlines import Deadlines
 from rescheduler.planning.drain_windows import DrainWindow
@@ -63,6 +64,8 @@ class Policy:
     allow_control_plane: bool = False  #: nodes with a control-plane label may be drained; their machines stay
     move_jobs: MoveJobs = MoveJobs.TOLERANT
     scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER,)  #: schedulers whose pods may be evicted; empty means all
+    profiles: tuple[str, ...] = ()  #: schedulers whose profiles are known; their pods may be evicted as well
+    unknown_plugins: tuple[UnknownPlugin, ...] = ()  #: pods that they concern are not evicted
     pod_eviction_timeout: float = 120.0  #: seconds for each step, if evictions under a budget are made in steps
     max_graceful_termination: float = 120.0  #: upper limit of a pod's grace period, in seconds
     namespaces: NamespaceScope = ALL_NAMESPACES  #: whose pods may be evicted

@@ -214,7 +214,9 @@ def _carried_out(candidate: Candidate, placed: Placed, attempt: Attempt, mark: i
     The trial contains the placements since *mark*. It contains those of the plan afterwards, or none.
     """
     shared = attempt.shared
-    if not (may_return(candidate.incoming) or order_matters(candidate.incoming, shared.snapshot)):
+    if not (
+        may_return(candidate.incoming, shared.snapshot.scheduler) or order_matters(candidate.incoming, shared.snapshot)
+    ):
         return new_plan(candidate, placed, shared)
     _undo(attempt.trial, candidate.row, mark)
     return carry_out(candidate, placed, attempt)
@@ -227,7 +229,10 @@ def carry_out(candidate: Candidate, placed: Sequence[tuple[Pod, int]], attempt: 
     """
     shared, trial = attempt.shared, attempt.trial
     plan = new_plan(candidate, placed, shared)
-    if may_return(candidate.incoming) and (blocker := shared.forecaster.returning(plan)) is not None:
+    if (
+        may_return(candidate.incoming, shared.snapshot.scheduler)
+        and (blocker := shared.forecaster.returning(plan)) is not None
+    ):
         return Rejected(candidate.node, (blocker,))
     if order_matters(candidate.incoming, shared.snapshot):
         return moved_in_steps(candidate, placed, attempt)

@@ -86,8 +86,8 @@ FORM_OF = {
     "untaint": "expected untaint KEY",
     "budget": "expected budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N",
     "add-spot": "expected add-spot N like NODE or add-spot N cpu=8,memory=32Gi[,pods=110], N at most 1000",
-    "scheduler": "expected scheduler VERSION, such as 1.37",
     "lose-spot": "expected lose-spot zone=ZONE, lose-spot node=NODE or lose-spot N%",
+    "scheduler": "expected scheduler VERSION (such as 1.37) or scheduler FILE (a KubeSchedulerConfiguration)",
 }
 
 #: Wrong values, and the end of the error line.

@@ -169,6 +169,20 @@ def without_labels(item: Json) -> Json:
     return {**item, "metadata": {**item["metadata"], "labels": labels}}
 
 
+def test_the_configuration_of_the_scheduler_is_mounted_and_a_change_creates_new_pods() -> None:
+    text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    objects = chart({"schedulerConfig": text})
+    folder = "/etc/spot-rescheduler"
+    assert f"--scheduler-config={folder}/scheduler-config" in container(objects)["args"]
+    config = only_of_kind(objects, "ConfigMap")
+    assert config["data"] == {"scheduler-config": text}
+    pod = only_of_kind(objects, "Deployment")["spec"]["template"]
+    assert pod["spec"]["volumes"] == [{"name": "scheduler-config", "configMap": {"name": config["metadata"]["name"]}}]
+    others = only_of_kind(chart({"schedulerConfig": text + "profiles: []\n"}), "Deployment")["spec"]["template"]
+    sums = [each["metadata"]["annotations"]["checksum/scheduler-config"] for each in (pod, others)]
+    assert sums[0] != sums[1]
+
+
 def test_prices_are_mounted_and_changed_prices_create_new_pods() -> None:
     objects = chart({"prices": PRICES, "options": {"currency": "EUR"}})
     assert {"--prices=/etc/spot-rescheduler/prices", "--currency=EUR"} <= set(container(objects)["args"])

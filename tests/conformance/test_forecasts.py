@@ -39,7 +39,7 @@ def _evicted_together(table: Snapshot, plan: Plan) -> list[tuple[str, ...]]:
     pods = [table.pods[str(moved.pod)] for moved in plan.placements]
     if plan.one_by_one:
         return [(pod.key,) for pod in pods]
-    steps = eviction_steps(pods) if may_return(pods) or order_matters(pods, table) else [tuple(pods)]
+    steps = eviction_steps(pods) if may_return(pods, table.scheduler) or order_matters(pods, table) else [tuple(pods)]
     return [tuple(pod.key for pod in step) for step in steps]
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from predicates.filters import Filters
 from predicates.nodes import Flags
 from predicates.objects import Pod, PodClass
+from predicates.scheduler import Scheduler
 from predicates.scores import totals
 from predicates.scores.frame import ScoringRequest
 from predicates.scores.pod_topology_spread import spreads_by_default
@@ -84,7 +85,7 @@ class Forecaster:
         running = self._running(plan)
         pods = [self._replacements.of(pod) for pod in running]
         row = self._snapshot.nodes.row[plan.node]
-        in_steps = may_return(pods) or order_matters(pods, self._snapshot)
+        in_steps = may_return(pods, self._snapshot.scheduler) or order_matters(pods, self._snapshot)
         with self._snapshot.trial() as trial:
             trial.drain(row)
             if not in_steps:
@@ -114,7 +115,7 @@ class Forecaster:
                 trial.place(pod.cls, names[placement.node])
             scheduler = SimulatedScheduler(self._snapshot, self._filters, self._order, np.random.default_rng(0))
             for pod, placement in zip(pods, plan.placements, strict=True):
-                if may_return([pod]):
+                if may_return([pod], self._snapshot.scheduler):
                     trial.unplace(pod.cls, names[placement.node])
                     if drained in scheduler.best(pod):
                         returning.append(pod.key)
@@ -284,9 +285,15 @@ def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_retu
     return None
 
 
-def may_return(pods: Iterable[Pod]) -> bool:
-    """Return whether any of *pods* tolerates the taint of a drained node, so that it may be bound to it again."""
-    return any(map(_tolerates_draining, {pod.cls for pod in pods}))
+def may_return(pods: Iterable[Pod], scheduler: Scheduler) -> bool:
+    """Return whether any of *pods* may be bound to a drained node again.
+
+    It tolerates the taint of drained nodes, or its profile does not check taints.
+    """
+    return any(
+        _tolerates_draining(cls) or not scheduler.profile(cls.spec.scheduler_name).has("TaintToleration")
+        for cls in {pod.cls for pod in pods}
+    )
 
 
 @lru_cache(maxsize=65_536)

@@ -35,6 +35,11 @@ class Loads:
         return min(limit, int((loads <= free).sum(axis=0).min()))
 
     def _load(self, candidate: Candidate) -> Numbers:
-        vectors = [self._room.snapshot.vector(pod.cls.requests) for pod in candidate.incoming]
+        snapshot = self._room.snapshot
+        profile_of = snapshot.scheduler.profile
+        vectors = [
+            snapshot.vector(profile_of(pod.cls.spec.scheduler_name).checked(pod.cls.requests))
+            for pod in candidate.incoming
+        ]
         width = len(self._room.snapshot.nodes.resources)
         return np.sum(vectors, axis=0) if vectors else np.zeros(width, np.int64)

@@ -29,6 +29,10 @@ _NAMED: Final = 3
 _Rules: TypeAlias = tuple[node_affinity.Required | None, tuple[Toleration, ...]]
 
 
+#: Tolerates every taint, as all pods do of a scheduler that does not check taints.
+_ANY_TAINT: Final = (Toleration(operator="Exists"),)
+
+
 class Pins:
     """The classes of pods that all spot nodes (*rows* of *snapshot*) reject. Valid until the nodes change.
 
@@ -54,7 +58,9 @@ class Pins:
         if pod not in self._by_class and pod.claims and (why := self._local_volume(pod)) is not None:
             self._by_class[pod] = why
         if pod not in self._by_class:
-            rules = node_affinity.required_by(pod), pod.spec.tolerations
+            profile = self._snapshot.scheduler.profile(pod.spec.scheduler_name)
+            required = node_affinity.required_by(pod) if profile.has("NodeAffinity") else None
+            rules = required, pod.spec.tolerations if profile.has("TaintToleration") else _ANY_TAINT
             if rules not in self._by_rules:
                 self._by_rules[rules] = self._evaluate(*rules)
             self._by_class[pod] = self._by_rules[rules]

@@ -125,7 +125,16 @@ def _labeled(cls: PodClass, _: Policy) -> Result:
 def _other_scheduler(cls: PodClass, policy: Policy) -> Result:
     """Block pods of other schedulers: plans predict placements by the default scheduler's rules only."""
     names, name = policy.scheduler_names, cls.spec.scheduler_name or DEFAULT_SCHEDULER
-    if not names or name in names:
+    if not names:
+        return None
+    unknown = next((each.name for each in policy.unknown_plugins if each.concerns(cls, name)), None)
+    if unknown is not None:
+        detail = (
+            f"its scheduler {name} runs {unknown}, whose rules are not known; --assume-plugins={unknown} allows "
+            "eviction if it never rejects a node"
+        )
+        return Blocker(Reason.OTHER_SCHEDULER, detail)
+    if name in names or name in policy.profiles:
         return None
     detail = f"its scheduler is {name}; --scheduler-name={name} allows eviction if it uses the default rules"
     return Blocker(Reason.OTHER_SCHEDULER, detail)

@@ -1,6 +1,6 @@
 """Changes to a cluster or to the settings, as values, and their application to a copy of a snapshot."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, TypeAlias
@@ -9,7 +9,7 @@ from msgspec.structs import replace as replaced
 
 from predicates.filters import Filters
 from predicates.objects import Pod, PodDisruptionBudget
-from predicates.scheduler import Scheduler
+from predicates.scheduler import Scheduler, UnknownPlugin
 from predicates.snapshot import Snapshot
 from rescheduler.errors import UsageError
 from rescheduler.planning.budget_texts import needs_scale, sync_failure
@@ -70,7 +70,9 @@ class SettingChange:
 class OtherScheduler:
     """Judge by the rules of another scheduler."""
 
-    scheduler: Scheduler
+    rules: Callable[[Scheduler], Scheduler]  #: returns the other scheduler, given the present one
+    #: The profiles of its configuration and the plugins whose rules are not known; None: those of the policy.
+    configured: tuple[tuple[str, ...], tuple[UnknownPlugin, ...]] | None = None
 
 
 #: The changes that :func:`changed` applies.
@@ -109,8 +111,10 @@ def changed(snapshot: Snapshot, policy: Policy, changes: Iterable[Change]) -> tu
                 policy = replace(policy, **{change.field: change.value})
             case AddSpot():
                 add_spot(copy, policy, change)
-            case OtherScheduler(scheduler):
-                copy.use(scheduler)
+            case OtherScheduler(rules, configured):
+                copy.use(rules(copy.scheduler))
+                if configured is not None:
+                    policy = replace(policy, profiles=configured[0], unknown_plugins=configured[1])
     return copy, policy
 
 

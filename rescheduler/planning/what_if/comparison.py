@@ -60,9 +60,9 @@ def what_if(
     after, settings = changed(snapshot, policy, changes)
     planning = Planner(after, settings).plan_all(circumstances)
     rehearsal = None
-    if schedulers := [change.scheduler for change in changes if isinstance(change, OtherScheduler)]:
+    if any(isinstance(change, OtherScheduler) for change in changes):
         before = Planner(snapshot, policy).plan_all(circumstances)
-        pods = changed_pods(snapshot, policy, circumstances, schedulers[-1])
+        pods = changed_pods(snapshot, policy, circumstances, after.scheduler)
         rehearsal = Rehearsal(tuple(changed_nodes(before, planning)), tuple(pods))
     if not losses:
         return HypotheticalPlan(planning, after, settings, rehearsal=rehearsal)

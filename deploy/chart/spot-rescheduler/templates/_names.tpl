@@ -69,6 +69,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $options "cloud-config" "/etc/spot-rescheduler/cloud-config" -}}
 {{- end -}}
 {{- end -}}
+{{- if .Values.schedulerConfig -}}
+{{- $_ := set $options "scheduler-config" "/etc/spot-rescheduler/scheduler-config" -}}
+{{- end -}}
 {{- if .Values.prices -}}
 {{- $_ := set $options "prices" "/etc/spot-rescheduler/prices" -}}
 {{- end -}}

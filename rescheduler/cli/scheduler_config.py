@@ -1,0 +1,287 @@
+"""The configuration file of kube-scheduler (``--scheduler-config``): KubeSchedulerConfiguration, version v1."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from predicates.objects import Int32, NodeAffinity, TopologySpreadConstraint, Wire
+from predicates.scheduler import (
+    DEFAULT_NAME,
+    ConfiguredProfile,
+    PluginSet,
+    Profile,
+    UnknownPlugin,
+    default_profile,
+)
+from predicates.versions import NEWEST, VERSIONS, WEIGHTS
+from rescheduler.errors import ConfigError, UsageError
+from rescheduler.net import config_files
+from rescheduler.net.config_files import Section
+from rescheduler.planning.policy import Policy
+from rescheduler.settings import Scheduling
+
+API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
+_KIND: Final = "KubeSchedulerConfiguration"
+
+#: Plugins of kube-scheduler that neither filter nor score single pods.
+_OTHER_PLUGINS: Final = frozenset(
+    {
+        "PrioritySort",
+        "DefaultPreemption",
+        "DefaultBinder",
+        "GangScheduling",
+        "TopologyPlacementGenerator",
+        "PodGroupPodsCount",
+        "DeferredPodScheduling",
+    }
+)
+_KNOWN: Final = _OTHER_PLUGINS | WEIGHTS.keys() | {name for version in VERSIONS.values() for name in version.plugins}
+
+#: The extension points at which a plugin decides about nodes or pods.
+_POINTS: Final = (
+    *("multi_point", "pre_enqueue", "queue_sort", "pre_filter", "filter", "post_filter", "pre_score", "score"),
+    *("reserve", "permit", "pre_bind", "bind", "post_bind", "placement_generate", "placement_score"),
+)
+
+_Weight = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class _Plugin(Section, frozen=True, kw_only=True):
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    weight: _Weight | None = None
+
+
+class _Plugins(Section, frozen=True, kw_only=True):
+    enabled: list[_Plugin] | None = None
+    disabled: list[_Plugin] | None = None
+
+
+class _PluginSets(Section, frozen=True, kw_only=True):
+    multi_point: _Plugins = _Plugins()
+    pre_enqueue: _Plugins = _Plugins()
+    queue_sort: _Plugins = _Plugins()
+    pre_filter: _Plugins = _Plugins()
+    filter: _Plugins = _Plugins()
+    post_filter: _Plugins = _Plugins()
+    pre_score: _Plugins = _Plugins()
+    score: _Plugins = _Plugins()
+    reserve: _Plugins = _Plugins()
+    permit: _Plugins = _Plugins()
+    pre_bind: _Plugins = _Plugins()
+    bind: _Plugins = _Plugins()
+    post_bind: _Plugins = _Plugins()
+    placement_generate: _Plugins = _Plugins()
+    placement_score: _Plugins = _Plugins()
+
+
+class _PluginConfig(Section, frozen=True, kw_only=True):
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    args: dict[str, Any] | None = None
+
+
+class _Profile(Section, frozen=True, kw_only=True):
+    scheduler_name: Annotated[str, msgspec.Meta(min_length=1)] = DEFAULT_NAME
+    percentage_of_nodes_to_score: Int32 | None = None
+    plugins: _PluginSets | None = None
+    plugin_config: list[_PluginConfig] | None = None
+
+
+class _ManagedResource(Section, frozen=True, kw_only=True):
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    ignored_by_scheduler: bool = False
+
+
+class _Extender(Wire, frozen=True):
+    """An extender. Fields about the connection are not read."""
+
+    url_prefix: str
+    filter_verb: str = ""
+    bind_verb: str = ""
+    managed_resources: tuple[_ManagedResource, ...] = ()
+
+
+class _File(Section, frozen=True, kw_only=True):
+    api_version: str
+    kind: str
+    profiles: list[_Profile] | None = None
+    extenders: list[_Extender] | None = None
+    parallelism: Int32 | None = None
+    leader_election: dict[str, Any] | None = None
+    client_connection: dict[str, Any] | None = None
+    enable_profiling: bool | None = None
+    enable_contention_profiling: bool | None = None
+    percentage_of_nodes_to_score: Int32 | None = None
+    pod_initial_backoff_seconds: int | None = None
+    pod_max_backoff_seconds: int | None = None
+    delay_cache_until_active: bool | None = None
+
+
+class _Args(Section, frozen=True, kw_only=True):
+    api_version: str = API_VERSION
+    kind: str = ""
+
+
+class _NodeAffinityArgs(_Args, frozen=True, kw_only=True):
+    added_affinity: NodeAffinity | None = None
+
+
+class _FitArgs(_Args, frozen=True, kw_only=True):
+    ignored_resources: list[str] | None = None
+    ignored_resource_groups: list[str] | None = None
+    scoring_strategy: dict[str, Any] | None = None
+
+
+class _SpreadArgs(_Args, frozen=True, kw_only=True):
+    default_constraints: tuple[TopologySpreadConstraint, ...] | None = None
+    defaulting_type: str = "System"
+
+
+#: Arguments that are used, or that change neither a verdict on a pod nor a score, by plugin; None: all of them.
+_USED: Final[Mapping[str, frozenset[str] | None]] = {
+    "DefaultPreemption": None,
+    "NodeAffinity": None,
+    "NodeResourcesFit": frozenset({"ignoredResources", "ignoredResourceGroups"}),
+    "PodTopologySpread": None,
+    "VolumeBinding": frozenset({"bindTimeoutSeconds"}),
+    "DynamicResources": frozenset({"filterTimeout", "bindingTimeout"}),
+}
+
+
+def scheduling(minor: int | None, scheduler_config: Path | None, assumed: Collection[str]) -> Scheduling:
+    """Return what is known about the scheduler. Raises ConfigError if the file is not a valid configuration."""
+    if scheduler_config is None:
+        if assumed:
+            raise UsageError("--assume-plugins: expected --scheduler-config, which names the plugins")
+        return Scheduling(minor)
+    file = config_files.read(scheduler_config, _File, "scheduler configuration", may_be_empty=False)
+    where = f"scheduler configuration {scheduler_config}"
+    if (file.api_version, file.kind) != (API_VERSION, _KIND):
+        raise ConfigError(
+            f"{where}: expected apiVersion {API_VERSION} and kind {_KIND}, got {file.api_version} and {file.kind}"
+        )
+    profiles = file.profiles or [_Profile()]
+    names = [profile.scheduler_name for profile in profiles]
+    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise ConfigError(f"{where}: profiles: expected each schedulerName once, got {twice[0]} twice")
+    notes: list[str] = []
+    configured = [_profile(each, f"{where}: profiles[{n}]", notes) for n, each in enumerate(profiles)]
+    unknown = [plugin for plugin in _unknown(profiles, file.extenders or ()) if plugin.name not in assumed]
+    return Scheduling(minor, tuple(configured), tuple(unknown), (*_named(unknown), *dict.fromkeys(notes)))
+
+
+def with_profiles(policy: Policy, scheduling: Scheduling) -> Policy:
+    """Return *policy* with the profiles of the scheduler, whose pods may be evicted."""
+    names = tuple(profile.name for profile in scheduling.profiles)
+    return replace(policy, profiles=names, unknown_plugins=scheduling.unknown)
+
+
+def _profile(profile: _Profile, where: str, notes: list[str]) -> ConfiguredProfile:
+    sets = profile.plugins or _PluginSets()
+    for point in _POINTS:
+        _check(getattr(sets, point), f"{where}.plugins.{_key(point)}")
+    return ConfiguredProfile(
+        profile.scheduler_name,
+        _plugin_set(sets.multi_point),
+        _plugin_set(sets.pre_enqueue),
+        _plugin_set(sets.filter),
+        _plugin_set(sets.score),
+        _arguments(profile, where, notes),
+    )
+
+
+def _key(field: str) -> str:
+    """Return the key of a field in the file."""
+    first, *rest = field.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _check(plugins: _Plugins, where: str) -> None:
+    names = [plugin.name for plugin in plugins.enabled or ()]
+    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise ConfigError(f"{where}.enabled: expected each plugin once, got {twice[0]} twice")
+    if "*" in names:
+        raise ConfigError(f"{where}.enabled: expected the name of a plugin, got *")
+
+
+def _plugin_set(plugins: _Plugins) -> PluginSet:
+    enabled = tuple((plugin.name, plugin.weight or 0) for plugin in plugins.enabled or ())
+    return PluginSet(enabled, frozenset(plugin.name for plugin in plugins.disabled or ()))
+
+
+def _arguments(profile: _Profile, where: str, notes: list[str]) -> Profile:
+    """Return a profile with the arguments of the plugins. *notes* gets a sentence for each that is not supported."""
+    result = default_profile(NEWEST)
+    for number, config in enumerate(profile.plugin_config or ()):
+        path, args = f"{where}.pluginConfig[{number}].args", config.args or {}
+        match config.name:
+            case "NodeAffinity":
+                added = config_files.shaped(args, _NodeAffinityArgs, path).added_affinity
+                result = replace(result, added_affinity=added)
+            case "NodeResourcesFit":
+                fit = config_files.shaped(args, _FitArgs, path)
+                resources, groups = frozenset(fit.ignored_resources or ()), frozenset(fit.ignored_resource_groups or ())
+                result = replace(result, ignored_resources=resources, ignored_groups=groups)
+            case "PodTopologySpread":
+                result = replace(result, spread_defaults=_spread_defaults(args, path))
+        notes += [_unsupported(profile, config.name, key) for key in _unused(config.name, args)]
+    return result
+
+
+def _unused(plugin: str, args: Mapping[str, Any]) -> list[str]:
+    """Return the arguments of *plugin* that would have an effect, but have none here."""
+    if plugin not in _KNOWN or (used := _USED.get(plugin, frozenset())) is None:
+        return []
+    return sorted(args.keys() - used - {"apiVersion", "kind"})
+
+
+def _spread_defaults(args: dict[str, Any], path: str) -> tuple[TopologySpreadConstraint, ...] | None:
+    """Return the default constraints; None for those of the system (``validation_pluginargs.go``)."""
+    spread = config_files.shaped(args, _SpreadArgs, path)
+    constraints = spread.default_constraints or ()
+    if spread.defaulting_type not in ("System", "List"):
+        raise ConfigError(f"{path}.defaultingType: expected System or List, got {spread.defaulting_type}")
+    if spread.defaulting_type == "System":
+        if constraints:
+            raise ConfigError(f"{path}.defaultConstraints: expected none if defaultingType is System, or List")
+        return None
+    for number, constraint in enumerate(constraints):
+        at = f"{path}.defaultConstraints[{number}]"
+        if constraint.max_skew <= 0:
+            raise ConfigError(f"{at}.maxSkew: expected more than 0, got {constraint.max_skew}")
+        if not constraint.topology_key:
+            raise ConfigError(f"{at}.topologyKey: expected the key of a node label")
+        if constraint.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
+            raise ConfigError(f"{at}.whenUnsatisfiable: expected DoNotSchedule or ScheduleAnyway")
+        if constraint.label_selector is not None:
+            raise ConfigError(f"{at}.labelSelector: expected none; the scheduler uses that of the pod's owner")
+    return constraints
+
+
+def _unsupported(profile: _Profile, plugin: str, argument: str) -> str:
+    return (
+        f"scheduler {profile.scheduler_name}: the argument {argument} of {plugin} is not used; the scheduler may "
+        "choose other nodes than the plan"
+    )
+
+
+def _unknown(profiles: Collection[_Profile], extenders: Collection[_Extender]) -> Iterator[UnknownPlugin]:
+    for profile in profiles:
+        sets = profile.plugins or _PluginSets()
+        enabled = (plugin.name for point in _POINTS for plugin in getattr(sets, point).enabled or ())
+        for name in dict.fromkeys(enabled):
+            if name not in _KNOWN:
+                yield UnknownPlugin(profile.scheduler_name, name)
+    for extender in extenders:
+        if extender.filter_verb or extender.bind_verb:
+            yield UnknownPlugin("", extender.url_prefix, frozenset(item.name for item in extender.managed_resources))
+
+
+def _named(unknown: Collection[UnknownPlugin]) -> Iterator[str]:
+    """Yield a sentence for each plugin whose rules are not known."""
+    for plugin in unknown:
+        of = f"scheduler {plugin.scheduler}" if plugin.scheduler else "all schedulers of the file"
+        pods = f" that request {', '.join(sorted(plugin.resources))}" if plugin.resources else ""
+        yield f"the rules of {plugin.name} are not known: pods of {of}{pods} stay (--assume-plugins={plugin.name})"
