@@ -1,0 +1,390 @@
+"""Failures of this job that were reported in public: the input, the right value, and where it was reported."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Policy
+from tests.planning.builders import (
+    CIRCUMSTANCES,
+    HOST,
+    ON_DEMAND,
+    SPOT,
+    ZONE,
+    Manifest,
+    budget,
+    node,
+    pod,
+    seeks,
+    short,
+    snapshot,
+)
+
+EVERYTHING: dict[str, Any] = {"tolerations": [{"operator": "Exists"}]}
+ANY_NO_SCHEDULE: dict[str, Any] = {"tolerations": [{"operator": "Exists", "effect": "NoSchedule"}]}
+DEFAULT = Policy()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cluster, and the verdict on its on-demand node ``od``: the reasons why it stays, or where its pods go."""
+
+    objects: list[Manifest]
+    right: Any
+    source: str
+    policy: Policy = DEFAULT
+
+
+def cluster(*objects: Manifest, **spot: Any) -> list[Manifest]:
+    """Return the objects with an on-demand node and two spot nodes, which have the fields *spot*."""
+    return [node("od", ON_DEMAND), *(node(name, SPOT, **spot) for name in ("s-1", "s-2")), *objects]
+
+
+def controller(kind: str, app: str, *, uid: str = "", owned: bool = False, **fields: Any) -> Manifest:
+    """Return a controller of the pods of *app*, with these fields of the pod template's spec."""
+    strategy, status = fields.pop("updateStrategy", None), fields.pop("status", {})
+    requests = fields.pop("requests", {"cpu": "1"})
+    containers = [{"name": "main", "image": "app:1", "resources": {"requests": requests}}]
+    spec: Manifest = {"template": {"metadata": {"labels": {"app": app}}, "spec": {"containers": containers} | fields}}
+    if strategy:
+        spec["updateStrategy"] = strategy
+    meta: Manifest = {"name": app, "namespace": "default", "uid": uid or f"uid-of-{app}"}
+    if owned:
+        meta["ownerReferences"] = [{"kind": "Deployment", "name": app, "uid": "d", "controller": True}]
+    return {"kind": kind, "metadata": meta, "spec": spec, "status": status}
+
+
+def claim(name: str, volume: str) -> Manifest:
+    spec = {"volumeName": volume, "accessModes": ["ReadWriteOnce"]}
+    meta = {"name": name, "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    bound = {"metadata": meta, "spec": spec, "status": {"phase": "Bound"}}
+    return {"kind": "PersistentVolumeClaim", **bound}
+
+
+def volume(name: str, of: str, **spec: Any) -> Manifest:
+    source = {"claimRef": {"namespace": "default", "name": of}, "accessModes": ["ReadWriteOnce"]} | spec
+    return {"kind": "PersistentVolume", "metadata": {"name": name}, "spec": source, "status": {"phase": "Bound"}}
+
+
+def uses(name: str) -> dict[str, Any]:
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]}
+
+
+def on_host(name: str) -> Manifest:
+    match = [{"key": HOST, "operator": "In", "values": [name]}]
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": match}]}}
+
+
+def recommendation(app: str, cpu: str) -> Manifest:
+    return {
+        "kind": "VerticalPodAutoscaler",
+        "metadata": {"name": app, "namespace": "default"},
+        "spec": {"targetRef": {"kind": "StatefulSet", "name": app}},
+        "status": {"recommendation": {"containerRecommendations": [{"containerName": "main", "target": {"cpu": cpu}}]}},
+    }
+
+
+def full_quota(**spec: Any) -> Manifest:
+    hard = {"pods": "1"}
+    meta = {"name": "team", "namespace": "default"}
+    return {
+        "kind": "ResourceQuota",
+        "metadata": meta,
+        "spec": {"hard": hard, **spec},
+        "status": {"used": {"pods": "1"}},
+    }
+
+
+def revisions(running: str, update: str) -> dict[str, Any]:
+    return {"status": {"currentRevision": running, "updateRevision": update}}
+
+
+def tainted(key: str) -> dict[str, Any]:
+    return {"taints": [{"key": key, "effect": "NoSchedule"}]}
+
+
+STEPS = "tektoncd/pipeline#6543"
+TOLERANT = "cilium/tetragon#3484, tigera/operator#2537"
+LOCAL_VOLUME = "kubernetes/autoscaler#6417"
+MULTI_ATTACH = "kubernetes/kubernetes#131152, #103305"
+STARTING = "kubernetes/autoscaler#7268, kubernetes-sigs/karpenter#685"
+LIFECYCLE = "kubernetes/enhancements#5683"
+RESPONDERS = "kubernetes/enhancements#4563"
+EXPENDABLE = "kubernetes/autoscaler, FAQ: expendable pods"
+STATEFUL = "gardener/etcd-druid#879, elastic/cloud-on-k8s#1173"
+NODE_NAME = "kubernetes/kubernetes#117843"
+RESIZED = "kubernetes-sigs/karpenter#829, #3037"
+
+CASES: dict[str, Case] = {
+    "two replicas that seek each other by hostname": Case(
+        cluster(*(pod(f"a-{n}", "od", affinity=seeks("a")) for n in (1, 2))), ["cannot-move-in-steps"], STEPS
+    ),
+    "pods of two Deployments of a group that seek each other by hostname": Case(
+        cluster(
+            *(
+                pod(
+                    f"{app}-1",
+                    "od",
+                    labels={"app": "group"},
+                    owner="apps/v1/ReplicaSet",
+                    affinity=seeks("group"),
+                )
+                for app in "ab"
+            )
+        ),
+        ["cannot-move-in-steps"],
+        STEPS,
+    ),
+    "replicas that seek each other by zone, with spot in another zone": Case(
+        cluster(*(pod(f"a-{n}", "od", affinity=seeks("a", ZONE)) for n in (1, 2)), zone="b"),
+        ["cannot-move-in-steps"],
+        STEPS,
+    ),
+    "replicas that seek each other by zone, with spot in the same zone": Case(
+        cluster(*(pod(f"a-{n}", "od", affinity=seeks("a", ZONE)) for n in (1, 2))), {"a-1": "s-1", "a-2": "s-1"}, STEPS
+    ),
+    "one of three pods tolerates everything": Case(
+        cluster(*(pod(f"a-{n}", "od") for n in (1, 2)), pod("operator", "od", **EVERYTHING), cpu="2"),
+        ["returns-to-drained-node"],
+        TOLERANT,
+    ),
+    "a pod of a StatefulSet that tolerates every NoSchedule taint": Case(
+        cluster(pod("operator-0", "od", owner="apps/v1/StatefulSet", **ANY_NO_SCHEDULE), cpu="2"),
+        ["returns-to-drained-node"],
+        TOLERANT,
+    ),
+    "a pod that tolerates everything, and selects spot nodes": Case(
+        cluster(pod("operator", "od", nodeSelector={SPOT: ""}, **EVERYTHING)), {"operator": "s-1"}, TOLERANT
+    ),
+    "nodeName in the template": Case(
+        cluster(pod("a-1", "od"), controller("ReplicaSet", "a", nodeName="od")), ["node-name-in-template"], NODE_NAME
+    ),
+    "nodeName of another node in the template of a ReplicationController": Case(
+        cluster(
+            pod("a-1", "od", owner="v1/ReplicationController"), controller("ReplicationController", "a", nodeName="x")
+        ),
+        ["node-name-in-template"],
+        NODE_NAME,
+    ),
+    "OnDelete with a template that fits no spot node": Case(
+        cluster(
+            pod("db-0", "od", owner="apps/v1/StatefulSet", labels={"app": "db", "controller-revision-hash": "db-1"}),
+            controller(
+                "StatefulSet",
+                "db",
+                requests={"cpu": "32"},
+                updateStrategy={"type": "OnDelete"},
+                **revisions("db-1", "db-2"),
+            ),
+        ),
+        ["no-room-on-spot"],
+        STATEFUL,
+    ),
+    "OnDelete with a template that selects no spot node": Case(
+        cluster(
+            pod("db-0", "od", owner="apps/v1/StatefulSet", labels={"app": "db", "controller-revision-hash": "db-1"}),
+            controller(
+                "StatefulSet",
+                "db",
+                nodeSelector={"disk": "none"},
+                updateStrategy={"type": "OnDelete"},
+                **revisions("db-1", "db-2"),
+            ),
+        ),
+        ["pinned-to-on-demand"],
+        STATEFUL,
+    ),
+    "an ordinal from the partition on": Case(
+        cluster(
+            pod("db-1", "od", owner="apps/v1/StatefulSet", labels={"app": "db", "controller-revision-hash": "db-1"}),
+            controller(
+                "StatefulSet",
+                "db",
+                requests={"cpu": "32"},
+                updateStrategy={"rollingUpdate": {"partition": 1}},
+                **revisions("db-1", "db-2"),
+            ),
+        ),
+        ["no-room-on-spot"],
+        STATEFUL,
+    ),
+    "an ordinal below the partition keeps its revision": Case(
+        cluster(
+            pod("db-0", "od", owner="apps/v1/StatefulSet", labels={"app": "db", "controller-revision-hash": "db-1"}),
+            controller(
+                "StatefulSet",
+                "db",
+                requests={"cpu": "32"},
+                updateStrategy={"rollingUpdate": {"partition": 1}},
+                **revisions("db-1", "db-2"),
+            ),
+        ),
+        {"db-0": "s-1"},
+        STATEFUL,
+    ),
+    "a pod of the old ReplicaSet of a paused roll-out": Case(
+        cluster(
+            pod("a-1", "od", owner="apps/v1/ReplicaSet"),
+            controller("ReplicaSet", "a", owned=True),
+            controller("ReplicaSet", "new", owned=True, requests={"cpu": "32"}),
+        ),
+        {"a-1": "s-1"},
+        "kubernetes documentation: pausing a roll-out of a Deployment",
+    ),
+    "a recommendation that is larger than any spot node": Case(
+        cluster(
+            pod("db-0", "od", owner="apps/v1/StatefulSet", annotations={"vpaUpdates": "Pod resources updated"}),
+            controller("StatefulSet", "db"),
+            recommendation("db", "6"),
+        ),
+        ["no-room-on-spot"],
+        "kubernetes/autoscaler, VerticalPodAutoscaler",
+    ),
+    "the default request of a LimitRange": Case(
+        cluster(
+            pod(
+                "db-0",
+                "od",
+                owner="apps/v1/StatefulSet",
+                cpu="1",
+                labels={"app": "db", "controller-revision-hash": "1"},
+            ),
+            controller("StatefulSet", "db", requests={}, updateStrategy={"type": "OnDelete"}, **revisions("1", "2")),
+            {
+                "kind": "LimitRange",
+                "metadata": {"name": "defaults", "namespace": "default"},
+                "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "8"}}]},
+            },
+        ),
+        ["no-room-on-spot"],
+        RESIZED,
+    ),
+    "a quota without room for the replacement": Case(
+        cluster(pod("a-1", "od"), full_quota()), ["quota-exceeded"], "kubernetes documentation: resource quotas"
+    ),
+    "a quota of another scope": Case(
+        cluster(pod("a-1", "od"), full_quota(scopes=["BestEffort"])),
+        {"a-1": "s-1"},
+        "kubernetes documentation: resource quotas",
+    ),
+    "two pods that share a ReadWriteOnce claim": Case(
+        cluster(
+            *(pod(f"a-{n}", "od", **uses("data")) for n in (1, 2)),
+            claim("data", "pv"),
+            volume("pv", "data", csi={"driver": "disk.csi", "volumeHandle": "v"}),
+        ),
+        ["shared-volume", "shared-volume"],
+        MULTI_ATTACH,
+    ),
+    "a pod that shares a ReadWriteOnce claim with one that stays": Case(
+        cluster(
+            node("od-2", ON_DEMAND),
+            pod("a-1", "od", **uses("data")),
+            pod("b-1", "od-2", **uses("data")),
+            claim("data", "pv"),
+            volume("pv", "data", csi={"driver": "disk.csi", "volumeHandle": "v"}),
+        ),
+        ["shared-volume"],
+        MULTI_ATTACH,
+    ),
+    **{
+        f"a start-up taint: {key}": Case(cluster(pod("a-1", "od"), **tainted(key)), ["no-room-on-spot"], STARTING)
+        for key in (
+            "node.cilium.io/agent-not-ready",
+            "ebs.csi.aws.com/agent-not-ready",
+            "efs.csi.aws.com/agent-not-ready",
+            "nvidia.com/gpu-operator-not-ready",
+            "startup-taint.cluster-autoscaler.kubernetes.io/network",
+            "ignore-taint.cluster-autoscaler.kubernetes.io/network",
+        )
+    },
+    "a start-up taint that is named by a flag": Case(
+        cluster(pod("a-1", "od"), **tainted("example.com/warming-up")),
+        ["no-room-on-spot"],
+        STARTING,
+        Policy(startup_taints=("example.com/warming-up",)),
+    ),
+    "a taint that lasts": Case(
+        cluster(pod("a-1", "od"), **tainted("example.com/gpu")), ["pinned-to-on-demand"], STARTING
+    ),
+    "a budget that cannot be computed": Case(
+        cluster(
+            pod("kafka-0", "od", owner="core.strimzi.io/v1/StrimziPodSet"),
+            budget(
+                "kafka",
+                "kafka",
+                allowed=0,
+                maxUnavailable=1,
+                conditions=[{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed"}],
+            ),
+        ),
+        ["pod-disruption-budget"],
+        "strimzi/strimzi-kafka-operator#12310, ray-project/kuberay#2662",
+    ),
+    "minAvailable: 1 of 1": Case(
+        cluster(pod("a-1", "od"), budget("a", "a", allowed=0, minAvailable=1, healthy=1, desired=1, expected=1)),
+        ["pod-disruption-budget"],
+        "kubernetes documentation: specifying a disruption budget",
+    ),
+    "an expendable pod": Case(cluster(pod("a-1", "od", priority=-100)), {}, EXPENDABLE),
+    "an expendable pod beside another one": Case(
+        cluster(pod("a-1", "od", priority=-11, cpu="3"), pod("b-1", "od")), {"b-1": "s-1"}, EXPENDABLE
+    ),
+    "a pod whose priority is the cutoff": Case(cluster(pod("a-1", "od", priority=-10)), {"a-1": "s-1"}, EXPENDABLE),
+    "a bound local volume": Case(
+        cluster(
+            pod("db-0", "od", owner="apps/v1/StatefulSet", **uses("data")),
+            claim("data", "pv"),
+            volume("pv", "data", local={"path": "/mnt"}, nodeAffinity=on_host("od")),
+        ),
+        ["pinned-to-on-demand"],
+        LOCAL_VOLUME,
+    ),
+    "a pod of a service mesh": Case(
+        cluster(pod("a-1", "od", volumes=[{"name": "workload-socket", "emptyDir": {}}])),
+        ["local-storage"],
+        "istio/istio, injected volumes",
+    ),
+    "a pod of a service mesh, if its volumes never matter": Case(
+        cluster(pod("a-1", "od", volumes=[{"name": "workload-socket", "emptyDir": {}}])),
+        {"a-1": "s-1"},
+        "istio/istio, injected volumes",
+        Policy(ignore_local_volumes=("workload-socket",)),
+    ),
+    **{
+        f"spot nodes with the condition {name}": Case(
+            cluster(pod("a-1", "od"), conditions=[{"type": name, "status": "True"}]), ["no-room-on-spot"], LIFECYCLE
+        )
+        for name in (
+            "DrainInProgress",
+            "Drained",
+            "MaintenancePlanned",
+            "MaintenanceInProgress",
+            "GracefulNodeShutdownInProgress",
+        )
+    },
+    "a component that handles evictions": Case(
+        cluster(pod("a-1", "od", evictionResponders=[{"name": "acme.io/migrator", "priority": 10000}])),
+        ["eviction-responder"],
+        RESPONDERS,
+    ),
+    "the eviction API as the only responder": Case(
+        cluster(pod("a-1", "od", evictionResponders=[{"name": "imperative-eviction.k8s.io/evictor", "priority": 100}])),
+        {"a-1": "s-1"},
+        RESPONDERS,
+    ),
+    "a pod that an operator creates for each node": Case(
+        cluster(pod("a-1", "od", owner="apps.kruise.io/v1alpha1/DaemonSet")), {}, "kubernetes/autoscaler#4825"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_verdict_is_the_right_one(case: Case) -> None:
+    assert case.source
+    planner = Planner(snapshot(case.objects), case.policy)
+    assert short(planner.plan_node("od", CIRCUMSTANCES)) == case.right
+    [found] = [each for each in planner.plan_all(CIRCUMSTANCES).verdicts if each.node == "od"]
+    assert short(found) == case.right, "all nodes in sequence"
