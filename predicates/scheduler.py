@@ -15,8 +15,9 @@ class Profile:
     """A profile (``KubeSchedulerProfile``): the plugins that run for pods with its name, and their arguments."""
 
     version: SchedulerVersion
-    filters: tuple[str, ...]  #: the filter plugins, in order
+    filters: tuple[str, ...]  #: the plugins of PreFilter and Filter, in order
     weights: tuple[tuple[str, int], ...]  #: the score plugins
+    before: frozenset[str] = frozenset()  #: those that only run before the nodes are looked at (PreFilter)
     name: str = DEFAULT_NAME
     volume_shape: tuple[tuple[int, int], ...] = ()  #: of VolumeBinding, with scores up to 100; empty: the default
     added_affinity: NodeAffinity | None = None  #: of NodeAffinity, for all pods of the profile
@@ -27,7 +28,7 @@ class Profile:
 
     def has(self, plugin: str) -> bool:
         """Return whether a filter plugin runs."""
-        return plugin in self.filters
+        return plugin in self.filters and plugin not in self.before
 
     def checked(self, requests: Amounts) -> Amounts:
         """Return the *requests* that a node must have free: without the extended resources that are ignored.
@@ -84,6 +85,7 @@ class ConfiguredProfile:
     name: str = DEFAULT_NAME
     everywhere: PluginSet = PluginSet()  #: ``multiPoint``
     pre_enqueue: PluginSet = PluginSet()
+    pre_filter: PluginSet = PluginSet()
     filter: PluginSet = PluginSet()
     score: PluginSet = PluginSet()
     arguments: Profile | None = None  #: has the arguments of the plugins; None: the defaults
@@ -92,17 +94,30 @@ class ConfiguredProfile:
         """Return the profile that a scheduler of *version* runs."""
         names = (*version.plugins, *(name for name in WEIGHTS if name not in version.plugins))
         everywhere = self.everywhere.merged([(name, WEIGHTS.get(name, 0)) for name in names])
+        checks = [name for name in version.plugins if name != "SchedulingGates"]
         queued = [item[0] for item in self.pre_enqueue.expanded(everywhere) if item[0] == "SchedulingGates"]
-        filters = [item[0] for item in self.filter.expanded(everywhere) if item[0] in version.plugins]
+        filters = [name for name, _ in self.filter.expanded(everywhere) if name in checks]
         scores = [(name, weight or 1) for name, weight in self.score.expanded(everywhere) if name in WEIGHTS]
+        before = [name for name, _ in self.pre_filter.expanded(everywhere) if name in checks]
         given = self.arguments or default_profile(version)
         return replace(
             given,
             version=version,
             name=self.name,
-            filters=(*queued, *(name for name in filters if name != "SchedulingGates")),
+            filters=(*queued, *_ordered(before, filters)),
+            before=frozenset(before) - frozenset(filters),
             weights=tuple(scores),
         )
+
+
+def _ordered(before: Sequence[str], filters: Sequence[str]) -> list[str]:
+    """Return *filters* with the plugins that are only in *before*, each in front of those that follow it there."""
+    ordered = list(filters)
+    for number in reversed(range(len(before))):
+        if before[number] not in filters:
+            later = [ordered.index(name) for name in before[number + 1 :] if name in ordered]
+            ordered.insert(min(later, default=len(ordered)), before[number])
+    return ordered
 
 
 @dataclass(frozen=True, slots=True)

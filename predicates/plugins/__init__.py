@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
-from predicates.framework import Plugin
+from predicates.framework import Plugin, Rejections
+from predicates.nodes import Rows
 from predicates.plugins import (
     dynamic_resources,
     inter_pod_affinity,
@@ -23,6 +24,7 @@ from predicates.plugins import (
     volume_zone,
 )
 from predicates.scheduler import Profile, Scheduler
+from predicates.snapshot import Snapshot
 
 #: Plugins that check a pod before it enters the scheduling queue (PreEnqueue), by name.
 _PRE_ENQUEUE: Final[Mapping[str, Plugin]] = {
@@ -58,7 +60,24 @@ def of(profile: Profile) -> tuple[Plugin, ...]:
         "PodTopologySpread": (pod_topology_spread.plugin(profile.spread_defaults or ()),),
     }
     filters = {**_FILTERS, **configured}
-    return (*before, *(plugin for name in profile.filters for plugin in filters.get(name, ())))
+    return (
+        *before,
+        *(
+            _before(plugin) if name in profile.before else plugin
+            for name in profile.filters
+            for plugin in filters.get(name, ())
+        ),
+    )
+
+
+def _before(plugin: Plugin) -> Plugin:
+    """Return *plugin* without its Filter: it only rejects pods regardless of the node."""
+
+    def filtered(state: Any, snapshot: Snapshot, rows: Rows) -> Rejections | None:
+        found = plugin.filter(state, snapshot, rows)
+        return found if found is not None and found.prefilter else None
+
+    return Plugin(plugin.name, plugin.scope, plugin.pre_filter, filtered)
 
 
 #: The plugins of the default profile of the newest version.

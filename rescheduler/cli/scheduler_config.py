@@ -186,6 +186,7 @@ def _profile(profile: _Profile, where: str, notes: list[str]) -> ConfiguredProfi
         profile.scheduler_name,
         _plugin_set(sets.multi_point),
         _plugin_set(sets.pre_enqueue),
+        _plugin_set(sets.pre_filter),
         _plugin_set(sets.filter),
         _plugin_set(sets.score),
         _arguments(profile, where, notes),
