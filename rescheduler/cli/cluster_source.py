@@ -26,7 +26,8 @@ snapshot_option: Final = Option(
     help="Read the cluster from FILE, which `rescheduler snapshot` writes, or kubectl get "
     "nodes,pods,poddisruptionbudgets,namespaces,persistentvolumes,persistentvolumeclaims,storageclasses,csinodes,"
     "csidrivers,volumeattachments,replicasets,statefulsets,jobs,resourcequotas,limitranges "
-    "-A -o json; - is standard input; gzip is supported. Default: the cluster of the kubeconfig.",
+    "-A -o json; - is standard input. JSON (lists, arrays, JSON lines, several of them), YAML and gzip are read. "
+    "Default: the cluster of the kubeconfig.",
 )
 output_option: Final = Option(
     "--output",

@@ -1,18 +1,18 @@
-"""Parse the items of a ``kind: List`` in JSON one by one while the input is still being read.
+"""Parse the items of Kubernetes lists in JSON one by one while the input is still being read.
+
+The input is one value or several: lists, objects, and arrays of them. So the output of several commands may be joined,
+and JSON lines are read. No more than `LONGEST` bytes of it are kept, however it is formatted.
 
 A serializer starts all items of a list with the same text, so the first item shows how items are separated. Cutting at
 the separator is a guess, because the same text may occur inside an item. Parsing confirms it: a piece that starts where
-an item starts and is valid JSON is that item. If a piece is not valid, the rest is parsed at once, as are lists in any
-other format.
+an item starts and is valid JSON is that item. Where the guess is wrong, the end of the item is searched by parsing it.
 """
 
-import contextlib
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 #: Receives the kind and the text of an item. Raises ValueError if the item cannot be decoded.
 OnItem: TypeAlias = Callable[[str, bytes], None]
@@ -20,25 +20,44 @@ OnItem: TypeAlias = Callable[[str, bytes], None]
 #: Receives the error that *on_item* raised for an item that is valid JSON.
 OnError: TypeAlias = Callable[[ValueError], None]
 
-#: The start of the first item up to its first key, and the whitespace before it.
-_FIRST: Final = re.compile(rb'"items"\s*:\s*\[(\s*)(\{\s*"[^"\\]*"\s*:)')
+#: Maximum length of an item in bytes. The API server accepts objects of a few MiB.
+LONGEST: Final = 16 << 20
+
+#: Maximum length in bytes of the items without a kind, which wait for the kind of their list.
+_MOST_WAITING: Final = 64 << 20
+
+#: Maximum depth of lists in lists and arrays.
+_DEEPEST: Final = 8
+
+#: The start of an item up to its first key, and the whitespace before it.
+_FIRST: Final = re.compile(rb'(\s*)(\{\s*"[^"\\]*"\s*:)')
 
 #: The start of each item as kubectl prints it. Other items are parsed to find their kind.
 _KIND: Final = re.compile(rb'\{\s*"apiVersion"\s*:\s*"[^"\\]*"\s*,\s*"kind"\s*:\s*"([^"\\]*)"')
 
-#: Maximum length of an item in bytes.
-_LONGEST: Final = 16 << 20
+#: Between values: whitespace, and the byte-order marks of files that were joined.
+_SPACE: Final = re.compile(rb"(?:[ \t\r\n\x1e]|\xef\xbb\xbf)*")
+_MARK: Final = 3  #: length of a byte-order mark
 
-_BYTE: Final = re.compile(r"(?<=\(byte )\d+")
+#: Fruitless searches for a separator, after which a list is parsed item by item.
+_FRUITLESS: Final = 8
+
+#: The ends of values that end there: more digits of a number may follow.
+_ENDS: Final = (b"}", b"]", b'"')
+
+_BYTE: Final = re.compile(r"\(byte (\d+)\)$")
+_TRAILING: Final = "trailing characters"
+_TRUNCATED: Final = "Input data was truncated"
+TOO_LARGE: Final = f"an object is larger than {LONGEST >> 20} MiB"
 
 
 class ListError(ValueError):
     """The text is not a List. The message states the expected format."""
 
 
-class _ListObject(msgspec.Struct):
-    kind: str | UnsetType = UNSET
-    items: list[msgspec.Raw] | None = None
+def wrong_kind(kind: str) -> ListError:
+    """Return the error for an object of *kind* instead of a list."""
+    return ListError(f"expected kind List, as kubectl get -o json prints, got {kind or 'no kind'!r}")
 
 
 class _ItemKind(msgspec.Struct):
@@ -46,112 +65,291 @@ class _ItemKind(msgspec.Struct):
 
 
 def each(chunks: Iterable[bytes], kinds: Container[str], on_item: OnItem, on_error: OnError) -> None:
-    """Pass every item of one of *kinds* to *on_item*. *chunks* are the text of the list, split at any position.
+    """Pass every item of one of *kinds* to *on_item*. *chunks* are the text in UTF-8, split at any position.
 
     An error that *on_item* raises is passed to *on_error*, and parsing continues with the next item. In a list as
     returned by the API (``PodList``), the kind of the items is derived from the kind of the list. Raises
     :class:`ListError`, and whatever *on_error* raises.
     """
-    stream = iter(chunks)
-    text = next(stream, b"")
-    parser = _ListParser(kinds, on_item, on_error)
-    begun = b""
-    if (first := _FIRST.search(text)) is not None and parser.begins(text[: first.start(2)]):
-        begun, text = text[: first.start(2)], text[first.start(2) :]
-        text = parser.cut(text, stream, b"}," + first[1], first[2])
-    whole = bytearray(begun + text)
-    for chunk in stream:
-        whole += chunk
-    parser.finish(whole, len(begun))
+    _Lists(_Text(chunks), Items(kinds, on_item, on_error)).read()
 
 
-class _ListParser:
-    """A parser for one list."""
+class Items:
+    """Passes on the items of lists.
+
+    Items inherit the kind of a list as returned by the API. It is "" if each item has a kind, and None while unknown.
+    """
 
     def __init__(self, kinds: Container[str], on_item: OnItem, on_error: OnError) -> None:
+        self.number = 0  #: items of the current list or array
         self._kinds = kinds
         self._on_item = on_item
         self._on_error = on_error
-        self._inherited: str | None = None  #: the kind of all items; "" if each item has its own, None while unknown
         self._head = (b"{", "")  #: the start of the last item that was cut out, and its kind
-        self._number = 0  #: items cut out
-        self._passed = 0  #: their length in bytes
+        self._waiting: list[bytes] = []  #: items without a kind in a list whose kind is not known
+        self._waiting_bytes = 0
 
-    def begins(self, text: bytes) -> bool:
-        """Return whether *text* is the complete head of a list, and record the kind of its items."""
-        try:
-            begun = msgspec.json.decode(text + b"]}", type=_ListObject)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+    def try_item(self, item: bytes, inherited: str | None) -> bool:
+        """Pass on or skip *item*, and return True. Return False if it is not valid JSON, has no kind, or is a list."""
+        kind = inherited or self.kind(item)
+        if not kind or kind.endswith("List"):
             return False
-        if begun.kind is not UNSET:
-            self._inherited = begun.kind.removesuffix("List")
-        return begun.items is not None
-
-    def cut(self, text: bytes, stream: Iterator[bytes], gap: bytes, start: bytes) -> bytes:
-        """Cut out items between *gap* and *start* for as long as possible. Return the rest of *text*."""
-        separator = gap + start
-        searched = 0
-        while True:
-            at = 0
-            while (end := text.find(separator, searched)) >= 0 and self._is_item(text[at : end + 1]):
-                at = searched = end + len(gap)
-                self._number += 1
-            self._passed += at
-            text = text[at:]
-            searched = max(0, len(text) - len(separator) + 1)
-            if end >= 0 or len(text) > _LONGEST or (chunk := next(stream, None)) is None:
-                return text
-            text += chunk
-
-    def _is_item(self, item: bytes) -> bool:
-        """Pass on or skip *item*, and return True; return False if *item* is not valid JSON or has no kind."""
-        kind = self._inherited or self._kind(item)
-        if not kind and self._inherited is None:
-            return False
-        if kind not in self._kinds:
-            return is_json(item)
-        try:
-            self._on_item(kind, item)
-        except ValueError as error:
-            if not is_json(item):
+        if kind in self._kinds:
+            try:
+                self._on_item(kind, item)
+            except ValueError as error:
+                if not is_json(item):
+                    return False
+                self._on_error(error)
+            except RecursionError:
                 return False
-            self._on_error(error)
+        elif not is_json(item):
+            return False
+        self.number += 1
         return True
 
-    def _kind(self, item: bytes) -> str:
+    def take(self, item: bytes, inherited: str | None) -> None:
+        """Pass on or skip *item*, which is valid JSON. Raises ListError if it is not an object, or has no kind."""
+        if not item.startswith(b"{"):
+            raise ListError(f"item {self.number} of the List is not an object")
+        kind = inherited or self.kind(item)
+        if kind.endswith("List"):
+            raise ListError(f"item {self.number} of the List is a {kind}, which can only be an item of an array")
+        if kind in self._kinds:
+            try:
+                self._on_item(kind, item)
+            except ValueError as error:
+                self._on_error(error)
+            except RecursionError:
+                raise ListError(f"item {self.number} of the List is nested too deeply") from None
+        elif not kind:
+            self._wait(item, inherited)
+        self.number += 1
+
+    def end_list(self, kind: str) -> None:
+        """Pass on the items that waited for *kind*, the kind of their list."""
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        self.number -= len(waiting)
+        for item in waiting:
+            self.take(item, kind.removesuffix("List"))
+
+    def take_object(self, kind: str, item: bytes) -> None:
+        """Pass on or skip *item*, an object that is not in a list. Raises ListError if it is no Kubernetes object."""
+        if kind == "Status" or not kind:
+            raise wrong_kind(kind)
+        if not kind.endswith("List"):
+            self.take(item, kind)
+
+    def kind(self, item: bytes) -> str:
+        """Return the kind that *item* states, or ""."""
         head, kind = self._head
         if item.startswith(head) and kind:
             return kind
         if (match := _KIND.match(item)) is not None:
             self._head = match[0], match[1].decode(errors="replace")
             return self._head[1]
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return msgspec.json.decode(item, type=_ItemKind).kind
-        return ""
-
-    def finish(self, text: bytearray, start: int) -> None:
-        """Pass on the items of *text*, which is the list without the items that were cut out at *start*."""
         try:
-            whole = msgspec.json.decode(text, type=_ListObject)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            reason = _BYTE.sub(lambda byte: str(int(byte[0]) + self._passed), str(error))
-            raise ListError(f"expected a JSON object of kind List, as kubectl get -o json prints: {reason}") from error
-        kind = whole.kind or ""
-        if whole.items is None and not kind.endswith("List"):
-            raise ListError(f"expected kind List, as kubectl get -o json prints, got {kind or 'no kind'!r}")
-        items = whole.items or []
-        if self._number and not (items and text.startswith(bytes(items[0]), start)):
-            raise ListError("expected a JSON object of kind List with one items field, got two")
-        self._inherited = kind.removesuffix("List")
-        for number, raw in enumerate(items, self._number):
-            item = bytes(raw)
-            if not item.startswith(b"{"):
-                raise ListError(f"item {number} of the List is not an object")
-            if (item_kind := self._inherited or self._kind(item)) in self._kinds:
-                try:
-                    self._on_item(item_kind, item)
-                except ValueError as error:
-                    self._on_error(error)
+            return msgspec.json.decode(item, type=_ItemKind).kind
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return ""
+
+    def _wait(self, item: bytes, inherited: str | None) -> None:
+        if inherited is not None:
+            raise ListError(f"item {self.number} of the List has no kind")
+        self._waiting.append(item)
+        self._waiting_bytes += len(item)
+        if self._waiting_bytes > _MOST_WAITING:
+            raise ListError(
+                f"the items have no kind, and the kind of the List is not in its first {_MOST_WAITING >> 20} MiB"
+            )
+
+
+class _Text:
+    """The text that was read but not parsed yet."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._passed = 0  #: length of the text that was dropped, in bytes
+        self._text = b""
+        self._at = 0
+
+    def space(self) -> bytes:
+        """Pass over whitespace, and return the next character; b"" at the end."""
+        while True:
+            match = _SPACE.match(self._text, self._at)
+            assert match is not None
+            self._at = match.end()
+            if self._left >= _MARK or not self._more():
+                return self._text[self._at : self._at + 1]
+
+    def skip(self) -> None:
+        """Pass over a character."""
+        self._at += 1
+
+    def value(self) -> bytes:
+        """Return the JSON value that starts here, and pass over it. Raises ListError."""
+        while (length := self._length()) is None or (length == self._left and not self._text.endswith(_ENDS)):
+            if self._left > LONGEST:
+                raise self.error(TOO_LARGE)
+            if not self._more(max(1, self._left)):  # twice the text, because it is parsed from its start
+                if length is None:
+                    raise self.error(_TRUNCATED)
+                break
+        self._at += length
+        return self._text[self._at - length : self._at].rstrip()
+
+    def cut(self, items: Items, inherited: str | None) -> bool:
+        """Pass on items that are separated like the first one for as long as possible. Return whether any were."""
+        if (first := _FIRST.match(self._text, self._at)) is None:
+            return False
+        self._at = first.start(2)
+        gap, start = b"}," + first[1], first[2]
+        separator = gap + start
+        searched, before = self._at, items.number
+        while True:
+            while (end := self._text.find(separator, searched)) >= 0 and items.try_item(
+                self._text[self._at : end + 1], inherited
+            ):
+                self._at = searched = end + len(gap)
+            left = self._left
+            if end >= 0 or left > LONGEST or not self._more(left // 2):
+                return items.number > before
+            searched = max(0, left - len(separator) + 1)
+
+    def error(self, reason: str) -> ListError:
+        """Return the error for *reason*. The position in it, if any, is counted from here."""
+        reason = _BYTE.sub(lambda byte: f"(byte {int(byte[1]) + self._passed + self._at})", reason)
+        return ListError(f"expected a JSON object of kind List, as kubectl get -o json prints: {reason}")
+
+    def unexpected(self, expected: str) -> ListError:
+        """Return the error for the next character."""
+        return self.error(f"JSON is malformed: expected {expected} (byte 0)" if self._left else _TRUNCATED)
+
+    @property
+    def _left(self) -> int:
+        return len(self._text) - self._at
+
+    def _length(self) -> int | None:
+        """Return the length of the value that starts here, or None if the text ends in it. Raises ListError."""
+        try:
+            msgspec.json.decode(memoryview(self._text)[self._at :], type=msgspec.Raw)
+        except msgspec.DecodeError as error:
+            if (byte := _BYTE.search(str(error))) and _TRAILING in str(error):
+                return int(byte[1]) - _PAST
+            if str(error) == _TRUNCATED:
+                return None
+            raise self.error(str(error)) from error
+        except RecursionError:
+            raise self.error("nested too deeply") from None
+        return self._left
+
+    def _more(self, least: int = 1) -> bool:
+        """Drop the text that was passed over, and append at least *least* bytes. Return False at the end."""
+        self._passed += self._at
+        parts = [self._text[self._at :]]
+        for chunk in self._chunks:
+            parts.append(chunk)
+            least -= len(chunk)
+            if least <= 0:
+                break
+        self._text, self._at = b"".join(parts), 0
+        return len(parts) > 1
+
+
+class _Lists:
+    """The values of a text: lists, objects and arrays of them."""
+
+    def __init__(self, text: _Text, items: Items) -> None:
+        self._text = text
+        self._items = items
+
+    def read(self) -> None:
+        """Read all values. Raises ListError."""
+        if not self._text.space():
+            raise ListError("expected a JSON object of kind List, as kubectl get -o json prints: it is empty")
+        while self._text.space():
+            self._value(0)
+
+    def _value(self, depth: int) -> None:
+        first = self._text.space()
+        if first == b"{":
+            self._object()
+        elif first == b"[" and depth < _DEEPEST:
+            for _ in self._sequence(None):
+                self._value(depth + 1)
+        else:
+            raise self._text.unexpected("'{'")
+
+    def _object(self) -> None:
+        """Read a list or another object: the kind may follow the items."""
+        kind: str | None = None
+        members: list[bytes] = []
+        size, items = 0, False
+        for key in self._keys():
+            if key == b'"items"' and (kind is None or kind.endswith("List")) and self._text.space() == b"[":
+                if items:
+                    raise ListError("expected a JSON object of kind List with one items field, got two")
+                items = True
+                self._list(kind)
+                continue
+            members.append(key + b":" + self._text.value())
+            size += len(members[-1])
+            if size > LONGEST:
+                raise self._text.error(TOO_LARGE)
+            if key == b'"kind"':
+                kind = self._items.kind(b"{%b}" % members[-1])
+        if items:
+            self._items.end_list(kind or "")
+        else:
+            self._items.take_object(kind or "", b"{%b}" % b",".join(members))
+
+    def _list(self, kind: str | None) -> None:
+        inherited = None if kind is None else kind.removesuffix("List")
+        for _ in self._sequence(inherited):
+            self._items.take(self._text.value(), inherited)
+
+    def _keys(self) -> Iterator[bytes]:
+        """Yield the keys of the object that starts here. The caller passes over each value."""
+        text = self._text
+        text.skip()
+        if text.space() == b"}":
+            text.skip()
+            return
+        while True:
+            if text.space() != b'"':
+                raise text.unexpected("a key")
+            key = text.value()
+            if text.space() != b":":
+                raise text.unexpected("':'")
+            text.skip()
+            text.space()
+            yield key
+            if self._ends(b"}"):
+                return
+
+    def _sequence(self, inherited: str | None) -> Iterator[None]:
+        """Yield before each value of the array that starts here, except those that can be cut out, for the caller."""
+        text = self._text
+        text.skip()
+        self._items.number, fruitless, first = 0, 0, True
+        while True:
+            if fruitless < _FRUITLESS:
+                fruitless += not text.cut(self._items, inherited)
+            if text.space() == b"]" and first and not self._items.number:
+                text.skip()
+                return
+            first = False
+            yield
+            if self._ends(b"]"):
+                return
+
+    def _ends(self, end: bytes) -> bool:
+        """Pass over a comma or *end*, and return whether it is *end*. Raises ListError."""
+        following = self._text.space()
+        if following not in (end, b","):
+            raise self._text.unexpected(f"',' or '{end.decode()}'")
+        self._text.skip()
+        return following == end
 
 
 def is_json(text: bytes) -> bool:
@@ -161,3 +359,16 @@ def is_json(text: bytes) -> bool:
     except (msgspec.MsgspecError, RecursionError):
         return False
     return True
+
+
+def _past() -> int:
+    """Return how far behind the end of a value the position is that msgspec states for what follows it."""
+    try:
+        msgspec.json.decode(b"{}{", type=msgspec.Raw)
+    except msgspec.DecodeError as error:
+        if byte := _BYTE.search(str(error)):
+            return int(byte[1]) - 2
+    raise AssertionError("msgspec does not state the position of trailing characters")
+
+
+_PAST: Final = _past()

@@ -1,6 +1,7 @@
-"""Read the output of ``kubectl get … -o json`` (a ``kind: List``, gzipped or not) as a snapshot."""
+"""Read the output of ``kubectl get … -o json`` (or YAML, gzipped or not) as a snapshot."""
 
 import contextlib
+from typing import Final
 
 from predicates.objects import Object, Pod, ServerVersion
 from predicates.snapshot import Snapshot, key_of
@@ -12,6 +13,8 @@ from rescheduler.snapshot_file import items, reduction, text
 
 _UNKNOWN = Scheduling()
 
+_ADVICE: Final = "`rescheduler snapshot > FILE` writes a file that can be read"
+
 
 def read(path: str, scheduling: Scheduling = _UNKNOWN) -> Snapshot:
     """Read the file *path*, or standard input for ``-``. The snapshot lists the objects that cannot be decoded.
@@ -19,7 +22,7 @@ def read(path: str, scheduling: Scheduling = _UNKNOWN) -> Snapshot:
     Unless *scheduling* says otherwise, the scheduler's rules are those of the version in the file.
 
     Raises :class:`~rescheduler.errors.UsageError` if the file cannot be opened, and
-    :class:`~rescheduler.errors.InputError`, with the file name, if the content is not a valid List.
+    :class:`~rescheduler.errors.InputError`, with the file name, if the content is no list of Kubernetes objects.
     """
     if reduction.is_worthwhile(path):
         with contextlib.suppress(reduction.ReductionError):
@@ -29,7 +32,7 @@ def read(path: str, scheduling: Scheduling = _UNKNOWN) -> Snapshot:
     try:
         items.each(text.chunks(path), FILE_KINDS, objects.add, objects.add_error)
     except ValueError as error:
-        raise InputError(f"{name}: {error}") from error
+        raise InputError(f"{name}: {error}; {_ADVICE}") from error
     return objects.snapshot(scheduling)
 
 

@@ -9,10 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from predicates.unreadable import Unreadable
 from rescheduler.errors import InputError, UsageError
 from rescheduler.snapshot_file import reader, text
+from rescheduler.snapshot_file.yaml_text import as_json
+from tests.cli.test_reduction import content
 from tests.planning.builders import budget, node, pod
 
 PODS = [pod("a", "n"), pod("b", "n")]
@@ -35,27 +38,152 @@ TRUNCATED: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("chunk", [2, 16, 1 << 20])
-@pytest.mark.parametrize("content", VALID.values(), ids=VALID)
-def test_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, chunk: int) -> None:
+#: Two lists, as two commands of kubectl print them.
+NODES, OTHERS = {"kind": "NodeList", "items": [node("n")]}, {"kind": "List", "items": PODS}
+ITEMS = [node("n"), *PODS]
+#: What people's shells and tools make of the output of kubectl.
+FORMS: dict[str, bytes] = {
+    "a byte-order mark": b"\xef\xbb\xbf" + TEXT,
+    "PowerShell's UTF-16": TEXT.decode().replace("\n", "\r\n").encode("utf-16"),
+    "UTF-16 without a mark": TEXT.decode().encode("utf-16-be"),
+    "UTF-16 with the other byte order": b"\xff\xfe" + TEXT.decode().encode("utf-16-le"),
+    "UTF-32": TEXT.decode().encode("utf-32"),
+    "gzipped UTF-16": gzip.compress(TEXT.decode().encode("utf-16")),
+    "two lists": json.dumps(NODES, indent=4).encode() + b"\n" + json.dumps(OTHERS).encode(),
+    "two lists with marks": b"".join(b"\xef\xbb\xbf" + json.dumps(part).encode() for part in (NODES, OTHERS)),
+    "two gzipped lists": b"".join(gzip.compress(json.dumps(part).encode()) for part in (NODES, OTHERS)),
+    "an array of lists": json.dumps([NODES, OTHERS], indent=2).encode(),
+    "an array of items": json.dumps(ITEMS, indent=2).encode(),
+    "an array of arrays": json.dumps([[node("n")], PODS, []]).encode(),
+    "JSON lines": b"\n".join(json.dumps(item).encode() for item in ITEMS),
+    "printed items": b"\n".join(json.dumps(item, indent=4).encode() for item in ITEMS),
+    "a list and an item": json.dumps(OTHERS).encode() + json.dumps(node("n")).encode(),
+    "sorted keys": json.dumps({"kind": "PodList", "items": PODS}, sort_keys=True).encode()
+    + json.dumps(node("n")).encode(),
+    "items without kinds before the kind of the list": json.dumps(
+        {"items": [{key: value for key, value in pod.items() if key != "kind"} for pod in PODS], "kind": "PodList"}
+    ).encode()
+    + json.dumps(NODES).encode(),
+    "YAML": yaml.safe_dump({"kind": "List", "items": ITEMS}).encode(),
+    "YAML with comments": b"# of today\n%YAML 1.1\n---\n" + yaml.safe_dump({"kind": "List", "items": ITEMS}).encode(),
+    "documents of YAML": yaml.safe_dump_all([*ITEMS, None]).encode(),
+    "YAML in UTF-16": yaml.safe_dump_all([NODES, OTHERS], explicit_start=True).encode("utf-16"),
+    "YAML with aliases": yaml.dump_all([NODES, {"kind": "List", "items": [*PODS, PODS[0]]}]).encode(),
+    "YAML in flow style": b"--- " + yaml.safe_dump({"kind": "List", "items": ITEMS}, default_flow_style=True).encode(),
+}
+
+
+@pytest.mark.parametrize("chunk", [1, 1 << 16])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_a_cluster_is_the_same_snapshot(
+    form: str, chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "list").write_bytes(TEXT)
+    expected = content(reader.read(str(tmp_path / "list")))
     monkeypatch.setattr(text, "_CHUNK", chunk)
-    (tmp_path / "list").write_bytes(content)
+    (tmp_path / "list").write_bytes(FORMS[form])
+    assert content(reader.read(str(tmp_path / "list"))) == expected
+
+
+WRONG: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "it is empty"),
+    "blank": (b" \n" * 100, "it is empty"),
+    "comments": (b"# nothing\n", "it is empty"),
+    "gzipped nothing": (gzip.compress(b""), "it is empty"),
+    "a table": (b"NAME   STATUS\nn      Ready\n", "line 1: expected an object, got text"),
+    "a page": (b"<html><body>Bad Gateway</body></html>", "line 1: expected an object, got text"),
+    "a warning before the list": (b"Warning: old\n" + TEXT, "JSON or YAML, as kubectl get prints: line 3: "),
+    "a status": (b'{"kind":"Status","status":"Failure"}', "got 'Status'"),
+    "a status in YAML": (b"kind: Status\n", "got 'Status'"),
+    "no object of Kubernetes": (b'{"name":"n"}', "got 'no kind'"),
+    "text": (b'["n"]', r"expected '\{' \(byte 1\)"),
+    "a comma between lists": (TEXT + b"," + TEXT, r"expected '\{' \(byte "),
+    "binary": (bytes(range(256)), "it is binary"),
+    "zeros": (bytes(100), "it is binary"),
+    "gzip in gzip": (gzip.compress(PACKED), "gzip in gzip, which gunzip -c decompresses"),
+    "zstd": (b"\x28\xb5\x2f\xfd" + bytes(10), "a zstd file, which zstd -dc decompresses"),
+    "xz": (b"\xfd7zXZ\0" + bytes(10), "an xz file, which xz -dc decompresses"),
+    "half a character": (TEXT.decode().encode("utf-16")[:-1], "expected UTF-16"),
+    "tabs in YAML": (b"a:\n\tb: 1\n", "line 2: "),
+    "an alias without an anchor": (b"a: *b\n", "line 1: found undefined alias|line 1: the alias 'b' stands for"),
+    "an alias of itself": (b"a: &b [*b]\n", "line 1: the alias 'b' stands for itself"),
+    "a key that is a list": (b"? [a]\n: b\n", "line 1: expected a text as the key"),
+    "deep lists": (b"[" * 100_000, r"expected '\{'"),
+    "deep items": (b'{"kind":"List","items":[{"kind":"Pod","spec":' + b"[" * 100_000, "nested too deeply"),
+    "deep items that are complete": (
+        b'{"kind":"List","items":[{"kind":"Pod","spec":' + b"[" * 100_000 + b"]" * 100_000 + b"}]}",
+        "nested too deeply",
+    ),
+    "deep YAML": (b"a: " + b"[" * 100_000, "line 1: "),
+    "deep lines": (b"".join(b" " * depth + b"a:\n" for depth in range(200)), "line 101: expected at most 100 levels"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_file_that_cannot_be_read_is_reported_with_a_command_that_writes_one(name: str, tmp_path: Path) -> None:
+    wrong, message = WRONG[name]
+    (tmp_path / "list").write_bytes(wrong)
+    with pytest.raises(InputError, match=message) as caught:
+        reader.read(str(tmp_path / "list"))
+    assert str(caught.value).startswith(f"{tmp_path / 'list'}: ")
+    assert str(caught.value).endswith("; `rescheduler snapshot > FILE` writes a file that can be read")
+
+
+SCALARS: dict[str, Any] = {
+    "null": None,
+    "~": None,
+    "": None,
+    "true": True,
+    "False": False,
+    "yes": "yes",
+    "on": "on",
+    "'true'": "true",
+    '"1"': "1",
+    "!!str 1": "1",
+    "1": 1,
+    "-12": -12,
+    "007": 7.0,
+    "1.5": 1.5,
+    "1e3": 1000.0,
+    "1e999": "1e999",
+    "123456789012345678901": 123456789012345678901.0,
+    ".nan": ".nan",
+    "100m": "100m",
+    "1:30": "1:30",
+    "2026-01-02": "2026-01-02",
+    "2026-01-02T03:04:05Z": "2026-01-02T03:04:05Z",
+    "|\n  two\n  lines": "two\nlines\n",
+}
+
+
+@pytest.mark.parametrize("written", SCALARS)
+def test_scalars_of_yaml_are_those_of_kubernetes(written: str) -> None:
+    [converted] = [json.loads(line) for line in b"".join(as_json([f"a: {written}\n".encode()])).splitlines()]
+    assert converted == {"a": SCALARS[written]}
+    assert type(converted["a"]) is type(SCALARS[written])
+
+
+@pytest.mark.parametrize("chunk", [2, 16, 1 << 20])
+@pytest.mark.parametrize("valid", VALID.values(), ids=VALID)
+def test_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, valid: bytes, chunk: int) -> None:
+    monkeypatch.setattr(text, "_CHUNK", chunk)
+    (tmp_path / "list").write_bytes(valid)
     assert list(reader.read(str(tmp_path / "list")).pods) == ["default/a", "default/b"]
 
 
-@pytest.mark.parametrize("content", VALID.values(), ids=VALID)
-def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+@pytest.mark.parametrize("valid", VALID.values(), ids=VALID)
+def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, valid: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(valid)))
     assert list(reader.read("-").nodes.row) == ["n"]
 
 
 @pytest.mark.parametrize("chunk", [2, 1 << 20])
-@pytest.mark.parametrize("content", TRUNCATED.values(), ids=TRUNCATED)
+@pytest.mark.parametrize("truncated", TRUNCATED.values(), ids=TRUNCATED)
 def test_a_truncated_gzip_file_is_rejected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, chunk: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, truncated: bytes, chunk: int
 ) -> None:
     monkeypatch.setattr(text, "_CHUNK", chunk)
-    (tmp_path / "list.gz").write_bytes(content)
+    (tmp_path / "list.gz").write_bytes(truncated)
     with pytest.raises(InputError, match=r"list\.gz: corrupt gzip file: "):
         reader.read(str(tmp_path / "list.gz"))
 

@@ -152,11 +152,17 @@ def test_a_truncated_list_is_rejected(text: bytes) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b'{"kind":"List","items":[{"a":1},{"a":2}],"items":[]}', "got two"),
-        (b'{"kind":"List","items":[{"a":1},{"a":2}],"items":[{"a":3}]}', "got two"),
+        (b'{"kind":"List","items":[{"kind":"X"},{"kind":"X"}],"items":[]}', "got two"),
+        (b'{"kind":"List","items":[{"kind":"X"},{"kind":"X"}],"items":[{"kind":"Y"}]}', "got two"),
+        (b'{"kind":"List","items":[{"kind":"X"},{"a":2}]}', "item 1 of the List has no kind"),
+        (b'{"items":[{"kind":"X"},{"a":2}],"kind":"List"}', "item 1 of the List has no kind"),
+        (b'{"kind":"List","items":[{"kind":"PodList","items":[]}]}', "item 0 of the List is a PodList"),
         (b'{"kind":"List","items":[{"kind":"Pod"},5]}', "item 1 of the List is not an object"),
         (b'{"kind":"List","items":[{"kind":"X"},{"kind":"X"},null]}', "item 2 of the List is not an object"),
-        (b'{"kind":"Pod"}', "expected kind List, as kubectl get -o json prints, got 'Pod'"),
+        (
+            b'{"kind":"Status","message":"Unauthorized"}',
+            "expected kind List, as kubectl get -o json prints, got 'Status'",
+        ),
         (b'{"items":null}', "got 'no kind'"),
     ],
 )

@@ -39,7 +39,7 @@ WRONG: dict[str, bytes] = {
     "not JSON": b"apiVersion: v1",
     "truncated": FILES["printed by kubectl"][:-300],
     "a truncated archive": FILES["compressed"][:-20],
-    "not a list": b'{"kind": "Pod"}',
+    "not a list": b'{"kind": "Status"}',
     "a pod twice": json.dumps({"kind": "List", "items": [pod("a", "n"), pod("a", "m")]}).encode(),
 }
 
