@@ -162,11 +162,13 @@ class Bookkeeping(NoBookkeeping):
                 try:
                     stored = load_ledger(content)
                 except InputError as error:
-                    raise InputError(f"{self._store}: {error}; to start with an empty ledger, delete it") from error
+                    raise InputError(
+                        f"{self._store}: {error}; to start with an empty ledger, delete it and create it again"
+                    ) from error
                 self.ledger = merged(self.ledger, stored, self._base)
                 self._base, self._version = stored, version
-            case Absent():
-                self._base, self._version = SavingsLedger(), ""
+            case Absent(version):
+                self._base, self._version = SavingsLedger(), version
             case UnreadableMemory(why):
                 raise InputError(why)
         self._readable = True

@@ -26,6 +26,7 @@ from rescheduler.housekeeping.daemon_parts import (
     drain_limits,
     exclude_from_collection,
     is_refused,
+    lease_missing,
     lease_unread,
     needed_rights,
     new_bookkeeping,
@@ -129,7 +130,7 @@ def _assemble(
     elector = run_state.elector = new_elector(client, holder, running, clock)
     state = ClusterState(client, clock, scheduler=SchedulerWatch(client, clock, running.scheduling).current)
     rights = RightsReview(client, clock, needed_rights(running), lambda: is_refused(state, elector))
-    run_state.health = new_health(state, rights, running, clock)
+    run_state.health = new_health(state, rights, elector, running, clock)
     metrics, status, pages, address = _serve(parts, provider, prices, run_state.health, running, clock)
     _start(parts, state, elector or new_lease_reader(client, run_state, running, clock))
     writer = new_writer(client, elector, running)
@@ -157,7 +158,7 @@ def _assemble(
         candidates,
         Landings(view, controllers, history, report, clock, running.timing.landing_timeout),
         SpotWatch(running.timing.spot_settle),
-        lambda: rights.why() or lease_unread(run_state),
+        lambda: rights.why() or lease_missing(elector) or lease_unread(run_state),
         new_bookkeeping(writer, view, pricing, report, run_state, running, clock),
         new_price_refresh(policy, view, known),
     )

@@ -138,19 +138,26 @@ def new_lease_reader(client: Client, run_state: DaemonState, running: Running, c
     return run_state.lease_reader
 
 
-def new_health(state: ClusterState, rights: RightsReview, running: Running, clock: Clock) -> Health:
-    """Return the health checks. The daemon is ready while the cluster can be read and no right is missing."""
+def new_health(
+    state: ClusterState, rights: RightsReview, elector: Elector | None, running: Running, clock: Clock
+) -> Health:
+    """Return the health checks. The daemon is ready while the cluster can be read and no right or Lease is missing."""
     return Health(
         clock,
         running.timing.housekeeping_interval.total_seconds(),
-        lambda: state.synced and not rights.missing,
-        lambda: describe_missing(rights.missing) or why_unusable(state),
+        lambda: state.synced and not rights.missing and not lease_missing(elector),
+        lambda: describe_missing(rights.missing) or lease_missing(elector) or why_unusable(state),
     )
 
 
 def lease_unread(run_state: DaemonState) -> str:
     """Return why it is unknown whether drains are paused, or "". With an elector, it is always known."""
     return run_state.lease_reader.unread if run_state.lease_reader is not None else ""
+
+
+def lease_missing(elector: Elector | None) -> str:
+    """Return which command creates a Lease that is missing and that this account may not create, or ""."""
+    return elector.missing if elector is not None else ""
 
 
 def is_refused(state: ClusterState, elector: Elector | None) -> bool:

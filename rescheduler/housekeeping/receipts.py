@@ -14,8 +14,8 @@ def stored_ledger(store: MemoryStore) -> SavingsLedger:
                 return load_ledger(content)
             except InputError as error:
                 raise InputError(f"{store}: {error}") from error
-        case Absent():
-            advice = "the daemon creates it after its first drain; see --namespace and --savings-name"
-            raise InputError(f"{store}: not found: {advice}")
+        case Absent(version):
+            advice = "the daemon writes it after its first drain; see --namespace and --savings-name"
+            raise InputError(f"{store}: {'empty' if version else 'not found'}: {advice}")
         case UnreadableMemory(why):
             raise InputError(why)

@@ -42,7 +42,7 @@ def loaded(store: object, content: bytes) -> Memory:
     try:
         return load(content)
     except InputError as error:
-        raise InputError(f"{store}: {error}; to start with an empty memory, delete it") from error
+        raise InputError(f"{store}: {error}; to start with an empty memory, delete it and create it again") from error
 
 
 class SyncedMemory:
@@ -129,8 +129,8 @@ class SyncedMemory:
             case Stored() as stored:
                 self._apply(stored)
                 self._note_created()
-            case Absent():
-                self._start_again()
+            case Absent(version):
+                self._start_again(version)
             case UnreadableMemory(why):
                 raise InputError(why)
         self._readable = True
@@ -147,16 +147,16 @@ class SyncedMemory:
                 log.warning("waived the debt to %s from the drain of %s", owed.debt.controller, owed.node)
             self._due = True
 
-    def _start_again(self) -> None:
-        """Start with an empty memory, because the ConfigMap does not exist.
+    def _start_again(self, version: str) -> None:
+        """Start with an empty memory, because the ConfigMap does not exist, or is empty and has this *version*.
 
-        If the ConfigMap existed before, its content may have forbidden a drain, so the drain delay starts. Debts in the
+        If the memory was stored before, its content may have forbidden a drain, so the drain delay starts. Debts in the
         memory of this process are kept.
         """
         if self._known or self._store.was_created():
-            log.warning("%s was deleted: the drain delay starts again", self._store)
+            log.warning("%s was %s: the drain delay starts again", self._store, "emptied" if version else "deleted")
             self.memory = Memory(drained_at=self._clock.now(), debts=self.memory.debts)
-        self._version, self._due = "", True
+        self._version, self._due = version, True
 
     def _write(self) -> None:
         self.memory = self._base = retry_on_conflict(self._write_once, ATTEMPTS, self._read_stored)

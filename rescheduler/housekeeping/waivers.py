@@ -51,7 +51,9 @@ def _stored(store: MemoryStore) -> Stored:
     match store.read():
         case Stored() as stored:
             return stored
-        case Absent():
-            raise InputError(f"{store}: not found, so nothing is owed; see --namespace and --memory-name")
+        case Absent(version):
+            raise InputError(
+                f"{store}: {'empty' if version else 'not found'}, so nothing is owed; see --namespace and --memory-name"
+            )
         case UnreadableMemory(why):
             raise InputError(why)

@@ -1,5 +1,6 @@
 """Leader election with a Lease: a thread acquires, renews and releases it."""
 
+import json
 import logging
 import socket
 import threading
@@ -69,6 +70,7 @@ class Elector:
         self._observed: ObservedLease | None = None
         self._version = ""
         self.forbidden = False  #: the last request was rejected because of a missing permission
+        self.missing = ""  #: which command creates the Lease, if it is missing and this account may not create it
         self._complained: float | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="elector", daemon=True)
@@ -124,7 +126,7 @@ class Elector:
         while not self._stopping.is_set():
             try:
                 self._take_step()
-                self.forbidden = False
+                self.forbidden, self.missing = False, ""
             except ReschedulerError as error:
                 self.forbidden = isinstance(error, Forbidden)
                 self._failed(str(error))
@@ -172,10 +174,7 @@ class Elector:
         old = self._observed.record if self._observed is not None else None
         spec = _spec(held(old, self.identity, self._clock.now()))
         try:
-            if old is None:
-                body = self._send("create", "POST", self._collection, self._lease_body(spec))
-            else:
-                body = self._patch(spec)
+            body = self._create(spec) if old is None else self._patch(spec)
         except (Conflict, NotFound):  # it was modified or deleted concurrently
             self._read_lease()
             return
@@ -184,6 +183,16 @@ class Elector:
         if not self.leading:
             self._acquired_at = self._clock.monotonic()
         self._renewed_at = sent
+
+    def _create(self, spec: dict[str, Any]) -> bytes:
+        """Create the Lease. The shipped Role does not allow it, because this permission cannot be limited to a name."""
+        try:
+            return self._send("create", "POST", self._collection, self._lease_body(spec))
+        except Forbidden as error:
+            manifest = json.dumps({key: value for key, value in self._lease_body({}).items() if value})
+            command = f"kubectl create -f - <<< '{manifest}'"
+            self.missing = f"lease {self._namespace}/{self._name} is missing; create it with: {command}"
+            raise Forbidden(f"{error}; {self.missing}") from error
 
     def _release(self) -> None:
         try:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from rescheduler import decoding
-from rescheduler.errors import NotFound, Retryable, Unauthorized
+from rescheduler.errors import Forbidden, NotFound, Retryable, Unauthorized
 from rescheduler.kube.client import MERGE_PATCH, Client
 from rescheduler.kube.conflicts import deletion_conflicts
 
@@ -31,7 +31,9 @@ _WAIVED: Final = "waived"
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The ConfigMap does not exist."""
+    """Nothing is stored: the ConfigMap does not exist, or it is empty as in the shipped manifests."""
+
+    version: str = ""  #: the resourceVersion of the empty ConfigMap; "" if there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class MemoryStore:
             return Absent()
         except Unauthorized as error:
             return UnreadableMemory(str(error))
+        if not config_map.binary_data and not config_map.data:
+            return Absent(config_map.metadata.resource_version)
         content = (config_map.binary_data or {}).get(self._key)
         if content is None:
             return UnreadableMemory(f"{self} has no binaryData.{self._key}")
@@ -107,14 +111,19 @@ class MemoryStore:
         """Store *content* if the ConfigMap still has *version* ("" if it must not exist). Return its new version.
 
         The waivers are removed, because the caller has read them with *version*. Raises Conflict (it was changed,
-        created or deleted), NotFound (the namespace does not exist), Unauthorized, Retryable.
+        created or deleted), NotFound (the namespace does not exist), Unauthorized, Retryable. The shipped Role does not
+        allow to create ConfigMaps, because that permission cannot be limited to a name.
         """
         binary = {self._key: base64.b64encode(content).decode()}
         if version:
             return self._patch(version, {"binaryData": binary, "data": {_SUMMARY: summary, _WAIVED: None}})
         metadata = {"namespace": self._namespace, "name": self._name}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": binary}
-        created = self._config_map("create", "POST", self._collection, body=body | {"data": {_SUMMARY: summary}})
+        try:
+            created = self._config_map("create", "POST", self._collection, body=body | {"data": {_SUMMARY: summary}})
+        except Forbidden as error:
+            command = f"kubectl -n {self._namespace} create configmap {self._name}"
+            raise Forbidden(f"{error}; create it with: {command}") from error
         return created.metadata.resource_version
 
     def waive(self, controllers: Collection[str], version: str) -> None:

@@ -97,7 +97,7 @@ def rights_of_a_dry_run() -> tuple[AccessRight, ...]:
 def rights_of_the_daemon(
     namespace: str, memory: str, lease: str = "", *, removes_nodes: bool, savings: str = ""
 ) -> tuple[AccessRight, ...]:
-    """Return the permissions of the daemon.
+    """Return the permissions of the daemon. The manifests create the Lease and the ConfigMaps.
 
     *memory* and *savings* are the names of ConfigMaps; without the right to *savings*, only the ledger is missing.
     *lease* is the name of the Lease, "" without leader election. *removes_nodes*: a provider removes machines.
@@ -105,12 +105,12 @@ def rights_of_the_daemon(
     stored = [("configmaps", "", name) for name in (memory, savings) if name]
     stored_objects = [*stored, *([("leases", "coordination.k8s.io", lease)] if lease else [])]
     own = [
-        AccessRight(verb, resource, group, namespace, "" if verb == "create" else name)
+        AccessRight(verb, resource, group, namespace, name)
         for resource, group, name in stored_objects
-        for verb in ("create", "get", "patch")
+        for verb in ("get", "patch")
     ]
     removal = (AccessRight("delete", "nodes"),) if removes_nodes else ()
-    return (*_READING, *_CONTROLLERS, *_DRAINING, *dict.fromkeys(own), *removal)
+    return (*_READING, *_CONTROLLERS, *_DRAINING, *own, *removal)
 
 
 def describe_missing(missing: Collection[AccessRight]) -> str:

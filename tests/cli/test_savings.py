@@ -173,10 +173,15 @@ def test_namespace_and_name_of_the_ledger_can_be_set(edge: ScriptedApiServer, sa
 
 NAME = "ConfigMap kube-system/spot-rescheduler-savings"
 FAILURES = {
-    "missing": (status(404, "not found"), 1, f"{NAME}: not found: the daemon creates it after its first drain"),
+    "missing": (status(404, "not found"), 1, f"{NAME}: not found: the daemon writes it after its first drain"),
+    "empty": (
+        Reply({"metadata": {"resourceVersion": "7"}}),
+        1,
+        f"{NAME}: empty: the daemon writes it after its first drain",
+    ),
     "forbidden": (status(403, "no"), 1, "get configmap kube-system/spot-rescheduler-savings: "),
     "broken": (stored(b"broken"), 1, f"{NAME}: expected gzip: "),
-    "something else": (Reply({"metadata": {}, "data": {}}), 1, f"{NAME} has no binaryData.savings"),
+    "something else": (Reply({"metadata": {}, "data": {"summary": "x"}}), 1, f"{NAME} has no binaryData.savings"),
 }
 
 

@@ -72,6 +72,27 @@ class TestStore:
         assert actual is not None
         assert actual["data"] == {"summary": "another\n"}
 
+    def test_an_empty_config_map_is_written_if_nobody_else_has_written_it(self, cluster: ControlPlane) -> None:
+        """The manifests ship it without content."""
+        empty: Json = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"namespace": NAMESPACE, "name": MEMORY_NAME},
+        }
+        cluster.apply([empty])
+        ours, other = store(cluster), store(cluster)
+        actual = ours.read()
+        assert isinstance(actual, Absent)
+        assert actual.version == stored(cluster)["metadata"]["resourceVersion"]
+        version = ours.write(b"one", "a summary\n", actual.version)
+        with pytest.raises(Conflict):
+            other.write(b"two", "", actual.version)
+        assert other.read() == Stored(b"one", version)
+        cluster.apply([empty])  # the manifests are applied again
+        reread = ours.read()
+        assert isinstance(reread, Stored)
+        assert reread.content == b"one"
+
     def test_only_one_of_two_writers_wins(self, cluster: ControlPlane) -> None:
         ours, other = store(cluster), store(cluster)
         first = ours.write(b"one", "", "")

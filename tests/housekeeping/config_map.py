@@ -18,6 +18,7 @@ class InMemoryConfigMap:
         self.writes = 0
         self.attempts = 0
         self._version = 0
+        self._empty = ""  # the version of a ConfigMap without content, as in the shipped manifests
 
     def __str__(self) -> str:
         return f"ConfigMap kube-system/{self.name}"
@@ -25,15 +26,16 @@ class InMemoryConfigMap:
     def read(self) -> Reading:
         if self.unreadable:
             return UnreadableMemory(self.unreadable)
-        return self.stored or Absent()
+        return self.stored or Absent(self._empty)
 
     def write(self, content: bytes, summary: str, version: str) -> str:
         self.attempts += 1
         if self.refusals and (refusal := self.refusals.pop(0)) is not None:
             raise refusal
-        if version and self.stored is None:
+        actual = self.stored.version if self.stored else self._empty
+        if version and not actual:
             raise Conflict("patch configmap: not found (404)")
-        if version != (self.stored.version if self.stored else ""):
+        if version != actual:
             raise Conflict("patch configmap: the object has been modified (409)")
         self.put(content)
         self.summary = summary
@@ -57,4 +59,9 @@ class InMemoryConfigMap:
         self.put(self.stored.content, *controllers)
 
     def delete(self) -> None:
-        self.stored = None
+        self.stored, self._empty = None, ""
+
+    def empty(self) -> None:
+        """Remove the content, or create the ConfigMap without content."""
+        self._version += 1
+        self.stored, self._empty = None, str(self._version)

@@ -260,6 +260,12 @@ class TestStored:
             assert [receipt.node for receipt in receipts(here)] == ["od-9", "od-1"]
             assert troubles(here) == []
 
+    def test_the_empty_ledger_of_the_manifests_is_written(self) -> None:
+        with world(*CLUSTER) as here:
+            here.savings_map.empty()
+            here.loop(prices=PRICES).round()
+            assert [receipt.node for receipt in receipts(here)] == ["od-1"]
+
     def test_a_deleted_ledger_is_created_again(self) -> None:
         with world(*CLUSTER) as here:
             loop = here.loop(prices=PRICES)

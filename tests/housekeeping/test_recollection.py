@@ -1,5 +1,6 @@
 """The memory after restarts, changes of leader and external changes to the ConfigMap."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -32,6 +33,7 @@ from rescheduler.planning.not_recovered import OwnerWait
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Timing
+from tests.housekeeping.config_map import InMemoryConfigMap
 from tests.housekeeping.world import LIMITS, START, LoopWorld, world
 from tests.planning.builders import ON_DEMAND, node, pod, snapshot
 
@@ -112,6 +114,21 @@ class TestStart:
             assert stored(here).drained_at == here.clock.now()
             assert "last drain: 2026-01-01T12:" in here.config_map.summary
 
+    def test_an_empty_config_map_of_the_manifests_is_a_fresh_installation(self) -> None:
+        with world(*CLUSTER) as here:
+            here.config_map.empty()
+            assert here.loop().round() is RoundOutcome.DRAINED
+            assert stored(here).drained_at == here.clock.now()
+
+    def test_a_memory_emptied_while_no_process_ran_starts_the_drain_delay(self) -> None:
+        """Its content may have forbidden a drain."""
+        with world(*CLUSTER) as here:
+            here.config_map.empty()
+            here.config_map.created = True
+            assert here.loop().round() is RoundOutcome.HELD
+            assert held(here) == [Waiting.DRAIN_DELAY]
+            assert stored(here) == Memory(drained_at=START)
+
     def test_a_memory_deleted_while_no_process_ran_starts_the_drain_delay(self) -> None:
         with world(*CLUSTER) as here:
             here.config_map.created = True
@@ -146,13 +163,14 @@ class TestDeleted:
             assert loop.round() is RoundOutcome.HELD
             assert stored(here) == Memory(drained_at=START + timedelta(seconds=here.now))
 
-    def test_debts_in_memory_are_kept(self) -> None:
+    @pytest.mark.parametrize("lose", [InMemoryConfigMap.delete, InMemoryConfigMap.empty])
+    def test_debts_in_memory_are_kept(self, lose: Callable[[InMemoryConfigMap], None]) -> None:
         with world() as here:
             ours = history(here)
             ours.refresh()
             ours.owe("od-1", [Debt(WEB, 1, 1)])
             assert ours.save()
-            here.config_map.delete()
+            lose(here.config_map)
             ours.refresh()
             assert stored(here) == Memory(drained_at=START, debts=(OpenDebt("od-1", START, Debt(WEB, 1, 1)),))
 
