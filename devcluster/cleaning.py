@@ -7,10 +7,10 @@ from http.client import HTTPException
 from devcluster import etcd
 from devcluster.api import Api
 from devcluster.errors import ApiError
-from devcluster.plane import ControlPlane
+from devcluster.plane import INSTALLATION, ControlPlane
 
 #: The namespaces of an empty cluster.
-_OWN_NAMESPACES = frozenset({"default", "kube-node-lease", "kube-public", "kube-system"})
+_OWN_NAMESPACES = frozenset({"default", "kube-node-lease", "kube-public", "kube-system", INSTALLATION})
 #: Ordered so that no object is recreated or kept alive by an object that is deleted later.
 _RESOURCES = (
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import httpx2
 from tenacity import RetryError
 
-from devcluster import audit, build, components, kubeconfig, ports, stages
+from devcluster import audit, build, components, kubeconfig, manifests, ports, stages
 from devcluster.api import Api, Json
 from devcluster.components import Component
 from devcluster.errors import ApiError, PlaneError
@@ -22,6 +22,9 @@ from devcluster.processes import Processes
 START_SECONDS = 90.0  #: for the start of all components; takes 4 s on an idle machine
 WAIT_SECONDS = 120.0
 CHECK_SECONDS = 1.0
+
+#: The namespace of the shipped manifests, which do not create it.
+INSTALLATION = "spot-rescheduler"
 
 _Result = TypeVar("_Result")
 
@@ -195,6 +198,7 @@ class ControlPlane:
         self._poll(self.layout.key.exists, "the API server's certificate", START_SECONDS, of="kube-apiserver")
         self.api = self._until.enter_context(Api(self.server, ca=self.ca, token=self.token))
         self._wait_until_ready()
+        self.apply([manifests.namespace(INSTALLATION)])
         self.token_kubeconfig(components.ADMIN, self.token).rename(self.kubeconfig)
         for component, token in self._client_tokens.items():
             self.token_kubeconfig(components.user(component), token)

@@ -1,7 +1,9 @@
 // render prints the manifests of deploy/, rendered with the engines of Helm and of kustomize:
 //
-//	render chart FOLDER RELEASE NAMESPACE < values.yaml
+//	render chart FOLDER RELEASE NAMESPACE [SERVER CA TOKEN] < values.yaml
 //	render kustomization FOLDER
+//
+// With the address of an API server, the file with its CA, and a token, the chart can look up objects, as in an upgrade.
 package main
 
 import (
@@ -14,6 +16,7 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
@@ -31,14 +34,18 @@ func main() {
 func run(arguments []string, in io.Reader, out io.Writer) error {
 	switch {
 	case len(arguments) == 4 && arguments[0] == "chart":
-		return chart(arguments[1], arguments[2], arguments[3], in, out)
+		return chart(arguments[1], arguments[2], arguments[3], nil, in, out)
+	case len(arguments) == 7 && arguments[0] == "chart":
+		cluster := &rest.Config{Host: arguments[4], BearerToken: arguments[6]}
+		cluster.TLSClientConfig.CAFile = arguments[5]
+		return chart(arguments[1], arguments[2], arguments[3], cluster, in, out)
 	case len(arguments) == 2 && arguments[0] == "kustomization":
 		return kustomization(arguments[1], out)
 	}
-	return fmt.Errorf("usage: render chart FOLDER RELEASE NAMESPACE < VALUES | render kustomization FOLDER")
+	return fmt.Errorf("usage: render chart FOLDER RELEASE NAMESPACE [SERVER CA TOKEN] < VALUES | render kustomization FOLDER")
 }
 
-func chart(folder, release, namespace string, in io.Reader, out io.Writer) error {
+func chart(folder, release, namespace string, cluster *rest.Config, in io.Reader, out io.Writer) error {
 	read, err := io.ReadAll(in)
 	if err != nil {
 		return err
@@ -65,7 +72,12 @@ func chart(folder, release, namespace string, in io.Reader, out io.Writer) error
 	if err != nil {
 		return err
 	}
-	rendered, err := engine.Engine{Strict: true}.Render(loaded, values)
+	templates := engine.Engine{Strict: true}
+	if cluster != nil {
+		templates = engine.New(cluster)
+		templates.Strict = true
+	}
+	rendered, err := templates.Render(loaded, values)
 	if err != nil {
 		return err
 	}

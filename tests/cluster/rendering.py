@@ -10,6 +10,7 @@ import yaml
 
 from devcluster import build
 from devcluster.api import Json
+from devcluster.plane import ControlPlane
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = DEPLOY / "chart" / "spot-rescheduler"
@@ -34,9 +35,18 @@ def composed(folder: Path, **layers: Json) -> list[Json]:
     return kustomization(folder / name)
 
 
-def chart(values: Json | None = None, release: str = "spot-rescheduler", namespace: str = "kube-system") -> list[Json]:
-    """Return the objects of a release of the chart. Raises RenderingError if the chart rejects *values*."""
-    return _objects(["chart", str(CHART), release, namespace], json.dumps(values or {}))
+def chart(
+    values: Json | None = None,
+    release: str = "spot-rescheduler",
+    namespace: str = "spot-rescheduler",
+    plane: ControlPlane | None = None,
+) -> list[Json]:
+    """Return the objects of a release of the chart. Raises RenderingError if the chart rejects *values*.
+
+    The chart looks up objects of *plane*; without one, as in ``helm template``, it finds none.
+    """
+    found = [plane.server, str(plane.ca), plane.token] if plane is not None else []
+    return _objects(["chart", str(CHART), release, namespace, *found], json.dumps(values or {}))
 
 
 def notes(folder: Path, values: Json, release: str, namespace: str) -> str:

@@ -16,14 +16,14 @@ from rescheduler.settings import LEASE
 from tests.cluster.daemon import Daemon
 from tests.forking import PROGRAM
 
-NAMESPACE: Final = "kube-system"
+NAMESPACE: Final = "spot-rescheduler"
 ACCOUNT: Final = "spot-rescheduler"
 FENCED: Final[Json] = {"resources": ["../base"], "components": ["../components/machines", "../components/fencing"]}
 BARE: Final[Json] = {"resources": ["../base"], "components": ["../components/machines"]}
 
-#: The rendered objects that are installed: RBAC and fencing. The replicas are processes of the test.
+#: The rendered objects that are installed: RBAC, stored state and fencing. The replicas are processes of the test.
 _RIGHTS: Final = frozenset({"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
-_FENCE: Final = ("Lease", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+_FENCE: Final = ("ConfigMap", "Lease", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 
 #: A policy without effect that is never deleted. If the last policy with a Lease as parameter is deleted, the API
 #: server later reads Leases from a stopped cache until it is restarted (kubernetes/kubernetes#130887).
@@ -102,7 +102,7 @@ class ReplicatedInstallation:
 def installed(
     installation: ReplicatedInstallation, objects: Sequence[Json], replicas: Sequence[str] = ("a", "b")
 ) -> Iterator[ReplicatedInstallation]:
-    """Install RBAC and fencing of *objects* and the pods of *replicas* for the duration of the block."""
+    """Install RBAC, stored state and fencing of *objects* and the pods of *replicas* for the duration of the block."""
     plane = installation.plane
     rights = [item for item in objects if item["kind"] in _RIGHTS]
     fence = sorted((item for item in objects if item["kind"] in _FENCE), key=lambda item: _FENCE.index(item["kind"]))

@@ -15,6 +15,9 @@ from tests.cluster.rendering import DEPLOY
 
 ROLES = frozenset({"Role", "ClusterRole"})
 
+#: What an account needs: its rights, and the objects whose state it stores.
+ACCESS = ROLES | {"ServiceAccount", "RoleBinding", "ClusterRoleBinding", "Lease", "ConfigMap"}
+
 
 @dataclass(frozen=True, order=True)
 class Right:
@@ -71,12 +74,11 @@ def _of(rule: Json) -> Iterator[Right]:
 
 
 class Granted:
-    """Installed roles, bindings and ServiceAccounts of *objects*, from which rights can be removed."""
+    """Installed roles, bindings, ServiceAccounts and stored state of *objects*, from which rights can be removed."""
 
     def __init__(self, plane: ControlPlane, objects: Sequence[Json]) -> None:
         self._plane = plane
-        kinds = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
-        self._objects = [item for item in objects if item["kind"] in kinds]
+        self._objects = [item for item in objects if item["kind"] in ACCESS]
 
     def __enter__(self) -> Self:
         self._plane.apply(self._objects)

@@ -1,6 +1,7 @@
 """Tests of the chart with Helm's engine: same objects as the kustomization, accepted by the API server, validation."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import yaml
 from devcluster.api import Json
 from devcluster.plane import ControlPlane
 from rescheduler.providers import BACKENDS
-from rescheduler.settings import MEMORY_NAME, SAVINGS_NAME
-from tests.cluster.rendering import CHART, DEPLOY, RenderingError, chart, kustomization, notes, only_of_kind
+from rescheduler.settings import LEASE, MEMORY_NAME, SAVINGS_NAME
+from tests.cluster.rendering import CHART, DEPLOY, RenderingError, chart, composed, kustomization, notes, only_of_kind
 
-#: Environment variables that only the chart sets: the names of ConfigMaps, which depend on the release.
+#: Environment variables with the names of ConfigMaps, which depend on the release.
 NAMES = ("RESCHEDULER_MEMORY_NAME", "RESCHEDULER_SAVINGS_NAME")
+STORED = {("Lease", LEASE), ("ConfigMap", MEMORY_NAME), ("ConfigMap", SAVINGS_NAME)}
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 PRICES = "instance_type,capacity_type,price\nm5.large,on-demand,0.107\n"
@@ -61,7 +63,6 @@ def without_names(pod: Json) -> Json:
         for each in pod["topologySpreadConstraints"]
     ]
     plain = {key: value for key, value in only.items() if key not in {"args", "imagePullPolicy"}}
-    plain["env"] = [each for each in plain["env"] if each["name"] not in NAMES]
     return {**pod, "containers": [{**plain, "args": args}], "topologySpreadConstraints": spread}
 
 
@@ -81,6 +82,77 @@ def test_default_values_give_the_kustomization() -> None:
         assert only_of_kind(ours, kind)["rules"] == only_of_kind(base, kind)["rules"]
     for kind in ("ClusterRoleBinding", "RoleBinding"):
         assert only_of_kind(ours, kind)["subjects"] == only_of_kind(base, kind)["subjects"]
+
+
+def stored(objects: list[Json]) -> list[Json]:
+    """Return the objects in which the daemon stores its state."""
+    config_maps = {MEMORY_NAME, SAVINGS_NAME, "mover-memory", "mover-savings"}
+    return [each for each in objects if each["kind"] == "Lease" or each["metadata"]["name"] in config_maps]
+
+
+def content(item: Json) -> Json:
+    return {key: value for key, value in item.items() if key not in {"apiVersion", "kind", "metadata"}}
+
+
+@pytest.mark.parametrize("render", [chart, lambda: kustomization("base")], ids=["chart", "kustomization"])
+def test_the_stored_objects_are_shipped_without_content(render: Callable[[], list[Json]]) -> None:
+    """So that applying them again changes no content, and the daemon needs no permission to create them."""
+    objects = stored(render())
+    assert {(each["kind"], each["metadata"]["name"]) for each in objects} == STORED
+    assert [content(each) for each in objects] == [{}, {}, {}]
+    rules = only_of_kind(render(), "Role")["rules"]
+    assert {name for rule in rules for name in rule["resourceNames"]} == {name for _, name in STORED}
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "patch"}
+
+
+NAMED: dict[str, tuple[Json, dict[str, str]]] = {
+    "a suffix": ({"nameSuffix": "-eu"}, {name: f"{name}-eu" for _, name in STORED}),
+    "a prefix": ({"namePrefix": "eu-"}, {name: f"eu-{name}" for _, name in STORED}),
+    "a patch of the Lease's name": (
+        {
+            "patches": [
+                {
+                    "target": {"kind": "Lease"},
+                    "patch": '[{"op": "replace", "path": "/metadata/name", "value": "mover"}]',
+                    "options": {"allowNameChange": True},
+                }
+            ]
+        },
+        {LEASE: "mover"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_role_and_daemon_follow_the_names_of_the_stored_objects(case: str, tmp_path: Path) -> None:
+    change, renamed = NAMED[case]
+    objects = composed(tmp_path, ours={"resources": ["../base"], **change})
+    expected = {renamed.get(name, name) for _, name in STORED}
+    env = {each["name"]: each.get("value") for each in container(objects)["env"]}
+    assert env["RESCHEDULER_LEASE_NAME"] == renamed[LEASE] == only_of_kind(objects, "Lease")["metadata"]["name"]
+    assert {env["RESCHEDULER_LEASE_NAME"], *(env[name] for name in NAMES)} == expected
+    assert {name for rule in only_of_kind(objects, "Role")["rules"] for name in rule["resourceNames"]} == expected
+    assert {each["metadata"]["name"] for each in objects if each["kind"] in {"Lease", "ConfigMap"}} == expected
+
+
+def test_an_upgrade_keeps_the_content_of_the_stored_objects(cluster: ControlPlane) -> None:
+    """Helm finds them on the API server. Those that a daemon has created itself, or of another release, are left."""
+    first = stored(chart(plane=cluster))
+    assert {(each["kind"], each["metadata"]["name"]) for each in first} == STORED
+    assert {each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in first} == {"keep"}
+    cluster.apply(first)
+    assert stored(chart(plane=cluster)) == []
+    written = {"Lease": {"spec": {"holderIdentity": "a_1"}}, "ConfigMap": {"binaryData": {"memory": "YQ=="}}}
+    for each in first:
+        helm = {"meta.helm.sh/release-name": "spot-rescheduler", "meta.helm.sh/release-namespace": "spot-rescheduler"}
+        change = {"metadata": {"annotations": helm}, **written[each["kind"]]}
+        cluster.api.patch(cluster.api.path(each), change)
+    assert stored(chart(plane=cluster)) == first
+    after = cluster.apply(stored(chart(plane=cluster)))
+    assert [content(each) for each in after] == [written[each["kind"]] for each in first]
+    assert [
+        each["kind"] for each in stored(chart({"options": {"memory-name": "mover-memory"}}, "blue", plane=cluster))
+    ] == ["ConfigMap"]
 
 
 def test_the_role_is_for_the_lease_of_the_options() -> None:
@@ -186,7 +258,7 @@ def test_the_configuration_of_the_scheduler_is_mounted_and_a_change_creates_new_
 def test_prices_are_mounted_and_changed_prices_create_new_pods() -> None:
     objects = chart({"prices": PRICES, "options": {"currency": "EUR"}})
     assert {"--prices=/etc/spot-rescheduler/prices", "--currency=EUR"} <= set(container(objects)["args"])
-    config = only_of_kind(objects, "ConfigMap")
+    [config] = [each for each in objects if each["kind"] == "ConfigMap" and "data" in each]
     assert config["data"] == {"prices": PRICES}
     pod = only_of_kind(objects, "Deployment")["spec"]["template"]
     assert pod["spec"]["volumes"] == [{"name": "prices", "configMap": {"name": config["metadata"]["name"]}}]
@@ -213,7 +285,7 @@ def test_a_cloud_provider_gets_its_configuration_its_secrets_and_the_right_to_de
     assert {"--cloud-provider=cloudpool", "--cloud-config=/etc/spot-rescheduler/cloud-config"} <= set(
         container(objects)["args"]
     )
-    config = next(each for each in objects if each["kind"] == "ConfigMap" and "cloud-config" in each["data"])
+    config = next(each for each in objects if each["kind"] == "ConfigMap" and "cloud-config" in each.get("data", {}))
     assert config["data"]["cloud-config"] == "pools: []\n"
     mounts = {each["mountPath"] for each in container(objects)["volumeMounts"]}
     folder = "/etc/spot-rescheduler"

@@ -32,11 +32,15 @@ LAYERS: Final[dict[str, Json]] = {
         "nameSuffix": "-eu",
         "patches": [
             {
-                "target": {"kind": "Role"},
-                "patch": '[{"op": "replace", "path": "/rules/1/resourceNames/0", "value": "mover"},'
-                ' {"op": "replace", "path": "/rules/3/resourceNames/0", "value": "mover-memory"},'
-                ' {"op": "replace", "path": "/rules/3/resourceNames/1", "value": "mover-savings"}]',
+                "target": {"kind": kind, "name": name},
+                "patch": f'[{{"op": "replace", "path": "/metadata/name", "value": "{renamed}"}}]',
+                "options": {"allowNameChange": True},
             }
+            for kind, name, renamed in (
+                ("Lease", "k8s-spot-rescheduler", "mover"),
+                ("ConfigMap", "spot-rescheduler-memory", "mover-memory"),
+                ("ConfigMap", "spot-rescheduler-savings", "mover-savings"),
+            )
         ],
     },
     "fenced": {"resources": ["../ours"], "components": ["../components/fencing", "../components/make-room"]},
@@ -45,12 +49,12 @@ RELEASE: Final[Json] = {
     "fencing": {"enabled": True},
     "cloudProvider": {"name": "cloudpool"},
     "makeRoom": {"mode": "placeholders"},
-    "options": {"lease-name": "mover", "memory-name": "mover-memory", "savings-name": "mover-savings"},
+    "options": {"lease-name": "mover-eu", "memory-name": "mover-memory-eu", "savings-name": "mover-savings-eu"},
 }
 NODE: Final = "/api/v1/nodes/n1"
 ROOM: Final = "spot-rescheduler-room"
 PLACEHOLDERS: Final = f"/api/v1/namespaces/{ROOM}/pods"
-MEMORY: Final = "/api/v1/namespaces/ours/configmaps/mover-memory"
+MEMORY: Final = "/api/v1/namespaces/ours/configmaps/mover-memory-eu"
 
 #: RBAC for the memory, for all ServiceAccounts of the namespace.
 MEMORY_RIGHTS: Final[tuple[Json, ...]] = (
@@ -67,7 +71,7 @@ MEMORY_RIGHTS: Final[tuple[Json, ...]] = (
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "memory"},
         "subjects": [{"kind": "Group", "name": "system:serviceaccounts:ours", "apiGroup": "rbac.authorization.k8s.io"}],
     },
-    {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mover-memory", "namespace": "ours"}},
+    {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mover-memory-eu", "namespace": "ours"}},
 )
 
 
@@ -103,7 +107,7 @@ def writers(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Pat
         objects, account = chart(RELEASE, "spot-rescheduler", "ours"), "spot-rescheduler"
     cluster.apply([namespace("ours"), *MEMORY_RIGHTS])
     with (
-        installed(ReplicatedInstallation(cluster, "ours", account, "mover"), objects) as installation,
+        installed(ReplicatedInstallation(cluster, "ours", account, "mover-eu"), objects) as installation,
         contextlib.ExitStack() as opened,
     ):
         writers = Writers(installation, opened)
@@ -149,7 +153,7 @@ def denied(api: Api, write: str) -> bool:
 
 
 DENIED: Final = {
-    "b": "denied request: spot-rescheduler fencing: pod b does not hold the Lease ours/mover, a does",
+    "b": "denied request: spot-rescheduler fencing: pod b does not hold the Lease ours/mover-eu, a does",
     None: "denied request: spot-rescheduler fencing: the token is not bound to a pod",
 }
 
@@ -170,7 +174,7 @@ def test_without_a_leader_all_writes_are_denied(writers: Writers) -> None:
     leader = writers.api("a")
     writers.plane.wait_for(lambda: "no pod does" in attempt(leader, "patch a Node"), "the released Lease")
     for write in WRITES:
-        assert "pod a does not hold the Lease ours/mover, no pod does" in attempt(leader, write), write
+        assert "pod a does not hold the Lease ours/mover-eu, no pod does" in attempt(leader, write), write
 
 
 def test_other_users_are_not_restricted(writers: Writers) -> None:
@@ -183,9 +187,9 @@ def test_the_lease_cannot_be_deleted_while_the_policy_needs_it(writers: Writers)
     for path in (writers.installation.lease_path, collection):
         with pytest.raises(ApiError, match="delete the ValidatingAdmissionPolicyBinding first"):
             writers.plane.api.request("DELETE", path)
-    elsewhere = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "mover"}}
+    elsewhere = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "mover-eu"}}
     writers.plane.apply([elsewhere])
-    writers.plane.api.delete("/apis/coordination.k8s.io/v1/namespaces/default/leases/mover")
+    writers.plane.api.delete("/apis/coordination.k8s.io/v1/namespaces/default/leases/mover-eu")
 
 
 def test_a_fencing_denial_is_recognized(writers: Writers) -> None:
@@ -201,7 +205,7 @@ def test_a_denial_because_of_a_missing_lease_is_recognized(cluster: ControlPlane
     """
     prepare(cluster)
     objects = [item for item in composed(tmp_path, **LAYERS) if item["kind"] != "Lease"]
-    with installed(ReplicatedInstallation(cluster, "ours", "spot-rescheduler-eu", "mover"), objects, replicas=()):
+    with installed(ReplicatedInstallation(cluster, "ours", "spot-rescheduler-eu", "mover-eu"), objects, replicas=()):
         client = Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock())
 
         def patched() -> ApiResponse:
@@ -241,36 +245,36 @@ def fence(objects: list[Json]) -> Json:
     assert lease["namespace"] == account["namespace"]
     local = [item for item in objects if item["metadata"].get("namespace") == lease["namespace"]]
     role, rules = only_of_kind(local, "Role")["rules"], policy["spec"]["matchConstraints"]["resourceRules"]
-    assert role[1]["resourceNames"] == [lease["name"]]
-    assert role[3]["resourceNames"] == rules[2]["resourceNames"]
+    assert role[0]["resourceNames"] == [lease["name"]]
+    assert role[1]["resourceNames"] == rules[2]["resourceNames"]
     return {"policy": policy["metadata"]["name"], "lease": f"{lease['namespace']}/{lease['name']}"}
 
 
 RENDERED: Final[dict[str, tuple[Callable[[Path], list[Json]], str, str]]] = {
     "on the base": (
         lambda folder: composed(folder, ours=FENCED),
-        "kube-system.spot-rescheduler",
-        "kube-system/k8s-spot-rescheduler",
+        "spot-rescheduler.spot-rescheduler",
+        "spot-rescheduler/k8s-spot-rescheduler",
     ),
     "on a kustomization with its own names": (
         lambda folder: composed(folder, **LAYERS),
         "ours.spot-rescheduler-eu",
-        "ours/mover",
+        "ours/mover-eu",
     ),
     "in the kustomization that sets the namespace": (
         lambda folder: composed(folder, ours={**FENCED, "namespace": "ours"}),
-        "kube-system.spot-rescheduler",  # the policy's name has no meaning and is not changed
+        "spot-rescheduler.spot-rescheduler",  # the policy's name has no meaning and is not changed
         "ours/k8s-spot-rescheduler",
     ),
     "by the chart": (
         lambda _: chart({"fencing": {"enabled": True}}),
-        "kube-system.spot-rescheduler",
-        "kube-system/k8s-spot-rescheduler",
+        "spot-rescheduler.spot-rescheduler",
+        "spot-rescheduler/k8s-spot-rescheduler",
     ),
     "by the chart, with its own names": (
         lambda _: chart({**RELEASE, "serviceAccount": {"name": "moving"}}, "blue", "ours"),
         "ours.moving",
-        "ours/mover",
+        "ours/mover-eu",
     ),
 }
 
@@ -292,7 +296,7 @@ def test_component_and_chart_have_the_same_policy(tmp_path: Path) -> None:
 
 def test_fencing_is_disabled_by_default() -> None:
     for objects in (kustomization("base"), chart()):
-        assert not [item for item in objects if "Admission" in item["kind"] or item["kind"] == "Lease"]
+        assert not [item for item in objects if "Admission" in item["kind"]]
 
 
 def test_a_leader_s_client_raises_not_leading_for_a_denial(writers: Writers) -> None:
@@ -303,5 +307,5 @@ def test_a_leader_s_client_raises_not_leading_for_a_denial(writers: Writers) -> 
             return 10.0
 
     client = Client(Kubeconfig(str(writers.installation.kubeconfig("b"))), SystemClock()).guarded(Leads())
-    with pytest.raises(NotLeading, match="does not hold the Lease ours/mover"):
+    with pytest.raises(NotLeading, match="does not hold the Lease ours/mover-eu"):
         KubeCluster(client).evict("default", "moved", "x", dry_run=True)

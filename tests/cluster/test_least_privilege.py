@@ -34,7 +34,7 @@ from tests.cluster.rights import Granted, Right, rights, shipped
 from tests.cluster.test_bad_days_replacements import quota
 from tests.proxy.world import ProxyWorld, world
 
-NAMESPACE: Final = "kube-system"
+NAMESPACE: Final = "spot-rescheduler"
 DAEMON: Final = "spot-rescheduler"
 PROXY: Final = "cloudpool-proxy"
 GET_POD: Final = Right("get", "", "pods")
@@ -334,9 +334,6 @@ class TestAllIsUsed:
         audit = AuditLog(cluster.layout.audit_log)
         with Granted(cluster, objects):
             exercise_rare_rights(cluster, DAEMON)
-            with daemon(cluster):  # without fencing, which includes the Lease, the daemon creates it
-                observer.eventually(lambda: installation.leader, "a leader")
-        forget(cluster)
         with machines(observer, tmp_path, 2, 2) as pool, installed(installation, objects, ("a",)):
             observer.start_on("od-1", *controllers(), pods=4)
             cluster.apply([namespace("red")])

@@ -70,7 +70,7 @@ def test_names_of_another_installation(tmp_path: Path) -> None:
 
 @pytest.mark.cluster
 def test_the_daemon_may_create_and_delete_pods_in_the_namespace_of_placeholders_only(installed: ControlPlane) -> None:
-    account = user("kube-system", "spot-rescheduler")
+    account = user("spot-rescheduler", "spot-rescheduler")
 
     def allowed(verb: str, resource: str, namespace: str) -> bool:
         return is_allowed(installed.api, account, {"verb": verb, "resource": resource, "namespace": namespace})

@@ -13,10 +13,10 @@ from devcluster.plane import ControlPlane
 from rescheduler.proxy import config_file
 from tests.cluster.daemon import ClusterQueries, Daemon
 from tests.cluster.rendering import DEPLOY, kustomization
-from tests.cluster.rights import is_allowed, user
+from tests.cluster.rights import ACCESS, is_allowed, user
 from tests.proxy.world import world
 
-NAMESPACE = "kube-system"
+NAMESPACE = "spot-rescheduler"
 ACCOUNT = "spot-rescheduler"
 PROXY = "cloudpool-proxy"
 
@@ -37,7 +37,7 @@ def installed_proxy(cluster: ControlPlane) -> Iterator[ControlPlane]:
 
 @contextlib.contextmanager
 def rights(cluster: ControlPlane, folder: str) -> Iterator[None]:
-    objects = [item for item in kustomization(folder) if "Role" in item["kind"] or item["kind"] == "ServiceAccount"]
+    objects = [item for item in kustomization(folder) if item["kind"] in ACCESS]
     cluster.apply(objects)
     try:
         yield
@@ -140,7 +140,9 @@ def test_the_daemon_gets_the_name_of_its_pod() -> None:
 
 def variables(folder: str) -> Json:
     [workload] = [item for item in kustomization(folder) if item["kind"] == "Deployment"]
-    return {item["name"]: item["valueFrom"] for item in workload["spec"]["template"]["spec"]["containers"][0]["env"]}
+    return {
+        item["name"]: item.get("valueFrom") for item in workload["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
 
 
 FORBIDDEN = (
@@ -150,6 +152,8 @@ FORBIDDEN = (
     {"verb": "update", "resource": "nodes"},
     {"verb": "get", "resource": "secrets"},
     {"verb": "list", "resource": "configmaps"},
+    {"verb": "create", "resource": "configmaps"},
+    {"verb": "create", "group": "coordination.k8s.io", "resource": "leases"},
     {"verb": "patch", "group": "apps", "resource": "deployments"},
     {"verb": "list", "group": "apps", "resource": "replicasets"},
     {"verb": "watch", "resource": "events"},

@@ -1,7 +1,6 @@
 """The memory on a real API server: its ConfigMap, its use by the daemon, and `rescheduler resume`."""
 
 import base64
-from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -23,11 +22,12 @@ from rescheduler.settings import MEMORY_NAME
 from tests import forking
 from tests.cluster.daemon import ClusterQueries, Daemon, prefers
 from tests.cluster.rendering import kustomization
+from tests.cluster.rights import ACCESS
 from tests.planning.builders import NOW
 from tests.planning.memories import large
 
 NAMESPACE = "default"  # where tests/cluster/daemon.py runs daemons
-SHIPPED = "kube-system"  # where the manifests run it
+SHIPPED = "spot-rescheduler"  # where the manifests run it
 LEASE = "k8s-spot-rescheduler"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
@@ -83,7 +83,7 @@ class TestStore:
         ours, other = store(cluster), store(cluster)
         actual = ours.read()
         assert isinstance(actual, Absent)
-        assert actual.version == stored(cluster)["metadata"]["resourceVersion"]
+        assert actual.version
         version = ours.write(b"one", "a summary\n", actual.version)
         with pytest.raises(Conflict):
             other.write(b"two", "", actual.version)
@@ -163,31 +163,34 @@ class TestStore:
 
 @pytest.fixture
 def rights(cluster: ControlPlane) -> Any:
-    """The shipped ServiceAccount and RBAC; the value is a function that removes rules from the Role."""
-    applied = [item for item in kustomization("base") if "Role" in item["kind"] or item["kind"] == "ServiceAccount"]
+    """The shipped ServiceAccount and RBAC; the value is a function that removes a right to ConfigMaps."""
+    applied = [item for item in kustomization("base") if item["kind"] in ACCESS]
     cluster.apply(applied)
     [role] = [item for item in applied if item["kind"] == "Role"]
 
-    def without(removed: Callable[[Json], bool]) -> None:
-        kept = [rule for rule in role["rules"] if not removed(rule)]
-        cluster.api.patch(cluster.api.path(role), {"rules": kept})
+    def without(verb: str) -> None:
+        leases, config_maps = role["rules"]
+        kept = {**config_maps, "verbs": [each for each in config_maps["verbs"] if each != verb]}
+        cluster.api.patch(cluster.api.path(role), {"rules": [leases, kept]})
 
     yield without
     for item in applied:
         cluster.api.delete(cluster.api.path(item))
 
 
-def of_memory(verb: str) -> Callable[[Json], bool]:
-    return lambda rule: rule["resources"] == ["configmaps"] and verb in rule["verbs"]
-
-
 class TestRights:
     @pytest.mark.usefixtures("rights")
     def test_the_shipped_rights_are_for_this_name_only(self, cluster: ControlPlane) -> None:
         ours = shipped_store(cluster)
-        version = ours.write(b"one", "", "")
+        actual = ours.read()
+        assert isinstance(actual, Absent)
+        version = ours.write(b"one", "", actual.version)
         assert ours.read() == Stored(b"one", version)
         ours.write(b"two", "", version)
+        cluster.api.delete(f"{SHIPPED_CONFIG_MAPS}/{MEMORY_NAME}")
+        command = r"create it with: kubectl -n spot-rescheduler create configmap spot-rescheduler-memory$"
+        with pytest.raises(Forbidden, match=command):
+            ours.write(b"three", "", "")
         other = f"{SHIPPED_CONFIG_MAPS}/extension-apiserver-authentication"
         client = shipped_client(cluster)
         for method in ("GET", "PATCH", "DELETE"):
@@ -197,15 +200,15 @@ class TestRights:
             client.request("delete ours", "DELETE", f"{SHIPPED_CONFIG_MAPS}/{MEMORY_NAME}")
 
     def test_a_missing_right_is_named_with_verb_and_resource(self, cluster: ControlPlane, rights: Any) -> None:
-        rights(of_memory("get"))
+        rights("get")
         actual = shipped_store(cluster).read()
         assert isinstance(actual, UnreadableMemory)
-        assert "get configmap kube-system/spot-rescheduler-memory" in actual.why
+        assert "get configmap spot-rescheduler/spot-rescheduler-memory" in actual.why
         assert 'cannot get resource "configmaps"' in actual.why
 
-    @pytest.mark.parametrize("verb", ["create", "get"])
+    @pytest.mark.parametrize("verb", ["patch", "get"])
     def test_the_daemon_drains_nothing_without_the_rights(self, verb: str, cluster: ControlPlane, rights: Any) -> None:
-        rights(of_memory(verb))
+        rights(verb)
         queries = ClusterQueries(cluster)
         movable(cluster, queries)
         own = cluster.service_account_kubeconfig(SHIPPED, "spot-rescheduler")
@@ -218,7 +221,9 @@ class TestRights:
             waits_for(queries, daemon, "memory-unreadable")
             assert f'cannot {verb} resource "configmaps"' in status(daemon)["waiting"]["detail"]
         assert queries.kinds() == {"on-demand": 2}
-        assert (queries.marks(), stored(cluster, SHIPPED_CONFIG_MAPS)) == ({}, None)
+        kept = stored(cluster, SHIPPED_CONFIG_MAPS)
+        assert kept is not None
+        assert (queries.marks(), kept.get("binaryData")) == ({}, None)
 
 
 def status(daemon: Daemon) -> Json:

@@ -288,7 +288,7 @@ def limited(cluster: ControlPlane) -> Iterator[Path]:
     """Return the credentials of the shipped account, without the permission to read owners."""
     forget(cluster)
     with Granted(cluster, kustomization("base")):
-        yield cluster.service_account_kubeconfig("kube-system", "spot-rescheduler")
+        yield cluster.service_account_kubeconfig("spot-rescheduler", "spot-rescheduler")
     forget(cluster)
 
 
@@ -306,7 +306,7 @@ def test_without_the_permission_a_debt_ends_after_three_landing_timeouts(
         observer.running(3)
         operators.opened = True
         observer.open_spot()
-        flags = ("--namespace=kube-system", "--landing-timeout=5s", "--failure-pause=1h", "--failure-pause-max=1h")
+        flags = ("--namespace=spot-rescheduler", "--landing-timeout=5s", "--failure-pause=1h", "--failure-pause-max=1h")
         with Daemon(cluster, *FLAGS, *flags, ANY_SCHEDULER, kubeconfig=limited):
             observer.eventually(lambda: observer.kinds("web") == {"spot": 2}, "the other node drained", seconds=300)
             lease = "k8s-spot-rescheduler"

@@ -14,13 +14,14 @@ from devcluster.plane import ControlPlane
 from tests import forking
 from tests.cluster.daemon import ClusterQueries, Daemon
 from tests.cluster.rendering import kustomization
+from tests.cluster.rights import ACCESS
 from tests.proxy.world import ProxyWorld, world
 
 ACCOUNT = "spot-rescheduler"
 PROXY = "cloudpool-proxy"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 ROLE = f"{ROLES}/{ACCOUNT}"
-NAMESPACED_ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"
+NAMESPACED_ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/spot-rescheduler/roles"
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def rights_of_the_proxy(cluster: ControlPlane) -> Iterator[Json]:
 
 
 def _granted(cluster: ControlPlane, folder: str) -> Iterator[Json]:
-    objects = [item for item in kustomization(folder) if "Role" in item["kind"] or item["kind"] == "ServiceAccount"]
+    objects = [item for item in kustomization(folder) if item["kind"] in ACCESS]
     cluster.apply(objects)
     [role] = [item for item in objects if item["kind"] == "ClusterRole"]
     yield role
@@ -71,8 +72,8 @@ def waiting(daemon: Daemon) -> Json:
 def test_a_missing_list_right_blocks_drains_until_it_is_granted(cluster: ControlPlane, rights: Json) -> None:
     queries = drainable(cluster)
     cluster.api.patch(ROLE, without(rights, "csidrivers"))
-    own = cluster.service_account_kubeconfig("kube-system", ACCOUNT)
-    with Daemon(cluster, "--namespace=kube-system", kubeconfig=own) as daemon:
+    own = cluster.service_account_kubeconfig("spot-rescheduler", ACCOUNT)
+    with Daemon(cluster, "--namespace=spot-rescheduler", kubeconfig=own) as daemon:
         queries.eventually(lambda: "csidrivers" in waiting(daemon).get("detail", ""), "the missing permission")
         held = waiting(daemon)
         assert held["reason"] == "not-synced"
@@ -86,7 +87,7 @@ def test_a_missing_list_right_blocks_drains_until_it_is_granted(cluster: Control
 def test_plan_warns_of_its_assumptions(cluster: ControlPlane, rights: Json) -> None:
     drainable(cluster)
     cluster.api.patch(ROLE, without(rights, "csidrivers"))
-    own = cluster.service_account_kubeconfig("kube-system", ACCOUNT)
+    own = cluster.service_account_kubeconfig("spot-rescheduler", ACCOUNT)
 
     def ran() -> subprocess.CompletedProcess[str]:
         return forking.run("plan", f"--kubeconfig={own}", "-o", "json")
@@ -107,7 +108,7 @@ def test_the_proxy_removes_nothing_and_names_the_right(
     cluster: ControlPlane, rights_of_the_proxy: Json, tmp_path: Path
 ) -> None:
     """First the right to read part of the cluster is missing, then the right to read owners."""
-    role, own = f"{ROLES}/{PROXY}", cluster.service_account_kubeconfig("kube-system", PROXY)
+    role, own = f"{ROLES}/{PROXY}", cluster.service_account_kubeconfig("spot-rescheduler", PROXY)
     cluster.api.patch(role, without(rights_of_the_proxy, "csidrivers"))
 
     def prepare(proxied: ProxyWorld) -> None:
@@ -148,13 +149,17 @@ def test_with_the_rights_of_k8s_spot_rescheduler_each_missing_right_is_named(
     queries = drainable(cluster)
     cluster.api.patch(ROLE, {"rules": ORIGINAL})
     cluster.api.patch(f"{NAMESPACED_ROLES}/{ACCOUNT}", {"rules": []})
-    own = cluster.service_account_kubeconfig("kube-system", ACCOUNT)
-    with Daemon(cluster, "--namespace=kube-system", "--compat=k8s-spot-rescheduler", kubeconfig=own) as daemon:
+    own = cluster.service_account_kubeconfig("spot-rescheduler", ACCOUNT)
+    with Daemon(cluster, "--namespace=spot-rescheduler", "--compat=k8s-spot-rescheduler", kubeconfig=own) as daemon:
         queries.eventually(
             lambda: waiting(daemon).get("detail", "").startswith("missing permissions"), "the missing permissions"
         )
         assert waiting(daemon)["reason"] == "not-synced"
-        for right in ("patch nodes", "create leases.coordination.k8s.io in namespace kube-system", "list namespaces"):
+        for right in (
+            "patch nodes",
+            "get leases.coordination.k8s.io k8s-spot-rescheduler in namespace spot-rescheduler",
+            "list namespaces",
+        ):
             assert [line["level"] for line in daemon.logged(f"missing permission: {right}")] == ["WARNING"]
         assert httpx2.get(f"{daemon.address}/readyz", trust_env=False).status_code == 503
         assert "spot_rescheduler_build_info" in httpx2.get(f"{daemon.address}/metrics", trust_env=False).text

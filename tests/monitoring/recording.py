@@ -78,7 +78,7 @@ def record(
     recording = Recording(metrics)
     for cluster, replicas in clusters.items():
         for pod, script in replicas.items():
-            target = {"cluster": cluster, "namespace": "kube-system", "job": "spot-rescheduler", "pod": pod}
+            target = {"cluster": cluster, "namespace": "spot-rescheduler", "job": "spot-rescheduler", "pod": pod}
             target["instance"] = f"{pod}:9235"
             if pod == proxy:
                 target["job"] = "cloudpool-proxy"

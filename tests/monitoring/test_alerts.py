@@ -100,7 +100,7 @@ def test_the_texts_name_the_failed_operation(recording: Recording, prometheus: P
     expected = []
     for (cluster, name), (labels, summary, description) in TEXTS.items():
         (alert,) = alerts(name)
-        target = {"cluster": cluster, "namespace": "kube-system", "job": "spot-rescheduler"}
+        target = {"cluster": cluster, "namespace": "spot-rescheduler", "job": "spot-rescheduler"}
         texts = {"summary": summary, "description": description}
         runbook = {"runbook_url": ALERTS[alert]["annotations"]["runbook_url"]}
         severity = ALERTS[alert]["labels"]["severity"]
