@@ -246,7 +246,7 @@ def test_the_configuration_of_the_scheduler_is_mounted_and_a_change_creates_new_
     objects = chart({"schedulerConfig": text})
     folder = "/etc/spot-rescheduler"
     assert f"--scheduler-config={folder}/scheduler-config" in container(objects)["args"]
-    config = only_of_kind(objects, "ConfigMap")
+    [config] = [each for each in objects if each["kind"] == "ConfigMap" and "data" in each]
     assert config["data"] == {"scheduler-config": text}
     pod = only_of_kind(objects, "Deployment")["spec"]["template"]
     assert pod["spec"]["volumes"] == [{"name": "scheduler-config", "configMap": {"name": config["metadata"]["name"]}}]
