@@ -17,6 +17,9 @@ class Rule(enum.Enum):
     Paths are relative to ``pkg/scheduler/framework/plugins`` of k8s.io/kubernetes unless they begin with a repository.
     Gates that are off by default in all known versions have no row: TaintTolerationComparisonOperators,
     GenericWorkload, InPlacePodVerticalScalingSchedulerPreemption, DRANodeAllocatableResources.
+
+    Proposed, and in no version yet: a topology domain whose nodes are all tainted does not count for spreading
+    (KEP-5980). Today it does, and so does the domain of a drained node (``tests/conformance/test_drain_taint.py``).
     """
 
     #: A DeviceClass can provide its devices as an extended resource: gate DRAExtendedResource;
