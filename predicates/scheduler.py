@@ -11,6 +11,15 @@ DEFAULT_NAME: Final = "default-scheduler"
 
 
 @dataclass(frozen=True, slots=True)
+class ScoringStrategy:
+    """How NodeResourcesFit scores a node (``ScoringStrategy``)."""
+
+    type: str = "LeastAllocated"  #: or MostAllocated, RequestedToCapacityRatio
+    resources: tuple[tuple[str, int], ...] = (("cpu", 1), ("memory", 1))  #: with their weights
+    shape: tuple[tuple[int, int], ...] = ()  #: of RequestedToCapacityRatio, with scores up to 100
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """A profile (``KubeSchedulerProfile``): the plugins that run for pods with its name, and their arguments."""
 
@@ -23,6 +32,7 @@ class Profile:
     added_affinity: NodeAffinity | None = None  #: of NodeAffinity, for all pods of the profile
     ignored_resources: frozenset[str] = frozenset()  #: of NodeResourcesFit: extended resources that it does not check
     ignored_groups: frozenset[str] = frozenset()  #: the same, by what comes before the slash
+    strategy: ScoringStrategy = ScoringStrategy()
     #: Of PodTopologySpread, for pods without constraints; None: those of the system.
     spread_defaults: tuple[TopologySpreadConstraint, ...] | None = None
 

@@ -29,7 +29,7 @@ def score(request: ScoringRequest) -> Numbers | None:
 
 def _balance(requested: Numbers, capacity: Numbers) -> Numbers:
     """Return 100 minus the standard deviation of the utilizations in percent; 100 if a node lacks a resource."""
-    utilization: npt.NDArray[np.float64] = np.minimum(requested / np.maximum(capacity, 1), 1.0)
+    utilization: npt.NDArray[np.float64] = np.minimum(requested / np.where(capacity, capacity, 1), 1.0)
     deviation = np.abs((utilization[..., 0] - utilization[..., 1]) / 2)
     if not capacity.all():
         deviation[:, (capacity == 0).any(axis=1)] = 0.0

@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -13,6 +14,7 @@ from predicates.scheduler import (
     ConfiguredProfile,
     PluginSet,
     Profile,
+    ScoringStrategy,
     UnknownPlugin,
     default_profile,
 )
@@ -128,10 +130,30 @@ class _NodeAffinityArgs(_Args, frozen=True, kw_only=True):
     added_affinity: NodeAffinity | None = None
 
 
+class _Resource(Section, frozen=True, kw_only=True):
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    weight: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+
+
+class _ShapePoint(Section, frozen=True, kw_only=True):
+    utilization: Annotated[int, msgspec.Meta(ge=0, le=100)]
+    score: Annotated[int, msgspec.Meta(ge=0, le=10)]
+
+
+class _Ratio(Section, frozen=True, kw_only=True):
+    shape: Annotated[list[_ShapePoint], msgspec.Meta(min_length=1)]
+
+
+class _Strategy(Section, frozen=True, kw_only=True):
+    type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
+    resources: list[_Resource] | None = None
+    requested_to_capacity_ratio: _Ratio | None = None
+
+
 class _FitArgs(_Args, frozen=True, kw_only=True):
     ignored_resources: list[str] | None = None
     ignored_resource_groups: list[str] | None = None
-    scoring_strategy: dict[str, Any] | None = None
+    scoring_strategy: _Strategy = _Strategy()
 
 
 class _SpreadArgs(_Args, frozen=True, kw_only=True):
@@ -139,11 +161,14 @@ class _SpreadArgs(_Args, frozen=True, kw_only=True):
     defaulting_type: str = "System"
 
 
+#: The scores of a file are up to 10 (``MaxCustomPriorityScore``), those of plugins up to 100.
+_SCALE: Final = 10
+
 #: Arguments that are used, or that change neither a verdict on a pod nor a score, by plugin; None: all of them.
 _USED: Final[Mapping[str, frozenset[str] | None]] = {
     "DefaultPreemption": None,
     "NodeAffinity": None,
-    "NodeResourcesFit": frozenset({"ignoredResources", "ignoredResourceGroups"}),
+    "NodeResourcesFit": None,
     "PodTopologySpread": None,
     "VolumeBinding": frozenset({"bindTimeoutSeconds"}),
     "DynamicResources": frozenset({"filterTimeout", "bindingTimeout"}),
@@ -224,11 +249,25 @@ def _arguments(profile: _Profile, where: str, notes: list[str]) -> Profile:
             case "NodeResourcesFit":
                 fit = config_files.shaped(args, _FitArgs, path)
                 resources, groups = frozenset(fit.ignored_resources or ()), frozenset(fit.ignored_resource_groups or ())
-                result = replace(result, ignored_resources=resources, ignored_groups=groups)
+                strategy = _strategy(fit.scoring_strategy, f"{path}.scoringStrategy")
+                result = replace(result, ignored_resources=resources, ignored_groups=groups, strategy=strategy)
             case "PodTopologySpread":
                 result = replace(result, spread_defaults=_spread_defaults(args, path))
         notes += [_unsupported(profile, config.name, key) for key in _unused(config.name, args)]
     return result
+
+
+def _strategy(strategy: _Strategy, where: str) -> ScoringStrategy:
+    """Return the strategy with its defaults (``defaults.go``): cpu and memory, and a weight of 1."""
+    resources = tuple((each.name, each.weight or 1) for each in strategy.resources or ())
+    ratio = strategy.requested_to_capacity_ratio
+    if strategy.type == "RequestedToCapacityRatio" and ratio is None:
+        raise ConfigError(f"{where}.requestedToCapacityRatio: expected its shape")
+    points = [(point.utilization, point.score * _SCALE) for point in ratio.shape] if ratio is not None else []
+    if any(later <= earlier for (earlier, _), (later, _) in pairwise(points)):
+        raise ConfigError(f"{where}.requestedToCapacityRatio.shape: expected utilizations in ascending order")
+    default = ScoringStrategy()
+    return ScoringStrategy(strategy.type, resources or default.resources, tuple(points))
 
 
 def _unused(plugin: str, args: Mapping[str, Any]) -> list[str]:

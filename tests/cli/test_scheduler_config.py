@@ -16,6 +16,9 @@ TAINT = {"key": "only", "effect": "NoSchedule"}
 GPU = "vendor.example/gpu"
 
 
+RATIO = {"type": "RequestedToCapacityRatio"}
+
+
 def config(*profiles: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"apiVersion": API, "kind": "KubeSchedulerConfiguration", "profiles": list(profiles), **fields}
 
@@ -260,6 +263,14 @@ WRONG: dict[str, tuple[str, str]] = {
     "constraints beside those of the system": (
         json.dumps(config(profile(args={"PodTopologySpread": {"defaultConstraints": [{"maxSkew": 1}]}}))),
         "args.defaultConstraints: expected none if defaultingType is System, or List",
+    ),
+    "a strategy that does not exist": (
+        json.dumps(config(profile(args={"NodeResourcesFit": {"scoringStrategy": {"type": "Most"}}}))),
+        "Invalid enum value 'Most' - at `$.scoringStrategy.type`",
+    ),
+    "a ratio without its shape": (
+        json.dumps(config(profile(args={"NodeResourcesFit": {"scoringStrategy": RATIO}}))),
+        "args.scoringStrategy.requestedToCapacityRatio: expected its shape",
     ),
     "another defaulting type": (
         json.dumps(config(profile(args={"PodTopologySpread": {"defaultingType": "Some"}}))),

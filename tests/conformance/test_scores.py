@@ -35,21 +35,21 @@ def test_every_score_is_that_of_the_scheduler(oracle: Oracle, family: str) -> No
     compared, spread, seed = 0, 0, 0
     while compared < TOTALS:
         given = scored_cluster(seed, family)
-        known = _owners(given)
+        known = known_owners(given)
         table = load(given, oracle.scheduler)
         filters = Filters(table)
-        names = [pod.key for pod in table.pods.values() if _scorable(pod, table)]
+        names = [pod.key for pod in table.pods.values() if scorable(pod, table)]
         for scored in oracle.ask({"mode": "score", "snapshot": given, "pods": names})["scores"]:
             pod = table.pods[scored["pod"]]
-            mine = _scored(table, filters, pod, owned=(pod.namespace, pod.owner.name if pod.owner else "") in known)
-            assert mine == _of_oracle(scored), f"{family} seed {seed}: {scored['pod']}"
+            mine = our_scores(table, filters, pod, owned=(pod.namespace, pod.owner.name if pod.owner else "") in known)
+            assert mine == their_scores(scored), f"{family} seed {seed}: {scored['pod']}"
             compared += len(mine)
             spread += len({by_plugin["total"] for by_plugin in mine.values()}) > 1
         seed += 1
     assert spread > compared // 100
 
 
-def _scorable(pod: Pod, table: Snapshot) -> bool:
+def scorable(pod: Pod, table: Snapshot) -> bool:
     """Return whether both the scheduler and we score the pod.
 
     The scheduler does not score pods with scheduling gates or with invalid preferences, which the API would reject. We
@@ -71,12 +71,12 @@ def _scorable(pod: Pod, table: Snapshot) -> bool:
     )
 
 
-def _owners(snapshot: Json) -> set[tuple[str, str]]:
+def known_owners(snapshot: Json) -> set[tuple[str, str]]:
     metadata = (item["metadata"] for item in snapshot["items"] if item["kind"] == "ReplicaSet")
     return {(meta["namespace"], meta["name"]) for meta in metadata}
 
 
-def _scored(table: Snapshot, filters: Filters, pod: Pod, *, owned: bool) -> dict[str, dict[str, int]]:
+def our_scores(table: Snapshot, filters: Filters, pod: Pod, *, owned: bool) -> dict[str, dict[str, int]]:
     """Return the weighted scores by feasible node and plugin, and their ``total``."""
     with table.trial() as trial:
         if pod.node_name in table.nodes.row:
@@ -95,7 +95,7 @@ def _scored(table: Snapshot, filters: Filters, pod: Pod, *, owned: bool) -> dict
     }
 
 
-def _of_oracle(scored: Json) -> dict[str, dict[str, int]]:
+def their_scores(scored: Json) -> dict[str, dict[str, int]]:
     return {
         node: {name: score for name, score in given.items() if score} | {"total": scored["total"][node]}
         for node, given in scored["nodes"].items()
