@@ -2,6 +2,8 @@
 
 import json
 import sys
+import tempfile
+from pathlib import Path
 
 import click
 
@@ -10,6 +12,7 @@ from tests.conformance.compare import Comparison, Difference, FamilyCounts, keep
 from tests.conformance.generate import FAMILIES, cluster
 from tests.conformance.oracle import Oracle
 from tests.conformance.plans import replay_cumulative, replay_independent
+from tests.conformance.profiles import compare
 
 _ALL = ("all", *FAMILIES)
 
@@ -22,6 +25,7 @@ _ALL = ("all", *FAMILIES)
 @click.option(
     "--plans", default=0, show_default=True, help="Also replay the plans of this number of clusters, in both modes."
 )
+@click.option("--profiles", default=0, show_default=True, help="Also compare N verdicts under random configurations.")
 @click.option("--kubernetes", metavar="VERSION", help="The version of the scheduler, such as 1.35.  [default: 1.36]")
 @click.option("--keep/--no-keep", "keeping", default=True, show_default=True, help="Save disagreements as test cases.")
 def main(
@@ -30,6 +34,7 @@ def main(
     seed: int,
     only: str | None,
     plans: int,
+    profiles: int,
     kubernetes: str | None,
     keeping: bool,
 ) -> None:
@@ -41,6 +46,8 @@ def main(
         comparison = Comparison(oracle, only=only)
         for family in families:
             tallies[family] = _run(comparison, family, seed, -(-verdicts // len(families)), keeping=keeping)
+        if profiles:
+            tallies["random configurations"] = _run_profiles(oracle, seed, profiles)
         rejected = _replay(oracle, seed, plans)
     _print_table(tallies)
     sys.exit(bool(rejected) or any(tally.disagreements for tally in tallies.values()))
@@ -55,6 +62,19 @@ def _run(comparison: Comparison, family: str, seed: int, verdicts: int, *, keepi
             _report(comparison, difference, keeping=keeping)
         seed += 1
         _progress(f"{family}: {tally.verdicts} verdicts, {tally.disagreements} disagreements")
+    _progress("")
+    return tally
+
+
+def _run_profiles(oracle: Oracle, seed: int, verdicts: int) -> FamilyCounts:
+    tally = FamilyCounts()
+    with tempfile.TemporaryDirectory() as folder:
+        while tally.verdicts < verdicts:
+            family = ("all", "plannable")[seed % 2]
+            if found := compare(oracle, family, seed, Path(folder), tally):
+                click.echo(f"{family} seed {seed}: {found[0]}\n")
+            seed += 1
+            _progress(f"random configurations: {tally.verdicts} verdicts, {tally.disagreements} disagreements")
     _progress("")
     return tally
 

@@ -1,55 +1,20 @@
 """Our filters agree with the scheduler's plugins under random configurations, which both sides read from one text."""
 
 import json
-from collections import Counter
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from predicates.filters import Filters
-from predicates.scheduler import Scheduler
-from rescheduler.cli.scheduler_config import scheduling
 from tests.conformance import ours
-from tests.conformance.generate import cluster
-from tests.conformance.generate.profiles import NAMES, configuration
-from tests.conformance.generate.world import Json
-from tests.conformance.oracle import Oracle, explain_request
-from tests.conformance.scores import scored_cluster, with_known_owners
+from tests.conformance.compare import FamilyCounts
+from tests.conformance.generate.profiles import configuration
+from tests.conformance.oracle import Oracle
+from tests.conformance.profiles import compare, configuration_for, keep_known, our_scheduler, with_schedulers
+from tests.conformance.scores import scored_cluster
 from tests.conformance.test_scores import known_owners, our_scores, scorable, their_scores
-from tests.conformance.verdicts import accepted, differences, of_oracle
 
 CLUSTERS = 60
-
-
-def _with_schedulers(snapshot: Json, seed: int) -> Json:
-    """Return *snapshot* with pods of several schedulers, one of which is not in the configuration."""
-    rng = Random(f"schedulers/{seed}")
-    for item in snapshot["items"]:
-        if item["kind"] == "Pod" and rng.random() < 0.6:
-            item["spec"]["schedulerName"] = rng.choice((*NAMES, "default-scheduler"))
-    return snapshot
-
-
-def _configuration_for(snapshot: Json, seed: int) -> Json:
-    nodes = [item for item in snapshot["items"] if item["kind"] == "Node"]
-    resources = sorted({name for node in nodes for name in node["status"].get("allocatable") or ()})
-    zones = {(node["metadata"].get("labels") or {}).get("topology.kubernetes.io/zone") for node in nodes}
-    return configuration(seed, resources, sorted(filter(None, zones)))
-
-
-def _keep_known(snapshot: Json, config: Json) -> None:
-    """Drop the pods of schedulers that are not in the configuration: the oracle does not judge them."""
-    known = {None, "", *(profile["schedulerName"] for profile in config["profiles"])}
-    items = snapshot["items"]
-    items[:] = [item for item in items if item["kind"] != "Pod" or item["spec"].get("schedulerName") in known]
-
-
-def our_scheduler(oracle: Oracle, config: Json, folder: Path) -> Scheduler:
-    """Return the scheduler that our reader makes of the configuration."""
-    file = folder / "scheduler.json"
-    file.write_text(json.dumps(config))
-    return scheduling(oracle.version.minor, file, ()).scheduler("")
 
 
 def test_the_plugins_of_a_profile_are_those_of_the_scheduler(oracle: Oracle, tmp_path: Path) -> None:
@@ -72,29 +37,21 @@ def test_the_plugins_of_a_profile_are_those_of_the_scheduler(oracle: Oracle, tmp
 
 @pytest.mark.parametrize("family", ["all", "plannable"])
 def test_every_verdict_under_a_profile_is_that_of_the_scheduler(oracle: Oracle, family: str, tmp_path: Path) -> None:
-    verdicts, rejected = 0, Counter[str]()
+    tally = FamilyCounts()
     for seed in range(CLUSTERS):
-        given = _with_schedulers(with_known_owners(cluster(seed, family)), seed)
-        config = _configuration_for(given, seed)
-        _keep_known(given, config)
-        theirs = of_oracle(oracle.ask(explain_request(given) | {"config": json.dumps(config)})["verdicts"])
-        mine = ours.judge(given, our_scheduler(oracle, config, tmp_path))
-        found = list(differences(theirs, mine, accepted(given)))
-        assert not found, f"{family} seed {seed}: {found[0]}\n{json.dumps(config['profiles'])}"
-        for nodes in theirs.values():
-            verdicts += len(nodes)
-            rejected.update(rejections[0].plugin for rejections in nodes.values() if rejections)
-    assert verdicts > 10_000
-    assert len(rejected) > 5
+        found = compare(oracle, family, seed, tmp_path, tally)
+        assert not found, f"{family} seed {seed}: {found[0]}"
+    assert tally.verdicts > 10_000
+    assert len(tally.first) > 5
 
 
 def test_every_score_under_a_profile_is_that_of_the_scheduler(oracle: Oracle, tmp_path: Path) -> None:
     """Weights, scoring strategies, preferred terms that are added, and soft default constraints."""
     compared = spread = 0
     for seed in range(CLUSTERS):
-        given = _with_schedulers(scored_cluster(seed, "plannable"), seed)
-        config = _configuration_for(given, seed)
-        _keep_known(given, config)
+        given = with_schedulers(scored_cluster(seed, "plannable"), seed)
+        config = configuration_for(given, seed)
+        keep_known(given, config)
         known, table = known_owners(given), ours.load(given, our_scheduler(oracle, config, tmp_path))
         filters = Filters(table)
         names = [pod.key for pod in table.pods.values() if scorable(pod, table)]
