@@ -8,7 +8,7 @@ WORKDIR /source
 COPY requirements.lock deploy/release/tools.lock ./
 RUN pip wheel --no-cache-dir --require-hashes --requirement requirements.lock --wheel-dir /wheels \
     && pip install --no-cache-dir --require-hashes --requirement tools.lock
-COPY LICENSE NOTICE pyproject.toml setup.cfg README.md ./
+COPY LICENSE NOTICE pyproject.toml setup.cfg setup.py README.md ./
 COPY predicates predicates
 COPY rescheduler rescheduler
 RUN pip wheel --no-cache-dir --no-deps --no-index --no-build-isolation --wheel-dir /wheels .

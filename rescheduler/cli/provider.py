@@ -84,7 +84,7 @@ def serve(
             f"the cloud provider {provider.name!r} {groups}; remove this flag"
         )
     if importlib.util.find_spec("grpc") is None:
-        raise ReschedulerError("gRPC is not installed: pip install 'spot-rescheduler[grpc]'")
+        raise ReschedulerError("gRPC is not installed: in a checkout, pip install '.[grpc]'")
     from rescheduler.grpc_service.serve import Serving, run  # noqa: PLC0415 - the extra is imported on demand
 
     return run(Serving(address, provider, key_cert, cert, ca_cert, plaintext, listen_address), logs)

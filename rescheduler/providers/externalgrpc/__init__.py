@@ -15,7 +15,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 def load(config: Path | None, clock: Clock) -> CloudProvider:
     """Load the provider from the `--cloud-config` file. Raises ConfigError."""
     if importlib.util.find_spec("grpc") is None:
-        raise ConfigError("--cloud-provider externalgrpc: gRPC is not installed: pip install 'spot-rescheduler[grpc]'")
+        raise ConfigError("--cloud-provider externalgrpc: gRPC is not installed: in a checkout, pip install '.[grpc]'")
     from rescheduler.providers.externalgrpc import provider  # noqa: PLC0415 -- an extra, imported when selected
 
     return provider.load(config, clock)
