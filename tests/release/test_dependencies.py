@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-OURS = {"predicates", "rescheduler", "devcluster", "deploy", "tests"}
+OURS = {"predicates", "rescheduler", "devcluster", "deploy", "tests", "setup"}
 PROGRAM = ("predicates", "rescheduler")
 REST = ("devcluster", "deploy", "tests")
 
@@ -27,6 +27,7 @@ NOT_IMPORTED = {
     "pytest-cov": "make coverage uses its option --cov",
     "pytest-xdist": "make test uses its option -n",
     "ruff": "make lint runs it",
+    "setuptools": "setup.py builds with it",
     "types-protobuf": "types for mypy",
     "types-pyyaml": "types for mypy",
     "uv": "make lock runs it",
