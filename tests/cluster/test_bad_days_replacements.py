@@ -1,9 +1,6 @@
 """Replacement pods are rejected or never become Ready: few pods are evicted, and no other drain starts."""
 
-from collections.abc import Callable
 from typing import Final
-
-import pytest
 
 from devcluster.api import Json
 from devcluster.manifests import deployment, namespace
@@ -16,10 +13,10 @@ from tests.cluster.observer import Observer, ready
 TEAMS: Final = ("red", "blue")
 
 
-def quota(team: str) -> Json:
-    """Return a quota that prevents the creation of pods in the namespace; running pods are unaffected."""
+def quota(team: str, pods: int = 0) -> Json:
+    """Return a quota for the pods of the namespace; running pods are unaffected."""
     metadata = {"name": "none", "namespace": team}
-    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": "0"}}}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": str(pods)}}}
 
 
 def webhook(team: str) -> Json:
@@ -43,15 +40,34 @@ def webhook(team: str) -> Json:
     }
 
 
-@pytest.mark.parametrize("refusal", [quota, webhook])
-def test_rejected_replacements_cost_one_pod_per_namespace(
-    cluster: ControlPlane, observer: Observer, refusal: Callable[[str], Json]
+def test_a_quota_that_would_refuse_is_found_before_the_first_eviction(
+    cluster: ControlPlane, observer: Observer
 ) -> None:
+    """The node is drained once the quota has room for the pods of a step."""
+    observer.nodes(2, 2)
+    cluster.apply([namespace("red")])
+    observer.start_on(NODE_1, deployment("web", 3, namespace="red"), pods=3)
+    next_node(observer)
+    observer.running(5)
+    full = quota("red", pods=3)
+    cluster.apply([full])
+    path = cluster.api.path(full)
+    observer.eventually(lambda: cluster.api.get(path)["status"].get("used") == {"pods": "3"}, "a counted quota")
+    observer.open_all()
+    with Daemon(cluster, *FLAGS):
+        next_node_drained(observer, never=lambda: "red/web" in observer.evicted())
+        assert [marking.node for marking in observer.markings()] == [NODE_2]
+    cluster.api.patch(path, {"spec": {"hard": {"pods": "4"}}})
+    with Daemon(cluster, *FLAGS):
+        observer.eventually(lambda: observer.kinds("web") == {"spot": 3}, f"{NODE_1} drained")
+
+
+def test_rejected_replacements_cost_one_pod_per_namespace(cluster: ControlPlane, observer: Observer) -> None:
     observer.nodes(1, 2)
     cluster.apply(namespace(team) for team in TEAMS)
     cluster.apply(deployment(app, 3, namespace=team) for team in TEAMS for app in ("web", "api"))
     observer.running(12)
-    refused = [refusal(team) for team in TEAMS]
+    refused = [webhook(team) for team in TEAMS]
     cluster.apply(refused)
     observer.open_spot()
     with Daemon(cluster, *FLAGS):

@@ -13,7 +13,7 @@ from tests.cluster.bad_days import FLAGS, SLOW
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import PoolMachines, machines
 from tests.cluster.observer import Observer, ready
-from tests.cluster.test_bad_days_replacements import quota
+from tests.cluster.test_bad_days_replacements import webhook
 
 NODE: Final = "od-1"
 APPS: Final = "/apis/apps/v1/namespaces/default"
@@ -92,7 +92,7 @@ def test_a_change_does_not_forgive_a_pod_that_is_not_replaced(
 ) -> None:
     """One pod is on the drained node, the other on a spot node, so nothing remains to be evicted."""
     start_with_one_pod(observer, workload)
-    cluster.apply([quota("default")])
+    cluster.apply([webhook("default")])
     with Daemon(cluster, *FLAGS, *pool.flags):
         observer.eventually(observer.evictions, "the eviction")
         change(cluster)
@@ -100,7 +100,7 @@ def test_a_change_does_not_forgive_a_pod_that_is_not_replaced(
         observer.wait_unmarked()
         observer.stays(pool.ordered, [])
         assert len(observer.evictions()) == 1
-        cluster.api.delete("/api/v1/namespaces/default/resourcequotas/none")
+        cluster.api.delete(cluster.api.path(webhook("default")))
         observer.running(2, "web")
 
 
@@ -120,7 +120,7 @@ def test_edits_every_few_seconds_do_not_empty_an_owner(
     observer.start_on(NODE, with_spec(deployment("web", 4), strategy=ROLLING), pods=4)
     observer.running(4)
     observer.open_all()
-    cluster.apply([quota("default")])
+    cluster.apply([webhook("default")])
     versions = iter(range(1000))
 
     def edit() -> list[str]:

@@ -31,7 +31,7 @@ from tests.cluster.observer import Observer
 from tests.cluster.rendering import composed, kustomization
 from tests.cluster.replicas import FENCED, ReplicatedInstallation, installed
 from tests.cluster.rights import Granted, Right, rights, shipped
-from tests.cluster.test_bad_days_replacements import quota
+from tests.cluster.test_bad_days_replacements import quota, webhook
 from tests.proxy.world import ProxyWorld, world
 
 NAMESPACE: Final = "spot-rescheduler"
@@ -221,7 +221,7 @@ def scene(cluster: ControlPlane, right: Right, folder: Path) -> Iterator[tuple[O
     trouble(cluster) if right in IN_TROUBLE else cluster.apply(controllers())
     observer.running(1 if right in IN_TROUBLE else 4)
     if right in IN_TROUBLE:
-        cluster.apply([quota("red")])
+        cluster.apply([webhook("red")])
     observer.open_spot()
     yield observer, ()
 
@@ -342,7 +342,7 @@ class TestAllIsUsed:
             observer.open_all()
             with installation.daemon("a", *FLAGS, *pool.flags) as running:
                 observer.eventually(lambda: pool.ordered() == ["od-1"], "the termination of the machine")
-                cluster.apply([quota("red")])
+                cluster.apply([webhook("red")])
                 observer.eventually(partial(uses, audit, installation.user, LIST_EVENTS), "events listed", seconds=200)
                 running.terminate()
                 assert running.end() == 0

@@ -106,7 +106,7 @@ def replica_set(name: str, **fields: Any) -> Json:
 
 ON_DELETE: Final = {"type": "OnDelete"}
 FROM_1: Final = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
-MESH: Final = {"labels": {"mesh": "on"}}
+MESH: Final[dict[str, Any]] = {"labels": {"mesh": "on"}}
 SPREAD: Final = [
     {
         "maxSkew": 1,

@@ -16,6 +16,7 @@ from tests.cluster.machines import machines
 from tests.cluster.observer import Observer
 from tests.cluster.replicas import ReplicatedInstallation, installed
 from tests.cluster.takeovers import rendered
+from tests.cluster.test_bad_days_replacements import webhook
 from tests.invariants.rules import Rules
 
 #: The landing timeout, and tolerances for a machine that is not busy.
@@ -63,16 +64,13 @@ def slow_pods(stage: Stage) -> Iterator[RunningScene]:
 
 
 def rejected_pods(stage: Stage) -> Iterator[RunningScene]:
-    """Prepare two nodes, and a quota that rejects replacement pods long before the landing timeout."""
+    """Prepare two nodes, and a webhook that rejects replacement pods long before the landing timeout."""
     observer = stage.observer
     observer.nodes(2, 2)
     observer.start_on(NODE_1, deployment("web", 2), pods=2)
     observer.start_on(NODE_2, deployment("next", 2, cpu="1"), pods=2)
     observer.running(4)
-    meta = {"name": "full", "namespace": NAMESPACE}
-    stage.plane.apply(
-        [{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": {"pods": "0"}}}]
-    )
+    stage.plane.apply([webhook(NAMESPACE)])
     observer.open_all()
     flags = ("--node-cooldown=1h", "--node-cooldown-max=1h")
     yield RunningScene(replace(QUICK, landing_timeout=90.0), lambda: _is_aborted(observer), flags=flags)
