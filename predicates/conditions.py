@@ -24,14 +24,15 @@ C = TypeVar("C", bound=PodCondition)
 
 def conditions(
     pod_conditions: Iterable[C], since_of: Callable[[C], str | None]
-) -> tuple[bool, str | None, str | None, str | None]:
-    """Return (ready, ready since, unschedulable since, resize reason) of a pod.
+) -> tuple[bool, str | None, str | None, str | None, bool]:
+    """Return (ready, ready since, unschedulable since, resize reason, preempted) of a pod.
 
     ``ready`` is False only if there is a Ready condition that is not True. The times are the last transitions of the
     Ready condition and of PodScheduled with reason Unschedulable, or None. The resize reason is that of
-    PodResizePending, or None. *since_of* returns the last transition time of a condition.
+    PodResizePending, or None. ``preempted`` is whether DisruptionTarget has the reason PreemptionByScheduler
+    (``pkg/scheduler/framework/preemption/executor.go``). *since_of* returns the last transition time of a condition.
     """
-    ready, ready_since, unschedulable_since, resize = True, None, None, None
+    ready, ready_since, unschedulable_since, resize, preempted = True, None, None, None, False
     for condition in pod_conditions:
         kind = condition.type
         if kind == "Ready":
@@ -42,4 +43,6 @@ def conditions(
                 unschedulable_since = since_of(condition) or ""
         elif kind == RESIZE_PENDING and resize is None:
             resize = condition.reason
-    return ready, ready_since, unschedulable_since, resize
+        elif kind == "DisruptionTarget":
+            preempted = condition.status == "True" and condition.reason == "PreemptionByScheduler"
+    return ready, ready_since, unschedulable_since, resize, preempted

@@ -209,7 +209,7 @@ class Decoder:
     def _pod(self, raw: bytes | Raw | memoryview) -> Pod:
         fields = RAW_PODS.decode(raw)
         meta, spec, status = fields.metadata, fields.spec, fields.status
-        ready, ready_since, unschedulable_since, resize = conditions(status.conditions, _LAST_TRANSITION)
+        ready, ready_since, unschedulable_since, resize, preempted = conditions(status.conditions, _LAST_TRANSITION)
         own = own_key(meta, status, resize)
         labels: bytes = bytes(meta.labels)
         added: LabelPairs = ()
@@ -235,6 +235,7 @@ class Decoder:
             ready=ready,
             ready_since=ready_since,
             unschedulable_since=unschedulable_since,
+            preempted=preempted,
             assigned=sets_node_name(meta),
             generation=meta.generation,
         )

@@ -13,7 +13,7 @@ from rescheduler.draining.eviction_outcomes import (
     PodGone,
 )
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import Replicas
+from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.last_look import Ground
 from rescheduler.planning.outcome import Blocker, PodRef, Verdict
 
@@ -123,6 +123,8 @@ class Seen:
     stale: bool = False  #: a watch has been silent for too long, so its state must not be used for decisions
     removed_by: str = ""  #: the evidence that another tool is removing the node
     placeholders: Mapping[str, PodRef] = field(default_factory=dict)  #: by the UID of the pod they reserve room for
+    #: What is owed to the controllers of pods on other nodes that replacement pods of this drain preempt.
+    preempted: tuple[Debt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ class Why(enum.StrEnum):
     BELOW_MINIMUM = "below-minimum"  #: too few on-demand nodes would be left
     REPLACEMENT_LOST = "replacement-lost"  #: moved pods do not run any more, although they did
     OVERDUE = "overdue"  #: an interrupted drain was found after its time limits
+    PREEMPTED = "preempted"  #: replacement pods preempted pods on other nodes
     STOPPED = "stopped"
     PAUSED = "paused"  #: a user paused drains
     LEADERSHIP_LOST = "leadership-lost"

@@ -1,7 +1,7 @@
 """The watched cluster as one drain observes it, and the pods that the drain accounts for."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from predicates.objects import Node, Pod
@@ -10,7 +10,7 @@ from rescheduler.draining.state import Drain
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import ControllerReading
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import Replicas
+from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.last_look import OrderTerms
 from rescheduler.planning.outcome import Blocker, Reason
 
@@ -42,6 +42,7 @@ class Observation:
             stale=bool(self._view.stale()),
             removed_by=self._view.removed_by(name),
             placeholders=self._view.placeholders_for(name),
+            preempted=self._preempted(drain),
         )
 
     def controllers_read(self, drain: Drain, reading: ControllerReading, pods: Mapping[str, Pod]) -> ControllersRead:
@@ -87,6 +88,32 @@ class Observation:
             if why := self._view.larger(pod, evicted_of[controller]):
                 yield Blocker(Reason.NO_ROOM, f"replacement pod of {controller}: {why}", pod.key)
 
+    def _preempted(self, drain: Drain) -> tuple[Debt, ...]:
+        """Return what is owed to the controllers of pods that make room for replacement pods of *drain*.
+
+        A preempted pod does not tell for which pod it makes room: it is attributed to the drain while a replacement pod
+        with a higher priority is not bound yet.
+        """
+        preempted = [pod for pod in self._view.pods().values() if pod.preempted and pod.node_name != self._node.name]
+        if not preempted or self._earlier is None:
+            return ()
+        waiting = [pod for pod in self._new_pods(drain) if not pod.node_name]
+        highest = max((pod.cls.spec.priority or 0 for pod in waiting), default=None)
+        lost: defaultdict[Controller, list[Pod]] = defaultdict(list)
+        for pod in preempted:
+            if pod.owner is not None and highest is not None and (pod.cls.spec.priority or 0) < highest:
+                owner = Controller(pod.namespace, pod.owner.kind, pod.owner.name, pod.owner.uid)
+                lost[owner].append(pod)
+        others = self._view.pods().values()
+        return tuple(_debt_for(owner, pods, others) for owner, pods in sorted(lost.items()) if _is_built_in(pods[0]))
+
+    def _new_pods(self, drain: Drain) -> list[Pod]:
+        """Return the replacement pods of *drain*, once the earlier pods of its controllers are known."""
+        states = (drain.states[controller] for controller in drain.debts.keys() & drain.states.keys())
+        owners = {uid for state in states for uid in state.owner_uids}
+        pods = (pod for pod in self._view.pods().values() if pod.owner is not None and pod.owner.uid in owners)
+        return [pod for pod in pods if pod.uid not in (self._earlier or ())]
+
     def landed(self, drain: Drain) -> frozenset[str]:
         """Return the nodes of the replacement pods. The first call must be made before the first eviction."""
         owners = {owner for controller in drain.debts for owner in drain.states[controller].owners}
@@ -98,6 +125,25 @@ class Observation:
 
     def _replicas(self, drain: Drain, states: Mapping[Controller, ControllerState]) -> dict[Controller, Replicas]:
         return self._view.replicas(states.values(), self._node.name, staying(drain), evicted(drain))
+
+
+def _is_built_in(pod: Pod) -> bool:
+    return pod.owner is not None and pod.owner.api_version in ("", "v1", "apps/v1", "batch/v1")
+
+
+def _debt_for(owner: Controller, preempted: list[Pod], pods: Iterable[Pod]) -> Debt:
+    """Return the debt to *owner* for its *preempted* pods, in addition to its other *pods*."""
+    uids = {pod.uid for pod in preempted}
+    left = [
+        pod
+        for pod in pods
+        if pod.owner is not None
+        and (pod.namespace, pod.owner.uid) == (owner.namespace, owner.uid)
+        and pod.uid not in uids
+        and pod.deletion_timestamp is None
+    ]
+    bound, ready = (sum(map(bool, each)) for each in ((p.node_name for p in left), (p.ready for p in left)))
+    return Debt(owner, ready + len(preempted), bound + len(preempted), owner_uids=(owner.uid,))
 
 
 def staying(drain: Drain) -> frozenset[str]:

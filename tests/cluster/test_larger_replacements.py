@@ -9,7 +9,7 @@ import pytest
 from devcluster.api import Json
 from devcluster.manifests import IMAGE, deployment, statefulset
 from devcluster.plane import ControlPlane
-from devcluster.stages import START_AFTER
+from devcluster.stages import START_AFTER, TERMINATE_AFTER
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import machines
@@ -60,6 +60,30 @@ def test_a_replacement_that_preempts_other_pods_stops_the_drain(
                 observer.wait_unmarked()
                 assert len(observer.evictions()) <= 3
                 observer.running(3, "low")
+                observer.stays(pool.ordered, [])
+    finally:
+        cluster.api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/important")
+
+
+def test_room_that_others_took_is_not_preempted_and_forgotten(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
+) -> None:
+    """Pods of a lower priority come to the spot node after the plan; the replacement pod preempts one of them."""
+    leaving = {TERMINATE_AFTER: "3s"}
+    cluster.apply([CLASS])
+    try:
+        with machines(observer, tmp_path, 1, 1) as pool:
+            work = statefulset("work", 2, cpu="1", annotations=leaving, priorityClassName="important")
+            observer.start_on(NODE, work, pods=2)
+            observer.running(2)
+            observer.open_all()
+            with Daemon(cluster, *FLAGS, "--node-cooldown=1h", "--node-cooldown-max=1h", *pool.flags):
+                observer.eventually(observer.evictions, "the first eviction")
+                cluster.apply([deployment("low", 8, cpu="1", annotations=leaving)])
+                observer.eventually(lambda: "DrainFailed" in observer.events(NODE), "the failure", never=pool.ordered)
+                observer.wait_unmarked()
+                assert any("preempted" in message for message in observer.messages(NODE, "DrainFailed"))
+                assert len(observer.evictions()) == 1
                 observer.stays(pool.ordered, [])
     finally:
         cluster.api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/important")

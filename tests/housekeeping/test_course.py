@@ -229,3 +229,29 @@ class TestSpotSettling:
                 assert loop.round() is RoundOutcome.HELD
             here.add(pod("db-1", "spot-1"))
             assert loop.round() is RoundOutcome.DRAINED
+
+
+@pytest.mark.parametrize("priority", [1000, None], ids=["of a lower priority", "of the same priority"])
+def test_pods_that_replacements_preempt_stop_the_drain_and_are_owed(priority: int | None) -> None:
+    """Only pods of a lower priority can be preempted by the waiting replacement pod."""
+    low = pod("low-1", "spot-1"), pod("low-2", "spot-1")
+    web = [pod(f"web-{number}", "od-1", priority=priority) for number in (1, 2)]
+    with world(node("od-1", ON_DEMAND), node("spot-1", cpu="16"), *low, *web) as here:
+        here.replacements["web"] = Replacement.UNBOUND
+
+        def preempt() -> None:
+            victim = here.cluster.pods["default/low-1"]
+            ending = msgspec.structs.replace(victim, preempted=True, deletion_timestamp=here.time(30))
+            here.cluster.upsert("Pod", ending)
+
+        here.at(2, preempt)
+        here.at(5, lambda: here.cluster.delete("Pod", "default/low-1"))
+        here.loop().round()
+        [ended] = here.of(DrainEnded)
+        assert ended.failure is not None
+        assert here.marked == []
+        stopped = Why.PREEMPTED if priority else Why.REPLACEMENT_NOT_BOUND
+        assert ended.failure.why is stopped
+        owed = {owed.debt.controller.name: owed.debt.ready for owed in here.memory.debts}
+        assert owed == {"web": 2} | ({"low": 2} if priority else {})
+        assert ("evict", "web-2") not in here.writes
