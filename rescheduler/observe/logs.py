@@ -45,6 +45,7 @@ class Logs:
         self._reported: dict[str, object] = {}
         self._planning: Planning | None = None  #: the last one
         self._held: tuple[Waiting, str] | None = None
+        self._trouble: Trouble | None = None  #: the last one: the same error in every round is one line
         self._unmatched: set[str] = set()  #: labels that were reported to match no node
         self._overlapping = False  #: whether nodes with both labels were reported
         self._change_level = logging.INFO  # a dry run only reports verdicts, so there they are always logged
@@ -63,7 +64,9 @@ class Logs:
                 for verdict in rejected:
                     _verdict(verdict, logging.INFO)
             case Trouble(kind, detail, node):
-                write(logging.WARNING, detail, node=node, reason=kind)
+                level = logging.DEBUG if event == self._trouble else logging.WARNING
+                self._trouble = event
+                write(level, detail, node=node, reason=kind)
             case OwnerSetAside() | DebtEnded() | MemoryDropped():
                 _of_history(event)
             case OwedChanged() | PlaceholdersObserved() | Surveyed() | DrainProgressed():

@@ -20,6 +20,9 @@ from rescheduler.planning.waits import Count, Moment, Waits
 
 DAY: Final = timedelta(hours=24)
 
+#: How far the clock of the API server may be ahead of ours.
+CLOCK_SKEW: Final = timedelta(seconds=30)
+
 #: Maximum number of moves that are stored for each controller; beyond it the two oldest are merged.
 _MOVES: Final = 24
 
@@ -75,12 +78,15 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
         return ControllerMoves(moves, returned=self.returned, namespace=self.namespace) if moves else None
 
     def bounded(self, now: datetime, wait: Backoff) -> "ControllerMoves":
-        """Return the record without moves in the future and with waits limited to the longest wait."""
+        """Return the record without moves in the future and with waits limited to the longest wait.
+
+        It is not known which pods were created after a move in the future, so no pod counts as returned after it.
+        """
         if self.last <= now and (self.until is None or self.until <= now + wait.longest):
             return self
         moves = tuple(Move(min(move.at, now), move.pods) for move in self.moves)
         until = None if self.until is None else min(self.until, now + wait.longest)
-        return msgspec.structs.replace(self, moves=moves, until=until)
+        return msgspec.structs.replace(self, moves=moves, until=until, returned=self.returned or self.last > now)
 
 
 class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -112,7 +118,7 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
                 continue
             moves = self.by_uid.get(_key(state.controller))
             moves = moves and moves.current(now, waits.returned)
-            if moves is not None and not moves.returned and _created_since(moves.last, pods_on_node):
+            if moves is not None and not moves.returned and _created_since(moves.last, now, pods_on_node):
                 moves = changed[_key(state.controller)] = moves.with_return(now, waits.returned)
             replicas = max(1, len(pods[state]) if state.wanted is None else state.wanted)
             details = _waiting(moves, now), _too_often(moves, len(pods_on_node), replicas, now, waits.moves_per_pod)
@@ -139,10 +145,13 @@ def _key(controller: Controller) -> str:
     return f"{controller.namespace}/{controller.uid}"
 
 
-def _created_since(moment: datetime, pods: Sequence[Pod]) -> bool:
-    """Return whether any of *pods* was created at *moment* or later. The API server truncates to whole seconds."""
+def _created_since(moment: datetime, now: datetime, pods: Sequence[Pod]) -> bool:
+    """Return whether any of *pods* was created between *moment* and *now*. The API server truncates to whole seconds.
+
+    A pod that was created in the future shows that our clock is wrong, and not that it was created after *moment*.
+    """
     created = (instant(pod.creation_timestamp) for pod in pods)
-    return any(at is not None and at >= moment.replace(microsecond=0) for at in created)
+    return any(at is not None and moment.replace(microsecond=0) <= at <= now + CLOCK_SKEW for at in created)
 
 
 def _waiting(moves: ControllerMoves | None, now: datetime) -> str:

@@ -301,7 +301,7 @@ def test_waits_are_limited_to_the_flags() -> None:
         cooldowns=Cooldowns({"od": Cooldown("u", 1, NOW + 2 * HOUR)}),
         not_recovered=NotRecovered({"ns": OwnerWait(1, NOW + 24 * HOUR)}),
         returned=Pause(1, NOW + 4 * HOUR),
-        movements=Movements({"u": ControllerMoves((Move(NOW, 1),), 1, until=NOW + 24 * HOUR)}),
+        movements=Movements({"u": ControllerMoves((Move(NOW, 1),), 1, returned=True, until=NOW + 24 * HOUR)}),
     )
     assert FULL.bounded(NOW, WAITS) == FULL
 

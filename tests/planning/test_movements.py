@@ -221,10 +221,18 @@ def test_expired_entries_are_removed(before: Movements, after: Movements) -> Non
 def test_times_of_a_wrong_clock_are_limited() -> None:
     far = NOW + 10000 * HOUR
     assert moves(NOW - HOUR, far, returns=2, until=far).bounded(NOW, WAITS.returned) == moves(
-        NOW - HOUR, NOW, returns=2, until=NOW + 24 * HOUR
+        NOW - HOUR, NOW, returns=2, until=NOW + 24 * HOUR, returned=True
     )
     right = moves(NOW - HOUR, NOW, returns=2, until=NOW + 24 * HOUR)
     assert right.bounded(NOW, WAITS.returned) is right
+
+
+@pytest.mark.parametrize("created", [-HOUR, 30 * MINUTE, 2 * HOUR])
+def test_after_a_clock_jump_no_pod_counts_as_returned(created: timedelta) -> None:
+    """The clock was an hour ahead when the pods were moved, or is an hour behind the API server's now."""
+    jumped = moves(NOW + HOUR).bounded(NOW, WAITS.returned)
+    pods = {state(2): [created_pod("web-1", "od", NOW + created)]}
+    assert jumped.judge("od", pods, NOW + MINUTE, UNLIMITED) == (jumped, ())
 
 
 def pushed_back(waits: Waits, hours: int) -> list[int]:
