@@ -25,6 +25,8 @@ var kinds = map[string]schema.GroupVersionKind{
 	"/api/v1/events":                 corev1.SchemeGroupVersion.WithKind("Event"),
 	"/api/v1/persistentvolumes":      corev1.SchemeGroupVersion.WithKind("PersistentVolume"),
 	"/api/v1/persistentvolumeclaims": corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"),
+	"/api/v1/resourcequotas":         corev1.SchemeGroupVersion.WithKind("ResourceQuota"),
+	"/api/v1/limitranges":            corev1.SchemeGroupVersion.WithKind("LimitRange"),
 
 	"/apis/apps/v1/replicasets":                    {Group: "apps", Version: "v1", Kind: "ReplicaSet"},
 	"/apis/policy/v1/poddisruptionbudgets":         {Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},

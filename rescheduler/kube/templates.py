@@ -59,9 +59,12 @@ def read_templates(client: Client, owners: Collection[tuple[str, OwnerReference]
 
 
 def read_quotas(client: Client, namespaces: Collection[str]) -> list[ResourceQuota]:
-    """Return the ResourceQuotas of *namespaces* that can be decoded. Raises the errors of requests."""
-    listed = (each for namespace in sorted(namespaces) for each in _in_namespace(client, _QUOTAS, namespace))
-    return [each for each in listed if isinstance(each, ResourceQuota)]
+    """Return the ResourceQuotas of *namespaces* that can be decoded. Raises the errors of requests but NotFound."""
+    found: list[Object] = []
+    with contextlib.suppress(NotFound):  # the API server does not serve the kind
+        for namespace in sorted(namespaces):
+            found += _in_namespace(client, _QUOTAS, namespace)
+    return [each for each in found if isinstance(each, ResourceQuota)]
 
 
 def _in_namespace(client: Client, resource: Resource, namespace: str) -> list[Object]:

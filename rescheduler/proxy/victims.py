@@ -22,6 +22,7 @@ from rescheduler.planning.placement.spot_room import Room, Sizes, Stuck
 from rescheduler.planning.policy import Circumstances
 from rescheduler.planning.rules.candidates import groups, is_deletion_candidate, why_not_target
 from rescheduler.planning.rules.declared import Facts, Fate, PodRules, pod_rules
+from rescheduler.planning.rules.gangs import Gangs
 from rescheduler.planning.rules.pod_rules import RULES
 from rescheduler.planning.rules.replica_floors import OwnerCounts, RemainingReplicas
 from rescheduler.planning.rules.unreadable import UnreadableObjects
@@ -148,7 +149,8 @@ class Victims:
         return remaining.blockers(remaining.groups(movers))
 
     def _rules(self, evicted: Collection[str]) -> PodRules:
-        facts = Facts(POLICY, self._budgets.guards, evicted, waits_for_terminating=True)
+        gangs = Gangs(self._snapshot)
+        facts = Facts(POLICY, self._budgets.guards, evicted, gangs=gangs, waits_for_terminating=True)
         return pod_rules(RULES, facts, Now(self._now))
 
     def _examined(self, name: str, rules: PodRules, *, budgets: bool = True) -> _RemovableNode | Rejected:

@@ -29,7 +29,7 @@ _CONSTANTS: Final = {
     **dict.fromkeys(("false", "False", "FALSE"), b"false"),
 }
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
-_NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _LONGEST_NUMBER: Final = 64
 
 

@@ -16,6 +16,8 @@ from tests.planning.builders import NOW, ON_DEMAND, SPOT, Manifest, budget, node
 
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 CAST_AI = "autoscaling.cast.ai/removal-disabled"
+GANG = {"scheduling.x-k8s.io/pod-group": "g"}
+VOLCANO = {"scheduling.k8s.io/group-name": "g"}
 CREATED = {"created": "2026-01-01T11:00:00Z"}
 
 
@@ -88,6 +90,14 @@ PODS: dict[tuple[str, str], tuple[list[Manifest], Reason]] = {
     ("_eviction_responder", ""): (
         with_pod(evictionResponders=[{"name": "acme.io/migrator", "priority": 10000}]),
         Reason.EVICTION_RESPONDER,
+    ),
+    ("_gang_member", ""): (
+        [*with_pod(labels=GANG), pod("a-2", "w", labels=GANG)],
+        Reason.GANG_MEMBER,
+    ),
+    ("_annotated_gang_member", ""): (
+        [*with_pod(annotations=VOLCANO), pod("a-2", "w", annotations=VOLCANO)],
+        Reason.GANG_MEMBER,
     ),
     ("_no_controller", ""): (with_pod(owner=None), Reason.NO_CONTROLLER),
     ("_runs_to_completion", ""): (
