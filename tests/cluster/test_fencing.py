@@ -119,22 +119,29 @@ def writers(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Pat
         yield writers
 
 
-EVICTION: Final = {
-    "apiVersion": "policy/v1",
-    "kind": "Eviction",
-    "metadata": {"name": "moved", "namespace": "default"},
-}
+PODS: Final = "/api/v1/namespaces/default/pods"
+
+
+def with_uid(api: Api, path: str) -> Json:
+    """Return the precondition that the policy of limits requires, with the UID of the object at *path*."""
+    return {"preconditions": {"uid": api.get(path)["metadata"]["uid"]}}
+
+
+def eviction(api: Api) -> Json:
+    metadata = {"name": "moved", "namespace": "default"}
+    options = with_uid(api, f"{PODS}/moved")
+    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
+
+
 WRITES: Final[dict[str, Callable[[Api], Any]]] = {
-    "patch a Node": lambda api: api.patch(NODE, {"metadata": {"annotations": {"mark": "x"}}}),
+    "patch a Node": lambda api: api.patch(NODE, {"metadata": {"annotations": {"spot-rescheduler/mark": "x"}}}),
     "patch the memory": lambda api: api.patch(MEMORY, {"data": {"mark": "x"}}),
-    "evict in a dry run": lambda api: api.post(
-        "/api/v1/namespaces/default/pods/moved/eviction", EVICTION, dryRun="All"
-    ),
-    "evict": lambda api: api.post("/api/v1/namespaces/default/pods/moved/eviction", EVICTION),
+    "evict in a dry run": lambda api: api.post(f"{PODS}/moved/eviction", eviction(api), dryRun="All"),
+    "evict": lambda api: api.post(f"{PODS}/moved/eviction", eviction(api)),
     "try to create a placeholder": lambda api: api.post(PLACEHOLDERS, pod("room-3", namespace=ROOM), dryRun="All"),
     "create a placeholder": lambda api: api.post(PLACEHOLDERS, pod("room-2", namespace=ROOM)),
     "delete a placeholder": lambda api: api.request("DELETE", f"{PLACEHOLDERS}/room-1"),
-    "delete a Node": lambda api: api.request("DELETE", NODE),
+    "delete a Node": lambda api: api.request("DELETE", NODE, with_uid(api, NODE)),
 }
 
 
@@ -194,7 +201,7 @@ def test_the_lease_cannot_be_deleted_while_the_policy_needs_it(writers: Writers)
 
 def test_a_fencing_denial_is_recognized(writers: Writers) -> None:
     client = Client(Kubeconfig(str(writers.installation.kubeconfig("b"))), SystemClock())
-    response = client.send("evict", "POST", "/api/v1/namespaces/default/pods/moved/eviction", body=EVICTION)
+    response = client.send("evict", "POST", f"{PODS}/moved/eviction", body=eviction(writers.plane.api))
     assert denied_by_fencing(response)
 
 
@@ -209,7 +216,7 @@ def test_a_denial_because_of_a_missing_lease_is_recognized(cluster: ControlPlane
         client = Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock())
 
         def patched() -> ApiResponse:
-            body = {"metadata": {"annotations": {"mark": "x"}}}
+            body = {"metadata": {"annotations": {"spot-rescheduler/mark": "x"}}}
             return client.send("patch node", "PATCH", NODE, body=body, content_type=MERGE_PATCH)
 
         cluster.wait_for(lambda: not patched().ok, "the policy")
@@ -227,11 +234,16 @@ def test_the_policy_passes_type_checking(writers: Writers) -> None:
     assert status == {"observedGeneration": 1, "typeChecking": {}}
 
 
+def fencing(objects: list[Json]) -> list[Json]:
+    """Return the policy and the bindings of the fencing, without those of the limits."""
+    return [item for item in objects if "Admission" in item["kind"] and "fencing" in item["metadata"]["name"]]
+
+
 def fence(objects: list[Json]) -> Json:
     """Assert that the names in *objects* agree, and return them."""
-    policy = only_of_kind(objects, "ValidatingAdmissionPolicy")
+    policy = only_of_kind(fencing(objects), "ValidatingAdmissionPolicy")
     account, lease = only_of_kind(objects, "ServiceAccount")["metadata"], only_of_kind(objects, "Lease")["metadata"]
-    bindings = [item for item in objects if item["kind"] == "ValidatingAdmissionPolicyBinding"]
+    bindings = [item for item in fencing(objects) if item["kind"] == "ValidatingAdmissionPolicyBinding"]
     name, room = policy["metadata"]["name"], policy["metadata"]["name"].replace("fencing.", "fencing-room.")
     assert {item["metadata"]["name"]: item["spec"]["paramRef"].pop("parameterNotFoundAction") for item in bindings} == {
         name: "Deny",
@@ -288,7 +300,7 @@ def test_the_names_in_the_rendered_policy_agree(
 
 def test_component_and_chart_have_the_same_policy(tmp_path: Path) -> None:
     ours, shipped = (
-        [item["spec"] for item in objects if item["kind"].startswith("ValidatingAdmissionPolicy")]
+        [item["spec"] for item in fencing(objects)]
         for objects in (chart({"fencing": {"enabled": True}}), composed(tmp_path, ours=FENCED))
     )
     assert sorted(ours, key=str) == sorted(shipped, key=str)
@@ -296,7 +308,7 @@ def test_component_and_chart_have_the_same_policy(tmp_path: Path) -> None:
 
 def test_fencing_is_disabled_by_default() -> None:
     for objects in (kustomization("base"), chart()):
-        assert not [item for item in objects if "Admission" in item["kind"]]
+        assert fencing(objects) == []
 
 
 def test_a_leader_s_client_raises_not_leading_for_a_denial(writers: Writers) -> None:
