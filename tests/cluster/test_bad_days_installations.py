@@ -15,6 +15,7 @@ from tests.cluster.bad_days import FLAGS, SLOW, lease_holder
 from tests.cluster.daemon import Daemon, create_stuck_pod, delete_stuck_pods, terminating
 from tests.cluster.observer import Observer
 from tests.cluster.rendering import chart
+from tests.cluster.rights import ACCESS
 
 FIRST: Final = "first"
 SECOND: Final = "second"
@@ -28,8 +29,8 @@ LABELS: Final = {
 
 @contextlib.contextmanager
 def installed(cluster: ControlPlane, release: str) -> Iterator[Path]:
-    """Install the RBAC of a chart release in its own namespace and yield the kubeconfig of its ServiceAccount."""
-    objects = [item for item in chart(release=release, namespace=release) if item["kind"] in RIGHTS]
+    """Install the access of a chart release in its own namespace and yield the kubeconfig of its ServiceAccount."""
+    objects = [item for item in chart(release=release, namespace=release) if item["kind"] in ACCESS]
     cluster.apply([namespace(release), *objects])
     [account] = [item["metadata"]["name"] for item in objects if item["kind"] == "ServiceAccount"]
     try:
@@ -37,9 +38,6 @@ def installed(cluster: ControlPlane, release: str) -> Iterator[Path]:
     finally:
         for item in objects:
             cluster.api.delete(cluster.api.path(item))
-
-
-RIGHTS: Final = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"}
 
 
 def release_flags(release: str) -> tuple[str, ...]:

@@ -13,12 +13,13 @@ from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from tests import forking
 from tests.cluster.daemon import ClusterQueries, Daemon
-from tests.cluster.rendering import kustomization
+from tests.cluster.rendering import chart, composed, kustomization
 from tests.cluster.rights import ACCESS
 from tests.proxy.world import ProxyWorld, world
 
 ACCOUNT = "spot-rescheduler"
 PROXY = "cloudpool-proxy"
+VIEWER = "spot-rescheduler-viewer"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 ROLE = f"{ROLES}/{ACCOUNT}"
 NAMESPACED_ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/spot-rescheduler/roles"
@@ -99,9 +100,57 @@ def test_plan_warns_of_its_assumptions(cluster: ControlPlane, rights: Json) -> N
     assert line.startswith("rescheduler: warning: list csidrivers: csidrivers.storage.k8s.io is forbidden: ")
     assert line.endswith("; planning assumes that there are no csidrivers")
     assert templates.endswith(
-        "planning assumes that replacement pods are like the running pods, and that no quota rejects them"
+        "planning assumes that replacement pods are like the running pods, and that no quota rejects them; "
+        "deploy/components/viewer has the permissions (in the chart: rbac.viewer)"
     )
     assert '"drainable":true' in done.stdout
+
+
+def test_the_viewer_may_plan_and_somebody_without_the_role_is_told_about_it(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    drainable(cluster)
+    layers: Json = {"resources": ["../base"], "components": ["../components/viewer"]}
+    roles = [item for item in composed(tmp_path, ours=layers) if item["metadata"]["name"] == VIEWER]
+    shipped = [item for item in chart({"rbac": {"viewer": True}}) if item["metadata"]["name"] == VIEWER]
+    assert [item["rules"] for item in shipped] == [item["rules"] for item in roles]
+    account: Json = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "jane", "namespace": "default"}}
+    cluster.apply([account, *roles])
+    own = cluster.service_account_kubeconfig("default", "jane")
+    for command in ("plan", "report", "explain"):
+        refused = forking.run(command, f"--kubeconfig={own}")
+        assert refused.returncode == 1, command
+        assert "deploy/components/viewer has the permissions (in the chart: rbac.viewer)" in refused.stderr, command
+    group: Json = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": VIEWER}
+    subject = {"kind": "ServiceAccount", "name": "jane", "namespace": "default"}
+    bindings: list[Json] = [
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": VIEWER},
+            "roleRef": group,
+            "subjects": [subject],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": VIEWER, "namespace": "spot-rescheduler"},
+            "roleRef": {**group, "kind": "Role"},
+            "subjects": [subject],
+        },
+    ]
+    cluster.apply(bindings)
+    plan = cluster.wait_for(
+        lambda: done if (done := forking.run("plan", f"--kubeconfig={own}", "-o", "json")).returncode == 0 else None,
+        "the permission",
+    )
+    assert plan is not None
+    assert ("viewer" in plan.stderr, '"drainable":true' in plan.stdout) == (False, True)
+    for command in ("report", "explain", "snapshot"):
+        done = forking.run(command, f"--kubeconfig={own}")
+        assert (done.returncode, "viewer" in done.stderr) == (0, False), done.stderr
+    for item in (*bindings, *roles):
+        cluster.api.delete(cluster.api.path(item))
 
 
 def test_the_proxy_removes_nothing_and_names_the_right(

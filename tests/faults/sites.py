@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from devcluster.api import Json
 from devcluster.faults.proxy import FaultProxy, before_api_server, redirected
 from devcluster.manifests import namespace
 from devcluster.plane import ControlPlane
 from tests.cluster.rendering import chart
+from tests.cluster.rights import ACCESS
 
 KEY: Final = "faults.local/scene"  #: label key of a site's nodes; the value is the site's name
 
-_RIGHTS: Final = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"}
 _CLEANED: Final = (
     "/apis/apps/v1/namespaces/{0}/deployments",
     "/apis/apps/v1/namespaces/{0}/replicasets",
@@ -61,7 +62,7 @@ def account(release: str) -> str:
 def site(plane: ControlPlane, name: str, folder: Path) -> Iterator[Site]:
     """Create a site in *plane*, with its files in the new *folder*."""
     folder.mkdir()
-    rights = [item for item in chart({"cloudProvider": {"name": "cloudpool"}}, name, name) if item["kind"] in _RIGHTS]
+    rights = _access(name)
     plane.apply([namespace(name), *rights])
     try:
         with before_api_server(plane) as proxy:
@@ -73,8 +74,13 @@ def site(plane: ControlPlane, name: str, folder: Path) -> Iterator[Site]:
             plane.api.delete(plane.api.path(item))
 
 
+def _access(name: str) -> list[Json]:
+    """Return what the ServiceAccount of the release needs: its RBAC, and the objects that it writes."""
+    return [item for item in chart({"cloudProvider": {"name": "cloudpool"}}, name, name) if item["kind"] in ACCESS]
+
+
 def clean(at: Site) -> None:
-    """Delete the remains of scenes, and wait until they are gone."""
+    """Delete the remains of scenes, wait until they are gone, and restore the empty objects of the manifests."""
     api, selector = at.plane.api, f"{KEY}={at.name}"
     paths = [path.format(at.name) for path in _CLEANED]
 
@@ -89,3 +95,4 @@ def clean(at: Site) -> None:
     for item in api.items(f"/api/v1/namespaces/{at.name}/configmaps"):
         if not item["metadata"]["name"].startswith("kube-"):
             api.delete(api.path({"apiVersion": "v1", "kind": "ConfigMap", **item}))
+    at.plane.apply([item for item in _access(at.name) if item["kind"] in {"Lease", "ConfigMap"}])
