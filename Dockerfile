@@ -1,24 +1,32 @@
-# The base image is a build argument. A release sets it with its digest: python:3.11-slim@sha256:… (release.yaml).
+# The base images are build arguments. A release sets them with their digests (release.yaml).
 ARG BASE=python:3.11-slim
+# Python 3.11 without a shell and a package manager.
+ARG RUNTIME=gcr.io/distroless/python3-debian12:nonroot
 
-# The first stage builds the wheels, and only these are copied to the second: no compiler, no sources, no pip cache.
-# Dependencies and build tools are pinned by hash.
-FROM ${BASE} AS wheels
+# The first stage puts the packages in a folder, which is all that is copied: no compiler, no sources, no pip. Dependencies
+# and build tools are pinned by hash. It runs on the machine of the builder for every architecture, without emulation,
+# because wheels of another architecture are only unpacked.
+FROM --platform=${BUILDPLATFORM:-linux/amd64} ${BASE} AS packages
+ARG TARGETARCH=amd64
 WORKDIR /source
 COPY requirements.lock deploy/release/tools.lock ./
-RUN pip wheel --no-cache-dir --require-hashes --requirement requirements.lock --wheel-dir /wheels \
-    && pip install --no-cache-dir --require-hashes --requirement tools.lock
+RUN pip install --no-cache-dir --require-hashes --requirement tools.lock
 COPY LICENSE NOTICE pyproject.toml setup.cfg setup.py README.md ./
 COPY predicates predicates
 COPY rescheduler rescheduler
-RUN pip wheel --no-cache-dir --no-deps --no-index --no-build-isolation --wheel-dir /wheels .
+RUN pip wheel --no-cache-dir --no-deps --no-index --no-build-isolation --wheel-dir /wheels . \
+    && pip install --no-cache-dir --no-compile --no-deps --no-index --target /packages /wheels/*.whl \
+    && sed -i '1s|^#!.*|#!/usr/bin/python3|' /packages/bin/*
+RUN case "$TARGETARCH" in amd64) machine=x86_64 ;; arm64) machine=aarch64 ;; *) exit 1 ;; esac \
+    && pip install --no-cache-dir --no-compile --no-deps --require-hashes --only-binary=:all: \
+        --implementation cp --python-version 3.11 --platform "manylinux_2_28_$machine" \
+        --platform "manylinux_2_17_$machine" --platform "manylinux2014_$machine" \
+        --target /packages --requirement requirements.lock
 
-FROM ${BASE}
-RUN --mount=type=bind,from=wheels,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-index --find-links /wheels 'spot-rescheduler[grpc]' \
-    && pip uninstall --yes setuptools wheel pip
+FROM ${RUNTIME}
+COPY --from=packages /packages /packages
 # Logs are not buffered, and no bytecode is written, because the root file system is read-only.
-ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ENV PYTHONPATH=/packages PATH=/packages/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
 EXPOSE 9235
 ENTRYPOINT ["rescheduler"]

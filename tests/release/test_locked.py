@@ -13,8 +13,9 @@ from deploy.release import sbom
 ROOT = Path(__file__).parents[2]
 LOCKS = {"requirements.lock": "requirements", "deploy/release/tools.lock": "tools"}
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-WORKFLOW = yaml.safe_load((ROOT / ".github/workflows/release.yaml").read_text())
-STEPS = WORKFLOW["jobs"]["release"]["steps"]
+WORKFLOWS = {path.name: path.read_text() for path in sorted((ROOT / ".github/workflows").glob("*.yaml"))}
+JOBS = yaml.safe_load(WORKFLOWS["release.yaml"])["jobs"]
+STEPS = [step for job in JOBS.values() for step in job["steps"]]
 
 
 def required(name: str) -> list[Requirement]:
@@ -41,29 +42,76 @@ def test_the_locks_contain_no_registry(lock: str) -> None:
     assert not re.search(r"https?://|--(extra-)?index-url|--find-links|--trusted-host|@ file:", text)
 
 
-def test_the_image_installs_pinned_packages_on_a_base_given_as_an_argument() -> None:
-    assert re.search(r"^ARG BASE=\S+$", DOCKERFILE, re.MULTILINE)
-    bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
-    assert bases == ["${BASE}", "${BASE}"]
+def test_the_image_installs_pinned_packages_on_bases_given_as_arguments() -> None:
+    assert set(re.findall(r"^ARG (\w+)=\S+$", DOCKERFILE, re.MULTILINE)) == {"BASE", "RUNTIME", "TARGETARCH"}
+    bases = re.findall(r"^FROM (?:--platform=\S+ )?(\S+)", DOCKERFILE, re.MULTILINE)
+    assert bases == ["${BASE}", "${RUNTIME}"]
     parts = re.split(r"&&|\n", DOCKERFILE.replace("\\\n", " "))
     commands = [part for part in parts if re.search(r"\bpip (install|wheel) ", part)]
     assert len(commands) == 4
     assert all("--require-hashes" in command or "--no-index" in command for command in commands)
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
-    assert {f"!{lock}" for lock in LOCKS} <= set(ignored)
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE)
+    assert {f"!{name}" for names in copied for name in names.split()} <= set(ignored)
 
 
-def test_the_workflow_resolves_the_base_image_and_uses_it() -> None:
+def test_the_image_has_no_shell_and_no_root() -> None:
+    """The last stage runs no command, so it can have a base without a shell, and gets only the folder of packages."""
+    instructions = [line for line in DOCKERFILE.partition("FROM ${RUNTIME}\n")[2].splitlines() if line[:1] != "#"]
+    assert {line.split()[0] for line in instructions} == {"COPY", "ENV", "USER", "EXPOSE", "ENTRYPOINT"}
+    assert [line for line in instructions if line.startswith("COPY")] == ["COPY --from=packages /packages /packages"]
+    assert "USER 65532:65532" in instructions
+    assert 'ENTRYPOINT ["rescheduler"]' in instructions
+    assert re.search(r"^ARG RUNTIME=gcr\.io/distroless/python3-debian12:nonroot$", DOCKERFILE, re.MULTILINE)
+
+
+def test_the_workflow_resolves_the_base_images_and_uses_them() -> None:
     scripts = "\n".join(step.get("run", "") for step in STEPS)
     assert "imagetools inspect" in scripts
-    assert '--build-arg BASE="$RESOLVED"' in scripts
-    resolved = next(step["env"]["RESOLVED"] for step in STEPS if "RESOLVED" in step.get("env", {}))
-    assert resolved == "${{ steps.base.outputs.image }}"
+    for name, variable in (("BASE", "RESOLVED"), ("RUNTIME", "RESOLVED_RUNTIME")):
+        assert f'--build-arg {name}="${variable}"' in scripts
+        [resolved] = [step["env"][variable] for step in STEPS if variable in step.get("env", {})]
+        assert resolved == f"${{{{ steps.base.outputs.{name} }}}}"
+        assert f"ARG {name}={JOBS['image']['env'][name]}\n" in DOCKERFILE
     assert "make release" in scripts
 
 
-def test_the_workflow_uses_only_github_actions_and_no_expressions_in_scripts() -> None:
-    used = [step["uses"] for step in STEPS if "uses" in step]
-    assert used
-    assert all(re.fullmatch(r"actions/[\w-]+@v[0-9]+", action) for action in used)
+def test_all_actions_are_pinned_by_commit_and_have_no_expressions_in_scripts() -> None:
+    used = {line for text in WORKFLOWS.values() for line in re.findall(r"uses: *(.*)", text)}
+    pinned = [re.fullmatch(r"((?:actions|sigstore)/[\w-]+)@[0-9a-f]{40}  # v\d+\.\d+\.\d+", line) for line in used]
+    assert all(pinned), used
+    assert len({match[1] for match in pinned if match}) == len(used), "an action has two versions"
     assert not [step for step in STEPS if "${{" in step.get("run", "")]
+
+
+def test_other_containers_are_not_run() -> None:
+    assert not [name for name, text in WORKFLOWS.items() if re.search(r"docker run|--privileged", text)]
+
+
+def test_only_the_steps_that_publish_have_a_token_that_may_write() -> None:
+    assert yaml.safe_load(WORKFLOWS["release.yaml"])["permissions"] == {}
+    assert all(
+        yaml.safe_load(WORKFLOWS[name])["permissions"] == {"contents": "read"} for name in ("ci.yaml", "nightly.yaml")
+    )
+    assert JOBS["files"]["permissions"] == {"contents": "read"}, "this job runs the code of dependencies"
+    writers = {
+        name: {key for key, value in job["permissions"].items() if value == "write"} for name, job in JOBS.items()
+    }
+    signing = {"id-token", "attestations"}
+    assert writers == {"files": set(), "image": {"packages", *signing}, "publish": {"contents", *signing}}
+    holders = [step["name"] for step in STEPS if "github.token" in str(step.get("env", {}))]
+    assert holders == ["Build and push the image", "Publish the files"]
+    assert "github.token" not in str([job.get("env") for job in JOBS.values()])
+    checkouts = [step for step in STEPS if step.get("uses", "").startswith("actions/checkout@")]
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_the_image_and_the_files_are_signed() -> None:
+    assert any("cosign sign" in step.get("run", "") for step in JOBS["image"]["steps"])
+    attested = [step["with"] for step in STEPS if step.get("uses", "").startswith("actions/attest-build-provenance@")]
+    assert [sorted(given) for given in attested] == [
+        ["push-to-registry", "subject-digest", "subject-name"],
+        ["subject-path"],
+    ]
+    published = [step.get("run", "") for step in JOBS["publish"]["steps"]]
+    assert any("sha256sum --check" in script for script in published)
