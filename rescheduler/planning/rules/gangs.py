@@ -179,9 +179,9 @@ class Gangs:
     def _nodes(self) -> Mapping[GangRef, Counter[str]]:
         """The number of placed pods on each node, by group. Pods that are being deleted do not count."""
         found: dict[GangRef, Counter[str]] = {}
-        named = {cls: has_class_gang(cls) for cls in self._snapshot.classes()}
+        named = {cls: has_class_gang(cls) for cls in {pod.cls for pod in self._snapshot.pods.values()}}
         for pod in self._snapshot.pods.values():
-            if not (pod.annotations or named.get(pod.cls)) or not pod.node_name or pod.cls.terminating:
+            if not (pod.annotations or named[pod.cls]) or not pod.node_name or pod.cls.terminating:
                 continue
             if (ref := gang_of(pod)) is not None:
                 found.setdefault(ref, Counter())[pod.node_name] += 1
