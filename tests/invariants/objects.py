@@ -88,6 +88,15 @@ class SeenPod(Fields, frozen=True, tag="pods", tag_field="resource"):
         return self.bound and self.status.phase == "Running" and is_true(self.status.conditions, "Ready")
 
     @property
+    def preempted(self) -> bool:
+        """Whether the scheduler deletes the pod in favor of a pod with a higher priority."""
+        return any(
+            (condition.type, condition.status, condition.reason)
+            == ("DisruptionTarget", "True", "PreemptionByScheduler")
+            for condition in self.status.conditions
+        )
+
+    @property
     def controller(self) -> OwnerField | None:
         return next((owner for owner in self.metadata.owner_references if owner.controller), None)
 

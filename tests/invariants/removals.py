@@ -1,27 +1,55 @@
-"""Invariant 6: a machine is terminated only when its node has no movable pods and the moved pods are Ready."""
+"""Invariant 6: a machine is terminated only when its node has no movable pods and the moved pods are Ready.
 
+Pods on other nodes that were preempted during the drain must have a place again as well.
+"""
+
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from tests.invariants.history import ObservedTermination, seconds
 from tests.invariants.judging import JudgedMoment
 from tests.invariants.moments import HistoryMoment, MachineTerminated, Wrote, ours
 from tests.invariants.objects import SeenNode, SeenPod
-from tests.invariants.replay import SeenDrain, named
+from tests.invariants.replay import OwnerKey, SeenDrain, named
 from tests.invariants.rules import Violation
 
 
+@dataclass(slots=True)
 class MovedBeforeRemoval:
     """Checks the termination, which has no revision, and the mark before the termination, which has one."""
 
+    _preempted: defaultdict[int, set[OwnerKey]] = field(default_factory=lambda: defaultdict(set))  #: by drain
+
     def check(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
         match moment:
+            case Wrote(revision) if isinstance(revision.object, SeenPod):
+                self._note(revision.object, scene)
             case Wrote(revision) if isinstance(revision.object, SeenNode):
                 drain = scene.now.drains.get(revision.object.metadata.name)
                 if drain is not None and drain.removing and drain.draining_ended == revision.number:
                     yield from _moved(drain, "was marked for removal", moment.at, scene)
             case MachineTerminated(termination):
                 yield from _ordered(termination, scene)
+                yield from self._displaced(termination, scene)
+
+    def _note(self, pod: SeenPod, scene: JudgedMoment) -> None:
+        """Record a preempted pod with each drain that has evicted pods. Its own node's drain moves it anyway."""
+        owner = scene.owner(pod) if pod.preempted else None
+        for drain in scene.now.drains.values():
+            if owner is not None and drain.evicted and drain.node != pod.spec.node_name:
+                self._preempted[drain.number].add(owner)
+
+    def _displaced(self, termination: ObservedTermination, scene: JudgedMoment) -> Iterator[Violation]:
+        for drain in scene.now.drains.values():
+            if drain.node != termination.node:
+                continue
+            for owner in sorted(self._preempted[drain.number]):
+                pending = [pod.key for pod in scene.now.pods_of(owner) if not (pod.bound or pod.deleting or pod.ended)]
+                if pending:
+                    what = f"node {drain.node} was terminated while preempted pods of {named(owner)} had no node"
+                    yield Violation(6, termination.at, f"{what}: {', '.join(sorted(pending)[:3])}")
 
     def end(self, scene: JudgedMoment) -> Iterator[Violation]:
         removed = {drain.node for drain in scene.now.all_drains if drain.removing}

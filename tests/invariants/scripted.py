@@ -74,15 +74,26 @@ class HistoryScript:
         item = {"metadata": {"name": "web", "uid": "web", "namespace": "default"}, "spec": spec, "kind": "Deployment"}
         self._wrote(msgspec.convert(item, SeenWorkload))
 
-    def pod(self, name: str, node: str = "od", *, ready: bool = True, annotations: Mapping[str, str] = {}) -> None:
+    def pod(
+        self,
+        name: str,
+        node: str = "od",
+        *,
+        ready: bool = True,
+        annotations: Mapping[str, str] = {},
+        owner: str = "web",
+        preempted: bool = False,
+    ) -> None:
         meta: dict[str, Any] = {
             "name": name,
             "uid": name,
             "namespace": "default",
             "annotations": dict(annotations),
-            "ownerReferences": [{"kind": "Deployment", "name": "web", "uid": "web", "controller": True}],
+            "ownerReferences": [{"kind": "Deployment", "name": owner, "uid": owner, "controller": True}],
         }
         conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+        if preempted:
+            conditions.append({"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"})
         status = {"phase": "Running", "conditions": conditions}
         pod = msgspec.convert({"metadata": meta, "spec": {"nodeName": node}, "status": status}, SeenPod)
         self._pods[name] = pod

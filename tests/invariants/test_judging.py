@@ -146,6 +146,32 @@ def terminated_while_missing(script: HistoryScript) -> None:
     script.terminate()
 
 
+def _preempting(script: HistoryScript, node: str) -> None:
+    """Move all pods; a replacement pod preempts a pod, whose own replacement pod is bound to *node*."""
+    script.pod("low-0", "spot", owner="low")
+    script.mark()
+    for number in range(4):
+        script.evict(f"web-{number}")
+        if not number:
+            script.pod("low-0", "spot", owner="low", preempted=True)
+            script.delete("low-0")
+            script.pod("low-1", node, owner="low", ready=bool(node))
+        script.pod(f"new-{number}", "spot")
+        script.after(1)
+    script.after(6)
+    script.mark("removing")
+    script.after(1)
+    script.terminate()
+
+
+def terminated_while_preempted_pods_are_pending(script: HistoryScript) -> None:
+    _preempting(script, "")
+
+
+def terminated_after_preempted_pods_have_a_place(script: HistoryScript) -> None:
+    _preempting(script, "spot")
+
+
 def terminated_without_a_mark(script: HistoryScript) -> None:
     script.terminate()
     script.after(2)
@@ -246,6 +272,8 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     further_drain_while_missing: {1, 2},
     further_drain_after_the_landing_timeout: {2},
     terminated_while_missing: {6},
+    terminated_while_preempted_pods_are_pending: {6},
+    terminated_after_preempted_pods_have_a_place: set(),
     terminated_without_a_mark: {6},
     terminated_empty: set(),
     opted_out_before_the_lag: {3},
