@@ -1,0 +1,389 @@
+"""A tenant who may edit one namespace attacks for 72 hours of frozen time. The other namespace's nodes are drained.
+
+Each hour, an on-demand node with two pods of the other namespace appears. The tenant's nodes are emptier, so that they
+come first. Beside the drains without him, at least 80 % must take place, and no other pod may be evicted.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
+from itertools import count
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from rescheduler.draining.eviction_outcomes import EvictionRefused
+from rescheduler.errors import InputError
+from rescheduler.observe.events import DrainEnded, Held
+from rescheduler.settings import Timing
+from tests.housekeeping.world import LoopWorld, Replacement, world
+from tests.planning.builders import HOST, ON_DEMAND, budget, node, pod, snapshot
+
+HOUR: Final = 3600.0
+HOURS: Final = 72
+SHARE: Final = 0.8
+TIMING: Final = Timing(housekeeping_interval=timedelta(minutes=10))
+SPOT_NODES: Final = 4
+HIS_NODES: Final = 3
+
+
+@dataclass
+class Tenant:
+    """What the tenant does, with the names of his objects."""
+
+    here: LoopWorld
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def every(self, seconds: float, act: Callable[[], object]) -> None:
+        """Act now, and then again and again."""
+
+        def again() -> None:
+            act()
+            self.here.at(self.here.now + seconds, again)
+
+        again()
+
+    def settle(self, app: str, on: str, **fields: Any) -> None:
+        """Let a pod of *app* run on *on*, unless one runs there, or the node has a taint that he does not tolerate."""
+        tainted = any(taint.effect == "NoSchedule" for taint in self.here.node(on).spec.taints)
+        tolerating = fields.pop("tolerating", False)
+        if tainted and not tolerating:
+            return
+        if not any(known.owner and known.owner.name == app for known in self.here.cluster.pods_on[on].values()):
+            fields.setdefault("cpu", "100m")
+            self.here.add(pod(f"tenant/{app}-{next(self.numbers)}", on, created=self.here.time(), **fields))
+
+    def nodes(self, app: str = "evil", **fields: Any) -> None:
+        """Keep a pod of *app* on each of his nodes, and none elsewhere for longer than that."""
+        self.leave(app)
+        for number in range(1, HIS_NODES + 1):
+            self.settle(app, f"his-{number}", **fields)
+
+    def leave(self, app: str = "", *, everywhere: bool = False) -> None:
+        """Delete his pods that are not on his nodes, or all; of one *app* if it is given."""
+        for known in list(self.here.cluster.pods.values()):
+            his = known.namespace == "tenant" and (not app or (known.owner is not None and known.owner.name == app))
+            if his and (everywhere or not known.node_name.startswith("his-")):
+                self.here.cluster.delete("Pod", known.key)
+
+
+def shop(here: LoopWorld) -> None:
+    """Let an on-demand node with two pods of the other namespace appear each hour. Older pods end."""
+    for number in range(HOURS):
+        here.at(number * HOUR, lambda number=number: _new_node(here, number))  # type: ignore[misc]
+
+
+def _new_node(here: LoopWorld, number: int) -> None:
+    here.add(node(f"shop-{number}", ON_DEMAND), *(pod(f"shop/web{number}-{n}", f"shop-{number}") for n in (1, 2)))
+    for known in list(here.cluster.pods.values()):
+        if known.namespace == "shop" and known.owner and known.owner.name == f"web{number - 5}":
+            here.cluster.delete("Pod", known.key)
+    if number >= 5 and not here.cluster.pods_on[f"shop-{number - 5}"]:
+        here.cluster.delete("Node", f"shop-{number - 5}")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    drained: tuple[str, ...]  #: nodes of the other namespace that were drained
+    touched: tuple[str, ...]  #: pods of the other namespace that were evicted
+
+
+Attack = Callable[[Tenant], object]
+
+
+def played(attack: Attack, *, soft_taint: bool = False) -> tuple[Outcome, LoopWorld]:
+    spot = [node(f"spot-{n}", cpu="64", pods=250) for n in range(1, SPOT_NODES + 1)]
+    his = [node(f"his-{n}", ON_DEMAND) for n in range(1, HIS_NODES + 1)]
+    with world(*spot, *his) as here:
+        shop(here)
+        here.at(0, lambda: attack(Tenant(here)))
+        here.stop_at(HOURS * HOUR)
+        here.pass_time(0)
+        here.loop(TIMING, soft_taint=soft_taint).run()
+        drained = [
+            event.node.name
+            for event in here.of(DrainEnded)
+            if event.failure is None and event.node.name.startswith("shop")
+        ]
+        touched = [name for act, name in here.writes if act == "evict" and name.startswith("web")]
+        return Outcome(tuple(drained), tuple(sorted(touched))), here
+
+
+@cache
+def without_him() -> Outcome:
+    return played(lambda _: None)[0]
+
+
+# The attacks
+
+
+def unreplaced(tenant: Tenant) -> None:
+    """An owner that cannot be read ends, and its pods do not come back."""
+    tenant.here.replacements["evil"] = Replacement.LATE
+    tenant.here.controller_errors["evil"] = InputError("get widgets tenant/evil: not allowed (403)")
+    tenant.every(1200, lambda: tenant.nodes(owner="example.com/v1/Widget"))
+
+
+def under(behavior: Replacement, **fields: Any) -> Attack:
+    """Return an attack with replacement pods of this *behavior*. They are deleted and start again on his nodes."""
+
+    def attack(tenant: Tenant) -> None:
+        tenant.here.replacements["evil"] = behavior
+        tenant.every(1200, lambda: tenant.nodes(**fields))
+
+    return attack
+
+
+def new_names(behavior: Replacement) -> Attack:
+    """Return an attack with a new workload each time."""
+
+    def attack(tenant: Tenant) -> None:
+        def again() -> None:
+            app = f"evil{next(tenant.numbers)}"
+            tenant.here.replacements[app] = behavior
+            tenant.leave(everywhere=True)
+            tenant.nodes(app)
+
+        tenant.every(1200, again)
+
+    return attack
+
+
+def turns(behavior: Replacement) -> Attack:
+    """Return an attack in which his pods run again after each second drain, so that waits end."""
+
+    def attack(tenant: Tenant) -> None:
+        def ended() -> None:
+            name = "evil"
+            bad = tenant.here.replacements.get(name) is behavior
+            tenant.here.replacements[name] = Replacement.READY if bad else behavior
+
+        tenant.here.replacements["evil"] = behavior
+        tenant.every(1500, ended)
+        tenant.every(1200, tenant.nodes)
+
+    return attack
+
+
+def scaled_in_mid_drain(tenant: Tenant) -> None:
+    here = tenant.here
+    here.replacements["evil"] = Replacement.REFUSED
+    here.on_evicted = lambda: here.controllers["evil"].update(wanted=1)
+    tenant.every(1200, lambda: (here.controllers["evil"].update(wanted=HIS_NODES), tenant.nodes()))
+
+
+def flapping(tenant: Tenant) -> None:
+    """A Deployment that is scaled between 0 and 50."""
+    here = tenant.here
+
+    def flap() -> None:
+        up = here.controllers["evil"].get("wanted") == 50
+        here.controllers["evil"]["wanted"] = 0 if up else 50
+        if up:
+            tenant.leave(everywhere=True)
+        else:
+            tenant.nodes()
+            here.add(*(pod(f"tenant/evil-s{n}", f"spot-{1 + n % SPOT_NODES}", cpu="10m") for n in range(47)))
+
+    tenant.every(151, flap)
+
+
+def closing_budget(tenant: Tenant) -> None:
+    """Dry runs are permitted, and evictions are not."""
+    refused = EvictionRefused("", "Cannot evict pod as it would violate the pod's disruption budget.", retry_after=1.0)
+    tenant.every(1200, tenant.nodes)
+
+    def close() -> None:
+        for known in tenant.here.cluster.pods.values():
+            if known.namespace == "tenant":
+                tenant.here.answers[known.key] = [refused]
+
+    tenant.every(60, close)
+
+
+def endless(tenant: Tenant) -> None:
+    """Finalizers and long grace periods: his pods never terminate, and are started again under other names."""
+
+    def again() -> None:
+        for known in list(tenant.here.cluster.pods.values()):
+            if known.namespace == "tenant" and known.key in tenant.here.endless:
+                tenant.here.cluster.delete("Pod", known.key)
+        tenant.nodes()
+        tenant.here.endless |= {key for key, known in tenant.here.cluster.pods.items() if known.namespace == "tenant"}
+
+    tenant.every(1200, again)
+
+
+def returning(tenant: Tenant) -> None:
+    """His pods prefer on-demand nodes: they leave the spot nodes shortly after each drain."""
+    tenant.every(60, tenant.nodes)
+
+
+def budgets_over_others(tenant: Tenant) -> None:
+    objects = [budget(f"web{n}", f"web{n}", allowed=0, namespace="tenant", maxUnavailable=0) for n in range(HOURS)] + [
+        budget("all", "", allowed=0, namespace="tenant", selector={}, maxUnavailable=0)
+    ]
+    for built in snapshot(objects).objects["PodDisruptionBudget"].values():
+        tenant.here.cluster.upsert("PodDisruptionBudget", built)
+    tenant.every(1200, tenant.nodes)
+
+
+def repelling(tenant: Tenant) -> None:
+    """Anti-affinity to all pods of all namespaces, on his nodes and on one spot node."""
+    term = {"topologyKey": HOST, "labelSelector": {}, "namespaceSelector": {}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    tenant.settle("lonely", "spot-4", affinity=affinity)
+    tenant.every(1200, lambda: tenant.nodes(affinity=affinity))
+
+
+def tiny(tenant: Tenant) -> None:
+    """Many pods without requests: the scheduler's scores make other nodes look better, unless they have a taint."""
+    pods = (pod(f"tenant/tiny-{n}", f"spot-{1 + n % SPOT_NODES}", cpu="1m") for n in range(400))
+    tenant.here.add(*pods)
+    tenant.every(1200, tenant.nodes)
+
+
+def forged_owner(tenant: Tenant) -> None:
+    """His pods name the other team's controllers, and do not come back, or come back elsewhere."""
+    here = tenant.here
+
+    def again() -> None:
+        number = min(int(here.now // HOUR), HOURS - 1)
+        tenant.leave("forged", everywhere=True)
+        for n in range(1, HIS_NODES + 1):
+            name = f"forged-{next(tenant.numbers)}"
+            manifest = pod(f"tenant/{name}", f"his-{n}", cpu="100m", owner="example.com/v1/Widget", created=here.time())
+            reference = manifest["metadata"]["ownerReferences"][0]
+            reference |= {"uid": f"uid-of-web{number}", "name": "forged"}
+            here.add(manifest)
+
+    here.replacements["forged"] = Replacement.LATE
+    here.controller_errors["forged"] = InputError("get widgets tenant/forged: not allowed (403)")
+    tenant.every(900, again)
+
+
+def refusing_quota(tenant: Tenant) -> None:
+    """A quota that is full while pods move, and not afterwards."""
+    here = tenant.here
+
+    def flap() -> None:
+        closed = here.replacements["evil"] is Replacement.REFUSED
+        here.replacements["evil"] = Replacement.READY if closed else Replacement.REFUSED
+
+    tenant.every(130, flap)
+    tenant.every(1200, tenant.nodes)
+
+
+def slow_operator(tenant: Tenant) -> None:
+    """The operator creates the pod 25 s after the eviction."""
+    here = tenant.here
+    here.replacements["evil"] = Replacement.LATE
+
+    def late() -> None:
+        here.at(here.now + 25, lambda: tenant.settle("evil", "spot-1"))
+
+    here.on_evicted = late
+    tenant.every(1800, tenant.nodes)
+
+
+def vanishing_group(tenant: Tenant) -> None:
+    """The eviction of one pod makes its operator delete the whole group."""
+    here = tenant.here
+    here.replacements["evil"] = Replacement.LATE
+
+    here.on_evicted = lambda: tenant.leave(everywhere=True)
+    tenant.every(900, tenant.nodes)
+
+
+def hostile_texts(tenant: Tenant) -> None:
+    """Long and unprintable texts in each free field."""
+    long, colored = "x" * 120_000, "\x1b[31m\u202eevil\n"
+
+    def again() -> None:
+        tenant.leave(everywhere=True)
+        for n in range(1, HIS_NODES + 1):
+            manifest = pod(f"tenant/long-{next(tenant.numbers)}", f"his-{n}", cpu="100m", owner="example.com/v1/Widget")
+            manifest["metadata"]["ownerReferences"][0] |= {"uid": f"{long}{n}", "name": colored, "kind": colored}
+            manifest["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "1h" * 1000, long: long}
+            tenant.here.add(manifest)
+
+    tenant.here.replacements[colored] = Replacement.LATE
+    tenant.every(2 * HOUR, again)
+
+
+def opting_in(tenant: Tenant) -> None:
+    """Bare pods that say that they may be evicted, and never come back."""
+    safe = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
+    tenant.every(1200, lambda: tenant.nodes(owner=None, annotations=safe))
+
+
+def by_hand(tenant: Tenant) -> None:
+    """Pods that he binds to his nodes, also while these are drained."""
+    tenant.every(60, lambda: tenant.nodes(tolerating=True))
+
+
+def ordinals(tenant: Tenant) -> None:
+    """StatefulSets whose pods are Ready only shortly before the landing timeout."""
+    here = tenant.here
+    here.replacements["slow"] = Replacement.UNREADY
+
+    def again() -> None:
+        while len(here.cluster.pods_on["his-1"]) < 20:
+            here.add(pod(f"tenant/slow-{next(tenant.numbers)}", "his-1", cpu="10m", owner="StatefulSet"))
+
+    def ready() -> None:
+        def mend() -> None:
+            for known in list(here.cluster.pods.values()):
+                if known.namespace == "tenant" and not known.ready:
+                    here.cluster.upsert("Pod", msgspec.structs.replace(known, ready=True))
+
+        here.at(here.now + 540, mend)
+
+    here.on_evicted = ready
+    tenant.every(HOUR, again)
+
+
+ATTACKS: dict[str, Attack] = {
+    "pods that an unreadable owner does not replace": unreplaced,
+    "an owner that is scaled down in mid-drain": scaled_in_mid_drain,
+    "a slow operator": slow_operator,
+    "a group that is deleted with its first pod": vanishing_group,
+    "replacements that are never Ready": under(Replacement.UNREADY),
+    "replacements that are not created": under(Replacement.LATE),
+    "replacements that fit no node": under(Replacement.UNSCHEDULABLE),
+    "replacements that no scheduler handles": under(Replacement.UNBOUND),
+    "replacements that are refused": under(Replacement.REFUSED),
+    "StatefulSets that are never Ready": under(Replacement.UNREADY, owner="StatefulSet"),
+    "a new workload each time, never Ready": new_names(Replacement.UNREADY),
+    "a new workload each time, unschedulable": new_names(Replacement.UNSCHEDULABLE),
+    "good and bad in turns": turns(Replacement.UNREADY),
+    "good and refused in turns": turns(Replacement.REFUSED),
+    "a quota that changes": refusing_quota,
+    "a budget that closes after the dry run": closing_budget,
+    "pods that never terminate": endless,
+    "pods that return at once": returning,
+    "budgets over the labels of others": budgets_over_others,
+    "anti-affinity to everybody": repelling,
+    "a Deployment scaled between 0 and 50": flapping,
+    "tiny pods": tiny,
+    "owners of the other team": forged_owner,
+    "hostile texts": hostile_texts,
+    "pods that opt in and do not come back": opting_in,
+    "pods bound by hand": by_hand,
+    "slow pods of a StatefulSet": ordinals,
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+def test_a_tenant_cannot_hold_back_the_nodes_of_others(attack: Attack) -> None:
+    outcome, here = played(attack, soft_taint=attack is tiny)
+    calm = without_him()
+    assert len(calm.drained) >= HOURS - 1
+    waits: dict[str, int] = {}
+    for event in here.of(Held):
+        waits[str(event.waiting)] = waits.get(str(event.waiting), 0) + 1
+    assert len(outcome.drained) >= SHARE * len(calm.drained), waits
+    assert set(outcome.touched) <= set(calm.touched)
+    assert len(outcome.touched) == len(set(outcome.touched))
