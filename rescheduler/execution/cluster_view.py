@@ -4,6 +4,7 @@ Not thread-safe. Results are valid until the next call.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -73,6 +74,8 @@ class ClusterView(WatchedNodes):
         self.prices = PriceList()  #: for the drain order ``cost``
         #: Returns the owners and namespaces whose pods are not moved at present.
         self.not_recovered: Callable[[], Mapping[str, OwnerWait]] = dict
+        #: Returns the namespaces whose nodes come last in the drain order, with a count of pods by namespace.
+        self.restless: Callable[[Callable[[], Mapping[str, int]]], Mapping[str, int]] = lambda _: {}
         #: Adds the groups of pods to the snapshot, which are not watched.
         self.read_groups: Callable[[Snapshot], None] = lambda _: None
         self._clock = clock
@@ -80,6 +83,7 @@ class ClusterView(WatchedNodes):
         self._own_node = own_node
         self._cooling = cooling
         self._identity = identity
+        self._counted: tuple[object, Mapping[str, int]] = None, {}  # what it depends on, pods by namespace
         self._set_aside: tuple[object, dict[str, tuple[Blocker, ...]]] = None, {}  # what it depends on, by node
         self._cached_planner: Planner | None = None
         self._planning_end = math.inf
@@ -288,8 +292,24 @@ class ClusterView(WatchedNodes):
         ordered = self.removed | {name for name, intent in written.items() if intent.step is Step.REMOVING}
         vetoes = {**self._blocked_by_owners(), **self.vetoes, **vetoes_of_others(written, self._identity, now)}
         return Circumstances(
-            now, self._cooling(), self._holder, self._own_node, ordered, self.ending, vetoes, prices=self.prices
+            now,
+            self._cooling(),
+            self._holder,
+            self._own_node,
+            ordered,
+            self.ending,
+            vetoes,
+            prices=self.prices,
+            last=self.restless(self._count_by_namespace),
         )
+
+    def _count_by_namespace(self) -> Mapping[str, int]:
+        """Return the numbers of pods by namespace; the same object while nothing changes."""
+        snapshot = self._state.snapshot()
+        key = snapshot, snapshot.revision, snapshot.unplaced
+        if self._counted[0] != key:
+            self._counted = key, Counter(pod.namespace for pod in snapshot.pods.values())
+        return self._counted[1]
 
     def _blocked_by_owners(self) -> dict[str, tuple[Blocker, ...]]:
         """Return the nodes with pods of owners that are set aside; the same object while nothing changes."""

@@ -141,6 +141,7 @@ def _assemble(
     history = new_history(writer, report, run_state, running, clock)
     view = ClusterView(state, policy, clock, holder, running.node_name, history.cooling, running.identity)
     view.not_recovered = history.not_recovered
+    view.restless = history.restless
     view.read_groups = PodGroups(client, clock).refresh
     cluster, controllers = KubeCluster(writer), Ownership(ControllerReader(client, clock))
     access = _drain_context(writer, cluster, provider, controllers, run_state, running, clock, holder)

@@ -102,6 +102,10 @@ class DrainHistory:
         """Return the owners and namespaces whose pods are not moved at present."""
         return self.memory.not_recovered.active(self._clock.now())
 
+    def restless(self, count: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
+        """Return the namespaces whose nodes come last in the drain order; see :meth:`Movements.restless`."""
+        return self.memory.movements.restless(self._clock.now(), self._waits.moves_per_pod, count)
+
     def vetoes(self, node: str, pods: Mapping[ControllerState, Sequence[Pod]]) -> tuple[Blocker, ...]:
         """Return why *node* must not be drained at present, and record the pods that returned to it.
 

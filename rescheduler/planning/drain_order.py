@@ -3,7 +3,7 @@
 The order decides which nodes come first. It does not change which nodes may be drained, or how many.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, TypeAlias
@@ -25,13 +25,26 @@ def in_drain_order(
     """Return the nodes *names*, which are sorted by requested CPU and name, in the order of *policy*.
 
     Nodes that have reached the maximum age come first. Nodes that are equal in the order of *policy* remain sorted by
-    requested CPU and name.
+    requested CPU and name. Nodes with pods of the namespaces `last` of *circumstances* come last.
     """
+    names = _in_order_of_policy(names, snapshot, policy, circumstances)
+    if circumstances.last:
+        return tuple(sorted(names, key=lambda name: _last(name, snapshot, circumstances.last)))
+    return tuple(names)
+
+
+def _in_order_of_policy(
+    names: Iterable[str], snapshot: Snapshot, policy: Policy, circumstances: Circumstances
+) -> Iterable[str]:
     if policy.drain_order is DrainOrder.LEAST_REQUESTED and not policy.max_node_age:
-        return tuple(names)
+        return names
     nodes = [node_facts(snapshot, name, spot=False) for name in names]
     ordered = sorted(nodes, key=lambda node: _key(node, policy, circumstances.prices))
-    return tuple(node.name for node in sorted(ordered, key=lambda node: not _expired(node, policy, circumstances.now)))
+    return [node.name for node in sorted(ordered, key=lambda node: not _expired(node, policy, circumstances.now))]
+
+
+def _last(node: str, snapshot: Snapshot, numbers: Mapping[str, int]) -> int:
+    return max((numbers.get(pod.namespace, 0) for pod in snapshot.pods_on[node].values()), default=0)
 
 
 def next_expiry(names: Iterable[str], snapshot: Snapshot, policy: Policy, now: datetime) -> datetime | None:

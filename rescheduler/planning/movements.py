@@ -5,7 +5,8 @@ not disrupted for a while; the wait doubles with each further return. And the av
 day is limited.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Final
 
@@ -128,6 +129,26 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
                 if detail
             ]
         return (Movements(self.by_uid | changed) if changed else self), tuple(blockers)
+
+    def restless(self, now: datetime, limit: float, count: Callable[[], Mapping[str, int]]) -> dict[str, int]:
+        """Return the namespaces whose pods were moved more than *limit* times each in the last 24 hours.
+
+        The number is 1, from twice as often on 2, from four times as often on 3, and so on.
+
+        Each controller is below the limit, but new ones take the place of those that were moved. *count* returns
+        the numbers of pods by namespace.
+        """
+        moved: Counter[str] = Counter()
+        for moves in self.by_uid.values():
+            moved[moves.namespace] += sum(move.pods for move in moves.in_a_day(now))
+        often = {namespace for namespace, pods in moved.items() if limit and pods > limit}
+        living = count() if often else {}
+        most = {namespace: limit * max(1, living.get(namespace, 0)) for namespace in often}
+        return {
+            namespace: int(moved[namespace] / most[namespace]).bit_length()
+            for namespace in most
+            if moved[namespace] > most[namespace]
+        }
 
     def current(self, now: datetime, wait: Backoff) -> "Movements":
         """Return the movements without expired entries."""

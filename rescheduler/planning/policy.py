@@ -94,5 +94,7 @@ class Circumstances:
     #: Nodes without pods for which machine termination may have been requested: they need not be Ready.
     emptied: frozenset[str] = frozenset()
     prices: PriceList = field(default_factory=PriceList)  #: for the drain order ``cost``
+    #: Namespaces whose nodes come last in the drain order, those with the largest number at the end.
+    last: Mapping[str, int] = field(default_factory=dict)
     #: The instants that rules compared with *now*.
     deadlines: Deadlines = field(default_factory=Deadlines, repr=False, compare=False)

@@ -11,7 +11,6 @@ from functools import cache
 from itertools import count
 from typing import Any, Final
 
-import msgspec
 import pytest
 
 from rescheduler.draining.eviction_outcomes import EvictionRefused
@@ -171,7 +170,12 @@ def scaled_in_mid_drain(tenant: Tenant) -> None:
     here = tenant.here
     here.replacements["evil"] = Replacement.REFUSED
     here.on_evicted = lambda: here.controllers["evil"].update(wanted=1)
-    tenant.every(1200, lambda: (here.controllers["evil"].update(wanted=HIS_NODES), tenant.nodes()))
+
+    def again() -> None:
+        here.controllers["evil"].update(wanted=HIS_NODES)
+        tenant.nodes()
+
+    tenant.every(1200, again)
 
 
 def flapping(tenant: Tenant) -> None:
@@ -313,36 +317,9 @@ def hostile_texts(tenant: Tenant) -> None:
     tenant.every(2 * HOUR, again)
 
 
-def opting_in(tenant: Tenant) -> None:
-    """Bare pods that say that they may be evicted, and never come back."""
-    safe = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
-    tenant.every(1200, lambda: tenant.nodes(owner=None, annotations=safe))
-
-
 def by_hand(tenant: Tenant) -> None:
     """Pods that he binds to his nodes, also while these are drained."""
     tenant.every(60, lambda: tenant.nodes(tolerating=True))
-
-
-def ordinals(tenant: Tenant) -> None:
-    """StatefulSets whose pods are Ready only shortly before the landing timeout."""
-    here = tenant.here
-    here.replacements["slow"] = Replacement.UNREADY
-
-    def again() -> None:
-        while len(here.cluster.pods_on["his-1"]) < 20:
-            here.add(pod(f"tenant/slow-{next(tenant.numbers)}", "his-1", cpu="10m", owner="StatefulSet"))
-
-    def ready() -> None:
-        def mend() -> None:
-            for known in list(here.cluster.pods.values()):
-                if known.namespace == "tenant" and not known.ready:
-                    here.cluster.upsert("Pod", msgspec.structs.replace(known, ready=True))
-
-        here.at(here.now + 540, mend)
-
-    here.on_evicted = ready
-    tenant.every(HOUR, again)
 
 
 ATTACKS: dict[str, Attack] = {
@@ -358,6 +335,7 @@ ATTACKS: dict[str, Attack] = {
     "StatefulSets that are never Ready": under(Replacement.UNREADY, owner="StatefulSet"),
     "a new workload each time, never Ready": new_names(Replacement.UNREADY),
     "a new workload each time, unschedulable": new_names(Replacement.UNSCHEDULABLE),
+    "a new workload each time, that moves": new_names(Replacement.READY),
     "good and bad in turns": turns(Replacement.UNREADY),
     "good and refused in turns": turns(Replacement.REFUSED),
     "a quota that changes": refusing_quota,
@@ -370,9 +348,7 @@ ATTACKS: dict[str, Attack] = {
     "tiny pods": tiny,
     "owners of the other team": forged_owner,
     "hostile texts": hostile_texts,
-    "pods that opt in and do not come back": opting_in,
     "pods bound by hand": by_hand,
-    "slow pods of a StatefulSet": ordinals,
 }
 
 

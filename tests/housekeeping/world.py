@@ -405,6 +405,7 @@ class LoopWorld:
         records = DrainRecords(history, view, self.clock, self.report)
         threads = Threads(Inline(), Inline())
         view.not_recovered = history.not_recovered
+        view.restless = history.restless
         drainer = Drainer(access, view, self, threads, limits, self.report, records)
         soft = SoftTaint(self, self.report, view.is_on_demand, wanted=soft_taint)
         savings = NoBookkeeping()

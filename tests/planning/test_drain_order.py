@@ -49,6 +49,14 @@ ORDERS: dict[str, tuple[dict[str, Any], PriceList, str]] = {
 }
 
 
+@pytest.mark.parametrize(("fields", "expected"), [({}, "3412"), ({"drain_order": DrainOrder.AGE}, "4312")])
+def test_nodes_with_pods_of_restless_namespaces_come_last(fields: dict[str, Any], expected: str) -> None:
+    restless = pod("a/p0", "od-1", cpu="10m"), pod("b/p1", "od-2", cpu="10m"), pod("a/p2", "od-2", cpu="10m")
+    planner = Planner(snapshot([*CLUSTER, *restless]), Policy(**fields))
+    names = [f"od-{number}" for number in expected]
+    assert list(planner.on_demand(Circumstances(NOW, last={"a": 1, "b": 2}))) == names
+
+
 @pytest.mark.parametrize(("fields", "prices", "expected"), ORDERS.values(), ids=ORDERS)
 def test_every_result_has_the_order(fields: dict[str, Any], prices: PriceList, expected: str) -> None:
     planner, circumstances = Planner(snapshot(CLUSTER), Policy(**fields)), Circumstances(NOW, prices=prices)

@@ -260,6 +260,18 @@ def test_pods_that_keep_returning_are_moved_at_most_three_times_a_day() -> None:
     assert pushed_back(WAITS, 24) == [0, 11, 32]
 
 
+def test_a_namespace_is_restless_if_its_pods_move_more_often_than_allowed_under_new_names() -> None:
+    movements = Movements()
+    for number in range(7):
+        owner = Controller("a", "Deployment", f"web-{number}", f"uid-{number}")
+        movements = movements.moved(owner, 1, NOW - number * HOUR)
+        movements = movements.moved(msgspec.structs.replace(owner, namespace="b"), 1, NOW - timedelta(days=2))
+    assert movements.restless(NOW, 3, lambda: {"a": 2, "b": 0}) == {"a": 1}
+    assert movements.restless(NOW, 3, lambda: {"a": 1}) == {"a": 2}
+    assert movements.restless(NOW, 3, lambda: {"a": 3, "b": 0}) == {}
+    assert movements.restless(NOW, 0, dict) == {}
+
+
 def test_a_controller_of_another_namespace_with_the_same_uid_has_its_own_record() -> None:
     forged = Controller("tenant", "Widget", "w", WEB.uid, "example.com/v1")
     movements = moves(NOW).moved(forged, 9, NOW)
