@@ -8,7 +8,7 @@ from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.gangs import gang_of
-from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, short, snapshot, summary
+from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, ZONE, Manifest, node, pod, short, snapshot, summary
 
 GANG = "gang-member"
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -224,3 +224,14 @@ def test_replicas_of_a_leader_worker_set_are_groups_of_their_own() -> None:
     cluster = snapshot([*NODES, *pods])
     assert gang_of(cluster.pods["default/m-0"]) != gang_of(cluster.pods["default/n-0"])
     assert isinstance(Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES), Plan)
+
+
+def test_labels_that_the_api_server_adds_to_bound_pods_do_not_hide_their_group() -> None:
+    """Pods that differ only in these labels share a class, under which their group is counted."""
+    pods = [
+        pod(f"m-{number}", on, labels=COSCHEDULING["labels"] | {ZONE: zone})
+        for number, (on, zone) in enumerate((("od", "a"), ("s", "b")))
+    ]
+    verdict = Planner(snapshot([*NODES, *pods]), Policy()).plan_node("od", CIRCUMSTANCES)
+    assert isinstance(verdict, Rejected)
+    assert "1 of its 2 pods would move, the others run on s" in verdict.blockers[0].detail
