@@ -42,8 +42,9 @@ def release(output: Path) -> None:
         wheel = _built(tree, output)
         installed = Installed(Path(folder) / "installed", tree.folder / "requirements.lock", wheel)
         installed.check(tree.version)
-        bill = installed.bill(tree.version)
-        sbom.check(bill, sbom.pins((tree.folder / "requirements.lock").read_text()))
+        lock = (tree.folder / "requirements.lock").read_text()
+        bill = sbom.hashed(installed.bill(tree.version), lock)
+        sbom.check(bill, sbom.pins(lock))
         (output / f"{sbom.NAME}-{tree.version}.cdx.json").write_text(json.dumps(bill, indent=2, sort_keys=True) + "\n")
         chart.pack(tree.folder / CHART, tree.version, tree.epoch, output)
     sums = "".join(

@@ -9,6 +9,8 @@ from deploy.release.errors import ReleaseError
 NAME: Final = "spot-rescheduler"
 _PIN: Final = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
 
+_HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]+)")
+
 Json = dict[str, Any]
 
 
@@ -51,10 +53,30 @@ def check(document: Json, locked: Mapping[str, frozenset[str]]) -> None:
             f"component {name} {component['version']}: expected a version from the lock file: "
             f"{', '.join(sorted(locked.get(_plain(name), ()))) or 'nothing'}",
         )
+        _expect(bool(component.get("hashes")), f"component {name}: expected hashes")
     references = {about["bom-ref"], *(component["bom-ref"] for component in components)}
     named = {dependency["ref"] for dependency in document.get("dependencies", ())}
     _expect(references <= named, f"dependencies: missing {sorted(references - named)}")
     _expect("file://" not in repr(document), "it contains a path of this machine")
+
+
+def hashed(document: Json, lock: str) -> Json:
+    """Return *document* with the hashes in *lock* of each component: those of all files of its version."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for block in re.split(r"\n(?=[A-Za-z0-9])", lock):
+        if match := _PIN.match(block):
+            found.setdefault((_plain(match[1]), match[2]), []).extend(_HASH.findall(block))
+    components = [
+        component
+        | {
+            "hashes": [
+                {"alg": "SHA-256", "content": content}
+                for content in found.get((_plain(component["name"]), component["version"]), ())
+            ]
+        }
+        for component in document["components"]
+    ]
+    return {**document, "components": components}
 
 
 def pins(lock: str) -> dict[str, frozenset[str]]:

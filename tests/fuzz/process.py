@@ -12,6 +12,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 START_SECONDS: Final = 120.0
+STOP_SECONDS: Final = 240.0  #: on a busy machine; a process that hangs is killed, and its exit code is not 0
 
 #: Must not match any line of output.
 _BROKEN: Final = re.compile(
@@ -99,7 +100,7 @@ class Watched:
         """Terminate the process as Kubernetes does; return its exit code."""
         self._process.terminate()
         try:
-            code = self._process.wait(60)
+            code = self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()

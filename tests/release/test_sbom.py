@@ -60,7 +60,7 @@ def test_a_lock_without_pins_is_rejected(lock: str) -> None:
 
 
 def test_the_product_is_the_subject() -> None:
-    bill = sbom.subject(document(), "1.2")
+    bill = sbom.hashed(sbom.subject(document(), "1.2"), LOCK)
     sbom.check(bill, sbom.pins(LOCK))
     assert bill["metadata"]["component"] == {
         "bom-ref": "spot-rescheduler==1.2",
@@ -104,7 +104,16 @@ DAMAGE: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damage_is_reported(name: str) -> None:
     damage, message = DAMAGE[name]
-    bill = copy.deepcopy(sbom.subject(document(), "1.2"))
+    bill = copy.deepcopy(sbom.hashed(sbom.subject(document(), "1.2"), LOCK))
     damage(bill)
     with pytest.raises(ReleaseError, match=message):
         sbom.check(bill, sbom.pins(LOCK))
+
+
+def test_each_component_has_the_hashes_of_its_version() -> None:
+    bill = sbom.hashed(sbom.subject(document(), "1.2"), LOCK)
+    hashes = {entry["name"]: [value["content"] for value in entry["hashes"]] for entry in bill["components"]}
+    assert hashes == {"click": ["aa"], "PyYAML": ["bb", "cc"]}
+    without = sbom.subject(document(), "1.2")
+    with pytest.raises(ReleaseError, match="component click: expected hashes"):
+        sbom.check(without, sbom.pins(LOCK))
