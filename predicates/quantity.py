@@ -16,7 +16,7 @@ NANO: Final = 10**9
 MAX_INT64: Final = 2**63 - 1
 
 _MIN_INT64: Final = -(2**63)
-_QUANTITY: Final = re.compile(r"([+-]?)(0*)(\d*)(?:\.(\d*))?([eEinumkKMGTP]*[-+]?\d*)", re.ASCII)
+_QUANTITY: Final = re.compile(r"([+-]?)(0*+)(\d*+)(?:\.(\d*+))?([eEinumkKMGTP]*+[-+]?\d*+)", re.ASCII)
 _POWER_OF_TEN: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _POWER_OF_TWO: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _EXPONENT: Final = re.compile(r"[eE][+-]?\d+", re.ASCII)

@@ -19,9 +19,7 @@ _UNITS: Final = {
     "m": 60 * 1_000_000_000,
     "h": 3600 * 1_000_000_000,
 }
-_NUMBER: Final = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
-_PART: Final = re.compile(f"{_NUMBER}({'|'.join(_UNITS)})")
-_WHOLE: Final = re.compile(f"([-+]?)((?:{_PART.pattern})+|0)")
+_PART: Final = re.compile(rf"([0-9]++(?:\.[0-9]*+)?|\.[0-9]++)({'|'.join(_UNITS)})")
 #: Go counts nanoseconds as a signed 64-bit integer.
 _INT64: Final = range(-(2**63), 2**63)
 #: More digits are not significant: an integer of 20 digits exceeds 64 bits, and a fraction is less than a nanosecond.
@@ -64,11 +62,17 @@ def period(text: str) -> timedelta | None:
 
 def _total(text: str) -> int:
     """Parse *text* into nanoseconds, whose number is not limited. Raises ValueError if the format is invalid."""
-    whole = _WHOLE.fullmatch(text)
-    if whole is None:
-        raise ValueError("expected a duration such as 10s, 2m30s, 1h or 500ms")
-    total = sum(_part(number, _UNITS[unit]) for number, unit in _PART.findall(whole[2]))
-    return -total if whole[1] == "-" else total
+    position = int(text.startswith(("-", "+")))
+    if text[position:] == "0":
+        return 0
+    total, part = 0, None
+    while position < len(text) or part is None:
+        part = _PART.match(text, position)
+        if part is None:
+            raise ValueError("expected a duration such as 10s, 2m30s, 1h or 500ms")
+        total += _part(part[1], _UNITS[part[2]])
+        position = part.end()
+    return -total if text[0] == "-" else total
 
 
 def _part(number: str, unit: int) -> int:

@@ -11,7 +11,9 @@ from rescheduler.kube.responses import ApiResponse
 LEAST_SECONDS: Final = 1.0
 
 #: Denials of the policies in deploy/components/fencing and in the chart. Users may add prefixes and suffixes to names.
-_FENCED: Final = re.compile(r"ValidatingAdmissionPolicy '[^']*spot-rescheduler-fencing[^']*' .*denied request")
+_FENCED: Final = re.compile(
+    r"ValidatingAdmissionPolicy '[^']{0,253}spot-rescheduler-fencing[^']{0,253}' .{0,300}denied request"
+)
 
 #: The code is 422 if the policy's parameter, the Lease, does not exist.
 _DENIALS: Final = frozenset({http.HTTPStatus.FORBIDDEN, http.HTTPStatus.UNPROCESSABLE_ENTITY})

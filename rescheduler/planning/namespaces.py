@@ -1,7 +1,7 @@
 """The namespaces whose pods may be evicted. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,7 @@ from rescheduler.errors import UsageError
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_COMMA: Final = re.compile(r",(?![^(]*\))")  # not within parentheses
+_PART: Final = re.compile(r"(?:[^,(]|\([^()]*+\)?)*+")  #: up to a comma that is not within parentheses
 _SET: Final = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
 _EXPECTED: Final = "expected requirements such as team=web, team!=ci, team, '!team' or 'team in (web, shop)'"
 
@@ -62,7 +62,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 def parse_selector(text: str) -> Selector:
     """Parse a label selector in the syntax of ``kubectl --selector``. Raises UsageError."""
-    requirements = tuple(_requirement(part.strip(), text) for part in _COMMA.split(text))
+    requirements = tuple(_requirement(part.strip(), text) for part in _parts(text))
     selector = compile_selector(LabelSelector(match_expressions=requirements))
     if selector.error:
         raise UsageError(f"label selector {text!r}: {selector.error}")
@@ -82,6 +82,14 @@ def namespace_scope(included: Iterable[str], excluded: Iterable[str], selector: 
             f"namespace {min(overlap)!r}: expected in --namespaces or in --exclude-namespaces, not in both"
         )
     return scope
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield the parts of *text* between commas that are not within parentheses."""
+    position = 0
+    while position <= len(text) and (part := _PART.match(text, position)) is not None:
+        yield part[0]
+        position = part.end() + 1
 
 
 def _requirement(part: str, text: str) -> Requirement:

@@ -31,9 +31,9 @@ _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _PART: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _KEY: Final = rf"({_PART}(\.{_PART})*/)?{_NAME}"
-_VALUE: Final = rf"\s*({_NAME})?\s*"
+_VALUE: Final = rf"\s*+({_NAME})?\s*+"
 _SOME: Final = rf"\s*(=|==|!=){_VALUE}|\s*[<>]\s*[0-9]{{1,18}}|\s+(in|notin)\s*\({_VALUE}(,{_VALUE})*\)"
-_REQUIREMENT: Final = rf"\s*(!\s*{_KEY}|{_KEY}({_SOME})?)\s*"
+_REQUIREMENT: Final = rf"\s*+(!\s*+{_KEY}|{_KEY}({_SOME})?)\s*+"
 _SELECTOR: Final = re.compile(rf"\s*|{_REQUIREMENT}(,{_REQUIREMENT})*")
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,320 @@
+"""Regular expressions and parsers of text from outside take linear time.
+
+Each is measured at two lengths, and the ratio of the two times is compared with the ratio of the lengths. Both are CPU
+times of this thread, so other programs on the machine do not matter. The regular expressions are found in the sources,
+and the texts follow from them: for each repetition, a text that gets there, what it repeats, and an end that it
+rejects.
+"""
+
+import ast
+import importlib
+import math
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from re import _constants as op  # type: ignore[attr-defined]  # the parser of regular expressions has no types
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from predicates import label_syntax, node_selectors, objects, quantity, selectors, versions, wire
+from predicates.pod_keys import split_labels
+from rescheduler import durations, settings
+from rescheduler.draining import intent
+from rescheduler.errors import ReschedulerError
+from rescheduler.planning import drain_windows, namespaces, pauses, timestamps
+from rescheduler.planning.rules import replica_floors
+from rescheduler.providers.cherryservers import templates
+from rescheduler.proxy import paths
+
+ROOT: Final = Path(__file__).parents[2]
+NOW: Final = datetime(2026, 3, 1, tzinfo=UTC)
+SHORT: Final = 250
+FACTOR: Final = 16
+#: Linear time grows by FACTOR, quadratic time by its square.
+MOST: Final = 4 * FACTOR
+#: What follows the repeated text: nothing, and characters that few expressions expect.
+METHODS: Final = ("match", "fullmatch", "search", "sub", "split", "findall", "finditer")
+ENDS: Final = ("", "\x00", "\n")
+
+
+class Use(NamedTuple):
+    """One use of a regular expression in the sources."""
+
+    where: str
+    pattern: "re.Pattern[Any]"
+    method: str
+
+    def __str__(self) -> str:
+        return f"{self.where}.{self.method}"
+
+
+def uses() -> Iterator[Use]:
+    """Yield all uses of regular expressions in the program."""
+    trees = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text())
+        for folder in ("predicates", "rescheduler")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    }
+    known = {
+        f"{module}.{name}": value
+        for module, tree in trees.items()
+        if "re.compile" in {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        for name, value in vars(importlib.import_module(module)).items()
+        if isinstance(value, re.Pattern)
+    }
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
+                yield from _of_call(module, node, node.func, known)
+
+
+def _of_call(
+    module: str, node: ast.Call, called: ast.Attribute, known: Mapping[str, "re.Pattern[Any]"]
+) -> Iterator[Use]:
+    name = ast.unparse(called.value)
+    if name == "re":
+        if isinstance(node.args[0], ast.Constant):
+            yield Use(f"{module}:{node.lineno}", re.compile(node.args[0].value), called.attr)
+        return
+    own = f"{module}.{name}"
+    others = [key for key in known if key.endswith(f".{name.rpartition('.')[2]}")]
+    for key in [own] if own in known else others:
+        yield Use(key, known[key], called.attr)
+
+
+def minimal(tree: Any) -> str:
+    """Return a short text that the parsed expression *tree* matches."""
+    return "".join(_minimal(code, value) for code, value in tree)
+
+
+def _minimal(code: Any, value: Any) -> str:
+    if code is op.LITERAL:
+        return chr(value)
+    if code is op.IN:
+        return next(iter(members(value)), "a")
+    if code is op.ANY:
+        return "a"
+    if code is op.NOT_LITERAL:
+        return "a" if value != ord("a") else "b"
+    if code in (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT):
+        return minimal(value[2]) * int(value[0])
+    if code is op.SUBPATTERN:
+        return minimal(value[-1])
+    if code is op.BRANCH:
+        return minimal(value[1][0])
+    return ""
+
+
+def members(ranges: Any) -> list[str]:
+    """Return some characters of a set: those at the ends of its ranges; for a negated set, one that is not in it."""
+    found = []
+    for code, value in ranges:
+        if code is op.NEGATE:
+            expected = re.compile("[^" + "".join(re.escape(character) for character in members(ranges[1:])) + "]")
+            return [character for character in "a0 -" if expected.match(character)]
+        if code is op.LITERAL:
+            found.append(chr(value))
+        elif code is op.RANGE:
+            found += [chr(value[0]), chr(value[1])]
+        elif code is op.CATEGORY:
+            found += {op.CATEGORY_DIGIT: ["0", "1"], op.CATEGORY_SPACE: [" ", "\n"]}.get(value, ["a"])
+    return found
+
+
+def pumps(tree: Any, before: str = "") -> Iterator[tuple[str, str]]:
+    """Yield what leads to each repetition in the parsed expression *tree*, and what it repeats."""
+    for code, value in tree:
+        if code in (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT):
+            yield before, minimal(value[2])
+            for inner, argument in value[2]:
+                if inner is op.IN:
+                    yield from ((before, character) for character in members(argument))
+            yield from pumps(value[2], before)
+        elif code is op.SUBPATTERN:
+            yield from pumps(value[-1], before)
+        elif code is op.BRANCH:
+            for branch in value[1]:
+                yield from pumps(branch, before)
+        before += _minimal(code, value)
+
+
+def hostile(pattern: "re.Pattern[Any]") -> Iterator[tuple[str, str, str]]:
+    """Yield texts to try: a beginning, what is repeated, an end."""
+    tree = parser.parse(pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode())
+    pairs = {*pumps(tree), ("", minimal(tree)), ("", minimal(tree)[:-1]), ("", " "), ("", ",")}
+    yield from ((before, pump, end) for before, pump in pairs if pump for end in ENDS)
+
+
+def call(pattern: "re.Pattern[Any]", method: str, text: str) -> Callable[[], object]:
+    subject: Any = text if isinstance(pattern.pattern, str) else text.encode()
+    if method == "sub":
+        return lambda: pattern.sub(subject[:0], subject)
+    if method == "finditer":
+        return lambda: list(pattern.finditer(subject))
+    return partial(getattr(pattern, method), subject)
+
+
+def pumped(use: Use, before: str, pump: str, end: str, length: int) -> Callable[[], object]:
+    """Return a call of *use* with a text of about this *length*."""
+    return call(use.pattern, use.method, before + pump * (length // len(pump)) + end)
+
+
+def seconds(act: Callable[[], object]) -> float:
+    """Return the CPU time of *act*: the least of three runs, each repeated until it can be measured."""
+    repeats = 1
+    while (taken := _measured(act, repeats)) < 50e-6:
+        repeats *= 4
+    return min(taken, _measured(act, repeats), _measured(act, repeats)) / repeats
+
+
+def _measured(act: Callable[[], object], repeats: int) -> float:
+    started = time.thread_time()
+    for _ in range(repeats):
+        act()
+    return time.thread_time() - started
+
+
+def growth(make: Callable[[int], Callable[[], object]]) -> float:
+    """Return how many times longer the long text takes than the short one.
+
+    It is measured at a length between them first, so that a function that takes cubic time ends as well.
+    """
+    for factor in (math.isqrt(FACTOR), FACTOR):
+        short, long = make(SHORT), make(SHORT * factor)
+        ratio = seconds(long) / seconds(short)
+        if ratio > MOST / FACTOR * factor:  # the measurement is repeated, because the caches of the machine matter
+            ratio = min(ratio, seconds(long) / seconds(short))
+        if ratio > MOST:
+            break
+    return ratio
+
+
+USES: Final = list({str(use): use for use in uses()}.values())
+
+
+@pytest.mark.parametrize("use", USES, ids=str)
+def test_regular_expressions_take_linear_time(use: Use) -> None:
+    for before, pump, end in hostile(use.pattern):
+        assert growth(partial(pumped, use, before, pump, end)) <= MOST, (use.pattern.pattern, before, pump, end)
+
+
+def test_all_regular_expressions_are_found() -> None:
+    compiled = {
+        f"{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}.{name}"
+        for folder in ("predicates", "rescheduler")
+        for path in (ROOT / folder).rglob("*.py")
+        for name in re.findall(r"^(\w+)(?:: Final)? = re\.compile\(", path.read_text(), re.MULTILINE)
+    }
+    assert len(compiled) > 40
+    assert compiled - {use.where for use in USES} == set()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "method"),
+    [
+        (r"([+-]?)(0*)(\d*)(?:\.(\d*))?([eEinumkKMGTP]*[-+]?\d*)", "fullmatch"),
+        (r",(?![^(]*\))", "split"),
+        (r"\s*\{\{", "sub"),
+        ("(a|b)*[ab]*c", "fullmatch"),
+    ],
+)
+def test_slow_expressions_are_noticed(pattern: str, method: str) -> None:
+    compiled = re.compile(pattern)
+
+    def slow(before: str, pump: str, end: str) -> bool:
+        return growth(lambda length: call(compiled, method, before + pump * length + end)) > MOST
+
+    assert any(slow(*text) for text in hostile(compiled))
+
+
+def raised(parse: Callable[..., object], *arguments: object) -> object:
+    """Return what *parse* returns, or the error that it raises."""
+    try:
+        return parse(*arguments)
+    except (ValueError, ReschedulerError) as error:
+        return error
+
+
+def selector(key: str, values: str) -> objects.LabelSelector:
+    return objects.LabelSelector(match_expressions=(objects.Requirement(key=key, operator="In", values=tuple(values)),))
+
+
+Text = Callable[[int], str]
+
+#: Parsers, and the texts of a given length.
+PARSERS: Final[dict[str, tuple[Callable[[str], object], tuple[Text, ...]]]] = {
+    "quantities": (
+        quantity.parse.__wrapped__,
+        (
+            lambda n: "0" * n + "x",
+            lambda n: "0" * n,
+            lambda n: "1" * n,
+            lambda n: "0." + "0" * n + "1",
+            lambda n: "1e" + "9" * n,
+            lambda n: "E" * n + "1",
+            lambda n: "1" * n + "Ki",
+        ),
+    ),
+    "durations": (
+        durations.nanoseconds,
+        (lambda n: "1h" * n, lambda n: "1" * n, lambda n: "1h" * n + "x", lambda n: "." * n, lambda n: "1." * n),
+    ),
+    "durations of annotations": (durations.period, (lambda n: "1h" * n, lambda n: "9" * n + "s")),
+    "times": (timestamps.instant, (lambda n: "2026-01-01T00:00:00." + "0" * n + "Z", lambda n: "2" * n)),
+    "label keys": (
+        label_syntax.key_errors.__wrapped__,
+        (lambda n: "a" * n + "/b", lambda n: "a." * n + "/b", lambda n: "a-" * n, lambda n: "/" * n),
+    ),
+    "label values": (label_syntax.value_errors, (lambda n: "a-" * n, lambda n: "\ud800" * n)),
+    "label selectors": (
+        lambda text: selectors.compile_selector(selector(text, text)),
+        (lambda n: "a" * n, lambda n: "a." * n),
+    ),
+    "integers of node selectors": (node_selectors._parse_int64, (lambda n: "0" * n, lambda n: "+" * n + "1")),
+    "versions": (versions.parse_minor, (lambda n: "1." + "9" * n, lambda n: "1.36." * n)),
+    "names": (settings.object_name, (lambda n: "a-" * n, lambda n: "a." * n)),
+    "namespace selectors": (
+        namespaces.parse_selector,
+        (lambda n: "," * n, lambda n: "a in (b),c" + ",(" * n, lambda n: "a" + " " * n, lambda n: "a in (" + "b," * n),
+    ),
+    "drain windows": (drain_windows.parse_window, (lambda n: "Mon," * n, lambda n: "-" * n)),
+    "pauses": (
+        lambda text: pauses.manual_pause({pauses.PAUSED: text, pauses.PAUSE_REASON: text}, NOW),
+        (lambda n: "2026-01-01T00:00:00." + "0" * n, lambda n: "\x1b" * n, lambda n: " a" * n),
+    ),
+    "minimums of replicas": (lambda text: replica_floors.floor_of(text, 3), (lambda n: "1" * n, lambda n: "1%" * n)),
+    "marks of nodes": (intent.parse, (lambda n: "{" * n, lambda n: '{"a":' * n, lambda n: "1" * n)),
+    "names of objects that cannot be decoded": (
+        lambda text: wire.name_of(text.encode()),
+        (lambda n: '"metadata" ' * n, lambda n: '"metadata"' + " " * n, lambda n: '"metadata":' + "[" * n),
+    ),
+    "labels of bound pods": (
+        lambda text: split_labels(text.encode()),
+        (lambda n: '{"topology.kubernetes.io/zone":"' + "a" * n + '"}', lambda n: "{" + '"a":"b",' * n + '"a":"b"}'),
+    ),
+    "templates of cloud-init": (
+        lambda text: templates.render(text, {}),
+        (lambda n: " " * n, lambda n: "{{" * n, lambda n: "{{" + " " * n, lambda n: "{{-" * n, lambda n: "{{ /*" * n),
+    ),
+    "paths of requests": (
+        lambda text: paths.route("POST", text),
+        (lambda n: "/" * n, lambda n: "/.." * n, lambda n: "%25" * n, lambda n: "/a;" * n, lambda n: "%u002f" * n),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("parse", "make"),
+    [
+        pytest.param(parse, text, id=f"{name}-{number}")
+        for name, (parse, texts) in PARSERS.items()
+        for number, text in enumerate(texts)
+    ],
+)
+def test_parsers_take_linear_time(parse: Callable[[str], object], make: Text) -> None:
+    assert growth(lambda length: partial(raised, parse, make(length))) <= MOST
