@@ -37,8 +37,10 @@ SHORT: Final = 250
 FACTOR: Final = 16
 #: Linear time grows by FACTOR, quadratic time by its square.
 MOST: Final = 4 * FACTOR
+QUICK: Final = 50e-9
 #: What follows the repeated text: nothing, and characters that few expressions expect.
 METHODS: Final = ("match", "fullmatch", "search", "sub", "split", "findall", "finditer")
+OF_MODULE: Final = tuple(f"re.{method}" for method in METHODS)
 ENDS: Final = ("", "\x00", "\n")
 
 
@@ -69,22 +71,19 @@ def uses() -> Iterator[Use]:
     }
     for module, tree in trees.items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
-                yield from _of_call(module, node, node.func, known)
+            if isinstance(node, ast.Attribute) and node.attr in METHODS:
+                yield from _of_compiled(module, ast.unparse(node.value), node.attr, known)
+            elif isinstance(node, ast.Call) and isinstance(node.args[:1] and node.args[0], ast.Constant):
+                called = ast.unparse(node.func)
+                if called in OF_MODULE:
+                    yield Use(f"{module}:{node.lineno}", re.compile(node.args[0].value), called.removeprefix("re."))
 
 
-def _of_call(
-    module: str, node: ast.Call, called: ast.Attribute, known: Mapping[str, "re.Pattern[Any]"]
-) -> Iterator[Use]:
-    name = ast.unparse(called.value)
-    if name == "re":
-        if isinstance(node.args[0], ast.Constant):
-            yield Use(f"{module}:{node.lineno}", re.compile(node.args[0].value), called.attr)
-        return
+def _of_compiled(module: str, name: str, method: str, known: Mapping[str, "re.Pattern[Any]"]) -> Iterator[Use]:
     own = f"{module}.{name}"
     others = [key for key in known if key.endswith(f".{name.rpartition('.')[2]}")]
     for key in [own] if own in known else others:
-        yield Use(key, known[key], called.attr)
+        yield Use(key, known[key], method)
 
 
 def minimal(tree: Any) -> str:
@@ -147,7 +146,7 @@ def hostile(pattern: "re.Pattern[Any]") -> Iterator[tuple[str, str, str]]:
     """Yield texts to try: a beginning, what is repeated, an end."""
     tree = parser.parse(pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode())
     pairs = {*pumps(tree), ("", minimal(tree)), ("", minimal(tree)[:-1]), ("", " "), ("", ",")}
-    yield from ((before, pump, end) for before, pump in pairs if pump for end in ENDS)
+    yield from ((before, pump, end) for before, pump in sorted(pairs) if pump for end in ENDS)
 
 
 def call(pattern: "re.Pattern[Any]", method: str, text: str) -> Callable[[], object]:
@@ -182,15 +181,19 @@ def _measured(act: Callable[[], object], repeats: int) -> float:
 def growth(make: Callable[[int], Callable[[], object]]) -> float:
     """Return how many times longer the long text takes than the short one.
 
-    It is measured at a length between them first, so that a function that takes cubic time ends as well.
+    It is measured at a length between them first, so that a function that takes cubic time ends as well. Calls that
+    take less than QUICK seconds for each character are not compared: quadratic time is many times longer.
     """
+    ratio = 0.0
     for factor in (math.isqrt(FACTOR), FACTOR):
         short, long = make(SHORT), make(SHORT * factor)
+        if _measured(long, 1) < SHORT * factor * QUICK:
+            continue
         ratio = seconds(long) / seconds(short)
         if ratio > MOST / FACTOR * factor:  # the measurement is repeated, because the caches of the machine matter
             ratio = min(ratio, seconds(long) / seconds(short))
-        if ratio > MOST:
-            break
+        if ratio > 2 * MOST / FACTOR * factor:
+            return math.inf
     return ratio
 
 
