@@ -70,7 +70,8 @@ timing_options = group(
             DurationType(),
             default="10m",
             help="No node is drained while pods are pending that could run on a spot node; pods that have been "
-            "pending for longer than this are ignored. 0: pending pods do not delay drains.",
+            "pending for longer than this are ignored, and so are those of a namespace whose pods have delayed drains "
+            "for so long. 0: pending pods do not delay drains.",
         ),
         Option(
             "--landing-timeout",

@@ -26,7 +26,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.not_recovered import OwnerWait, blockers_by_node
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.policy import DEFAULT_SCHEDULER, Circumstances, Policy
 from rescheduler.planning.replacements import ADMISSION
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
@@ -191,14 +191,19 @@ class ClusterView(WatchedNodes):
         return ends_with_node(pod, self._policy.expendable_pods_priority_cutoff)
 
     def waiting(self, patience: timedelta) -> list[Pod]:
-        """Return pods, pending for at most *patience*, that may need the room that a drain would use."""
+        """Return pods, pending for at most *patience*, that may need the room that a drain would use.
+
+        Pods of schedulers whose rules are not known are left out: nothing may ever schedule them.
+        """
         if not patience:
             return []
         stuck = self._planner.waiting(self._circumstances(), patience)
         now, known = self._clock.now(), {pod.key for pod in stuck}
         oldest = now - min(patience, SETTLING)
         settling = (pod for pod in self._state.snapshot().pods_on[""].values() if _is_settling(pod, oldest))
-        return stuck + sorted((pod for pod in settling if pod.key not in known), key=lambda pod: pod.key)
+        waiting = stuck + sorted((pod for pod in settling if pod.key not in known), key=lambda pod: pod.key)
+        names = self._policy.scheduler_names
+        return [pod for pod in waiting if not names or (pod.cls.spec.scheduler_name or DEFAULT_SCHEDULER) in names]
 
     def with_order(self, states: Mapping[Controller, ControllerState]) -> dict[Controller, ControllerState]:
         """Return *states*, in which custom controllers replace pods that keep their identity one at a time."""

@@ -4,6 +4,7 @@ import datetime as dt
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 from unittest.mock import ANY
 
 import pytest
@@ -31,7 +32,7 @@ from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.providers.base import Deleted, NodeGroup, NodeRef
 from rescheduler.settings import Timing
 from tests.housekeeping.world import START, LoopWorld, ScriptedProvider, world
-from tests.planning.builders import ON_DEMAND, node, pod
+from tests.planning.builders import ON_DEMAND, Manifest, node, pod
 
 TWO_NODES = (
     node("od-1", ON_DEMAND),
@@ -262,6 +263,13 @@ def unschedulable(name: str, since: float = 0, cpu: str = "1") -> dict[str, obje
     return pod(name, cpu=cpu, status={"conditions": [condition]})
 
 
+def new(name: str, **spec: Any) -> Manifest:
+    """A pod that the scheduler has not processed yet."""
+    created = pod(name, **spec)
+    created["metadata"]["creationTimestamp"] = f"{START:%Y-%m-%dT%H:%M:%SZ}"
+    return created
+
+
 def test_pending_pods_that_fit_on_spot_delay_drains_for_ten_minutes() -> None:
     with world(*TWO_NODES, unschedulable("waits-1")) as here:
         here.stop_at(11 * MINUTE)
@@ -277,6 +285,7 @@ def test_pending_pods_that_fit_on_spot_delay_drains_for_ten_minutes() -> None:
         pytest.param(unschedulable("huge-1", cpu="64"), Timing(), id="a pod that fits on no spot node"),
         pytest.param(unschedulable("waits-1"), Timing(pending_patience=timedelta()), id="no patience"),
         pytest.param(unschedulable("old-1", since=-601), Timing(), id="a pod that has been pending for long"),
+        pytest.param(new("nobodys-1", schedulerName="nobody"), Timing(), id="a new pod of an unknown scheduler"),
         pytest.param(pod("gated-1", schedulingGates=[{"name": "x"}]), Timing(), id="a pod with a scheduling gate"),
     ],
 )
@@ -287,9 +296,7 @@ def test_pending_pods_that_do_not_delay_drains(pending: dict[str, object], timin
 
 def test_drains_wait_up_to_a_minute_for_new_pods() -> None:
     """Evicted pods may not be rescheduled yet, so a plan could use the room that they need."""
-    new = pod("new-1")
-    new["metadata"]["creationTimestamp"] = f"{START:%Y-%m-%dT%H:%M:%SZ}"
-    with world(*TWO_NODES, new) as here:
+    with world(*TWO_NODES, new("new-1")) as here:
         here.stop_at(2 * MINUTE)
         here.loop().run()
         assert here.of(Held)[0].waiting is Waiting.PENDING_PODS

@@ -73,10 +73,10 @@ def uses() -> Iterator[Use]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and node.attr in METHODS:
                 yield from _of_compiled(module, ast.unparse(node.value), node.attr, known)
-            elif isinstance(node, ast.Call) and isinstance(node.args[:1] and node.args[0], ast.Constant):
-                called = ast.unparse(node.func)
-                if called in OF_MODULE:
-                    yield Use(f"{module}:{node.lineno}", re.compile(node.args[0].value), called.removeprefix("re."))
+            elif isinstance(node, ast.Call) and (called := ast.unparse(node.func)) in OF_MODULE:
+                expression = node.args[0]
+                if isinstance(expression, ast.Constant) and isinstance(expression.value, str):
+                    yield Use(f"{module}:{node.lineno}", re.compile(expression.value), called.removeprefix("re."))
 
 
 def _of_compiled(module: str, name: str, method: str, known: Mapping[str, "re.Pattern[Any]"]) -> Iterator[Use]:
