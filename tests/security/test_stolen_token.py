@@ -221,6 +221,32 @@ LIMITED: Final[dict[str, tuple[Try, str]]] = {
     "patch the ledger: finalizers": (merge(SAVINGS, metadata={"finalizers": ["a.b/x"]}), METADATA),
 }
 
+HELD: Final = "another replica holds the Lease; it can be taken after it was released or has expired"
+
+
+def held(holder: str, renewed: str, transitions: int, acquired: str = "") -> Json:
+    moments = {
+        "renewTime": f"2026-05-04T03:{renewed}.000000Z",
+        "acquireTime": f"2026-05-04T03:{acquired or renewed}.000000Z",
+    }
+    return {"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": transitions, **moments}
+
+
+#: Changes of the Lease, which a_1 has renewed at 03:02:00, and whether they are permitted.
+LEASE_CHANGES: Final[dict[str, tuple[Json, str]]] = {
+    "its holder renews it": (held("a_1", "02:02", 7, "00:00"), ""),
+    "its holder releases it": ({"holderIdentity": ""}, ""),
+    "another replica takes it after it expired": (held("b_1", "02:15", 8), ""),
+    "another replica takes it too early": (held("b_1", "02:14", 8), HELD),
+    "another replica takes it at once": ({"holderIdentity": "b_1"}, HELD),
+    "another replica takes it with an old time of acquisition": (held("b_1", "02:15", 8, "00:00"), HELD),
+    "another replica takes it without counting it": (held("b_1", "02:15", 7), HELD),
+    "another replica takes it and removes the times": (
+        {"holderIdentity": "b_1", "renewTime": None, "acquireTime": None},
+        HELD,
+    ),
+}
+
 #: With all rights to Nodes, as an administrator may grant them: only the policy decides.
 CONDITION: Final[Json] = {"type": "spot-rescheduler/drained", "status": "True"}
 WITH_MORE_RIGHTS: Final[dict[str, tuple[Try, str]]] = {
@@ -331,6 +357,16 @@ def test_what_the_role_does_not_permit_is_forbidden(name: str, thief: Thief) -> 
 def test_what_the_policy_limits_is_forbidden(name: str, thief: Thief) -> None:
     request, why = LIMITED[name]
     assert f"denied request: spot-rescheduler limits: {why}" in thief.attempt(request)
+
+
+def test_another_holder_takes_the_lease_only_after_it_expired(thief: Thief) -> None:
+    """What a process that has lost count of the time does not do. A thief may write any time."""
+    thief.plane.api.patch(OURS, {"spec": held("a_1", "02:00", 7, "00:00")})
+    for name, (spec, why) in LEASE_CHANGES.items():
+        actual = thief.attempt(merge(OURS, spec=spec))
+        assert (why in actual) if why else actual == "", (name, actual)
+    thief.plane.api.patch(OURS, {"spec": {"holderIdentity": ""}})
+    assert thief.attempt(merge(OURS, spec=held("b_1", "02:01", 8))) == ""
 
 
 def test_the_policy_holds_for_an_account_with_more_rights(thief: Thief) -> None:
