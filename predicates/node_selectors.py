@@ -1,7 +1,4 @@
-"""Node selectors evaluated for many nodes at once.
-
-Source: ``component-helpers/scheduling/corev1/nodeaffinity``.
-"""
+"""Node selectors evaluated for many nodes at once, and tolerations of taints."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,11 +7,14 @@ from typing import Final
 
 import numpy as np
 
-from predicates.label_syntax import joined, requirement_errors
 from predicates.nodes import Flags, LabelColumn, Rows
-from predicates.objects import NodeSelector, NodeSelectorTerm, Requirement
-from predicates.selectors import SET_OPERATORS, Pair, requirement_error
+from predicates.objects import NodeSelector, NodeSelectorTerm, Requirement, Taint, Toleration
+from predicates.selectors import SET_OPERATORS, Pair, joined, requirement_error, requirement_errors
 from predicates.snapshot import Snapshot
+
+# Node selectors evaluated for many nodes at once.
+#
+# Source: ``component-helpers/scheduling/corev1/nodeaffinity``.
 
 _ORDER_OPERATORS: Final = ("Gt", "Lt")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -134,3 +134,34 @@ def _field_mask(requirement: Requirement, snapshot: Snapshot, rows: Rows) -> Fla
         equal[row] = True
     mask = equal[rows]
     return mask if requirement.operator == "In" else ~mask
+
+
+# Taints and tolerations (``v1.Toleration.ToleratesTaint``).
+
+HARD_EFFECTS = ("NoSchedule", "NoExecute")
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Return whether *toleration* tolerates *taint*.
+
+    An empty key or effect matches every key or effect; an empty operator means ``Equal``. The operators ``Gt`` and
+    ``Lt`` never match: their feature gate is off by default in 1.36.
+    """
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in ("", "Equal"):
+        return toleration.value == taint.value
+    return toleration.operator == "Exists"
+
+
+def tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    """Return whether any of *tolerations* tolerates *taint*."""
+    return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def first_untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
+    """Return the first NoSchedule or NoExecute taint that is not tolerated, or None."""
+    hard = (taint for taint in taints if taint.effect in HARD_EFFECTS)
+    return next((taint for taint in hard if not tolerated(taint, tolerations)), None)

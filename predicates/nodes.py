@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from predicates.bound_labels import LabelPairs, bound_labels
 from predicates.objects import Amounts, Node, Requirement, Taint
+from predicates.pod_classes import LabelPairs, bound_labels
 from predicates.requests import allocatable
 
 Flags: TypeAlias = npt.NDArray[np.bool_]

@@ -1,13 +1,55 @@
-"""Pod classes: the properties that equally scheduled pods share, derived from the first pod of the class."""
+"""Pod classes: the properties that equally scheduled pods share, and the keys by which equal pods are found."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import Raw
+from msgspec.structs import astuple, replace
 
-from predicates.bound_labels import own_labels
-from predicates.objects import Amounts, Claim, Container, HostPort, PodClass, PodObject, PodSpec, Volume
+from predicates.objects import (
+    Amounts,
+    Claim,
+    Condition,
+    Container,
+    Empty,
+    HostPort,
+    PodClass,
+    PodObject,
+    PodSpec,
+    Volume,
+    Wire,
+)
 from predicates.requests import RESIZE_PENDING, loads, nonzero, requests
+
+# Labels that the API server adds to a pod when it binds the pod to a node.
+#
+# The admission plugin PodTopologyLabels copies them from the node and overwrites labels of the same name. A recreated
+# pod therefore does not have them until it is bound, and then gets those of its new node.
+
+#: The labels that the plugin copies (``defaultConfig`` of ``plugin/pkg/admission/podtopologylabels``), sorted.
+BOUND_LABELS: Final = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+
+#: Names and values, in the order of :data:`BOUND_LABELS`.
+LabelPairs: TypeAlias = tuple[tuple[str, str], ...]
+
+
+def bound_labels(labels: Mapping[str, str]) -> LabelPairs:
+    """Return the *labels* of a node or of a bound pod that the API server copies from nodes to pods."""
+    return tuple([(key, labels[key]) for key in BOUND_LABELS if key in labels])
+
+
+def own_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the *labels* of a bound pod without the labels that the API server added."""
+    return {key: value for key, value in labels.items() if key not in BOUND_LABELS}
+
+
+def as_bound(pod: PodClass, labels: LabelPairs) -> PodClass:
+    """Return the class of pods that also have *labels* and are otherwise equal to those of *pod*."""
+    return msgspec.structs.replace(pod, labels={**pod.labels, **dict(labels)})
+
+
+# Pod classes: the properties that equally scheduled pods share, derived from the first pod of the class.
 
 
 class PodAmounts(NamedTuple):
@@ -85,3 +127,192 @@ def _names_disk(volume: Volume) -> bool:
     )
     is_claim = volume.persistent_volume_claim is not None or volume.ephemeral is not None
     return not is_claim and any(source is not None for source in sources)
+
+
+# The fields of a pod that determine its class, as raw bytes, and the cache keys made from them.
+#
+# The bytes are validated when the first pod of the class is decoded.
+
+_ABSENT: Final = Raw(b"")
+_TERMINATING: Final = Raw(b"true")
+_END: Final = Raw(b"]")  #: a separator: no JSON value starts like this
+
+
+class _RawObject(Wire, frozen=True, omit_defaults=True):
+    """Part of a pod. Fields that no code reads are left out."""
+
+
+class RawContainer(_RawObject, frozen=True):
+    """A container, without fields that cannot affect scheduling."""
+
+    name: Raw = _ABSENT
+    image: Raw = _ABSENT
+    resources: Raw = _ABSENT
+    ports: Raw = _ABSENT
+    restart_policy: Raw = _ABSENT
+    restart_policy_rules: Raw = _ABSENT
+
+
+class RawVolume(_RawObject, frozen=True):
+    """A volume. The last four fields identify volumes of types that no code reads, which do not affect the class."""
+
+    name: Raw = _ABSENT
+    persistent_volume_claim: Raw = _ABSENT
+    ephemeral: Raw = _ABSENT
+    gce_persistent_disk: Raw = _ABSENT
+    aws_elastic_block_store: Raw = _ABSENT
+    azure_disk: Raw = _ABSENT
+    cinder: Raw = _ABSENT
+    portworx_volume: Raw = _ABSENT
+    rbd: Raw = _ABSENT
+    iscsi: Raw = _ABSENT
+    csi: Raw = _ABSENT
+    empty_dir: Raw = _ABSENT
+    host_path: Raw = _ABSENT
+    image: Raw = _ABSENT
+    projected: Empty | None = None
+    config_map: Empty | None = None
+    secret: Empty | None = None
+    downward_api: Empty | None = msgspec.field(default=None, name="downwardAPI")
+
+
+class RawSpec(_RawObject, frozen=True):
+    node_name: str = ""
+    containers: list[RawContainer] = []
+    init_containers: list[RawContainer] = []
+    volumes: list[RawVolume] = []
+    node_selector: Raw = _ABSENT
+    affinity: Raw = _ABSENT
+    tolerations: Raw = _ABSENT
+    topology_spread_constraints: Raw = _ABSENT
+    overhead: Raw = _ABSENT
+    resources: Raw = _ABSENT
+    scheduling_gates: Raw = _ABSENT
+    resource_claims: Raw = _ABSENT
+    priority: Raw = _ABSENT
+    scheduler_name: Raw = _ABSENT
+    termination_grace_period_seconds: Raw = _ABSENT
+    host_network: Raw = _ABSENT
+    host_users: Raw = _ABSENT
+    restart_policy: Raw = _ABSENT
+    os: Raw = _ABSENT
+    active_deadline_seconds: Raw = _ABSENT
+    priority_class_name: Raw = _ABSENT
+    eviction_responders: Raw = _ABSENT
+    scheduling_group: Raw = _ABSENT
+    workload_ref: Raw = _ABSENT
+
+
+class RawMeta(_RawObject, frozen=True):
+    name: str = ""
+    namespace: Raw = _ABSENT
+    uid: str = ""
+    generation: int = 0
+    labels: Raw = _ABSENT
+    annotations: dict[str, str] = {}
+    owner_references: Raw = _ABSENT
+    managed_fields: Raw = _ABSENT
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class RawContainerStatus(_RawObject, frozen=True):
+    name: Raw = _ABSENT
+    resources: Raw = _ABSENT
+    allocated_resources: Raw = _ABSENT
+
+
+class RawStatus(_RawObject, frozen=True):
+    phase: str = ""
+    conditions: list[Condition] = []
+    container_statuses: list[RawContainerStatus] = []
+    init_container_statuses: list[RawContainerStatus] = []
+    resources: Raw = _ABSENT
+    allocated_resources: Raw = _ABSENT
+    start_time: str | None = None
+
+
+class RawPod(_RawObject, frozen=True):
+    metadata: RawMeta
+    spec: RawSpec = RawSpec()
+    status: RawStatus = RawStatus()
+
+
+#: Created on import: concurrent first use of a msgspec type can crash the process.
+RAW_PODS: Final = msgspec.json.Decoder(RawPod)
+_LABELS: Final = msgspec.json.Decoder(dict[str, str])
+
+#: In the managed fields of a pod: the field ``spec.nodeName``. Each field is a key with this prefix.
+_NODE_NAME: Final = b'"f:nodeName"'
+_SETS_NODE_NAME: Final = Raw(b'[{"fieldsV1":{"f:spec":{"f:nodeName":{}}}}]')
+
+#: Raw labels without this text contain none that the API server added.
+BOUND_PREFIX: Final = b"topology.kubernetes.io"
+
+
+def reduced(pod: bytes) -> bytes:
+    """Return the JSON of *pod* without the fields that no code reads. Raises msgspec.MsgspecError."""
+    fields = RAW_PODS.decode(pod)
+    if fields.metadata.managed_fields is not _ABSENT:
+        managed = _SETS_NODE_NAME if sets_node_name(fields.metadata) else _ABSENT
+        fields = replace(fields, metadata=replace(fields.metadata, managed_fields=managed))
+    return msgspec.json.encode(fields)
+
+
+def sets_node_name(meta: RawMeta) -> bool:
+    """Return whether a client manages the field ``spec.nodeName``: it created the pod for this node.
+
+    The binding of a pod by a scheduler writes the field without managing it (``pkg/registry/core/pod/storage``).
+    """
+    return _NODE_NAME in bytes(meta.managed_fields)
+
+
+def split_labels(raw: bytes) -> tuple[bytes, LabelPairs]:
+    """Split the *raw* labels of a bound pod into its own labels and the labels that the API server added."""
+    try:
+        labels = _LABELS.decode(raw)
+    except msgspec.ValidationError:  # Reported when the whole pod is decoded.
+        return raw, ()
+    added, own = bound_labels(labels), own_labels(labels)
+    if not added:
+        return raw, ()
+    return (msgspec.json.encode(own) if own else b""), added
+
+
+def class_key(meta: RawMeta, labels: bytes, spec: RawSpec) -> bytes:
+    """Return the key of the class, which has these raw *labels*.
+
+    Parts are separated by NUL, which cannot occur in JSON.
+    """
+    terminating = _ABSENT if meta.deletion_timestamp is None else _TERMINATING
+    parts: list[Raw | bytes] = [meta.namespace, labels, terminating]
+    parts += astuple(spec)[4:]
+    needs_name = spec.resource_claims is not _ABSENT
+    for volume in spec.volumes:
+        if volume.projected is volume.config_map is volume.secret is volume.downward_api is None:
+            parts += astuple(volume)[:-4]
+            needs_name = needs_name or volume.ephemeral is not _ABSENT
+    parts.append(_END)
+    for container in spec.containers:
+        parts += astuple(container)
+    parts.append(_END)
+    for container in spec.init_containers:
+        parts += astuple(container)
+    if needs_name:
+        # The name of a generic ephemeral volume's claim contains the pod name, and so do reasons about resource claims.
+        parts += (_END, msgspec.json.encode(meta.name))
+    return b"\0".join(parts)
+
+
+def own_key(meta: RawMeta, status: RawStatus, resize: str | None) -> bytes:
+    """Return the key of the pod's owner and of the resources in its status. Parts are separated as in the class key."""
+    parts: list[Raw | bytes] = [meta.owner_references, status.resources, status.allocated_resources]
+    for container in status.container_statuses:
+        parts += astuple(container)
+    if status.init_container_statuses:
+        parts.append(_END)
+        for container in status.init_container_statuses:
+            parts += astuple(container)
+    if resize is not None:
+        parts += (_END, msgspec.json.encode(resize))
+    return b"\0".join(parts)

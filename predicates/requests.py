@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from predicates.label_syntax import key_errors
 from predicates.objects import (
     Amounts,
     Container,
@@ -23,7 +22,8 @@ from predicates.objects import (
     ResourceRequirements,
 )
 from predicates.quantity import Quantity, QuantityError, parse
-from predicates.versions import Rule, SchedulerVersion
+from predicates.scheduler import Rule, SchedulerVersion
+from predicates.selectors import key_errors
 
 Quantities: TypeAlias = dict[str, Quantity]
 

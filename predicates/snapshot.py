@@ -1,23 +1,139 @@
-"""The cluster state that the plugins read: nodes, placed pods, volumes, namespaces, and the current trial.
-
-A snapshot is long-lived. Watch events update it (:meth:`Snapshot.upsert`, :meth:`Snapshot.delete`) at a cost that
-depends only on the objects that they affect; trials modify it and undo all of their changes.
-"""
+"""The cluster state that the plugins read: nodes, placed pods, volumes, namespaces, and the current trial."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
-from predicates.bound_labels import LabelPairs
-from predicates.changes import affected_node, same_content, same_placement
-from predicates.objects import Node, Object, Pod, PodClass, PodGroup
-from predicates.placeholders import is_placeholder
-from predicates.placement_balance import PlacementBalance
+from msgspec.structs import replace
+
+from predicates.objects import (
+    Amounts,
+    CSINode,
+    Node,
+    Object,
+    OwnerReference,
+    Pod,
+    PodClass,
+    PodGroup,
+    Unreadable,
+    VolumeAttachment,
+)
+from predicates.placed import DRAIN_TAINT, Trial, TrialState
+from predicates.pod_classes import LabelPairs
 from predicates.scheduler import Scheduler
-from predicates.trials import DRAIN_TAINT, Trial, TrialState
-from predicates.unreadable import Unreadable
 
 __all__ = ["DRAIN_TAINT", "Snapshot", "Trial", "key_of"]
+
+# The effect of a changed object on its node and on the results of filters.
+
+
+def same_content(old: Object, new: Object) -> bool:
+    """Return whether two objects are equal except for the resource version, which every heartbeat changes."""
+    if old == new:
+        return True
+    if isinstance(old, Pod) or isinstance(new, Pod) or type(old) is not type(new):
+        return False
+    meta = replace(new.metadata, resource_version=old.metadata.resource_version)
+    return meta == old.metadata and old == replace(new, metadata=meta)
+
+
+def affected_node(changed: Object) -> str | None:
+    """Return the name of the only node that *changed* affects, or None if it can affect others."""
+    if isinstance(changed, CSINode):
+        return changed.metadata.name
+    return changed.spec.node_name if isinstance(changed, VolumeAttachment) else None
+
+
+#: Annotations with which a pod says that it belongs to its node, or to a group of pods. Such pods are counted apart.
+_COUNTED_APART: Final = (
+    "cluster-autoscaler.kubernetes.io/daemonset-pod",
+    "gang.scheduling.koordinator.sh/",
+    "kueue.x-k8s.io/pod-group-",
+    "leaderworkerset.sigs.k8s.io/size",
+    "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/group-name",
+)
+
+
+def counted_apart(pod: Pod) -> tuple[tuple[str, str], ...]:
+    """Return the annotations of *pod* because of which it is counted apart from equal pods."""
+    if not pod.annotations:
+        return ()
+    return tuple(sorted(item for item in pod.annotations.items() if item[0].startswith(_COUNTED_APART)))
+
+
+def same_placement(old: Pod, new: Pod) -> bool:
+    """Return whether neither a filter nor a count of the pods of a controller or group can distinguish two versions."""
+    if old.annotations != new.annotations and counted_apart(old) != counted_apart(new):
+        return False
+    return (old.node_name, old.cls, old.added_labels, old.load, old.older_loads, old.uid, old.owner) == (
+        new.node_name,
+        new.cls,
+        new.added_labels,
+        new.load,
+        new.older_loads,
+        new.uid,
+        new.owner,
+    )
+
+
+# Detection of replaced pods that leave the results of filters and the counts of pods unchanged.
+#
+# After a pod of a DaemonSet or StatefulSet is deleted, or a node restarts, a pod of the same class is often created on
+# the same node.
+
+_Kind: TypeAlias = tuple[str, PodClass, LabelPairs, tuple[Amounts, object], OwnerReference | str, object]
+
+
+class PlacementBalance:
+    """Counts the pods of each kind that were added and removed since the last call of :meth:`version`."""
+
+    def __init__(self) -> None:
+        self._balance: dict[_Kind, int] = {}
+        self._version = 0
+
+    def note(self, pod: Pod, delta: int) -> None:
+        """Record that *pod* was added (delta = +1) or removed (delta = -1)."""
+        # A pod without a controller is counted as its own controller.
+        loads, owner = (pod.load, pod.older_loads), pod.owner or pod.uid
+        kind = pod.node_name, pod.cls, pod.added_labels, loads, owner, counted_apart(pod)
+        if count := self._balance.get(kind, 0) + delta:
+            self._balance[kind] = count
+        else:
+            del self._balance[kind]
+
+    def replaced_all(self) -> None:
+        """Record that any pod may have been replaced by a different one."""
+        self._balance.clear()
+        self._version += 1
+
+    def version(self) -> int:
+        """Return a number that changes if the pods on any node are no longer equal to those at the last call."""
+        if self._balance:
+            self.replaced_all()
+        return self._version
+
+
+# Placeholders: pods that this program creates to reserve room on spot nodes for pods that will move there.
+#
+# A snapshot stores them separately from all other pods: they use no resources, and they do not count as pending.
+
+#: The namespace of all placeholders. It contains nothing else.
+ROOM_NAMESPACE: Final = "spot-rescheduler-room"
+
+#: The label of placeholders.
+PLACEHOLDER: Final = "spot-rescheduler/placeholder"
+
+
+def is_placeholder(pod: Pod) -> bool:
+    """Return whether *pod* is a placeholder."""
+    return pod.namespace == ROOM_NAMESPACE and PLACEHOLDER in pod.cls.labels
+
+
+# The cluster state that the plugins read: nodes, placed pods, volumes, namespaces, and the current trial.
+#
+# A snapshot is long-lived. Watch events update it (:meth:`Snapshot.upsert`, :meth:`Snapshot.delete`) at a cost that
+# depends only on the objects that they affect; trials modify it and undo all of their changes.
 
 #: Kinds that no filter reads.
 _UNFILTERED: Final = (

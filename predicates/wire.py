@@ -1,30 +1,132 @@
-"""Decodes objects from the JSON of the API server or of ``kubectl get -o json``.
-
-Pods are decoded in two steps. First, the raw bytes of the fields that determine the pod class are extracted and used
-as its key. Only the first pod of each class is decoded completely. So the cost of a list of 150,000 pods is one scan
-of its bytes and one decode for each of a few thousand classes, and pods of a class share one object.
-"""
+"""Decodes objects from the JSON of the API server or of ``kubectl get -o json``."""
 
 import contextlib
 import json
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import cache
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, inspect
 
 from predicates import objects as api
-from predicates.bound_labels import LabelPairs
-from predicates.conditions import conditions
-from predicates.nulls import without_nulls
-from predicates.objects import Object, OwnerReference, Pod, PodClass, PodObject
-from predicates.pod_classes import PodAmounts, pod_amounts, pod_class, resource_fields
-from predicates.pod_keys import BOUND_PREFIX, RAW_PODS, class_key, own_key, sets_node_name, split_labels
+from predicates.objects import Object, OwnerReference, Pod, PodClass, PodObject, Unreadable, pod_node_name
+from predicates.pod_classes import (
+    BOUND_PREFIX,
+    RAW_PODS,
+    LabelPairs,
+    PodAmounts,
+    class_key,
+    own_key,
+    pod_amounts,
+    pod_class,
+    resource_fields,
+    sets_node_name,
+    split_labels,
+)
 from predicates.quantity import QuantityError
-from predicates.requests import parsed
-from predicates.unreadable import Unreadable, pod_node_name
+from predicates.requests import RESIZE_PENDING, parsed
+
+# The conditions of a pod, decoded from JSON or protobuf.
+
+
+class PodCondition(Protocol):
+    """The fields of a pod condition that are read, in either encoding."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def status(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+C = TypeVar("C", bound=PodCondition)
+
+
+def conditions(
+    pod_conditions: Iterable[C], since_of: Callable[[C], str | None]
+) -> tuple[bool, str | None, str | None, str | None, bool]:
+    """Return (ready, ready since, unschedulable since, resize reason, preempted) of a pod.
+
+    ``ready`` is False only if there is a Ready condition that is not True. The times are the last transitions of the
+    Ready condition and of PodScheduled with reason Unschedulable, or None. The resize reason is that of
+    PodResizePending, or None. ``preempted`` is whether DisruptionTarget has the reason PreemptionByScheduler
+    (``pkg/scheduler/framework/preemption/executor.go``). *since_of* returns the last transition time of a condition.
+    """
+    ready, ready_since, unschedulable_since, resize, preempted = True, None, None, None, False
+    for condition in pod_conditions:
+        kind = condition.type
+        if kind == "Ready":
+            ready = condition.status == "True"
+            ready_since = since_of(condition) if ready else None
+        elif kind == "PodScheduled":
+            if condition.status == "False" and condition.reason == "Unschedulable":
+                unschedulable_since = since_of(condition) or ""
+        elif kind == RESIZE_PENDING and resize is None:
+            resize = condition.reason
+        elif kind == "DisruptionTarget":
+            preempted = condition.status == "True" and condition.reason == "PreemptionByScheduler"
+    return ready, ready_since, unschedulable_since, resize, preempted
+
+
+# Removes nulls from JSON as Go decodes them: a null field is unset; a null list item or map value is a zero value.
+
+
+def without_nulls(value: Any, kind: type[msgspec.Struct]) -> Any:
+    """Return *value* (decoded JSON for the struct *kind*) without nulls and unknown fields."""
+    return _normalize(value, _type_info(kind))
+
+
+@cache
+def _type_info(kind: type[msgspec.Struct]) -> inspect.Type:
+    return inspect.type_info(kind)
+
+
+def _normalize(value: Any, info: inspect.Type) -> Any:
+    info = _matching_type(info, value)
+    if isinstance(info, inspect.StructType) and isinstance(value, dict):
+        known = {field.encode_name: field.type for field in info.fields}
+        return {
+            name: _normalize(field, known[name]) for name, field in value.items() if name in known and field is not None
+        }
+    if isinstance(info, inspect.DictType) and isinstance(value, dict):
+        return {key: _normalize_item(item, info.value_type) for key, item in value.items()}
+    if isinstance(info, inspect.VarTupleType) and isinstance(value, list):
+        return [_normalize_item(item, info.item_type) for item in value]
+    return value
+
+
+def _normalize_item(value: Any, info: inspect.Type) -> Any:
+    return _zero_value(info) if value is None else _normalize(value, info)
+
+
+def _zero_value(info: inspect.Type) -> Any:
+    """Return the zero value of the type; 0 for a quantity, which can be text or a number."""
+    kinds = info.types if isinstance(info, inspect.UnionType) else (info,)
+    for kind, zero in ((inspect.IntType, 0), (inspect.StrType, ""), (inspect.StructType, {})):
+        if any(isinstance(candidate, kind) for candidate in kinds):
+            return zero
+    return None
+
+
+def _matching_type(info: inspect.Type, value: Any) -> inspect.Type:
+    """Return the type in a union that has the same structure as *value*."""
+    if not isinstance(info, inspect.UnionType):
+        return info
+    parts = (inspect.StructType, inspect.DictType) if isinstance(value, dict) else (inspect.VarTupleType,)
+    return next((member for member in info.types if isinstance(member, parts)), info)
+
+
+# Decodes objects from the JSON of the API server or of ``kubectl get -o json``.
+#
+# Pods are decoded in two steps. First, the raw bytes of the fields that determine the pod class are extracted and used
+# as its key. Only the first pod of each class is decoded completely. So the cost of a list of 150,000 pods is one scan
+# of its bytes and one decode for each of a few thousand classes, and pods of a class share one object.
 
 #: Prefixes of the pod annotations that are read; all others are dropped.
 POD_ANNOTATIONS: Final = (

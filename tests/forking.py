@@ -28,7 +28,7 @@ _FORKS.set_forkserver_preload(
             for command in ("liqo", "pause", "plan", "proxy", "resume", "run", "savings", "status")
         ),
         "rescheduler.housekeeping.composition",
-        "rescheduler.proxy.run",
+        "rescheduler.cloudpool.proxy.run",
         __name__,
     ]
 )

@@ -1,21 +1,31 @@
-"""Counts of placed pods by topology domain, for topology spread, pod affinity and pod anti-affinity.
+"""Placed pods counted and weighted by topology domain, for topology spread, pod affinity and pod anti-affinity."""
 
-Both plugins share the index. A counter is created on first use and updated by every placement from then on; classes
-with equal constraints share counters.
-"""
-
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from predicates.indexes.counts import DomainCounts, PodCounter
-from predicates.indexes.domains import Domains, Topology
-from predicates.indexes.scopes import ClassDirectory, PodSelector, SelectorRegistry
-from predicates.indexes.terms import AffinityTerm, affinity_terms
-from predicates.objects import Namespace, PodClass
+import numpy as np
+
+from predicates.indexes.domains import Counts, DomainCounts, Domains, PodCounter, Topology
+from predicates.indexes.terms import (
+    AffinityTerm,
+    ClassDirectory,
+    PodSelector,
+    SelectorRegistry,
+    affinity_terms,
+    terms_scoring_others,
+)
+from predicates.objects import Namespace, PodClass, TopologySpreadConstraint
 from predicates.placed import Watchers
+from predicates.scheduler import SchedulerVersion
+from predicates.selectors import NOTHING, Selector
 from predicates.snapshot import Snapshot
-from predicates.versions import SchedulerVersion
+
+# Counts of placed pods by topology domain, for topology spread, pod affinity and pod anti-affinity.
+#
+# Both plugins share the index. A counter is created on first use and updated by every placement from then on; classes
+# with equal constraints share counters.
 
 _T = TypeVar("_T")
 
@@ -195,3 +205,133 @@ class TopologyIndex:
                 self._snapshot.replay_placements(watchers, pod)
             else:
                 watchers.callbacks = (partial(self._add_dropped_class, pod, watchers),)
+
+
+# Weights of the affinity terms of placed pods, summed by topology domain, for scoring.
+#
+# It is separate from :class:`~predicates.indexes.topology.TopologyIndex`, which filters use, so that placements do not
+# pay for this index unless pods are scored.
+
+
+class AffinityWeights:
+    """Sums of weights by term and domain. A placement costs O(terms of the class)."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._generation = snapshot.generation
+        self._domains: dict[Topology, Domains] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self._counters: dict[PodClass, list[tuple[PodCounter, int]]] = {}
+        self._sums: dict[AffinityTerm, DomainCounts] = {}
+        self._terms: SelectorRegistry[AffinityTerm] = SelectorRegistry()
+        self._cache: dict[PodClass, tuple[DomainCounts, ...]] = {}
+        self._namespaces: Mapping[str, Mapping[str, str]] | None = None
+
+    def watch(self, pod: PodClass) -> Watchers | None:
+        """Return the callbacks for pods of the class, or None if it has no terms that affect scores."""
+        return Watchers(partial(self._shift, pod)) if terms_scoring_others(pod) else None
+
+    def _shift(self, pod: PodClass, row: int, delta: int) -> None:
+        if (counters := self._counters.get(pod)) is None:
+            counters = self._counters_for(pod)
+        for counter, weight in counters:
+            counter.shift(row, delta * weight)
+
+    def for_pod(self, pod: PodClass, namespaces: Mapping[str, Mapping[str, str]]) -> tuple[DomainCounts, ...]:
+        """Return the sum of weights by domain, for each term of placed pods that matches the class.
+
+        *namespaces* maps names of namespaces to labels; it must be a new object if they have changed.
+        """
+        if self._generation != self._snapshot.generation:
+            self._rebuild()
+        if self._namespaces is not namespaces:
+            self._namespaces = namespaces
+            self._cache.clear()
+        if (sums := self._cache.get(pod)) is None:
+            terms = (
+                term for term in self._terms.candidates(pod) if term.matches(pod, lambda name: namespaces.get(name, {}))
+            )
+            sums = self._cache[pod] = tuple(self._sums[term] for term in terms)
+        return sums
+
+    def _counters_for(self, pod: PodClass) -> list[tuple[PodCounter, int]]:
+        weights: defaultdict[AffinityTerm, int] = defaultdict(int)
+        for term, weight in terms_scoring_others(pod):
+            weights[term] += weight
+        counters = self._counters[pod] = [(self._sums_of(term).counter, weight) for term, weight in weights.items()]
+        return counters
+
+    def _sums_of(self, term: AffinityTerm) -> DomainCounts:
+        if (sums := self._sums.get(term)) is None:
+            topology = Topology(term.topology_key)
+            if (domains := self._domains.get(topology)) is None:
+                domains = self._domains[topology] = Domains(topology, self._snapshot)
+            sums = self._sums[term] = DomainCounts(PodCounter(), domains)
+            self._terms.add(term, term.broadest_selector)
+            self._cache.clear()
+        return sums
+
+    def _rebuild(self) -> None:
+        """Rebuild the index from the remaining classes, after classes were dropped."""
+        self._generation = self._snapshot.generation
+        self._clear()
+        for pod in self._snapshot.classes():
+            if (watchers := self.watch(pod)) is not None:
+                self._snapshot.replay_placements(watchers, pod)
+
+
+# The pods that a topology spread constraint counts, for filtering and scoring (``podtopologyspread/common.go``).
+
+#: Labels that differ between the pods of one owner, or between its revisions.
+_PER_POD_LABELS: Final = (
+    "statefulset.kubernetes.io/pod-name",
+    "apps.kubernetes.io/pod-index",
+)
+
+
+def default_selector(pod: PodClass) -> Selector:
+    """Return the selector of default constraints for pods of a class: the labels that all pods of its owner share."""
+    return Selector((key, value) for key, value in pod.labels.items() if key not in _PER_POD_LABELS)
+
+
+def with_match_label_keys(
+    selector: Selector, constraint: TopologySpreadConstraint, labels: Mapping[str, str]
+) -> Selector:
+    """Return the constraint's *selector*, extended by the pod's *labels* listed in ``matchLabelKeys``."""
+    same = [(key, labels[key]) for key in constraint.match_label_keys if key in labels]
+    return selector.narrowed(same) if same else selector
+
+
+def matching_pods(namespace: str, selector: Selector) -> PodSet:
+    """Return the pods that a constraint counts. An empty selector counts no pods (``countPodsMatchSelector``)."""
+    selector = NOTHING if selector.everything else selector
+    return PodSet(frozenset((PodSelector(frozenset((namespace,)), selector),)), terminating=False)
+
+
+def counting_topology(pod: PodClass, constraint: TopologySpreadConstraint, keys: frozenset[str]) -> Topology:
+    """Return the topology by which a constraint counts pods.
+
+    Only nodes with all topology *keys* of the pod's constraints count, subject to the node inclusion policies.
+    """
+    spec = pod.spec
+    topology = Topology(constraint.topology_key, keys - {constraint.topology_key})
+    if constraint.node_affinity_policy in (None, "Honor"):
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        topology = topology._replace(
+            node_selector=tuple(sorted(spec.node_selector.items())),
+            node_affinity=affinity.required if affinity else None,
+        )
+    if constraint.node_taints_policy == "Honor":
+        topology = topology._replace(tolerations=spec.tolerations)
+    return topology
+
+
+def without_draining(pods: DomainCounts, counts: Counts, snapshot: Snapshot) -> Counts:
+    """Return *counts* without the pods that remain on nodes being drained."""
+    rows, draining_rows = pods.counter.rows, snapshot.draining_rows
+    if common := list(rows.keys() & draining_rows.keys()):
+        counts = counts.copy()
+        np.subtract.at(counts, pods.domains.counted[common], [rows[row] for row in common])
+    return counts

@@ -1,37 +1,128 @@
-"""The volumes that unbound claims can be bound to, by storage class, and the nodes that can access them.
-
-Source: ``FindMatchingVolume`` of ``component-helpers/storage/volume/pv_helpers.go``, and ``findMatchingVolumes`` of
-``volumebinding/binder.go``: a claim gets the volume that is pre-bound to it, or else the smallest that matches.
-"""
+"""The volumes that unbound claims can be bound to, which of them match, and those that a trial has claimed."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from predicates.indexes.volume_matching import (
-    AccessGroup,
-    ClaimRequest,
-    VolumeCandidate,
-    VolumeRequirements,
-    choose,
-    fits,
-    ranks,
-    requirements_of,
-    suits,
-)
+from predicates.indexes.claims import PodClaimsIndex
 from predicates.nodes import ALL, Flags, Numbers
 from predicates.objects import NodeSelector, PersistentVolume, PersistentVolumeClaim, PodClass
+from predicates.quantity import Quantity
+from predicates.selectors import EVERYTHING, Selector, compile_selector
 from predicates.snapshot import Snapshot
 from predicates.storage import (
     all_volumes,
     capacity,
     claim_key,
+    provisioning_codes,
+    requested_size,
     selected_rows,
     storage_class_name,
     volume_affinity,
 )
+
+# Rules that decide which volumes match an unbound claim, and which of them the claim gets.
+#
+# Source: ``FindMatchingVolume`` of ``component-helpers/storage/volume/pv_helpers.go``.
+
+#: Number of a group of volumes that have the same storage class and the same node affinity.
+AccessGroup: TypeAlias = int
+
+
+class VolumeRequirements(NamedTuple):
+    """The requirements of a claim for its volume, in addition to the storage class."""
+
+    size: Quantity
+    access_modes: frozenset[str]
+    selector: Selector
+    volume_mode: str
+    attributes_class: str
+
+
+class VolumeCandidate(NamedTuple):
+    """A volume that matches a claim. Volumes of equal size have equal ranks; the lowest rank is chosen first."""
+
+    rank: int
+    name: str
+    group: AccessGroup
+
+
+class ClaimRequest(NamedTuple):
+    """The volumes that a claim can be bound to: those pre-bound to it, or, if there are none, any that match."""
+
+    requirements: VolumeRequirements
+    pre_bound: tuple[VolumeCandidate, ...]
+
+
+def choose(
+    requests: Sequence[ClaimRequest],
+    matches: Sequence[Mapping[AccessGroup, tuple[VolumeCandidate, ...]]],
+    accessible: tuple[AccessGroup, ...],
+) -> list[VolumeCandidate | None]:
+    """Return the volume to which each of *requests* is bound on a node with access to the groups *accessible*."""
+    chosen: set[str] = set()
+    bound: list[VolumeCandidate | None] = []
+    for request, by_group in zip(requests, matches, strict=True):
+        pre_bound = [volume for volume in request.pre_bound if volume.name not in chosen]
+        if pre_bound:
+            best = pre_bound[0] if all(volume.group in accessible for volume in pre_bound) else None
+        else:
+            smallest = (
+                next((volume for volume in by_group.get(group, ()) if volume.name not in chosen), None)
+                for group in accessible
+            )
+            best = min((volume for volume in smallest if volume is not None), default=None)
+        if best is not None:
+            chosen.add(best.name)
+        bound.append(best)
+    return bound
+
+
+def ranks(sizes: Iterable[Quantity]) -> dict[Quantity, int]:
+    """Rank *sizes* in ascending order. Equal sizes have the same rank, even if they are written differently."""
+    by_size: dict[Quantity, int] = {}
+    last = None
+    for size in sorted(sizes):
+        by_size[size] = by_size[last] + (last < size) if last is not None else 0
+        last = size
+    return by_size
+
+
+def requirements_of(claim: PersistentVolumeClaim) -> VolumeRequirements:
+    """Return the requirements of *claim* for its volume."""
+    spec = claim.spec
+    return VolumeRequirements(
+        requested_size(claim),
+        frozenset(spec.access_modes),
+        EVERYTHING if spec.selector is None else compile_selector(spec.selector),
+        spec.volume_mode or "Filesystem",
+        spec.volume_attributes_class_name or "",
+    )
+
+
+def fits(volume: PersistentVolume, requirements: VolumeRequirements) -> bool:
+    """Return whether the volume meets the requirements that also apply to pre-bound volumes."""
+    spec = volume.spec
+    return (
+        not capacity(volume) < requirements.size
+        and (spec.volume_mode or "Filesystem") == requirements.volume_mode
+        and (spec.volume_attributes_class_name or "") == requirements.attributes_class
+    )
+
+
+def suits(volume: PersistentVolume, requirements: VolumeRequirements) -> bool:
+    """Return whether the volume meets the requirements that pre-bound volumes are exempt from."""
+    modes = requirements.access_modes
+    return modes.issubset(volume.spec.access_modes) and requirements.selector.matches(volume.metadata.labels)
+
+
+# The volumes that unbound claims can be bound to, by storage class, and the nodes that can access them.
+#
+# Source: ``FindMatchingVolume`` of ``component-helpers/storage/volume/pv_helpers.go``, and ``findMatchingVolumes`` of
+# ``volumebinding/binder.go``: a claim gets the volume that is pre-bound to it, or else the smallest that matches.
 
 
 class UnboundVolumes:
@@ -204,3 +295,70 @@ class ClassVolumes:
             for flags, volume in zip(bound, choose(requests, matches, accessible_groups), strict=True):
                 flags[rows] = volume is not None
         return bound
+
+
+# Volumes that the placements of a trial may already have claimed.
+#
+# The scheduler chooses the smallest matching volume, and an arbitrary one among those of equal size. So the volume of a
+# placement is not known, only the group it belongs to. A claim can rely on a volume only if more volumes are accessible
+# than may be taken.
+
+#: The unbound claims of a pod that the trial has placed, and its row.
+AssumedPod: TypeAlias = tuple[tuple[PersistentVolumeClaim, ...], int]
+
+
+def assumed_conflicts(claims: Sequence[PersistentVolumeClaim], snapshot: Snapshot) -> Flags:
+    """Return the rows on which the *claims* of one pod (in this order) may not get their volumes."""
+    assumed = _assumed_pods(snapshot)
+    rejected = _excluded_by_shared_claims(claims, assumed, len(snapshot.nodes))
+    rivals = [(rival, row) for rival_claims, row in assumed for rival in rival_claims]
+    for volumes, requests in snapshot.index(UnboundVolumes).requests(claims):
+        taken = {position: _taken(volumes, claims[position], request, rivals) for position, request in requests.items()}
+        # A claim that loses its volume can take one that was left for another claim of the pod.
+        contested = np.logical_or.reduce([numbers > 0 for numbers in taken.values()])
+        for earlier_claims, (position, request) in enumerate(requests.items()):
+            uncertain = contested & (volumes.candidate_counts(request) <= taken[position] + earlier_claims)
+            if uncertain.any() and not request.pre_bound:
+                rejected |= uncertain & (provisioning_codes(claims[position], snapshot, ALL) != 0)
+    return rejected
+
+
+def _excluded_by_shared_claims(
+    claims: Sequence[PersistentVolumeClaim], assumed: Sequence[AssumedPod], rows: int
+) -> Flags:
+    """Return the rows that are excluded because a placed pod shares a claim: all except the row of that pod."""
+    excluded: Flags = np.zeros(rows, np.bool_)
+    keys = set(map(_key, claims))
+    for other_claims, row in assumed:
+        if any(_key(claim) in keys for claim in other_claims):
+            elsewhere = np.ones(rows, np.bool_)
+            elsewhere[row] = False
+            excluded |= elsewhere
+    return excluded
+
+
+def _assumed_pods(snapshot: Snapshot) -> list[AssumedPod]:
+    """Return the unbound claims and the rows of the pods that the trial has placed."""
+    index = snapshot.index(PodClaimsIndex)
+    placed = ((index.of(pod), row) for (pod, row), count in snapshot.assumed_claims.items() if count > 0)
+    return [(claims.to_match, row) for claims, row in placed if claims.to_match]
+
+
+def _taken(
+    volumes: ClassVolumes,
+    claim: PersistentVolumeClaim,
+    request: ClaimRequest,
+    rivals: Sequence[tuple[PersistentVolumeClaim, int]],
+) -> Numbers:
+    """Return, by row, how many of the accessible volumes that match *claim* the *rivals* may have taken."""
+    groups = volumes.groups(request)
+    taken: Numbers = np.zeros(len(volumes.candidate_counts(request)), np.int64)
+    for rival, row in rivals:
+        if storage_class_name(rival) == storage_class_name(claim) and _key(rival) != _key(claim):
+            shared = volumes.groups(volumes.request(rival)).keys() & groups.keys()
+            taken += volumes.rows_with_access(shared & volumes.groups_accessible_from(row))
+    return taken
+
+
+def _key(claim: PersistentVolumeClaim) -> str:
+    return claim_key(claim.metadata.namespace, claim.metadata.name)

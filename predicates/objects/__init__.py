@@ -1,12 +1,33 @@
 """Typed Kubernetes objects, with only the fields that the filters, the planner and the drain read.
 
-Subclasses of :class:`Wire` have the JSON shape of the API; unknown fields are ignored. :class:`Pod` and
-:class:`PodClass` are compact representations of our own, built by :mod:`predicates.wire`.
+Pods are kept in a compact form: pods with equal scheduling properties share one :class:`PodClass`.
 """
 
-from predicates.objects.devices import (
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from predicates.objects.api import (
     AllocationResult,
+    Amounts,
+    AWSElasticBlockStore,
+    AzureDisk,
+    CinderVolume,
+    Condition,
     ConsumerReference,
+    ContainerImage,
+    CSIDriver,
+    CSIDriverSpec,
+    CSINode,
+    CSINodeDriver,
+    CSINodeSpec,
+    CSIStorageCapacity,
+    CSIVolumeSource,
     DeviceAllocation,
     DeviceAllocations,
     DeviceClaim,
@@ -14,13 +35,48 @@ from predicates.objects.devices import (
     DeviceClassSpec,
     DeviceRequest,
     DeviceSubRequest,
+    GCEPersistentDisk,
+    Int32,
+    Int64,
+    LabelSelector,
+    Namespace,
+    Node,
+    NodeAddress,
+    NodeSelector,
+    NodeSelectorTerm,
+    NodeSpec,
+    NodeStatus,
+    ObjectMeta,
+    ObjectReference,
+    OwnerReference,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeClaimStatus,
+    PersistentVolumeSpec,
+    PersistentVolumeStatus,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+    PortworxVolume,
+    QuantityText,
+    Requirement,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimStatus,
+    ResourceRequirements,
+    ServerVersion,
+    StorageClass,
+    Taint,
+    TopologyLabelRequirement,
+    TopologyTerm,
+    VolumeAttachment,
+    VolumeAttachmentSource,
+    VolumeAttachmentSpec,
+    VolumeNodeAffinity,
+    VolumeNodeResources,
+    Wire,
 )
-from predicates.objects.kept import FINISHED, Claim, HostPort, Object, Pod, PodClass
-from predicates.objects.meta import Amounts, Int32, Int64, ObjectMeta, OwnerReference, QuantityText, Wire
-from predicates.objects.nodes import Condition, ContainerImage, Node, NodeAddress, NodeSpec, NodeStatus, Taint
 from predicates.objects.pods import (
     IMPERATIVE_EVICTION,
     Affinity,
@@ -34,71 +90,33 @@ from predicates.objects.pods import (
     EvictionResponder,
     InlineCSI,
     ISCSIVolume,
+    Job,
+    LeaderWorkerSet,
+    LimitRange,
+    LimitRangeItem,
     NodeAffinity,
     PodAffinity,
     PodAffinityTerm,
+    PodGroup,
     PodObject,
     PodOS,
     PodResourceClaim,
     PodSpec,
     PodStatus,
-    PreferredSchedulingTerm,
-    RBDVolume,
-    SchedulingGate,
-    Toleration,
-    TopologySpreadConstraint,
-    Volume,
-    WeightedPodAffinityTerm,
-)
-from predicates.objects.selectors import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
-from predicates.objects.storage import (
-    AWSElasticBlockStore,
-    AzureDisk,
-    CinderVolume,
-    CSIDriver,
-    CSIDriverSpec,
-    CSINode,
-    CSINodeDriver,
-    CSINodeSpec,
-    CSIStorageCapacity,
-    CSIVolumeSource,
-    GCEPersistentDisk,
-    Namespace,
-    ObjectReference,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    PersistentVolumeClaimSpec,
-    PersistentVolumeClaimStatus,
-    PersistentVolumeSpec,
-    PersistentVolumeStatus,
-    PodDisruptionBudget,
-    PodDisruptionBudgetSpec,
-    PodDisruptionBudgetStatus,
-    PortworxVolume,
-    ResourceRequirements,
-    ServerVersion,
-    StorageClass,
-    TopologyLabelRequirement,
-    TopologyTerm,
-    VolumeAttachment,
-    VolumeAttachmentSource,
-    VolumeAttachmentSpec,
-    VolumeNodeAffinity,
-    VolumeNodeResources,
-)
-from predicates.objects.workloads import (
-    Job,
-    LeaderWorkerSet,
-    LimitRange,
-    LimitRangeItem,
-    PodGroup,
     PodTemplate,
+    PreferredSchedulingTerm,
     QuotaScopeTerm,
+    RBDVolume,
     ReplicaSet,
     ReplicationController,
     ResourceQuota,
+    SchedulingGate,
     StatefulSet,
+    Toleration,
+    TopologySpreadConstraint,
     VerticalPodAutoscaler,
+    Volume,
+    WeightedPodAffinityTerm,
     Workload,
 )
 
@@ -213,3 +231,133 @@ __all__ = [
     "Wire",
     "Workload",
 ]
+
+# The compact representation of pods. Pods with equal scheduling properties share one :class:`PodClass`.
+
+#: Phases of pods that no longer use resources of their node.
+FINISHED: Final = ("Succeeded", "Failed")
+
+
+class HostPort(msgspec.Struct, frozen=True, gc=False):
+    """A port that a pod occupies on its node."""
+
+    protocol: str
+    ip: str
+    port: int
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """A reference to a PersistentVolumeClaim in the pod's namespace."""
+
+    name: str
+    ephemeral: bool  #: created for this pod from a volume claim template in its spec
+    pod: str = ""  #: the name of the pod if ephemeral, else ""
+
+
+class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """The properties of a pod that the scheduler reads before it binds the pod.
+
+    They are the properties that a new pod has: fields that only a bound pod has are not included.
+    Pods whose properties are equal share one class. Classes are interned (:class:`predicates.wire.Interner`) and
+    compare by identity, so dict lookups by class are cheap and results for a class apply to all of its pods.
+    """
+
+    namespace: str
+    labels: Mapping[str, str]  #: without ``Pod.added_labels``
+    requests: Amounts  #: cpu in thousandths, all others in units; sorted by name; without zeros
+    nonzero: tuple[int, int]  #: cpu (thousandths) and memory (bytes) with the defaults for scoring
+    spec: PodSpec  #: of the first pod of the class; ``nodeName`` is blank
+    ports: tuple[HostPort, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    disks: tuple[Volume, ...] = ()  #: inline volumes that name a disk, in pod order
+    terminating: bool = False  #: being deleted: not counted by topology spread, counted by pod affinity
+    name: str = ""  #: the pod's name if reasons quote it (pods with resource claims), else ""
+
+
+class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
+    """A pod, reduced to the fields that are read."""
+
+    namespace: str
+    name: str
+    uid: str
+    node_name: str  #: "" until the pod is bound
+    cls: PodClass
+    added_labels: tuple[tuple[str, str], ...] = ()  #: labels that the API server added when it bound the pod
+    load: Amounts  #: requests charged to the node; differs from ``cls.requests`` during an in-place resize
+    older_loads: tuple[tuple[int, Amounts], ...] = ()  #: by older rules (``requests.load_rule``), where they differ
+    owner: OwnerReference | None = None  #: the owner with ``controller: true``
+    annotations: Mapping[str, str] = {}
+    phase: str = ""
+    deletion_timestamp: str | None = None
+    creation_timestamp: str | None = None
+    start_time: str | None = None
+    ready: bool = True  #: False if the pod has a Ready condition that is not True
+    ready_since: str | None = None  #: when the Ready condition became True; None if it is not True or if unknown
+    generation: int = (
+        0  #: number of the version of its spec: more than 1 after an edit, such as an in-place resize; 0 if unknown
+    )
+    unschedulable_since: str | None = None  #: since when PodScheduled has been False (Unschedulable)
+    preempted: bool = False  #: the scheduler deletes it in favor of a pod with a higher priority
+    #: Whether a client set ``spec.nodeName``, instead of a scheduler that bound the pod. Known from the managed fields
+    #: (a binding manages none); False if these are missing, as in the output of ``kubectl get``.
+    assigned: bool = False
+
+    @property
+    def key(self) -> str:
+        """Return ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the pod has terminated: neither the scheduler nor a drain counts it."""
+        return self.phase in FINISHED
+
+
+Object: TypeAlias = (
+    Node
+    | Pod
+    | Namespace
+    | PersistentVolume
+    | PersistentVolumeClaim
+    | StorageClass
+    | CSINode
+    | CSIDriver
+    | CSIStorageCapacity
+    | VolumeAttachment
+    | PodDisruptionBudget
+    | ResourceClaim
+    | DeviceClass
+    | Workload
+    | StatefulSet
+    | LimitRange
+    | ResourceQuota
+    | VerticalPodAutoscaler
+    | PodGroup
+    | LeaderWorkerSet
+    | ServerVersion
+)
+
+
+# Objects that exist but cannot be decoded. They are missing from the snapshot, which can block the drain of nodes.
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record of an object that cannot be decoded."""
+
+    kind: str
+    key: str  #: ``namespace/name``, or ``name``; ``without a name`` if unknown
+    why: str  #: the error in one line, with kind and name of the object
+    node: str | None = None  #: of a Pod: its node; "" if unbound or finished; None if unknown
+
+
+def pod_node_name(raw: bytes | Raw | memoryview) -> str | None:
+    """Return the node of a Pod in JSON, as in :attr:`Unreadable.node`."""
+    with contextlib.suppress(ValueError, RecursionError, AttributeError):
+        pod = json.loads(bytes(raw).decode(errors="replace"))
+        status, name = pod.get("status"), pod.get("spec").get("nodeName")
+        finished = isinstance(status, dict) and status.get("phase") in FINISHED
+        if name is None or finished:
+            return ""
+        return name if isinstance(name, str) else None
+    return None

@@ -6,47 +6,31 @@ from typing import Any, Final
 
 from predicates.framework import Plugin, Rejections
 from predicates.nodes import Rows
-from predicates.plugins import (
-    dynamic_resources,
-    inter_pod_affinity,
-    node_affinity,
-    node_declared_features,
-    node_name,
-    node_ports,
-    node_resources_fit,
-    node_unschedulable,
-    node_volume_limits,
-    pod_topology_spread,
-    scheduling_gates,
-    taint_toleration,
-    volume_binding,
-    volume_restrictions,
-    volume_zone,
-)
+from predicates.plugins import nodes, pods, resources, volumes
 from predicates.scheduler import Profile, Scheduler
 from predicates.snapshot import Snapshot
 
 #: Plugins that check a pod before it enters the scheduling queue (PreEnqueue), by name.
 _PRE_ENQUEUE: Final[Mapping[str, Plugin]] = {
-    "SchedulingGates": scheduling_gates.PLUGIN,
-    "DynamicResources": dynamic_resources.PRE_ENQUEUE,
+    "SchedulingGates": nodes.SCHEDULING_GATES,
+    "DynamicResources": resources.PRE_ENQUEUE,
 }
 
 _FILTERS: Final[Mapping[str, tuple[Plugin, ...]]] = {
-    "NodeUnschedulable": (node_unschedulable.PLUGIN,),
-    "NodeName": (node_name.PLUGIN,),
-    "TaintToleration": (taint_toleration.PLUGIN,),
-    "NodeAffinity": (node_affinity.PLUGIN,),
-    "NodePorts": (node_ports.PLUGIN,),
-    "NodeResourcesFit": (node_resources_fit.PLUGIN,),
-    "VolumeRestrictions": (volume_restrictions.PLUGIN,),
-    "NodeVolumeLimits": (node_volume_limits.PLUGIN,),
-    "VolumeBinding": (volume_binding.PLUGIN, volume_binding.ASSUMED),
-    "VolumeZone": (volume_zone.PLUGIN,),
-    "PodTopologySpread": (pod_topology_spread.PLUGIN,),
-    "InterPodAffinity": (inter_pod_affinity.PLUGIN,),
-    "DynamicResources": (dynamic_resources.PLUGIN,),
-    "NodeDeclaredFeatures": (node_declared_features.PLUGIN,),
+    "NodeUnschedulable": (nodes.NODE_UNSCHEDULABLE,),
+    "NodeName": (nodes.NODE_NAME,),
+    "TaintToleration": (nodes.TAINT_TOLERATION,),
+    "NodeAffinity": (nodes.NODE_AFFINITY,),
+    "NodePorts": (nodes.NODE_PORTS,),
+    "NodeResourcesFit": (resources.NODE_RESOURCES_FIT,),
+    "VolumeRestrictions": (volumes.VOLUME_RESTRICTIONS,),
+    "NodeVolumeLimits": (volumes.NODE_VOLUME_LIMITS,),
+    "VolumeBinding": (volumes.VOLUME_BINDING, volumes.ASSUMED),
+    "VolumeZone": (volumes.VOLUME_ZONE,),
+    "PodTopologySpread": (pods.POD_TOPOLOGY_SPREAD,),
+    "InterPodAffinity": (pods.INTER_POD_AFFINITY,),
+    "DynamicResources": (resources.DYNAMIC_RESOURCES,),
+    "NodeDeclaredFeatures": (nodes.NODE_DECLARED_FEATURES,),
 }
 
 
@@ -55,9 +39,9 @@ def of(profile: Profile) -> tuple[Plugin, ...]:
     """Return the plugins of *profile*, PreEnqueue first. The same profile gets the same objects each time."""
     before = [_PRE_ENQUEUE[name] for name in profile.filters if name in _PRE_ENQUEUE]
     configured = {
-        "NodeAffinity": (node_affinity.plugin(profile.added_affinity),),
-        "NodeResourcesFit": (node_resources_fit.plugin(profile),),
-        "PodTopologySpread": (pod_topology_spread.plugin(profile.spread_defaults or ()),),
+        "NodeAffinity": (nodes.plugin(profile.added_affinity),),
+        "NodeResourcesFit": (resources.plugin(profile),),
+        "PodTopologySpread": (pods.plugin(profile.spread_defaults or ()),),
     }
     filters = {**_FILTERS, **configured}
     return (

@@ -11,27 +11,18 @@ import numpy as np
 
 from predicates.nodes import Numbers
 from predicates.scheduler import Profile
-from predicates.scores import (
-    image_locality,
-    inter_pod_affinity,
-    node_affinity,
-    node_resources_balanced_allocation,
-    node_resources_fit,
-    pod_topology_spread,
-    taint_toleration,
-    volume_binding,
-)
+from predicates.scores import nodes, pods
 from predicates.scores.frame import Score, Scorer, ScoringRequest
 
 _SCORES: Final[Mapping[str, Score]] = {
-    "TaintToleration": taint_toleration.score,
-    "NodeAffinity": node_affinity.score,
-    "NodeResourcesFit": node_resources_fit.score,
-    "VolumeBinding": volume_binding.score,
-    "PodTopologySpread": pod_topology_spread.score,
-    "InterPodAffinity": inter_pod_affinity.score,
-    "NodeResourcesBalancedAllocation": node_resources_balanced_allocation.score,
-    "ImageLocality": image_locality.score,
+    "TaintToleration": nodes.taint_toleration,
+    "NodeAffinity": nodes.node_affinity,
+    "NodeResourcesFit": nodes.node_resources_fit,
+    "VolumeBinding": nodes.volume_binding,
+    "PodTopologySpread": pods.pod_topology_spread,
+    "InterPodAffinity": pods.inter_pod_affinity,
+    "NodeResourcesBalancedAllocation": nodes.node_resources_balanced_allocation,
+    "ImageLocality": nodes.image_locality,
 }
 
 

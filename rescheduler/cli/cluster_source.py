@@ -1,8 +1,11 @@
-"""The source of the cluster for ``plan`` and ``explain``: the API server, or a file written by kubectl."""
+"""The source of the cluster for ``plan`` and ``explain``, progress messages, and the defaults of other tools."""
 
 import gc
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -14,7 +17,9 @@ from rescheduler.planning.node_info import label_findings, node_infos
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import ApiServerConnection, Scheduling
 from rescheduler.snapshot_file import reader
-from rescheduler.snapshot_file.assumptions import assumptions, without_templates
+from rescheduler.snapshot_file.reader import assumptions, without_templates
+
+# The source of the cluster for ``plan`` and ``explain``: the API server, or a file written by kubectl.
 
 #: Threshold of new objects for a garbage collection (``gc.set_threshold``).
 _GC_THRESHOLD: Final = 1_000_000
@@ -97,3 +102,59 @@ class ClusterSource:
 
 def _warn(text: str) -> None:
     warn(f"warning: {text}")
+
+
+# Progress messages on standard error, for a person at a terminal.
+
+_ERASED: Final = "\r\033[K"  #: returns to the start of the line and erases it
+
+
+@contextmanager
+def progress(activity: str) -> Iterator[None]:
+    """Show *activity* while the block runs; print nothing if standard error is not a terminal."""
+    shown = sys.stderr.isatty()
+    if shown:
+        print(f"{activity} …", end="", file=sys.stderr, flush=True)  # noqa: T201
+    try:
+        yield
+    finally:
+        if shown:
+            print(_ERASED, end="", file=sys.stderr, flush=True)  # noqa: T201
+
+
+# ``--compat``: use the defaults of another tool. Flags and the environment take precedence.
+
+ORIGINAL: Final = "k8s-spot-rescheduler"
+
+#: By tool: its defaults that differ from ours, by parameter name.
+DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    ORIGINAL: {
+        "skip_nodes_with_local_storage": "false",
+        "skip_nodes_with_system_pods": "false",
+        "allow_fragile_plans": "true",
+        "allow_returning_plans": "true",
+        "move_jobs": "always",
+        "scheduler_names": ("*",),
+        "return_wait": "0",
+        "max_moves_per_pod_per_day": "0",
+    }
+}
+
+
+def _set_defaults(context: click.Context, _: click.Parameter, tool: str | None) -> None:
+    if tool:
+        context.default_map = {**(context.default_map or {}), **DEFAULTS[tool]}
+
+
+compat_option: Final = Option(
+    "--compat",
+    click.Choice(list(DEFAULTS)),
+    is_eager=True,
+    expose_value=False,
+    callback=_set_defaults,
+    help=f"Use the defaults of this tool. {ORIGINAL} changes the defaults of eight flags: "
+    "--skip-nodes-with-local-storage=false, --skip-nodes-with-system-pods=false, --allow-fragile-plans, "
+    "--allow-returning-plans, --move-jobs=always, --scheduler-name='*', --return-wait=0 and "
+    "--max-moves-per-pod-per-day=0. Explicit flags take precedence. Drains still wait until the moved pods "
+    "run again.",
+)

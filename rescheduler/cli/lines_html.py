@@ -1,10 +1,11 @@
-"""Lines of a page as an HTML document, for ``explain -o html``."""
+"""Lines of a page as an HTML document, for ``explain -o html``. Separate, because it is imported only for this
+output.
+"""
 
 from collections.abc import Iterable, Iterator
 
 from rescheduler.cli.console import Line
-from rescheduler.pages.document import document
-from rescheduler.pages.element import Markup, element
+from rescheduler.pages.element import Markup, document, element
 
 
 def as_html(title: str, lines: Iterable[Line]) -> str:

@@ -1,18 +1,74 @@
-"""``rescheduler liqo``: the services for virtual nodes, each imported when it is called."""
+"""``rescheduler liqo``: the services for virtual nodes, each imported when it is called. It is a command, which
+click imports by name.
+"""
 
 import importlib
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rescheduler.cli.go_flags import FILE_TEXT, DurationType, GoCommand, Option
-from rescheduler.cli.liqo_options import health_option, listener_options
-from rescheduler.cli.options import connection_options, ignored_options, logging_options
+from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, DurationType, GoCommand, Option
+from rescheduler.cli.options import ADDRESS, Decorator, connection_options, group, ignored_options, logging_options
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
 
 if TYPE_CHECKING:
-    from rescheduler.liqo_services.serving import HttpsListener
+    from rescheduler.liqo.serving import HttpsListener
+
+# The options shared by the Liqo services: ``@listener_options`` passes ``listener: HttpsListener``.
+
+
+def listener_options(listen: str) -> Decorator:
+    """Return the options for the listen address (default *listen*) and the certificates."""
+    return group(
+        "listener",
+        _listener,
+        (
+            Option("--listen", ADDRESS, default=listen, help="Address to serve on; without a host, all interfaces."),
+            Option(
+                "--tls-cert",
+                FILE,
+                metavar="FILE",
+                help="Server certificate with its chain, PEM. Certificate, key and CA files are reloaded when "
+                "they change.",
+            ),
+            Option("--tls-key", FILE, metavar="FILE", help="Private key of --tls-cert, PEM, not encrypted."),
+            Option(
+                "--tls-client-ca",
+                FILE,
+                metavar="FILE",
+                help="CA of client certificates, PEM. Clients must present a certificate issued by it.",
+            ),
+            Option(
+                "--insecure-plaintext",
+                Bool(),
+                to="plaintext",
+                default=False,
+                help="Serve plain HTTP without authentication. Allowed on a loopback address only.",
+            ),
+        ),
+    )
+
+
+health_option: Final = Option(
+    "--health-address",
+    ADDRESS,
+    default="localhost:9235",
+    help="Address of /metrics, /healthz and /readyz, in plain text. Use 0.0.0.0:9235 for kubelet probes or a "
+    "Prometheus outside of the pod.",
+)
+
+
+def _listener(
+    listen: ListenAddress, tls_cert: Path | None, tls_key: Path | None, tls_client_ca: Path | None, **more: Any
+) -> Any:
+    from rescheduler.liqo.serving import HttpsListener  # noqa: PLC0415 - the server is imported on demand
+
+    return HttpsListener(listen, cert=tls_cert, key=tls_key, client_ca=tls_client_ca, **more)
+
+
+# ``rescheduler liqo``: the services for virtual nodes, each imported when it is called.
 
 _NODE_MANAGER: Final = "node-manager"
 DATABASE: Final = "/var/lib/spot-rescheduler/discovery.db"
@@ -103,8 +159,8 @@ def discovery(
     GET /list is for the node manager, POST /update for the clusters' agents. Every client must present a
     certificate.
     """
-    from rescheduler.liqo_services.discovery.app import ClientAccess  # noqa: PLC0415 - imported on demand
-    from rescheduler.liqo_services.discovery.run import DiscoverySettings, run  # noqa: PLC0415
+    from rescheduler.liqo.discovery.app import ClientAccess  # noqa: PLC0415 - imported on demand
+    from rescheduler.liqo.discovery.run import DiscoverySettings, run  # noqa: PLC0415
 
     access = ClientAccess(frozenset(readers), frozenset(updaters))
     settings = DiscoverySettings(

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, DurationType, GoCommand, Option
-from rescheduler.cli.liqo_options import health_option, listener_options
+from rescheduler.cli.liqo import health_option, listener_options
 from rescheduler.cli.options import connection_options, ignored_options, logging_options
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
 
 if TYPE_CHECKING:
-    from rescheduler.liqo_services.serving import HttpsListener
+    from rescheduler.liqo.serving import HttpsListener
 
 DATABASE: Final = "/var/lib/spot-rescheduler/node-manager.db"
 
@@ -104,7 +104,7 @@ def command(
 
     The routes are those of Liqo's cluster autoscaler plus our own. Every client must present a certificate.
     """
-    from rescheduler.liqo_services.node_manager.run import NodeManagerSettings, run  # noqa: PLC0415 - imported on demand
+    from rescheduler.liqo.node_manager.run import NodeManagerSettings, run  # noqa: PLC0415 - imported on demand
 
     settings = NodeManagerSettings(
         listener=listener,

@@ -2,7 +2,7 @@
 
 ``@connection_options`` passes ``connection: ApiServerConnection``, ``@logging_options`` ``logs: Logging``,
 ``@provider_options(…)`` ``provider: Provider``. The help lists the options in the order of the decorators.
-:mod:`rescheduler.cli.policy_options` and :mod:`rescheduler.cli.timing_options` define the larger groups.
+:mod:`rescheduler.cli.policy_options` and :mod:`rescheduler.cli.run` define the larger groups.
 """
 
 import functools

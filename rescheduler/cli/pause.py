@@ -50,7 +50,7 @@ def command(
     set before the daemon is installed. A new pause replaces an earlier one.
     """
     from rescheduler.kube.client import connect  # noqa: PLC0415 - the client is imported on demand
-    from rescheduler.kube.pausing import LeaseStore  # noqa: PLC0415
+    from rescheduler.kube.lease import LeaseStore  # noqa: PLC0415
 
     clock = SystemClock()
     now = clock.now()

@@ -1,32 +1,284 @@
 """``rescheduler plan``: which on-demand nodes can be drained now, and what blocks the others."""
 
-from dataclasses import replace
-from datetime import timedelta
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 import click
 
-from rescheduler.cli.cluster_source import ClusterSource, output_option, snapshot_option
-from rescheduler.cli.compat import compat_option
-from rescheduler.cli.console import show, warn
+from predicates.snapshot import Snapshot
+from rescheduler.cli.blockers import ControllerLookup, NodeBlocks, NodeNames, controllers_in
+from rescheduler.cli.cluster_source import ClusterSource, compat_option, output_option, progress, snapshot_option
+from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, show, styled, warn
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.output import print_html, print_json, print_yaml
 from rescheduler.cli.plan_data import PlannedCluster, levers_option, price_provider_options, read_and_plan
-from rescheduler.cli.plan_json import as_json
-from rescheduler.cli.plan_page import page
-from rescheduler.cli.policy_options import policy_options
-from rescheduler.cli.prices import price_options
-from rescheduler.cli.progress import progress
+from rescheduler.cli.policy_options import policy_options, price_options
 from rescheduler.cli.scheduler_config import with_profiles
-from rescheduler.cli.what_if import parsed, unknown_schedulers, what_if_json, what_if_option
-from rescheduler.cli.what_if_page import comparison
+from rescheduler.cli.what_if import comparison, parsed, unknown_schedulers, what_if_json, what_if_option
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import UsageError
+from rescheduler.planning.forms import count, cpu, memory, per_month
 from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.outcome import Plan, Reason, Rejected, Verdict
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan, what_if
-from rescheduler.planning.what_if.overview import Overview
+from rescheduler.planning.what_if.overview import NO_PRICE, SETTING, Lever, Overview, Totals
 from rescheduler.settings import ApiServerConnection, Provider, Scheduling
+
+# A plan as a page: a summary sentence, the freed nodes, the obstacles to freeing more, and each node.
+
+#: Maximum number of levers shown without ``-o wide``.
+_LEVERS_SHOWN: Final = 10
+
+_GIB: Final = 1 << 30
+
+#: Reasons that concern the node as a whole: the blocker only names the first pod that does not fit.
+_OF_THE_NODE: Final = frozenset({Reason.NO_ROOM})
+
+
+def page(overview: Overview, cluster: Snapshot, policy: Policy, now: datetime, *, wide: bool = False) -> Iterator[Line]:
+    """Yield the lines of the page for *overview*, which was made from *cluster* at the time *now*."""
+    controller = controllers_in(cluster)
+    names = NodeNames.of(overview.nodes)
+    summary = _Summary(overview, policy, controller, names)
+    yield styled(summary.headline(), GOOD if overview.planning.plans else HEADING)
+    yield from summary.details()
+    if overview.levers:
+        yield BLANK
+        yield from _levers(overview, names, wide=wide)
+    if overview.planning.verdicts:
+        yield BLANK
+        yield styled("Nodes in drain order", HEADING)
+        if names.note:
+            yield Line(names.note)
+        yield from NodeBlocks(overview, names, controller, now, wide).lines()
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """The summary of a page: the possible savings, and the obstacles to saving more."""
+
+    overview: Overview
+    policy: Policy
+    controller: ControllerLookup
+    names: NodeNames
+
+    def headline(self) -> str:
+        """Summarize the plan in one sentence."""
+        overview, planning = self.overview, self.overview.planning
+        total = count(planning.on_demand_nodes, "on-demand node")
+        worth = f" ({self._worth(overview.freed)})" if planning.plans else ""
+        return f"{len(planning.plans)} of {total} drainable{worth}{self._main_obstacle()}."
+
+    def _worth(self, totals: Totals) -> str:
+        if totals.per_month is not None:
+            least = "at least " if totals.unpriced else ""
+            return least + per_month(totals.per_month, self.overview.prices.currency)
+        return f"{cpu(_rounded(totals.cpu, 1000))} vCPU, {memory(_rounded(totals.memory, _GIB))}"
+
+    def _main_obstacle(self) -> str:
+        """Return the last part of the sentence: the most useful lever, otherwise the most frequent obstacle."""
+        if self.overview.levers and (setting := self.overview.levers[0]).controller.startswith(SETTING):
+            return f"; {setting.controller.rpartition(' ')[2]} would free {len(setting.frees)} more"
+        if self.overview.levers:
+            obstacle, number = self.overview.levers[0].controller, len(self.overview.levers[0].nodes)
+        elif nodes := self._obstacles():
+            obstacle, number = min(nodes.items(), key=lambda pair: (-pair[1], pair[0]))
+        else:
+            return ""
+        return f"; {self.names.short(obstacle.rpartition(' ')[2])} blocks {number}"
+
+    def _obstacles(self) -> Counter[str]:
+        """Count the nodes by controller, or by reason if the node itself is blocked or spot nodes are full."""
+        nodes: Counter[str] = Counter()
+        for verdict in self.overview.planning.rejected:
+            nodes.update(
+                {
+                    str(item.reason) if item.pod is None or item.reason in _OF_THE_NODE else self.controller(item.pod)
+                    for item in verdict.blockers
+                }
+            )
+        return nodes
+
+    def details(self) -> Iterator[Line]:
+        """Yield the totals by instance type, the reasons, and the limitations of the result."""
+        planning = self.overview.planning
+        if planning.plans:
+            yield BLANK
+            yield from self._freed()
+        if planning.rejected:
+            yield BLANK
+            yield from self._rejection_counts()
+        notes = list(self._notes())
+        if notes:
+            yield BLANK
+            yield from notes
+
+    def _freed(self) -> Iterator[Line]:
+        overview = self.overview
+        targets = [placement.node for plan in overview.planning.plans for placement in plan.placements]
+        spot = f"{len(set(targets)):,} of {count(overview.planning.spot_nodes, 'spot node')}"
+        moving = f"by moving {count(len(targets), 'pod')} to {spot}" if targets else "without moving pods"
+        yield styled(f"Freed {moving}", HEADING)
+        yield from _table(
+            [(name or "(unknown type)", *self._amounts(totals)) for name, totals in overview.freed_by_type.items()]
+            + [("in total", *self._amounts(overview.freed)), ("all on-demand", *self._amounts(overview.on_demand))]
+        )
+
+    def _amounts(self, totals: Totals) -> tuple[str, ...]:
+        price = "" if totals.per_month is None else per_month(totals.per_month, self.overview.prices.currency)
+        unpriced = f"{count(totals.unpriced, 'node')} without a price" if totals.unpriced and price else ""
+        return count(totals.nodes, "node"), f"{cpu(totals.cpu)} vCPU", memory(totals.memory), price, unpriced
+
+    def _rejection_counts(self) -> Iterator[Line]:
+        rejected = self.overview.planning.rejected
+        nodes = Counter(reason for verdict in rejected for reason in {blocker.reason for blocker in verdict.blockers})
+        stay = "stays" if len(rejected) == 1 else "stay"
+        yield styled(f"{count(len(rejected), 'node')} {stay} (a node can have several reasons)", HEADING)
+        rows = sorted(nodes.items(), key=lambda pair: (-pair[1], pair[0]))
+        yield from _table([(reason, count(number, "node")) for reason, number in rows])
+
+    def _notes(self) -> Iterator[Line]:
+        planning = self.overview.planning
+        if planning.timed_out:
+            yield Line(f"The search timed out; at most {count(planning.upper_bound or 0, 'node')} can be drained.")
+        if not planning.on_demand_nodes:
+            yield Line(f"No node has the label {self.policy.on_demand_label} (--on-demand-node-label).")
+        if not planning.spot_nodes:
+            yield Line(f"No node has the label {self.policy.spot_label} (--spot-node-label).")
+        if self.overview.unpriced:
+            yield Line(NO_PRICE)
+        for assumption in self.overview.assumptions:
+            yield Line(f"Note: {assumption}")
+
+
+def _rounded(amount: int, unit: int) -> int:
+    """Round *amount* to a multiple of *unit*, unless it is small."""
+    return amount if amount < 10 * unit else round(amount / unit) * unit
+
+
+def _levers(overview: Overview, names: NodeNames, *, wide: bool) -> Iterator[Line]:
+    yield styled("What would free more, the most useful first", HEADING)
+    listed = overview.levers if wide else overview.levers[:_LEVERS_SHOWN]
+    for lever in listed:
+        yield Line(names.shorten_in(_lever(lever, overview, names)), 1)
+    if len(listed) < len(overview.levers):
+        yield Line(f"{len(overview.levers) - len(listed)} more with -o wide.", 1)
+    if not overview.levers_complete:
+        yield Line("Some levers were not tried before --levers-timeout.", 1)
+
+
+def _lever(lever: Lever, overview: Overview, names: NodeNames) -> str:
+    lever_text = f"{lever.controller}: {lever.obstacle} ({lever.reason}) keeps {count(len(lever.nodes), 'node')}"
+    alone = f"alone it would free {'' if lever.tried else 'at least '}{_gain(lever.frees, overview, names)}"
+    if not lever.tried and not lever.frees:
+        alone = "not tried"
+    if not lever.together_with:
+        return f"{lever_text}; {alone}"
+    together = f"together with {', '.join(lever.together_with)} it would free"
+    return f"{lever_text}; {alone}; {together} {_gain(lever.frees_together, overview, names)}"
+
+
+def _gain(nodes: tuple[str, ...], overview: Overview, names: NodeNames) -> str:
+    """Return the number of nodes with their type and price: ``1 (m5.2xlarge, 280 $/month)``."""
+    if not nodes:
+        return "none"
+    price = overview.per_month(nodes)
+    kinds = sorted({overview.nodes[name].instance_type for name in nodes} - {""})
+    worth = [", ".join(kinds) if kinds else names.short(nodes[0]) if len(nodes) == 1 else ""]
+    worth += [per_month(price, overview.prices.currency)] if price is not None else []
+    text = ", ".join(filter(None, worth))
+    return f"{len(nodes)} ({text})" if text else str(len(nodes))
+
+
+def _table(rows: list[tuple[str, ...]]) -> Iterator[Line]:
+    """Yield *rows* with aligned columns: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True) if width]
+        yield Line("  ".join([first.ljust(widths[0]), *cells]).rstrip(), 1)
+
+
+# A plan as an object for programs: ``plan -o json`` and ``plan -o yaml``.
+
+
+def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
+    """Return the object for ``-o json``. *seconds* is the duration of planning alone."""
+    planning = overview.planning
+    return {
+        "nodes": [_node(verdict, overview) for verdict in planning.verdicts],
+        "summary": {
+            "on_demand_nodes": planning.on_demand_nodes,
+            "spot_nodes": planning.spot_nodes,
+            "drainable_nodes": len(planning.plans),
+            "pods_to_move": sum(len(plan.placements) for plan in planning.plans),
+            "seconds": round(seconds, 6),
+            "timed_out": planning.timed_out,
+            "upper_bound": planning.upper_bound,
+            "freed": _totals(overview.freed)
+            | {"by_instance_type": {name: _totals(totals) for name, totals in overview.freed_by_type.items()}},
+            "on_demand": _totals(overview.on_demand),
+            "currency": overview.prices.currency,
+            "levers": [_plan_json_lever(lever) for lever in overview.levers],
+            "levers_complete": overview.levers_complete,
+            "assumptions": list(overview.assumptions),
+        },
+    }
+
+
+def _node(verdict: Verdict, overview: Overview) -> dict[str, Any]:
+    plan = verdict if isinstance(verdict, Plan) else None
+    blockers = verdict.blockers if isinstance(verdict, Rejected) else ()
+    landing = plan.landing if plan else None
+    facts = overview.nodes[verdict.node]
+    price = overview.prices.per_hour(facts)
+    return {
+        "node": verdict.node,
+        "drainable": plan is not None,
+        "placements": [{"pod": str(item.pod), "node": item.node} for item in plan.placements] if plan else [],
+        "blockers": [{"pod": item.pod, "reason": item.reason, "detail": item.detail} for item in blockers],
+        "robust": plan.robust if plan else None,
+        "landing": {"spot": landing.spot, "on_demand": landing.on_demand} if landing else None,
+        "instance_type": facts.instance_type,
+        "zone": facts.zone,
+        "created": facts.created,
+        "cpu": facts.cpu / 1000,
+        "memory": facts.memory,
+        "requested_cpu": facts.requested_cpu / 1000,
+        "requested_memory": facts.requested_memory,
+        "price_per_hour": None if price is None else float(price),
+    }
+
+
+def _totals(totals: Totals) -> dict[str, Any]:
+    return {
+        "nodes": totals.nodes,
+        "cpu": totals.cpu / 1000,
+        "memory": totals.memory,
+        "price_per_hour": None if totals.per_hour is None else float(totals.per_hour),
+        "price_per_month": None if totals.per_month is None else float(totals.per_month),
+        "nodes_without_price": totals.unpriced,
+    }
+
+
+def _plan_json_lever(lever: Lever) -> dict[str, Any]:
+    return {
+        "controller": lever.controller,
+        "reason": str(lever.reason),
+        "obstacle": lever.obstacle,
+        "nodes": list(lever.nodes),
+        "frees": list(lever.frees),
+        "together_with": list(lever.together_with),
+        "frees_together": list(lever.frees_together),
+        "tried": lever.tried,
+    }
+
+
+# ``rescheduler plan``: which on-demand nodes can be drained now, and what blocks the others.
 
 
 @click.command("plan", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})

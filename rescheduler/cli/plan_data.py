@@ -6,10 +6,9 @@ from datetime import timedelta
 from typing import Final
 
 from predicates.snapshot import Snapshot
-from rescheduler.cli.cluster_source import ClusterSource
+from rescheduler.cli.cluster_source import ClusterSource, progress
 from rescheduler.cli.go_flags import DurationType, Option
 from rescheduler.cli.options import provider_options
-from rescheduler.cli.progress import progress
 from rescheduler.clock import Clock
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.outcome import Planning

@@ -1,17 +1,23 @@
-"""``@policy_options``: which nodes may be drained and which pods evicted. It passes ``policy: Policy``."""
+"""``@policy_options``: which nodes may be drained and which pods evicted; and the options for prices."""
 
 from datetime import timedelta
+from decimal import Decimal
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from rescheduler.cli.go_flags import Bool, DurationType, Option, Parsed
+from rescheduler.cli.go_flags import FILE, Bool, DurationType, Option, Parsed
 from rescheduler.cli.options import group
-from rescheduler.errors import UsageError
-from rescheduler.planning.namespaces import is_label, namespace_scope, parse_names
+from rescheduler.errors import InputError, UsageError
+from rescheduler.net import files
+from rescheduler.planning.money import prices
+from rescheduler.planning.money.prices import PriceKey, PriceList
 from rescheduler.planning.node_labels import NodeLabels
-from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy
+from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy, is_label, namespace_scope, parse_names
+
+# ``@policy_options``: which nodes may be drained and which pods evicted. It passes ``policy: Policy``.
 
 _POLICY: Final = Policy()
 _NAMES: Final = Parsed(parse_names, "names", UsageError)
@@ -226,6 +232,79 @@ policy_options = group(
             default=False,
             help="Also drain nodes with a control-plane label, if they have the on-demand label. Their machines "
             "are never removed. If false, they are not drained.",
+        ),
+    ),
+)
+
+
+# The options for prices, and the price file.
+
+_PRICE: Final = Parsed(prices.price, "price")
+_LONGEST_CURRENCY: Final = 16
+
+
+def read_prices(path: Path) -> dict[PriceKey, Decimal]:
+    """Return the prices in the file *path*. Raises UsageError that names the file and the line."""
+    try:
+        return prices.parse(files.read_text(path))
+    except OSError as error:
+        raise UsageError(f"--prices {files.printable(path)}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--prices {files.printable(path)}: expected UTF-8 text") from error
+    except InputError as error:
+        raise UsageError(f"--prices {files.printable(path)}: {error}") from error
+
+
+def _currency(text: str) -> str:
+    if len(text) > _LONGEST_CURRENCY or not text.isprintable():
+        raise ValueError(f"{text!r}: expected at most {_LONGEST_CURRENCY} printable characters, such as USD")
+    return text.strip()
+
+
+def _price_list(
+    prices: Path | None,
+    currency: str,
+    price_per_vcpu: Decimal | None,
+    price_per_gib: Decimal | None,
+    spot_price_per_vcpu: Decimal | None,
+    spot_price_per_gib: Decimal | None,
+) -> PriceList:
+    return PriceList(
+        by_type=read_prices(prices) if prices is not None else {},
+        per_vcpu=price_per_vcpu,
+        per_gib=price_per_gib,
+        spot_per_vcpu=spot_price_per_vcpu,
+        spot_per_gib=spot_price_per_gib,
+        currency=currency,
+    )
+
+
+#: Passes ``prices: PriceList`` to the command. The file is read when the command starts.
+price_options = group(
+    "prices",
+    _price_list,
+    (
+        Option(
+            "--prices",
+            FILE,
+            metavar="FILE",
+            help="Prices per hour: CSV with the columns instance_type,zone,capacity_type,price (zone is optional; "
+            "capacity_type is on-demand or spot), or a JSON array of objects with the same keys.",
+        ),
+        Option(
+            "--price-per-vcpu",
+            _PRICE,
+            help="Price per hour of a vCPU of on-demand nodes, for nodes that have no other price.",
+        ),
+        Option("--price-per-gib", _PRICE, help="Price per hour of a GiB of memory of on-demand nodes, likewise."),
+        Option("--spot-price-per-vcpu", _PRICE, help="Price per hour of a vCPU of spot nodes, likewise."),
+        Option("--spot-price-per-gib", _PRICE, help="Price per hour of a GiB of memory of spot nodes, likewise."),
+        Option(
+            "--currency",
+            Parsed(_currency, "text"),
+            default="",
+            metavar="TEXT",
+            help="The currency of all prices, such as USD. It is shown as given.",
         ),
     ),
 )

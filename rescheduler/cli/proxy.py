@@ -54,9 +54,9 @@ def command(
     POST /pool/size, /pool/terminate, /pool/detach and a disposable membership status drain nodes first. All other
     requests are forwarded unchanged.
     """
+    from rescheduler.cloudpool.proxy import config as configuration  # noqa: PLC0415
+    from rescheduler.cloudpool.proxy.run import run  # noqa: PLC0415
     from rescheduler.observe import log_lines  # noqa: PLC0415 - imported on demand
-    from rescheduler.proxy import config_file as configuration  # noqa: PLC0415
-    from rescheduler.proxy.run import run  # noqa: PLC0415
 
     log_lines.configure(logs)
     file = configuration.read(config_file)

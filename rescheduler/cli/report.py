@@ -7,13 +7,11 @@ from pathlib import Path
 
 import click
 
-from rescheduler.cli.cluster_source import ClusterSource, snapshot_option
-from rescheduler.cli.compat import compat_option
+from rescheduler.cli.cluster_source import ClusterSource, compat_option, snapshot_option
 from rescheduler.cli.go_flags import GoCommand, Option
 from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.plan_data import levers_option, price_provider_options, read_and_plan
-from rescheduler.cli.policy_options import policy_options
-from rescheduler.cli.prices import price_options
+from rescheduler.cli.policy_options import policy_options, price_options
 from rescheduler.cli.scheduler_config import with_profiles
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError

@@ -46,17 +46,17 @@ def command(
 
 
 def _waive(names: tuple[str, ...], connection: ApiServerConnection, namespace: str, memory_name: str) -> None:
-    from rescheduler.housekeeping import waivers  # noqa: PLC0415 - the client is imported on demand
+    from rescheduler.housekeeping import synced_memory  # noqa: PLC0415 - the client is imported on demand
     from rescheduler.kube.client import connect  # noqa: PLC0415
     from rescheduler.kube.memory import MemoryStore  # noqa: PLC0415
 
-    for released in waivers.waive(MemoryStore(connect(connection, SystemClock()), namespace, memory_name), names):
+    for released in synced_memory.waive(MemoryStore(connect(connection, SystemClock()), namespace, memory_name), names):
         say(printable(f"released: {released}"))
 
 
 def _resume(connection: ApiServerConnection, namespace: str, lease_name: str) -> None:
     from rescheduler.kube.client import connect  # noqa: PLC0415 - the client is imported on demand
-    from rescheduler.kube.pausing import LeaseStore  # noqa: PLC0415
+    from rescheduler.kube.lease import LeaseStore  # noqa: PLC0415
 
     store = LeaseStore(connect(connection, SystemClock()), namespace, lease_name)
     lease = store.read()

@@ -1,15 +1,19 @@
 """``rescheduler run``: the daemon."""
 
+import math
+import re
 from dataclasses import replace
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 import click
 
-from rescheduler.cli.compat import compat_option
-from rescheduler.cli.go_flags import Bool, GoCommand, Option, Parsed
+from rescheduler.cli.cluster_source import compat_option
+from rescheduler.cli.go_flags import Bool, DurationType, GoCommand, Option, Parsed, format_duration
 from rescheduler.cli.options import (
     ADDRESS,
     connection_options,
+    group,
     ignored_options,
     lease_name_option,
     logging_options,
@@ -21,16 +25,14 @@ from rescheduler.cli.options import (
     scheduling_options,
     soft_taint_option,
 )
-from rescheduler.cli.policy_options import policy_options
-from rescheduler.cli.prices import price_options
-from rescheduler.cli.room_options import room_options
+from rescheduler.cli.policy_options import policy_options, price_options
 from rescheduler.cli.scheduler_config import with_profiles
-from rescheduler.cli.timing_options import timing_options
 from rescheduler.errors import UsageError
-from rescheduler.planning.drain_windows import DrainWindow, parse_window
 from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.pauses import DrainWindow, parse_window
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import (
+    PAUSE_IMAGE,
     ApiServerConnection,
     ListenAddress,
     Logging,
@@ -40,6 +42,205 @@ from rescheduler.settings import (
     Running,
     Timing,
 )
+
+# ``@timing_options``: intervals, timeouts and pauses of the daemon. It passes ``timing: Timing``.
+
+_SECOND: Final = timedelta(seconds=1)
+
+#: Settings that have an initial value and a maximum (``…_max``).
+_DOUBLING: Final = ("failure_pause", "node_cooldown", "return_wait")
+
+
+def _timing(**values: Any) -> Timing:
+    for first in _DOUBLING:
+        longest = f"{first}_max"
+        if values[longest] < values[first]:
+            flags = (f"--{name.replace('_', '-')}={format_duration(values[name])}" for name in (longest, first))
+            raise UsageError(" is shorter than ".join(flags))
+    return Timing(**values)
+
+
+def _moves(text: str) -> float:
+    limit = float(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else -1.0
+    if not 0 <= limit < math.inf:
+        raise ValueError(f"{text!r}: expected a number such as 3 or 0.5; 0: no limit")
+    return limit
+
+
+timing_options = group(
+    "timing",
+    _timing,
+    (
+        Option(
+            "--housekeeping-interval",
+            DurationType(least=timedelta(milliseconds=100)),
+            default="10s",
+            help="Pause between two rounds. A round without a drain sends one or two small reads to the API server.",
+        ),
+        Option(
+            "--node-drain-delay",
+            DurationType(),
+            default="10m",
+            help="Pause after a drain, so that moved pods settle and an autoscaler can remove the node. It also "
+            "follows a failed drain that evicted a pod. Restarts do not shorten it. 0: none.",
+        ),
+        Option(
+            "--pod-eviction-timeout",
+            DurationType(least=_SECOND),
+            default="2m",
+            help="How long a rejected eviction (for example, by a PodDisruptionBudget) is retried before the "
+            "drain fails. It applies to each step of a drain. A node is not drained if a budget allows only "
+            "some of its pods to be evicted at a time and their replacement pods would not be Ready within "
+            "this time.",
+        ),
+        Option(
+            "--max-graceful-termination",
+            DurationType(least=_SECOND),
+            default="2m",
+            help="Maximum grace period of evicted pods; a pod's own grace period applies if it is shorter. If a "
+            "pod still exists half a minute after its grace period, the drain fails.",
+        ),
+        Option(
+            "--pending-patience",
+            DurationType(),
+            default="10m",
+            help="No node is drained while pods are pending that could run on a spot node; pods that have been "
+            "pending for longer than this are ignored, and so are those of a namespace whose pods have delayed drains "
+            "for so long. 0: pending pods do not delay drains.",
+        ),
+        Option(
+            "--landing-timeout",
+            DurationType(least=_SECOND),
+            default="10m",
+            help="How long the replacements of evicted pods may take to run, from the last eviction. A drain "
+            "succeeds, and its machine is removed, only after that; if they take longer, the drain fails.",
+        ),
+        Option(
+            "--failure-pause",
+            DurationType(),
+            default="10m",
+            help="How long the pods of an owner are not moved after its replacement pods did not run in time after "
+            "a drain (not-recovered); after a second owner of a namespace, also the pods of this namespace. It "
+            "doubles with each consecutive failure; a successful drain of its pods resets it. 0: none. It is also the "
+            "pause of all drains after most pods of a drain returned to on-demand nodes.",
+        ),
+        Option(
+            "--failure-pause-max",
+            DurationType(),
+            default="24h",
+            help="Maximum of --failure-pause; at most 4h for the pause of all drains.",
+        ),
+        Option(
+            "--node-cooldown",
+            DurationType(),
+            default="5m",
+            help="How long a node is not drained after its drain failed, while others are. It doubles with each "
+            "consecutive failure. 0: the node is retried immediately.",
+        ),
+        Option("--node-cooldown-max", DurationType(), default="2h", help="Maximum of --node-cooldown."),
+        Option(
+            "--return-wait",
+            DurationType(),
+            default="10m",
+            help="How long the pods of a controller are not moved after they returned to an on-demand node. It "
+            "doubles with each further return. 0: none.",
+        ),
+        Option(
+            "--return-wait-max",
+            DurationType(),
+            default="24h",
+            help="Maximum of --return-wait; returns expire when this time has passed after the last wait.",
+        ),
+        Option(
+            "--max-moves-per-pod-per-day",
+            Parsed(_moves, "number"),
+            default="3",
+            help="Maximum number of moves of each replica in 24 hours, on average over a controller's replicas. "
+            "0: no limit.",
+        ),
+        Option(
+            "--spot-settle",
+            DurationType(),
+            default="10m",
+            help="Pause after a tenth of the spot nodes, and at least two, were lost within five minutes: gone, "
+            "not Ready, or about to be interrupted. More losses are likely then. Nodes that an autoscaler "
+            "removes or that are cordoned do not count. 0: none.",
+        ),
+    ),
+)
+
+
+# The options for making room on spot nodes.
+
+_MOST: Final = 1000
+_LONGEST_IMAGE: Final = 255
+
+
+def _image(text: str) -> str:
+    if not text or len(text) > _LONGEST_IMAGE or not text.isprintable() or " " in text:
+        raise ValueError(f"{text!r}: expected an image, such as {PAUSE_IMAGE}")
+    return text
+
+
+def _room(
+    make_room: str,
+    max_placeholders: int,
+    room_timeout: timedelta,
+    placeholder_image: str,
+    max_spot_nodes_per_hour: int,
+) -> RoomSettings:
+    mode = MakeRoom(make_room)
+    return RoomSettings(mode, max_placeholders, room_timeout, placeholder_image, max_spot_nodes_per_hour)
+
+
+#: Passes ``room: RoomSettings`` to the command.
+room_options = group(
+    "room",
+    _room,
+    (
+        Option(
+            "--make-room",
+            click.Choice([mode.value for mode in MakeRoom]),
+            default=MakeRoom.OFF.value,
+            help="How room is made for an on-demand node whose pods do not fit on the spot nodes, if no node can be "
+            "drained. placeholders: pods of the same shape are created in the namespace spot-rescheduler-room, so that "
+            "the cluster's autoscaler adds spot nodes; the drain begins when all of them run there. provider: "
+            "spot nodes are requested from the cloud provider (--cloud-provider); the drain begins when they are "
+            "Ready. off: no room is made.",
+        ),
+        Option(
+            "--max-placeholders",
+            click.IntRange(1, _MOST),
+            default=50,
+            help="Maximum number of placeholders. No room is made for nodes with more pods to move.",
+        ),
+        Option(
+            "--room-timeout",
+            DurationType(least=timedelta(seconds=1)),
+            default="15m",
+            help="How long placeholders may take to run on spot nodes. After that, they are removed and no others are "
+            "created for 15m, which doubles with each consecutive timeout, up to 4h.",
+        ),
+        Option(
+            "--placeholder-image",
+            Parsed(_image, "image"),
+            default=PAUSE_IMAGE,
+            metavar="IMAGE",
+            help="Image of placeholders, for clusters that cannot pull the default. It must run without arguments as a "
+            "user that is not root.",
+        ),
+        Option(
+            "--max-spot-nodes-per-hour",
+            click.IntRange(1, _MOST),
+            default=10,
+            help="Maximum number of spot nodes requested from the cloud provider within an hour, with "
+            "--make-room=provider.",
+        ),
+    ),
+)
+
+
+# ``rescheduler run``: the daemon.
 
 
 class WindowType(Parsed):

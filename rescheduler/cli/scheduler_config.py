@@ -11,6 +11,9 @@ import msgspec
 from predicates.objects import Int32, NodeAffinity, TopologySpreadConstraint, Wire
 from predicates.scheduler import (
     DEFAULT_NAME,
+    NEWEST,
+    VERSIONS,
+    WEIGHTS,
     ConfiguredProfile,
     PluginSet,
     Profile,
@@ -18,7 +21,6 @@ from predicates.scheduler import (
     UnknownPlugin,
     default_profile,
 )
-from predicates.versions import NEWEST, VERSIONS, WEIGHTS
 from rescheduler.errors import ConfigError, UsageError
 from rescheduler.net import config_files
 from rescheduler.net.config_files import Section

@@ -2,10 +2,10 @@
 
 import click
 
+from rescheduler.cli.cluster_source import progress
 from rescheduler.cli.console import warn
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options
-from rescheduler.cli.progress import progress
 from rescheduler.settings import ApiServerConnection
 
 

@@ -12,7 +12,7 @@ from rescheduler.cli.console import Line, show
 from rescheduler.cli.go_flags import DurationType, GoCommand, Option
 from rescheduler.cli.options import connection_options, lease_name_option, memory_name_option, namespace_option
 from rescheduler.clock import SystemClock
-from rescheduler.planning.units import count
+from rescheduler.planning.forms import count
 from rescheduler.settings import ApiServerConnection
 
 
@@ -55,10 +55,7 @@ def command(
     Everything is read from the cluster: the Lease, the ConfigMap with the memory, and the annotations of the nodes. The
     daemon is not contacted, so this also works while it is not running. Its status page shows more.
     """
-    from rescheduler.housekeeping.installation_status import (  # noqa: PLC0415 - the client is imported on demand
-        Installation,
-        read_status,
-    )
+    from rescheduler.housekeeping.command_reads import Installation, read_status  # noqa: PLC0415 - the client is imported on demand
     from rescheduler.kube.client import connect  # noqa: PLC0415
 
     clock = SystemClock()

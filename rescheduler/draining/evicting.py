@@ -1,4 +1,6 @@
-"""Transitions of a drain while its pods are evicted in steps and their replacement pods are tracked."""
+"""Transitions of a drain while its pods are evicted in steps and their replacement pods are tracked. Separate
+from the table, as every phase.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,22 +9,21 @@ from typing import Final
 
 from rescheduler.draining import exits, stepping
 from rescheduler.draining.actions import Action, Evict, LookAgain, PlanAgain
-from rescheduler.draining.events import ControllersRead, ControllersUnread, Seen
-from rescheduler.draining.eviction_outcomes import (
+from rescheduler.draining.events import (
+    ControllersRead,
+    ControllersUnread,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
     EvictionSkipped,
     PodGone,
+    Seen,
 )
-from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.exits import again_later, requesting, requesting_again, sooner
 from rescheduler.draining.following import READ_INTERVAL, due, failure, follow, merged_states, read_interval
 from rescheduler.draining.preparing import controllers_of
-from rescheduler.draining.retrying import again_later, requesting, requesting_again, sooner
-from rescheduler.draining.state import Drain, Phase, Result, with_victim, without
-from rescheduler.draining.vacating import observed, placeholder_overdue
-from rescheduler.draining.victims import Victim
-from rescheduler.draining.waves import next_step
+from rescheduler.draining.state import Drain, Failure, Phase, Result, Victim, Why, with_victim, without
+from rescheduler.draining.stepping import next_step, observed, placeholder_overdue
 from rescheduler.planning.outcome import PodRef
 
 #: A failure message names at most this many pods.

@@ -1,23 +1,93 @@
-"""Transitions that end a drain: its taint is removed, or nothing is left to do."""
+"""What all phases of a drain share: its marks, requests that are sent again, and the transitions that end it."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
-from rescheduler.draining.actions import OrderRemoval, Release
-from rescheduler.draining.events import Cause, MarkFailed, NodeGone, Released, ReleaseFailed, Seen, Stop
-from rescheduler.draining.eviction_outcomes import (
+from rescheduler.backoff import Backoff
+from rescheduler.draining.actions import DrainTimes, LookAgain, Mark, OrderRemoval, Release, Renew, Step
+from rescheduler.draining.events import (
+    Cause,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
     EvictionSkipped,
+    Marked,
+    MarkFailed,
+    NodeGone,
     PodGone,
+    ProviderAnswered,
+    Released,
+    ReleaseFailed,
+    Seen,
+    Stop,
 )
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.retrying import requesting
-from rescheduler.draining.state import Drain, Phase, Result, with_victim, without
+from rescheduler.draining.following import due_at
+from rescheduler.draining.state import (
+    NEVER,
+    RENEW_INTERVAL,
+    Drain,
+    Failure,
+    Phase,
+    Result,
+    Victim,
+    Why,
+    with_victim,
+    without,
+)
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Blocker
+
+# Requests in flight, and when failed requests, including evictions, are sent again.
+
+#: Back-off between eviction requests, unless the server sends Retry-After.
+_BACKOFF: Final = Backoff(timedelta(seconds=1), timedelta(seconds=10))
+
+#: For all other requests of a drain: seconds between attempts, and from the first failure to the last attempt. If the
+#: API server fails for longer, the Lease is lost anyway.
+REQUEST_INTERVAL: Final = 2.0
+REQUEST_SECONDS: Final = 10.0
+
+
+def requesting(drain: Drain, phase: Phase) -> Drain:
+    """Return *drain* in *phase*, with its request in flight and not yet failed."""
+    return replace(drain, phase=phase, failing_until=None, retry_at=None)
+
+
+def try_later(drain: Drain, now: float) -> Drain | None:
+    """Return *drain* with a retry of the phase's request scheduled, or None if it has failed for too long."""
+    until = now + REQUEST_SECONDS if drain.failing_until is None else drain.failing_until
+    return None if now >= until else replace(drain, failing_until=until, retry_at=now + REQUEST_INTERVAL)
+
+
+def again_later(drain: Drain, uid: str, why: str, retry_after: float | None, now: float) -> Drain:
+    """Schedule the next eviction request for pod *uid*, after *retry_after* seconds or with exponential back-off."""
+    victim = drain.victims.get(uid)
+    if victim is None or victim.accepted:
+        return drain
+    wait = _BACKOFF.seconds_after(victim.refusals + 1) if retry_after is None else retry_after
+    return with_victim(drain, replace(victim, ask_at=now + wait, refusals=victim.refusals + 1, last_rejection=why))
+
+
+def sooner(drain: Drain, now: float) -> Drain:
+    """Shorten the back-off of rejected evictions, because a pod has left and a budget may now allow the next one."""
+    soon = now + _BACKOFF.seconds_after(1)
+    for victim in drain.victims.values():
+        if victim.refusals and victim.ask_at is not None:
+            drain = with_victim(drain, replace(victim, ask_at=min(victim.ask_at, soon), refusals=1))
+    return drain
+
+
+def requesting_again(drain: Drain, now: float) -> tuple[Drain, tuple[Victim, ...]]:
+    """Return *drain* with a request in flight for each pod whose eviction is due, and these pods."""
+    due = tuple(victim for victim in drain.victims.values() if victim.is_due(now))
+    for victim in due:
+        drain = with_victim(drain, replace(victim, ask_at=None))
+    return drain, due
+
+
+# Transitions that end a drain: its taint is removed, or nothing is left to do.
 
 #: Seconds between attempts to remove our taint.
 RELEASE_INTERVAL: Final = 2.0
@@ -162,3 +232,91 @@ def leadership_lost(drain: Drain) -> Result:
     """End the drain at once. The node keeps its marks."""
     lost = Failure(Why.LEADERSHIP_LOST, "another replica is the leader now: it continues or rolls back this drain")
     return replace(drain, phase=Phase.DONE, failure=lost), ()
+
+
+# The marks that a drain writes to its node, and the transitions that follow their success or failure.
+#
+# The mark of a removal that an earlier process may have requested keeps its step, group and time, even while pods that
+# were scheduled to the node since are moved: the next process must be able to detect that the machine may be
+# terminating.
+
+#: The times of a drain are stored this many seconds after they changed: if they are earlier, and if they are later.
+STORE_EARLIER: Final = 2.0
+STORE_LATER: Final = 10.0
+
+
+def mark(drain: Drain) -> Mark:
+    """Return the mark for the drain's current state."""
+    if drain.ordered or drain.ordered_at is not None:
+        return removing(drain)
+    return Mark(Step.DRAINING, drain.intended, "", drain.since, tuple(drain.debts.values()), times(drain))
+
+
+def removing(drain: Drain) -> Mark:
+    """Return the mark that must be on the node before machine termination is requested."""
+    assert drain.group is not None
+    return Mark(Step.REMOVING, group=drain.group, since=drain.ordered_at, debts=tuple(drain.debts.values()))
+
+
+def renew(drain: Drain) -> Renew:
+    """Return the action that renews the current mark."""
+    written = mark(drain)
+    return Renew(written.step, written.pods, written.group, written.since, written.debts, written.times)
+
+
+def times(drain: Drain) -> DrainTimes:
+    """Return the times to store with the mark of *drain*."""
+    due = min(due_at(drain), drain.due_at)
+    return DrainTimes(drain.last_eviction_at, None if due == NEVER else due)
+
+
+def store_within(stored: DrainTimes, drain: Drain) -> float | None:
+    """Return within how many seconds the times of *drain* must be stored, which differ from *stored*; None if not."""
+    current = times(drain)
+    if drain.phase is not Phase.EVICTING or current == stored:
+        return None
+    before, due = (NEVER if each.due_at is None else each.due_at for each in (stored, current))
+    return STORE_EARLIER if due < before else STORE_LATER
+
+
+def provider_answered(drain: Drain, event: ProviderAnswered, now: float) -> Result:
+    """Write the first mark, or give up if the provider would not remove the machine."""
+    if event.refusal:
+        why = Why.PROVIDER if event.group is None else Why.REFUSED
+        return give_up(drain, Failure(why, event.refusal), now)
+    drain = replace(drain, phase=Phase.MARKING, group=event.group, marked=True)
+    return drain, (mark(drain),)
+
+
+def marked(drain: Drain, _: Marked, now: float) -> Result:
+    """Plan the node again, now that it has the taint."""
+    tainted_at = min(drain.tainted_at, now)
+    drain = replace(requesting(drain, Phase.LOOKING), tainted_at=tainted_at, renew_at=now + RENEW_INTERVAL)
+    return drain, (LookAgain(drain.targets),)
+
+
+def mark_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
+    """Retry, or give up. Giving up also removes the mark, because the PATCH may have been applied."""
+    if event.node_gone:
+        return node_gone(drain, event.why)
+    if event.retryable and (later := try_later(drain, now)) is not None:
+        return later, ()
+    why = Why.MARK_LOST if event.lost else Why.API_ERROR
+    return give_up(drain, Failure(why, event.why), now)
+
+
+def mark_tick(drain: Drain, _: Seen, now: float) -> Result:
+    """Write the mark again when a retry is due."""
+    return (replace(drain, retry_at=None), (mark(drain),)) if drain.is_due(now) else (drain, ())
+
+
+def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
+    """Keep draining after a failed renewal, which is retried, unless the mark belongs to another process."""
+    if event.node_gone:
+        return node_gone(drain, event.why)
+    return mark_lost(drain, now) if event.lost else (drain, ())
+
+
+def unmarked_node_gone(drain: Drain, event: NodeGone, _: float) -> Result:
+    """End the drain, because there is nothing left to mark or to release."""
+    return node_gone(drain, event.why)

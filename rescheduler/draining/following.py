@@ -6,9 +6,7 @@ from typing import Final
 
 from rescheduler.backoff import Backoff
 from rescheduler.draining.events import ControllersRead
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.state import Drain, Timers
-from rescheduler.draining.victims import NEVER
+from rescheduler.draining.state import NEVER, Drain, Failure, Timers, Why
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, paid
 

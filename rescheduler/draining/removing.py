@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from rescheduler.draining import exits, marking
+from rescheduler.draining import exits
 from rescheduler.draining.actions import Action, DeleteNode, OrderRemoval
 from rescheduler.draining.events import (
     Cause,
@@ -19,10 +19,8 @@ from rescheduler.draining.events import (
     Seen,
     Stop,
 )
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.retrying import requesting
-from rescheduler.draining.state import RENEW_INTERVAL, Drain, Phase, Result
-from rescheduler.draining.victims import NEVER
+from rescheduler.draining.exits import requesting
+from rescheduler.draining.state import NEVER, RENEW_INTERVAL, Drain, Failure, Phase, Result, Why
 from rescheduler.planning.last_look import Ground
 
 #: Seconds between requests for the state of a terminating machine.
@@ -36,7 +34,7 @@ def emptied(drain: Drain, now: float) -> Result:
     """Remove the machine of the empty node, or release the node if there is no provider for it."""
     if drain.group is None:
         return exits.release(drain, now)
-    return requesting(drain, Phase.ORDERING), (marking.removing(drain),)
+    return requesting(drain, Phase.ORDERING), (exits.removing(drain),)
 
 
 def order_marked(drain: Drain, _: Marked, now: float) -> Result:
@@ -54,7 +52,7 @@ def order(drain: Drain, *, again: bool = False) -> tuple[Action, ...]:
 
 def order_tick(drain: Drain, _: Seen, now: float) -> Result:
     """Write the intent to remove the machine again when a retry is due."""
-    return (replace(drain, retry_at=None), (marking.removing(drain),)) if drain.is_due(now) else (drain, ())
+    return (replace(drain, retry_at=None), (exits.removing(drain),)) if drain.is_due(now) else (drain, ())
 
 
 def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
@@ -137,7 +135,7 @@ def withheld(drain: Drain, event: OrderWithheld, now: float) -> Result:
     may_move = drain.returns <= RETURNS and not (drain.stopping or drain.paused)
     if event.ground is Ground.PODS and may_move:
         drain = replace(requesting(drain, Phase.MARKING), landed_at=None, deadline=NEVER)
-        return drain, (marking.mark(drain),)
+        return drain, (exits.mark(drain),)
     return exits.reopen(drain, Failure(_WITHHELD[event.ground], event.why), now)
 
 

@@ -1,17 +1,128 @@
-"""The state of one drain, as an immutable value."""
+"""The state of one drain, as an immutable value: its pods, its phase, and why it failed."""
 
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from predicates.objects import OwnerReference
 from rescheduler.draining.actions import Action
-from rescheduler.draining.failures import Failure
-from rescheduler.draining.victims import NEVER, Victim
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, Shortfall, shortfall
-from rescheduler.planning.outcome import Placement, PodRef
+from rescheduler.planning.outcome import Placement, Plan, PodRef
+
+# The pods that a drain evicts or waits for.
+
+#: A time that has not been reached, or that has no limit. Use it only in comparisons (<, >); a state that code has to
+#: test for is a separate field or None.
+NEVER: Final = math.inf
+
+#: The API's default of ``terminationGracePeriodSeconds``.
+DEFAULT_GRACE: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A pod that must leave the node."""
+
+    pod: PodRef
+    grace: int | None  #: grace period of the eviction in seconds; None means the pod's own
+    patience: float  #: seconds that the pod may take to terminate after its eviction
+    owner: OwnerReference | None = None  #: the controller in its owner references
+    controller: Controller | None = None  #: the topmost controller; None if it was not read yet or does not exist
+    #: Time of the next eviction request; None while one is in flight, and once one was accepted.
+    ask_at: float | None = None
+    ask_until: float = NEVER  #: time after which no more requests are made
+    refusals: int = 0  #: consecutive rejected requests
+    last_rejection: str = ""  #: message of the last rejection
+    leaves_by: float | None = None  #: set once the pod is being deleted: when it must be gone
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the eviction was accepted or the pod is being deleted anyway."""
+        return self.leaves_by is not None
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether an eviction request is in flight."""
+        return not self.accepted and self.ask_at is None
+
+    def is_due(self, now: float) -> bool:
+        """Return whether the eviction must be requested again."""
+        return self.ask_at is not None and self.ask_at <= now
+
+
+def victims(plan: Plan, limit: float) -> tuple[Victim, ...]:
+    """Return the pods of *plan* that must be evicted, in plan order. *limit* is the longest grace period."""
+    return tuple(_victim(placement, limit) for placement in plan.placements)
+
+
+def leaving(plan: Plan, limit: float, leaves_by: float) -> dict[str, Victim]:
+    """Return the pods of *plan* that are already being deleted. The drain only waits for them, until *leaves_by*."""
+    return {pod.uid: Victim(pod, None, limit, leaves_by=leaves_by) for pod in plan.leaving}
+
+
+def targets(plan: Plan) -> frozenset[str]:
+    """Return the nodes to which *plan* moves pods."""
+    return frozenset(placement.node for placement in plan.placements)
+
+
+def _victim(placement: Placement, limit: float) -> Victim:
+    own = DEFAULT_GRACE if placement.grace_period is None else placement.grace_period
+    grace = int(limit) if own > limit else None
+    return Victim(placement.pod, grace, min(own, limit), placement.owner)
+
+
+# Why a drain failed.
+
+
+class Why(enum.StrEnum):
+    """The reason why a drain failed; also used as a metric label."""
+
+    PLAN_CHANGED = "plan-changed"  #: the plan was no longer valid after the node was tainted
+    PODS_RETURN = "pods-return"  #: pods that tolerate the taint are scheduled to the node again
+    EVICTION_REFUSED = "eviction-refused"  #: a dry run was rejected; nothing was evicted
+    EVICTION_TIMEOUT = "eviction-timeout"
+    EVICTION_FAILED = "eviction-failed"
+    PLACEHOLDER_NOT_DELETED = "placeholder-not-deleted"  #: the room for its pod is therefore not free
+    TERMINATION_TIMEOUT = "termination-timeout"
+    REPLACEMENT_REFUSED = "replacement-refused"  #: the creation of a replacement pod was rejected
+    REPLACEMENT_NOT_CREATED = "replacement-not-created"  #: a replacement pod was not created in time
+    REPLACEMENT_UNSCHEDULABLE = "replacement-unschedulable"
+    REPLACEMENT_NOT_BOUND = "replacement-not-bound"
+    TARGET_LOST = "target-lost"  #: the remaining pods do not fit on the remaining spot nodes
+    LANDING_TIMEOUT = "landing-timeout"  #: replacement pods did not become Ready in time
+    MARK_LOST = "mark-lost"  #: our taint or annotation was removed or replaced
+    NODE_GONE = "node-gone"
+    API_ERROR = "api-error"
+    PROVIDER = "provider"  #: the provider failed
+    REFUSED = "refused"  #: the provider does not remove the machine: it is protected, or the group is at its minimum
+    NOT_ON_DEMAND = "not-on-demand"  #: the node is not an on-demand node any more, or another one
+    LATE_PODS = "late-pods"  #: pods came to the empty node before its machine was ordered away
+    BELOW_MINIMUM = "below-minimum"  #: too few on-demand nodes would be left
+    REPLACEMENT_LOST = "replacement-lost"  #: moved pods do not run any more, although they did
+    OVERDUE = "overdue"  #: an interrupted drain was found after its time limits
+    PREEMPTED = "preempted"  #: replacement pods preempted pods on other nodes
+    STOPPED = "stopped"
+    PAUSED = "paused"  #: a user paused drains
+    LEADERSHIP_LOST = "leadership-lost"
+    INTERNAL_ERROR = "internal-error"  #: a bug in this program
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure of a drain."""
+
+    why: Why
+    detail: str
+    pods: tuple[PodRef, ...] = ()  #: the affected pods
+    #: Controllers whose replacement pods did not run in time. The detail names them as well.
+    owners: tuple[Controller, ...] = field(default=(), compare=False)
+
+
+# The state of one drain, as an immutable value.
 
 #: Seconds between renewals of the lease on our node annotation.
 RENEW_INTERVAL: Final = 60.0

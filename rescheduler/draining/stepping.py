@@ -1,22 +1,226 @@
-"""Transitions of a drain after its remaining pods were planned again: evict the next step."""
+"""Transitions of a drain after its remaining pods were planned again: select the next wave, and free its room."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from types import MappingProxyType
+from typing import Final
 
+from rescheduler.backoff import Backoff
 from rescheduler.draining import exits
-from rescheduler.draining.actions import Evict
-from rescheduler.draining.events import PlanFailed, PlannedAgain
-from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.actions import DeletePlaceholder, Evict
+from rescheduler.draining.events import PlaceholderDeleted, PlaceholderNotDeleted, PlanFailed, PlannedAgain, Seen
+from rescheduler.draining.exits import try_later
 from rescheduler.draining.following import follow, merged_states
-from rescheduler.draining.retrying import try_later
-from rescheduler.draining.state import BeforeStep, Drain, Result
-from rescheduler.draining.vacating import vacate
-from rescheduler.draining.victims import Victim, targets
-from rescheduler.draining.waves import owners_in, still_allowed
+from rescheduler.draining.state import BeforeStep, Deletion, Drain, Failure, Result, Victim, Why, targets
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt, Replicas, incur_at_eviction, raised
+from rescheduler.planning.debts import Debt, Replicas, incur_at_eviction, paid, raised
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected, is_removal
+
+# Transitions of a drain whose pods have placeholders: the placeholders of a step are deleted before its evictions.
+#
+# A kubelet counts the requests of a placeholder until the placeholder is gone, and would reject a replacement pod that
+# needs the room earlier. Once all placeholders of a step are gone, the step is selected and planned again.
+
+_BACKOFF: Final = Backoff(timedelta(seconds=1), timedelta(seconds=10))
+
+
+def vacate(drain: Drain, step: Iterable[Victim], now: float) -> Result | None:
+    """Delete the placeholders of the pods in *step*. Return None if there are none."""
+    reserved = {victim.pod.uid for victim in step if victim.pod.uid in drain.placeholders}
+    if not reserved:
+        return None
+    until = now + drain.limits.vacating
+    new = {uid: Deletion(drain.placeholders[uid], until) for uid in sorted(reserved - drain.vacating.keys())}
+    drain = replace(drain, vacating={**drain.vacating, **new})
+    return drain, tuple(DeletePlaceholder(deletion.placeholder, uid) for uid, deletion in new.items())
+
+
+def observed(drain: Drain, event: Seen, now: float) -> Result:
+    """Drop deletions whose placeholder or pod is gone, and request again those that are due."""
+    present = event.placeholders.keys() & {victim.pod.uid for victim in drain.waiting}
+    vacating = {uid: deletion for uid, deletion in drain.vacating.items() if uid in present}
+    due = {uid: replace(deletion, ask_at=None) for uid, deletion in vacating.items() if deletion.is_due(now)}
+    drain = replace(drain, placeholders=event.placeholders, vacating={**vacating, **due})
+    return drain, tuple(DeletePlaceholder(deletion.placeholder, uid) for uid, deletion in due.items())
+
+
+def deleted(drain: Drain, event: PlaceholderDeleted, _: float) -> Result:
+    """Wait until the placeholder is gone."""
+    return _with_deletion(drain, event.uid, last_error="it is still terminating"), ()
+
+
+def not_deleted(drain: Drain, event: PlaceholderNotDeleted, now: float) -> Result:
+    """Schedule a retry, or give up if the error is permanent."""
+    deletion = drain.vacating.get(event.uid)
+    if deletion is None:
+        return drain, ()
+    if not event.retryable:
+        return exits.give_up(drain, Failure(Why.PLACEHOLDER_NOT_DELETED, event.why), now)
+    errors = deletion.errors + 1
+    ask_at = now + _BACKOFF.seconds_after(errors)
+    return _with_deletion(drain, event.uid, ask_at=ask_at, errors=errors, last_error=event.why), ()
+
+
+def placeholder_overdue(drain: Drain, now: float) -> Failure | None:
+    """Return a failure if a placeholder is not gone in time, otherwise None."""
+    for _, deletion in sorted(drain.vacating.items()):
+        if now >= deletion.until:
+            why = f": {deletion.last_error}" if deletion.last_error else ""
+            detail = f"placeholder {deletion.placeholder} is not gone after {drain.limits.vacating:g} s{why}"
+            return Failure(Why.PLACEHOLDER_NOT_DELETED, detail)
+    return None
+
+
+def _with_deletion(drain: Drain, uid: str, **changes: object) -> Drain:
+    deletion = drain.vacating.get(uid)
+    if deletion is None:
+        return drain
+    return replace(drain, vacating={**drain.vacating, uid: replace(deletion, **changes)})  # type: ignore[arg-type]
+
+
+# Select the pods that a drain evicts next.
+#
+# First one pod, until its replacement pod is Ready; then one pod in each other namespace, until the replacement pods
+# are bound; then one pod of each other controller, in steps of 1, 2, 4, … controllers, until the replacement pods are
+# Ready; then the remaining pods of each controller in steps of 1, 2, 4, …, until its replacement pods are Ready. A
+# quota or a webhook that rejects replacement pods then costs only one pod per namespace. An image that never becomes
+# Ready on spot nodes costs only one pod of its controller, and few pods if many controllers have such an image.
+#
+# Pods of a StatefulSet are evicted one at a time, while all its other pods are Ready. Pods without a controller are not
+# recreated, so they are evicted last. No pod is evicted while pods that had replaced evicted ones are lost.
+
+
+def next_step(drain: Drain) -> tuple[Victim, ...]:
+    """Return the pods to evict now; empty if the drain has to wait."""
+    if drain.lost_again:
+        return ()
+    controlled = [victim for victim in drain.waiting if victim.controller is not None]
+    if not controlled:
+        return drain.waiting if _everything_runs(drain) else ()
+    if unbegun := _first_victims(drain, controlled):
+        return _wave(drain, unbegun) if _all_bound(drain) else ()
+    if _first_eviction_pending(drain):
+        return ()
+    steps = (_next_of_controller(drain, controller, controlled) for controller in sorted(_proven(drain)))
+    return tuple(victim for step in steps for victim in step)
+
+
+def still_allowed(drain: Drain, step: Iterable[Victim]) -> list[Victim]:
+    """Return the pods of *step* that may be evicted after the pods of their controllers were counted again."""
+    if drain.lost_again:
+        return []
+    return [victim for victim in step if victim.controller is None or _may_evict(drain, victim)]
+
+
+def _first_victims(drain: Drain, controlled: Iterable[Victim]) -> list[Victim]:
+    """Return one pod of each controller from which no pod has been evicted yet, if one may be evicted now."""
+    proven = _proven(drain)
+    unbegun = (victim for victim in controlled if victim.controller not in proven and _may_evict(drain, victim))
+    return _first_of_each(unbegun, lambda victim: victim.controller)
+
+
+def _proven(drain: Drain) -> frozenset[Controller]:
+    """Return the controllers with an eviction that was accepted or is in flight.
+
+    A pod that another client deleted before its eviction proves nothing about replacement pods in its namespace.
+    """
+    return drain.begun - drain.unproven
+
+
+def _wave(drain: Drain, unbegun: list[Victim]) -> tuple[Victim, ...]:
+    proven = _proven(drain)
+    if not proven:
+        return tuple(unbegun[:1])
+    namespaces = {controller.namespace for controller in proven}
+    elsewhere = [victim for victim in unbegun if victim.pod.namespace not in namespaces]
+    if elsewhere:
+        firsts = _first_of_each(elsewhere, lambda victim: victim.pod.namespace)
+        return tuple(firsts) if _all_run(drain) else ()
+    if not drain.owners_in_step:
+        alone = len(proven) == 1  # no other namespace: the first pod has not been waited for yet
+        return tuple(unbegun[:1]) if not alone or _all_run(drain) else ()
+    return tuple(unbegun[: 2 * drain.owners_in_step]) if _all_run(drain) else ()
+
+
+def owners_in(drain: Drain, step: Iterable[Victim]) -> int:
+    """Return how many controllers lose their first pod in *step*, after each namespace has lost one.
+
+    For any other step, return the number of the last such step.
+    """
+    proven = _proven(drain)
+    namespaces = {controller.namespace for controller in proven}
+    controllers = {victim.controller for victim in step if victim.controller is not None}
+    first_pods = bool(controllers) and controllers.isdisjoint(proven)
+    if first_pods and namespaces.issuperset(controller.namespace for controller in controllers):
+        return len(controllers)
+    return drain.owners_in_step
+
+
+def _next_of_controller(drain: Drain, controller: Controller, controlled: Iterable[Victim]) -> tuple[Victim, ...]:
+    """Return the next step of a controller some of whose pods were already evicted."""
+    if _has_pending_eviction(drain, controller):
+        return ()
+    pods = [victim for victim in controlled if victim.controller == controller and _may_evict(drain, victim)]
+    return tuple(pods[: 1 if _is_ordered(drain, controller) else drain.step_size.get(controller, 1)])
+
+
+def _all_bound(drain: Drain) -> bool:
+    """Return whether every pod evicted by this or an earlier process has a bound replacement."""
+    asking = any(not victim.accepted for victim in drain.victims.values())
+    return not asking and all(drain.shortfall(controller).bound <= 0 for controller in drain.debts)
+
+
+def _all_run(drain: Drain) -> bool:
+    """Return whether no controller from which pods were evicted lacks any pod."""
+    return all(paid(drain.shortfall(controller)) for controller in drain.debts if drain.has_taken_from(controller))
+
+
+def _first_eviction_pending(drain: Drain) -> bool:
+    """Return whether the first eviction of a controller, which is part of a wave, has not been accepted yet."""
+    evicted_from = {drain.controllers.get(pod.uid) for pod in drain.evicted}
+    requested = (victim for victim in drain.victims.values() if not victim.accepted and victim.controller is not None)
+    return any(victim.controller not in evicted_from for victim in requested)
+
+
+def _everything_runs(drain: Drain) -> bool:
+    return not drain.victims and all(paid(drain.shortfall(controller)) for controller in drain.debts)
+
+
+def _has_pending_eviction(drain: Drain, controller: Controller) -> bool:
+    return any(not victim.accepted and victim.controller == controller for victim in drain.victims.values())
+
+
+def _may_evict(drain: Drain, victim: Victim) -> bool:
+    """Return whether the pod's controller lacks no owed pods and, for a StatefulSet, all its other pods are Ready."""
+    controller = victim.controller
+    if controller is None or not paid(drain.shortfall(controller, full=True)):
+        return False
+    return not _is_ordered(drain, controller) or _others_ready(drain, controller, victim)
+
+
+def _others_ready(drain: Drain, controller: Controller, victim: Victim) -> bool:
+    replicas, wanted = drain.replicas.get(controller, Replicas()), drain.states[controller].wanted
+    unready = set(replicas.unready) - {victim.pod.uid}
+    return replicas.live >= (wanted or 0) and not unready and not _leaving(drain, controller)
+
+
+def _leaving(drain: Drain, controller: Controller) -> bool:
+    return any(victim.controller == controller for victim in drain.victims.values())
+
+
+def _is_ordered(drain: Drain, controller: Controller) -> bool:
+    return controller in drain.states and drain.states[controller].ordered
+
+
+def _first_of_each(victims: Iterable[Victim], key: Callable[[Victim], Hashable]) -> list[Victim]:
+    firsts: dict[Hashable, Victim] = {}
+    for victim in victims:
+        firsts.setdefault(key(victim), victim)
+    return list(firsts.values())
+
+
+# Transitions of a drain after its remaining pods were planned again: evict the next step.
 
 
 def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:

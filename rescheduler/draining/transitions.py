@@ -1,25 +1,20 @@
-"""The table of a drain's phases: the events that each phase accepts, and the phases that may follow.
+"""The state machine of a drain: the table of its phases, and the function from events and times to actions."""
 
-An event that a phase does not list is impossible and raises an error. The table relies on how requests are performed:
-
-- Requests other than evictions are performed one after another, and their responses arrive in that order.
-- :class:`LookAgain` and a read of the debts are requested only while no :class:`PlanAgain` is in flight.
-- Evictions are performed in parallel. The watched state may show that a pod has left before the response to its
-eviction arrives.
-  The drain then continues, so the response may arrive in any later phase.
-
-``python -m tests.draining.diagram`` draws the table in docs/drain.md.
-"""
-
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, get_args
 
-from rescheduler.draining import evicting, exits, looking, marking, preparing, removing, stepping, vacating
+from rescheduler.draining import evicting, exits, preparing, removing, stepping
+from rescheduler.draining.actions import NO_TIMES, AskProvider, DrainTimes, Intent
 from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
     Event,
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    EvictionSkipped,
     Looked,
     LookFailed,
     Marked,
@@ -32,6 +27,7 @@ from rescheduler.draining.events import (
     PlaceholderNotDeleted,
     PlanFailed,
     PlannedAgain,
+    PodGone,
     ProviderAnswered,
     Released,
     ReleaseFailed,
@@ -41,14 +37,23 @@ from rescheduler.draining.events import (
     Seen,
     Stop,
 )
-from rescheduler.draining.eviction_outcomes import (
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
-    EvictionSkipped,
-    PodGone,
-)
-from rescheduler.draining.state import Drain, Phase, Result
+from rescheduler.draining.state import NEVER, RENEW_INTERVAL, Drain, Failure, Limits, Phase, Result, Why, targets
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.debts import Debt
+from rescheduler.planning.forms import utc
+from rescheduler.planning.outcome import Plan
+
+# The table of a drain's phases: the events that each phase accepts, and the phases that may follow.
+#
+# An event that a phase does not list is impossible and raises an error. The table relies on how requests are performed:
+#
+# - Requests other than evictions are performed one after another, and their responses arrive in that order.
+# - :class:`LookAgain` and a read of the debts are requested only while no :class:`PlanAgain` is in flight.
+# - Evictions are performed in parallel. The watched state may show that a pod has left before the response to its
+# eviction arrives.
+#   The drain then continues, so the response may arrive in any later phase.
+#
+# ``python -m tests.draining.diagram`` draws the table in docs/drain.md.
 
 Handler: TypeAlias = Callable[[Drain, Any, float], Result]
 
@@ -100,22 +105,22 @@ REMOVING, DELETING, RELEASING, DONE = Phase.REMOVING, Phase.DELETING, Phase.RELE
 #: The rules of each phase by event.
 TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
     ASKING: {
-        ProviderAnswered: _rule(marking.provider_answered, MARKING, RELEASING, DONE),
+        ProviderAnswered: _rule(exits.provider_answered, MARKING, RELEASING, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         # Only the provider's response counts: the first mark fails if the node is gone.
         **_ignored(Seen, NodeGone),
     },
     MARKING: {
-        Marked: _rule(marking.marked, LOOKING),
-        MarkFailed: _rule(marking.mark_failed, REMOVING, RELEASING, DONE),
-        Seen: _rule(marking.mark_tick),
-        NodeGone: _rule(marking.node_gone, DONE),
+        Marked: _rule(exits.marked, LOOKING),
+        MarkFailed: _rule(exits.mark_failed, REMOVING, RELEASING, DONE),
+        Seen: _rule(exits.mark_tick),
+        NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
     },
     LOOKING: {
-        Looked: _rule(looking.looked, COUNTING, EVICTING, ORDERING, REMOVING, RELEASING, DONE),
-        LookFailed: _rule(looking.look_failed, REMOVING, RELEASING, DONE),
-        Seen: _rule(looking.look_tick),
+        Looked: _rule(preparing.looked, COUNTING, EVICTING, ORDERING, REMOVING, RELEASING, DONE),
+        LookFailed: _rule(preparing.look_failed, REMOVING, RELEASING, DONE),
+        Seen: _rule(preparing.look_tick),
         Stop: _rule(exits.stop, RELEASING, DONE),
         # The read in flight fails if the node is gone, and is used only once the watch shows our mark. MarkFailed is a
         # late response to a renewal.
@@ -127,17 +132,17 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
     COUNTING: {
         ControllersRead: _rule(preparing.counted, NOTING, REMOVING, RELEASING, DONE),
         ControllersUnread: _rule(preparing.uncounted, REMOVING, RELEASING, DONE),
-        MarkFailed: _rule(marking.renewal_failed, REMOVING, RELEASING, DONE),
+        MarkFailed: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
         Seen: _rule(preparing.count_tick, REMOVING, RELEASING, DONE),
-        NodeGone: _rule(marking.node_gone, DONE),
+        NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         **_ignored(*_LATE_EVICTIONS),
     },
     NOTING: {
         Marked: _rule(preparing.noted, TRYING, EVICTING),
-        MarkFailed: _rule(marking.mark_failed, REMOVING, RELEASING, DONE),
-        Seen: _rule(marking.mark_tick),
-        NodeGone: _rule(marking.node_gone, DONE),
+        MarkFailed: _rule(exits.mark_failed, REMOVING, RELEASING, DONE),
+        Seen: _rule(exits.mark_tick),
+        NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         **_ignored(*_LATE_EVICTIONS),
     },
@@ -146,9 +151,9 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         EvictionRefused: _rule(preparing.try_refused, RELEASING),
         EvictionFailed: _rule(preparing.try_failed, EVICTING, RELEASING),
         PodGone: _rule(preparing.try_accepted, EVICTING),
-        MarkFailed: _rule(marking.renewal_failed, RELEASING, DONE),
+        MarkFailed: _rule(exits.renewal_failed, RELEASING, DONE),
         Seen: _rule(preparing.try_tick, RELEASING),
-        NodeGone: _rule(marking.node_gone, DONE),
+        NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         # Dry runs are never skipped, so this is a late response.
         **_ignored(EvictionSkipped, *_LATE_PLACEHOLDERS),
@@ -158,23 +163,23 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         EvictionRefused: _rule(evicting.eviction_refused),
         EvictionFailed: _rule(evicting.eviction_failed, REMOVING, RELEASING, DONE),
         PodGone: _rule(evicting.pod_gone),
-        PlaceholderDeleted: _rule(vacating.deleted),
-        PlaceholderNotDeleted: _rule(vacating.not_deleted, REMOVING, RELEASING, DONE),
+        PlaceholderDeleted: _rule(stepping.deleted),
+        PlaceholderNotDeleted: _rule(stepping.not_deleted, REMOVING, RELEASING, DONE),
         ControllersRead: _rule(evicting.controllers_read, REMOVING, RELEASING, DONE),
         ControllersUnread: _rule(evicting.controllers_unread, REMOVING, RELEASING, DONE),
         PlannedAgain: _rule(stepping.planned_again, REMOVING, RELEASING, DONE),
         PlanFailed: _rule(stepping.plan_failed, REMOVING, RELEASING, DONE),
-        MarkFailed: _rule(marking.renewal_failed, REMOVING, RELEASING, DONE),
+        MarkFailed: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
         Seen: _rule(evicting.seen, LOOKING, REMOVING, RELEASING, DONE),
-        NodeGone: _rule(marking.node_gone, DONE),
+        NodeGone: _rule(exits.unmarked_node_gone, DONE),
         EvictionSkipped: _rule(evicting.eviction_skipped),
         Stop: _rule(exits.stop, RELEASING, DONE),
     },
     ORDERING: {
         Marked: _rule(removing.order_marked, REMOVING),
-        MarkFailed: _rule(marking.mark_failed, REMOVING, RELEASING, DONE),
+        MarkFailed: _rule(exits.mark_failed, REMOVING, RELEASING, DONE),
         Seen: _rule(removing.order_tick),
-        NodeGone: _rule(marking.node_gone, DONE),
+        NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         **_ignored(*_LATE_EVICTIONS),
     },
@@ -252,3 +257,131 @@ def check_change(phase: Phase, event: Event, after: Phase) -> None:
     """Raise UnexpectedPhase if the table does not allow *event* to change *phase* to *after*."""
     if after is not phase and after not in TABLE[phase][type(event)].next:
         raise UnexpectedPhase(phase, event, after)
+
+
+# The state machine of a drain: events and times in, actions out. No I/O, no clock.
+#
+# The order is fixed (docs/drain.md): ask the provider → write taint and annotation → read the cluster consistently and
+# plan again → count and record the future debts → try all evictions in a dry run → evict in steps and track the
+# replacement pods → all owed pods run → plan again → request machine termination and delete the Node, or remove the
+# taint. Every exit performs :class:`Release`, with three exceptions: machine termination was requested, or may have
+# been by an earlier process; the node is gone; or the annotation now belongs to another process, which continues or
+# rolls back.
+#
+# Another tool may start to remove the node during a drain. Then no more pods are evicted. If all pods were already
+# evicted, the drain is handed over: it did not fail, and pods that are still owed are tracked after it.
+#
+# :mod:`~rescheduler.draining.transitions` contains the table of phases, events and next phases.
+
+#: How long a drain may prepare its first eviction, in seconds: each of its requests is retried for a few seconds only.
+PREPARATION: Final = 60.0
+
+
+def start(plan: Plan, limits: Limits) -> Result:
+    """Start draining the node of *plan*."""
+    pods = tuple(placement.pod.uid for placement in plan.placements)
+    return Drain(plan.node, limits, Phase.ASKING, intended=pods, targets=targets(plan)), (AskProvider(),)
+
+
+def resume(
+    node: str,
+    limits: Limits,
+    pods: tuple[str, ...],
+    debts: tuple[Debt, ...] = (),
+    since: datetime | None = None,
+    times: DrainTimes = NO_TIMES,
+    tainted_at: float = NEVER,
+) -> Result:
+    """Continue a drain that another process started at *since*. Its *times* go on.
+
+    The node has had our taint since *tainted_at*, and *pods* (UIDs) may have left.
+    """
+    drain = Drain(node, limits, Phase.ASKING, intended=pods, marked=True, resumed=True, debts=_by_controller(debts))
+    due_at = NEVER if times.due_at is None else times.due_at
+    drain = replace(drain, since=since, last_eviction_at=times.evicted_at, due_at=due_at, tainted_at=tainted_at)
+    return drain, (AskProvider(),)
+
+
+def resume_removal(
+    node: str,
+    limits: Limits,
+    group: str,
+    ordered_at: datetime,
+    debts: tuple[Debt, ...] = (),
+    *,
+    absent: bool = False,
+    tainted_at: float = NEVER,
+) -> Result:
+    """Continue a removal that an earlier process or round may have requested.
+
+    The node is planned again first, so that all rules apply to pods that were scheduled to it since. *debts* are the
+    debts that earlier attempts recorded on the node. *absent*: the machine was unknown to the provider at the last
+    request. The node has had our taint since *tainted_at*.
+    """
+    drain = Drain(node, limits, Phase.MARKING, marked=True, resumed=True, debts=_by_controller(debts))
+    drain = replace(drain, group=group, ordered_at=ordered_at, absent=absent, tainted_at=tainted_at)
+    return drain, (exits.mark(drain),)
+
+
+def overdue(written: Intent, limits: Limits, now: datetime) -> str:
+    """Return why the drain that *written* describes should have ended by *now*, or ""."""
+    if written.due is not None and written.due <= now:
+        return f"the pods that it had evicted had to run by {utc(written.due)}"
+    if written.evicted is None:
+        began, seconds = written.since, limits.eviction + PREPARATION
+        what = "started"
+    else:
+        began, seconds = written.evicted, limits.eviction + limits.grace + limits.headroom + limits.landing
+        what = "evicted its last pod"
+    if now < began + timedelta(seconds=seconds):
+        return ""
+    return f"it {what} at {utc(began)}, more than {seconds:g} s ago"
+
+
+def reopen_overdue(node: str, limits: Limits, debts: tuple[Debt, ...], why: str) -> Drain:
+    """Return the end of an interrupted drain that is overdue: its marks must be removed."""
+    failure = Failure(Why.OVERDUE, f"an interrupted drain was not finished in time: {why}")
+    drain = Drain(node, limits, Phase.RELEASING, marked=True, resumed=True, debts=_by_controller(debts))
+    return replace(drain, failure=failure)
+
+
+def await_end(drain: Drain, limits: Limits, now: float) -> Result:
+    """Continue the handed-over *drain* with *limits*: check whether the terminated machine is gone."""
+    begun = replace(drain, limits=limits, phase=Phase.REMOVING, retry_at=None, deadline=now + limits.removal)
+    return replace(begun, renew_at=now + RENEW_INTERVAL), removing.order(begun, again=True)
+
+
+def roll_back(node: str, limits: Limits, debts: tuple[Debt, ...], now: float) -> Result:
+    """Remove our marks from a node whose intent is unknown. *debts* are the debts recorded on the node."""
+    drain = Drain(node, limits, Phase.RELEASING, marked=True, rolled_back=True, debts=_by_controller(debts))
+    return exits.release(drain, now)
+
+
+def step(drain: Drain, event: Event, now: float) -> Result:
+    """Return the drain after *event* at time *now*, and the actions to perform.
+
+    Raises UnexpectedEvent if the table does not list the event for the current phase, and UnexpectedPhase if it does
+    not list the phase that follows.
+    """
+    rule = rule_for(drain.phase, event)
+    if rule.handler is None:
+        return drain, ()
+    after, actions = rule.handler(drain, event, now)
+    check_change(drain.phase, event, after.phase)
+    if now < after.renew_at or after.phase not in RENEWED:
+        return after, actions
+    return replace(after, renew_at=now + RENEW_INTERVAL), (*actions, exits.renew(after))
+
+
+def is_stopped_by_pause(drain: Drain) -> bool:
+    """Return whether a pause by a user stops the drain.
+
+    A removal that was requested before the pause continues, unless pods were scheduled to the node since then and are
+    evicted.
+    """
+    evicts = drain.phase in EVICTIONS_SENT and bool(drain.waiting or drain.victims)
+    return drain.ordered_at is None or evicts
+
+
+def _by_controller(debts: Iterable[Debt]) -> dict[Controller, Debt]:
+    return {debt.controller: debt for debt in debts}

@@ -1,4 +1,6 @@
-"""Perform the actions of a drain on the cluster and at the provider. Thread-safe."""
+"""Perform the actions of a drain on the cluster and at the provider. Thread-safe. Separate from the execution,
+which has the only thread that changes a state.
+"""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
@@ -7,13 +9,15 @@ from typing import Final
 from predicates.objects import Node, OwnerReference
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.clock import Clock
-from rescheduler.draining import intent
+from rescheduler.draining import actions
 from rescheduler.draining.actions import (
+    ANNOTATION,
     Action,
     AskProvider,
     DeleteNode,
     DeletePlaceholder,
     Evict,
+    Intent,
     LookAgain,
     Mark,
     OrderRemoval,
@@ -21,10 +25,13 @@ from rescheduler.draining.actions import (
     ReadControllers,
     Release,
     Renew,
+    Step,
     TryEviction,
 )
 from rescheduler.draining.events import (
     ControllersUnread,
+    EvictionFailed,
+    EvictionRefused,
     LookFailed,
     Marked,
     MarkFailed,
@@ -36,12 +43,10 @@ from rescheduler.draining.events import (
     Released,
     ReleaseFailed,
 )
-from rescheduler.draining.eviction_outcomes import EvictionFailed, EvictionRefused
-from rescheduler.draining.intent import ANNOTATION, Intent, Step
 from rescheduler.errors import MarkLost, NotFound, NotLeading, ReschedulerError, Retryable, Unauthorized
 from rescheduler.execution.context import ActionResult, DrainContext, StepReading
 from rescheduler.execution.machine_orders import MachineOrders
-from rescheduler.kube.node_edit import NodeEdit
+from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, InvolvedNode, Trouble
 from rescheduler.planning.last_look import OrderTerms
@@ -115,7 +120,7 @@ class DrainActions:
         written = Intent(
             access.holder, mark.step, since, mark.pods, mark.group, until, access.identity, mark.debts, *times
         )
-        taint = intent.taint(access.holder)
+        taint = actions.taint(access.holder)
         edit = NodeEdit(taint=(taint,), annotate={ANNOTATION: written.dump()}, only_if=self._why_not_ours)
         self._steps = frozenset({self._step, mark.step})
         try:
@@ -138,7 +143,7 @@ class DrainActions:
         text = annotations.get(ANNOTATION)
         if text == self._before and not self._marked:
             return ""
-        written = None if text is None else intent.parse(text)
+        written = None if text is None else actions.parse(text)
         ours = self._access.holder, self._access.identity
         if written is not None and (written.holder, written.identity) == ours and written.step in self._steps:
             return ""

@@ -13,17 +13,21 @@ from typing import Final
 from predicates.objects import Object, Pod, ResourceQuota
 from predicates.snapshot import DRAIN_TAINT, Snapshot, key_of
 from rescheduler.clock import Clock
-from rescheduler.draining.intent import Step, read
-from rescheduler.execution.circumstances import vetoes_of_others, while_draining
-from rescheduler.execution.watched_nodes import WatchedNodes
-from rescheduler.execution.watched_state import State, stale, why_unusable
+from rescheduler.draining.actions import Step, read
+from rescheduler.execution.watched_nodes import (
+    State,
+    WatchedNodes,
+    stale,
+    vetoes_of_others,
+    while_draining,
+    why_unusable,
+)
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.debts import Replicas, count_replicas
-from rescheduler.planning.freshness import Fresh, lag
-from rescheduler.planning.last_look import OrderTerms
+from rescheduler.planning.forms import instant
+from rescheduler.planning.last_look import Fresh, OrderTerms, lag
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.not_recovered import OwnerWait, blockers_by_node
+from rescheduler.planning.movements import OwnerWait, blockers_by_node
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, Circumstances, Policy
@@ -31,11 +35,10 @@ from rescheduler.planning.replacements import ADMISSION
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
 from rescheduler.planning.rules.candidates import removal, why_not_target
-from rescheduler.planning.rules.jobs import job_blockers
 from rescheduler.planning.rules.minimum import keeps_pods
 from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
-from rescheduler.planning.rules.pod_traits import ends_with_node, keeps_its_identity
-from rescheduler.planning.timestamps import instant
+from rescheduler.planning.rules.pod_traits import ends_with_node, job_blockers, keeps_its_identity
+from rescheduler.planning.waits import Cooldown
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)

@@ -7,14 +7,13 @@ from typing import Any, Final, Protocol
 
 from predicates.objects import Node, OwnerReference, Pod
 from rescheduler.clock import Clock
-from rescheduler.draining.events import Event
-from rescheduler.draining.eviction_outcomes import EvictionOutcome
+from rescheduler.draining.events import Event, EvictionOutcome
 from rescheduler.draining.state import Drain
 from rescheduler.errors import Permanent
-from rescheduler.kube.node_edit import NodeEdit
+from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe import events
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.freshness import Fresh
+from rescheduler.planning.last_look import Fresh
 from rescheduler.planning.outcome import PodRef
 from rescheduler.providers.base import CloudProvider
 
@@ -113,7 +112,7 @@ class ClusterApi(Protocol):
 
 
 class PlaceholderApi(Protocol):
-    """The methods of :class:`rescheduler.kube.placeholder_pods.PlaceholderPods`; see there."""
+    """The methods of :class:`rescheduler.kube.cluster.PlaceholderPods`; see there."""
 
     def create(self, manifest: dict[str, Any]) -> None: ...
 

@@ -1,18 +1,18 @@
-"""Execute one drain: the state machine runs on the caller's thread, its actions on other threads.
-
-Evictions run in parallel. All other actions run in order, so that a taint is never removed before it was added. The
-results of all actions go into one queue.
+"""Execute one drain: the state machine runs on the caller's thread, its actions on other threads. Separate from
+the drainer, which chooses drains and does not see their states.
 """
 
+import logging
 import queue
 import threading
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
 from predicates.objects import Node, OwnerReference
 from rescheduler.clock import Clock
-from rescheduler.draining import machine, marking
+from rescheduler.draining import exits, transitions
 from rescheduler.draining.actions import (
     NO_TIMES,
     Action,
@@ -23,24 +23,93 @@ from rescheduler.draining.actions import (
     OrderRemoval,
     PlanAgain,
     ReadControllers,
+    Release,
     Renew,
     TryEviction,
 )
-from rescheduler.draining.events import Cause, Event, Marked, MarkFailed, Seen, Stop
-from rescheduler.draining.eviction_outcomes import EvictionSkipped
-from rescheduler.draining.state import Drain, Result
+from rescheduler.draining.events import Cause, Event, EvictionSkipped, Marked, MarkFailed, Released, Seen, Stop
+from rescheduler.draining.state import Drain, Failure, Phase, Result, Why
 from rescheduler.draining.transitions import DEBTS_EXPECTED, DEBTS_STORED, EVICTIONS_SENT
-from rescheduler.errors import NotLeading
+from rescheduler.errors import NotFound, NotLeading, ReschedulerError
+from rescheduler.execution import machine_orders
 from rescheduler.execution.actions import DrainActions
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.context import ActionResult, ControllerReading, DebtRecorder, RunState, StepReading
-from rescheduler.execution.fresh_planning import FreshPlanning
-from rescheduler.execution.observation import Observation
-from rescheduler.execution.progress import progress
+from rescheduler.execution.context import (
+    ActionResult,
+    ControllerReading,
+    DebtRecorder,
+    DrainContext,
+    RunState,
+    StepReading,
+)
+from rescheduler.execution.machine_orders import RemovalChecks
+from rescheduler.execution.observation import FreshPlanning, Observation
 from rescheduler.execution.threads import Threads
-from rescheduler.observe.events import DrainProgressed, InvolvedNode, Report
-from rescheduler.planning.freshness import Fresh
-from rescheduler.planning.last_look import OrderTerms
+from rescheduler.observe.events import (
+    DrainEnded,
+    DrainProgressed,
+    ErrorKind,
+    InvolvedNode,
+    MachineGone,
+    PodProgress,
+    RemovalPostponed,
+    Report,
+    Trouble,
+)
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.last_look import Fresh, OrderTerms
+from rescheduler.planning.outcome import PodRef
+
+# The progress of a drain, pod by pod.
+
+
+def progress(drain: Drain, node: InvolvedNode) -> DrainProgressed:
+    """Return the progress of *drain* for each pod. The replicas must have been counted after the last eviction.
+
+    Which pod replaces which is not known. The replacement pods of a controller are assigned to its evicted pods in the
+    order of the evictions. If nothing is owed, they count as Ready.
+    """
+    replaced = _replaced(drain)
+    pods = tuple((placement.pod, _of_pod(drain, placement.pod, replaced)) for placement in drain.placements)
+    return DrainProgressed(node, drain.phase.name.lower(), pods)
+
+
+def _of_pod(drain: Drain, pod: PodRef, replaced: Mapping[str, PodProgress]) -> PodProgress:
+    if pod.uid in replaced:
+        return replaced[pod.uid]
+    if any(victim.pod.uid == pod.uid for victim in drain.waiting):
+        return PodProgress.WAITING
+    if (victim := drain.victims.get(pod.uid)) is not None:
+        return PodProgress.EVICTED if victim.accepted else PodProgress.EVICTING
+    return PodProgress.GONE
+
+
+def _replaced(drain: Drain) -> dict[str, PodProgress]:
+    """Return the progress of the evicted pods, by UID."""
+    by_controller: defaultdict[Controller | None, list[PodRef]] = defaultdict(list)
+    for pod in drain.evicted:
+        by_controller[drain.controllers.get(pod.uid)].append(pod)
+    return {
+        pod.uid: _of_evicted(drain, controller, len(pods) - index)
+        for controller, pods in by_controller.items()
+        for index, pod in enumerate(pods)
+    }
+
+
+def _of_evicted(drain: Drain, controller: Controller | None, position: int) -> PodProgress:
+    """Return the progress of an evicted pod. *position* counts from the controller's last evicted pod, which is 1."""
+    if controller is None:
+        return PodProgress.EVICTED
+    missing = drain.shortfall(controller)
+    if max(missing.created, missing.bound) >= position:
+        return PodProgress.EVICTED
+    return PodProgress.BOUND if missing.ready >= position else PodProgress.READY
+
+
+# Execute one drain: the state machine runs on the caller's thread, its actions on other threads.
+#
+# Evictions run in parallel. All other actions run in order, so that a taint is never removed before it was added. The
+# results of all actions go into one queue.
 
 #: Seconds between two checks of the watched state.
 POLL_SECONDS: Final = 0.25
@@ -92,7 +161,7 @@ class DrainExecution:
                     self._dispatch(action)
                 before = self._drain
                 event = self._next_event()
-                self._drain, actions = machine.step(before, event, self._clock.monotonic())
+                self._drain, actions = transitions.step(before, event, self._clock.monotonic())
                 if self._drain.phase is not before.phase:
                     self._store_debts()
                 if isinstance(event, Seen):  # after other events, the counted replacement pods may be outdated
@@ -118,12 +187,12 @@ class DrainExecution:
 
     def _changed_times(self) -> tuple[Renew, ...]:
         """Return the request that stores the times of the drain in its mark, if it is due."""
-        now, seconds = self._clock.monotonic(), marking.store_within(self._stored, self._drain)
+        now, seconds = self._clock.monotonic(), exits.store_within(self._stored, self._drain)
         if seconds is None:
             self._changed_at = None
             return ()
         self._changed_at = now if self._changed_at is None else self._changed_at
-        return (marking.renew(self._drain),) if now >= self._changed_at + seconds else ()
+        return (exits.renew(self._drain),) if now >= self._changed_at + seconds else ()
 
     def _dispatch(self, action: Action) -> None:
         if isinstance(action, Mark | Renew):
@@ -204,7 +273,7 @@ class DrainExecution:
             cause = Cause.LEADERSHIP_LOST
         elif self._run_state.stopping:
             cause = Cause.TERMINATED
-        elif self._paused and machine.is_stopped_by_pause(self._drain):
+        elif self._paused and transitions.is_stopped_by_pause(self._drain):
             cause, detail = Cause.PAUSED, self._paused
         if cause is None or cause is self._stopped:
             return None
@@ -233,3 +302,109 @@ class DrainExecution:
                 case event:
                     return event
         return None
+
+
+# Run a new, resumed or rolled-back drain until it ends, and report the outcome.
+
+#: Timeout in seconds for a check of a machine that is not confirmed as terminated.
+CHECK_TIMEOUT_SECONDS: Final = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class DrainRunner:
+    """Runs drains, one at a time. Not thread-safe."""
+
+    def __init__(
+        self,
+        access: DrainContext,
+        view: ClusterView,
+        run_state: RunState,
+        threads: Threads,
+        report: Report,
+        debts: DebtRecorder,
+        checks: RemovalChecks,
+    ) -> None:
+        self._access = access
+        self._view = view
+        self._run_state = run_state
+        self._threads = threads
+        self._report = report
+        self._debts = debts
+        self._checks = checks
+
+    def run_and_report(self, node: Node, begun: Result, *, resumed: bool = False) -> Drain:
+        """Execute a drain and report its outcome. If it is *resumed*, only its machine remains to be removed."""
+        started = self._access.clock.monotonic()
+        return self.report_end(node, self.run(node, begun, resumed=resumed), started, resumed=resumed)
+
+    def report_end(self, node: Node, drain: Drain, started: float, *, resumed: bool = False) -> Drain:
+        """Report the end of a drain."""
+        clock = self._access.clock
+        if drain.handed_over and not resumed:
+            self._checks.begin(node.metadata.uid, absent=drain.absent)
+        if resumed and drain.failure is None:
+            if drain.succeeded:
+                self._report(MachineGone(InvolvedNode.of(node)))
+            elif drain.postponed is not None:
+                self._report(RemovalPostponed(InvolvedNode.of(node), drain.postponed))
+            return drain
+        self._report(
+            DrainEnded(
+                at=clock.now(),
+                node=InvolvedNode.of(node),
+                placements=drain.placements,
+                evicted=drain.evicted,
+                failure=drain.failure,
+                seconds=clock.monotonic() - started,
+                removed=drain.succeeded and drain.group is not None,
+                unshrunk=drain.unshrunk,
+                handed_over=drain.handed_over,
+                tainted=not drain.released,
+                landing_seconds=drain.landing_seconds,
+                removed_by=drain.removed_by,
+            )
+        )
+        return drain
+
+    def run(self, node: Node, begun: Result, *, resumed: bool = False) -> Drain:
+        """Execute a drain. An internal error ends the drain; the node then keeps its marks until the next sweep."""
+        execution = self._execution(node, resumed=resumed)
+        try:
+            return execution.run(begun)
+        except Exception as error:
+            log.exception("the drain of node %s failed with an internal error", node.name)
+            why = f"{type(error).__name__}: {error}"
+            self._report(Trouble(ErrorKind.ROUND, why, node.name))
+            return replace(execution.drain, phase=Phase.DONE, failure=Failure(Why.INTERNAL_ERROR, why))
+
+    def reopen(self, node: Node, drain: Drain) -> Drain | None:
+        """Remove the marks of a failed drain with one request, without the watched state. Return None if that fails."""
+        started = self._access.clock.monotonic()
+        try:
+            result = DrainActions(self._access, node).perform(Release())
+        except NotLeading:
+            return None
+        for report in result.reports:
+            self._report(report)
+        if not isinstance(result.event, Released):
+            return None
+        return self.report_end(node, replace(drain, phase=Phase.DONE, released=True), started)
+
+    def _execution(self, node: Node, *, resumed: bool = False) -> DrainExecution:
+        access = replace(self._access, provider_seconds=CHECK_TIMEOUT_SECONDS) if resumed else self._access
+        actions = DrainActions(access, node, machine_orders.rivals(node, self._view.nodes().values()))
+        return DrainExecution(
+            node, actions, self._access.clock, self._view, self._run_state, self._threads, self._report, self._debts
+        )
+
+
+def read_again(access: DrainContext, node: Node) -> Node | None:
+    """Return the current *node* from the API server, None if it is gone, or *node* itself if the read fails."""
+    try:
+        fresh = access.cluster.node(node.name)
+    except NotFound:
+        return None
+    except ReschedulerError:
+        return node
+    return fresh if fresh.metadata.uid == node.metadata.uid else None

@@ -3,24 +3,195 @@
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from predicates.objects import Node
-from rescheduler.draining import intent, machine
-from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Drain, Limits
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.draining import actions, transitions
+from rescheduler.draining.actions import DrainTimes, Intent, Step
+from rescheduler.draining.state import NEVER, Drain, Limits
 from rescheduler.errors import ReschedulerError
-from rescheduler.execution import node_refs
+from rescheduler.execution import machine_orders
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import PROVIDER_SECONDS, DebtRecorder, DrainContext, NoDebtRecorder, RunState
-from rescheduler.execution.drain_runner import DrainRunner, read_again
-from rescheduler.execution.machine_orders import MachineOrders
-from rescheduler.execution.removal_checks import RemovalChecks
-from rescheduler.execution.sweeping import Sweeper
+from rescheduler.execution.drain_execution import DrainRunner, read_again
+from rescheduler.execution.machine_orders import MachineOrders, RemovalChecks
 from rescheduler.execution.threads import Threads
-from rescheduler.observe.events import DrainStarted, ErrorKind, InvolvedNode, Report, Trouble
+from rescheduler.observe.events import DrainStarted, ErrorKind, InvolvedNode, Report, Sweep, Swept, Trouble
+from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Blocker, Plan, Reason
+from rescheduler.planning.rules.candidates import PROXIES
 from rescheduler.providers.base import Refusal
+
+# Resume or roll back the drains that other processes left behind.
+
+#: A mark of another installation that expired this long ago is abandoned.
+ABANDONED: Final = timedelta(hours=1)
+
+
+class Sweeper:
+    """Finishes or rolls back the drains of marked nodes that this process is not draining. Not thread-safe."""
+
+    def __init__(
+        self,
+        access: DrainContext,
+        view: ClusterView,
+        runner: DrainRunner,
+        limits: Limits,
+        report: Report,
+        checks: RemovalChecks,
+    ) -> None:
+        self._access = access
+        self._view = view
+        self._runner = runner
+        self._limits = limits
+        self._report = report
+        self._checks = checks
+
+    def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, ignore_intervals: bool = False) -> bool:
+        """Resume or roll back the drains that other processes left behind. Return whether this changed any node.
+
+        *ended* is called with each drain that ended. With *ignore_intervals*, machines are checked even if their checks
+        are not due.
+
+        A cloudpool proxy has no Lease that shows whether it runs, and it resumes its own drains after a restart. Its
+        marks are therefore kept until they expire.
+        """
+        marked = self._view.marked()
+        self._checks.begin_sweep({node.metadata.uid for node in marked})
+        swept = False
+        for node in sorted(marked, key=lambda node: self._checks.due_at(node.metadata.uid)):
+            if (drain := self._sweep_node(node, ignore_intervals=ignore_intervals)) is not None:
+                ended(drain)
+                swept = swept or not drain.handed_over
+        return swept
+
+    def _sweep_node(self, node: Node, *, ignore_intervals: bool) -> Drain | None:
+        """Resume a drain of another process of this installation. Roll back our own, and one with an unreadable mark.
+
+        The Node is read again first, because the watched state may lag behind our last write.
+        """
+        fresh = read_again(self._access, node)
+        if fresh is None or not actions.is_marked(fresh):
+            return None
+        node, written = fresh, actions.read(fresh)
+        if written is not None and self._is_from_proxy(written):
+            return self._clean_up_after_proxy(node, written)
+        if written is not None and self._is_from_other_installation(written):
+            return self._clean_up_after_other(node, written)
+        if written is not None and written.step is Step.REMOVING:
+            return self._check_removal(node, written, ignore_intervals=ignore_intervals)
+        if written is not None and (why := self._overdue(written)):
+            return self._reopen(node, written, why)
+        if written is None or written.holder == self._access.holder:
+            debts = written.debts if written is not None else ()
+            return self._roll_back(node, written.holder if written else "", debts)
+        self._report(Swept(InvolvedNode.of(node), written.holder, Sweep.RESUMED))
+        self._report(DrainStarted(InvolvedNode.of(node), None))
+        times = DrainTimes(self._monotonic(written.evicted), self._monotonic(written.due))
+        tainted_at = self._tainted_at(node, written)
+        begun = transitions.resume(
+            node.name, self._limits, written.pods, written.debts, written.since, times, tainted_at
+        )
+        return self._runner.run_and_report(node, begun)
+
+    def reopen_overdue(self) -> Iterator[Drain]:
+        """Reopen the nodes of interrupted drains of this installation that are overdue.
+
+        This needs no watched state, so that a process that is killed soon after each start does not keep nodes closed.
+        Raises ReschedulerError if the Nodes cannot be read.
+        """
+        for node in self._access.cluster.nodes():
+            written = actions.read(node)
+            if written is None or self._is_from_proxy(written) or self._is_from_other_installation(written):
+                continue
+            if written.step is Step.DRAINING and (why := self._overdue(written)):
+                drain = self._reopen(node, written, why)
+                if drain is not None:
+                    yield drain
+
+    def _overdue(self, written: Intent) -> str:
+        return transitions.overdue(written, self._limits, self._access.clock.now())
+
+    def _reopen(self, node: Node, written: Intent, why: str) -> Drain | None:
+        """Remove the marks of an interrupted drain that is overdue.
+
+        Return None if that fails; a later sweep repeats it.
+        """
+        drain = transitions.reopen_overdue(node.name, self._limits, written.debts, why)
+        drain = replace(drain, last_eviction_at=self._monotonic(written.evicted))
+        if (reopened := self._runner.reopen(node, drain)) is not None:
+            self._report(Swept(InvolvedNode.of(node), written.holder, Sweep.ROLLED_BACK))
+        return reopened
+
+    def _monotonic(self, moment: datetime | None) -> float | None:
+        """Return *moment* in monotonic seconds."""
+        if moment is None:
+            return None
+        clock = self._access.clock
+        return clock.monotonic() + (moment - clock.now()).total_seconds()
+
+    def _tainted_at(self, node: Node, written: Intent) -> float:
+        """Return since when *node* has had our taint, in monotonic seconds; NEVER if it does not have it."""
+        tainted = any(taint.key == DRAIN_TAINT.key for taint in node.spec.taints)
+        since = self._monotonic(written.since) if tainted else None
+        return NEVER if since is None else since
+
+    def _check_removal(self, node: Node, written: Intent, *, ignore_intervals: bool) -> Drain | None:
+        """Check the machine once, at growing intervals unless *ignore_intervals*.
+
+        If the machine was unknown to the provider, the interval is always respected.
+        """
+        uid = node.metadata.uid
+        if (check := self._checks.due(uid, ignore_intervals=ignore_intervals)) is None:
+            return None
+        limits = replace(self._limits, removal=0)
+        begun = transitions.resume_removal(
+            node.name,
+            limits,
+            written.group,
+            written.since,
+            written.debts,
+            absent=check.absent,
+            tainted_at=self._tainted_at(node, written),
+        )
+        drain = self._runner.run_and_report(node, begun, resumed=True)
+        self._checks.repeat(uid, check, absent=drain.absent)
+        return drain
+
+    def _is_from_proxy(self, written: Intent) -> bool:
+        return written.holder.startswith(PROXIES) and written.holder != self._access.holder
+
+    def _is_from_other_installation(self, written: Intent) -> bool:
+        """Return whether another installation wrote the mark. Marks of version 0.1.0 have no identity and are ours."""
+        return bool(written.identity) and written.identity != self._access.identity
+
+    def _clean_up_after_proxy(self, node: Node, written: Intent) -> Drain | None:
+        """Roll back the drain of a proxy whose mark has expired.
+
+        If the proxy requested the machine's termination and the machine still runs, it stays. If the machine is gone,
+        the taint stays until the cloud controller deletes the Node.
+        """
+        runs = written.step is not Step.REMOVING or node.condition("Ready") == "True"
+        if written.lapsed(self._access.clock.now()) and runs:
+            return self._roll_back(node, written.holder)
+        return None
+
+    def _clean_up_after_other(self, node: Node, written: Intent) -> Drain | None:
+        """Roll back a drain of another installation if its mark expired more than ABANDONED ago."""
+        now = self._access.clock.now()
+        if written.step is Step.DRAINING and written.lapsed(now - ABANDONED):
+            return self._roll_back(node, written.holder)
+        return None
+
+    def _roll_back(self, node: Node, holder: str, debts: tuple[Debt, ...] = ()) -> Drain:
+        self._report(Swept(InvolvedNode.of(node), holder, Sweep.ROLLED_BACK))
+        now = self._access.clock.monotonic()
+        return self._runner.run(node, transitions.roll_back(node.name, self._limits, debts, now))
+
+
+# Drain nodes one at a time, and resume or roll back drains that other processes left behind.
 
 
 class ProviderSilent(ReschedulerError):
@@ -67,7 +238,7 @@ class Drainer:
         provider, deadline = self._access.provider, self._access.clock.monotonic() + PROVIDER_SECONDS
         with self._provider_errors():
             provider.refresh(deadline=deadline)
-            return provider.notices([node_refs.ref(node) for node in nodes], deadline=deadline)
+            return provider.notices([machine_orders.ref(node) for node in nodes], deadline=deadline)
 
     def refusal(self, name: str) -> Blocker | None:
         """Return why the provider would not remove the machine of node *name*.
@@ -76,7 +247,7 @@ class Drainer:
         """
         if not self.takes_machines or (node := self._view.node(name)) is None:
             return None
-        orders = MachineOrders(self._access, node, node_refs.rivals(node, self._view.nodes().values()))
+        orders = MachineOrders(self._access, node, machine_orders.rivals(node, self._view.nodes().values()))
         with self._provider_errors():
             _, refused = orders.inquire()
         if refused is None:
@@ -100,7 +271,7 @@ class Drainer:
         with self._provider_errors():
             provider.refresh(deadline=deadline)
             has_instance = (
-                (node.name, provider.has_instance(node_refs.ref(node), deadline=deadline)) for node in nodes
+                (node.name, provider.has_instance(machine_orders.ref(node), deadline=deadline)) for node in nodes
             )
             return frozenset(name for name, exists in has_instance if exists is False)
 
@@ -109,7 +280,7 @@ class Drainer:
         if (node := self._view.node(plan.node)) is None:
             return None
         self._report(DrainStarted(InvolvedNode.of(node), plan))
-        return self._runner.run_and_report(node, machine.start(plan, self._limits))
+        return self._runner.run_and_report(node, transitions.start(plan, self._limits))
 
     def order(self, plan: Plan) -> Drain | PendingRemoval | None:
         """Execute *plan*, but do not wait for the machine's termination once the provider has accepted it.
@@ -121,28 +292,28 @@ class Drainer:
             return None
         self._report(DrainStarted(InvolvedNode.of(node), plan))
         started = self._access.clock.monotonic()
-        drain = self._runner.run(node, machine.start(plan, replace(self._limits, removal=0)))
+        drain = self._runner.run(node, transitions.start(plan, replace(self._limits, removal=0)))
         if drain.handed_over:
             return PendingRemoval(drain, node, started)
         return self._runner.report_end(node, drain, started)
 
     def finish(self, ordered: PendingRemoval) -> Drain:
         """Wait until the machine is terminated. Return the drain in its final state."""
-        begun = machine.await_end(ordered.drain, self._limits, self._access.clock.monotonic())
+        begun = transitions.await_end(ordered.drain, self._limits, self._access.clock.monotonic())
         drain = self._runner.run(self._with_removal_mark(ordered.node), begun)
         return self._runner.report_end(ordered.node, drain, ordered.started)
 
     def _with_removal_mark(self, node: Node) -> Node:
         """Read *node* again and return it if it has our removal mark; otherwise return *node* itself."""
         fresh = read_again(self._access, node)
-        written = intent.read(fresh) if fresh is not None else None
+        written = actions.read(fresh) if fresh is not None else None
         ours = written is not None and written.holder == self._access.holder and written.step is Step.REMOVING
         return fresh if fresh is not None and ours else node
 
     def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, ignore_intervals: bool = False) -> bool:
-        """Resume or roll back drains of other processes; see :meth:`~rescheduler.execution.sweeping.Sweeper.sweep`."""
+        """Resume or roll back drains of other processes; see :meth:`~rescheduler.execution.drainer.Sweeper.sweep`."""
         return self._sweeper.sweep(ended, ignore_intervals=ignore_intervals)
 
     def reopen_overdue(self) -> list[Drain]:
-        """See :meth:`~rescheduler.execution.sweeping.Sweeper.reopen_overdue`."""
+        """See :meth:`~rescheduler.execution.drainer.Sweeper.reopen_overdue`."""
         return list(self._sweeper.reopen_overdue())

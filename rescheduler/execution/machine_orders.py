@@ -1,8 +1,15 @@
-"""The requests of a drain to the provider that owns the node's machine."""
+"""The requests of a drain to the provider that owns the node's machine, with the look before each and the checks
+after.
+"""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
 
 from predicates.objects import Node, OwnerReference
+from rescheduler.backoff import Backoff
+from rescheduler.clock import Clock
 from rescheduler.draining.actions import OrderRemoval
 from rescheduler.draining.events import (
     MarkFailed,
@@ -12,15 +19,154 @@ from rescheduler.draining.events import (
     RemovalPending,
     Removed,
 )
-from rescheduler.errors import NotFound, NotLeading, ReschedulerError, Retryable
-from rescheduler.execution import node_refs
+from rescheduler.errors import NotFound, NotLeading, ReschedulerError, Retryable, Withheld
 from rescheduler.execution.context import ActionResult, DrainContext
-from rescheduler.execution.last_look import LastLook
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, InvolvedNode, Trouble
-from rescheduler.planning.last_look import Ground, OrderTerms
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.debts import count_replicas
+from rescheduler.planning.last_look import Ground, Objection, OrderTerms, Seen, objection
 from rescheduler.planning.rules.candidates import control_plane_label
 from rescheduler.providers import base
+from rescheduler.providers.base import NodeRef
+
+# Convert Nodes to the references that providers receive.
+
+_HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+
+
+def ref(
+    node: Node, *, rivals: tuple[NodeRef, ...] = (), control_plane: bool = False, ordered_at: datetime | None = None
+) -> NodeRef:
+    """Return the reference to *node* for a provider. For the other arguments see NodeRef."""
+    return NodeRef(
+        name=node.name,
+        provider_id=node.spec.provider_id,
+        labels=node.metadata.labels,
+        annotations=node.metadata.annotations,
+        internal_ips=tuple(address.address for address in node.status.addresses if address.type == "InternalIP"),
+        control_plane=control_plane,
+        ordered_at=ordered_at,
+        rivals=rivals,
+    )
+
+
+def rivals(node: Node, nodes: Iterable[Node]) -> tuple[NodeRef, ...]:
+    """Return the *nodes* that may represent the same machine as *node*.
+
+    A kubelet that registers again under another name may leave an old Node behind. The provider decides whether both
+    are the same machine, so the result may contain Nodes of other machines.
+    """
+    ids = _identifiers(node)
+    return tuple(ref(rival) for rival in nodes if rival.name != node.name and not ids.isdisjoint(_identifiers(rival)))
+
+
+def _identifiers(node: Node) -> set[tuple[str, str]]:
+    """Return the values by which a provider may identify a machine.
+
+    Only the last part of the provider ID is used, because the rest has several forms.
+    """
+    instance = node.spec.provider_id.rsplit("/", 1)[-1].lower()
+    return {
+        *([("provider ID", instance)] if instance else ()),
+        *(("address", address.address) for address in node.status.addresses if address.type == "InternalIP"),
+        ("name", node.name.lower()),
+        ("name", node.metadata.labels.get(_HOSTNAME_LABEL, node.name).lower()),
+    }
+
+
+# Read the cluster consistently before each request that could end a machine.
+#
+# :mod:`rescheduler.planning.last_look` decides whether the request may be sent.
+
+
+class LastLook:
+    """The checks of one order for the machine of *node*. Providers call it before each request.
+
+    *not_ours* returns why annotations do not carry our mark, or "". *siblings* are owners of other pods; ReplicaSets
+    among them may belong to the same controllers.
+    """
+
+    def __init__(
+        self,
+        access: DrainContext,
+        node: Node,
+        terms: OrderTerms,
+        not_ours: Callable[[Mapping[str, str]], str],
+        siblings: Collection[tuple[str, OwnerReference]],
+    ) -> None:
+        self._access = access
+        self._node = node
+        self._terms = terms
+        self._not_ours = not_ours
+        self._siblings = siblings
+        self.allowed = 0  #: how often the order was allowed
+        self.objection: Objection | None = None  #: of the last check
+        self.unread = ""  #: the error of the last check, if the cluster could not be read
+        self.gone = ""  #: why the Node does not exist any more, according to the last check
+        self.leadership_lost = False
+
+    def __call__(self, _: NodeRef) -> None:
+        """Raise Withheld if the machine may not end now, or the error of a read."""
+        self.objection, self.gone, self.unread = None, "", ""
+        if not self._access.leads():
+            self.leadership_lost = True
+            raise Withheld("another replica leads")
+        try:
+            self.objection = self._object()
+        except Withheld:
+            raise
+        except ReschedulerError as error:
+            self.unread = str(error)
+            raise
+        if self.objection is not None:
+            raise Withheld(self.objection.why)
+        self.allowed += 1
+
+    def _object(self) -> Objection | None:
+        cluster, terms, name = self._access.cluster, self._terms, self._node.name
+        try:
+            node = cluster.node(name)
+        except NotFound as error:
+            self.gone = str(error)
+            raise Withheld(self.gone) from error
+        if node.metadata.uid != self._node.metadata.uid:
+            self.gone = f"node {name} was replaced by another node of the same name"
+            raise Withheld(self.gone)
+        if why := self._not_ours(node.metadata.annotations):
+            return Objection(Ground.MARK, why)
+        if terms.doubt:
+            return Objection(Ground.DOUBT, terms.doubt)
+        states = self._states()
+        namespaces = {debt.controller.namespace for debt in terms.debts}
+        pods = cluster.pods(name, namespaces)
+        minimum = terms.policy is not None and terms.policy.min_on_demand_nodes > 0
+        return objection(
+            self._node,
+            terms,
+            Seen(
+                node=node,
+                pods=[pod for pod in pods if pod.node_name == name],
+                nodes=cluster.nodes() if minimum else (),
+                states=states,
+                replicas=count_replicas(
+                    pods, states.values(), name, evicted=terms.evicted, now=self._access.clock.now()
+                ),
+            ),
+        )
+
+    def _states(self) -> dict[Controller, ControllerState]:
+        controllers = frozenset(debt.controller for debt in self._terms.debts)
+        if not controllers:
+            return {}
+        states = dict(self._access.controllers.read((), controllers, self._siblings).states)
+        for debt in self._terms.debts:
+            state = states[debt.controller]
+            states[debt.controller] = replace(state, owner_uids=state.owner_uids.union(debt.owner_uids))
+        return states
+
+
+# The requests of a drain to the provider that owns the node's machine.
 
 
 class MachineOrders:
@@ -48,7 +194,7 @@ class MachineOrders:
         """
         if control_plane_label(self._node):
             return None, None
-        provider, node = self._access.provider, node_refs.ref(self._node, rivals=self._rivals)
+        provider, node = self._access.provider, ref(self._node, rivals=self._rivals)
         provider.refresh(deadline=self._deadline())
         group = provider.group_for(node, deadline=self._deadline())
         if group is None:
@@ -76,7 +222,7 @@ class MachineOrders:
         if (forbidden := self._forbidden(action, not_ours)) is not None:
             return forbidden
         provider = self._access.provider
-        node = node_refs.ref(self._node, rivals=self._rivals, ordered_at=action.since)
+        node = ref(self._node, rivals=self._rivals, ordered_at=action.since)
         look = LastLook(self._access, self._node, terms, not_ours, siblings)
         try:
             outcomes = provider.delete_nodes(action.group, [node], deadline=self._deadline(), may_end=look)
@@ -165,3 +311,66 @@ class MachineOrders:
 
     def _provider_error(self, error: ReschedulerError) -> tuple[Trouble]:
         return (Trouble(ErrorKind.PROVIDER, f"{self._access.provider.name}: {error}", self._ref.name),)
+
+
+# The schedule of checks for machines whose termination was requested but not confirmed.
+
+#: The interval between checks of a machine whose termination is not confirmed.
+CHECKS: Final = Backoff(timedelta(seconds=10), timedelta(minutes=5))
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCheck:
+    """The next check of a machine."""
+
+    check_at: float
+    checks: int  #: number of checks so far
+    absent: bool  #: the machine was unknown to the provider at the last request
+
+
+class RemovalChecks:
+    """The pending checks, by UID of the Node.
+
+    A check takes seconds, and no drain starts during it. A sweep therefore contains at most one check, so that many
+    machines that do not terminate do not prevent the drains of other nodes.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pending: dict[str, PendingCheck] = {}
+        self._checked = False  #: in this sweep
+
+    def begin_sweep(self, uids: Collection[str]) -> None:
+        """Start a sweep of the nodes *uids*. Drop all other nodes."""
+        now = self._clock.monotonic()
+        unknown = PendingCheck(now, checks=0, absent=False)
+        self._pending = {uid: self._pending.get(uid, unknown) for uid in uids}
+        self._checked = False
+
+    def due_at(self, uid: str) -> float:
+        """Return when the check of a node of this sweep is due."""
+        return self._pending[uid].check_at
+
+    def begin(self, uid: str, *, absent: bool) -> None:
+        """Schedule the first check after a drain that requested the termination."""
+        self._schedule(uid, checks=0, absent=absent)
+
+    def due(self, uid: str, *, ignore_intervals: bool) -> PendingCheck | None:
+        """Return the check of a machine if it is due or *ignore_intervals* is set, otherwise None.
+
+        If the machine was unknown to the provider, the interval is always respected.
+        """
+        check = self._pending[uid]
+        if ignore_intervals and not check.absent:
+            return check
+        waits = self._clock.monotonic() < check.check_at
+        return None if waits or self._checked else check
+
+    def repeat(self, uid: str, check: PendingCheck, *, absent: bool) -> None:
+        """Schedule the check that follows *check*."""
+        self._checked = True
+        self._schedule(uid, checks=check.checks + 1, absent=absent)
+
+    def _schedule(self, uid: str, *, checks: int, absent: bool) -> None:
+        check_at = self._clock.monotonic() + CHECKS.seconds_after(checks)
+        self._pending[uid] = PendingCheck(check_at, checks, absent)

@@ -1,20 +1,115 @@
-"""The nodes of the watched cluster. Values that depend on all nodes are computed once per change.
-
-Changes of pod annotations and pod status do not count, because nothing here depends on them. Only the annotation of
-mirror pods is read here, and it cannot be changed.
-"""
+"""The nodes of the watched cluster, whether the watched state can be used, and the other inputs of planning."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Generic, TypeAlias, TypeVar
+from dataclasses import replace
+from datetime import datetime
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from predicates.objects import Node, OwnerReference, Pod
 from predicates.snapshot import Snapshot
-from rescheduler.draining.intent import Intent, is_marked
-from rescheduler.execution.circumstances import intents
-from rescheduler.execution.watched_state import State
+from rescheduler.draining.actions import ANNOTATION, Intent, Step, is_marked, read
+from rescheduler.errors import Forbidden, ReschedulerError
+from rescheduler.planning.forms import utc
 from rescheduler.planning.money.prices import NodeFacts, node_facts
 from rescheduler.planning.node_info import LabelFindings, NodeInfos, OwnPods, label_findings, label_of, node_infos
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.policy import Circumstances, Policy
+
+# Whether the watched state of the cluster can be used for decisions.
+
+#: A watch without an event or a bookmark for this many seconds may have lost its connection.
+STALE_SECONDS: Final = 150.0
+
+#: Maximum number of errors and of kinds in a message.
+_MAX_ERRORS: Final = 3
+_MAX_KINDS: Final = 3
+
+
+class State(Protocol):
+    """The watched cluster."""
+
+    @property
+    def synced(self) -> bool: ...
+
+    @property
+    def missing(self) -> tuple[str, ...]: ...
+
+    @property
+    def errors(self) -> Mapping[str, ReschedulerError]: ...
+
+    def ages(self) -> Mapping[str, float]: ...
+
+    def snapshot(self) -> Snapshot: ...
+
+
+def stale(ages: Mapping[str, float]) -> str:
+    """Return a message about the watches that are too old for decisions, or "". *ages* are in seconds, by kind."""
+    silent = sorted((-age, kind) for kind, age in ages.items() if age > STALE_SECONDS)
+    silent_texts = [f"{kind}: no event or bookmark for {-age:.0f} s" for age, kind in silent[:_MAX_KINDS]]
+    rest = [f"and {len(silent) - _MAX_KINDS} more"] if len(silent) > _MAX_KINDS else []
+    return ", ".join(silent_texts + rest)
+
+
+def why_unusable(state: State) -> str:
+    """Return why the watched state cannot be used for decisions, or "". Thread-safe."""
+    errors = state.errors
+    if not state.synced:
+        return "; ".join((f"not read yet: {', '.join(state.missing)}", *_messages(errors.values())))
+    if errors:
+        return f"{', '.join(sorted(errors))} cannot be read at present: {'; '.join(_messages(errors.values()))}"
+    return ""
+
+
+def _messages(errors: Collection[ReschedulerError]) -> list[str]:
+    """Return the first messages of *errors*. Missing permissions come first: they need to be granted."""
+    by_weight = sorted(errors, key=lambda error: not isinstance(error, Forbidden))
+    return list(dict.fromkeys(map(str, by_weight)))[:_MAX_ERRORS]
+
+
+# Inputs of planning in addition to pods and nodes: marks of drains, cooldowns and vetoes.
+
+
+def while_draining(circumstances: Circumstances, node: str, *, has_pods: bool) -> Circumstances:
+    """Return *circumstances* for *node*, which is being drained: its own cooldown and vetoes do not count.
+
+    *has_pods* says whether pods that do not end with the node are still on it.
+    """
+    empty = node in circumstances.ordered and not has_pods
+    return replace(
+        circumstances,
+        cooling={name: until for name, until in circumstances.cooling.items() if name != node},
+        vetoes={name: blockers for name, blockers in circumstances.vetoes.items() if name != node},
+        ordered=circumstances.ordered - {node},
+        emptied=frozenset({node} if empty else ()),
+    )
+
+
+def intents(nodes: Iterable[Node]) -> dict[str, Intent]:
+    """Return the intents in the annotations of *nodes*, by node. Unreadable ones are left out."""
+    annotated = (node for node in nodes if ANNOTATION in node.metadata.annotations)
+    written = ((node.name, read(node)) for node in annotated)
+    return {name: intent for name, intent in written if intent is not None}
+
+
+def vetoes_of_others(written: Mapping[str, Intent], identity: str, now: datetime) -> dict[str, tuple[Blocker, ...]]:
+    """Return blockers for the nodes that other installations drain. *identity* is this installation's."""
+    foreign = {name: intent for name, intent in written.items() if intent.identity not in ("", identity)}
+    return {name: (Blocker(Reason.OTHER_INSTALLATION, _drained_by(intent, now)),) for name, intent in foreign.items()}
+
+
+def _drained_by(intent: Intent, now: datetime) -> str:
+    """Describe who drains a node and, if the mark was not renewed, when the mark expired."""
+    activity = "removes its machine" if intent.step is Step.REMOVING else "drains it"
+    text = f"installation {intent.identity} {activity} (holder {intent.holder})"
+    if intent.until is None or not intent.lapsed(now):
+        return text
+    return f"{text}; it did not renew its mark, which was valid until {utc(intent.until)}"
+
+
+# The nodes of the watched cluster. Values that depend on all nodes are computed once per change.
+#
+# Changes of pod annotations and pod status do not count, because nothing here depends on them. Only the annotation of
+# mirror pods is read here, and it cannot be changed.
 
 _T = TypeVar("_T")
 

@@ -1,4 +1,6 @@
-"""The composition root of ``rescheduler provider serve``: a backend, its service, and the signals that stop it."""
+"""The composition root of ``rescheduler provider serve``: a backend, its service, and the signals that stop it.
+It is imported when the command is called.
+"""
 
 import contextlib
 import logging
@@ -12,15 +14,13 @@ from prometheus_client import CollectorRegistry
 
 from rescheduler import providers
 from rescheduler.clock import SteadyClock, SystemClock
-from rescheduler.grpc_service.calls import CallReport
-from rescheduler.grpc_service.server import serving
+from rescheduler.grpc_service.server import CallReport, serving
 from rescheduler.grpc_service.service import ProviderService
-from rescheduler.net.certificates import Certificates, of_listener
+from rescheduler.net.files import Certificates, of_listener
+from rescheduler.net.server import on_signals
 from rescheduler.net.server import serving as serving_pages
-from rescheduler.net.stopping import on_signals
 from rescheduler.observe import log_lines
-from rescheduler.observe.health import Health
-from rescheduler.observe.pages import application
+from rescheduler.observe.pages import Health, application
 from rescheduler.providers.base import GroupFlags
 from rescheduler.settings import ListenAddress, Logging, Provider
 

@@ -1,27 +1,18 @@
-"""The verbs of the service, which convert a request message and a deadline to a response message or an error.
-
-Responses take into account how Cluster Autoscaler reacts (cluster-autoscaler/cloudprovider/externalgrpc):
-
-* UNIMPLEMENTED means "not supported" for prices, templates and options, but releases up to 1.28 treat it as a failure
-  of options. Those are recognized by the defaults that they send (no provision time) and get a response without
-  options, which they treat as the defaults.
-* After a failed DeleteNodes, Cluster Autoscaler removes its deletion taint. An order that may still take effect
-therefore gets the status OK: no pod may be scheduled to a machine that is about to be deleted. Cluster Autoscaler
-  learns the result from NodeGroupNodes.
-* Cleanup is ignored: other callers, and the same one after a restart, still need the backend.
-"""
+"""The verbs of the service, which convert a request message and a deadline to a response message or an error."""
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from decimal import Decimal
+from typing import Final, TypeVar
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
+from predicates import requests
+from predicates.objects import Container, PodSpec, QuantityText, ResourceRequirements
 from rescheduler import errors
 from rescheduler.clock import Clock
-from rescheduler.grpc_service.joined import Joined
-from rescheduler.grpc_service.requests import pod_requests, require_field, times, until_1_28
 from rescheduler.providers.base import (
     Accepted,
     AlreadyGone,
@@ -35,7 +26,127 @@ from rescheduler.providers.base import (
     UnknownGroup,
     error_of,
 )
-from rescheduler.providers.externalgrpc import codec, outcomes, wire
+from rescheduler.providers.externalgrpc import channel, codec, core, wire
+
+# Nodes that Cluster Autoscaler cannot match to their instance because their provider ID differs from its ID.
+#
+# It considers an instance registered if the ``spec.providerID`` of a Node equals its ID, and deletes one that is not
+# registered after ``--max-node-provision-time`` (clusterstate.go), regardless of the pods that run on it. A kubelet may
+# spell the ID differently from the cloud, or have none. Cluster Autoscaler requests the group of every Node in each of
+# its rounds, and this module records the machines' Nodes from these calls.
+
+#: Seconds for which a Node is stored: longer than a round, and shorter than the wait for a machine to register.
+MEMORY: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _JoinedNode:
+    node: NodeRef
+    at: float
+
+
+class Joined:
+    """The Nodes of machines, by the provider's ID of the machine. Thread-safe."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: dict[str, _JoinedNode] = {}
+
+    def record(self, instance: str, node: NodeRef) -> None:
+        """Record that *node* exists and that its machine is listed as *instance*."""
+        now = self._clock.monotonic()
+        with self._lock:
+            if node.provider_id == instance:
+                self._seen.pop(instance, None)
+            else:
+                self._seen[instance] = _JoinedNode(node, now)
+            for old in [key for key, seen in self._seen.items() if now - seen.at > MEMORY]:
+                del self._seen[old]
+
+    def node(self, instance: str) -> NodeRef | None:
+        """Return the Node of the machine listed as *instance*, if a recent one has another provider ID."""
+        with self._lock:
+            seen = self._seen.get(instance)
+        return seen.node if seen and self._clock.monotonic() - seen.at <= MEMORY else None
+
+
+# Functions that read parts of requests. They raise UsageError for invalid requests.
+
+
+def require_field(message: Message, name: str) -> None:
+    """Raise UsageError unless *message* has the field *name*."""
+    if not message.HasField(name):
+        raise errors.UsageError(f"{name}: missing")
+
+
+def times(request: wire.PricingNodePriceRequest | wire.PricingPodPriceRequest) -> tuple[codec.Moment, codec.Moment]:
+    """Return the start and the end of the period for which a price is requested."""
+    try:
+        start = codec.moment(request, "startTimestamp", "startTime")
+        end = codec.moment(request, "endTimestamp", "endTime")
+    except ValueError as error:
+        raise errors.UsageError(str(error)) from error
+    if start is None or end is None:
+        raise errors.UsageError("start and end: expected both")
+    return start, end
+
+
+def pod_requests(pod: bytes) -> dict[str, Decimal]:
+    """Return a pod's requests in cores, bytes and units."""
+    if not pod:
+        raise errors.UsageError("pod: missing")
+    try:
+        decoded = core.Pod.FromString(pod)
+        require_field(decoded, "metadata")
+        amounts = requests.requests(_pod_spec(decoded.spec))
+    except (DecodeError, ValueError, OverflowError, errors.UsageError) as error:
+        raise errors.UsageError(f"pod: expected a core/v1 Pod in protobuf: {error}") from error
+    return {name: Decimal(amount) / 1000 if name == "cpu" else Decimal(amount) for name, amount in amounts}
+
+
+def _pod_spec(spec: core.PodSpec) -> PodSpec:
+    """Return the fields of *spec* that the requests of the pod follow from."""
+    return PodSpec(
+        containers=_containers(spec.containers),
+        init_containers=_containers(spec.initContainers),
+        overhead=_amounts(spec.overhead),
+        resources=ResourceRequirements(_amounts(spec.resources.requests)) if spec.HasField("resources") else None,
+    )
+
+
+def _containers(containers: Iterable[core.Container]) -> tuple[Container, ...]:
+    return tuple(
+        Container(
+            name=container.name,
+            resources=ResourceRequirements(_amounts(container.resources.requests)),
+            restart_policy=container.restartPolicy or None,
+        )
+        for container in containers
+    )
+
+
+def _amounts(quantities: Mapping[str, core.Quantity]) -> dict[str, QuantityText]:
+    return {name: quantity.string for name, quantity in quantities.items()}
+
+
+def until_1_28(defaults: wire.NodeGroupAutoscalingOptions) -> bool:
+    """Return whether the defaults come from a release up to 1.28, which sends no provision time."""
+    provision = defaults.HasField("MaxNodeProvisionTime") or defaults.HasField("MaxNodeProvisionDuration")
+    return defaults.HasField("scaleDownUnneededTime") and not provision
+
+
+# The verbs of the service, which convert a request message and a deadline to a response message or an error.
+#
+# Responses take into account how Cluster Autoscaler reacts (cluster-autoscaler/cloudprovider/externalgrpc):
+#
+# * UNIMPLEMENTED means "not supported" for prices, templates and options, but releases up to 1.28 treat it as a failure
+#   of options. Those are recognized by the defaults that they send (no provision time) and get a response without
+#   options, which they treat as the defaults.
+# * After a failed DeleteNodes, Cluster Autoscaler removes its deletion taint. An order that may still take effect
+# therefore gets the status OK: no pod may be scheduled to a machine that is about to be deleted. Cluster Autoscaler
+#   learns the result from NodeGroupNodes.
+# * Cleanup is ignored: other callers, and the same one after a restart, still need the backend.
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +254,7 @@ class ProviderService:
     def delete_nodes(self, request: wire.NodeGroupDeleteNodesRequest, call: Call) -> wire.NodeGroupDeleteNodesResponse:
         """Delete nodes. The error has the class of the first failure and names all nodes that were not deleted."""
         try:
-            ordered_at = outcomes.ordered_at(call.metadata)
+            ordered_at = channel.ordered_at(call.metadata)
         except ValueError as error:
             raise errors.UsageError(str(error)) from error
         nodes: dict[str, NodeRef] = {}
@@ -154,7 +265,7 @@ class ProviderService:
             if nodes.setdefault(node.name, node).provider_id != node.provider_id:
                 raise errors.UsageError(f"nodes: {node.name} occurs twice, with different provider IDs")
         call.outcomes = results = self._delete(request.id, nodes, call.deadline)
-        call.trailers += outcomes.trailer(results)
+        call.trailers += channel.trailer(results)
         for name, outcome in results.items():
             if isinstance(outcome, Deleted | AlreadyGone) and outcome.unshrunk:
                 log.warning("group %s did not shrink with node %s: %s", request.id, name, outcome.unshrunk)

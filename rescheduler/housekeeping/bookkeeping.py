@@ -18,16 +18,15 @@ from rescheduler.draining.state import Drain
 from rescheduler.errors import InputError, ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.synced_memory import ATTEMPTS, MemoryStorage
-from rescheduler.kube.conflicts import retry_on_conflict
+from rescheduler.kube.client import retry_on_conflict
 from rescheduler.kube.memory import Absent, Stored, UnreadableMemory
 from rescheduler.observe.events import ErrorKind, Report, SavingsCounted, Trouble
+from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import NodeFacts, PriceList, cost_on, instance_type
-from rescheduler.planning.money.savings import Receipt, SavingsLedger
+from rescheduler.planning.money.savings import LiveNodes, Receipt, SavingsLedger, merged, observed
 from rescheduler.planning.money.savings_form import bounded, dump_ledger, load_ledger, summary
-from rescheduler.planning.money.savings_updates import LiveNodes, merged, observed
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.rules.pod_traits import belongs_to_node
-from rescheduler.planning.timestamps import instant
 
 #: Seconds until a ConfigMap that could not be read or written is tried again.
 RETRY_SECONDS: Final = 60.0

@@ -19,8 +19,8 @@ from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.planning.controllers import ControllerState
 from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason, Rejected
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.rules.jobs import job_blockers
 from rescheduler.planning.rules.pod_rules import NOT_RECREATED
+from rescheduler.planning.rules.pod_traits import job_blockers
 
 #: Reads the controllers among owners that have a pod template, each with its kind. Raises ReschedulerError.
 Templates: TypeAlias = Callable[[Collection[tuple[str, OwnerReference]]], list[tuple[str, Object]]]

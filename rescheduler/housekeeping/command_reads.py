@@ -1,25 +1,76 @@
-"""One-time reads for commands: the cluster, and the prices of a cloud provider."""
+"""One-time reads for commands: the cluster, prices of a cloud provider, the ledger, and the state of an
+installation.
+"""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from predicates.objects import Node
 from predicates.snapshot import Snapshot
 from rescheduler import providers
 from rescheduler.clock import Clock, SteadyClock, SystemClock
-from rescheduler.errors import Forbidden
-from rescheduler.execution.provider_prices import provider_prices
-from rescheduler.kube import dump
+from rescheduler.draining import actions
+from rescheduler.errors import Forbidden, InputError, ReschedulerError
+from rescheduler.execution import machine_orders
+from rescheduler.housekeeping.synced_memory import loaded
+from rescheduler.kube import consistent_reads
 from rescheduler.kube import state as kube_state
+from rescheduler.kube.api_server import server_version
 from rescheduler.kube.client import Client, connect
+from rescheduler.kube.lease import LeaseObject, LeaseStore
+from rescheduler.kube.lister import RESOURCES, TEMPLATES
+from rescheduler.kube.memory import Absent, MemoryStore, Stored, UnreadableMemory
 from rescheduler.kube.pod_groups import PodGroups
-from rescheduler.kube.resources import TEMPLATES
-from rescheduler.kube.server_version import server_version
-from rescheduler.providers.base import CloudProvider, GroupFlags
+from rescheduler.kube.state import read_cluster as state_read_cluster
+from rescheduler.observe.events import Waiting
+from rescheduler.planning.forms import utc
+from rescheduler.planning.memory import Memory, OpenDebt
+from rescheduler.planning.money.savings import SavingsLedger
+from rescheduler.planning.money.savings_form import load_ledger
+from rescheduler.planning.pauses import ManualPause, manual_pause
+from rescheduler.planning.waits import Cooldown
+from rescheduler.providers.base import CloudProvider, GroupFlags, NotSupported
 from rescheduler.settings import ApiServerConnection, Provider, Scheduling
+
+# Prices of nodes from the cloud provider.
+
+#: Timeout in seconds for the prices of all nodes together. They are read right before a drain.
+PRICE_SECONDS: Final = 10.0
+
+_HOUR: Final = timedelta(hours=1)
+
+#: Prices of at least this amount are implausible and are ignored.
+_MAX_PRICE: Final = 1e9
+
+
+def provider_prices(provider: CloudProvider, nodes: Iterable[Node], clock: Clock) -> dict[str, Decimal]:
+    """Return the hourly prices of *nodes* from *provider*, by node name. Nodes without a known price are left out.
+
+    Nodes that are not queried within PRICE_SECONDS are left out as well.
+    """
+    deadline, prices = clock.monotonic() + PRICE_SECONDS, {}
+    for node in nodes:
+        now = clock.now()
+        try:
+            price = provider.node_price(machine_orders.ref(node), now, now + _HOUR, deadline=deadline)
+        except NotSupported:
+            break
+        except ReschedulerError:
+            if clock.monotonic() >= deadline:
+                break
+            continue
+        if math.isfinite(price) and 0 <= price < _MAX_PRICE:
+            prices[node.name] = Decimal(repr(float(price)))
+    return prices
+
+
+# One-time reads for commands: the cluster, and the prices of a cloud provider.
 
 #: Where the permissions of the commands that only read are shipped.
 VIEWER: Final = "deploy/components/viewer has the permissions (in the chart: rbac.viewer)"
@@ -61,14 +112,14 @@ def _read_cluster(client: Client, clock: Clock, scheduling: Scheduling, warn: Ca
 
 
 def dump_cluster(connection: ApiServerConnection, warn: Callable[[str], None]) -> list[bytes]:
-    """Return the objects of the cluster as JSON; see :func:`rescheduler.kube.dump.items`.
+    """Return the objects of the cluster as JSON; see :func:`rescheduler.kube.consistent_reads.items`.
 
     The last one is not an object of the cluster, but contains the version of the API server.
     """
     clock = SystemClock()
     client = connect(connection, clock)
     with naming_the_role():
-        return [*dump.items(client, clock, warn), dump.version_item(server_version(client))]
+        return [*consistent_reads.items(client, clock, warn), consistent_reads.version_item(server_version(client))]
 
 
 def read_prices(settings: Provider, nodes: Iterable[Node]) -> Mapping[str, Decimal]:
@@ -85,3 +136,162 @@ def load_provider(settings: Provider, clock: Clock) -> CloudProvider:
     """Return the cloud provider that *settings* name. Raises the errors of :func:`rescheduler.providers.load`."""
     flags = GroupFlags(settings.nodes, settings.cluster_name)
     return providers.load(settings.name, settings.config, clock, flags)
+
+
+# Read the ledger of savings that a daemon keeps.
+
+
+def stored_ledger(store: MemoryStore) -> SavingsLedger:
+    """Return the ledger in *store*. Raises Retryable, and InputError if the ledger is missing or unreadable."""
+    match store.read():
+        case Stored(content):
+            try:
+                return load_ledger(content)
+            except InputError as error:
+                raise InputError(f"{store}: {error}") from error
+        case Absent(version):
+            advice = "the daemon writes it after its first drain; see --namespace and --savings-name"
+            raise InputError(f"{store}: {'empty' if version else 'not found'}: {advice}")
+        case UnreadableMemory(why):
+            raise InputError(why)
+
+
+# The state of an installation as stored in the cluster: its Lease, its memory and its marks on nodes.
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Where an installation stores its state."""
+
+    namespace: str
+    lease_name: str
+    memory_name: str
+    node_drain_delay: timedelta = timedelta(minutes=10)
+    landing_timeout: timedelta = timedelta(minutes=10)
+
+    @property
+    def identity(self) -> str:
+        return f"{self.namespace}/{self.lease_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class InstallationStatus:
+    """The state of an installation at one moment."""
+
+    at: datetime
+    installation: Installation
+    lease: LeaseObject | None = None  #: None if it does not exist
+    memory: Memory | None = None  #: None if it does not exist or cannot be read
+    memory_trouble: str = ""  #: why the memory cannot be read, or ""
+    drains: Mapping[str, actions.Intent | None] | None = None  #: by node; None: the mark cannot be read
+
+    @property
+    def leader(self) -> str:
+        """The holder of the Lease, or ""."""
+        return (self.lease.spec.holder_identity or "") if self.lease is not None else ""
+
+    @property
+    def pause(self) -> ManualPause | None:
+        return manual_pause(self.lease.annotations, self.at) if self.lease is not None else None
+
+    def waiting(self) -> tuple[Waiting, str] | None:
+        """Return why no drain may start, with a message, or None. Only reasons in the stored state are known."""
+        if self.pause is not None:
+            return Waiting.PAUSED, self.pause.text
+        if self.memory_trouble:
+            return Waiting.MEMORY_UNREADABLE, self.memory_trouble
+        return _waiting(self.memory, self.installation, self.at) if self.memory is not None else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the state as JSON values. Times are in UTC."""
+        memory, waiting, pause = self.memory or Memory(), self.waiting(), self.pause
+        return {
+            "installation": self.installation.identity,
+            "leader": self.leader or None,
+            "leaseRenewed": self.lease.spec.renew_time if self.lease is not None else None,
+            "paused": None
+            if pause is None
+            else {"until": _time(pause.until), "reason": pause.reason or None, "unreadable": pause.unreadable or None},
+            "waiting": None if waiting is None else {"reason": waiting[0].value, "detail": waiting[1]},
+            "draining": [_drain(node, mark) for node, mark in sorted((self.drains or {}).items())],
+            "coolingDown": [
+                _cooldown(node, cooldown) for node, cooldown in sorted(memory.cooldowns.active(self.at).items())
+            ],
+            "owed": [_owed(owed) for owed in memory.debts],
+            "notRecovered": [
+                {"name": name, "until": _time(wait.until), "failures": wait.failures}
+                for name, wait in sorted(memory.not_recovered.active(self.at).items())
+            ],
+            "lastDrain": _time(memory.drained_at),
+        }
+
+
+def read_status(client: Client, clock: Clock, installation: Installation) -> InstallationStatus:
+    """Read the state of *installation*. Raises ReschedulerError if a request fails."""
+    lease = LeaseStore(client, installation.namespace, installation.lease_name).read()
+    memory, trouble = _memory(MemoryStore(client, installation.namespace, installation.memory_name))
+    only_nodes = tuple(resource for resource in RESOURCES if resource.kind == "Node")
+    nodes = state_read_cluster(client, clock, resources=only_nodes).nodes
+    return InstallationStatus(clock.now(), installation, lease, memory, trouble, _marks(nodes, installation.identity))
+
+
+def _memory(store: MemoryStore) -> tuple[Memory | None, str]:
+    match store.read():
+        case Stored(content=content):
+            try:
+                return loaded(store, content), ""
+            except InputError as error:
+                return None, str(error)
+        case UnreadableMemory(why):
+            return None, why
+        case _:
+            return None, ""
+
+
+def _marks(nodes: Iterable[Node], identity: str) -> dict[str, actions.Intent | None]:
+    """Return the marks on *nodes* that may belong to the installation *identity*, by node."""
+    marked = {node.name: actions.read(node) for node in nodes if actions.is_marked(node)}
+    return {name: mark for name, mark in marked.items() if mark is None or mark.identity in ("", identity)}
+
+
+def _waiting(memory: Memory, installation: Installation, now: datetime) -> tuple[Waiting, str] | None:
+    delay = installation.node_drain_delay
+    young = [owed for owed in memory.debts if now < owed.since + installation.landing_timeout]
+    if young:
+        owed = ", ".join(sorted({str(owed.debt.controller) for owed in young}))
+        return Waiting.LANDING_PENDING, f"replacement pods are owed to {owed}"
+    if memory.drained_at is not None and now < memory.drained_at + delay:
+        return Waiting.DRAIN_DELAY, f"the drain delay runs until {_time(memory.drained_at + delay)}"
+    if (until := memory.returned.active(now)) is not None:
+        return Waiting.RETURNED_PODS, f"evicted pods returned to on-demand nodes; drains wait until {_time(until)}"
+    return None
+
+
+def _drain(node: str, mark: actions.Intent | None) -> dict[str, Any]:
+    if mark is None:
+        return {"node": node, "step": None, "since": None, "holder": None}
+    return {"node": node, "step": mark.step.value, "since": _time(mark.since), "holder": mark.holder}
+
+
+def _cooldown(node: str, cooldown: Cooldown) -> dict[str, Any]:
+    return {
+        "node": node,
+        "until": _time(cooldown.until),
+        "failures": cooldown.failures,
+        "reason": cooldown.reason or "cooling-down",
+        "detail": cooldown.detail,
+    }
+
+
+def _owed(owed: OpenDebt) -> dict[str, Any]:
+    return {
+        "controller": str(owed.debt.controller),
+        "pods": owed.debt.bound,
+        "ready": owed.debt.ready,
+        "node": owed.node,
+        "since": _time(owed.since),
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else utc(moment)

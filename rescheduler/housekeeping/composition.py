@@ -1,4 +1,6 @@
-"""The composition root: create the parts of the daemon, start them, and stop them."""
+"""The composition root: create the parts of the daemon, start them, and stop them. It is imported when the
+command is called.
+"""
 
 import contextlib
 from dataclasses import replace
@@ -13,16 +15,15 @@ from rescheduler.errors import ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
 from rescheduler.execution.drainer import Drainer
-from rescheduler.execution.event_recording import recording
-from rescheduler.execution.landings import Landings
-from rescheduler.execution.ownership import Ownership
-from rescheduler.execution.provider_prices import provider_prices
-from rescheduler.execution.room_view import RoomView
+from rescheduler.execution.landings import Landings, Ownership
+from rescheduler.execution.room import RoomView
+from rescheduler.execution.threads import recording
 from rescheduler.execution.threads import running as running_threads
 from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.housekeeping.candidates import Candidates
-from rescheduler.housekeeping.command_reads import load_provider
+from rescheduler.housekeeping.command_reads import load_provider, provider_prices
 from rescheduler.housekeeping.daemon_parts import (
+    DaemonState,
     drain_limits,
     exclude_from_collection,
     is_refused,
@@ -41,37 +42,31 @@ from rescheduler.housekeeping.daemon_parts import (
     new_writer,
     refused_eviction,
 )
-from rescheduler.housekeeping.daemon_state import DaemonState
-from rescheduler.housekeeping.drain_records import DrainRecords
+from rescheduler.housekeeping.drain_history import DrainRecords
 from rescheduler.housekeeping.loop import Loop, RoundOutcome
-from rescheduler.housekeeping.loop_inputs import Actors, Knowledge, Mode
-from rescheduler.housekeeping.new_nodes import NewNodes
-from rescheduler.housekeeping.soft_taint import SoftTaint
+from rescheduler.housekeeping.node_writes import NewNodes, SoftTaint
+from rescheduler.housekeeping.round_plans import Actors, Knowledge, Mode
+from rescheduler.kube.api_server import RightsReview, SchedulerWatch
 from rescheduler.kube.client import Client, connect
-from rescheduler.kube.cluster import KubeCluster
+from rescheduler.kube.cluster import KubeCluster, PlaceholderPods
 from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.elector import Elector, identity
-from rescheduler.kube.lease_object import LeaseReader
-from rescheduler.kube.placeholder_pods import PlaceholderPods
+from rescheduler.kube.lease import LeaseReader
+from rescheduler.kube.owners import read_quotas, read_templates
 from rescheduler.kube.pod_groups import PodGroups
-from rescheduler.kube.rights import RightsReview
-from rescheduler.kube.server_version import SchedulerWatch
 from rescheduler.kube.state import ClusterState
-from rescheduler.kube.templates import read_quotas, read_templates
-from rescheduler.net.server import serving
-from rescheduler.net.stopping import on_signals
+from rescheduler.net.server import on_signals, serving
 from rescheduler.observe import log_lines
 from rescheduler.observe.events import Report, Started, tee
-from rescheduler.observe.health import Health
 from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.observe.logs import Logs
 from rescheduler.observe.metrics import Metrics
-from rescheduler.observe.pages import application
+from rescheduler.observe.pages import Health, application
 from rescheduler.observe.prepared_pages import PreparedPages
 from rescheduler.observe.status import Status
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.spot_losses import SpotWatch
+from rescheduler.planning.rules.interruptions import SpotWatch
 from rescheduler.providers.base import CloudProvider
 from rescheduler.settings import ApiServerConnection, Logging, Running, Timing
 from rescheduler.version import VERSION

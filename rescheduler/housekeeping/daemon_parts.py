@@ -1,52 +1,111 @@
-"""The parts of the daemon, created from its settings."""
+"""The parts of the daemon, created from its settings, and the state of its process. Separate from the
+composition root, which starts and stops these parts.
+"""
 
 import contextlib
 import gc
+import logging
+import threading
 from collections.abc import Callable
 from typing import Final
 
 from predicates.objects import Node
 from rescheduler.clock import Clock
-from rescheduler.draining.eviction_outcomes import EvictionFailed, EvictionRefused
+from rescheduler.draining.events import EvictionFailed, EvictionRefused
 from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
-from rescheduler.execution.room_view import RoomView
-from rescheduler.execution.spot_requests import SpotRequests
-from rescheduler.execution.spot_templates import SpotTemplates
+from rescheduler.execution.room import RoomView, SpotRequests, SpotTemplates
 from rescheduler.execution.threads import querying
-from rescheduler.execution.watched_state import why_unusable
+from rescheduler.execution.watched_nodes import why_unusable
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
-from rescheduler.housekeeping.daemon_state import DaemonState
 from rescheduler.housekeeping.drain_history import DrainHistory
-from rescheduler.housekeeping.node_prices import NodePrices
-from rescheduler.housekeeping.order_finder import OrderFinder
-from rescheduler.housekeeping.order_prices import KnownPrices, OrderPrices
-from rescheduler.housekeeping.placeholder_room import NoRoomOrders, RoomOrders
-from rescheduler.housekeeping.placeholder_writes import PlaceholderWrites
+from rescheduler.housekeeping.order_finder import KnownPrices, NodePrices, OrderFinder, OrderPrices
+from rescheduler.housekeeping.placeholder_room import NoRoomOrders, PlaceholderWrites, RoomOrders
 from rescheduler.housekeeping.provider_room import ProviderRoomOrders
-from rescheduler.kube.client import Client
-from rescheduler.kube.cluster import KubeCluster
-from rescheduler.kube.elector import Elector
-from rescheduler.kube.guard import ReadOnly
-from rescheduler.kube.lease_object import LeaseReader
-from rescheduler.kube.memory import SAVINGS_KEY, MemoryStore
-from rescheduler.kube.rights import (
+from rescheduler.kube.api_server import (
     AccessRight,
     RightsReview,
     describe_missing,
     rights_of_a_dry_run,
     rights_of_the_daemon,
 )
+from rescheduler.kube.client import Client
+from rescheduler.kube.cluster import KubeCluster
+from rescheduler.kube.elector import Elector
+from rescheduler.kube.lease import LeaseNotes, LeaseReader
+from rescheduler.kube.memory import SAVINGS_KEY, MemoryStore
+from rescheduler.kube.responses import ReadOnly
 from rescheduler.kube.state import ClusterState
-from rescheduler.observe.events import Report
-from rescheduler.observe.health import Health
+from rescheduler.observe.events import InvolvedLease, Report
+from rescheduler.observe.pages import Health
 from rescheduler.observe.status import Status
 from rescheduler.planning.outcome import PodRef
+from rescheduler.planning.pauses import manual_pause
 from rescheduler.planning.policy import DrainOrder, Policy
 from rescheduler.settings import Running
+
+# The state of the daemon's process: whether it is the leader, paused by a user, or stopping.
+
+log = logging.getLogger(__name__)
+
+
+class DaemonState:
+    """Whether the daemon may act: it is the leader (if leader election is on) and was not told to stop."""
+
+    def __init__(self, clock: Clock, running: Running) -> None:
+        self.elector: Elector | None = None
+        self.lease_reader: LeaseReader | None = None  #: used if there is no elector
+        self._clock = clock
+        self._running = running
+        self._stop = threading.Event()
+        self.health: Health | None = None
+
+    @property
+    def leading(self) -> bool:
+        return self.elector is None or self.elector.leading
+
+    @property
+    def lease(self) -> InvolvedLease:
+        return InvolvedLease(self._running.namespace, self._running.lease_name, self._notes.uid)
+
+    @property
+    def paused(self) -> str:
+        """Why a user paused drains, or ""."""
+        pause = manual_pause(self._notes.annotations, self._clock.now())
+        return pause.text if pause is not None else ""
+
+    @property
+    def _notes(self) -> LeaseNotes:
+        source = self.elector or self.lease_reader
+        return source.notes if source is not None else LeaseNotes()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+    @property
+    def rival(self) -> str:
+        return self.elector.rival if self.elector is not None else ""
+
+    def beat(self) -> None:
+        if self.health is not None:
+            self.health.beat()
+
+    def pause(self, seconds: float) -> None:
+        self._clock.wait(seconds, self._stop)
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def on_stop_signal(self, signal: str) -> None:
+        log.warning("%s: rolling back the current drain, then exiting", signal)
+        self.stop()
+
+
+# The parts of the daemon, created from its settings.
 
 #: How long a drain waits for its machine to terminate before the next drain may start; longer with ``--once``.
 REMOVAL_SECONDS: Final = 30.0

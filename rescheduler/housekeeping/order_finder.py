@@ -1,21 +1,75 @@
-"""Find orders of spot room, and record the reasons if there are none. Shared by all kinds of orders."""
+"""Find orders of spot room, with the prices of nodes, and record the reasons if there are none."""
 
-from collections.abc import Collection, Iterator
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import replace
 from datetime import timedelta
-from typing import Final
+from decimal import Decimal
+from typing import Final, TypeAlias
 
+from predicates.objects import Node
 from rescheduler.clock import Clock
-from rescheduler.execution.room_view import RoomView
-from rescheduler.execution.spot_templates import SpotTemplates
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.room import RoomView, SpotTemplates
+from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
-from rescheduler.housekeeping.order_prices import KnownPrices
-from rescheduler.observe.events import RoomEnding
-from rescheduler.planning.money.prices import template_facts
+from rescheduler.observe.events import Event, InvolvedNode, Planned, RoomEnding, Surveyed
+from rescheduler.planning.money.prices import NodeFacts, PriceList, template_facts
 from rescheduler.planning.outcome import Planning
-from rescheduler.planning.room.explanations import Explanations, UnmetOrder
-from rescheduler.planning.room.orders import NotOrdered, RoomOrder
-from rescheduler.planning.room.progress import OrderState
+from rescheduler.planning.room.orders import Explanations, NotOrdered, RoomOrder, UnmetOrder
+from rescheduler.planning.room.placeholders import OrderState
+
+# The prices for the drain order ``cost`` and for orders of spot room, from the user and from the cloud provider.
+
+#: How long the prices of the provider are used before they are requested again. Prices of new nodes are requested at
+#: once.
+LIFETIME: Final = timedelta(hours=1)
+
+
+class KnownPrices:
+    """The user's prices, and the provider's prices from the last hour. Used by the loop's thread only."""
+
+    def __init__(self, pricing: Pricing, clock: Clock) -> None:
+        self._pricing = pricing
+        self._clock = clock
+        self._asked_at: float | None = None
+        self._known: dict[str, Decimal | None] = {}  # by node UID; None if the provider has no price
+
+    def of(self, nodes: Iterable[tuple[Node, NodeFacts]]) -> PriceList:
+        """Return the prices of *nodes*. Only prices that were not requested before are requested from the provider."""
+        now = self._clock.monotonic()
+        if self._asked_at is None or now - self._asked_at >= LIFETIME.total_seconds():
+            self._asked_at, self._known = now, {}
+        requested = list(nodes)
+        unasked = [(node, facts) for node, facts in requested if _key(node) not in self._known]
+        answers = self._pricing.of(unasked).by_node
+        self._known |= {_key(node): answers.get(node.name) for node, _ in unasked}
+        known = {node.name: price for node, _ in requested if (price := self._known[_key(node)]) is not None}
+        return replace(self._pricing.prices, by_node=known)
+
+
+class OrderPrices:
+    """Keeps the prices of *view* up to date. Used by the loop's thread only."""
+
+    def __init__(self, view: ClusterView, prices: KnownPrices) -> None:
+        self._view = view
+        self._prices = prices
+
+    def refresh(self) -> None:
+        """Update the prices of the view for its current nodes."""
+        nodes = [info.node for info in self._view.node_infos().on_demand.values()]
+        facts = self._view.facts_of(node.name for node in nodes)
+        self._view.prices = self._prices.of((node, facts[node.name]) for node in nodes)
+
+
+def _key(node: Node) -> str:
+    """Return the UID of *node*, or the name of a provider's template."""
+    return node.metadata.uid or node.name
+
+
+# Find orders of spot room, and record the reasons if there are none. Shared by all kinds of orders.
 
 #: Pause between two searches for an order. A search copies the snapshot.
 SEARCH: Final = timedelta(minutes=1)
@@ -110,3 +164,96 @@ class OrderFinder:
         if not remaining:
             self._not_ordered = {}
         return remaining or list(nodes)
+
+
+# The cloud provider's prices of on-demand nodes, for the status page.
+#
+# They are queried in a separate thread, because a provider may respond slowly and neither rounds nor drains need them.
+
+#: Seconds until the price of a node is queried again, if the provider returned a price, and if it did not.
+REFRESH: Final = 3600.0
+RETRY: Final = 300.0
+
+_Prices: TypeAlias = Mapping[str, Decimal]
+
+log = logging.getLogger(__name__)
+
+
+class NodePrices:
+    """Listens for plans, and queries the prices of planned nodes that the user's price file does not contain.
+
+    Used by the loop's thread only. A result is passed on with the next plan.
+    """
+
+    def __init__(
+        self,
+        pricing: Pricing,
+        node: Callable[[str], Node | None],
+        queries: Executor,
+        clock: Clock,
+        stopping: Callable[[], bool],
+        on_change: Callable[[_Prices], None],
+    ) -> None:
+        """Create the listener. *node* returns the Node with a given name; *on_change* receives all changed prices.
+
+        A query ends early when *stopping* returns True.
+        """
+        self._pricing = pricing
+        self._node = node
+        self._queries = queries
+        self._clock = clock
+        self._stopping = stopping
+        self._on_change = on_change
+        self._known: dict[InvolvedNode, Decimal] = {}
+        self._due: dict[InvolvedNode, float] = {}  # the next query for each node; monotonic seconds
+        self._query: tuple[Sequence[InvolvedNode], Future[_Prices]] | None = None
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Planned() | Surveyed(Planned()):
+                planned = event.planned if isinstance(event, Surveyed) else event
+                if planned.complete:
+                    self._collect()
+                    self._forget_all_but(planned.nodes.values())
+                    self._ask(planned)
+            case _:
+                pass
+
+    def _collect(self) -> None:
+        """Pass on the result of a completed query."""
+        if self._query is None or not self._query[1].done():
+            return
+        (asked, query), self._query = self._query, None
+        if (error := query.exception()) is not None:
+            log.warning("cannot query prices for the status page: %s: %s", type(error).__name__, error)
+        prices = query.result() if error is None else {}
+        now, before = self._clock.monotonic(), dict(self._known)
+        for node in asked:
+            self._due[node] = now + (REFRESH if node.name in prices else RETRY)
+            if node.name in prices:
+                self._known[node] = prices[node.name]
+        if self._known != before:
+            self._on_change({node.name: price for node, price in self._known.items()})
+
+    def _forget_all_but(self, nodes: Iterable[InvolvedNode]) -> None:
+        current = set(nodes)
+        self._known = {node: price for node, price in self._known.items() if node in current}
+        self._due = {node: due for node, due in self._due.items() if node in current}
+
+    def _ask(self, planned: Planned) -> None:
+        """Start a query for the nodes that are due, the longest due first."""
+        if self._query is not None:
+            return
+        now = self._clock.monotonic()
+        listed = {facts.name for facts in planned.facts.values() if self._pricing.lists(facts)}
+        due = [node for node in planned.nodes.values() if self._due.get(node, now) <= now and node.name not in listed]
+        due.sort(key=lambda node: self._due.get(node, 0.0))
+        nodes = [node for node in (self._node(involved.name) for involved in due) if node is not None]
+        if nodes:
+            self._query = due, self._queries.submit(self._pricing.ask, self._until_stopped(nodes))
+
+    def _until_stopped(self, nodes: Iterable[Node]) -> Iterator[Node]:
+        for node in nodes:
+            if self._stopping():
+                return
+            yield node

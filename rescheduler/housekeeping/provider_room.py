@@ -1,4 +1,5 @@
-"""Orders of spot room from the cloud provider: it adds spot nodes for one on-demand node at a time.
+"""Orders of spot room from the cloud provider: it adds spot nodes for one on-demand node at a time. Separate
+from the other parts: it is the second supplier of spot room.
 
 The open order is stored in the memory, so that after a restart or a change of the leader it is continued, or its nodes
 are given back. While an order is open, no other node is drained: the room is for the pods of the order's node.
@@ -10,11 +11,9 @@ from typing import Final
 
 from predicates.objects import Node
 from rescheduler.clock import Clock
-from rescheduler.draining.failures import Why
-from rescheduler.draining.state import Drain
+from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import NotLeading, ReschedulerError, Retryable
-from rescheduler.execution.room_view import RoomView
-from rescheduler.execution.spot_requests import GivenBack, SpotRequests
+from rescheduler.execution.room import GivenBack, RoomView, SpotRequests
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.order_finder import OrderFinder, ending_of
 from rescheduler.housekeeping.placeholder_room import NoRoomOrders, involved_node

@@ -1,19 +1,123 @@
-"""The plans of a round: the plan to execute, and the plans of all nodes for metrics and the status page."""
+"""The plans of a round, and the inputs of the housekeeping loop."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from predicates.objects import Node
+from rescheduler.backoff import Backoff, Pauses
 from rescheduler.clock import Clock
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.housekeeping.empty_node_backoff import Offers
-from rescheduler.housekeeping.loop_inputs import Actors, Knowledge, LoopState
-from rescheduler.observe.events import InvolvedNode, Planned, Report, Surveyed
+from rescheduler.execution.drainer import Drainer
+from rescheduler.execution.landings import Landings
+from rescheduler.housekeeping.bookkeeping import NoBookkeeping
+from rescheduler.housekeeping.candidates import Candidates
+from rescheduler.housekeeping.drain_history import DrainHistory, DrainRecords
+from rescheduler.housekeeping.node_writes import NewNodes, SoftTaint
+from rescheduler.housekeeping.placeholder_room import NoRoomOrders
+from rescheduler.observe.events import InvolvedLease, InvolvedNode, Planned, Report, Surveyed
 from rescheduler.planning.outcome import Plan, Planning, Verdict
-from rescheduler.planning.room.progress import OrderState
+from rescheduler.planning.pauses import DrainWindow
+from rescheduler.planning.room.placeholders import OrderState
 from rescheduler.planning.rules.candidates import control_plane_label
+from rescheduler.planning.rules.interruptions import SpotWatch
+from rescheduler.settings import Timing
+
+# The inputs of the housekeeping loop: its settings, the parts that it uses, and the state of the process.
+
+
+class LoopState(Protocol):
+    """Whether this process may act, and the wait between two rounds."""
+
+    @property
+    def leading(self) -> bool: ...
+
+    @property
+    def stopping(self) -> bool: ...
+
+    @property
+    def paused(self) -> str:
+        """Why a user paused drains, or ""."""
+        ...
+
+    @property
+    def lease(self) -> InvolvedLease: ...
+
+    @property
+    def rival(self) -> str:
+        """The leader, if it is known to be another replica; otherwise ""."""
+        ...
+
+    def beat(self) -> None: ...
+
+    def pause(self, seconds: float) -> None:
+        """Wait for *seconds*, or until the process is told to stop."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """The settings of the loop."""
+
+    timing: Timing
+    dry_run: bool = False
+    minimum: int = 0  #: on-demand nodes to keep; nodes whose machines are terminating do not count
+    windows: tuple[DrainWindow, ...] = ()  #: when drains may start; empty: always
+
+
+@dataclass(frozen=True, slots=True)
+class Actors:
+    """The parts that change the cluster. A dry run does not use them."""
+
+    drainer: Drainer
+    soft_taint: SoftTaint
+    new_nodes: NewNodes
+    records: DrainRecords
+    room: NoRoomOrders = field(default_factory=NoRoomOrders)
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """The inputs of decisions in addition to the watched state."""
+
+    history: DrainHistory
+    candidates: Candidates
+    landings: Landings
+    spot_watch: SpotWatch
+    missing_rights: Callable[[], str] = str  #: returns a message; "" if none is missing
+    savings: NoBookkeeping = field(default_factory=NoBookkeeping)
+    refresh_prices: Callable[[], None] = lambda: None  #: for the drain order
+
+
+# Back-off for empty nodes whose machines the provider did not remove.
+
+#: Wait until the next offer. It starts short because a provider lists a new machine within minutes, and it doubles
+#: because a machine that no provider owns would cost requests forever. Other nodes are offered in the meantime.
+PAUSES: Final = Backoff(timedelta(minutes=1), timedelta(hours=1))
+
+
+class Offers:
+    """Schedules when empty nodes are offered to the provider again. Used by the loop's thread only."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pauses = Pauses(PAUSES)
+
+    def keep(self, uids: Container[str]) -> None:
+        """Drop all nodes except *uids*."""
+        self._pauses.keep(uids)
+
+    def due(self, uid: str) -> bool:
+        """Return whether the node may be offered now."""
+        return not self._pauses.active(uid, self._clock.monotonic())
+
+    def declined(self, uid: str) -> None:
+        """Record that the provider did not remove the node's machine."""
+        self._pauses.failed(uid, self._clock.monotonic())
+
+
+# The plans of a round: the plan to execute, and the plans of all nodes for metrics and the status page.
 
 #: While no drain may start, nodes are planned this often for metrics and the status page.
 SURVEY: Final = timedelta(minutes=1)

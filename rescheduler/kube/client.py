@@ -1,34 +1,97 @@
-"""A client for the API server that sends and returns bytes and raises the errors of this program.
-
-The connection pool is built by the official client (TLS, proxies, client certificates). Its models are not used: they
-need much memory for long lists and differ between its versions.
-"""
+"""A client for the API server that sends and returns bytes and raises the errors of this program."""
 
 import contextlib
 import copy
+import dataclasses
+import datetime as dt
 import functools
 import http
 import logging
 import threading
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import urllib3
 
 from rescheduler.clock import Clock
 from rescheduler.durations import LONGEST_WAIT
-from rescheduler.errors import NotLeading
+from rescheduler.errors import Conflict, NotFound, NotLeading, ReschedulerError
 from rescheduler.kube.connection import Login, Source, source
-from rescheduler.kube.guard import LEAST_SECONDS, Guard, denied_by_fencing
-from rescheduler.kube.logins import Logins
-from rescheduler.kube.responses import ApiResponse, refusal
-from rescheduler.kube.send_checks import checking_before_send
-from rescheduler.kube.transport import translating_errors
+from rescheduler.kube.responses import (
+    LEAST_SECONDS,
+    ApiResponse,
+    Guard,
+    checking_before_send,
+    denied_by_fencing,
+    refusal,
+    translating_errors,
+)
 from rescheduler.settings import ApiServerConnection
 from rescheduler.version import VERSION
+
+# Cache the credentials of requests, and read them again when they expire or are rejected.
+
+#: Minimum interval between reads after rejections: an exec plugin may be slow or prompt a user.
+RELOGIN_SECONDS: Final = 10.0
+
+#: Credentials with an expiry are renewed this long before they expire.
+_EARLY: Final = dt.timedelta(seconds=60)
+
+
+class Logins:
+    """The current credentials of one source. Thread-safe."""
+
+    def __init__(self, source: Source, clock: Clock) -> None:
+        """Read the credentials; raises UsageError or Unauthorized."""
+        self._source = source
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._login = source.login()
+        self._read_at = clock.monotonic()
+
+    @property
+    def host(self) -> str:
+        return self._login.host
+
+    def current(self) -> Login:
+        """Return the credentials. They are read again if they expire soon or their file may have been rotated."""
+        with self._lock:
+            login = self._login
+            age = self._clock.monotonic() - self._read_at
+            due = login.reread_after is not None and age >= login.reread_after
+            ending = login.expires is not None and login.expires - _EARLY <= self._clock.now()
+            return self._reread() if due or (ending and age >= RELOGIN_SECONDS) else login
+
+    def after_refusal(self, refused: Login) -> Login:
+        """Return credentials to use in place of *refused*, or *refused* itself if there are no newer ones."""
+        with self._lock:
+            if self._login is not refused:
+                return self._login  # another thread has renewed them
+            if self._clock.monotonic() - self._read_at < RELOGIN_SECONDS:
+                return refused
+            return self._reread()
+
+    def _reread(self) -> Login:
+        self._read_at = self._clock.monotonic()
+        try:
+            fresh = self._source.login()
+        except ReschedulerError as error:
+            log.warning("credentials cannot be renewed; keeping the old ones: %s", error)
+            return self._login
+        if fresh.endpoint == self._login.endpoint:
+            fresh = dataclasses.replace(fresh, pool=self._login.pool)
+        self._login = fresh
+        return fresh
+
+
+# A client for the API server that sends and returns bytes and raises the errors of this program.
+#
+# The connection pool is built by the official client (TLS, proxies, client certificates). Its models are not used: they
+# need much memory for long lists and differ between its versions.
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -238,3 +301,33 @@ def _url(path: str, query: Mapping[str, str] | None) -> str:
 
 def _seconds(header: str | None) -> float | None:
     return float(header) if header and header.isascii() and header.isdigit() else None
+
+
+# Writes on the condition that an object has not changed since it was read.
+
+T = TypeVar("T")
+
+
+def retry_on_conflict(write: Callable[[], T], attempts: int, read: Callable[[], object] = lambda: None) -> T:
+    """Return the result of *write*. After a Conflict, call *read* and write again, up to *attempts* times.
+
+    A *write* that also reads the object needs no *read*. Raises the last Conflict, and all other errors. This is
+    client-go's ``RetryOnConflict`` without pauses.
+    """
+    last = Conflict("")
+    for _ in range(attempts):
+        try:
+            return write()
+        except Conflict as error:
+            last = error
+        read()
+    raise Conflict(f"{last} (tried {attempts} times)") from last
+
+
+@contextmanager
+def deletion_conflicts() -> Iterator[None]:
+    """Convert NotFound to Conflict: an object that was read before has since been deleted."""
+    try:
+        yield
+    except NotFound as error:
+        raise Conflict(str(error)) from error

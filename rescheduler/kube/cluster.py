@@ -1,22 +1,190 @@
 """The writes to a cluster: each is a PATCH, or contains the UID of its target object."""
 
-from collections.abc import Collection
+import contextlib
+import http
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from predicates.objects import Node, ObjectMeta, Pod
+from predicates.objects import Node, ObjectMeta, Pod, Taint
+from predicates.snapshot import ROOM_NAMESPACE
 from rescheduler import decoding
-from rescheduler.draining.eviction_outcomes import EvictionFailed, EvictionOutcome, PodGone
+from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionOutcome, EvictionRefused, PodGone
 from rescheduler.errors import Conflict, InputError, MarkLost, NotFound, NotLeading, ReschedulerError, Retryable
-from rescheduler.kube import consistent_reads, eviction
-from rescheduler.kube.client import MERGE_PATCH, Client
-from rescheduler.kube.conflicts import retry_on_conflict
-from rescheduler.kube.eviction import Replaced
-from rescheduler.kube.node_edit import NodeEdit, patch, refused
-from rescheduler.planning.freshness import Fresh
+from rescheduler.kube import consistent_reads
+from rescheduler.kube.client import MERGE_PATCH, Client, retry_on_conflict
+from rescheduler.kube.responses import ApiResponse, ApiStatus, one_line, refusal, retry_after_seconds
+from rescheduler.planning.last_look import Fresh
+from rescheduler.planning.outcome import PodRef
+
+# Eviction requests and their outcomes.
+#
+# Source: ``kubernetes/pkg/registry/core/pod/storage/eviction.go``.
+
+#: The cause of a rejection by a PodDisruptionBudget: 429, or 403 since Kubernetes 1.37. Any other 429 is an admission
+#: webhook or rate limiting.
+_BUDGET: Final = "DisruptionBudget"
+_TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
+
+#: How the API server reports the denial of an admission webhook, before the webhook's own words.
+_WEBHOOK: Final = re.compile(r'admission webhook "[^"]*" denied the request')
+
+#: The disruption controller has not processed the latest budget yet, or the pod changed concurrently. The budget may
+#: allow the eviction.
+_UNDECIDED: Final = "still being processed by the server"
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A precondition failed: the pod was replaced by another pod of the same name, or modified concurrently."""
+
+
+def query(*, dry_run: bool) -> dict[str, str]:
+    """Return the query of the request. Admission and audit detect a dry run by the query, not by the body."""
+    return {"dryRun": "All"} if dry_run else {}
+
+
+def body(namespace: str, name: str, uid: str, grace_seconds: int | None, *, dry_run: bool) -> dict[str, Any]:
+    """Return a ``policy/v1`` Eviction of the pod with *uid*. *grace_seconds* None means the pod's own grace period."""
+    options: dict[str, Any] = {"preconditions": {"uid": uid}}
+    if grace_seconds is not None:
+        options["gracePeriodSeconds"] = grace_seconds
+    if dry_run:
+        options["dryRun"] = ["All"]
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"namespace": namespace, "name": name},
+        "deleteOptions": options,
+    }
+
+
+def eviction_outcome(act: str, uid: str, response: ApiResponse) -> EvictionOutcome | Replaced:
+    """Return the outcome of a request to evict the pod with *uid*.
+
+    If several budgets match the pod, the API server responds with 201 and a Status of failure in the body, so the code
+    alone is not sufficient.
+    """
+    status = response.status()
+    code = status.code if response.ok and status.status == "Failure" else response.code
+    match code:
+        case http.HTTPStatus.TOO_MANY_REQUESTS | http.HTTPStatus.FORBIDDEN if _has_budgets(status):
+            return _refused(act, uid, response, status)
+        case _ if _WEBHOOK.match(status.message):
+            return _denied(act, uid, msgspec.structs.replace(response, code=code))
+        case http.HTTPStatus.NOT_FOUND:
+            return PodGone(uid)
+        case http.HTTPStatus.CONFLICT:
+            return Replaced()
+        case http.HTTPStatus.UNAUTHORIZED:
+            # The credentials are renewed before the retry.
+            return EvictionFailed(uid, str(refusal(act, response)), retryable=True, code=code)
+        case _ if response.ok and status.status != "Failure":
+            return EvictionAccepted(uid)
+        case _:
+            return _failed(act, uid, msgspec.structs.replace(response, code=code), status)
+
+
+def _refused(act: str, uid: str, response: ApiResponse, status: ApiStatus) -> EvictionRefused | EvictionFailed:
+    why, wait = _rejection_message(status), retry_after_seconds(response, status)
+    if _UNDECIDED in why:
+        code = http.HTTPStatus.TOO_MANY_REQUESTS
+        return EvictionFailed(uid, f"{act}: {why} (429)", retryable=True, retry_after=wait, code=code)
+    return EvictionRefused(uid, why, wait)
+
+
+def _denied(act: str, uid: str, response: ApiResponse) -> EvictionFailed:
+    """Return the outcome after an admission webhook denied the eviction. The same request would be denied again."""
+    migrating = response.code == http.HTTPStatus.TOO_MANY_REQUESTS
+    why = str(refusal(act, response))
+    return EvictionFailed(uid, why, retryable=False, code=response.code, migrating=migrating)
+
+
+def _failed(act: str, uid: str, response: ApiResponse, status: ApiStatus) -> EvictionFailed:
+    error = refusal(act, response)
+    if isinstance(error, Retryable) and _TWO_BUDGETS not in status.message:
+        return EvictionFailed(uid, str(error), retryable=True, retry_after=error.retry_after, code=response.code)
+    return EvictionFailed(uid, str(error), retryable=False, code=response.code)
+
+
+def _has_budgets(status: ApiStatus) -> bool:
+    return any(cause.reason == _BUDGET for cause in status.details.causes)
+
+
+def _rejection_message(status: ApiStatus) -> str:
+    messages = [cause.message for cause in status.details.causes if cause.reason == _BUDGET]
+    return one_line("; ".join(filter(None, messages)) or status.message)
+
+
+# Edits of a Node (taints, annotations, cordon), converted to a patch. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEdit:
+    """The desired changes of a node. Other fields stay unchanged."""
+
+    taint: tuple[Taint, ...] = ()  #: taints to add; a taint with the same key and effect is replaced
+    untaint: tuple[str, ...] = ()  #: keys of taints to remove, with any effect and value
+    annotate: Mapping[str, str | None] = field(default_factory=dict)  #: None removes the annotation
+    cordon: bool | None = None  #: the desired value of spec.unschedulable
+    #: Receives the node's annotations and returns why the edit must not be made, or "". The patch contains the
+    #: resourceVersion of the node that was checked, so the check still holds when the patch is applied.
+    only_if: Callable[[Mapping[str, str]], str] | None = None
+
+
+def refused(node: Mapping[str, Any], edit: NodeEdit) -> str:
+    """Return why the condition of *edit* does not allow it for *node* (as JSON), or ""."""
+    return "" if edit.only_if is None else edit.only_if(node["metadata"].get("annotations") or {})
+
+
+def patch(node: Mapping[str, Any], edit: NodeEdit) -> dict[str, Any] | None:
+    """Return the merge patch that applies *edit* to *node* (as JSON), or None if nothing has to change.
+
+    The patch contains the node's UID and resourceVersion, so the API server rejects it with 409 if the node has
+    changed. The list of taints is replaced as a whole, but no taint that another client adds concurrently is lost.
+    """
+    spec: dict[str, Any] = {}
+    taints = list(node.get("spec", {}).get("taints") or ())
+    if (desired := _taints(taints, edit)) != taints:
+        spec["taints"] = desired or None
+    if edit.cordon is not None and edit.cordon != node.get("spec", {}).get("unschedulable", False):
+        spec["unschedulable"] = edit.cordon or None
+    present = node["metadata"].get("annotations") or {}
+    annotations = {key: text for key, text in edit.annotate.items() if present.get(key) != text}
+    if not spec and not annotations:
+        return None
+    metadata = {field_name: node["metadata"][field_name] for field_name in ("uid", "resourceVersion")}
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"metadata": metadata, "spec": spec} if spec else {"metadata": metadata}
+
+
+def _taints(taints: list[dict[str, Any]], edit: NodeEdit) -> list[dict[str, Any]]:
+    """Return the taints after the edit, as JSON. Unknown fields of other taints are kept."""
+    ours = {(taint.key, taint.effect): taint for taint in edit.taint}
+    remaining = [taint for taint in taints if taint["key"] not in edit.untaint]
+    present = {(taint["key"], taint.get("effect", "")) for taint in remaining}
+    replaced = [_merged(taint, ours.get((taint["key"], taint.get("effect", "")))) for taint in remaining]
+    return replaced + [_as_json(taint) for key, taint in ours.items() if key not in present]
+
+
+def _merged(taint: dict[str, Any], ours: Taint | None) -> dict[str, Any]:
+    if ours is None or taint.get("value", "") == ours.value:
+        return taint
+    return _as_json(ours)
+
+
+def _as_json(taint: Taint) -> dict[str, Any]:
+    fields = {"key": taint.key, "value": taint.value, "effect": taint.effect, "timeAdded": taint.time_added}
+    return {name: text for name, text in fields.items() if text}
+
+
+# The writes to a cluster: each is a PATCH, or contains the UID of its target object.
 
 _T = TypeVar("_T")
 
@@ -99,8 +267,8 @@ class KubeCluster:
                 act,
                 "POST",
                 f"{_pod(namespace, name)}/eviction",
-                query=eviction.query(dry_run=dry_run),
-                body=eviction.body(namespace, name, uid, grace_seconds, dry_run=dry_run),
+                query=query(dry_run=dry_run),
+                body=body(namespace, name, uid, grace_seconds, dry_run=dry_run),
                 read_seconds=EVICTION_SECONDS,
             )
         except NotLeading:
@@ -109,7 +277,7 @@ class KubeCluster:
             return EvictionFailed(uid, str(error), retryable=True, retry_after=error.retry_after)
         except ReschedulerError as error:
             return EvictionFailed(uid, str(error), retryable=False)
-        outcome = eviction.outcome(act, uid, response)
+        outcome = eviction_outcome(act, uid, response)
         return self._conflict_cause(act, namespace, name, uid) if isinstance(outcome, Replaced) else outcome
 
     def _conflict_cause(self, act: str, namespace: str, name: str, uid: str) -> EvictionOutcome:
@@ -150,3 +318,34 @@ def _decoded(act: str, body: bytes, kind: type[_T]) -> _T:
         return decoding.decode(body, kind, strict=False)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{act}: unexpected response: {error}") from error
+
+
+# Create and delete placeholders, which are pods in a namespace of their own.
+
+_PODS: Final = f"/api/v1/namespaces/{ROOM_NAMESPACE}/pods"
+
+
+class PlaceholderPods:
+    """The writes to placeholders. Thread-safe."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def create(self, manifest: dict[str, Any]) -> None:
+        """Create a placeholder, unless it exists already.
+
+        Raises NotFound if the namespace does not exist, Forbidden, Permanent if the API server rejects the manifest,
+        Retryable, NotLeading.
+        """
+        with contextlib.suppress(Conflict):
+            self._client.request(f"create placeholder {manifest['metadata']['name']}", "POST", _PODS, body=manifest)
+
+    def delete(self, placeholder: PodRef) -> None:
+        """Delete *placeholder*, unless it is gone or another pod has its name.
+
+        Raises Forbidden, Retryable, NotLeading.
+        """
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": placeholder.uid}}
+        path = f"{_PODS}/{quote(placeholder.name, safe='')}"
+        with contextlib.suppress(NotFound, Conflict):
+            self._client.request(f"delete placeholder {placeholder.name}", "DELETE", path, body=options)

@@ -19,9 +19,8 @@ from typing import Final, Protocol
 import urllib3
 
 from rescheduler.errors import UsageError
-from rescheduler.kube.endpoint import TLS_KEYS, ApiServerEndpoint
-from rescheduler.kube.kubeconfig import Entries, Entry, data_key
-from rescheduler.kube.send_checks import enable_send_checks
+from rescheduler.kube.endpoint import TLS_KEYS, ApiServerEndpoint, Entries, Entry, data_key
+from rescheduler.kube.responses import enable_send_checks
 from rescheduler.net import files
 
 DEFAULT_KUBECONFIG: Final = "~/.kube/config"

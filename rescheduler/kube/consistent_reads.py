@@ -1,22 +1,29 @@
-"""Consistent reads of lists and objects, not from a cache or a watch.
-
-A list or a GET without ``resourceVersion`` is consistent. Requests are not retried; the caller may retry.
-"""
+"""Reads that do not come from a watch: consistent lists and objects, and the dump that ``plan --snapshot`` reads."""
 
 import itertools
-from collections.abc import Collection, Iterable
-from typing import Final, cast
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from typing import Any, Final, cast
 from urllib.parse import quote
 
-from predicates.objects import Node, Pod, PodDisruptionBudget, Wire
-from predicates.wire import Decoder, Interner, WireError
-from rescheduler.errors import InputError, NotFound
+import msgspec
+from msgspec import Raw
+
+from predicates.objects import Node, Object, Pod, PodDisruptionBudget, Wire
+from predicates.pod_classes import RAW_PODS
+from predicates.wire import FILE_KINDS, Decoder, Interner, WireError, pod_annotations, unreadable, without_nulls
+from rescheduler.clock import Clock
+from rescheduler.errors import Forbidden, InputError, NotFound
+from rescheduler.kube import pod_groups
 from rescheduler.kube.client import Client
-from rescheduler.kube.json_codec import JsonCodec
-from rescheduler.kube.lister import read_all
-from rescheduler.kube.resources import Resource
-from rescheduler.kube.structs import read_structs
-from rescheduler.planning.freshness import Fresh, FreshPod
+from rescheduler.kube.codec import JsonCodec
+from rescheduler.kube.lister import ALL_RESOURCES, Lister, Resource, list_patiently, read_all, read_structs
+from rescheduler.kube.state import read_optional
+from rescheduler.planning.last_look import Fresh, FreshPod
+
+# Consistent reads of lists and objects, not from a cache or a watch.
+#
+# A list or a GET without ``resourceVersion`` is consistent. Requests are not retried; the caller may retry.
 
 #: More nodes or namespaces than this are read with one list of all objects: on some API servers a list of the pods of
 #: one node costs as much as a list of all pods.
@@ -166,3 +173,75 @@ def _budgets(client: Client, namespaces: frozenset[str]) -> list[PodDisruptionBu
     lists = (read_all(client, Resource(kind, path), JsonCodec(kind, Interner()), matters) for path in paths)
     budgets = cast("Iterable[PodDisruptionBudget]", itertools.chain.from_iterable(lists))
     return [budget for budget in budgets if budget.metadata.namespace in namespaces]
+
+
+# Write the objects that plans are made from as a ``kind: List``, as ``plan --snapshot`` reads it.
+
+#: The annotation in which kubectl repeats the whole object, with the values of environment variables.
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class _ItemCodec(JsonCodec):
+    """Reduces the objects of one kind to the fields that are read, as JSON."""
+
+    def __init__(self, kind: str, api_version: str) -> None:
+        super().__init__(kind, Interner())
+        self._head = msgspec.json.encode({"apiVersion": api_version, "kind": kind})[:-1] + b","
+
+    def decode(self, raw: Raw) -> Object:
+        """Return the item as bytes. Raises WireError."""
+        try:
+            reduced = _pod(raw) if self.kind == "Pod" else _other(self.kind, raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise WireError(unreadable(self.kind, raw, str(error))) from error
+        return cast("Object", self._head + reduced[1:])
+
+
+def items(client: Client, clock: Clock, warn: Callable[[str], None]) -> Iterator[bytes]:
+    """Yield the objects of the cluster as JSON, without the fields that no plan reads.
+
+    So a dump contains no values of environment variables. *warn* receives a message for each optional kind that may not
+    be read, and for each object that is left out because it cannot be decoded. Raises the errors of requests.
+    """
+    for resource in (*ALL_RESOURCES, *_of_groups(client, warn)):
+        codec = _ItemCodec(resource.kind, resource.api_version)
+        listing = read_optional(resource, partial(list_patiently, Lister(resource, client, codec, clock), clock), warn)
+        if listing is None:
+            continue
+        for left_out in listing.unreadable.values():
+            warn(f"left out, because it cannot be decoded: {left_out.why}")
+        yield from cast("list[bytes]", listing.objects)
+
+
+def _of_groups(client: Client, warn: Callable[[str], None]) -> Iterator[Resource]:
+    """Yield the resources of groups of pods that the API server serves."""
+    for group in pod_groups.KINDS:
+        try:
+            yield from pod_groups.served(client, group)
+        except Forbidden as error:
+            warn(f"{error}; groups of pods are left out")
+
+
+def version_item(version: str) -> bytes:
+    """Return the item of the list that contains the *version* of the API server."""
+    item = {"apiVersion": "spot-rescheduler/v1", "kind": "ServerVersion", "metadata": {"name": "kubernetes"}}
+    return msgspec.json.encode({**item, "gitVersion": version})
+
+
+def _pod(raw: Raw) -> bytes:
+    pod = RAW_PODS.decode(raw)
+    meta = msgspec.structs.replace(pod.metadata, annotations=dict(pod_annotations(pod.metadata.annotations)))
+    return msgspec.json.encode(msgspec.structs.replace(pod, metadata=meta))
+
+
+def _other(kind: str, raw: Raw) -> bytes:
+    struct = FILE_KINDS[kind]
+    try:
+        decoded: Any = msgspec.json.decode(raw, type=struct)
+    except msgspec.ValidationError:
+        decoded = msgspec.convert(without_nulls(msgspec.json.decode(raw), struct), struct)
+    meta = decoded.metadata
+    annotations = {key: value for key, value in meta.annotations.items() if key != _LAST_APPLIED}
+    return msgspec.json.encode(
+        msgspec.structs.replace(decoded, metadata=msgspec.structs.replace(meta, annotations=annotations))
+    )

@@ -15,13 +15,10 @@ from rescheduler import decoding
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError, UsageError
 from rescheduler.kube.client import Client
-from rescheduler.kube.custom_owners import CustomOwners
-from rescheduler.kube.failed_creates import latest_message
-from rescheduler.kube.jobs import Job, JobPod, facts, restarts, wanted
-from rescheduler.kube.resources import Resource
+from rescheduler.kube.lister import Resource, read_structs
+from rescheduler.kube.owners import CustomOwners, latest_message
 from rescheduler.kube.responses import one_line
-from rescheduler.kube.structs import read_structs
-from rescheduler.kube.workloads import WorkloadObject, controller_of, digest
+from rescheduler.kube.workloads import Job, JobPod, WorkloadObject, controller_of, digest, facts, restarts, wanted
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.rules.pod_traits import is_built_in
 from rescheduler.settings import object_name
@@ -61,7 +58,7 @@ _CONTROLLED: Final = frozenset({"ReplicaSet", "ReplicationController"})
 class ControllerReader:
     """A reader of controllers. Thread-safe.
 
-    Owners of other kinds are read by discovery (:mod:`rescheduler.kube.custom_owners`). Where that is not permitted,
+    Owners of other kinds are read by discovery (:mod:`rescheduler.kube.owners`). Where that is not permitted,
     `wanted` is derived from their ReplicaSets, or not known.
 
     Methods raise Forbidden (with the verb and the resource), Unauthorized and Retryable, and :meth:`topmost` InputError

@@ -17,15 +17,17 @@ from rescheduler.kube.lease import (
     RETRY_SECONDS,
     WRITE_SECONDS,
     AcquireLease,
+    LeaseNotes,
     LeaseRecord,
     ObservedLease,
     RenewLease,
     WaitForHolder,
     decide,
     held,
+    lease_of,
+    lease_path,
     released,
 )
-from rescheduler.kube.lease_object import LeaseNotes, lease_of, lease_path
 
 #: Minimum interval between two log lines about errors.
 COMPLAINT_SECONDS: Final = 15.0

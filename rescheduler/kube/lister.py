@@ -1,19 +1,104 @@
-"""List all objects of one kind, page by page."""
+"""The resources that are read from the cluster, and lists of them, page by page."""
 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from datetime import timedelta
+from typing import Any, Final, Generic, TypeVar, cast
 
-from predicates.objects import Object
-from predicates.unreadable import Unreadable
+import msgspec
+from msgspec import Raw
+
+from predicates.objects import Object, Unreadable
+from predicates.wire import Interner, WireError
+from predicates.wire import unreadable as wire_unreadable
+from rescheduler import decoding
+from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
 from rescheduler.errors import Expired, InputError, Retryable
-from rescheduler.kube.backoff import delay
 from rescheduler.kube.client import Client
-from rescheduler.kube.json_codec import JsonCodec
-from rescheduler.kube.resources import Resource
+from rescheduler.kube.codec import JsonCodec
 from rescheduler.kube.responses import ApiResponse
+
+# The resources that are read from the cluster, and their API paths.
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """The collection of a kind in all namespaces, or in the namespace in *path*.
+
+    An *optional* resource that the API server does not serve (404) counts as empty, with one warning. All others,
+    and optional ones that are served, must be readable before decisions are made: a missing permission does not mean
+    that there are no objects.
+    """
+
+    kind: str
+    path: str
+    optional: bool = False
+    selector: str = ""  #: label selector
+    fields: str = ""  #: field selector
+
+    @property
+    def plural(self) -> str:
+        """The resource name in permissions and messages, for example ``pods``."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def api_version(self) -> str:
+        """The value of ``apiVersion`` of the objects, for example ``apps/v1``."""
+        return self.path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query parameters of lists and watches."""
+        selectors = {"labelSelector": self.selector, "fieldSelector": self.fields}
+        return {name: text for name, text in selectors.items() if text}
+
+
+#: In the order in which changes are applied to the snapshot: referenced kinds come first.
+RESOURCES: Final[tuple[Resource, ...]] = (
+    Resource("Namespace", "/api/v1/namespaces"),
+    Resource("Node", "/api/v1/nodes"),
+    Resource("StorageClass", "/apis/storage.k8s.io/v1/storageclasses"),
+    Resource("PersistentVolume", "/api/v1/persistentvolumes"),
+    Resource("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims"),
+    Resource("CSINode", "/apis/storage.k8s.io/v1/csinodes", optional=True),
+    Resource("CSIDriver", "/apis/storage.k8s.io/v1/csidrivers", optional=True),
+    Resource("CSIStorageCapacity", "/apis/storage.k8s.io/v1/csistoragecapacities", optional=True),
+    Resource("VolumeAttachment", "/apis/storage.k8s.io/v1/volumeattachments", optional=True),
+    Resource("ResourceClaim", "/apis/resource.k8s.io/v1/resourceclaims", optional=True),
+    Resource("DeviceClass", "/apis/resource.k8s.io/v1/deviceclasses", optional=True),
+    Resource("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets"),
+    Resource("Pod", "/api/v1/pods"),
+)
+
+#: Kinds from which replacement pods are derived. Commands read all of them, the daemon reads those of a candidate.
+TEMPLATES: Final[tuple[Resource, ...]] = (
+    Resource("ReplicaSet", "/apis/apps/v1/replicasets", optional=True),
+    Resource("StatefulSet", "/apis/apps/v1/statefulsets", optional=True),
+    Resource("ReplicationController", "/api/v1/replicationcontrollers", optional=True),
+    Resource("Job", "/apis/batch/v1/jobs", optional=True),
+    Resource("LimitRange", "/api/v1/limitranges", optional=True),
+    Resource("ResourceQuota", "/api/v1/resourcequotas", optional=True),
+    Resource("VerticalPodAutoscaler", "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers", optional=True),
+)
+
+#: Everything that commands read.
+ALL_RESOURCES: Final = (*TEMPLATES, *RESOURCES)
+
+
+# Back-off of reads and writes that the API server rejects.
+
+_BACKOFF: Final = Backoff(timedelta(seconds=1), timedelta(seconds=30))
+_LONGEST_RETRY_AFTER: Final = 300.0  #: seconds
+
+
+def delay(failures: int, retry_after: float | None = None) -> float:
+    """Return the seconds to wait after *failures* in a row, or the server's *retry_after* if that is longer."""
+    return max(_BACKOFF.seconds_after(failures), min(retry_after or 0.0, _LONGEST_RETRY_AFTER))
+
+
+# List all objects of one kind, page by page.
 
 #: Objects per page; a page of pods is about 2 MB of JSON.
 PAGE_SIZE: Final = 500
@@ -177,3 +262,28 @@ def list_patiently(lister: Lister, clock: Clock, progress: Callable[[int], None]
             if failures == PAGE_ATTEMPTS:
                 raise
             clock.wait(delay(failures, error.retry_after), threading.Event())
+
+
+# Read objects as structs of the caller, for kinds and fields that the snapshot does not contain.
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class StructCodec(JsonCodec, Generic[T]):
+    """A decoder of the objects of one kind as *shape*."""
+
+    def __init__(self, kind: str, shape: type[T]) -> None:
+        super().__init__(kind, Interner())
+        self._shapes = decoding.decoder(shape)
+
+    def decode(self, raw: Raw) -> Object:
+        try:
+            decoded: Any = self._shapes.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise WireError(wire_unreadable(self.kind, raw, str(error))) from error
+        return cast("Object", decoded)
+
+
+def read_structs(client: Client, resource: Resource, shape: type[T]) -> list[T]:
+    """Return all objects of *resource* as *shape*; see :func:`~rescheduler.kube.lister.read_all`."""
+    return cast("list[T]", read_all(client, resource, StructCodec(resource.kind, shape)))

@@ -1,4 +1,5 @@
 """Credentials from exec plugins and auth providers, and connections through a proxy, by the official client.
+Separate, because it imports the official client, which takes long, and is rarely needed.
 
 Importing that client takes more time and memory than the rest of this program, so this module is imported only where it
 is needed. Exceptions of its loaders can contain a whole user entry of a kubeconfig with its token, so their text is

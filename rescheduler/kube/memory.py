@@ -13,8 +13,7 @@ import msgspec
 
 from rescheduler import decoding
 from rescheduler.errors import Forbidden, NotFound, Retryable, Unauthorized
-from rescheduler.kube.client import MERGE_PATCH, Client
-from rescheduler.kube.conflicts import deletion_conflicts
+from rescheduler.kube.client import MERGE_PATCH, Client, deletion_conflicts
 
 _T = TypeVar("_T")
 

@@ -18,9 +18,8 @@ from rescheduler import decoding
 from rescheduler.clock import Clock
 from rescheduler.errors import InputError, NotFound, ReschedulerError
 from rescheduler.kube.client import Client
-from rescheduler.kube.json_codec import JsonCodec
-from rescheduler.kube.lister import read_all
-from rescheduler.kube.resources import Resource
+from rescheduler.kube.codec import JsonCodec
+from rescheduler.kube.lister import Resource, read_all
 from rescheduler.planning.rules.gangs import (
     COSCHEDULING,
     KUBERNETES,

@@ -11,12 +11,9 @@ from typing import Final, Protocol
 
 from rescheduler.clock import Clock
 from rescheduler.errors import Expired, Forbidden, NotFound, Permanent, ReschedulerError, Retryable
-from rescheduler.kube.backoff import delay
 from rescheduler.kube.client import Client, ResponseStream
-from rescheduler.kube.codec import Change
-from rescheduler.kube.json_codec import JsonCodec
-from rescheduler.kube.lister import PAGE_SIZE, Lister, Listing
-from rescheduler.kube.resources import Resource
+from rescheduler.kube.codec import Change, JsonCodec
+from rescheduler.kube.lister import PAGE_SIZE, Lister, Listing, Resource, delay
 
 #: The timeout of a watch on the server; a connection without data for longer than that is considered dead.
 WATCH_SECONDS: Final = 90

@@ -13,8 +13,7 @@ import tenacity
 from rescheduler import decoding, errors
 from rescheduler.clock import Clock
 from rescheduler.errors import BackendUnavailable, DeadlineExceeded, RateLimited
-from rescheduler.net.config_files import Endpoint
-from rescheduler.net.credentials import Credentials
+from rescheduler.net.config_files import Credentials, Endpoint
 from rescheduler.net.http_errors import (
     UNREADABLE,
     HttpResponse,
@@ -22,11 +21,14 @@ from rescheduler.net.http_errors import (
     Missing,
     NoResponse,
     ServerFault,
+    TooLate,
     Unsent,
+    attempts,
+    pause,
     response_error,
+    retry_after_seconds,
     status_line,
 )
-from rescheduler.net.retries import TooLate, attempts, pause, retry_after_seconds
 from rescheduler.net.transport import Bounds, Transport, proxy_of
 
 T = TypeVar("T")

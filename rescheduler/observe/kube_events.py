@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from rescheduler.draining.eviction_outcomes import EvictionResult
+from rescheduler.draining.events import EvictionResult
 from rescheduler.observe.events import (
     Chosen,
     CoolingDown,
@@ -33,9 +33,8 @@ from rescheduler.observe.events import (
     Swept,
     Tainted,
 )
+from rescheduler.planning.forms import count, utc
 from rescheduler.planning.outcome import Planning, PodRef, Rejected
-from rescheduler.planning.timestamps import utc
-from rescheduler.planning.units import count
 
 RESCHEDULER: Final = "Rescheduler"
 RESCHEDULER_FAILED: Final = "ReschedulerFailed"

@@ -1,23 +1,150 @@
-"""The metrics of the daemon: names, meanings and labels. :mod:`rescheduler.observe.metrics` sets their values.
+"""The metrics of the daemon: names, meanings and labels. :mod:`rescheduler.observe.metrics` sets their values."""
 
-The four metrics of k8s-spot-rescheduler keep their names and labels. Two of them end in ``_count``, which Prometheus's
-linter reserves for histograms, so they are exposed without a type; queries are not affected.
-
-Counters without a node label start at 0 for all label values that can occur.
-"""
-
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, Metric, UntypedMetricFamily
+from prometheus_client.registry import Collector
 
-from rescheduler.draining.failures import Why
-from rescheduler.observe.events import ErrorKind, RoomEnding
-from rescheduler.observe.label_values import DRAIN_RESULTS, REMOVAL_RESULTS, all_eviction_labels
-from rescheduler.observe.node_metrics import NodeCounts, NodeDrains
-from rescheduler.observe.savings_metrics import SavingsSeries
-from rescheduler.planning.landing import LandingOutcome
+from rescheduler.draining.events import EvictionResult
+from rescheduler.draining.state import Why
+from rescheduler.observe.events import ErrorKind, EvictionAnswered, RoomEnding
 from rescheduler.planning.memory import ENTRY_KINDS
+from rescheduler.planning.money.savings import Savings
+from rescheduler.planning.outcome import LandingOutcome
+
+# The possible label values of counters. A counter starts at 0 for each of them.
+#
+# Prometheus computes an increase from two samples. A series that first appears with the value 1 has no increase, so an
+# alert would miss the first occurrence.
+
+#: HTTP status by result. A failed request has its own status, or none.
+_CODES: Final = {EvictionResult.EVICTED: "201", EvictionResult.GONE: "404", EvictionResult.REFUSED: "429"}
+
+#: HTTP statuses of failed eviction requests; "" if there was no response. The series of any other status is added when
+#: the status occurs.
+FAILURE_CODES: Final = (
+    "", "400", "401", "403", "405", "408", "409", "410", "413", "415", "422", "429", "500", "502", "503", "504",
+)  # fmt: skip
+
+#: Responses of cloud providers: the values of :class:`rescheduler.providers.base.DeleteResult`.
+REMOVAL_RESULTS: Final = ("deleted", "alreadygone", "accepted", "refused", "failed")
+
+#: Values of the label ``result`` of the counter of drains.
+DRAIN_RESULTS: Final = ("success", "failure")
+
+
+def eviction_labels(event: EvictionAnswered) -> tuple[str, str]:
+    """Return the labels ``result`` and ``code`` of a response to an eviction request."""
+    return event.result, _CODES.get(event.result) or str(event.code or "")
+
+
+def all_eviction_labels() -> Iterator[tuple[str, str]]:
+    """Yield the pairs of ``result`` and ``code`` that are known to occur."""
+    yield from _CODES.items()
+    for code in FAILURE_CODES:
+        yield EvictionResult.FAILED, code
+
+
+# The metrics of k8s-spot-rescheduler with a node label: the nodes with their pods, and drains by node.
+
+#: How long the counters of a node are kept after the node is gone, so that the last value is scraped.
+GONE_NODE: Final = timedelta(minutes=15)
+
+
+class NodeCounts(Collector):
+    """Collects the metrics at each scrape, so that deleted nodes leave no series.
+
+    The same metric objects are returned until :attr:`pods` is replaced.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self.pods: Mapping[str, Mapping[str, int]] = {}  #: by type label and node: number of pods
+        self._collected: tuple[Mapping[str, Mapping[str, int]], tuple[Metric, ...]] | None = None
+
+    def collect(self) -> Iterable[Metric]:
+        current, collected = self.pods, self._collected
+        if collected is None or collected[0] is not current:
+            collected = self._collected = current, self._metrics(current)
+        return collected[1]
+
+    def _metrics(self, by_type: Mapping[str, Mapping[str, int]]) -> tuple[Metric, ...]:
+        nodes = UntypedMetricFamily(self._prefix + "nodes_count", "Nodes by type label.", labels=["node_type"])
+        pods = UntypedMetricFamily(
+            self._prefix + "node_pods_count",
+            "Pods of each node, without DaemonSet and mirror pods.",
+            labels=["node_type", "node"],
+        )
+        for node_type, counts in by_type.items():
+            nodes.add_metric([node_type], len(counts))
+            for node, count in counts.items():
+                pods.add_metric([node_type, node], count)
+        return (nodes, pods)
+
+
+class NodeDrains:
+    """Counts drains by node, in a counter with the labels ``drain_state`` and ``node``."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._gone_since: dict[str, datetime | None] = {}  # of counted nodes; None: the node exists
+
+    def count(self, drain_state: str, node: str) -> None:
+        self._gone_since[node] = None
+        self._counter.labels(drain_state, node).inc()
+
+    def observe(self, nodes: frozenset[str], now: datetime) -> None:
+        """Remove the series of nodes that have not been among *nodes*, the nodes of the cluster, for GONE_NODE."""
+        for node, gone_since in list(self._gone_since.items()):
+            if node in nodes:
+                self._gone_since[node] = None
+            elif gone_since is None:
+                self._gone_since[node] = now
+            elif now - gone_since >= GONE_NODE:
+                del self._gone_since[node]
+                self._counter.remove_by_labels({"node": node})
+
+
+# The two counters of savings. They show the ledger, which survives restarts, and never decrease.
+
+
+class SavingsSeries(Collector):
+    """The counters as they are scraped: 0 until the ledger is known."""
+
+    def __init__(self, prefix: str, currency: str) -> None:
+        self._prefix = prefix
+        self._node_hours = 0.0
+        self._money: dict[str, float] = {currency: 0.0}
+
+    def show(self, total: Savings) -> None:
+        """Set the counters to *total*. A lower value, after the end of a saving was corrected, is ignored."""
+        self._node_hours = max(self._node_hours, total.node_hours)
+        money = dict(self._money)
+        for currency, amount in total.money.items():
+            money[currency] = max(money.get(currency, 0.0), float(amount))
+        self._money = money  # scrapes run on other threads
+
+    def collect(self) -> Iterable[Metric]:
+        money = CounterMetricFamily(
+            self._prefix + "savings_money",
+            "Money saved by removed on-demand nodes, as in the ledger of savings.",
+            labels=["currency"],
+        )
+        for currency, amount in sorted(self._money.items()):
+            money.add_metric([currency], amount)
+        hours = "Node-hours of on-demand nodes saved, as in the ledger of savings."
+        return (money, CounterMetricFamily(self._prefix + "savings_nodehours", hours, value=self._node_hours))
+
+
+# The metrics of the daemon: names, meanings and labels. :mod:`rescheduler.observe.metrics` sets their values.
+#
+# The four metrics of k8s-spot-rescheduler keep their names and labels. Two of them end in ``_count``, which
+# Prometheus's linter reserves for histograms, so they are exposed without a type; queries are not affected.
+#
+# Counters without a node label start at 0 for all label values that can occur.
 
 PREFIX: Final = "spot_rescheduler_"
 

@@ -7,7 +7,7 @@ from typing import Any, assert_never
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from rescheduler.draining.eviction_outcomes import EvictionResult
+from rescheduler.draining.events import EvictionResult
 from rescheduler.observe.events import (
     Chosen,
     Compared,
@@ -47,8 +47,7 @@ from rescheduler.observe.events import (
     Waiting,
     WatchAges,
 )
-from rescheduler.observe.label_values import eviction_labels
-from rescheduler.observe.metric_families import MetricFamilies
+from rescheduler.observe.metric_families import MetricFamilies, eviction_labels
 from rescheduler.planning.outcome import Planning
 
 

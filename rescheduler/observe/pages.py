@@ -1,4 +1,4 @@
-"""The HTTP server for ``--listen-address``: /metrics, /healthz, /readyz and /statusz."""
+"""The HTTP server for ``--listen-address``: /metrics, /healthz, /readyz and /statusz; liveness and readiness."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
@@ -10,11 +10,56 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from rescheduler.net.browsers import FRAMES
-from rescheduler.observe.health import Health
+from rescheduler.clock import Clock
+from rescheduler.net.server import FRAMES
 from rescheduler.observe.prepared_pages import PreparedPages, RenderedMetrics
 from rescheduler.observe.status import Status
-from rescheduler.pages.document import policy
+from rescheduler.pages.element import policy
+
+# Liveness and readiness of the daemon.
+
+#: The loop counts as alive if its last heartbeat is at most this many housekeeping intervals, or this many seconds,
+#: old. Requests to an API server that does not respond take a while to time out.
+INTERVALS: Final = 6
+LEAST_SECONDS: Final = 180.0
+
+
+class Health:
+    """Records the loop's heartbeat for the probes. Thread-safe."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        interval: float,
+        ready: Callable[[], bool],
+        missing: Callable[[], str] = lambda: "the cluster has not been read yet",
+    ) -> None:
+        """Create the probes for rounds that are *interval* seconds apart.
+
+        *ready* returns whether the cluster was read; *missing* returns why it was not.
+        """
+        self._clock = clock
+        self._patience = max(INTERVALS * interval, LEAST_SECONDS)
+        self._ready = ready
+        self._missing = missing
+        self._last_beat = clock.monotonic()
+
+    def beat(self) -> None:
+        """Record a heartbeat."""
+        self._last_beat = self._clock.monotonic()
+
+    def silence(self) -> float | None:
+        """Return the seconds since the last heartbeat if it is overdue, else None."""
+        seconds = self._clock.monotonic() - self._last_beat
+        return seconds if seconds > self._patience else None
+
+    @property
+    def unready(self) -> str:
+        """Why the daemon is not ready, or "" if it is."""
+        return "" if self._ready() else self._missing()
+
+
+# The HTTP server for ``--listen-address``: /metrics, /healthz, /readyz and /statusz.
 
 #: Maximum number of concurrent metrics requests. They use worker threads; probes do not.
 _METRICS_THREADS: Final = 2

@@ -1,11 +1,12 @@
-"""The content of the status page: the latest plan for every node, recent drains, and current waits."""
+"""The content of the status page, also as JSON: the latest plan for every node, recent drains, and current waits."""
 
+import json
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 from rescheduler.observe.events import (
     Compared,
@@ -21,8 +22,12 @@ from rescheduler.observe.events import (
     Started,
     Surveyed,
 )
-from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.forms import utc
+from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.money.savings import Savings
+from rescheduler.planning.outcome import Plan, Planning, Verdict
+
+# The content of the status page: the latest plan for every node, recent drains, and current waits.
 
 #: Number of recent drains that are kept.
 DRAINS: Final = 50
@@ -92,3 +97,130 @@ class Status:
                 drains, shown = tuple(self._drains), {(drain.node.name, drain.at) for drain in self._drains}
                 landings = {key: landing for key, landing in self.board.landings.items() if key in shown}
                 self.board = replace(self.board, draining=None, progress=None, drains=drains, landings=landings)
+
+
+# The status page as JSON.
+
+
+def as_json(board: Board) -> dict[str, Any]:
+    """Return the page as JSON. Nodes have the format of ``rescheduler plan -o json``."""
+    return summary(board) | {"nodes": nodes(board)}
+
+
+class StatusJson:
+    """Renders boards as JSON. The nodes are rendered again only for a new plan. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._nodes = b"[]"
+        self._shown: tuple[Planning, Mapping[str, NodeFacts], PriceList] | None = None
+
+    def as_bytes(self, board: Board) -> bytes:
+        """Return :func:`as_json`, encoded."""
+        fields = [_member(name, _dump(value)) for name, value in summary(board).items()]
+        return b"{" + b",".join([*fields, _member("nodes", self._node_list(board))]) + b"}"
+
+    def _node_list(self, board: Board) -> bytes:
+        planned, shown = board.planned, self._shown
+        if planned is None:
+            return b"[]"
+        if shown is None or shown[0] is not planned.planning or shown[1:] != (planned.facts, board.prices):
+            self._nodes = _dump(nodes(board))
+            self._shown = planned.planning, planned.facts, board.prices
+        return self._nodes
+
+
+def summary(board: Board) -> dict[str, Any]:
+    """Return all fields of :func:`as_json` except the nodes."""
+    planned = board.planned
+    return {
+        "version": board.started.version if board.started else None,
+        "holder": board.started.holder if board.started else None,
+        "dryRun": board.started.dry_run if board.started else None,
+        "leading": board.leading,
+        "waiting": {"reason": board.held.waiting, "detail": board.held.detail} if board.held else None,
+        "leader": _leader(board),
+        "draining": board.draining.node.name if board.draining else None,
+        "drain": _progress(board.progress) if board.progress else None,
+        "plannedAt": utc(planned.at) if planned else None,
+        "complete": planned.complete if planned else None,
+        "spotNodes": planned.planning.spot_nodes if planned else None,
+        "onDemandNodes": planned.planning.on_demand_nodes if planned else None,
+        "coolingDown": {node: utc(until) for node, until in board.observed.cooling.items()} if board.observed else {},
+        "drains": [_drain(drain) for drain in board.drains],
+        "savings": _savings(board.savings) if board.savings else None,
+    }
+
+
+def nodes(board: Board) -> list[dict[str, Any]]:
+    """Return the nodes of :func:`as_json`."""
+    if (planned := board.planned) is None:
+        return []
+    return [_node(verdict, planned.facts, board.prices) for verdict in planned.planning.verdicts]
+
+
+def _member(name: str, value: bytes) -> bytes:
+    return _dump(name) + b":" + value
+
+
+def _dump(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _leader(board: Board) -> str | None:
+    if board.leading:
+        return board.started.holder if board.started else None
+    return board.held.leader or None if board.held else None
+
+
+def _progress(progress: DrainProgressed) -> dict[str, Any]:
+    pods = [{"pod": str(pod), "state": state.value} for pod, state in progress.pods]
+    return {"node": progress.node.name, "phase": progress.phase, "pods": pods}
+
+
+def _savings(savings: Savings) -> dict[str, Any]:
+    return {
+        "nodeHours": savings.node_hours,
+        "money": {currency: float(amount) for currency, amount in savings.money.items()},
+    }
+
+
+def _node(verdict: Verdict, facts: Mapping[str, NodeFacts], prices: PriceList) -> dict[str, Any]:
+    known = facts.get(verdict.node)
+    return _verdict(verdict) | ({"facts": _facts(known, prices)} if known else {})
+
+
+def _facts(node: NodeFacts, prices: PriceList) -> dict[str, Any]:
+    price = prices.per_hour(node)
+    return {
+        "instanceType": node.instance_type,
+        "zone": node.zone,
+        "created": node.created,
+        "cpu": node.cpu,
+        "memory": node.memory,
+        "requestedCpu": node.requested_cpu,
+        "requestedMemory": node.requested_memory,
+        "pricePerHour": float(price) if price is not None else None,
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    if isinstance(verdict, Plan):
+        placements = [{"pod": str(placement.pod), "node": placement.node} for placement in verdict.placements]
+        return {"node": verdict.node, "drainable": True, "placements": placements, "blockers": []}
+    blockers = [
+        {"pod": blocker.pod, "reason": blocker.reason, "detail": blocker.detail} for blocker in verdict.blockers
+    ]
+    return {"node": verdict.node, "drainable": False, "placements": [], "blockers": blockers}
+
+
+def _drain(event: DrainEnded) -> dict[str, Any]:
+    return {
+        "at": utc(event.at),
+        "node": event.node.name,
+        "succeeded": event.failure is None,
+        "reason": event.failure.why if event.failure else None,
+        "detail": event.failure.detail if event.failure else "",
+        "seconds": round(event.seconds, 3),
+        "evicted": [str(pod) for pod in event.evicted],
+        "removed": event.removed,
+    }

@@ -1,9 +1,14 @@
-"""HTML elements as text. All values are escaped, except elements."""
+"""HTML elements as text, tables and documents. All values are escaped, except elements."""
 
+import base64
 import functools
+import hashlib
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from importlib import resources
 from typing import Final, TypeAlias
+
+# HTML elements as text. All values are escaped, except elements.
 
 #: Elements without content and end tag.
 _VOID: Final = frozenset({"meta", "input", "br"})
@@ -56,3 +61,57 @@ def _text(child: Child) -> str:
     if child is None:
         return ""
     return html.escape(str(child)) if isinstance(child, int) else "".join([_text(item) for item in child])
+
+
+# Tables with a caption and header cells.
+
+
+def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Child]], numbers: frozenset[int]) -> Markup:
+    """Return a table, or a sentence if it has no rows. *numbers* are the indexes of right-aligned columns."""
+    kinds = ["number" if column in numbers else None for column in range(len(head))]
+    body = [
+        element("tr", [element("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)]) for row in rows
+    ]
+    if not body:
+        return element("p", "None.")
+    names = [element("th", name, scope="col", class_=kind) for name, kind in zip(head, kinds, strict=True)]
+    parts = (element("caption", caption), element("thead", element("tr", names)), element("tbody", body))
+    return element("div", element("table", parts), class_="scroll")
+
+
+# An HTML document with inline style and script, and a Content Security Policy that allows nothing else.
+
+_STYLE: Final = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+_SCRIPT: Final = resources.files(__package__).joinpath("page.js").read_text(encoding="utf-8")
+
+#: Seconds after which a browser without JavaScript reloads a live page.
+_REFRESH_SECONDS: Final = 10
+
+
+def document(title: str, body: Markup, *, live: bool = False) -> str:
+    """Return the document. A *live* page polls its own URL and updates itself."""
+    refresh = element("meta", http_equiv="refresh", content=_REFRESH_SECONDS)
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy(live=live)),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("noscript", refresh) if live else None,
+        element("title", title),
+        element("style", Markup(_STYLE)),
+    )
+    script = element("script", Markup(_SCRIPT))
+    page = element("html", joined((head, element("body", body, script, data_live=live))), lang="en")
+    return f"<!doctype html>\n{page}\n"
+
+
+def policy(*, live: bool) -> str:
+    """Return a policy that allows the page's style and script and, if *live*, requests to the page's server."""
+    rules = ["default-src 'none'", f"style-src {_source(_STYLE)}", f"script-src {_source(_SCRIPT)}"]
+    return "; ".join([*rules, "base-uri 'none'", "form-action 'none'", *(["connect-src 'self'"] if live else [])])
+
+
+def _source(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -37,7 +37,7 @@ import msgspec
 
 from predicates.objects import Pod
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.timestamps import instant
+from rescheduler.planning.forms import instant
 
 
 class Debt(msgspec.Struct, frozen=True):

@@ -9,16 +9,12 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from rescheduler.errors import InputError
-from rescheduler.planning.compression import LIMIT, pack, packed_within, unpack
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.cooldowns import Cooldowns
 from rescheduler.planning.debts import Debt
-from rescheduler.planning.movements import Movements
-from rescheduler.planning.not_recovered import NotRecovered
+from rescheduler.planning.forms import LIMIT, count, pack, packed_within, unpack, utc
+from rescheduler.planning.movements import Movements, NotRecovered
 from rescheduler.planning.room.increase import SpotOrders
-from rescheduler.planning.timestamps import utc
-from rescheduler.planning.units import count
-from rescheduler.planning.waits import Moment, Pause, Waits
+from rescheduler.planning.waits import Cooldowns, Moment, Pause, Waits
 
 #: Version of the stored form. It is incremented when older versions of this program cannot use the new form.
 VERSION: Final = 1

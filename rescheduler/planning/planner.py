@@ -14,21 +14,17 @@ from predicates.objects import Pod, ResourceQuota
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.explain import Explanation, explain
-from rescheduler.planning.ground import common_ground
+from rescheduler.planning.forms import instant
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
-from rescheduler.planning.placement.forecast_checks import with_optional_forecast
+from rescheduler.planning.placement.forecast_checks import SecondsLeft, unlimited, with_optional_forecast
 from rescheduler.planning.placement.in_steps import order_matters
-from rescheduler.planning.placement.pace import SecondsLeft, unlimited
-from rescheduler.planning.placement.packing import Effort, pack
-from rescheduler.planning.placement.search import Search
-from rescheduler.planning.placement.selection import SelectedNode, Selection
-from rescheduler.planning.placement.spot_room import Stuck
-from rescheduler.planning.planning_round import PlanningRound, new_round
+from rescheduler.planning.placement.packing import Effort, Stuck, pack
+from rescheduler.planning.placement.search import Search, SelectedNode, Selection
+from rescheduler.planning.planning_round import PlanningRound, common_ground, new_round
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
-from rescheduler.planning.timestamps import instant
 from rescheduler.planning.verdicts import (
     Attempt,
     Examined,

@@ -1,35 +1,242 @@
 """The inputs that the verdicts on all nodes share, while neither the snapshot nor the circumstances change."""
 
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from predicates.filters import Filters
-from predicates.objects import Namespace, Pod
+from predicates.objects import Namespace, Pod, Unreadable
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
-from rescheduler.planning.deadlines import Now
-from rescheduler.planning.drain_order import in_drain_order, next_expiry
-from rescheduler.planning.ground import Ground
-from rescheduler.planning.outcome import Blocker, Planning, Verdict
+from rescheduler.planning.forms import instant
+from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
+from rescheduler.planning.outcome import Blocker, Planning, Reason, Verdict
 from rescheduler.planning.placement.forecast import Forecaster
-from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort
-from rescheduler.planning.placement.spot_room import Room, Sizes
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, Room, Sizes
+from rescheduler.planning.policy import Circumstances, DrainOrder, Now, Policy
 from rescheduler.planning.quotas import Quotas
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import Groups, groups
 from rescheduler.planning.rules.declared import Facts, PodRules, pod_rules
 from rescheduler.planning.rules.gangs import Gangs
-from rescheduler.planning.rules.minimum import Minimum, minimum
-from rescheduler.planning.rules.pins import Pins
+from rescheduler.planning.rules.minimum import Minimum, OwnerCounts, RemainingReplicas, minimum
+from rescheduler.planning.rules.pins import Pins, SharedVolumes, UnreadableObjects
 from rescheduler.planning.rules.pod_rules import RULES
-from rescheduler.planning.rules.replica_floors import OwnerCounts, RemainingReplicas
-from rescheduler.planning.rules.shared_volumes import SharedVolumes
-from rescheduler.planning.rules.unreadable import UnreadableObjects
-from rescheduler.planning.steps import Steps
+
+# The inputs that the verdicts on all nodes share, as one value. Verdicts can be reused while it is unchanged.
+#
+# A verdict also depends on facts of its own node: its pods and their edits (annotations and status), the budgets that
+# select them, its cooldown and vetoes, and deadlines that pass. They are checked node by node, in
+# :mod:`rescheduler.planning.single_plans`.
+
+#: Replaces the time in circumstances that are compared.
+_ANY_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The inputs of planning that concern all nodes, except for the policy."""
+
+    nodes: tuple[int, int]  #: counts of changes to nodes, and to everything else that all filters depend on
+    pods: int  #: unchanged while each node has equal pods
+    generation: int
+    versions: Mapping[str, int]  #: without PodDisruptionBudgets
+    selection: object  #: changes with the selectors of PodDisruptionBudgets
+    unreadable: tuple[Unreadable, ...]
+    circumstances: Circumstances  #: without the time, cooldowns and vetoes
+
+
+def common_ground(snapshot: Snapshot, budgets: Budgets, circumstances: Circumstances) -> Ground:
+    """Return the ground of the current *snapshot*.
+
+    Edits of pods, the replacement of pods by equal ones on the same nodes, and the status of budgets do not change it.
+    """
+    return Ground(
+        nodes=(snapshot.node_versions, snapshot.epoch),
+        pods=snapshot.balance.version(),
+        generation=snapshot.generation,
+        versions={kind: count for kind, count in snapshot.versions.items() if kind != "PodDisruptionBudget"},
+        selection=budgets.selection,
+        unreadable=snapshot.unreadable,
+        circumstances=replace(timeless(circumstances), cooling={}, vetoes={}),
+    )
+
+
+def timeless(circumstances: Circumstances) -> Circumstances:
+    """Return *circumstances* without the time, for comparisons."""
+    return replace(circumstances, now=_ANY_TIME)
+
+
+# The order in which on-demand nodes are considered for a drain.
+#
+# The order decides which nodes come first. It does not change which nodes may be drained, or how many.
+
+_Key: TypeAlias = tuple[object, ...]
+
+#: Stands in for a missing creation time: such nodes count as the newest.
+_NEWEST: Final = datetime.max.replace(tzinfo=UTC)
+
+
+def in_drain_order(
+    names: Iterable[str], snapshot: Snapshot, policy: Policy, circumstances: Circumstances
+) -> tuple[str, ...]:
+    """Return the nodes *names*, which are sorted by requested CPU and name, in the order of *policy*.
+
+    Nodes that have reached the maximum age come first. Nodes that are equal in the order of *policy* remain sorted by
+    requested CPU and name. Nodes with pods of the namespaces `last` of *circumstances* come last.
+    """
+    names = _in_order_of_policy(names, snapshot, policy, circumstances)
+    if circumstances.last:
+        return tuple(sorted(names, key=lambda name: _last(name, snapshot, circumstances.last)))
+    return tuple(names)
+
+
+def _in_order_of_policy(
+    names: Iterable[str], snapshot: Snapshot, policy: Policy, circumstances: Circumstances
+) -> Iterable[str]:
+    if policy.drain_order is DrainOrder.LEAST_REQUESTED and not policy.max_node_age:
+        return names
+    nodes = [node_facts(snapshot, name, spot=False) for name in names]
+    ordered = sorted(nodes, key=lambda node: _key(node, policy, circumstances.prices))
+    return [node.name for node in sorted(ordered, key=lambda node: not _expired(node, policy, circumstances.now))]
+
+
+def _last(node: str, snapshot: Snapshot, numbers: Mapping[str, int]) -> int:
+    return max((numbers.get(pod.namespace, 0) for pod in snapshot.pods_on[node].values()), default=0)
+
+
+def next_expiry(names: Iterable[str], snapshot: Snapshot, policy: Policy, now: datetime) -> datetime | None:
+    """Return when the next of the nodes *names* reaches the maximum age, or None if none will."""
+    if not policy.max_node_age:
+        return None
+    created = (instant(node_facts(snapshot, name, spot=False).created) for name in names)
+    expiries = (moment + timedelta(seconds=policy.max_node_age) for moment in created if moment is not None)
+    return min((moment for moment in expiries if moment > now), default=None)
+
+
+def _key(node: NodeFacts, policy: Policy, prices: PriceList) -> _Key:
+    match policy.drain_order:
+        case DrainOrder.COST:
+            return _by_cost(node, prices)
+        case DrainOrder.AGE:
+            return (_created(node),)
+        case DrainOrder.LEAST_REQUESTED:
+            return ()
+
+
+def _by_cost(node: NodeFacts, prices: PriceList) -> _Key:
+    """Sort by price, the most expensive node first, then nodes without a price by vCPU and memory, largest first."""
+    price = prices.per_hour(node)
+    return price is None, -(price if price is not None else Decimal(0)), -node.cpu, -node.memory
+
+
+def _created(node: NodeFacts) -> datetime:
+    return instant(node.created) or _NEWEST
+
+
+def _expired(node: NodeFacts, policy: Policy, now: datetime) -> bool:
+    """Return whether *node* has reached ``--max-node-age``. A node without a creation time has not."""
+    created = instant(node.created)
+    if not policy.max_node_age or created is None:
+        return False
+    return (now - created).total_seconds() >= policy.max_node_age
+
+
+# The duration of a drain under a PodDisruptionBudget that allows only some of a node's pods to be evicted at a time.
+#
+# Under such a budget pods are evicted in steps: as many pods as the budget allows are evicted, their replacement pods
+# become Ready, and the budget allows the next evictions.
+
+#: The assumed time in seconds from the creation of a pod until it is Ready, if there is no data.
+READY_SECONDS: Final = 30.0
+
+#: Pods that became Ready later than this after their creation were probably restarted, and are ignored. In seconds.
+_LONGEST: Final = 3600.0
+
+#: The API's default of ``terminationGracePeriodSeconds``.
+_GRACE: Final = 30
+
+
+class Steps:
+    """Estimates of the steps for the budgets and pods of *snapshot*. Valid until the snapshot changes.
+
+    The first call takes one pass over all pods.
+    """
+
+    def __init__(self, snapshot: Snapshot, budgets: Budgets, policy: Policy) -> None:
+        self._snapshot = snapshot
+        self._budgets = budgets
+        self._policy = policy
+        self._guarded: dict[str, list[Pod]] | None = None  #: Ready pods by the budget that guards them
+        self._ready_seconds: dict[str, float] = {}
+        self._estimated: set[str] = set()
+
+    def too_slow(self, key: str, pods: Sequence[Pod], allowed: int) -> Blocker | None:
+        """Return a blocker if *pods* of one node cannot be evicted in steps under budget *key*, or None.
+
+        The budget allows *allowed* evictions at a time.
+        """
+        if len(pods) <= allowed:
+            return None
+        policy = self._policy
+        self._estimated.add(key)
+        grace = max(min(_grace(pod), policy.max_graceful_termination) for pod in pods)
+        ready = self.ready_seconds(key)
+        if grace + ready <= policy.pod_eviction_timeout:
+            return None
+        detail = (
+            f"PodDisruptionBudget {key} allows {allowed} evictions at a time, {len(pods)} of its pods are on this "
+            f"node, and a step takes {grace + ready:.0f} s ({grace:.0f} s to terminate, {ready:.0f} s until the "
+            f"replacement pod is Ready); --pod-eviction-timeout is {policy.pod_eviction_timeout:.0f} s"
+        )
+        return Blocker(Reason.BUDGET_TOO_SLOW, detail, pods[0].key)
+
+    def take_estimated(self) -> frozenset[str]:
+        """Return the budgets for which :meth:`too_slow` has used the times of other pods since the last call."""
+        estimated, self._estimated = frozenset(self._estimated), set()
+        return estimated
+
+    def ready_seconds(self, key: str) -> float:
+        """Return the 90th percentile of the seconds that pods of budget *key* took from creation to Ready."""
+        if (seconds := self._ready_seconds.get(key)) is None:
+            if self._guarded is None:
+                self._guarded = self._by_budget()
+            seconds = self._ready_seconds[key] = _ninetieth_percentile(self._guarded.get(key, ()))
+        return seconds
+
+    def _by_budget(self) -> dict[str, list[Pod]]:
+        guarded: dict[str, list[Pod]] = {}
+        keys_of = self._budgets.of
+        for pod in self._snapshot.pods.values():
+            for key in keys_of(pod):
+                guarded.setdefault(key, []).append(pod)
+        return guarded
+
+
+def _ninetieth_percentile(pods: Sequence[Pod]) -> float:
+    durations = sorted(seconds for pod in pods if (seconds := _seconds_until_ready(pod)) is not None)
+    return durations[math.ceil(0.9 * len(durations)) - 1] if durations else READY_SECONDS
+
+
+def _seconds_until_ready(pod: Pod) -> float | None:
+    created, ready = instant(pod.creation_timestamp), instant(pod.ready_since)
+    if created is None or ready is None:
+        return None
+    seconds = (ready - created).total_seconds()
+    return seconds if 0 <= seconds <= _LONGEST else None
+
+
+def _grace(pod: Pod) -> int:
+    seconds = pod.cls.spec.termination_grace_period_seconds
+    return _GRACE if seconds is None else seconds
+
+
+# The inputs that the verdicts on all nodes share, while neither the snapshot nor the circumstances change.
 
 
 @dataclass(frozen=True, slots=True)

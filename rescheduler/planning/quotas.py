@@ -1,4 +1,5 @@
-"""ResourceQuotas, counted as admission counts them, in the steps of a drain.
+"""ResourceQuotas, counted as admission counts them, in the steps of a drain. Separate from the round, because it
+only counts, as `budgets` does.
 
 A controller creates the replacement of an evicted pod while that pod is still terminating, and admission counts both
 (``pkg/quota/v1/evaluator/core/pods.go``). A StatefulSet creates it when the evicted pod is gone. A step begins when the

@@ -11,17 +11,15 @@ from typing import Final
 from predicates.objects import Node, Pod, PodClass
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import Evictions, RemainingDisruptions
+from rescheduler.planning.forms import count
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
-from rescheduler.planning.placement.first_fit import place_or_explain
 from rescheduler.planning.placement.forecast import may_return
 from rescheduler.planning.placement.in_steps import StuckInSteps, move_in_steps, order_matters
-from rescheduler.planning.placement.packing import Effort, pack
-from rescheduler.planning.placement.selection import Candidate
-from rescheduler.planning.placement.spot_room import Placed, Reasons, Room, Stuck
+from rescheduler.planning.placement.packing import Effort, Placed, Reasons, Room, Stuck, pack, place_or_explain
+from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.rules.candidates import Groups, node_blockers
 from rescheduler.planning.rules.declared import Fate
-from rescheduler.planning.units import count
 
 
 @dataclass(frozen=True, slots=True)

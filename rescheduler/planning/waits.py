@@ -1,12 +1,15 @@
-"""Waits that grow exponentially: after failed drains, and after pods returned to on-demand nodes."""
+"""Waits that grow exponentially, and cooldowns: periods in which a node is not drained again after a failed drain."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
 from rescheduler.backoff import Backoff
+
+# Waits that grow exponentially: after failed drains, and after pods returned to on-demand nodes.
 
 #: A wall-clock time with its time zone.
 Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -46,3 +49,63 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.until is None or self.until <= now + wait.longest:
             return self
         return Pause(self.times, now + wait.longest)
+
+
+# Cooldowns: periods in which a node is not drained again after a failed drain.
+
+#: Longer failure details are cut to this many characters.
+_LONGEST_DETAIL: Final = 300
+
+
+class Cooldown(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The state of a node whose last drains failed."""
+
+    uid: str  #: of the node: the cooldown does not apply to a new node with the same name
+    failures: Count  #: consecutive failed drains
+    until: Moment
+    reason: str = ""  #: the code of a :class:`~rescheduler.planning.outcome.Reason`; "": ``cooling-down``
+    detail: str = ""  #: the failure's message, if there is a reason
+    pod: str = ""  #: the pod (``namespace/name``) whose eviction was refused, or ""
+
+
+class Cooldowns(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The nodes whose last drain failed.
+
+    The wait doubles, so that a node that cannot be drained is tried less and less often.
+    """
+
+    by_node: dict[str, Cooldown] = {}
+
+    def failed(
+        self, node: str, uid: str, now: datetime, wait: Backoff, reason: str = "", detail: str = "", pod: str = ""
+    ) -> "Cooldowns":
+        """Return the cooldowns after a failed drain of *node*."""
+        last = self.by_node.get(node)
+        failures = last.failures + 1 if last is not None and last.uid == uid else 1
+        cooldown = Cooldown(uid, failures, now + wait.after(failures), reason, detail[:_LONGEST_DETAIL], pod)
+        return Cooldowns(self.by_node | {node: cooldown})
+
+    def succeeded(self, node: str) -> "Cooldowns":
+        """Return the cooldowns after a successful drain of *node*."""
+        if node not in self.by_node:
+            return self
+        return Cooldowns({name: cooldown for name, cooldown in self.by_node.items() if name != node})
+
+    def kept(self, uids: Mapping[str, str]) -> "Cooldowns":
+        """Return the cooldowns of nodes that still exist with the same UID. *uids* maps node names to UIDs."""
+        remaining = {node: cooldown for node, cooldown in self.by_node.items() if uids.get(node) == cooldown.uid}
+        return self if len(remaining) == len(self.by_node) else Cooldowns(remaining)
+
+    def active(self, now: datetime) -> dict[str, Cooldown]:
+        """Return the cooldowns that have not expired at *now*, by node."""
+        return {node: cooldown for node, cooldown in self.by_node.items() if cooldown.until > now}
+
+    def bounded(self, now: datetime, wait: Backoff) -> "Cooldowns":
+        """Return the same cooldowns, limited to the longest allowed wait."""
+        latest = now + wait.longest
+        shortened = {
+            node: msgspec.structs.replace(cooldown, until=latest)
+            for node, cooldown in self.by_node.items()
+            if cooldown.until > latest
+        }
+        return Cooldowns(self.by_node | shortened) if shortened else self

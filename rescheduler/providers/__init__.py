@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 #: Name → module with ``load(config: Path | None, clock: Clock) -> CloudProvider``.
 BACKENDS = {
     "none": "rescheduler.providers.none",
-    "cloudpool": "rescheduler.providers.cloudpool",
+    "cloudpool": "rescheduler.cloudpool.provider",
     "externalgrpc": "rescheduler.providers.externalgrpc",
     "cherryservers": "rescheduler.providers.cherryservers",
     "stackpoint": "rescheduler.providers.stackpoint",
     "spc": "rescheduler.providers.stackpoint",
     "stackpointio": "rescheduler.providers.stackpoint",
-    "liqo": "rescheduler.providers.liqo",
+    "liqo": "rescheduler.liqo.provider",
 }
 
 #: Providers whose groups come from ``--nodes`` and ``--cluster-name``: their ``load`` also takes GroupFlags.

@@ -1,107 +1,300 @@
-"""The protocol of cloud providers: systems that own machines. Its verbs follow Cluster Autoscaler's externalgrpc.
-
-How a caller removes the machine of a node:
-
-1. Call :meth:`CloudProvider.group_for`. `None` means that no group of this provider owns the machine: do not delete
-   the emptied Node. Otherwise call :meth:`CloudProvider.refusals` before pods are evicted, so that no pod moves for
-   a machine that the provider would refuse to delete.
-2. When all pods have left the node, write the intent, the group and the time to the Node.
-3. Call :meth:`CloudProvider.delete_nodes` and act on the outcome:
-
-   ==================  =====================================================================================
-   Deleted             the machine is being deleted or is gone: delete the Node (with its UID as precondition)
-   AlreadyGone         the same
-   Accepted            the order may still take effect: keep taint and intent, do not roll back, and retry with
-                       the same node until the outcome changes or the system forgets the order
-   Refused             nothing was ordered: roll back; a retry alone does not change the outcome
-   Failed              the machine keeps running and no order is pending: roll back and cool down; `retryable`
-                       states whether a retry can succeed
-   ==================  =====================================================================================
-
-   Immediately before each request that could end a machine, also before each repetition, the provider calls *may_end*.
-   It raises Withheld if the machine may not end now, and any other ReschedulerError if that cannot be determined at
-   present. The provider then sends nothing. If no earlier order may still take effect, the outcome is Refused.
-
-4. After a restart or a change of leader, repeat the call with ``NodeRef.ordered_at`` set to the time of the intent,
-   and with the group named in the intent: `group_for` cannot find the group of a machine that is gone.
-
-If ``delete_nodes`` raises, nothing was ordered for any node of the call. All verbs are thread-safe. Deadlines are
-``monotonic()`` seconds of the clock that the provider was loaded with.
-
-The values and errors of the verbs are defined in separate modules and can all be imported from here.
+"""The protocol of cloud providers: systems that own machines. Its verbs follow Cluster Autoscaler's externalgrpc
+service.
 """
 
-# ruff: noqa: ARG002 -- optional verbs keep the protocol's signature although they ignore its arguments
-
 import datetime as dt
+import enum
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Final, Protocol, TypeAlias
 
-from rescheduler.providers.delete_outcomes import (
-    ON_CONTROL_PLANE,
-    Accepted,
-    AlreadyGone,
-    Deleted,
-    DeleteOutcome,
-    DeleteResult,
-    Failed,
-    Refusal,
-    Refused,
-    below_minimum,
-)
-from rescheduler.providers.node_groups import (
-    GroupFlags,
-    GroupOptions,
-    Instance,
-    InstanceError,
-    InstanceState,
-    NodeGroup,
-    NodeTaint,
-    NodeTemplate,
-)
-from rescheduler.providers.node_ref import CONTROL_PLANE_LABELS, NodeRef, with_rivals
-from rescheduler.providers.verb_errors import (
-    AboveMaximum,
-    BelowMinimum,
-    NotInGroup,
-    NotSupported,
-    UnknownGroup,
-    error_of,
-)
+from rescheduler import errors
 
-__all__ = [
-    "CONTROL_PLANE_LABELS",
-    "ON_CONTROL_PLANE",
-    "AboveMaximum",
-    "Accepted",
-    "AlreadyGone",
-    "BelowMinimum",
-    "CloudProvider",
-    "DeleteOutcome",
-    "DeleteResult",
-    "Deleted",
-    "Failed",
-    "GroupFlags",
-    "GroupOptions",
-    "Instance",
-    "InstanceError",
-    "InstanceState",
-    "MayEnd",
-    "NodeGroup",
-    "NodeRef",
-    "NodeTaint",
-    "NodeTemplate",
-    "NotInGroup",
-    "NotSupported",
-    "Refusal",
-    "Refused",
-    "UnknownGroup",
-    "any_may_end",
-    "below_minimum",
-    "error_of",
-    "with_rivals",
-]
+# The fields of a Node by which a cloud provider identifies its machine.
+
+#: Kubernetes sets the first on control-plane nodes; the second was used before 1.24.
+CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+
+#: Cluster Autoscaler's names of templates begin with it.
+TEMPLATE_PREFIX = "template-node-for-"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRef:
+    """A caller's description of a Node. Providers match it by provider ID, their own label, address, then name."""
+
+    name: str
+    provider_id: str = ""  #: spec.providerID
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    internal_ips: tuple[str, ...] = ()  #: status.addresses of type InternalIP
+    control_plane: bool = False  #: the caller recognized a control-plane node by something other than labels
+    #: The intent's time, if an earlier process may have ordered the deletion. Providers then order nothing before
+    #: they have a state observed after this time, and treat a missing machine as deleted.
+    ordered_at: dt.datetime | None = None
+    #: Other Nodes of the cluster with the same provider ID, address or name. A machine that could also belong to one
+    #: of them is not matched.
+    rivals: tuple["NodeRef", ...] = ()
+
+    @property
+    def placeholder(self) -> bool:
+        """Whether this is Cluster Autoscaler's placeholder for an instance without a Node: name and ID are equal."""
+        return bool(self.provider_id) and self.name == self.provider_id
+
+    @property
+    def template(self) -> bool:
+        """Whether this is Cluster Autoscaler's template of a group's next node, used for prices: it has no machine.
+
+        cluster-autoscaler/simulator/node_info_utils.go generates the name; the Node has the labels of the template.
+        """
+        return self.name.startswith(TEMPLATE_PREFIX)
+
+    @property
+    def on_control_plane(self) -> bool:
+        return self.control_plane or any(label in self.labels for label in CONTROL_PLANE_LABELS)
+
+
+def with_rivals(nodes: Sequence[NodeRef]) -> list[NodeRef]:
+    """Return *nodes*, followed by their rivals that are not among *nodes*."""
+    known = {node.name for node in nodes}
+    others = {rival.name: rival for node in nodes for rival in node.rivals if rival.name not in known}
+    return [*nodes, *others.values()]
+
+
+# Node groups of a cloud provider: their size limits, machines, templates and options.
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFlags:
+    """The node group flags of Cluster Autoscaler's command line."""
+
+    nodes: tuple[str, ...] = ()  #: the values of ``--nodes``; their format depends on the system
+    cluster_name: str = ""  #: ``--cluster-name``
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """A set of identical machines that scale together; both size limits are inclusive."""
+
+    id: str
+    min_size: int
+    max_size: int
+    debug: str = ""  #: a one-line description for people
+
+
+class InstanceState(enum.StrEnum):
+    UNKNOWN = "unknown"
+    RUNNING = "running"
+    CREATING = "creating"
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceError:
+    code: str
+    message: str
+    out_of_resources: bool = False  #: a lack of stock or quota
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A machine; `id` is its Node's `spec.providerID`, set before the node joins if it is known."""
+
+    id: str
+    state: InstanceState
+    error: InstanceError | None = None
+    spot: bool | None = None  #: None: unknown
+    terminates_at: dt.datetime | None = None  #: when the system will terminate it, if announced
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTaint:
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTemplate:
+    """The expected Node of a group's next machine; amounts are Kubernetes quantities."""
+
+    labels: Mapping[str, str]
+    taints: tuple[NodeTaint, ...]
+    capacity: Mapping[str, str]
+    allocatable: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """Cluster Autoscaler's per-group options; `None` means its default."""
+
+    utilization_threshold: float | None = None
+    gpu_utilization_threshold: float | None = None
+    unneeded_time: dt.timedelta | None = None
+    unready_time: dt.timedelta | None = None
+    max_provision_time: dt.timedelta | None = None
+    zero_or_max_scaling: bool | None = None
+    ignore_daemonsets_utilization: bool | None = None
+    max_startup_time: dt.timedelta | None = None
+    non_atomic_scale_up: bool | None = None
+
+
+# The outcomes of deleting a machine. :mod:`rescheduler.providers.base` describes how a caller acts on each.
+
+
+class Refusal(enum.StrEnum):
+    """Why the system refuses to delete a machine; also a metric label."""
+
+    BELOW_MINIMUM = "below-minimum"
+    NOT_IN_GROUP = "not-in-group"
+    AMBIGUOUS = "ambiguous"  #: several machines match the node, or several nodes match the machine
+    CONTROL_PLANE = "control-plane"
+    PROTECTED = "protected"  #: the system itself protects the machine
+    WITHHELD = "withheld"  #: the caller does not allow the order any more; it was not sent
+
+
+class DeleteResult(enum.StrEnum):
+    """The kind of a `DeleteOutcome`; also a metric label."""
+
+    DELETED = "deleted"
+    ALREADY_GONE = "alreadygone"
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The machine was deleted by this order, and the system confirmed it."""
+
+    result: ClassVar[DeleteResult] = DeleteResult.DELETED
+    detail: str = ""
+    unshrunk: str = ""  #: why the target size was not lowered, so that a new machine is launched; "": it was lowered
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyGone:
+    """The machine was already deleted."""
+
+    result: ClassVar[DeleteResult] = DeleteResult.ALREADY_GONE
+    detail: str = ""
+    unshrunk: str = ""  #: see `Deleted`
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The deletion was ordered, or may have been; it was not confirmed before the deadline."""
+
+    result: ClassVar[DeleteResult] = DeleteResult.ACCEPTED
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    result: ClassVar[DeleteResult] = DeleteResult.REFUSED
+    reason: Refusal
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}"
+
+
+ON_CONTROL_PLANE: Final = Refused(Refusal.CONTROL_PLANE, "the node belongs to the control plane")
+
+
+def below_minimum(group: str, minimum: int, left: int) -> Refused | None:
+    """Return a refusal if *left*, the number of machines left, is below the *minimum* of *group*."""
+    if left >= minimum:
+        return None
+    return Refused(Refusal.BELOW_MINIMUM, f"group {group} must keep {minimum}, {left} would be left")
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The machine keeps running and no order is pending; both are certain."""
+
+    result: ClassVar[DeleteResult] = DeleteResult.FAILED
+    error: str
+    retryable: bool
+
+
+DeleteOutcome: TypeAlias = Deleted | AlreadyGone | Accepted | Refused | Failed
+
+
+# The errors that the verbs of a cloud provider raise, with their gRPC status.
+
+
+class NotSupported(errors.Permanent):
+    """The system does not implement the verb; callers must work without it. (UNIMPLEMENTED)"""
+
+
+class UnknownGroup(errors.NotFound):
+    """The group does not exist. (NOT_FOUND)"""
+
+
+class BelowMinimum(errors.Permanent):
+    """The group would fall below its minimum size, or lose running machines. (FAILED_PRECONDITION)"""
+
+
+class AboveMaximum(errors.Permanent):
+    """The group would exceed its maximum size. (FAILED_PRECONDITION)"""
+
+
+class NotInGroup(errors.Permanent):
+    """The node is not a member of the group, or its membership is uncertain. (INVALID_ARGUMENT)"""
+
+
+def error_of(node: str, outcome: DeleteOutcome) -> errors.ReschedulerError | None:
+    """Convert *outcome* to an error, for callers that return one result for all nodes; `None` for a success."""
+    match outcome:
+        case Refused(Refusal.BELOW_MINIMUM, detail):
+            return BelowMinimum(f"node {node}: {detail}")
+        case Refused(Refusal.NOT_IN_GROUP | Refusal.AMBIGUOUS, detail):
+            return NotInGroup(f"node {node}: {detail}")
+        case Refused(_, detail) | Failed(detail, retryable=False):
+            return errors.Permanent(f"node {node}: {detail}")
+        case Failed(detail):
+            return errors.BackendUnavailable(f"node {node}: {detail}")
+        case Accepted(detail):
+            return errors.DeadlineExceeded(f"node {node}: {detail}")
+    return None
+
+
+# The protocol of cloud providers: systems that own machines. Its verbs follow Cluster Autoscaler's externalgrpc.
+#
+# How a caller removes the machine of a node:
+#
+# 1. Call :meth:`CloudProvider.group_for`. `None` means that no group of this provider owns the machine: do not delete
+#    the emptied Node. Otherwise call :meth:`CloudProvider.refusals` before pods are evicted, so that no pod moves for
+#    a machine that the provider would refuse to delete.
+# 2. When all pods have left the node, write the intent, the group and the time to the Node.
+# 3. Call :meth:`CloudProvider.delete_nodes` and act on the outcome:
+#
+#    ==================  =====================================================================================
+#    Deleted             the machine is being deleted or is gone: delete the Node (with its UID as precondition)
+#    AlreadyGone         the same
+#    Accepted            the order may still take effect: keep taint and intent, do not roll back, and retry with
+#                        the same node until the outcome changes or the system forgets the order
+#    Refused             nothing was ordered: roll back; a retry alone does not change the outcome
+#    Failed              the machine keeps running and no order is pending: roll back and cool down; `retryable`
+#                        states whether a retry can succeed
+#    ==================  =====================================================================================
+#
+#    Immediately before each request that could end a machine, also before each repetition, the provider calls
+#    *may_end*.
+#    It raises Withheld if the machine may not end now, and any other ReschedulerError if that cannot be determined at
+#    present. The provider then sends nothing. If no earlier order may still take effect, the outcome is Refused.
+#
+# 4. After a restart or a change of leader, repeat the call with ``NodeRef.ordered_at`` set to the time of the intent,
+#    and with the group named in the intent: `group_for` cannot find the group of a machine that is gone.
+#
+# If ``delete_nodes`` raises, nothing was ordered for any node of the call. All verbs are thread-safe. Deadlines are
+# ``monotonic()`` seconds of the clock that the provider was loaded with.
+#
+# The values and errors of the verbs are defined in separate modules and can all be imported from here.
+
+# ruff: noqa: ARG002 -- optional verbs keep the protocol's signature although they ignore its arguments
 
 
 #: Raises Withheld if the machine of a node may not end now; see the top of this module.

@@ -1,10 +1,18 @@
-"""The loop of all deletions: read the state and send orders until all outcomes are known or the deadline passes."""
+"""What the deletions of all providers share: their loop, the orders of this process, and waits of threads."""
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Generic, TypeVar
 
 from rescheduler import errors
-from rescheduler.net.retries import one_attempt
+from rescheduler.clock import Clock
+from rescheduler.errors import DeadlineExceeded
+from rescheduler.net.http_errors import one_attempt
 from rescheduler.providers.base import DeleteOutcome, NodeRef, UnknownGroup
+
+# The loop of all deletions: read the state and send orders until all outcomes are known or the deadline passes.
 
 
 def delete_until_confirmed(
@@ -40,3 +48,90 @@ def delete_until_confirmed(
             break
     late = give_up(last_error)
     return {node.name: done.get(node.name) or late[node.name] for node in nodes}
+
+
+# The deletion orders of this process, and the machine that each node had when its order was given.
+
+Given = TypeVar("Given")
+
+_MAX_ORDERS = 10_000  #: maximum number of orders, and of nodes; the oldest are dropped
+
+
+class Ledger(Generic[Given]):
+    """The last order per machine, and the machine per node, even after the machine is gone. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._orders: OrderedDict[str, Given] = OrderedDict()
+        self._machines: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def record(self, machine: str, order: Given, node: NodeRef | None = None) -> None:
+        """Store *order* as the last order for *machine*, and *machine* as the machine of *node*."""
+        with self._lock:
+            self._orders[machine] = order
+            self._orders.move_to_end(machine)
+            if node is not None:
+                self._machines[node.name, node.provider_id] = machine
+            for memory in (self._orders, self._machines):
+                while len(memory) > _MAX_ORDERS:
+                    memory.popitem(last=False)
+
+    def forget(self, machine: str) -> None:
+        """Delete the machine's order and nodes, so that its next order counts as the first one."""
+        with self._lock:
+            self._orders.pop(machine, None)
+            for node in [node for node, owned in self._machines.items() if owned == machine]:
+                del self._machines[node]
+
+    def order(self, machine: str) -> Given | None:
+        with self._lock:
+            return self._orders.get(machine)
+
+    def machine_of(self, node: NodeRef) -> str | None:
+        with self._lock:
+            return self._machines.get((node.name, node.provider_id))
+
+    def orders(self) -> dict[str, Given]:
+        with self._lock:
+            return dict(self._orders)
+
+
+# Waits of threads that share a system: between polls, and for changes by other threads.
+
+
+class PolledSystem:
+    """A system that is polled every *poll* seconds; *name* identifies it in errors. Thread-safe."""
+
+    def __init__(self, name: str, clock: Clock, poll: float) -> None:
+        self.clock = clock
+        self.closed = threading.Event()
+        self._name, self._poll = name, poll
+        self._turn = threading.Lock()
+
+    def pause(
+        self, why: str, deadline: float, stop: threading.Event | None = None, *, seconds: float | None = None
+    ) -> None:
+        """Wait one poll interval, or *seconds*. Raises DeadlineExceeded if the deadline is earlier or *stop* is set."""
+        seconds = self._poll if seconds is None else seconds
+        if self.clock.monotonic() + seconds >= deadline:
+            raise DeadlineExceeded(f"{self._name}: {why}")
+        if self.clock.wait(seconds, stop or self.closed):
+            raise DeadlineExceeded(f"{self._name}: {why}; stopping")
+
+    def wait_poll_interval(self, deadline: float) -> bool:
+        """Wait one poll interval; return False if that would exceed the deadline or the system is closed."""
+        try:
+            self.pause("timed out", deadline)
+        except DeadlineExceeded:
+            return False
+        return True
+
+    @contextmanager
+    def changing(self, *, deadline: float) -> Iterator[None]:
+        """Allow one change at a time, so that each is based on the result of the previous one."""
+        if not self._turn.acquire(timeout=max(0.0, deadline - self.clock.monotonic())):
+            raise DeadlineExceeded(f"{self._name}: another change is in progress")
+        try:
+            yield
+        finally:
+            self._turn.release()

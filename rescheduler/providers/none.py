@@ -1,4 +1,6 @@
-"""The default provider, which owns no machines: the cluster's own autoscaler removes empty nodes."""
+"""The default provider, which owns no machines: the cluster's own autoscaler removes empty nodes. It is imported
+by name when it is selected.
+"""
 
 # ruff: noqa: ARG001, ARG002 -- the protocol sets the signatures
 

@@ -1,15 +1,19 @@
-"""Read the output of ``kubectl get … -o json`` (or YAML, gzipped or not) as a snapshot."""
+"""Read the output of ``kubectl get … -o json`` (a ``kind: List``, gzipped or not) as a snapshot. Separate from
+the command: it has no options and prints nothing.
+"""
 
 import contextlib
 from typing import Final
 
-from predicates.objects import Object, Pod, ServerVersion
+from predicates.objects import Object, Pod, PodClass, ServerVersion, Unreadable
+from predicates.scheduler import parse_minor
 from predicates.snapshot import Snapshot, key_of
-from predicates.unreadable import Unreadable
 from predicates.wire import FILE_KINDS, Decoder, Interner, WireError, unreadable
 from rescheduler.errors import InputError
 from rescheduler.settings import Scheduling
-from rescheduler.snapshot_file import items, reduction, text
+from rescheduler.snapshot_file import items, reduction
+
+# Read the output of ``kubectl get … -o json`` (or YAML, gzipped or not) as a snapshot.
 
 _UNKNOWN = Scheduling()
 
@@ -27,10 +31,10 @@ def read(path: str, scheduling: Scheduling = _UNKNOWN) -> Snapshot:
     if reduction.is_worthwhile(path):
         with contextlib.suppress(reduction.ReductionError):
             return _read_reduced(path, scheduling)
-    name = text.name_of(path)
+    name = items.name_of(path)
     objects = _Objects(name)
     try:
-        items.each(text.chunks(path), FILE_KINDS, objects.add, objects.add_error)
+        items.each(items.chunks(path), FILE_KINDS, objects.add, objects.add_error)
     except ValueError as error:
         raise InputError(f"{name}: {error}; {_ADVICE}") from error
     return objects.snapshot(scheduling)
@@ -45,7 +49,7 @@ def version_in(snapshot: Snapshot) -> str:
 
 
 def _read_reduced(path: str, scheduling: Scheduling) -> Snapshot:
-    objects = _Objects(text.name_of(path))
+    objects = _Objects(items.name_of(path))
     for kind, item in reduction.each(path):
         try:
             objects.add(kind, item)
@@ -84,3 +88,99 @@ class _Objects:
             snapshot.replace_by_key(kind, objects)
         snapshot.unreadable = tuple(self._unreadable)
         return snapshot
+
+
+# The assumptions about kinds that a snapshot file does not contain.
+
+#: By kind: the sentence for a file without objects of this kind, regardless of its pods.
+_ALWAYS: Final = {
+    "Pod": "no Pod in the file: assuming that all nodes are empty",
+    "PodDisruptionBudget": (
+        "no PodDisruptionBudget in the file: assuming that there are none; "
+        "evictions that a budget forbids would not be shown"
+    ),
+}
+
+#: The same, for files with pods that use PersistentVolumeClaims.
+_WITH_CLAIMS: Final = {
+    "PersistentVolumeClaim": (
+        "no PersistentVolumeClaim in the file: pods that use one are assumed not to fit on any node"
+    ),
+    "PersistentVolume": (
+        "no PersistentVolume in the file: pods with a bound PersistentVolumeClaim are assumed not to fit on any node"
+    ),
+    "StorageClass": (
+        "no StorageClass in the file: pods with an unbound PersistentVolumeClaim are assumed not to fit on any node"
+    ),
+    "CSINode": "no CSINode in the file: assuming that nodes have no volume limits",
+}
+
+#: The same, for files with pods whose pod affinity or anti-affinity selects namespaces by label.
+_WITH_NAMESPACE_SELECTORS: Final = {
+    "Namespace": "no Namespace in the file: assuming that namespaces have no labels; pod affinity may select by them",
+}
+
+
+#: The same, if pods are selected by the labels of their namespaces.
+_WITH_NAMESPACE_LABELS: Final = {
+    "Namespace": "no Namespace in the file: assuming that namespaces have no labels but their name; "
+    "--namespace-selector may select by them",
+}
+
+
+#: Kinds of controllers from whose templates replacement pods are derived.
+_TEMPLATES: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
+
+
+def without_templates(snapshot: Snapshot) -> str | None:
+    """Return the sentence for pods whose controllers are not in the file, or None if there are none."""
+    kinds = {pod.owner.kind for pod in snapshot.pods.values() if pod.owner is not None}
+    missing = [kind for kind in _TEMPLATES if kind in kinds and not snapshot.of(kind)]
+    if not missing:
+        return None
+    return f"no {' and no '.join(missing)} in the file: assuming that replacement pods are like the running pods"
+
+
+def assumptions(snapshot: Snapshot, scheduling: Scheduling, *, by_namespace_labels: bool) -> tuple[str, ...]:
+    """Return a sentence for each kind that is missing from *snapshot* and may matter to a plan.
+
+    *scheduling* is what the user says about the scheduler; one more sentence follows if its version is not known.
+
+    Either the cluster has no objects of the kind, or they were not written to the file. *by_namespace_labels* is
+    whether the user selects namespaces by their labels.
+    """
+    texts = dict(_ALWAYS)
+    classes = snapshot.classes()
+    if any(cls.claims for cls in classes):
+        texts |= _WITH_CLAIMS
+    if any(_selects_namespaces(cls) for cls in classes):
+        texts |= _WITH_NAMESPACE_SELECTORS
+    if by_namespace_labels:
+        texts |= _WITH_NAMESPACE_LABELS
+    missing = (text for kind, text in texts.items() if not (snapshot.pods if kind == "Pod" else snapshot.of(kind)))
+    return (*missing, *filter(None, [_of_version(snapshot, scheduling)]))
+
+
+def _of_version(snapshot: Snapshot, scheduling: Scheduling) -> str | None:
+    """Return the sentence about the scheduler's version, or None.
+
+    If no version is given, the kubelets show whether the newest rules are likely to be those of the cluster.
+    """
+    server = version_in(snapshot)
+    if server or scheduling.minor is not None:
+        return scheduling.assumption(server)
+    kubelets = [node.status.node_info.kubelet_version for node in snapshot.nodes]
+    minors = {minor for minor in map(parse_minor, kubelets) if minor is not None}
+    if not minors or max(minors) == snapshot.scheduler.version.minor:
+        return None
+    return (
+        f"no version of the API server in the file: assuming kube-scheduler {snapshot.scheduler.version} "
+        f"(the newest kubelet is 1.{max(minors)}; see --scheduler-version)"
+    )
+
+
+def _selects_namespaces(pod: PodClass) -> bool:
+    affinity = pod.spec.affinity
+    groups = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ()
+    terms = (term for group in groups if group is not None for term in group.required)
+    return any(term.namespace_selector is not None for term in terms)

@@ -1,4 +1,5 @@
-"""Read a large snapshot file in a second process, which passes on only the fields that are read.
+"""Read a large snapshot file in a second process, which passes on only the fields that are read. Separate from
+the reader, because it runs as a program of its own.
 
 The second process finds the items of the list and reduces the pods; this process decodes them at the same time. After
 any error, this process reads the whole file again by itself and reports the exact error.
@@ -14,9 +15,9 @@ from typing import IO, BinaryIO, Final, TypeAlias
 
 import msgspec
 
-from predicates.pod_keys import reduced
+from predicates.pod_classes import reduced
 from predicates.wire import FILE_KINDS
-from rescheduler.snapshot_file import items, text
+from rescheduler.snapshot_file import items
 
 #: Minimum size of a file in bytes. Reading a smaller file takes less time than starting a second process.
 LARGE: Final = 16 << 20
@@ -133,7 +134,7 @@ def main() -> None:
     """Write the items of the file in the first argument to standard output; an empty batch follows the last one."""
     gc.disable()
     batches = _Batches(sys.stdout.buffer)
-    items.each(text.chunks(sys.argv[1]), FILE_KINDS, batches.add, _raise)
+    items.each(items.chunks(sys.argv[1]), FILE_KINDS, batches.add, _raise)
     batches.finish()
 
 

@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from devcluster.plane import ControlPlane
 from devcluster.standin.faults import body_of
 from devcluster.standin.server import listen
-from rescheduler.draining.intent import ANNOTATION
+from rescheduler.draining.actions import ANNOTATION
 from rescheduler.net.connection import HttpConnection
 from rescheduler.net.server import running
 from tests.acceptance import faults

@@ -13,8 +13,8 @@ import pytest
 
 from devcluster.api import Json
 from devcluster.plane import ControlPlane
-from rescheduler.proxy import proxy_responses
-from rescheduler.proxy.forward import FAILED
+from rescheduler.cloudpool.proxy import messages
+from rescheduler.cloudpool.proxy.forward import FAILED
 from rescheduler.version import VERSION
 from tests import forking
 from tests.acceptance.program import LoggedProgram
@@ -187,8 +187,8 @@ def a_cluster_that_cannot_be_read(env: ProxyWorld) -> None:
     assert httpx2.post(f"{env.url}/pool/size", json={"desiredSize": 2}, timeout=60).status_code == 200
     env.plane.wait_for(lambda: "(403)" in post_json(env, "/pool/size", desiredSize=1).text, "the error")
     for path, message, body in (
-        ("/pool/size", proxy_responses.SET_SIZE, {"desiredSize": 1}),
-        ("/pool/terminate", proxy_responses.TERMINATE, {"machineId": env.id("od-1")}),
+        ("/pool/size", messages.SET_SIZE, {"desiredSize": 1}),
+        ("/pool/terminate", messages.TERMINATE, {"machineId": env.id("od-1")}),
     ):
         response = post_json(env, path, **body)
         assert (response.status_code, response.json()["message"]) == (503, message)
@@ -199,7 +199,7 @@ def a_cluster_that_cannot_be_read(env: ProxyWorld) -> None:
 def a_pool_that_cannot_be_found(env: ProxyWorld) -> None:
     for response, message in (
         (httpx2.get(f"{env.url}/pool", timeout=90), FAILED),
-        (post_json(env, "/pool/terminate", machineId="i-1"), proxy_responses.TERMINATE),
+        (post_json(env, "/pool/terminate", machineId="i-1"), messages.TERMINATE),
     ):
         assert (response.status_code, response.json()["message"]) == (502, message)
         assert "[Errno -" in response.json()["detail"]  # an error of the resolver, whose text depends on the system

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from devcluster.standin.faults import Fault, LoggedRequest
-from rescheduler.proxy.forward import FAILED
+from rescheduler.cloudpool.proxy.forward import FAILED
 from tests.proxy.test_forward import line, raw
 from tests.proxy.world import ProxyWorld
 

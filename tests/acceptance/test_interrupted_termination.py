@@ -13,7 +13,7 @@ import pytest
 
 from devcluster import cleaning
 from devcluster.plane import ControlPlane
-from rescheduler.draining.intent import ANNOTATION
+from rescheduler.draining.actions import ANNOTATION
 from tests.acceptance import proxies
 from tests.acceptance.daemons import without_pool
 from tests.acceptance.program import LoggedProgram

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from devcluster.plane import ControlPlane
-from rescheduler.draining.intent import ANNOTATION
+from rescheduler.draining.actions import ANNOTATION
 from tests.acceptance.proxies import ProxyProgram, pool_of_four
 
 pytestmark = pytest.mark.cluster

@@ -10,7 +10,7 @@ import pytest
 
 from devcluster.standin.faults import Fault
 from rescheduler.clock import SystemClock
-from rescheduler.proxy import proxy_responses
+from rescheduler.cloudpool.proxy import messages
 from tests.proxy.test_forward import line, raw
 from tests.proxy.test_messages import MACHINES, NO_SIZE, SIZES
 from tests.proxy.world import ProxyWorld
@@ -76,7 +76,7 @@ def test_all_spellings_of_a_size_request_are_recognized(guarded: ProxyWorld) -> 
 def test_all_spellings_of_a_termination_request_are_recognized(guarded: ProxyWorld) -> None:
     body = json.dumps({"machineId": guarded.id("od-1"), "decrementDesiredSize": True}).encode()
     for spelling in [*SPELLINGS, "/{}"]:
-        expected = document(proxy_responses.TERMINATE, f"node od-1: {PROTECTED}")
+        expected = document(messages.TERMINATE, f"node od-1: {PROTECTED}")
         assert ask(guarded, spelling.format("terminate"), body) == (500, expected), spelling
 
 
@@ -85,21 +85,21 @@ def test_other_ways_to_remove_a_machine_are_rejected(guarded: ProxyWorld) -> Non
     named = json.dumps({"machineId": machine}).encode()
     disposable = json.dumps({"machineId": machine, "membershipStatus": {"active": False, "evictable": True}}).encode()
     removals = {
-        ("/pool/detach", named): proxy_responses.DETACH,
-        ("/pool/membershipStatus", disposable): proxy_responses.MEMBERSHIP,
-        (f"/pool/{machine}/terminate", b""): proxy_responses.TERMINATE,
-        (f"/pool/{quote(machine, safe='')}/detach", b"{}"): proxy_responses.DETACH,
-        (f"/pool/{machine}/membershipStatus", b'{"membershipStatus": {"active": false}}'): proxy_responses.MEMBERSHIP,
+        ("/pool/detach", named): messages.DETACH,
+        ("/pool/membershipStatus", disposable): messages.MEMBERSHIP,
+        (f"/pool/{machine}/terminate", b""): messages.TERMINATE,
+        (f"/pool/{quote(machine, safe='')}/detach", b"{}"): messages.DETACH,
+        (f"/pool/{machine}/membershipStatus", b'{"membershipStatus": {"active": false}}'): messages.MEMBERSHIP,
     }
     for (target, body), message in removals.items():
         assert ask(guarded, target, body) == (500, document(message, f"node od-1: {PROTECTED}")), target
     for target in ("/cloudpools/other/terminate", "/cloudpools/other/pool/size"):
-        assert ask(guarded, target, named) == (500, document(proxy_responses.TERMINATE, NO_NODE))
+        assert ask(guarded, target, named) == (500, document(messages.TERMINATE, NO_NODE))
 
 
 def test_a_smaller_size_is_rejected_if_all_nodes_are_protected(guarded: ProxyWorld) -> None:
     nodes = "; ".join(f"node od-{number}: {PROTECTED}" for number in (1, 2))
-    assert ask(guarded, "/pool/size/", b'{"desiredSize": 1}') == (500, document(proxy_responses.SET_SIZE, nodes))
+    assert ask(guarded, "/pool/size/", b'{"desiredSize": 1}') == (500, document(messages.SET_SIZE, nodes))
 
 
 def sizes(env: ProxyWorld) -> list[bytes]:
@@ -130,7 +130,7 @@ def test_bodies_of_termination_requests_are_parsed_or_rejected(guarded: ProxyWor
         if isinstance(expected, str):
             assert (status, json.loads(answer)["message"]) == (400, expected), body
         else:
-            assert (status, json.loads(answer)["message"]) == (404, proxy_responses.TERMINATE), body
+            assert (status, json.loads(answer)["message"]) == (404, messages.TERMINATE), body
 
 
 def test_an_incomplete_body_is_rejected(guarded: ProxyWorld) -> None:
@@ -145,7 +145,7 @@ def test_an_unknown_machine_is_not_found(guarded: ProxyWorld) -> None:
     detail = "machine i-\\u003c1\\u003e\\u0026 is not a member of the pool"
     assert ask(guarded, "/pool/terminate", b'{"machineId": "i-<1>&"}') == (
         404,
-        document(proxy_responses.TERMINATE, detail),
+        document(messages.TERMINATE, detail),
     )
 
 
@@ -177,7 +177,7 @@ def test_an_update_times_out_if_the_view_of_the_pool_is_no_longer_refreshed(guar
         answer = httpx2.post(f"{guarded.url}/pool/size", json={"desiredSize": 1}, timeout=60)
     finally:
         guarded.server.pool.cloud_down = False
-    assert (answer.status_code, answer.json()["message"]) == (504, proxy_responses.SET_SIZE), answer.text
+    assert (answer.status_code, answer.json()["message"]) == (504, messages.SET_SIZE), answer.text
     assert answer.json()["detail"].startswith("cloudpool pool: the pool's responses are older than ")
 
 
@@ -189,8 +189,8 @@ def test_the_messages_of_a_failing_pool_are_returned(guarded: ProxyWorld) -> Non
     """The pool's messages are returned unchanged, even if they contain format characters."""
     fault = Fault(path="/pool", method="GET", status=503, body='{"message": "100% down", "detail": "x"}', times=9)
     for path, body, message in (
-        ("/pool/size", {"desiredSize": 3}, proxy_responses.SET_SIZE),
-        ("/pool/terminate", {"machineId": "i-1"}, proxy_responses.TERMINATE),
+        ("/pool/size", {"desiredSize": 3}, messages.SET_SIZE),
+        ("/pool/terminate", {"machineId": "i-1"}, messages.TERMINATE),
     ):
         guarded.server.faulty_app.inject(fault)
         answer = httpx2.post(f"{guarded.url}{path}", json=body, timeout=60)
@@ -200,7 +200,7 @@ def test_the_messages_of_a_failing_pool_are_returned(guarded: ProxyWorld) -> Non
         guarded.server.faulty_app.forget()
     guarded.server.faulty_app.inject(Fault(path="/pool/size", status=503, body="", times=9))
     answer = httpx2.post(f"{guarded.url}/pool/size", json={"desiredSize": 3}, timeout=60)
-    assert (answer.status_code, answer.json()["message"]) == (502, proxy_responses.SET_SIZE)
+    assert (answer.status_code, answer.json()["message"]) == (502, messages.SET_SIZE)
     assert "POST /pool/size: 503 Service Unavailable" in answer.json()["detail"]
     guarded.server.faulty_app.forget()
     guarded.server.faulty_app.requests.clear()

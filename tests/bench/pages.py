@@ -9,8 +9,8 @@ from typing import Final
 
 from playwright.sync_api import Browser
 
+from rescheduler.observe.prepared_pages import StatusPage
 from rescheduler.observe.status import Board
-from rescheduler.observe.status_page import StatusPage
 from rescheduler.pages.report import as_html
 from tests.bench.result import Result
 from tests.observe.builders import planned

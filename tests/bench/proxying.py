@@ -25,9 +25,8 @@ from devcluster.demo.program import Program
 from devcluster.plane import ControlPlane
 from devcluster.standin.faults import LoggedRequest, Message, Receive, Send
 from devcluster.standin.server import StandinServer
-from rescheduler.net.config_files import Endpoint
-from rescheduler.net.credentials import Credentials
-from rescheduler.proxy.forward import Forwarder
+from rescheduler.cloudpool.proxy.forward import Forwarder
+from rescheduler.net.config_files import Credentials, Endpoint
 from tests.bench import shapes
 from tests.bench.reading import seed
 from tests.bench.result import Result

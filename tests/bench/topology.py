@@ -17,7 +17,7 @@ import numpy.typing as npt
 from predicates.framework import Plugin
 from predicates.indexes.topology import TopologyIndex
 from predicates.objects import Pod, PodClass
-from predicates.plugins import inter_pod_affinity, pod_topology_spread
+from predicates.plugins import pods as plugins_pods
 from predicates.snapshot import Snapshot
 from predicates.wire import Decoder, Interner
 
@@ -127,7 +127,7 @@ def _measured(cluster: _AppCluster) -> Iterator[tuple[str, float]]:
     yield "index made, for each pod", (perf_counter() - start) * 1e6 / len(snapshot.pods)
     rows = np.arange(NODES, dtype=np.intp)
     for kind, classes in cluster.asked.items():
-        plugin = pod_topology_spread.PLUGIN if kind.startswith("spread") else inter_pod_affinity.PLUGIN
+        plugin = plugins_pods.POD_TOPOLOGY_SPREAD if kind.startswith("spread") else plugins_pods.INTER_POD_AFFINITY
         yield f"first question, {kind}", _question(plugin, classes, snapshot, rows, rounds=1)
         yield f"question, {kind}", _question(plugin, classes, snapshot, rows, rounds=_ROUNDS)
     for kind, classes in cluster.asked.items():

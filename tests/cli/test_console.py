@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from rescheduler.cli.blockers import NodeNames
 from rescheduler.cli.console import BAD, Line, page_width, rendered, show, styled
-from rescheduler.cli.node_names import NodeNames
 
 LONG_WORD = "n" * 60
 

@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from rescheduler.cli.plan_json import as_json
+from rescheduler.cli.plan import as_json
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected
 from rescheduler.planning.what_if.overview import Lever, overview

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from rescheduler import cli
-from rescheduler.cli.prices import price_options
+from rescheduler.cli.policy_options import price_options
 from rescheduler.housekeeping import composition
 from rescheduler.planning.money.prices import PriceList
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from predicates.pod_keys import reduced
+from predicates.pod_classes import reduced
 from predicates.snapshot import Snapshot
 from predicates.wire import KINDS, Decoder, Interner
 from rescheduler.errors import InputError

@@ -11,10 +11,9 @@ import pytest
 
 from rescheduler import cli
 from rescheduler.housekeeping import composition
-from rescheduler.planning.drain_windows import parse_window
-from rescheduler.planning.namespaces import namespace_scope
 from rescheduler.planning.node_labels import NodeLabels
-from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy
+from rescheduler.planning.pauses import parse_window
+from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy, namespace_scope
 from rescheduler.settings import (
     ApiServerConnection,
     ListenAddress,

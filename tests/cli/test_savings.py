@@ -14,8 +14,7 @@ import yaml
 from rescheduler import cli
 from rescheduler.clock import SystemClock
 from rescheduler.planning.money.savings import Receipt, SavingsLedger
-from rescheduler.planning.money.savings_form import dump_ledger
-from rescheduler.planning.money.savings_report import ASSUMPTIONS
+from rescheduler.planning.money.savings_form import ASSUMPTIONS, dump_ledger
 from tests.kube.edge import Reply, ScriptedApiServer, serving, status
 
 NOW = "2026-01-02T06:00:00Z"

@@ -9,7 +9,7 @@ from typing import Final
 from devcluster.api import Json
 from devcluster.manifests import spot
 from devcluster.plane import ControlPlane
-from predicates.placeholders import PLACEHOLDER, ROOM_NAMESPACE
+from predicates.snapshot import PLACEHOLDER, ROOM_NAMESPACE
 from rescheduler.planning.room.manifests import PRIORITY, PRIORITY_CLASS
 
 #: Steps, half a second apart, in which the scheduler may place pods on a new node before another one is added.

@@ -20,7 +20,7 @@ from devcluster.plane import ControlPlane
 from devcluster.stages import NEVER, TERMINATE_AFTER
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.clock import SystemClock
-from rescheduler.draining.intent import ANNOTATION
+from rescheduler.draining.actions import ANNOTATION
 from rescheduler.settings import LEASE
 from tests import forking
 from tests.forking import PROGRAM, ROOT, environment

@@ -15,7 +15,7 @@ from devcluster.api import Json
 from devcluster.audit import AuditEvent, AuditLog
 from devcluster.plane import ControlPlane
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.draining.intent import ANNOTATION
+from rescheduler.draining.actions import ANNOTATION
 from tests.cluster.daemon import ClusterQueries
 
 #: Prefix of the daemon's user agent.

@@ -10,7 +10,7 @@ import pytest
 
 from devcluster.manifests import ON_DEMAND, SPOT, deployment, namespace
 from devcluster.plane import ControlPlane
-from rescheduler.draining.intent import ANNOTATION
+from rescheduler.draining.actions import ANNOTATION
 from tests.cluster.bad_days import FLAGS, SLOW, lease_holder
 from tests.cluster.daemon import Daemon, create_stuck_pod, delete_stuck_pods, terminating
 from tests.cluster.observer import Observer

@@ -7,8 +7,8 @@ from devcluster.api import Json
 from devcluster.manifests import daemonset, deployment, job, pdb, pod, statefulset
 from devcluster.plane import ControlPlane
 from devcluster.stages import COMPLETE_AFTER, NEVER, START_AFTER, TERMINATE_AFTER
-from rescheduler.draining import intent
-from rescheduler.draining.intent import ANNOTATION
+from rescheduler.draining import actions
+from rescheduler.draining.actions import ANNOTATION
 from tests.cluster.daemon import NO_DELAY, ClusterQueries, Daemon, prefers
 
 NODE_1, NODE_2 = "on-demand-1", "on-demand-2"
@@ -226,7 +226,7 @@ def _component(event: Json) -> str:
 
 
 def annotate(cluster: ControlPlane, node: str, text: str) -> None:
-    taint = intent.taint("other-holder")
+    taint = actions.taint("other-holder")
     spec = {"taints": [{"key": taint.key, "value": taint.value, "effect": taint.effect}]}
     cluster.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {ANNOTATION: text}}, "spec": spec})
 

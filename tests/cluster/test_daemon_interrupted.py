@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from devcluster.plane import ControlPlane
-from rescheduler.draining.intent import ANNOTATION
+from rescheduler.draining.actions import ANNOTATION
 from tests.cluster.daemon import LEASE_PATH, ClusterQueries, Daemon, create_stuck_pod, delete_stuck_pods, terminating
 
 NODE = "on-demand-1"

@@ -18,8 +18,7 @@ from rescheduler.errors import NotLeading
 from rescheduler.kube.client import MERGE_PATCH, Client
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.connection import Kubeconfig
-from rescheduler.kube.guard import denied_by_fencing
-from rescheduler.kube.responses import ApiResponse
+from rescheduler.kube.responses import ApiResponse, denied_by_fencing
 from tests.cluster.rendering import chart, composed, kustomization, only_of_kind
 from tests.cluster.replicas import FENCED, ReplicatedInstallation, installed
 

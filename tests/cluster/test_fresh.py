@@ -13,7 +13,7 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.state import ClusterState
-from rescheduler.planning.freshness import Fresh, lag
+from rescheduler.planning.last_look import Fresh, lag
 from tests.cluster.waiting import eventually
 
 MANY_NODES = tuple(f"n{number}" for number in range(12))

@@ -14,10 +14,9 @@ from predicates.wire import Interner
 from rescheduler.clock import SystemClock
 from rescheduler.errors import Forbidden, Permanent, Unauthorized
 from rescheduler.kube.client import Client
+from rescheduler.kube.codec import JsonCodec
 from rescheduler.kube.connection import Kubeconfig
-from rescheduler.kube.json_codec import JsonCodec
-from rescheduler.kube.lister import Lister
-from rescheduler.kube.resources import RESOURCES
+from rescheduler.kube.lister import RESOURCES, Lister
 from rescheduler.kube.state import ClusterState, read_cluster
 from tests.cluster.rich import RICH
 from tests.cluster.waiting import eventually

@@ -11,15 +11,13 @@ from devcluster.manifests import deployment, node, pdb, pod
 from devcluster.plane import ControlPlane
 from predicates.objects import Taint
 from rescheduler.clock import SystemClock
-from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionFailed, EvictionRefused, PodGone
+from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionRefused, PodGone
 from rescheduler.errors import NotFound
 from rescheduler.kube.client import Client
-from rescheduler.kube.cluster import KubeCluster
+from rescheduler.kube.cluster import KubeCluster, NodeEdit
 from rescheduler.kube.connection import Kubeconfig
-from rescheduler.kube.correlation import Subject
 from rescheduler.kube.elector import Elector, identity
-from rescheduler.kube.node_edit import NodeEdit
-from rescheduler.kube.recorder import Recorder
+from rescheduler.kube.recorder import Recorder, Subject
 from tests.cluster.waiting import eventually
 
 PODS = "/api/v1/namespaces/default/pods"

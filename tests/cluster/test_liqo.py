@@ -10,8 +10,8 @@ from devcluster.liqo import objects
 from devcluster.manifests import deployment, pdb
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
+from rescheduler.liqo.provider import LiqoProvider
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, InstanceState, NodeRef
-from rescheduler.providers.liqo.provider import LiqoProvider
 from tests.cluster.daemon import ClusterQueries
 from tests.cluster.virtual import CONFIG, TOLERATION, WAIT_SECONDS, VirtualSite, site
 

@@ -10,7 +10,7 @@ import pytest
 from devcluster.api import Json
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
-from rescheduler.liqo_services.node_manager.config import Configuration, configuration
+from rescheduler.liqo.node_manager.config import Configuration, configuration
 from rescheduler.providers.base import InstanceState
 from tests.cluster.rendering import DEPLOY, kustomization, only_of_kind
 from tests.cluster.rights import is_allowed, user

@@ -13,8 +13,8 @@ from devcluster.liqo.playing import consumer_slices
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from rescheduler.errors import ReschedulerError
+from rescheduler.liqo.provider import LiqoProvider
 from rescheduler.providers.base import InstanceState, NodeRef
-from rescheduler.providers.liqo.provider import LiqoProvider
 from tests.cluster.rendering import composed
 from tests.cluster.rights import is_allowed, user
 from tests.cluster.virtual import CONFIG, NODE, WAIT_SECONDS, VirtualSite, site

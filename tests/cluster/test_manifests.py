@@ -10,7 +10,7 @@ import pytest
 from devcluster.api import Api, Json
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
-from rescheduler.proxy import config_file
+from rescheduler.cloudpool.proxy import config
 from tests.cluster.daemon import ClusterQueries, Daemon
 from tests.cluster.rendering import DEPLOY, kustomization
 from tests.cluster.rights import ACCESS, is_allowed, user
@@ -102,7 +102,7 @@ def test_the_proxy_has_one_replica_and_a_separate_probe_port() -> None:
 
 
 def test_the_proxy_accepts_its_shipped_configuration() -> None:
-    parsed = config_file.read(DEPLOY / "proxy" / "proxy.json")
+    parsed = config.read(DEPLOY / "proxy" / "proxy.json")
     assert (parsed.api_server.auth.in_cluster, parsed.backend_url) == (True, "http://cloudpool.kube-system.svc:8080")
 
 

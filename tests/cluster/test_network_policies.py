@@ -7,7 +7,7 @@ import yaml
 
 from devcluster.api import Json
 from devcluster.plane import ControlPlane
-from rescheduler.proxy import config_file
+from rescheduler.cloudpool.proxy import config
 from tests.cluster.rendering import DEPLOY, RenderingError, chart, kustomization, only_of_kind
 
 #: By kustomization: the open ports of each workload.
@@ -117,7 +117,7 @@ def mounted(folder: str, name: str, path: str) -> bool:
 
 
 def test_the_shipped_proxy_requires_tls_and_a_client_certificate() -> None:
-    server = config_file.read(DEPLOY / "proxy" / "proxy.json").server
+    server = config.read(DEPLOY / "proxy" / "proxy.json").server
     assert server.tls is not None
     files = (server.tls.cert_path, server.tls.key_path, server.tls.client_ca_path)
     assert all(path and mounted("proxy", "cloudpool-proxy", path) for path in files)

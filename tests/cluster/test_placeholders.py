@@ -6,19 +6,17 @@ import pytest
 
 from devcluster.manifests import node, pod
 from devcluster.plane import ControlPlane
-from predicates.placeholders import ROOM_NAMESPACE
-from predicates.snapshot import Snapshot
+from predicates.snapshot import ROOM_NAMESPACE, Snapshot
 from rescheduler.clock import SystemClock
 from rescheduler.errors import NotFound
 from rescheduler.kube.client import Client
+from rescheduler.kube.cluster import PlaceholderPods
 from rescheduler.kube.connection import Kubeconfig
-from rescheduler.kube.placeholder_pods import PlaceholderPods
 from rescheduler.kube.state import read_cluster
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import SPOT_LABEL
-from rescheduler.planning.room.manifests import Manifest, OrderTerms, label_keys_of, manifest
+from rescheduler.planning.room.manifests import Manifest, OrderTerms, label_keys_of, manifest, volume_terms
 from rescheduler.planning.room.placeholders import read
-from rescheduler.planning.room.volume_terms import volume_terms
 from tests.cluster.autoscaling import PODS, SETUP
 from tests.cluster.rich import RICH
 

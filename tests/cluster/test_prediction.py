@@ -16,7 +16,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.clock import SystemClock
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
-from rescheduler.kube.resources import ALL_RESOURCES
+from rescheduler.kube.lister import ALL_RESOURCES
 from rescheduler.kube.state import read_cluster
 from rescheduler.planning.replacements import Replacements
 from tests.cluster.observer import Observer

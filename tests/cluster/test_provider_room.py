@@ -10,7 +10,7 @@ import pytest
 from devcluster.manifests import deployment, on_demand, pod
 from devcluster.plane import ControlPlane
 from devcluster.stages import TERMINATE_AFTER
-from rescheduler.execution.spot_requests import GIVING_BACK
+from rescheduler.execution.room import GIVING_BACK
 from rescheduler.planning.pauses import PAUSED
 from tests.cluster.daemon import LEASE_PATH, NO_DELAY, SOFT, Daemon, prefers
 from tests.cluster.observer import Observer

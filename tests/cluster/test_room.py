@@ -11,7 +11,7 @@ from devcluster.audit import AuditEvent
 from devcluster.manifests import deployment, pdb, statefulset
 from devcluster.plane import ControlPlane
 from devcluster.stages import TERMINATE_AFTER
-from predicates.placeholders import ROOM_NAMESPACE
+from predicates.snapshot import ROOM_NAMESPACE
 from rescheduler.planning.pauses import PAUSED
 from tests.cluster.autoscaling import PODS, SETUP, SpotAutoscaler
 from tests.cluster.daemon import LEASE_PATH, NO_DELAY, Daemon

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
-from rescheduler.housekeeping.soft_taint import SOFT_TAINT
+from rescheduler.housekeeping.node_writes import SOFT_TAINT
 from rescheduler.settings import LEASE, MEMORY_NAME, SAVINGS_NAME
 from tests.cluster.bad_days import FLAGS, NAMESPACE
 from tests.cluster.daemon import Daemon

@@ -16,8 +16,8 @@ from devcluster.liqo.controller import SLICES, LiqoController
 from devcluster.liqo.playing import playing
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
-from rescheduler.providers.liqo.config import read_file
-from rescheduler.providers.liqo.provider import LiqoProvider
+from rescheduler.liqo.client import read_file
+from rescheduler.liqo.provider import LiqoProvider
 from tests.acceptance.program import LoggedProgram
 from tests.liqo_services.kubeconfigs import kubeconfig
 from tests.providers import pki

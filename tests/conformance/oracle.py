@@ -9,8 +9,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from devcluster import build
-from predicates.scheduler import Scheduler
-from predicates.versions import VERSIONS
+from predicates.scheduler import VERSIONS, Scheduler
 from tests.conformance.generate.world import Json
 
 

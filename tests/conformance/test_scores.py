@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from predicates import scores
-from predicates.devices import device_resources
 from predicates.filters import Filters
 from predicates.node_selectors import valid_term
 from predicates.objects import Pod
+from predicates.plugins.resources import device_resources
 from predicates.scores.frame import ScoringRequest
-from predicates.scores.pod_topology_spread import spreads_by_default
+from predicates.scores.pods import spreads_by_default
 from predicates.selectors import compile_selector
 from predicates.snapshot import Snapshot
 from tests.conformance.generate.world import Json

@@ -11,7 +11,7 @@ from itertools import count
 from random import Random
 from typing import Final
 
-from rescheduler.draining import machine
+from rescheduler.draining import transitions
 from rescheduler.draining.actions import (
     Action,
     AskProvider,
@@ -25,6 +25,7 @@ from rescheduler.draining.actions import (
     ReadControllers,
     Release,
     Renew,
+    Step,
     TryEviction,
 )
 from rescheduler.draining.events import (
@@ -32,6 +33,9 @@ from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
     Event,
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
     Looked,
     LookFailed,
     Marked,
@@ -42,6 +46,7 @@ from rescheduler.draining.events import (
     PlaceholderDeleted,
     PlaceholderNotDeleted,
     PlannedAgain,
+    PodGone,
     ProviderAnswered,
     Released,
     ReleaseFailed,
@@ -51,8 +56,6 @@ from rescheduler.draining.events import (
     Seen,
     Stop,
 )
-from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionFailed, EvictionRefused, PodGone
-from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Drain, Result
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.last_look import Ground
@@ -95,7 +98,7 @@ class DrainProcesses:
     def run(self) -> Drain:
         """Run all processes and return the final state of the last drain."""
         plan = self.cluster.plan()
-        begun: Result | None = machine.start(plan, LIMITS) if isinstance(plan, Plan) else None
+        begun: Result | None = transitions.start(plan, LIMITS) if isinstance(plan, Plan) else None
         assert begun is not None
         while True:
             self.begun.append((self.cluster.now, begun))
@@ -121,8 +124,8 @@ class DrainProcesses:
         if mark is None:
             return None
         if mark.step is Step.REMOVING:
-            return machine.resume_removal(NODE, LIMITS, mark.group, ORDERED_AT, mark.debts)
-        return machine.resume(NODE, LIMITS, mark.pods, mark.debts)
+            return transitions.resume_removal(NODE, LIMITS, mark.group, ORDERED_AT, mark.debts)
+        return transitions.resume(NODE, LIMITS, mark.pods, mark.debts)
 
     def _play(self, begun: Result) -> Drain:
         drain, actions = begun
@@ -151,7 +154,7 @@ class DrainProcesses:
                 self._perform(action)
 
     def _step(self, drain: Drain, event: Event) -> Drain:
-        after, actions = machine.step(drain, event, self.cluster.now)
+        after, actions = transitions.step(drain, event, self.cluster.now)
         self.moments.append(Moment(self.cluster.now, len(self.begun), drain, event, after, actions))
         self._request(actions)
         for action in actions:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from predicates.objects import OwnerReference
-from rescheduler.draining import machine
+from rescheduler.draining import transitions
 from rescheduler.draining.actions import (
     Action,
     Evict,
@@ -17,11 +17,13 @@ from rescheduler.draining.actions import (
     ReadControllers,
     Release,
     Renew,
+    Step,
     TryEviction,
 )
 from rescheduler.draining.events import (
     ControllersRead,
     Event,
+    EvictionAccepted,
     Looked,
     Marked,
     PlannedAgain,
@@ -29,8 +31,6 @@ from rescheduler.draining.events import (
     Released,
     Seen,
 )
-from rescheduler.draining.eviction_outcomes import EvictionAccepted
-from rescheduler.draining.intent import Step
 from rescheduler.draining.state import Drain, Limits, Phase, Result
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, incur
@@ -153,14 +153,14 @@ def opening(drain_plan: Plan, *workloads: Workload, group: str | None = None) ->
 def play(begun: Result | Drain, story: Story) -> Drain:
     drain = begun[0] if isinstance(begun, tuple) else begun
     for now, event, expected in story:
-        drain, actions = machine.step(drain, event, now)
+        drain, actions = transitions.step(drain, event, now)
         assert actions == expected, (now, event)
     return drain
 
 
 def begun(drain_plan: Plan, *workloads: Workload, limits: Limits = LIMITS, group: str | None = None) -> Drain:
     """Return a drain of *drain_plan* at second 4: nothing is evicted, and a read of the controllers is in flight."""
-    drain = play(machine.start(drain_plan, limits), opening(drain_plan, *workloads, group=group))
+    drain = play(transitions.start(drain_plan, limits), opening(drain_plan, *workloads, group=group))
     assert drain.phase is Phase.EVICTING
     return replace(drain, read_at=None)
 
@@ -180,7 +180,7 @@ def resumed(drain_plan: Plan, *workloads: Workload, owed: tuple[Workload, ...]) 
         (3, read(*known.values()), (Mark(Step.DRAINING, debts=(*debts, *further)),)),
         (4, Marked(), ()),
     ]
-    return replace(play(machine.resume("od", LIMITS, (), debts), story), read_at=None)
+    return replace(play(transitions.resume("od", LIMITS, (), debts), story), read_at=None)
 
 
 def step(now: float, pods: str, drain_plan: Plan = EMPTY) -> Story:
@@ -252,4 +252,4 @@ LOOKED_TWICE: Story = [
 
 def asked_again(*, removal: float = 100) -> Drain:
     """Return a resumed removal at second 20: termination was requested again."""
-    return play(machine.resume_removal("od", replace(LIMITS, removal=removal), "pool", ORDERED_AT), LOOKED_TWICE)
+    return play(transitions.resume_removal("od", replace(LIMITS, removal=removal), "pool", ORDERED_AT), LOOKED_TWICE)

@@ -9,13 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescheduler.draining import machine
+from rescheduler.draining import transitions
 from rescheduler.draining.actions import Action, DeleteNode, Evict, Mark, OrderRemoval, PlanAgain, Release
 from rescheduler.draining.events import (
     Cause,
     ControllersRead,
     ControllersUnread,
     Event,
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    EvictionSkipped,
     Looked,
     LookFailed,
     Marked,
@@ -28,6 +32,7 @@ from rescheduler.draining.events import (
     PlaceholderNotDeleted,
     PlanFailed,
     PlannedAgain,
+    PodGone,
     ProviderAnswered,
     Released,
     ReleaseFailed,
@@ -37,15 +42,7 @@ from rescheduler.draining.events import (
     Seen,
     Stop,
 )
-from rescheduler.draining.eviction_outcomes import (
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
-    EvictionSkipped,
-    PodGone,
-)
-from rescheduler.draining.failures import Why
-from rescheduler.draining.state import Drain, Limits, Phase, Result
+from rescheduler.draining.state import Drain, Limits, Phase, Result, Why
 from rescheduler.draining.transitions import TABLE
 from rescheduler.planning.controllers import ControllerState, JobFacts
 from rescheduler.planning.debts import Replicas
@@ -62,15 +59,15 @@ PLAN = plan(*WORKLOADS, bare="d")
 UIDS = tuple(placement.pod.uid for placement in PLAN.placements)
 ORDERED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
-REMOVING = machine.await_end(Drain("od", LIMITS, Phase.DONE, marked=True, group="pool", ordered=True), LIMITS, 0)
+REMOVING = transitions.await_end(Drain("od", LIMITS, Phase.DONE, marked=True, group="pool", ordered=True), LIMITS, 0)
 
 BEGINNINGS: Mapping[str, Result] = {
-    "a drain": machine.start(PLAN, LIMITS),
-    "a resumed drain": machine.resume("od", LIMITS, UIDS, (DATABASE.debt,)),
-    "a resumed removal": machine.resume_removal("od", LIMITS, "pool", ORDERED_AT, (DATABASE.debt,)),
-    "a rollback": machine.roll_back("od", LIMITS, (DATABASE.debt,), 0),
+    "a drain": transitions.start(PLAN, LIMITS),
+    "a resumed drain": transitions.resume("od", LIMITS, UIDS, (DATABASE.debt,)),
+    "a resumed removal": transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT, (DATABASE.debt,)),
+    "a rollback": transitions.roll_back("od", LIMITS, (DATABASE.debt,), 0),
     "a removal in progress": REMOVING,
-    "a deletion": machine.step(REMOVING[0], Removed(), 0),
+    "a deletion": transitions.step(REMOVING[0], Removed(), 0),
 }
 
 Trace = list[tuple[Drain, Event, Drain, tuple[Action, ...]]]
@@ -91,7 +88,7 @@ class Events:
                 break
             now += self.random.choice([0.0, 0.2, 1.0, 3.0, 9.0])
             event = self.expected(drain.phase) if self.random.random() < 0.8 else self.possible(drain.phase)
-            after, actions = machine.step(drain, event, now)
+            after, actions = transitions.step(drain, event, now)
             trace.append((drain, event, after, actions))
             drain = after
         return trace
@@ -263,7 +260,7 @@ def every_finished_drain_has_released_its_node_or_has_a_reason(trace: Trace) -> 
 def a_finished_drain_does_not_change(trace: Trace) -> None:
     if trace and (drain := trace[-1][2]).done:
         for _, event, *_ in trace:
-            assert machine.step(drain, event, 1e6) == (drain, ())
+            assert transitions.step(drain, event, 1e6) == (drain, ())
 
 
 def ends_after_failures(trace: Trace) -> None:
@@ -277,7 +274,7 @@ def ends_after_failures(trace: Trace) -> None:
             return
         now += 1
         for response in (*failures(drain), seen):
-            drain, _ = machine.step(drain, response, now)
+            drain, _ = transitions.step(drain, response, now)
     raise AssertionError(drain)
 
 

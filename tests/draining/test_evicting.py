@@ -4,11 +4,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar
 
-from rescheduler.draining import machine
+from rescheduler.draining import transitions
 from rescheduler.draining.actions import Evict, LookAgain, Release
-from rescheduler.draining.events import PlannedAgain
-from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionFailed, EvictionRefused
-from rescheduler.draining.failures import Why
+from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionRefused, PlannedAgain
+from rescheduler.draining.state import Why
 from rescheduler.planning.debts import Replicas
 from tests.draining.stories import (
     ASKED,
@@ -39,12 +38,12 @@ from tests.draining.stories import (
 
 class TestRejectedEvictions:
     def test_retries_back_off(self) -> None:
-        drain, asked, now = play(machine.start(PLAN, replace(LIMITS, eviction=1000)), ASKED), [5.0], 5.0
+        drain, asked, now = play(transitions.start(PLAN, replace(LIMITS, eviction=1000)), ASKED), [5.0], 5.0
         while len(asked) < 8:
-            drain, actions = machine.step(drain, EvictionRefused("a", "budget"), now)
+            drain, actions = transitions.step(drain, EvictionRefused("a", "budget"), now)
             while Evict(A) not in actions:
                 now += 0.5
-                drain, actions = machine.step(drain, seen("a b", RUNS), now)
+                drain, actions = transitions.step(drain, seen("a b", RUNS), now)
             asked.append(now)
         assert [later - earlier for earlier, later in pairwise(asked)] == [1, 2, 4, 8, 10, 10, 10]
 
@@ -56,7 +55,7 @@ class TestRejectedEvictions:
             (13, seen("a b", RUNS), (READ, Evict(A))),
             (13.5, seen("a b", RUNS), ()),
         ]
-        assert not play(machine.start(PLAN, LIMITS), story).done
+        assert not play(transitions.start(PLAN, LIMITS), story).done
 
     FIRST, X, Y = ALL = (
         workload("first", "a"),
@@ -109,7 +108,7 @@ def test_nothing_is_evicted_while_a_node_of_the_plan_is_lost() -> None:
         (9, seen("a", RUNS, lost="node s1: it is gone"), (READ, planning())),
         (9, PlannedAgain(NO_ROOM), (Release(),)),
     ]
-    assert play(machine.start(PLAN, LIMITS), story).evicted == ()
+    assert play(transitions.start(PLAN, LIMITS), story).evicted == ()
 
 
 def test_nothing_is_evicted_or_terminated_while_a_watch_is_silent() -> None:
@@ -126,7 +125,7 @@ def test_nothing_is_evicted_or_terminated_while_a_watch_is_silent() -> None:
         (17, seen("", RUNS, stale=True), ()),
         (18, seen("", RUNS), (LookAgain(),)),
     ]
-    play(machine.start(PLAN, LIMITS), story)
+    play(transitions.start(PLAN, LIMITS), story)
 
 
 def test_a_lost_node_that_no_pod_needs_is_ignored() -> None:
@@ -137,7 +136,7 @@ def test_a_lost_node_that_no_pod_needs_is_ignored() -> None:
         MOVED[-1],
         *LEFT,
     ]
-    assert play(machine.start(PLAN, LIMITS), story).succeeded
+    assert play(transitions.start(PLAN, LIMITS), story).succeeded
 
 
 def test_an_eviction_that_is_accepted_after_the_drain_failed_counts() -> None:
@@ -149,7 +148,7 @@ def test_an_eviction_that_is_accepted_after_the_drain_failed_counts() -> None:
         (7, EvictionAccepted("a"), ()),
         (7, EvictionAccepted("b"), ()),
     ]
-    drain = play(machine.start(PLAN, LIMITS), story)
+    drain = play(transitions.start(PLAN, LIMITS), story)
     assert (drain.evicted, drain.debts) == ((A,), {WEB.controller: WEB.debt})
 
 
@@ -159,7 +158,7 @@ def test_a_late_dry_run_response_does_not_count() -> None:
         (5, EvictionRefused("a", "budget"), (Release(),)),
         (6, EvictionAccepted("b"), ()),
     ]
-    assert play(machine.start(PLAN, LIMITS), story).evicted == ()
+    assert play(transitions.start(PLAN, LIMITS), story).evicted == ()
 
 
 def test_failures_name_the_first_pods_and_count_the_rest() -> None:
@@ -188,7 +187,7 @@ class TestPodsDeletedByOthers:
             (8, seen("b", RUNS), (reading(WEB, of=(WEB,)),)),
             (9, seen("", RUNS), (LookAgain(),)),
         ]
-        assert [pod.name for pod in play(machine.start(PLAN, LIMITS), story).evicted] == ["a"]
+        assert [pod.name for pod in play(transitions.start(PLAN, LIMITS), story).evicted] == ["a"]
 
     def test_waiting_for_deleted_pods_times_out(self) -> None:
         story: Story = [
@@ -197,7 +196,7 @@ class TestPodsDeletedByOthers:
             (5, PlannedAgain(plan(WEB, leaving="a")), ()),
             (94.9, seen("a b", RUNS), ()),
         ]
-        drain, actions = machine.step(play(machine.start(PLAN, LIMITS), story[:-1]), seen("a b", RUNS), 95)
+        drain, actions = transitions.step(play(transitions.start(PLAN, LIMITS), story[:-1]), seen("a b", RUNS), 95)
         assert actions == (Release(),)
         assert drain.failure is not None
         assert drain.failure.why is Why.TERMINATION_TIMEOUT

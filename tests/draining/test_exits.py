@@ -2,32 +2,28 @@
 
 import pytest
 
-from rescheduler.draining import machine
-from rescheduler.draining.actions import DeleteNode, Evict, LookAgain, OrderRemoval, Release, Renew, TryEviction
+from rescheduler.draining import transitions
+from rescheduler.draining.actions import DeleteNode, Evict, LookAgain, OrderRemoval, Release, Renew, Step, TryEviction
 from rescheduler.draining.events import (
     Cause,
     Event,
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    EvictionSkipped,
     Looked,
     Marked,
     MarkFailed,
     NodeGone,
     PlannedAgain,
+    PodGone,
     Released,
     ReleaseFailed,
     RemovalPending,
     Removed,
     Stop,
 )
-from rescheduler.draining.eviction_outcomes import (
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
-    EvictionSkipped,
-    PodGone,
-)
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Phase
+from rescheduler.draining.state import Failure, Phase, Why
 from rescheduler.planning.outcome import PodRef
 from tests.draining.stories import (
     ASKED,
@@ -65,7 +61,7 @@ def test_a_drain_ends_if_the_node_is_deleted_during_the_release() -> None:
         (9, MarkFailed("no node od", node_gone=True), ()),
         (10, PodGone("a"), ()),
     ]
-    drain = play(machine.start(PLAN, LIMITS), story)
+    drain = play(transitions.start(PLAN, LIMITS), story)
     assert (drain.phase, drain.released) == (Phase.DONE, True)
     assert drain.failure is not None
     assert drain.failure.why is Why.STOPPED
@@ -73,7 +69,7 @@ def test_a_drain_ends_if_the_node_is_deleted_during_the_release() -> None:
 
 def test_a_pause_rolls_a_drain_back_and_is_the_cause_of_its_failure() -> None:
     story: Story = [*ASKED, (6, Stop(Cause.PAUSED, "drains are paused: a release"), (Release(),)), (7, Released(), ())]
-    drain = play(machine.start(PLAN, LIMITS), story)
+    drain = play(transitions.start(PLAN, LIMITS), story)
     assert drain.failure is not None
     assert (drain.failure.why, drain.failure.detail) == (Why.PAUSED, "drains are paused: a release")
 
@@ -99,7 +95,7 @@ def test_the_mark_is_renewed_each_minute() -> None:
         (200, seen("b", RUNS), ()),
         (231, seen("", RUNS), (LookAgain(),)),
     ]
-    assert play(machine.start(PLAN, LIMITS), story).phase is Phase.LOOKING
+    assert play(transitions.start(PLAN, LIMITS), story).phase is Phase.LOOKING
 
 
 def test_the_mark_of_a_removal_is_renewed_each_minute() -> None:
@@ -114,7 +110,7 @@ def test_the_mark_of_a_removal_is_renewed_each_minute() -> None:
         (90, Removed(), (DeleteNode(),)),
         (131, seen(), (Renew(Step.REMOVING, group="pool", debts=(WEB.debt,)),)),
     ]
-    assert play(machine.start(PLAN, LIMITS), story).phase is Phase.DELETING
+    assert play(transitions.start(PLAN, LIMITS), story).phase is Phase.DELETING
 
 
 STOPPED = "stop requested during the drain"
@@ -146,7 +142,7 @@ def test_a_stop_rolls_the_drain_back(story: Story, marked: bool, pods: tuple[Pod
         (now, Released(), ()),
         (now, EvictionSkipped("a"), ()),
     ]
-    drain = play(machine.start(PLAN, LIMITS), [*story, *after])
+    drain = play(transitions.start(PLAN, LIMITS), [*story, *after])
     assert (drain.phase, drain.failure, drain.released) == (Phase.DONE, Failure(Why.STOPPED, STOPPED, pods), True)
 
 
@@ -163,7 +159,7 @@ def test_marks_replaced_by_others_are_not_removed(answered: bool) -> None:
             (9, EvictionSkipped("a"), ()),
             (10, lost, ()),
         ]
-    drain = play(machine.start(PLAN, LIMITS), story)
+    drain = play(transitions.start(PLAN, LIMITS), story)
     assert (drain.phase, drain.released, drain.failure and drain.failure.why) == (Phase.DONE, False, Why.MARK_LOST)
 
 
@@ -183,15 +179,15 @@ def test_the_drain_ends_after_all_eviction_responses(answer: Event, evicted: tup
     """Otherwise a pod that is about to be evicted would count as running in the next round."""
     late: Story = [(6, Released(), ()), (7, answer, ())]
     story: Story = [*ASKED, (6, Stop(Cause.TERMINATED), (Release(),)), *(late if order == "after it" else late[::-1])]
-    assert play(machine.start(PLAN, LIMITS), story[:-1]).phase is Phase.RELEASING
-    drain = play(machine.start(PLAN, LIMITS), story)
+    assert play(transitions.start(PLAN, LIMITS), story[:-1]).phase is Phase.RELEASING
+    drain = play(transitions.start(PLAN, LIMITS), story)
     assert (drain.phase, drain.released, drain.evicted) == (Phase.DONE, True, evicted)
 
 
 @pytest.mark.parametrize("story", [*(story for story, *_ in STOPS.values()), [*TAKEN, *MOVED, *ORDERED]])
 def test_after_losing_the_lease_nothing_is_written(story: Story) -> None:
     now = story[-1][0] if story else 0
-    drain = play(machine.start(PLAN, LIMITS), [*story, (now, Stop(Cause.LEADERSHIP_LOST), ())])
+    drain = play(transitions.start(PLAN, LIMITS), [*story, (now, Stop(Cause.LEADERSHIP_LOST), ())])
     assert (drain.phase, drain.released, drain.succeeded) == (Phase.DONE, False, False)
     assert drain.failure is not None
     assert drain.failure.why is Why.LEADERSHIP_LOST
@@ -218,13 +214,13 @@ def test_a_taint_that_cannot_be_removed_is_reported() -> None:
         *((now, ReleaseFailed("no answer"), ()) for now in (14, 19, 27)),
         (28, ReleaseFailed("no answer"), ()),
     ]
-    drain = play(machine.start(PLAN, LIMITS), story)
+    drain = play(transitions.start(PLAN, LIMITS), story)
     assert (drain.done, drain.released, drain.failure) == (True, False, Failure(Why.API_ERROR, "no answer"))
 
 
 def test_the_drain_ends_when_the_node_is_gone_and_an_eviction_gets_no_response() -> None:
     story: Story = [*ASKED, (6, Stop(Cause.TERMINATED), (Release(),)), (7, NodeGone("deleted"), ())]
-    drain = play(machine.start(PLAN, LIMITS), story)
+    drain = play(transitions.start(PLAN, LIMITS), story)
     assert drain.phase is Phase.RELEASING
     assert play(drain, [(6 + LIMITS.release, NodeGone("deleted"), ())]).phase is Phase.DONE
 
@@ -236,4 +232,4 @@ def test_a_skipped_eviction_is_not_in_flight_when_the_drain_is_stopped() -> None
         (6, Stop(Cause.TERMINATED), (Release(),)),
         (7, Released(), ()),
     ]
-    assert play(machine.start(PLAN, LIMITS), story).phase is Phase.DONE
+    assert play(transitions.start(PLAN, LIMITS), story).phase is Phase.DONE

@@ -6,12 +6,10 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from rescheduler.draining import machine
+from rescheduler.draining import transitions
 from rescheduler.draining.actions import Evict, LookAgain, Release
-from rescheduler.draining.events import ControllersUnread, PlannedAgain
-from rescheduler.draining.eviction_outcomes import EvictionRefused
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.state import Drain, Limits, Phase
+from rescheduler.draining.events import ControllersUnread, EvictionRefused, PlannedAgain
+from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
 from rescheduler.planning.controllers import JobFacts
 from rescheduler.planning.debts import Replicas
 from tests.draining.stories import (
@@ -55,7 +53,7 @@ def watch(drain: Drain, each: Workload, *phases: tuple[float, str, Replicas], ev
     now = phases[0][0]
     while now < 2000:
         _, pods, replicas = next(phase for phase in reversed(phases) if phase[0] <= now)
-        drain, actions = machine.step(drain, seen(pods, {each: replicas}), now)
+        drain, actions = transitions.step(drain, seen(pods, {each: replicas}), now)
         if Release() in actions:
             return now
         now += every
@@ -124,7 +122,7 @@ def test_a_replacement_fails(phases: list[tuple[float, str, Replicas]], when: fl
     drain = evicted()
     assert watch(drain, ONE_POD, *phases) == when
     for since, pods, replicas in [*phases, (when, *phases[-1][1:])]:
-        drain, actions = machine.step(drain, seen(pods, {ONE_POD: replicas}), since)
+        drain, actions = transitions.step(drain, seen(pods, {ONE_POD: replicas}), since)
     assert actions == (Release(),)
     assert drain.failure == Failure(why, f"replacement pod of Deployment ns/web: {message}")
     assert drain.debts == {ONE_POD.controller: ONE_POD.debt}

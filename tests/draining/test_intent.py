@@ -6,8 +6,8 @@ import pytest
 
 from predicates.objects import Node, NodeSpec, ObjectMeta, Taint
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.draining import intent
-from rescheduler.draining.intent import ANNOTATION, Intent, Step
+from rescheduler.draining import actions
+from rescheduler.draining.actions import ANNOTATION, Intent, Step
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 
@@ -31,13 +31,13 @@ def node(annotation: str | None = None, *taints: Taint) -> Node:
     ],
 )
 def test_a_written_mark_is_read_unchanged(written: Intent) -> None:
-    assert intent.read(node(written.dump())) == written
+    assert actions.read(node(written.dump())) == written
 
 
 def test_a_mark_of_version_0_1_0_is_parsed() -> None:
     """Such a mark has neither an installation nor debts. Fields of later versions are ignored."""
     text = '{"holder":"me","step":"removing","since":"2026-01-02T03:04:05Z","group":"pool","later":{"x":1}}'
-    assert intent.read(node(text)) == Intent("me", Step.REMOVING, SINCE, group="pool")
+    assert actions.read(node(text)) == Intent("me", Step.REMOVING, SINCE, group="pool")
 
 
 def test_the_format_is_readable() -> None:
@@ -64,11 +64,11 @@ def test_the_format_is_readable() -> None:
     ],
 )
 def test_invalid_marks_are_ignored(text: str | None) -> None:
-    assert intent.read(node(text)) is None
+    assert actions.read(node(text)) is None
 
 
 def test_a_time_without_a_zone_is_utc() -> None:
-    read = intent.read(node('{"holder":"me","step":"draining","since":"2026-01-02T03:04:05"}'))
+    read = actions.read(node('{"holder":"me","step":"draining","since":"2026-01-02T03:04:05"}'))
     assert read == Intent("me", Step.DRAINING, SINCE)
 
 
@@ -84,7 +84,7 @@ def test_an_expired_lease_means_that_the_holder_has_stopped(until: datetime | No
     [("pod-1_ab12", "pod-1_ab12"), ("host/1:é", "host-1"), ("x" * 62 + "--", "x" * 62), ("", "")],
 )
 def test_the_taint_value_is_the_holder_in_label_syntax(holder: str, value: str) -> None:
-    assert intent.taint(holder) == Taint(key=DRAIN_TAINT.key, effect="NoSchedule", value=value)
+    assert actions.taint(holder) == Taint(key=DRAIN_TAINT.key, effect="NoSchedule", value=value)
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_the_taint_value_is_the_holder_in_label_syntax(holder: str, value: str) 
     [
         (node(), False),
         (node(None, Taint(key="other", effect="NoSchedule")), False),
-        (node(None, intent.taint("me")), True),
+        (node(None, actions.taint("me")), True),
         (node("broken"), True),
     ],
 )
 def test_a_taint_or_an_annotation_marks_a_node(marked: Node, expected: bool) -> None:
-    assert intent.is_marked(marked) is expected
+    assert actions.is_marked(marked) is expected

@@ -4,12 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from rescheduler.draining import machine
+from rescheduler.draining import transitions
 from rescheduler.draining.actions import Evict, Release
-from rescheduler.draining.events import Looked, LookFailed, MarkFailed, PlannedAgain, Released, ReleaseFailed
-from rescheduler.draining.eviction_outcomes import EvictionAccepted
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.state import Phase
+from rescheduler.draining.events import (
+    EvictionAccepted,
+    Looked,
+    LookFailed,
+    MarkFailed,
+    PlannedAgain,
+    Released,
+    ReleaseFailed,
+)
+from rescheduler.draining.state import Failure, Phase, Why
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Plan
 from tests.draining.stories import (
@@ -127,7 +133,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
 
 @pytest.mark.parametrize(("drain_plan", "story", "owed", "removed_by"), HANDED_OVER.values(), ids=HANDED_OVER)
 def test_the_drain_is_handed_over(drain_plan: Plan, story: Story, owed: tuple[Debt, ...], removed_by: str) -> None:
-    drain = play(machine.start(drain_plan, LIMITS), story)
+    drain = play(transitions.start(drain_plan, LIMITS), story)
     assert (drain.phase, drain.failure, drain.released, drain.removed_by) == (Phase.DONE, None, True, removed_by)
     assert (drain.succeeded, drain.handed_over, drain.ordered) == (False, False, False)
     assert tuple(drain.debts.values()) == owed
@@ -143,7 +149,7 @@ def test_controllers_that_lost_no_pod_to_this_drain_are_owed_nothing() -> None:
         (6, seen("", {WEB: running(1), other: running(0)}, removed_by=AUTOSCALER), (Release(),)),
         (7, Released(), ()),
     ]
-    assert tuple(play(machine.start(drain_plan, LIMITS), story).debts.values()) == (WEB.debt,)
+    assert tuple(play(transitions.start(drain_plan, LIMITS), story).debts.values()) == (WEB.debt,)
 
 
 def test_the_drain_continues_if_the_other_tool_gives_up() -> None:
@@ -154,13 +160,13 @@ def test_the_drain_continues_if_the_other_tool_gives_up() -> None:
         (7, seen("b", RUNS), (planning(),)),
         (7, PlannedAgain(PLAN), (Evict(B),)),
     ]
-    assert play(machine.start(PLAN, LIMITS), story).phase is Phase.EVICTING
+    assert play(transitions.start(PLAN, LIMITS), story).phase is Phase.EVICTING
 
 
 def test_waiting_for_evictions_by_the_other_tool_times_out() -> None:
-    drain = play(machine.start(PLAN, LIMITS), [*ASKED, (5, EvictionAccepted("a"), ())])
+    drain = play(transitions.start(PLAN, LIMITS), [*ASKED, (5, EvictionAccepted("a"), ())])
     drain = replace(drain, renew_at=1e9, read_at=1e9)
-    end, actions = machine.step(drain, seen("b", RUNS, removed_by=AUTOSCALER), 605)
+    end, actions = transitions.step(drain, seen("b", RUNS, removed_by=AUTOSCALER), 605)
     assert actions == (Release(),)
     assert end.failure == Failure(
         Why.EVICTION_TIMEOUT,
@@ -170,6 +176,8 @@ def test_waiting_for_evictions_by_the_other_tool_times_out() -> None:
 
 
 def test_before_the_first_eviction_the_plan_is_invalid() -> None:
-    drain = play(machine.start(PLAN, LIMITS), [*OPENING[:2], (2, Looked(JOINED), (Release(),)), (3, Released(), ())])
+    drain = play(
+        transitions.start(PLAN, LIMITS), [*OPENING[:2], (2, Looked(JOINED), (Release(),)), (3, Released(), ())]
+    )
     why = "the plan is no longer valid: being-drained-by-another: another tool is removing it"
     assert (drain.failure, drain.removed_by) == (Failure(Why.PLAN_CHANGED, why), "")

@@ -9,13 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescheduler.draining.actions import Evict, LookAgain, Mark, OrderRemoval, Release, TryEviction
-from rescheduler.draining.events import Cause, Looked, Marked, Seen
-from rescheduler.draining.eviction_outcomes import EvictionAccepted
-from rescheduler.draining.failures import Why
-from rescheduler.draining.intent import Step
-from rescheduler.draining.retrying import REQUEST_SECONDS
-from rescheduler.draining.state import Phase
+from rescheduler.draining.actions import Evict, LookAgain, Mark, OrderRemoval, Release, Step, TryEviction
+from rescheduler.draining.events import Cause, EvictionAccepted, Looked, Marked, Seen
+from rescheduler.draining.exits import REQUEST_SECONDS
+from rescheduler.draining.state import Phase, Why
 from rescheduler.planning.debts import paid
 from rescheduler.planning.outcome import Plan, PodRef
 from tests.draining.processes import DrainProcesses, Moment

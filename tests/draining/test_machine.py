@@ -4,11 +4,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rescheduler.draining import machine
-from rescheduler.draining.actions import AskProvider, DeleteNode, Evict, LookAgain, Mark, OrderRemoval, Release
+from rescheduler.draining import transitions
+from rescheduler.draining.actions import AskProvider, DeleteNode, Evict, LookAgain, Mark, OrderRemoval, Release, Step
 from rescheduler.draining.events import (
     Cause,
     ControllersRead,
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
+    EvictionSkipped,
     Looked,
     LookFailed,
     Marked,
@@ -16,6 +20,7 @@ from rescheduler.draining.events import (
     NodeDeleted,
     NodeDeletionFailed,
     PlannedAgain,
+    PodGone,
     ProviderAnswered,
     Released,
     ReleaseFailed,
@@ -24,17 +29,7 @@ from rescheduler.draining.events import (
     Removed,
     Stop,
 )
-from rescheduler.draining.eviction_outcomes import (
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionRefused,
-    EvictionSkipped,
-    PodGone,
-)
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Drain, Phase
-from rescheduler.draining.victims import Victim
+from rescheduler.draining.state import Drain, Failure, Phase, Victim, Why
 from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason, Rejected
 from tests.draining.stories import (
     ASKED,
@@ -240,7 +235,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
 
 @pytest.mark.parametrize(("drain_plan", "story"), SUCCESSES.values(), ids=SUCCESSES)
 def test_complete_drains_succeed(drain_plan: Plan, story: Story) -> None:
-    drain = play(machine.start(drain_plan, LIMITS), story)
+    drain = play(transitions.start(drain_plan, LIMITS), story)
     assert (drain.phase, drain.failure, drain.succeeded, drain.owed) == (Phase.DONE, None, True, {})
 
 
@@ -367,20 +362,20 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
 @pytest.mark.parametrize(("story", "failure"), FAILURES.values(), ids=FAILURES)
 def test_a_failure_removes_the_taint(story: Story, failure: Failure) -> None:
     """After every failure the taint is removed if it may be set."""
-    drain = play(machine.start(PLAN, LIMITS), story)
+    drain = play(transitions.start(PLAN, LIMITS), story)
     assert (drain.phase, drain.failure, drain.released) == (Phase.DONE, failure, True)
 
 
 def test_a_drain_queries_the_provider_first() -> None:
-    assert machine.start(PLAN, LIMITS)[1] == (AskProvider(),)
-    assert machine.resume("od", LIMITS, ("a",))[1] == (AskProvider(),)
+    assert transitions.start(PLAN, LIMITS)[1] == (AskProvider(),)
+    assert transitions.resume("od", LIMITS, ("a",))[1] == (AskProvider(),)
 
 
 def test_landing_is_measured_from_the_last_eviction() -> None:
     """There is no value before all pods run, or if nothing was evicted."""
-    moved = play(machine.start(PLAN, LIMITS), [*OPENING, *MOVED])
+    moved = play(transitions.start(PLAN, LIMITS), [*OPENING, *MOVED])
     _, story = SUCCESSES["pods that are being deleted are waited for, and not evicted"]
-    released = play(machine.start(EMPTY, LIMITS), story)
+    released = play(transitions.start(EMPTY, LIMITS), story)
     assert (moved.landing_seconds, begun(PLAN, WEB).landing_seconds, released.landing_seconds) == (2, None, None)
 
 
@@ -407,4 +402,4 @@ PAUSES: dict[str, tuple[Drain, bool]] = {
 
 @pytest.mark.parametrize(("drain", "expected"), PAUSES.values(), ids=PAUSES)
 def test_a_pause_stops_a_drain_unless_its_removal_was_requested(drain: Drain, expected: bool) -> None:
-    assert machine.is_stopped_by_pause(drain) is expected
+    assert transitions.is_stopped_by_pause(drain) is expected

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import pytest
 
-from rescheduler.draining import machine
-from rescheduler.draining.actions import DeleteNode, OrderRemoval, Release, Renew
+from rescheduler.draining import transitions
+from rescheduler.draining.actions import DeleteNode, OrderRemoval, Release, Renew, Step
 from rescheduler.draining.events import (
     Cause,
     Event,
@@ -19,9 +19,7 @@ from rescheduler.draining.events import (
     Removed,
     Stop,
 )
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Phase
+from rescheduler.draining.state import Failure, Phase, Why
 from tests.draining.stories import (
     LIMITS,
     LOOKED_TWICE,
@@ -50,7 +48,7 @@ class TestTerminationInProgress:
             (110.9, seen(), ()),
             (111, seen(), ()),
         ]
-        drain = play(machine.start(PLAN, LIMITS), story)
+        drain = play(transitions.start(PLAN, LIMITS), story)
         assert (drain.done, drain.handed_over, drain.succeeded, drain.failure) == (True, True, False, None)
 
     def test_the_drain_waits_for_a_response_in_flight(self) -> None:
@@ -61,11 +59,11 @@ class TestTerminationInProgress:
             (120, Removed(), (DeleteNode(),)),
             (121, NodeDeleted(), ()),
         ]
-        assert play(machine.start(PLAN, LIMITS), story).succeeded
+        assert play(transitions.start(PLAN, LIMITS), story).succeeded
 
     def test_after_stop_the_wait_is_short(self) -> None:
         story: Story = [*self.BEGUN, (12, Stop(Cause.TERMINATED), ()), (31.9, seen(), ()), (32, seen(), ())]
-        assert play(machine.start(PLAN, LIMITS), story).handed_over
+        assert play(transitions.start(PLAN, LIMITS), story).handed_over
 
     def test_a_pause_does_not_change_a_removal(self) -> None:
         """The machine may be terminating already: the removal is followed for as long as without the pause."""
@@ -77,7 +75,7 @@ class TestTerminationInProgress:
             (35, Stop(Cause.PAUSED), ()),
             (36, NodeDeleted(), ()),
         ]
-        assert play(machine.start(PLAN, LIMITS), story).succeeded
+        assert play(transitions.start(PLAN, LIMITS), story).succeeded
 
     def test_after_stop_a_quick_removal_is_completed(self) -> None:
         story: Story = [
@@ -86,7 +84,7 @@ class TestTerminationInProgress:
             (13, Removed(), (DeleteNode(),)),
             (14, NodeDeleted(), ()),
         ]
-        assert play(machine.start(PLAN, LIMITS), story).succeeded
+        assert play(transitions.start(PLAN, LIMITS), story).succeeded
 
     def test_a_stop_during_the_deletion_of_the_node_ends_the_drain(self) -> None:
         story: Story = [
@@ -95,7 +93,7 @@ class TestTerminationInProgress:
             (13, Stop(Cause.TERMINATED), ()),
             (33, seen(), ()),
         ]
-        assert play(machine.start(PLAN, LIMITS), story).handed_over
+        assert play(transitions.start(PLAN, LIMITS), story).handed_over
 
     def test_after_stop_a_machine_that_stays_is_released(self) -> None:
         story: Story = [
@@ -104,7 +102,7 @@ class TestTerminationInProgress:
             (13, RemovalFailed("protected", refused=True), (Release(),)),
             (14, Released(), ()),
         ]
-        drain = play(machine.start(PLAN, LIMITS), story)
+        drain = play(transitions.start(PLAN, LIMITS), story)
         assert (drain.failure, drain.released) == (Failure(Why.REFUSED, "protected"), True)
 
     def test_a_node_that_cannot_be_deleted_is_retried_later(self) -> None:
@@ -114,12 +112,12 @@ class TestTerminationInProgress:
             (110, NodeDeletionFailed("500"), ()),
             (111, seen(), ()),
         ]
-        assert play(machine.start(PLAN, LIMITS), story).handed_over
+        assert play(transitions.start(PLAN, LIMITS), story).handed_over
 
     def test_a_mark_that_is_no_longer_ours_is_not_changed(self) -> None:
         """The request was not sent, or another process waits for the termination."""
         story: Story = [*self.BEGUN, (12, MarkFailed("the annotation belongs to another process", lost=True), ())]
-        drain = play(machine.start(PLAN, LIMITS), story)
+        drain = play(transitions.start(PLAN, LIMITS), story)
         assert (drain.done, drain.released) == (True, False)
         assert drain.failure == Failure(Why.MARK_LOST, "the annotation belongs to another process")
 
@@ -130,7 +128,7 @@ class TestTerminationInProgress:
             (13, Removed(), (DeleteNode(),)),
             (13, MarkFailed("500"), ()),
         ]
-        assert play(machine.start(PLAN, LIMITS), story).phase is Phase.DELETING
+        assert play(transitions.start(PLAN, LIMITS), story).phase is Phase.DELETING
 
     @pytest.mark.parametrize(
         ("answer", "confirmed"),
@@ -139,27 +137,27 @@ class TestTerminationInProgress:
     )
     def test_a_node_deleted_by_others_ends_the_drain(self, answer: Event, *, confirmed: bool) -> None:
         """A cloud controller deletes Nodes of deleted machines. The termination counts as not confirmed."""
-        drain = play(machine.start(PLAN, LIMITS), self.BEGUN)
-        drain, _ = machine.step(drain, answer, 12)
-        drain, actions = machine.step(drain, MarkFailed("no node od", node_gone=True), 13)
+        drain = play(transitions.start(PLAN, LIMITS), self.BEGUN)
+        drain, _ = transitions.step(drain, answer, 12)
+        drain, actions = transitions.step(drain, MarkFailed("no node od", node_gone=True), 13)
         assert (drain.released, drain.succeeded, drain.handed_over, actions) == (True, confirmed, not confirmed, ())
 
     def test_a_node_that_is_gone_when_the_request_is_repeated_is_handed_over(self) -> None:
         story: Story = [*self.BEGUN, (12, Removed(unseen=True), (DeleteNode(),)), (13, NodeDeleted(), ())]
-        drain = play(machine.start(PLAN, LIMITS), story)
+        drain = play(transitions.start(PLAN, LIMITS), story)
         assert (drain.released, drain.succeeded, drain.handed_over) == (True, False, True)
 
     def test_a_node_deleted_before_the_request_ends_the_drain(self) -> None:
         """Whoever deleted the Node also removes the machine, so no termination is requested."""
         story: Story = [*self.BEGUN, (12, RemovalFailed("no node od", node_gone=True), ())]
-        drain = play(machine.start(PLAN, LIMITS), story)
+        drain = play(transitions.start(PLAN, LIMITS), story)
         assert (drain.done, drain.failure, drain.removed_by) == (True, None, "no node od")
 
     def test_a_node_deleted_during_the_request_does_not_end_the_wait_for_its_response(self) -> None:
         """Only the response shows whether the machine is removed. The wait for it times out."""
         gone = MarkFailed("no node od", node_gone=True)
         story: Story = [*self.BEGUN, (12, gone, ()), (13, gone, ())]
-        drain = play(machine.start(PLAN, LIMITS), story)
+        drain = play(transitions.start(PLAN, LIMITS), story)
         assert not drain.done
         assert play(drain, [(14, Removed(), (DeleteNode(),)), (15, gone, ())]).succeeded
         stopped = play(drain, [(14, Stop(Cause.TERMINATED), ()), (33.9, gone, ())])
@@ -181,7 +179,7 @@ class TestMachineUnknownToTheProvider:
             (23, Removed(unproven=True), (DeleteNode(),)),
             (24, NodeDeleted(), ()),
         ]
-        assert play(machine.start(PLAN, LIMITS), story).succeeded
+        assert play(transitions.start(PLAN, LIMITS), story).succeeded
 
     def test_the_count_restarts_if_the_provider_lists_the_machine_in_between(self) -> None:
         story: Story = [
@@ -194,13 +192,13 @@ class TestMachineUnknownToTheProvider:
             (44, seen(), (OrderRemoval("pool", again=True),)),
             (45, Removed(unproven=True), (DeleteNode(),)),
         ]
-        play(machine.start(PLAN, LIMITS), story)
+        play(transitions.start(PLAN, LIMITS), story)
 
     def test_the_second_request_may_be_in_a_later_round(self) -> None:
         limits = replace(LIMITS, removal=0)
         first = asked_again(removal=0)
         drain = play(first, [(21, Removed(unproven=True), ()), (22, seen(), ())])
         assert (drain.handed_over, drain.absent) == (True, True)
-        begun = machine.resume_removal("od", limits, "pool", ORDERED_AT, absent=drain.absent)
+        begun = transitions.resume_removal("od", limits, "pool", ORDERED_AT, absent=drain.absent)
         drain = play(begun, LOOKED_TWICE)
         assert play(drain, [(21, Removed(unproven=True), (DeleteNode(),)), (22, NodeDeleted(), ())]).succeeded

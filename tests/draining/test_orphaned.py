@@ -6,13 +6,18 @@ from typing import Final
 import pytest
 
 from predicates.objects import OwnerReference
-from rescheduler.draining import machine
-from rescheduler.draining.actions import Evict, LookAgain, Mark, ReadControllers, TryEviction
-from rescheduler.draining.events import ControllersRead, Looked, Marked, PlannedAgain, ProviderAnswered, Seen
-from rescheduler.draining.eviction_outcomes import EvictionAccepted
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Phase
+from rescheduler.draining import transitions
+from rescheduler.draining.actions import Evict, LookAgain, Mark, ReadControllers, Step, TryEviction
+from rescheduler.draining.events import (
+    ControllersRead,
+    EvictionAccepted,
+    Looked,
+    Marked,
+    PlannedAgain,
+    ProviderAnswered,
+    Seen,
+)
+from rescheduler.draining.state import Failure, Phase, Why
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, incur
 from rescheduler.planning.outcome import Placement, Plan, PodRef
@@ -70,14 +75,14 @@ def test_the_replica_set_inherits_the_debt_of_the_deployment() -> None:
         (11, read(REPLICA_SET, DELETED, ready=2), (Mark(Step.DRAINING, ("a", "b", "c"), debts=(DEBT, inherited)),)),
         (12, Marked(), ()),
     ]
-    drain = play(machine.start(PLAN, LIMITS), story)
+    drain = play(transitions.start(PLAN, LIMITS), story)
     assert drain.phase is Phase.EVICTING
     assert RS in drain.begun
     assert {victim.controller for victim in drain.waiting} == {RS}
-    drain, actions = machine.step(drain, seen_by(RS, "b c", 2), 13)
+    drain, actions = transitions.step(drain, seen_by(RS, "b c", 2), 13)
     again = ReadControllers(OF_RS, frozenset({WEB, RS}), read_refusals=True)
     assert (drain.owed, actions) == ({RS: inherited}, (again,))
-    drain, actions = machine.step(drain, seen_by(RS, "b c", 3), 14)
+    drain, actions = transitions.step(drain, seen_by(RS, "b c", 3), 14)
     assert actions == (planning(),)
 
 
@@ -95,7 +100,7 @@ def test_the_drain_waits_for_pods_that_are_deleted_with_the_deployment() -> None
         (8, seen("b c"), ()),
         (8.5, seen(""), (LookAgain(),)),
     ]
-    assert play(machine.start(PLAN, LIMITS), story).phase is Phase.LOOKING
+    assert play(transitions.start(PLAN, LIMITS), story).phase is Phase.LOOKING
 
 
 UNOWNED: dict[str, tuple[PlannedAgain, str]] = {
@@ -121,10 +126,10 @@ def test_a_pod_whose_controller_does_not_replace_it_is_not_evicted(planned: Plan
         (6, seen_by(WEB, "b c", 3), (planning(),)),
         (6, planned, ()),
     ]
-    drain = replace(play(machine.start(PLAN, LIMITS), story), renew_at=1e9)
+    drain = replace(play(transitions.start(PLAN, LIMITS), story), renew_at=1e9)
     now, evicted = 7.0, False
     while not drain.failure:
-        drain, actions = machine.step(drain, seen_by(WEB, "b c", 3), now)
+        drain, actions = transitions.step(drain, seen_by(WEB, "b c", 3), now)
         while drain.phase in (Phase.LOOKING, Phase.COUNTING, Phase.NOTING):
             event = {
                 Phase.LOOKING: Looked(REST),
@@ -132,9 +137,9 @@ def test_a_pod_whose_controller_does_not_replace_it_is_not_evicted(planned: Plan
                 Phase.NOTING: Marked(),
             }[drain.phase]
             assert event is not None
-            drain, actions = machine.step(drain, event, now)
+            drain, actions = transitions.step(drain, event, now)
         if planning() in actions:
-            drain, actions = machine.step(drain, planned, now)
+            drain, actions = transitions.step(drain, planned, now)
         evicted = evicted or any(isinstance(action, Evict) for action in actions)
         now += 1
     assert not evicted
@@ -145,7 +150,7 @@ def test_a_pod_whose_controller_does_not_replace_it_is_not_evicted(planned: Plan
 def test_a_debt_is_not_inherited_from_an_existing_controller() -> None:
     """The pods were adopted by another controller."""
     story: Story = [*ORPHANED, (5, EvictionAccepted("a"), ())]
-    drain = play(machine.start(PLAN, LIMITS), story)
+    drain = play(transitions.start(PLAN, LIMITS), story)
     drain = replace(drain, phase=Phase.COUNTING)
-    drain, _actions = machine.step(drain, read(REPLICA_SET, DEPLOYMENT, ready=1), 6)
+    drain, _actions = transitions.step(drain, read(REPLICA_SET, DEPLOYMENT, ready=1), 6)
     assert drain.debts[RS] == incur(REPLICA_SET, running(1))

@@ -7,24 +7,25 @@ from typing import Any
 import pytest
 
 from predicates.objects import OwnerReference
-from rescheduler.draining import machine
-from rescheduler.draining.actions import Action, Evict, LookAgain, Mark, ReadControllers, Release, TryEviction
+from rescheduler.draining import transitions
+from rescheduler.draining.actions import Action, Evict, LookAgain, Mark, ReadControllers, Release, Step, TryEviction
 from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
     Event,
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionRefused,
     Looked,
     LookFailed,
     Marked,
     MarkFailed,
     PlannedAgain,
+    PodGone,
     ProviderAnswered,
     Released,
 )
-from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionFailed, EvictionRefused, PodGone
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Limits, Phase
+from rescheduler.draining.state import Failure, Limits, Phase, Why
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, Shortfall
 from rescheduler.planning.outcome import Placement, Plan, PodRef
@@ -75,7 +76,7 @@ REQUESTS: dict[str, tuple[Story, Action, Event]] = {
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_failed_request_is_retried(name: str) -> None:
     story, request, failed = REQUESTS[name]
-    drain = play(machine.start(PLAN, LIMITS), story)
+    drain = play(transitions.start(PLAN, LIMITS), story)
     for now in range(100, 110, 2):
         drain = play(drain, [(now, failed, ()), (now + 1.9, seen("a b"), ()), (now + 2, seen("a b"), (request,))])
     play(drain, [(110, failed, (Release(),))])
@@ -162,7 +163,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
 @pytest.mark.parametrize(("story", "failure"), FAILURES.values(), ids=FAILURES)
 def test_a_failure_before_evictions_owes_nothing(story: Story, failure: Failure) -> None:
     """Nothing was evicted, so nothing is owed. The taint is removed if it may be set."""
-    drain = play(machine.start(PLAN, LIMITS), story)
+    drain = play(transitions.start(PLAN, LIMITS), story)
     assert (drain.phase, drain.failure, drain.released, drain.debts) == (Phase.DONE, failure, True, {})
 
 
@@ -176,7 +177,7 @@ class TestReadingControllers:
             (5.2, seen("a b"), ()),
             (6, read(WEB), (NOTED,)),
         ]
-        assert play(machine.start(PLAN, LIMITS), story).phase is Phase.NOTING
+        assert play(transitions.start(PLAN, LIMITS), story).phase is Phase.NOTING
 
     @pytest.mark.parametrize(
         ("answer", "missing"),
@@ -197,7 +198,7 @@ class TestReadingControllers:
             (5, seen("a b"), (reading(of=(WEB,)),)),
             (33, answer, (Release(),)),
         ]
-        drain = play(machine.start(PLAN, LIMITS), story)
+        drain = play(transitions.start(PLAN, LIMITS), story)
         assert drain.failure == Failure(Why.API_ERROR, f"the response lacks {missing}")
 
     def test_all_pods_of_an_unreadable_owner_count_as_desired(self) -> None:
@@ -215,7 +216,7 @@ class TestReadingControllers:
                 (Mark(Step.DRAINING, ("a", "b"), debts=(Debt(rollout.controller, 5, 5, owner_uids=("uid-web",)),)),),
             ),
         ]
-        assert play(machine.start(drain_plan, LIMITS), story).phase is Phase.NOTING
+        assert play(transitions.start(drain_plan, LIMITS), story).phase is Phase.NOTING
 
 
 class TestDebts:
@@ -225,8 +226,8 @@ class TestDebts:
         answer = ControllersRead(
             {WEB.controller: state}, {("ns", "uid-web"): WEB.controller}, {WEB.controller: replicas}
         )
-        drain = play(machine.start(PLAN, LIMITS), OPENING[:3])
-        drain, actions = machine.step(drain, answer, 3)
+        drain = play(transitions.start(PLAN, LIMITS), OPENING[:3])
+        drain, actions = transitions.step(drain, answer, 3)
         assert actions == (Mark(Step.DRAINING, ("a", "b"), debts=tuple(drain.debts.values())),)
         return drain.debts
 
@@ -268,20 +269,22 @@ class TestDebts:
             (2, Looked(drain_plan), (ReadControllers(frozenset({("ns", old), ("ns", new)})),)),
             (3, answer, (Mark(Step.DRAINING, ("a", "b"), debts=(debt,)),)),
         ]
-        drain = play(machine.start(PLAN, LIMITS), story)
+        drain = play(transitions.start(PLAN, LIMITS), story)
         assert drain.controllers == {"a": WEB.controller, "b": WEB.controller}
 
 
 class TestDryRuns:
     def test_all_evictions_are_tried_before_the_first_one(self) -> None:
-        drain = play(machine.start(PLAN, LIMITS), [*OPENING[:6], (5, seen("a b"), ()), (6, EvictionAccepted("b"), ())])
+        drain = play(
+            transitions.start(PLAN, LIMITS), [*OPENING[:6], (5, seen("a b"), ()), (6, EvictionAccepted("b"), ())]
+        )
         assert (drain.phase, drain.evicted) == (Phase.EVICTING, ())
 
     @pytest.mark.parametrize(("migrations", "phase"), [(False, Phase.RELEASING), (True, Phase.EVICTING)])
     def test_a_webhook_that_moves_the_pod_by_itself_is_asked_once(self, migrations: bool, phase: Phase) -> None:
         denied = EvictionFailed("b", "webhook: evacuates", retryable=False, code=429, migrating=True)
         story: Story = [*OPENING[:6], (5, denied, () if migrations else (Release(),))]
-        drain = play(machine.start(PLAN, replace(LIMITS, migrations=migrations)), story)
+        drain = play(transitions.start(PLAN, replace(LIMITS, migrations=migrations)), story)
         assert drain.phase is phase
         assert (drain.failure is None) is migrations
         if drain.failure is not None:
@@ -299,7 +302,7 @@ class TestDryRuns:
             (18, seen("a b"), (TryEviction(B),)),
             (19, EvictionAccepted("b"), ()),
         ]
-        assert play(machine.start(PLAN, LIMITS), story).phase is Phase.EVICTING
+        assert play(transitions.start(PLAN, LIMITS), story).phase is Phase.EVICTING
 
     def test_retries_of_a_busy_server_time_out(self) -> None:
         limits = Limits(eviction=30, grace=60)
@@ -310,13 +313,15 @@ class TestDryRuns:
             (34, EvictionFailed("b", "500", retryable=True), (Release(),)),
             (35, Released(), ()),
         ]
-        drain = play(machine.start(PLAN, limits), story)
+        drain = play(transitions.start(PLAN, limits), story)
         assert drain.failure == Failure(Why.EVICTION_REFUSED, "500", (B,))
 
     def test_pods_that_are_being_deleted_are_not_tried(self) -> None:
         drain_plan = plan(WEB, leaving="c")
         story = opening(drain_plan, WEB)
-        drain = play(machine.start(drain_plan, LIMITS), [*story, (5, EvictionAccepted("c"), ()), (5, PodGone("c"), ())])
+        drain = play(
+            transitions.start(drain_plan, LIMITS), [*story, (5, EvictionAccepted("c"), ()), (5, PodGone("c"), ())]
+        )
         assert (drain.phase, list(drain.victims)) == (Phase.EVICTING, ["c"])
 
     def test_the_grace_period_is_the_pods_own_up_to_the_limit(self) -> None:
@@ -334,7 +339,7 @@ class TestDryRuns:
             (1, PlannedAgain(drain_plan), (Evict(A, 60), Evict(B), Evict(C))),
             *((1, EvictionAccepted(pod.uid), ()) for pod in own),
         ]
-        drain = play(machine.start(drain_plan, LIMITS), story)
+        drain = play(transitions.start(drain_plan, LIMITS), story)
         assert {uid: victim.leaves_by for uid, victim in drain.victims.items()} == {"a": 91, "b": 36, "c": 61}
 
 
@@ -344,7 +349,7 @@ def test_pods_that_are_hard_to_replace_are_not_evicted_first() -> None:
     api = workload("api", "c", "d")
     drain_plan, loads = plan(database, job, api), (api, database, job)
     story = opening(drain_plan, *loads)
-    drain = play(machine.start(drain_plan, LIMITS), [*story[:5], *reversed(story[5:])])
+    drain = play(transitions.start(drain_plan, LIMITS), [*story[:5], *reversed(story[5:])])
     assert [victim.pod.name for victim in drain.waiting] == ["c", "d", "a", "b"]
 
 

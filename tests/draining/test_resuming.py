@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import pytest
 
-from rescheduler.draining import machine
-from rescheduler.draining.actions import DeleteNode, Evict, LookAgain, Mark, OrderRemoval, Release, Renew
+from rescheduler.draining import transitions
+from rescheduler.draining.actions import DeleteNode, Evict, LookAgain, Mark, OrderRemoval, Release, Renew, Step
 from rescheduler.draining.events import (
     Cause,
     ControllersUnread,
@@ -25,9 +25,7 @@ from rescheduler.draining.events import (
     Removed,
     Stop,
 )
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.intent import Step
-from rescheduler.draining.state import Drain, Phase
+from rescheduler.draining.state import Drain, Failure, Phase, Why
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.last_look import Ground
 from rescheduler.planning.outcome import Blocker, PodRef, Reason, Rejected
@@ -72,7 +70,7 @@ class TestResumedDrains:
             (4, Marked(), ()),
             (5, seen("a b", {WEB: running(3), self.GONE: running(3)}), (planning(),)),
         ]
-        drain = play(machine.resume("od", LIMITS, ("a", "b"), (noted, self.GONE.debt)), story)
+        drain = play(transitions.resume("od", LIMITS, ("a", "b"), (noted, self.GONE.debt)), story)
         assert drain.owed == {}
         assert drain.debts[WEB.controller] == noted
 
@@ -83,7 +81,7 @@ class TestResumedDrains:
             (2, Looked(plan(WEB)), (reading(self.GONE, of=(WEB,)),)),
             (3, read(WEB, self.GONE), (Mark(Step.DRAINING, ("a",), debts=(self.GONE.debt, WEB.debt)),)),
         ]
-        play(machine.resume("od", LIMITS, ("a",), (self.GONE.debt,)), story)
+        play(transitions.resume("od", LIMITS, ("a",), (self.GONE.debt,)), story)
 
     def test_an_empty_node_is_released_when_all_pods_run(self) -> None:
         """Pods are counted by the owner UIDs in the mark, because their ReplicaSet may be gone."""
@@ -100,7 +98,7 @@ class TestResumedDrains:
             (9, Looked(EMPTY), (Release(),)),
             (10, Released(), ()),
         ]
-        drain = play(machine.resume("od", LIMITS, ("a",), (noted,)), story)
+        drain = play(transitions.resume("od", LIMITS, ("a",), (noted,)), story)
         assert drain.succeeded
         assert drain.states[WEB.controller].owner_uids == {"uid-web", "replica-set"}
 
@@ -111,7 +109,7 @@ class TestResumedDrains:
             (2, Looked(EMPTY), (Release(),)),
             (3, Released(), ()),
         ]
-        assert play(machine.resume("od", LIMITS, ("a",)), story).succeeded
+        assert play(transitions.resume("od", LIMITS, ("a",)), story).succeeded
 
     @pytest.mark.parametrize(
         ("story", "failure"),
@@ -131,7 +129,7 @@ class TestResumedDrains:
         ],
     )
     def test_a_failed_resumption_is_rolled_back_and_keeps_the_debts(self, story: Story, failure: Failure) -> None:
-        drain = play(machine.resume("od", LIMITS, ("a",), (self.GONE.debt,)), [*story, *OFF])
+        drain = play(transitions.resume("od", LIMITS, ("a",), (self.GONE.debt,)), [*story, *OFF])
         assert (drain.failure, drain.released) == (failure, True)
         assert drain.debts == {self.GONE.controller: self.GONE.debt}
 
@@ -145,7 +143,7 @@ class TestResumedRemovals:
     """An earlier process or round may have requested machine termination."""
 
     def test_the_mark_is_written_first(self) -> None:
-        drain, actions = machine.resume_removal("od", LIMITS, "pool", ORDERED_AT, (EARLIER,))
+        drain, actions = transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT, (EARLIER,))
         assert (drain.phase, actions) == (Phase.MARKING, (replace(REMOVING, debts=(EARLIER,)),))
 
     def test_the_time_of_the_first_request_is_kept(self) -> None:
@@ -230,7 +228,7 @@ class TestResumedRemovals:
         """Return the drain when the provider is asked what became of the earlier order."""
         now, event, _ = story[-1]
         asked: Story = [*story[:-1], (now, event, (OrderRemoval("pool", ORDERED_AT, again=True, doubt=why.detail),))]
-        return play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), asked)
+        return play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), asked)
 
     @pytest.mark.parametrize(("story", "why"), DOUBTED.values(), ids=DOUBTED)
     def test_while_an_earlier_order_may_take_effect_a_failure_postpones_the_removal(
@@ -258,12 +256,12 @@ class TestResumedRemovals:
     @pytest.mark.parametrize("moments", range(1, 8))
     def test_stop_postpones_the_removal(self, moments: int) -> None:
         story = LOOKED_TWICE[: moments - 1]
-        drain = play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        drain = play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
         assert play(drain, [(19, Stop(Cause.TERMINATED), ())]).handed_over
 
     def test_the_drain_ends_if_the_node_is_gone(self) -> None:
         story: Story = [(1, MarkFailed("no node od", node_gone=True), ())]
-        drain = play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        drain = play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
         assert (drain.failure, drain.released) == (Failure(Why.NODE_GONE, "no node od"), True)
 
     #: New evictable pods are moved. The mark keeps the step, the time and the group.
@@ -284,12 +282,12 @@ class TestResumedRemovals:
             (12, Removed(), (DeleteNode(),)),
             (13, NodeDeleted(), ()),
         ]
-        assert play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story).succeeded
+        assert play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story).succeeded
 
     def test_the_mark_stays_the_mark_of_a_removal(self) -> None:
         renewed = Renew(Step.REMOVING, group="pool", since=ORDERED_AT, debts=(WEB.debt,))
         story: Story = [*self.CAME, (64, seen("b", {WEB: running(1, bound=2)}), (reading(WEB, of=(WEB,)), renewed))]
-        play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
 
     def test_the_node_is_released_if_evicted_pods_do_not_run_again(self) -> None:
         """The drained node may be the only node that accepts the pods."""
@@ -300,7 +298,7 @@ class TestResumedRemovals:
             (22, seen("b", {WEB: running(1)}), (Release(),)),
             *OFF,
         ]
-        drain = play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        drain = play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
         assert (drain.handed_over, drain.released, drain.debts) == (False, True, {WEB.controller: WEB.debt})
         assert drain.failure is not None
         assert drain.failure.why is Why.REPLACEMENT_REFUSED
@@ -311,11 +309,11 @@ class TestResumedRemovals:
             (5, PlannedAgain(PLAN), (Evict(WEB.pods[0]),)),
             (6, seen("a b", {WEB: running(2)}, tainted=False), (Release(),)),
         ]
-        play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
 
     def test_after_stop_the_mark_contains_the_debts(self) -> None:
         story: Story = [*self.CAME, (7, Stop(Cause.TERMINATED), ())]
-        drain = play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        drain = play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
         assert (drain.handed_over, drain.debts) == (True, {WEB.controller: WEB.debt})
 
     def test_debts_of_the_mark_are_paid_before_the_termination_is_requested(self) -> None:
@@ -328,7 +326,7 @@ class TestResumedRemovals:
             (9, seen("", {WEB: running(2)}), (LookAgain(),)),
             (10, Looked(EMPTY), (replace(REMOVING, debts=(EARLIER,)),)),
         ]
-        play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT, (EARLIER,)), story)
+        play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT, (EARLIER,)), story)
 
     def test_the_drain_waits_for_steps_as_usual(self) -> None:
         story: Story = [
@@ -337,11 +335,11 @@ class TestResumedRemovals:
             (7, seen("b", {WEB: running(2)}), (planning(),)),
             *step(7, "b"),
         ]
-        play(machine.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
 
 
 def test_marks_without_a_known_intent_are_removed() -> None:
-    begun = machine.roll_back("od", LIMITS, (EARLIER,), 0)
+    begun = transitions.roll_back("od", LIMITS, (EARLIER,), 0)
     assert begun[1] == (Release(),)
     drain = play(begun, [(1, Released(), ())])
     assert (drain.succeeded, drain.rolled_back, drain.debts) == (True, True, {WEB.controller: EARLIER})

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 
-from rescheduler.draining import machine
+from rescheduler.draining import transitions
 from rescheduler.draining.actions import Evict, TryEviction
 from rescheduler.draining.events import Event, ProviderAnswered
 from rescheduler.draining.state import Drain, Phase
@@ -62,20 +62,20 @@ def test_every_event_is_handled_or_ignored_or_raises(phase: Phase) -> None:
         for event in samples()[kind]:
             if rule is None:
                 with pytest.raises(UnexpectedEvent, match=f"the phase {phase.name} does not accept .* {kind.__name__}"):
-                    machine.step(drain, event, 1e4)
+                    transitions.step(drain, event, 1e4)
             elif rule.handler is None:
-                assert machine.step(drain, event, 1e4) == (drain, ())
+                assert transitions.step(drain, event, 1e4) == (drain, ())
             else:
-                assert machine.step(drain, event, 1e4)[0].phase in {phase, *rule.next}
+                assert transitions.step(drain, event, 1e4)[0].phase in {phase, *rule.next}
 
 
 def test_a_phase_change_outside_the_table_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     drain, _ = BEGINNINGS["a drain"]
     ordering = drains()[Phase.ORDERING][0]
     to_ordering = Rule(lambda *_: (ordering, ()))
-    monkeypatch.setattr(machine, "rule_for", lambda *_: to_ordering)
+    monkeypatch.setattr(transitions, "rule_for", lambda *_: to_ordering)
     with pytest.raises(UnexpectedPhase, match="ProviderAnswered must not change the phase ASKING to ORDERING"):
-        machine.step(drain, ProviderAnswered("pool"), 0)
+        transitions.step(drain, ProviderAnswered("pool"), 0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -93,7 +93,7 @@ def test_every_phase_change_of_the_table_occurs() -> None:
     changes = {(before.phase, after.phase) for trace in traces() for before, _, after, _ in trace}
     for phase, rules in TABLE.items():
         for drain, event in product(drains()[phase], chain.from_iterable(samples()[kind] for kind in rules)):
-            changes.add((phase, machine.step(drain, event, 1e4)[0].phase))
+            changes.add((phase, transitions.step(drain, event, 1e4)[0].phase))
     permitted = {(phase, after) for phase, rules in TABLE.items() for rule in rules.values() for after in rule.next}
     assert permitted == changes & permitted
 
@@ -113,7 +113,7 @@ def test_the_final_phase_has_no_next_phase() -> None:
 
 
 def test_every_start_is_tested() -> None:
-    assert all(callable(getattr(machine, name)) for name in STARTS)
+    assert all(callable(getattr(transitions, name)) for name in STARTS)
     assert {drain.phase for drain, _ in BEGINNINGS.values()} - set(STARTS.values()) == {Phase.DELETING}
 
 

@@ -1,9 +1,9 @@
 """Tests of drains whose pods have placeholders, as (time, event, expected actions)."""
 
-from rescheduler.draining import machine
+from rescheduler.draining import transitions
 from rescheduler.draining.actions import DeletePlaceholder, Evict, Release
 from rescheduler.draining.events import PlaceholderDeleted, PlaceholderNotDeleted, PlannedAgain, Seen
-from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import Failure, Why
 from rescheduler.planning.outcome import PodRef
 from tests.draining.stories import (
     EMPTY,
@@ -52,7 +52,7 @@ def test_each_pod_is_evicted_once_its_placeholder_is_gone_and_the_pods_fit_again
         (9, kept({}, "b"), (planning(),)),
         (9, PlannedAgain(EMPTY), (Evict(B),)),
     ]
-    assert not play(machine.start(PLAN, LIMITS), story).done
+    assert not play(transitions.start(PLAN, LIMITS), story).done
 
 
 def test_a_placeholder_that_others_delete_before_its_pod_is_due_is_not_deleted() -> None:
@@ -61,7 +61,7 @@ def test_a_placeholder_that_others_delete_before_its_pod_is_due_is_not_deleted()
         (5, kept({"b": ROOM_B}), (planning(),)),
         (5, PlannedAgain(PLAN), (Evict(A),)),
     ]
-    assert not play(machine.start(PLAN, LIMITS), story).done
+    assert not play(transitions.start(PLAN, LIMITS), story).done
 
 
 def test_a_failed_deletion_is_retried() -> None:
@@ -74,7 +74,7 @@ def test_a_failed_deletion_is_retried() -> None:
         (9, kept({"b": ROOM_B}), (planning(),)),
         (9, PlannedAgain(PLAN), (Evict(A),)),
     ]
-    assert not play(machine.start(PLAN, LIMITS), story).done
+    assert not play(transitions.start(PLAN, LIMITS), story).done
 
 
 def test_the_room_is_taken_while_the_placeholder_is_deleted() -> None:
@@ -83,7 +83,7 @@ def test_the_room_is_taken_while_the_placeholder_is_deleted() -> None:
         (6, kept({"b": ROOM_B}), (planning(),)),
         (6, PlannedAgain(NO_ROOM), (Release(),)),
     ]
-    assert play(machine.start(PLAN, LIMITS), story).evicted == ()
+    assert play(transitions.start(PLAN, LIMITS), story).evicted == ()
 
 
 ENDS: dict[str, tuple[Story, str]] = {
@@ -108,6 +108,6 @@ ENDS: dict[str, tuple[Story, str]] = {
 
 def test_a_placeholder_that_is_not_gone_fails_the_drain() -> None:
     for story, detail in ENDS.values():
-        drain = play(machine.start(PLAN, LIMITS), story)
+        drain = play(transitions.start(PLAN, LIMITS), story)
         assert drain.failure == Failure(Why.PLACEHOLDER_NOT_DELETED, detail)
         assert drain.evicted == ()

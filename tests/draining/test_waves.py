@@ -6,10 +6,9 @@ from typing import ClassVar
 
 import pytest
 
-from rescheduler.draining import machine
+from rescheduler.draining import transitions
 from rescheduler.draining.actions import Evict, LookAgain, PlanAgain
-from rescheduler.draining.events import PlannedAgain
-from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionRefused, PodGone
+from rescheduler.draining.events import EvictionAccepted, EvictionRefused, PlannedAgain, PodGone
 from rescheduler.draining.state import Phase
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.outcome import Plan
@@ -41,12 +40,12 @@ def steps(drain_plan: Plan, *workloads: Workload, running_as: Counts | None = No
     replicas = running_as or {each: each.running for each in workloads}
     while drain.phase is Phase.EVICTING and now < 60:
         present = " ".join(victim.pod.uid for victim in drain.waiting)
-        drain, actions = machine.step(drain, seen(present, replicas), now)
+        drain, actions = transitions.step(drain, seen(present, replicas), now)
         if any(isinstance(action, PlanAgain) for action in actions):
-            drain, evictions = machine.step(drain, PlannedAgain(EMPTY), now)
+            drain, evictions = transitions.step(drain, PlannedAgain(EMPTY), now)
             pods = [action.pod for action in evictions if isinstance(action, Evict)]
             for pod in pods:
-                drain, _ = machine.step(drain, EvictionAccepted(pod.uid), now)
+                drain, _ = transitions.step(drain, EvictionAccepted(pod.uid), now)
             done.append(" ".join(pod.name for pod in pods))
         now += 1
     return done
@@ -273,7 +272,7 @@ class TestStatefulSets:
     )
     def test_a_pod_is_evicted_only_while_all_others_are_ready(self, replicas: Replicas, step_: str) -> None:
         database = workload("db", "a", "b", kind="StatefulSet", total=3, replicas=replicas)
-        drain, _ = machine.step(begun(plan(database), database), seen("a b", {database: replicas}), 5)
+        drain, _ = transitions.step(begun(plan(database), database), seen("a b", {database: replicas}), 5)
         assert " ".join(victim.pod.name for victim in drain.step) == step_
 
     def test_the_next_pod_waits_until_the_first_runs_again(self) -> None:

@@ -22,8 +22,8 @@ from devcluster.faults.rules import FaultRule
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from rescheduler.errors import ReschedulerError
+from rescheduler.liqo.provider import LiqoProvider
 from rescheduler.providers.base import InstanceState, NodeRef
-from rescheduler.providers.liqo.provider import LiqoProvider
 from tests.cluster.virtual import VirtualSite, site
 
 GROUP: Final = "STANDARD"

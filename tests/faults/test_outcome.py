@@ -8,7 +8,7 @@ import pytest
 from devcluster.api import Api, Json
 from devcluster.manifests import Json as Manifest
 from devcluster.plane import ControlPlane
-from rescheduler.draining.intent import ANNOTATION
+from rescheduler.draining.actions import ANNOTATION
 from tests.faults.outcome import Ended, ended, too_many_missing, violations
 from tests.faults.scene import WEB, Scene, scene
 from tests.faults.sites import account, site

@@ -19,8 +19,8 @@ from predicates.wire import Interner
 from rescheduler.clock import SystemClock
 from rescheduler.errors import Expired
 from rescheduler.kube.client import Client
+from rescheduler.kube.codec import JsonCodec
 from rescheduler.kube.connection import source
-from rescheduler.kube.json_codec import JsonCodec
 
 pytestmark = pytest.mark.cluster
 

@@ -1,4 +1,4 @@
-"""The placeholders of the in-memory cluster, with the interface of :mod:`rescheduler.kube.placeholder_pods`."""
+"""The placeholders of the in-memory cluster, with the interface of :mod:`rescheduler.kube.cluster`."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 
 from predicates.objects import Namespace, ObjectMeta, Pod
-from predicates.placeholders import ROOM_NAMESPACE
-from predicates.snapshot import Snapshot
+from predicates.snapshot import ROOM_NAMESPACE, Snapshot
 from predicates.wire import Decoder, Interner
 from rescheduler.errors import ReschedulerError
 from rescheduler.planning.outcome import PodRef

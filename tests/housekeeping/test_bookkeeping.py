@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.draining.eviction_outcomes import EvictionFailed
-from rescheduler.draining.intent import Intent, Step
+from rescheduler.draining.actions import Intent, Step
+from rescheduler.draining.events import EvictionFailed
 from rescheduler.errors import Conflict, Forbidden, ReschedulerError, Retryable
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import ErrorKind, SavingsCounted, Trouble

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from predicates.objects import Condition
-from rescheduler.draining.failures import Why
-from rescheduler.execution.fresh_planning import READS
+from rescheduler.draining.state import Why
+from rescheduler.execution.observation import READS
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import DrainEnded, DrainStarted, Held, Waiting
 from rescheduler.planning.controllers import Controller, JobFacts

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from predicates.objects import Taint
-from rescheduler.draining import intent
-from rescheduler.draining.eviction_outcomes import EvictionRefused, EvictionResult
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.intent import Intent, Step
-from rescheduler.draining.retrying import REQUEST_INTERVAL, REQUEST_SECONDS
+from rescheduler.draining import actions
+from rescheduler.draining.actions import Intent, Step
+from rescheduler.draining.events import EvictionRefused, EvictionResult
+from rescheduler.draining.exits import REQUEST_INTERVAL, REQUEST_SECONDS
+from rescheduler.draining.state import Failure, Why
 from rescheduler.errors import Conflict, Forbidden, NotFound, Permanent, ReschedulerError, Retryable, Unauthorized
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.loop import RoundOutcome
-from rescheduler.kube.node_edit import NodeEdit
+from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import (
     CoolingDown,
     DrainEnded,
@@ -314,10 +314,10 @@ class TestSweep:
     def test_the_marks_of_a_cloudpool_proxy_are_kept(self, step: Step) -> None:
         with world(*CLUSTER) as here:
             written = Intent(f"{PROXIES}0a1b2c3d", step, START, group="pool")
-            here.mark("od-1", written.dump(), intent.taint(written.holder))
+            here.mark("od-1", written.dump(), actions.taint(written.holder))
             here.loop(provider=ScriptedProvider([Deleted()])).round()
             assert (here.writes, here.of(Swept), here.of(DrainStarted)) == ([], [], [])
-            assert intent.read(here.node("od-1")) == written
+            assert actions.read(here.node("od-1")) == written
 
     @pytest.mark.parametrize(
         ("step", "ready", "undone"),
@@ -334,7 +334,7 @@ class TestSweep:
         with world(node("od-1", ON_DEMAND, ready=ready), *CLUSTER[1:]) as here:
             until = START + timedelta(hours=1)
             written = Intent(f"{PROXIES}0a1b2c3d", step, START, group="pool", until=until)
-            here.mark("od-1", written.dump(), intent.taint(written.holder))
+            here.mark("od-1", written.dump(), actions.taint(written.holder))
             loop = here.loop()
             here.pass_time(3599)
             loop.round()
@@ -348,20 +348,20 @@ class TestSweep:
     def test_marks_of_holders_with_a_similar_name_are_rolled_back(self, holder: str) -> None:
         """The proxy's own marks, and a daemon in a pod whose name has the same prefix."""
         with world(*CLUSTER) as here:
-            here.mark("od-1", Intent(holder, Step.DRAINING, START).dump(), intent.taint(holder))
+            here.mark("od-1", Intent(holder, Step.DRAINING, START).dump(), actions.taint(holder))
             here.loop(holder=f"{PROXIES}0a1b2c3d").round()
             assert [event.holder for event in here.of(Swept)] == [holder]
 
     def test_unreadable_marks_are_removed(self) -> None:
         with world(*CLUSTER) as here:
-            here.mark("od-1", "{", intent.taint("x"))
+            here.mark("od-1", "{", actions.taint("x"))
             here.loop().round()
             assert here.of(Swept)[0].done is Sweep.ROLLED_BACK
             assert here.writes[0] == ("untaint", "od-1")
 
     def test_a_resumed_drain_whose_pods_no_longer_fit_is_rolled_back(self) -> None:
         with world(*CLUSTER, pod("big-1", "od-1", cpu="8")) as here:
-            here.mark("od-1", Intent("before", Step.DRAINING, START).dump(), intent.taint("before"))
+            here.mark("od-1", Intent("before", Step.DRAINING, START).dump(), actions.taint("before"))
             here.loop().round()
             assert why(here) is Why.PLAN_CHANGED
             assert here.marked == []
@@ -370,7 +370,7 @@ class TestSweep:
     def test_a_removal_without_a_provider_is_rolled_back(self) -> None:
         """The configuration was changed after the termination of the machine was requested."""
         with world(*CLUSTER[:2]) as here:
-            here.mark("od-1", Intent("before", Step.REMOVING, START, group="g").dump(), intent.taint("before"))
+            here.mark("od-1", Intent("before", Step.REMOVING, START, group="g").dump(), actions.taint("before"))
             here.loop().round()
             assert why(here) is Why.PROVIDER
             assert here.marked == []
@@ -498,7 +498,7 @@ class TestProvider:
         others = [*map(node, ("od-1", "od-2", "od-3", "od-4"), [ON_DEMAND] * 4), node("spot-1")]
         with world(*others, pod("web-1", "od-3"), pod("db-1", "od-4")) as here:
             for name, written in ordered.items():
-                here.mark(name, written.dump(), intent.taint("before"))
+                here.mark(name, written.dump(), actions.taint("before"))
             pool = ScriptedProvider([Accepted("booked")], gone=("od-3", "od-4"))
             here.stop_at(1800)
             here.loop(Timing(node_drain_delay=timedelta()), provider=pool).run()
@@ -517,7 +517,7 @@ class TestProvider:
 
     def test_after_a_restart_the_provider_receives_the_time_of_the_request(self) -> None:
         with world(*CLUSTER[:2]) as here:
-            here.mark("od-1", Intent("before", Step.REMOVING, START, group="workers").dump(), intent.taint("before"))
+            here.mark("od-1", Intent("before", Step.REMOVING, START, group="workers").dump(), actions.taint("before"))
             here.pass_time(3600)
             pool = ScriptedProvider([Deleted()])
             here.loop(provider=pool).round()
@@ -537,7 +537,7 @@ class TestProvider:
     def test_a_machine_that_is_gone_is_confirmed(self, pods: tuple[Manifest, ...], gone: bool) -> None:
         """The Node of such a machine is NotReady; the drain is still resumed."""
         with world(node("od-1", ON_DEMAND, ready="Unknown"), node("spot-1"), *pods) as here:
-            here.mark("od-1", Intent("before", Step.REMOVING, START, group="workers").dump(), intent.taint("before"))
+            here.mark("od-1", Intent("before", Step.REMOVING, START, group="workers").dump(), actions.taint("before"))
             pool = ScriptedProvider([AlreadyGone()], pending=() if gone else ("od-1",))
             here.loop(provider=pool).round()
             assert len(pool.orders) == gone
@@ -547,13 +547,13 @@ class TestProvider:
     def test_a_repeated_removal_request_keeps_its_first_time(self) -> None:
         """The intent contains the time of the request. A new drain would lose it and repeat the request too early."""
         with world(*CLUSTER[:2]) as here:
-            here.mark("od-1", Intent("before", Step.REMOVING, START, group="workers").dump(), intent.taint("before"))
+            here.mark("od-1", Intent("before", Step.REMOVING, START, group="workers").dump(), actions.taint("before"))
             pool = ScriptedProvider([Accepted("the order got no response")])
             loop = here.loop(Timing(node_drain_delay=timedelta()), provider=pool)
             for _ in range(2):
                 loop.round()
                 here.pass_time(10)
-            written = intent.read(here.node("od-1"))
+            written = actions.read(here.node("od-1"))
             assert written is not None
             assert (written.step, written.since) == (Step.REMOVING, START)
             assert {order.ordered_at for order in pool.orders} == {START}

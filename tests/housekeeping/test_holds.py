@@ -8,7 +8,7 @@ import pytest
 
 from predicates.objects import Pod
 from predicates.wire import Decoder, Interner
-from rescheduler.housekeeping.holds import PendingDelays
+from rescheduler.housekeeping.loop import PendingDelays
 from tests.planning.builders import pod
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

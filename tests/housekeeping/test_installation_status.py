@@ -6,16 +6,15 @@ from typing import Any
 import pytest
 
 from rescheduler.cli.status import lines
-from rescheduler.draining.intent import Intent, Step
-from rescheduler.housekeeping.installation_status import Installation, InstallationStatus
-from rescheduler.kube.lease_object import lease_of
+from rescheduler.draining.actions import Intent, Step
+from rescheduler.housekeeping.command_reads import Installation, InstallationStatus
+from rescheduler.kube.lease import lease_of
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.cooldowns import Cooldown, Cooldowns
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt
-from rescheduler.planning.not_recovered import NotRecovered, OwnerWait
+from rescheduler.planning.movements import NotRecovered, OwnerWait
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
-from rescheduler.planning.waits import Pause
+from rescheduler.planning.waits import Cooldown, Cooldowns, Pause
 from tests.planning.builders import NOW
 
 INSTALLATION = Installation("kube-system", "k8s-spot-rescheduler", "spot-rescheduler-memory")

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from rescheduler.draining.failures import Why
+from rescheduler.draining.state import Why
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import DrainEnded
 from rescheduler.providers.base import AlreadyGone, Deleted

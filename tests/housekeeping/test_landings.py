@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rescheduler.draining.eviction_outcomes import EvictionFailed, EvictionRefused
-from rescheduler.draining.failures import Why
+from rescheduler.draining.events import EvictionFailed, EvictionRefused
+from rescheduler.draining.state import Why
 from rescheduler.errors import InputError, Retryable
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import (

@@ -9,7 +9,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from rescheduler.draining.eviction_outcomes import EvictionAccepted, EvictionFailed, EvictionRefused
+from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionRefused
 from rescheduler.errors import Forbidden, Retryable
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.loop import RoundOutcome

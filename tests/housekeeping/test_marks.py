@@ -7,11 +7,11 @@ from typing import Final
 import pytest
 
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.draining import intent
-from rescheduler.draining.failures import Why
-from rescheduler.draining.intent import ANNOTATION, Intent, Step
+from rescheduler.draining import actions
+from rescheduler.draining.actions import ANNOTATION, Intent, Step
+from rescheduler.draining.state import Why
 from rescheduler.housekeeping.loop import RoundOutcome
-from rescheduler.kube.node_edit import NodeEdit
+from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import (
     DrainEnded,
     DrainStarted,
@@ -54,11 +54,11 @@ HOUR: Final = 3600.0
 
 
 def mark(here: LoopWorld, written: Intent) -> None:
-    here.mark("od-1", written.dump(), intent.taint(written.holder))
+    here.mark("od-1", written.dump(), actions.taint(written.holder))
 
 
 def written_on(here: LoopWorld) -> Intent | None:
-    return intent.read(here.node("od-1"))
+    return actions.read(here.node("od-1"))
 
 
 def blockers(here: LoopWorld) -> tuple[Blocker, ...]:

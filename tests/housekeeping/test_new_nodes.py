@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rescheduler.errors import Retryable
-from rescheduler.housekeeping.new_nodes import LONGEST
+from rescheduler.housekeeping.node_writes import LONGEST
 from rescheduler.observe.events import Held, Trouble, Waiting
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.rules.candidates import UNFINISHED

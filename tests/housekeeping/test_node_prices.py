@@ -10,13 +10,12 @@ import pytest
 
 from predicates.objects import Node, NodeSpec, ObjectMeta
 from rescheduler.clock import SystemClock
-from rescheduler.execution.provider_prices import provider_prices
 from rescheduler.execution.threads import querying
 from rescheduler.housekeeping.bookkeeping import Pricing
-from rescheduler.housekeeping.node_prices import REFRESH, RETRY, NodePrices
+from rescheduler.housekeeping.command_reads import provider_prices
+from rescheduler.housekeeping.order_finder import REFRESH, RETRY, NodePrices
 from rescheduler.observe.events import InvolvedNode, Planned, Surveyed
-from rescheduler.observe.status import Status
-from rescheduler.observe.status_json import as_json
+from rescheduler.observe.status import Status, as_json
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.outcome import Plan, Planning
 from tests.observe.builders import NOW

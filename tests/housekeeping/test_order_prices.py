@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from rescheduler.errors import Retryable
-from rescheduler.housekeeping.order_prices import LIFETIME
+from rescheduler.housekeeping.order_finder import LIFETIME
 from rescheduler.observe.events import Planned
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import DrainOrder

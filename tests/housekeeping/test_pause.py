@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from rescheduler.draining.failures import Why
+from rescheduler.draining.state import Why
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import DrainEnded, DrainStarted, Held, PauseChanged, Planned, Waiting
-from rescheduler.planning.drain_windows import parse_window
+from rescheduler.planning.pauses import parse_window
 from rescheduler.providers.base import Accepted, Deleted
 from rescheduler.settings import Timing
 from tests.housekeeping.world import LoopWorld, Replacement, ScriptedProvider, world

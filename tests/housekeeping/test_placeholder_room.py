@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 import pytest
 
-from predicates.placeholders import ROOM_NAMESPACE
-from rescheduler.draining.failures import Why
+from predicates.snapshot import ROOM_NAMESPACE
+from rescheduler.draining.state import Why
 from rescheduler.errors import Forbidden, Permanent, ReschedulerError, Retryable
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import (

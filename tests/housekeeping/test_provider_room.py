@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rescheduler.errors import Permanent, ReschedulerError, Retryable
-from rescheduler.execution.spot_requests import GIVING_BACK
+from rescheduler.execution.room import GIVING_BACK
 from rescheduler.housekeeping.loop import Loop, RoundOutcome
 from rescheduler.housekeeping.provider_room import LATEST
 from rescheduler.observe.events import Held, RoomEnded, RoomEnding, RoomOrdered, Trouble, Waiting

@@ -6,13 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from rescheduler.draining.eviction_outcomes import EvictionFailed
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.state import Drain, Phase
+from rescheduler.draining.events import EvictionFailed
+from rescheduler.draining.state import Drain, Failure, Phase, Why
 from rescheduler.errors import Conflict, Forbidden, NotFound, ReschedulerError, Retryable
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.housekeeping.drain_history import DrainHistory
-from rescheduler.housekeeping.drain_records import DrainRecords
+from rescheduler.housekeeping.drain_history import DrainHistory, DrainRecords
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.housekeeping.synced_memory import ATTEMPTS
 from rescheduler.observe.events import (
@@ -29,7 +27,7 @@ from rescheduler.observe.events import (
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, dump, load
-from rescheduler.planning.not_recovered import OwnerWait
+from rescheduler.planning.movements import OwnerWait
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Timing

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from predicates.objects import Node, NodeAddress, NodeSpec, NodeStatus, ObjectMeta
-from rescheduler.execution import node_refs
+from rescheduler.execution import machine_orders
 from rescheduler.providers.base import NodeRef
 
 
@@ -33,14 +33,14 @@ NODE = node("n1", "aws:///zone-a/i-1", "10.0.0.1", "fd00::1", hostname="n1.local
     ],
 )
 def test_nodes_with_a_common_identifier_conflict(other: Node) -> None:
-    assert node_refs.rivals(NODE, [NODE, other]) == (node_refs.ref(other),)
+    assert machine_orders.rivals(NODE, [NODE, other]) == (machine_orders.ref(other),)
 
 
 @pytest.mark.parametrize("other", [node("n2"), node("n2", "aws:///zone-a/i-2", "10.0.0.2", hostname="n2.local")])
 def test_other_nodes_do_not_conflict(other: Node) -> None:
-    assert node_refs.rivals(NODE, [NODE, other]) == ()
+    assert machine_orders.rivals(NODE, [NODE, other]) == ()
 
 
 def test_a_reference_has_the_identifiers_of_its_node() -> None:
     labels = {"kubernetes.io/hostname": "n1.local"}
-    assert node_refs.ref(NODE) == NodeRef("n1", "aws:///zone-a/i-1", labels, internal_ips=("10.0.0.1", "fd00::1"))
+    assert machine_orders.ref(NODE) == NodeRef("n1", "aws:///zone-a/i-1", labels, internal_ips=("10.0.0.1", "fd00::1"))

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from rescheduler.draining import intent
-from rescheduler.draining.intent import Intent, Step
+from rescheduler.draining import actions
+from rescheduler.draining.actions import Intent, Step
 from rescheduler.observe.events import DrainEnded
 from rescheduler.providers.base import Accepted
 from rescheduler.settings import Timing
@@ -17,7 +17,7 @@ def test_many_machines_that_do_not_terminate_do_not_delay_other_drains() -> None
     nodes = [*(node(name, ON_DEMAND) for name in (*stuck, "od-a", "od-b")), node("spot-1")]
     with world(*nodes, pod("web-1", "od-a"), pod("db-1", "od-b")) as here:
         for name in stuck:
-            here.mark(name, Intent("before", Step.REMOVING, START, group="workers").dump(), intent.taint("before"))
+            here.mark(name, Intent("before", Step.REMOVING, START, group="workers").dump(), actions.taint("before"))
         provider = ScriptedProvider([Accepted("booked")], gone=("od-a", "od-b"))
         here.stop_at(600)
         here.loop(Timing(node_drain_delay=timedelta()), provider=provider).run()

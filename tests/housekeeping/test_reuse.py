@@ -17,9 +17,8 @@ from rescheduler.housekeeping.loop import Loop
 from rescheduler.observe.events import Event, Planned, RoundEnded
 from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.observe.metrics import Metrics
-from rescheduler.observe.status import Status
-from rescheduler.observe.status_json import StatusJson, as_json
-from rescheduler.observe.status_page import StatusPage
+from rescheduler.observe.prepared_pages import StatusPage
+from rescheduler.observe.status import Status, StatusJson, as_json
 from rescheduler.planning.planner import Planner
 from tests.housekeeping.world import LoopWorld, world
 from tests.planning.changing import Change, ChangingCluster, changes, clock_steps, first_pods

@@ -1,7 +1,7 @@
 """The soft taint of on-demand nodes: added if it is enabled, otherwise removed."""
 
 from rescheduler.errors import Retryable
-from rescheduler.housekeeping.soft_taint import NODES_A_ROUND, SOFT_TAINT
+from rescheduler.housekeeping.node_writes import NODES_A_ROUND, SOFT_TAINT
 from rescheduler.observe.events import Trouble
 from tests.housekeeping.world import LoopWorld, world
 from tests.planning.builders import ON_DEMAND, SPOT, node

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from rescheduler.draining.eviction_outcomes import EvictionRefused
+from rescheduler.draining.events import EvictionRefused
 from rescheduler.errors import InputError
 from rescheduler.observe.events import DrainEnded, Held
 from rescheduler.settings import Timing

@@ -23,44 +23,36 @@ from freezegun.api import FrozenDateTimeFactory
 from predicates.objects import Node, Object, OwnerReference, Pod, Taint
 from predicates.snapshot import Snapshot
 from rescheduler.clock import SystemClock
-from rescheduler.draining.eviction_outcomes import (
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionOutcome,
-    EvictionRefused,
-    PodGone,
-)
-from rescheduler.draining.intent import ANNOTATION, Intent, parse
+from rescheduler.draining.actions import ANNOTATION, Intent, parse
+from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionOutcome, EvictionRefused, PodGone
 from rescheduler.draining.state import Limits
 from rescheduler.errors import InputError, MarkLost, NotFound, ReschedulerError, Withheld
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import ControllerReading, DrainContext
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
-from rescheduler.execution.provider_prices import provider_prices
-from rescheduler.execution.room_view import RoomView
+from rescheduler.execution.room import RoomView
 from rescheduler.execution.threads import Threads
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
+from rescheduler.housekeeping.command_reads import provider_prices
 from rescheduler.housekeeping.daemon_parts import new_room
-from rescheduler.housekeeping.drain_history import DrainHistory
-from rescheduler.housekeeping.drain_records import DrainRecords
+from rescheduler.housekeeping.drain_history import DrainHistory, DrainRecords
 from rescheduler.housekeeping.loop import Loop
-from rescheduler.housekeeping.loop_inputs import Actors, Knowledge, Mode
-from rescheduler.housekeeping.new_nodes import NewNodes
-from rescheduler.housekeeping.order_prices import KnownPrices, OrderPrices
-from rescheduler.housekeeping.soft_taint import SoftTaint
-from rescheduler.kube.node_edit import NodeEdit
+from rescheduler.housekeeping.node_writes import NewNodes, SoftTaint
+from rescheduler.housekeeping.order_finder import KnownPrices, OrderPrices
+from rescheduler.housekeeping.round_plans import Actors, Knowledge, Mode
+from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import Event, InvolvedLease, Planned
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.drain_windows import DrainWindow
-from rescheduler.planning.freshness import Fresh, FreshPod
+from rescheduler.planning.last_look import Fresh, FreshPod
 from rescheduler.planning.memory import Memory, load
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, PodRef, Rejected
+from rescheduler.planning.pauses import DrainWindow
 from rescheduler.planning.policy import DrainOrder, Policy
+from rescheduler.planning.rules.interruptions import SpotWatch
 from rescheduler.planning.rules.pod_traits import is_built_in
-from rescheduler.planning.spot_losses import SpotWatch
 from rescheduler.providers.base import (
     Accepted,
     CloudProvider,

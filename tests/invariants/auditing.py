@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from devcluster.audit import AuditEvent, AuditLog
-from rescheduler.draining.intent import ANNOTATION
+from rescheduler.draining.actions import ANNOTATION
 from tests.invariants.history import SentWrite
 from tests.invariants.rules import Rules
 

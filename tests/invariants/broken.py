@@ -9,24 +9,22 @@ from dataclasses import replace
 from typing import Any, Final
 
 from rescheduler import cli
+from rescheduler.cloudpool.client import CloudPoolClient
 from rescheduler.draining import evicting, removing, transitions
 from rescheduler.draining.actions import Action, LookAgain, PlanAgain
-from rescheduler.draining.events import Looked, PlannedAgain, Seen
-from rescheduler.draining.eviction_outcomes import EvictionAccepted
+from rescheduler.draining.events import EvictionAccepted, Looked, PlannedAgain, Seen
 from rescheduler.draining.state import Drain, Phase, Result
 from rescheduler.execution import cluster_view, landings
 from rescheduler.execution.context import ActionResult
 from rescheduler.execution.drain_execution import DrainExecution
-from rescheduler.execution.fresh_planning import FreshPlanning
-from rescheduler.kube import eviction
-from rescheduler.kube.cluster import KubeCluster
+from rescheduler.execution.observation import FreshPlanning
+from rescheduler.kube import cluster
+from rescheduler.kube.cluster import KubeCluster, NodeEdit
 from rescheduler.kube.elector import Elector
-from rescheduler.kube.node_edit import NodeEdit
 from rescheduler.planning import movements, planning_round
 from rescheduler.planning.outcome import Verdict
 from rescheduler.planning.rules import pod_rules
 from rescheduler.planning.rules.minimum import Minimum
-from rescheduler.providers.cloudpool.client import CloudPoolClient
 
 
 def without_waves() -> None:
@@ -123,13 +121,13 @@ def without_taint() -> None:
 
 def without_dry_runs() -> None:
     """Send dry runs of evictions as real evictions."""
-    body = eviction.body
+    body = cluster.body
 
     def real(*arguments: Any, dry_run: bool) -> dict[str, Any]:
         return body(*arguments, dry_run=False)
 
-    _patch(eviction, "body", real)
-    _patch(eviction, "query", lambda **_: {})
+    _patch(cluster, "body", real)
+    _patch(cluster, "query", lambda **_: {})
 
 
 def without_evictions() -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.draining.intent import ANNOTATION
+from rescheduler.draining.actions import ANNOTATION
 from tests.invariants.objects import SeenNode
 
 DRAINING: Final = "draining"

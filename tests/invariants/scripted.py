@@ -10,7 +10,7 @@ import msgspec
 
 from devcluster.manifests import ON_DEMAND, SPOT
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.draining.intent import ANNOTATION
+from rescheduler.draining.actions import ANNOTATION
 from tests.invariants.history import History, ObservedTermination, Revision, SentWrite, seconds
 from tests.invariants.judging import judge
 from tests.invariants.objects import SeenNode, SeenPod, SeenWorkload

@@ -6,17 +6,10 @@ from typing import Any
 import pytest
 
 from predicates.objects import Taint
-from rescheduler.draining.eviction_outcomes import (
-    EvictionAccepted,
-    EvictionFailed,
-    EvictionOutcome,
-    EvictionRefused,
-    PodGone,
-)
+from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionOutcome, EvictionRefused, PodGone
 from rescheduler.errors import Conflict, MarkLost, NotFound
 from rescheduler.kube.client import Client
-from rescheduler.kube.cluster import KubeCluster
-from rescheduler.kube.node_edit import NodeEdit
+from rescheduler.kube.cluster import KubeCluster, NodeEdit
 from tests.kube.edge import Reply, ResetReply, ScriptedApiServer, Step, status
 
 POD = "/api/v1/namespaces/ns/pods/web-0"

@@ -10,9 +10,8 @@ import pytest
 from predicates.objects import Pod
 from predicates.wire import KINDS, Interner
 from rescheduler.errors import Expired, ReschedulerError
-from rescheduler.kube.codec import Broken, Change, ListPage
-from rescheduler.kube.json_codec import JsonCodec
-from rescheduler.kube.resources import ALL_RESOURCES
+from rescheduler.kube.codec import Broken, Change, JsonCodec, ListPage
+from rescheduler.kube.lister import ALL_RESOURCES
 from tests.kube.samples import SAMPLES
 
 

@@ -7,7 +7,7 @@ import pytest
 from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError, Retryable
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
-from rescheduler.planning.freshness import FreshPod
+from rescheduler.planning.last_look import FreshPod
 from tests.kube.edge import ReceivedRequest, Reply, ScriptedApiServer, Step, status
 
 NODES, PODS, BUDGETS = "/api/v1/nodes", "/api/v1/pods", "/apis/policy/v1/poddisruptionbudgets"

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from predicates.objects import OwnerReference
 from rescheduler.errors import Forbidden, InputError, ReschedulerError, Retryable
-from rescheduler.execution.ownership import Ownership
+from rescheduler.execution.landings import Ownership
 from rescheduler.kube import controllers
 from rescheduler.kube.client import Client
 from rescheduler.kube.controllers import ControllerReader

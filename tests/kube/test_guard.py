@@ -14,12 +14,10 @@ from predicates.objects import Taint
 from rescheduler.clock import SystemClock
 from rescheduler.errors import Forbidden, NotLeading, Permanent, ReschedulerError, Retryable
 from rescheduler.kube.client import Client
-from rescheduler.kube.cluster import KubeCluster
+from rescheduler.kube.cluster import KubeCluster, NodeEdit
 from rescheduler.kube.connection import Kubeconfig
-from rescheduler.kube.correlation import Subject
-from rescheduler.kube.guard import Guard, ReadOnly
-from rescheduler.kube.node_edit import NodeEdit
-from rescheduler.kube.recorder import Recorder
+from rescheduler.kube.recorder import Recorder, Subject
+from rescheduler.kube.responses import Guard, ReadOnly
 from tests.kube.conftest import HastyClock, kubeconfig
 from tests.kube.edge import ReceivedRequest, Reply, ScriptedApiServer, Step, status
 from tests.kube.test_connection import TurningClock

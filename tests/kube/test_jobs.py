@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rescheduler.kube.jobs import Job, JobPod, facts, restarts, wanted
+from rescheduler.kube.workloads import Job, JobPod, facts, restarts, wanted
 from rescheduler.planning.controllers import Disruption, JobFacts
 
 Fields = dict[str, Any]

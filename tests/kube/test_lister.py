@@ -10,10 +10,8 @@ from predicates.snapshot import key_of
 from predicates.wire import Interner
 from rescheduler.errors import Expired, Forbidden, Retryable
 from rescheduler.kube.client import Client
-from rescheduler.kube.codec import ListPage, RawPage
-from rescheduler.kube.json_codec import JsonCodec
-from rescheduler.kube.lister import Lister, Listing, list_patiently
-from rescheduler.kube.resources import Resource
+from rescheduler.kube.codec import JsonCodec, ListPage, RawPage
+from rescheduler.kube.lister import Lister, Listing, Resource, list_patiently
 from tests.kube.conftest import HastyClock, eventually
 from tests.kube.edge import Reply, ScriptedApiServer, Step, status
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from predicates.objects import Taint
-from rescheduler.kube.node_edit import NodeEdit, patch
+from rescheduler.kube.cluster import NodeEdit, patch
 
 OURS = Taint(key="ours", effect="NoSchedule", value="1")
 FOREIGN = {"key": "theirs", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z", "novel": "kept"}

@@ -7,8 +7,7 @@ import pytest
 from rescheduler.errors import Conflict, NotFound
 from rescheduler.kube.client import Client
 from rescheduler.kube.elector import Elector, identity
-from rescheduler.kube.lease_object import LeaseNotes, LeaseReader
-from rescheduler.kube.pausing import ATTEMPTS, LeaseStore
+from rescheduler.kube.lease import ATTEMPTS, LeaseNotes, LeaseReader, LeaseStore
 from tests.kube.conftest import HastyClock, eventually
 from tests.kube.edge import ReceivedRequest, Reply, ScriptedApiServer, status
 

@@ -5,17 +5,18 @@ import datetime as dt
 import pytest
 
 from rescheduler.kube.client import Client
-from rescheduler.kube.correlation import (
+from rescheduler.kube.recorder import (
     BURST,
     DISTINCT,
+    QUEUE_LENGTH,
     Bucket,
     Correlator,
     CreateEvent,
     Occurrence,
+    Recorder,
     Subject,
     UpdateEvent,
 )
-from rescheduler.kube.recorder import QUEUE_LENGTH, Recorder
 from tests.kube.conftest import HastyClock, eventually
 from tests.kube.edge import Reply, ScriptedApiServer, StallReply, Step, status
 

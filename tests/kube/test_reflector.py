@@ -11,11 +11,9 @@ import pytest
 from predicates.wire import Interner
 from rescheduler.errors import Expired, Forbidden, ReschedulerError, Unauthorized
 from rescheduler.kube.client import Client
-from rescheduler.kube.codec import Change
-from rescheduler.kube.json_codec import JsonCodec
-from rescheduler.kube.lister import Listing
+from rescheduler.kube.codec import Change, JsonCodec
+from rescheduler.kube.lister import Listing, Resource
 from rescheduler.kube.reflector import Reflector
-from rescheduler.kube.resources import Resource
 from rescheduler.kube.state import ClusterState, read_cluster
 from tests.kube.conftest import HastyClock, eventually
 from tests.kube.edge import ReceivedRequest, Reply, ResetReply, ScriptedApiServer, StallReply, Step, WatchReply, status

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rescheduler.kube import rights
+from rescheduler.kube import api_server
+from rescheduler.kube.api_server import AccessRight, RightsReview, rights_of_a_dry_run, rights_of_the_daemon
 from rescheduler.kube.client import Client
-from rescheduler.kube.rights import AccessRight, RightsReview, rights_of_a_dry_run, rights_of_the_daemon
 from tests.cluster.rendering import kustomization
 from tests.kube.conftest import HastyClock
 from tests.kube.edge import Reply, ScriptedApiServer, status
@@ -43,7 +43,7 @@ def answer(*, allowed: bool) -> Reply:
 def test_a_right_has_a_text_and_an_access_review(
     right: AccessRight, text: str, attributes: dict[str, str], edge: ScriptedApiServer, client: Client
 ) -> None:
-    edge.on("POST", rights.PATH, answer(allowed=False))
+    edge.on("POST", api_server.PATH, answer(allowed=False))
     review = RightsReview(client, HastyClock(), [right])
     assert review.why() == f"missing permissions: {text}"
     [request] = edge.seen("POST")
@@ -53,8 +53,8 @@ def test_a_right_has_a_text_and_an_access_review(
 def test_each_missing_right_is_logged_once(
     edge: ScriptedApiServer, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rights, "REVIEW_SECONDS", 0.0)
-    edge.on("POST", rights.PATH, *(answer(allowed=allowed) for allowed in (False, True, False, True, True, True)))
+    monkeypatch.setattr(api_server, "REVIEW_SECONDS", 0.0)
+    edge.on("POST", api_server.PATH, *(answer(allowed=allowed) for allowed in (False, True, False, True, True, True)))
     review = RightsReview(client, HastyClock(), [NODES, EVICTION])
     with caplog.at_level(logging.WARNING):
         assert [review.why() for _ in range(3)] == [
@@ -66,7 +66,7 @@ def test_each_missing_right_is_logged_once(
 
 
 def test_no_review_before_a_request_was_forbidden(edge: ScriptedApiServer, client: Client) -> None:
-    edge.on("POST", rights.PATH, answer(allowed=False))
+    edge.on("POST", api_server.PATH, answer(allowed=False))
     refused = iter([False, True])
     review = RightsReview(client, HastyClock(), [NODES], lambda: next(refused))
     assert [review.why(), review.why()] == ["", "missing permissions: patch nodes"]
@@ -74,14 +74,14 @@ def test_no_review_before_a_request_was_forbidden(edge: ScriptedApiServer, clien
 
 
 def test_rights_to_the_memory_are_not_reported(edge: ScriptedApiServer, client: Client) -> None:
-    edge.on("POST", rights.PATH, answer(allowed=False))
+    edge.on("POST", api_server.PATH, answer(allowed=False))
     review = RightsReview(client, HastyClock(), [MEMORY])
     assert (review.why(), review.missing) == ("", (MEMORY,))
 
 
 @pytest.mark.parametrize("reply", [status(403, "no"), Reply({"status": 5}, 201)], ids=["forbidden", "not a review"])
 def test_a_right_that_cannot_be_reviewed_is_not_missing(reply: Reply, edge: ScriptedApiServer, client: Client) -> None:
-    edge.on("POST", rights.PATH, reply)
+    edge.on("POST", api_server.PATH, reply)
     assert RightsReview(client, HastyClock(), [NODES]).why() == ""
 
 

@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from predicates.versions import NEWEST, VERSIONS
-from rescheduler.kube import server_version
+from predicates.scheduler import NEWEST, VERSIONS
+from rescheduler.kube import api_server
+from rescheduler.kube.api_server import SchedulerWatch
 from rescheduler.kube.client import Client
-from rescheduler.kube.server_version import SchedulerWatch
 from rescheduler.settings import Scheduling
 from tests.kube.conftest import HastyClock
 from tests.kube.edge import Reply, ScriptedApiServer, status
@@ -31,13 +31,13 @@ ANSWERS: dict[str, tuple[Reply, str]] = {
 @pytest.mark.parametrize(("reply", "expected"), ANSWERS.values(), ids=ANSWERS)
 def test_version_is_read(reply: Reply, expected: str, edge: ScriptedApiServer, client: Client) -> None:
     edge.on("GET", "/version", reply)
-    assert server_version.server_version(client) == expected
+    assert api_server.server_version(client) == expected
 
 
 def test_upgrade_of_the_control_plane_is_noticed_and_errors_change_nothing(
     edge: ScriptedApiServer, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_version, "_REREAD_SECONDS", 0.0)
+    monkeypatch.setattr(api_server, "_REREAD_SECONDS", 0.0)
     replies = [_version("v1.36.3"), status(500), _version("v1.37.0"), _version("v1.99.0"), _version("v1.99.0")]
     edge.on("GET", "/version", *replies)
     watch = SchedulerWatch(client, HastyClock(), Scheduling())

@@ -7,15 +7,13 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from rescheduler.liqo_services.database import MEMORY
-from rescheduler.liqo_services.node_manager.amounts import amounts
-from rescheduler.liqo_services.node_manager.clusters import RemoteCluster
-from rescheduler.liqo_services.node_manager.due_actions import MachineTimeouts
-from rescheduler.liqo_services.node_manager.groups import VirtualNodeGroup
-from rescheduler.liqo_services.node_manager.metrics import NodeManagerMetrics
-from rescheduler.liqo_services.node_manager.service import NodeManagerService, Ports
-from rescheduler.liqo_services.node_manager.store import NodeManagerStore
-from rescheduler.liqo_services.node_manager.upkeep import Upkeep
+from rescheduler.liqo.database import MEMORY
+from rescheduler.liqo.node_manager.catalog import RemoteCluster
+from rescheduler.liqo.node_manager.due_actions import MachineTimeouts
+from rescheduler.liqo.node_manager.groups import VirtualNodeGroup, amounts
+from rescheduler.liqo.node_manager.service import NodeManagerService, Ports
+from rescheduler.liqo.node_manager.store import NodeManagerStore
+from rescheduler.liqo.node_manager.upkeep import NodeManagerMetrics, Upkeep
 from tests.liqo_services.liqos import LiqoPace, MemoryCatalog, MemoryLiqo
 from tests.providers.clocks import StepClock
 

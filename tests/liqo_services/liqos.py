@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from rescheduler.clock import Clock
 from rescheduler.errors import BackendUnavailable, Conflict, NotFound, Retryable
-from rescheduler.liqo_services.node_manager.clusters import RemoteCluster
-from rescheduler.liqo_services.node_manager.foreign_clusters import Tenancy
-from rescheduler.liqo_services.node_manager.resources import (
+from rescheduler.liqo.node_manager.catalog import RemoteCluster
+from rescheduler.liqo.node_manager.resources import (
     GROUP_LABEL,
     LiqoNode,
     LiqoNodeSpec,
@@ -23,6 +22,7 @@ from rescheduler.liqo_services.node_manager.resources import (
     ResourceSlice,
     SliceSpec,
     SliceStatus,
+    Tenancy,
     VirtualNode,
     VirtualNodeStatus,
     index_objects,

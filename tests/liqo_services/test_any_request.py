@@ -8,7 +8,7 @@ import httpx2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescheduler.liqo_services.node_manager.app import node_manager
+from rescheduler.liqo.node_manager.app import node_manager
 from tests.liqo_services.builders import bench, cluster
 
 GETS = (

@@ -5,7 +5,8 @@ from decimal import Decimal
 import pytest
 
 from rescheduler.errors import UsageError
-from rescheduler.liqo_services.node_manager.amounts import (
+from rescheduler.liqo.node_manager.catalog import DiscoveredCluster, RemoteCluster, remote_cluster
+from rescheduler.liqo.node_manager.groups import (
     amounts,
     count_fitting,
     describe_shortages,
@@ -13,8 +14,7 @@ from rescheduler.liqo_services.node_manager.amounts import (
     quantities,
     subtract,
 )
-from rescheduler.liqo_services.node_manager.choice import Offer, Shortage, choose
-from rescheduler.liqo_services.node_manager.clusters import DiscoveredCluster, RemoteCluster, remote_cluster
+from rescheduler.liqo.node_manager.service import Offer, Shortage, choose
 from tests.liqo_services.builders import NODE, cluster, group
 
 

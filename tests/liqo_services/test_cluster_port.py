@@ -10,13 +10,13 @@ from rescheduler.clock import SystemClock
 from rescheduler.errors import Conflict, Forbidden, NotFound, Permanent, Retryable
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
-from rescheduler.liqo_services.node_manager.cluster import FOREIGN_CLUSTERS, KubeLiqo
-from rescheduler.liqo_services.node_manager.foreign_clusters import Tenancy
-from rescheduler.liqo_services.node_manager.resources import (
+from rescheduler.liqo.node_manager.cluster import FOREIGN_CLUSTERS, KubeLiqo
+from rescheduler.liqo.node_manager.resources import (
     GROUP_LABEL,
     LiqoNode,
     ResourceMeta,
     ResourceSlice,
+    Tenancy,
     slice_manifest,
 )
 from tests.kube.conftest import kubeconfig

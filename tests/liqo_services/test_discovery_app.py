@@ -12,11 +12,10 @@ import pytest
 
 from rescheduler.clock import SystemClock
 from rescheduler.errors import ReschedulerError
-from rescheduler.liqo_services.discovery.app import AgentUpdates, ClientAccess, discovery
-from rescheduler.liqo_services.discovery.messages import Description
-from rescheduler.liqo_services.discovery.store import SECRET, ClusterStore, DatedDescription
-from rescheduler.liqo_services.node_manager import catalog
-from rescheduler.liqo_services.serving import HttpsListener, serving
+from rescheduler.liqo.discovery.app import SECRET, AgentUpdates, ClientAccess, ClusterStore, DatedDescription, discovery
+from rescheduler.liqo.discovery.messages import Description
+from rescheduler.liqo.node_manager import catalog
+from rescheduler.liqo.serving import HttpsListener, serving
 from rescheduler.net.config_files import Endpoint
 from rescheduler.settings import ListenAddress
 from tests.liqo_services.kubeconfigs import kubeconfig

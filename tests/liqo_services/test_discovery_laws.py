@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescheduler.errors import UsageError
-from rescheduler.liqo_services import answers
-from rescheduler.liqo_services.discovery import plain_yaml
-from rescheduler.liqo_services.discovery.app import AgentUpdates
-from rescheduler.liqo_services.discovery.messages import UpdateRequest
-from rescheduler.liqo_services.discovery.store import ClusterStore
-from rescheduler.liqo_services.node_manager.clusters import DiscoveredCluster, remote_cluster
+from rescheduler.liqo import serving
+from rescheduler.liqo.discovery import messages
+from rescheduler.liqo.discovery.app import AgentUpdates, ClusterStore
+from rescheduler.liqo.discovery.messages import UpdateRequest
+from rescheduler.liqo.node_manager.catalog import DiscoveredCluster, remote_cluster
 from tests.liqo_services.kubeconfigs import kubeconfig
 from tests.providers.clocks import StepClock
 
@@ -55,7 +54,7 @@ def test_updates_are_rejected_or_decoded_by_the_node_manager(batches: list[Any],
         before = list(store.clusters(clock.now()))
         refused = False
         try:
-            updates.apply(answers.body(json.dumps(update).encode(), UpdateRequest))
+            updates.apply(serving.body(json.dumps(update).encode(), UpdateRequest))
         except UsageError:
             refused = True
         assert not refused or list(store.clusters(clock.now())) == before
@@ -70,7 +69,7 @@ def test_updates_are_rejected_or_decoded_by_the_node_manager(batches: list[Any],
 @settings(max_examples=500, deadline=None)
 def test_plain_yaml_is_maps_lists_and_strings_or_rejected(text: str) -> None:
     try:
-        parsed = plain_yaml.parse(text)
+        parsed = messages.parse(text)
     except ValueError:
         return
     pending = [parsed]

@@ -7,11 +7,9 @@ import threading
 import pytest
 from prometheus_client import CollectorRegistry
 
-from rescheduler.liqo_services.discovery.messages import Description
-from rescheduler.liqo_services.discovery.metrics import DiscoveryMetrics
-from rescheduler.liqo_services.discovery.run import STEP_SECONDS, DiscoveryLoop
-from rescheduler.liqo_services.discovery.secrets import Secrets
-from rescheduler.liqo_services.discovery.store import AGENT, SECRET, ClusterStore, DatedDescription
+from rescheduler.liqo.discovery.app import AGENT, SECRET, ClusterStore, DatedDescription
+from rescheduler.liqo.discovery.messages import Description
+from rescheduler.liqo.discovery.run import STEP_SECONDS, DiscoveryLoop, DiscoveryMetrics, Secrets
 from tests.providers.clocks import StepClock
 
 

@@ -14,9 +14,9 @@ from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, UsageError
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
-from rescheduler.liqo_services.discovery.messages import Description
-from rescheduler.liqo_services.discovery.secrets import Secret, Secrets, description_of, first_read, reflector, resource
-from rescheduler.liqo_services.discovery.store import AGENT, SECRET, ClusterStore, DatedDescription
+from rescheduler.liqo.discovery.app import AGENT, SECRET, ClusterStore, DatedDescription
+from rescheduler.liqo.discovery.messages import Description
+from rescheduler.liqo.discovery.run import Secret, Secrets, description_of, first_read, reflector, resource
 from tests.kube.conftest import HastyClock, eventually
 from tests.kube.conftest import kubeconfig as server_config
 from tests.kube.edge import Reply, ResetReply, ScriptedApiServer, WatchReply, serving, status

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from rescheduler.errors import InputError, UsageError
-from rescheduler.liqo_services.discovery.messages import Description, Listed
-from rescheduler.liqo_services.discovery.store import AGENT, SECRET, ClusterStore, DatedDescription
-from rescheduler.liqo_services.node_manager import store as records
+from rescheduler.liqo.discovery.app import AGENT, SECRET, ClusterStore, DatedDescription
+from rescheduler.liqo.discovery.messages import Description, Listed
+from rescheduler.liqo.node_manager import store as records
 from tests.providers.clocks import START as NOW
 
 SECOND = dt.timedelta(seconds=1)
@@ -120,8 +120,8 @@ def test_entries_survive_a_kill(path: str, tmp_path: Path) -> None:
     program = tmp_path / "killed.py"
     program.write_text(
         "import os, signal, sys\n"
-        "from rescheduler.liqo_services.discovery.store import AGENT, ClusterStore, DatedDescription\n"
-        "from rescheduler.liqo_services.discovery.messages import Description\n"
+        "from rescheduler.liqo.discovery.app import AGENT, ClusterStore, DatedDescription\n"
+        "from rescheduler.liqo.discovery.messages import Description\n"
         "from tests.providers.clocks import START\n"
         "store = ClusterStore(sys.argv[1])\n"
         "store.change(AGENT, {'one': DatedDescription(Description(price=1.0))}, (), START)\n"
@@ -153,7 +153,7 @@ def test_a_file_that_remains_readable_by_others_is_rejected(path: str, monkeypat
 
 
 def test_two_processes_do_not_share_a_database(store: ClusterStore, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rescheduler.liqo_services.database._BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("rescheduler.liqo.database._BUSY_SECONDS", 0.01)
     with pytest.raises(InputError, match=f"--database {path}: no usable database: database is locked"):
         ClusterStore(path)
 

@@ -7,14 +7,14 @@ import msgspec
 import pytest
 
 from devcluster.liqo import foreign, objects
-from rescheduler.liqo_services.node_manager.foreign_clusters import (
+from rescheduler.liqo.node_manager.resources import (
     ForeignCluster,
+    ResourceMeta,
     Tenancy,
     TenantNamespace,
     tenancies,
     tenant_namespaces,
 )
-from rescheduler.liqo_services.node_manager.resources import ResourceMeta
 
 READY = {"status": {"kubeconfigSecretRef": {"name": "kubeconfig-controlplane-rome"}}}
 IDENTITY = {**objects.identity("rome"), **READY}

@@ -13,15 +13,14 @@ from prometheus_client import CollectorRegistry
 
 from rescheduler.clock import Clock
 from rescheduler.errors import ReschedulerError, Retryable
-from rescheduler.liqo_services.database import MEMORY
-from rescheduler.liqo_services.node_manager.amounts import Amounts, plus
-from rescheduler.liqo_services.node_manager.due_actions import MachineTimeouts
-from rescheduler.liqo_services.node_manager.machines import MachineRecord
-from rescheduler.liqo_services.node_manager.metrics import NodeManagerMetrics
-from rescheduler.liqo_services.node_manager.resources import LiqoNode, LiqoObjects, ResourceSlice
-from rescheduler.liqo_services.node_manager.service import NodeManagerService, Ports
-from rescheduler.liqo_services.node_manager.store import NodeManagerStore
-from rescheduler.liqo_services.node_manager.upkeep import Upkeep
+from rescheduler.liqo.database import MEMORY
+from rescheduler.liqo.node_manager.due_actions import MachineTimeouts
+from rescheduler.liqo.node_manager.groups import Amounts, plus
+from rescheduler.liqo.node_manager.machines import MachineRecord
+from rescheduler.liqo.node_manager.resources import LiqoNode, LiqoObjects, ResourceSlice
+from rescheduler.liqo.node_manager.service import NodeManagerService, Ports
+from rescheduler.liqo.node_manager.store import NodeManagerStore
+from rescheduler.liqo.node_manager.upkeep import NodeManagerMetrics, Upkeep
 from rescheduler.providers.base import Accepted, Deleted, Refusal, Refused
 from tests.liqo_services.builders import cluster, group
 from tests.liqo_services.liqos import LiqoPace, MemoryCatalog, MemoryLiqo

@@ -9,10 +9,10 @@ import pytest
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from rescheduler.errors import Conflict, UsageError
-from rescheduler.liqo_services.node_manager.clusters import RemoteCluster
-from rescheduler.liqo_services.node_manager.liqoctl import Liqoctl, PeeringFailed, Tool
-from rescheduler.liqo_services.node_manager.peering import Peering
-from rescheduler.liqo_services.node_manager.service import NoCapacity
+from rescheduler.liqo.node_manager.catalog import RemoteCluster
+from rescheduler.liqo.node_manager.liqoctl import Liqoctl, PeeringFailed, Tool
+from rescheduler.liqo.node_manager.service import NoCapacity
+from rescheduler.liqo.node_manager.upkeep import Peering
 from tests.liqo_services.builders import Bench, cluster
 from tests.liqo_services.kubeconfigs import kubeconfig
 
@@ -150,7 +150,7 @@ def test_short_and_truncated_credentials_are_masked(script: Script) -> None:
 
 
 def test_a_timeout_kills_the_process_and_its_children(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rescheduler.liqo_services.node_manager.liqoctl._SPARE_SECONDS", 0.0)
+    monkeypatch.setattr("rescheduler.liqo.node_manager.liqoctl._SPARE_SECONDS", 0.0)
     script.does(SLOW)
     with pytest.raises(PeeringFailed, match="liqoctl peer for cluster rome timed out"):
         script.tool(timeout=5).peer(ROME)

@@ -4,8 +4,8 @@ import datetime as dt
 
 import pytest
 
-from rescheduler.liqo_services.node_manager.machines import MachineRecord, VirtualMachine, view
-from rescheduler.liqo_services.node_manager.resources import (
+from rescheduler.liqo.node_manager.machines import MachineRecord, VirtualMachine, view
+from rescheduler.liqo.node_manager.resources import (
     GROUP_LABEL,
     LiqoNode,
     LiqoNodeSpec,

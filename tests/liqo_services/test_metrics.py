@@ -2,8 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from rescheduler.liqo_services.node_manager.metrics import NodeManagerMetrics
-from rescheduler.liqo_services.node_manager.upkeep import Upkeep
+from rescheduler.liqo.node_manager.upkeep import NodeManagerMetrics, Upkeep
 from tests.liqo_services.builders import bench, cluster
 
 

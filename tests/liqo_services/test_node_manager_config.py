@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rescheduler.errors import ConfigError
-from rescheduler.liqo_services.node_manager.config import Configuration, configuration
-from rescheduler.liqo_services.node_manager.due_actions import MachineTimeouts
-from rescheduler.liqo_services.node_manager.groups import DEFAULT_GROUPS, GPU, VirtualNodeGroup
+from rescheduler.liqo.node_manager.config import Configuration, configuration
+from rescheduler.liqo.node_manager.due_actions import MachineTimeouts
+from rescheduler.liqo.node_manager.groups import DEFAULT_GROUPS, GPU, VirtualNodeGroup
 from rescheduler.providers.base import NodeTaint
 from tests.kube.conftest import kubeconfig
 from tests.kube.edge import Reply, serving

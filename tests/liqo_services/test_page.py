@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from rescheduler.cli.liqo import command
-from rescheduler.liqo_services.discovery.messages import ClusterUpdate, Listed, Updated, UpdateRequest
-from rescheduler.liqo_services.node_manager.config import GroupSection, NodeManagerFile, ResourcesSection
+from rescheduler.liqo.client import LiqoFile
+from rescheduler.liqo.discovery.messages import ClusterUpdate, Listed, Updated, UpdateRequest
+from rescheduler.liqo.node_manager.config import GroupSection, NodeManagerFile, ResourcesSection
 from rescheduler.net.config_files import Endpoint
-from rescheduler.providers.liqo.config import LiqoFile
 
 PAGE = (Path(__file__).parents[2] / "docs" / "liqo.md").read_text(encoding="utf-8")
 #: Options of all commands, and an encoding that matters only for large reads.

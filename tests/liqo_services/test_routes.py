@@ -9,10 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from rescheduler.liqo_services.node_manager.amounts import amounts
-from rescheduler.liqo_services.node_manager.app import node_manager
-from rescheduler.liqo_services.node_manager.groups import DEFAULT_GROUPS, GPU
-from rescheduler.liqo_services.serving import HttpsListener, serving
+from rescheduler.liqo.node_manager.app import node_manager
+from rescheduler.liqo.node_manager.groups import DEFAULT_GROUPS, GPU, amounts
+from rescheduler.liqo.serving import HttpsListener, serving
 from rescheduler.settings import ListenAddress
 from tests.liqo_services.builders import Bench, bench, cluster, group
 

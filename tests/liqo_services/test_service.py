@@ -7,11 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from rescheduler.errors import Conflict, Forbidden, Permanent, Retryable, UsageError
-from rescheduler.liqo_services.node_manager.amounts import amounts
-from rescheduler.liqo_services.node_manager.due_actions import MachineTimeouts
-from rescheduler.liqo_services.node_manager.offers import BACKOFF, available
-from rescheduler.liqo_services.node_manager.resources import GROUP_LABEL
-from rescheduler.liqo_services.node_manager.service import NoCapacity
+from rescheduler.liqo.node_manager.due_actions import MachineTimeouts
+from rescheduler.liqo.node_manager.groups import amounts
+from rescheduler.liqo.node_manager.resources import GROUP_LABEL
+from rescheduler.liqo.node_manager.service import BACKOFF, NoCapacity, available
 from rescheduler.providers.base import AboveMaximum, Accepted, AlreadyGone, Deleted, Refusal, Refused, UnknownGroup
 from tests.liqo_services.builders import NODE, Bench, bench, cluster, group
 

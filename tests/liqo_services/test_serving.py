@@ -18,10 +18,17 @@ from starlette.types import ASGIApp, Message
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from rescheduler.errors import NotFound, RateLimited, ReschedulerError, UsageError
-from rescheduler.liqo_services.answers import application, json_response, status_of
-from rescheduler.liqo_services.bounds import MAX_BODY, Bounded
-from rescheduler.liqo_services.connection import certificate_names, client_names
-from rescheduler.liqo_services.serving import HttpsListener, serving
+from rescheduler.liqo.serving import (
+    MAX_BODY,
+    Bounded,
+    HttpsListener,
+    application,
+    certificate_names,
+    client_names,
+    json_response,
+    serving,
+    status_of,
+)
 from rescheduler.net import connection
 from rescheduler.providers.base import AboveMaximum
 from rescheduler.settings import ListenAddress
@@ -254,7 +261,7 @@ def test_conflicting_flags_are_a_usage_error(wrong: HttpsListener, message: str)
 def test_an_idle_client_does_not_delay_the_shutdown(pems: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client does not read, so it does not respond to the TLS shutdown either."""
     monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", 3600)
-    monkeypatch.setattr("rescheduler.liqo_services.serving._GRACE_SECONDS", 3600)
+    monkeypatch.setattr("rescheduler.liqo.serving._GRACE_SECONDS", 3600)
     with contextlib.ExitStack() as served, contextlib.ExitStack() as asking:
         address = served.enter_context(serving(application(ROUTES), listener(pems), "test"))
         caller = asking.enter_context(client(f"https://{address}", pems))

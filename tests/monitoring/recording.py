@@ -11,12 +11,11 @@ import httpx2
 from prometheus_client import CollectorRegistry
 
 from rescheduler.clock import SystemClock
+from rescheduler.cloudpool.proxy.paths import ProxyMetrics
 from rescheduler.net.server import serving
 from rescheduler.observe.events import Event, Report, tee
-from rescheduler.observe.health import Health
 from rescheduler.observe.metrics import Metrics
-from rescheduler.observe.pages import application
-from rescheduler.proxy.metrics import ProxyMetrics
+from rescheduler.observe.pages import Health, application
 from rescheduler.settings import ListenAddress
 
 #: The events of one replica in a minute; None if it is not running and cannot be scraped.

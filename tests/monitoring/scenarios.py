@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, TypeAlias
 
-from rescheduler.draining.eviction_outcomes import EvictionResult
-from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.events import EvictionResult
+from rescheduler.draining.state import Failure, Why
 from rescheduler.observe.events import (
     Compared,
     DrainEnded,
@@ -28,9 +28,8 @@ from rescheduler.observe.events import (
     Waiting,
     WatchAges,
 )
-from rescheduler.planning.landing import LandingOutcome
 from rescheduler.planning.money.savings import Savings
-from rescheduler.planning.outcome import Planning
+from rescheduler.planning.outcome import LandingOutcome, Planning
 from tests.monitoring.recording import BACKEND, Script
 from tests.observe.builders import BLOCKED, OD, PLAN, SPOT, WEB, WORKER
 

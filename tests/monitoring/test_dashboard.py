@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from devcluster.debian import Prometheus
 from rescheduler.observe.metric_families import PREFIX
 from rescheduler.observe.metrics import Metrics
-from rescheduler.planning.landing import LandingOutcome
+from rescheduler.planning.outcome import LandingOutcome
 from tests.monitoring.engines import QueryServer, serving_recording
 from tests.monitoring.recording import EVERY, record
 from tests.monitoring.scenarios import END, busy, standby

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.state import Failure, Why
 from rescheduler.observe.events import DrainEnded, InvolvedNode, Observed, Planned
 from rescheduler.planning.outcome import Blocker, Placement, Plan, Planning, PodRef, Reason, Rejected, Verdict
 

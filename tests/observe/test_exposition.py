@@ -4,8 +4,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.exposition import choose_encoder
 
-from rescheduler.observe.exposition import Exposition
-from rescheduler.observe.node_metrics import NodeCounts
+from rescheduler.observe.metric_families import NodeCounts
+from rescheduler.observe.prepared_pages import Exposition
 
 FORMATS = pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text; version=1.0.0"])
 

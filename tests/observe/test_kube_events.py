@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from rescheduler.draining.eviction_outcomes import EvictionResult
-from rescheduler.draining.failures import Failure, Why
+from rescheduler.draining.events import EvictionResult
+from rescheduler.draining.state import Failure, Why
 from rescheduler.observe.events import (
     Chosen,
     CoolingDown,

@@ -9,8 +9,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from rescheduler.draining.eviction_outcomes import EvictionResult
-from rescheduler.draining.failures import Why
+from rescheduler.draining.events import EvictionResult
+from rescheduler.draining.state import Why
 from rescheduler.observe.events import (
     DebtEnded,
     DrainStarted,
@@ -32,11 +32,10 @@ from rescheduler.observe.events import (
     Waiting,
     WatchAges,
 )
-from rescheduler.observe.label_values import FAILURE_CODES
+from rescheduler.observe.metric_families import FAILURE_CODES
 from rescheduler.observe.metrics import Metrics
-from rescheduler.planning.landing import LandingOutcome
 from rescheduler.planning.money.savings import Savings
-from rescheduler.planning.outcome import Plan
+from rescheduler.planning.outcome import LandingOutcome, Plan
 from rescheduler.providers.base import DeleteResult
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, SPOT, WEB, WORKER, ended, observed, planned
 

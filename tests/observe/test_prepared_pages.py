@@ -19,10 +19,8 @@ from rescheduler.observe.events import (
     Tainted,
     Waiting,
 )
-from rescheduler.observe.prepared_pages import PREPARED_SECONDS, PreparedPages
-from rescheduler.observe.status import Board, Status
-from rescheduler.observe.status_json import StatusJson, as_json
-from rescheduler.observe.status_page import StatusPage
+from rescheduler.observe.prepared_pages import PREPARED_SECONDS, PreparedPages, StatusPage
+from rescheduler.observe.status import Board, Status, StatusJson, as_json
 from rescheduler.planning.money.prices import NodeFacts
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, ended, observed, planned
 from tests.observe.test_server import ManualClock

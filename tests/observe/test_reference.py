@@ -5,7 +5,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from rescheduler.draining.failures import Why
+from rescheduler.draining.state import Why
 from rescheduler.observe.events import PodProgress, Waiting
 from rescheduler.observe.metric_families import PREFIX
 from rescheduler.observe.metrics import Metrics

@@ -10,16 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rescheduler.clock import SystemClock
-from rescheduler.draining.failures import Why
+from rescheduler.draining.state import Why
 from rescheduler.errors import ReschedulerError
 from rescheduler.net.server import serving
 from rescheduler.observe.events import Event, Held, LeadershipChanged, Started, Waiting
-from rescheduler.observe.health import Health
 from rescheduler.observe.metrics import Metrics
-from rescheduler.observe.pages import application
-from rescheduler.observe.prepared_pages import Rendered
+from rescheduler.observe.pages import Health, application
+from rescheduler.observe.prepared_pages import Rendered, StatusPage
 from rescheduler.observe.status import Board, Status
-from rescheduler.observe.status_page import StatusPage
 from rescheduler.settings import ListenAddress
 from tests.observe.builders import BLOCKED, PLAN, ended, observed, planned
 

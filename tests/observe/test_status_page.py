@@ -15,9 +15,8 @@ from rescheduler.observe.events import (
     Surveyed,
     Waiting,
 )
-from rescheduler.observe.status import DRAINS, Board, Status
-from rescheduler.observe.status_json import as_json
-from rescheduler.observe.status_page import StatusPage
+from rescheduler.observe.prepared_pages import StatusPage
+from rescheduler.observe.status import DRAINS, Board, Status, as_json
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.money.savings import Savings
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, observed, planned

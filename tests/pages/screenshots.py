@@ -14,8 +14,7 @@ from rescheduler.cli import cli
 from rescheduler.clock import SystemClock
 from rescheduler.net.server import serving
 from rescheduler.observe.events import DrainProgressed, DrainStarted, InvolvedNode, Planned, PodProgress, Started
-from rescheduler.observe.health import Health
-from rescheduler.observe.pages import application
+from rescheduler.observe.pages import Health, application
 from rescheduler.observe.status import Status
 from rescheduler.planning.money.prices import node_facts
 from rescheduler.planning.planner import Planner

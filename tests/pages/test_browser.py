@@ -14,8 +14,7 @@ from devcluster.errors import SetupError
 from rescheduler.clock import SystemClock
 from rescheduler.net.server import serving
 from rescheduler.observe.events import DrainProgressed, DrainStarted, Held, PodProgress, Waiting
-from rescheduler.observe.health import Health
-from rescheduler.observe.pages import application
+from rescheduler.observe.pages import Health, application
 from rescheduler.observe.status import Status
 from rescheduler.pages.report import as_html
 from rescheduler.planning.outcome import Plan, Rejected

@@ -1,6 +1,6 @@
 """Tests of the picture of nodes."""
 
-from rescheduler.pages.picture import NodeBox, picture
+from rescheduler.pages.nodes import NodeBox, picture
 
 BOXES = (NodeBox("od<1>", spot=False, cpu=50, memory=0), NodeBox("s", spot=True, cpu=100, memory=25))
 

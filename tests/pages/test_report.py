@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from rescheduler.cli import main
-from rescheduler.pages.report import as_html
-from rescheduler.pages.sums import headline
+from rescheduler.pages.report import as_html, headline
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Planning, Reason, Rejected
 from rescheduler.planning.what_if.overview import AddedRequests, Lever

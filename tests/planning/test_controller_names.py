@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rescheduler.planning.controller_names import controller_of
+from rescheduler.planning.controllers import controller_of
 from tests.planning.builders import pod, snapshot
 
 CASES: dict[str, tuple[dict[str, Any], str]] = {

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescheduler.errors import UsageError
-from rescheduler.planning.drain_windows import closed_until, parse_window
+from rescheduler.planning.pauses import closed_until, parse_window
 
 WORK = "Mon-Fri 09:00-17:00 Europe/Stockholm"
 NIGHT = "Fri 22:00-06:00 Europe/Stockholm"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from predicates.objects import Node, PodDisruptionBudget
-from predicates.placeholders import PLACEHOLDER, ROOM_NAMESPACE
-from rescheduler.planning.freshness import Fresh, FreshPod, lag
+from predicates.snapshot import PLACEHOLDER, ROOM_NAMESPACE
+from rescheduler.planning.last_look import Fresh, FreshPod, lag
 from tests.planning.builders import ON_DEMAND, Manifest, budget, node, pod, snapshot
 
 #: The objects of a cluster by name.

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from predicates.objects import Pod
-from rescheduler.planning.landing import Landed, LandingOutcome, compare, expect
-from rescheduler.planning.outcome import Placement, Plan, PodRef
+from rescheduler.planning.outcome import Landed, LandingOutcome, Placement, Plan, PodRef, compare, expect
 from tests.planning.builders import pod, snapshot
 
 

@@ -8,11 +8,11 @@ from msgspec.structs import replace as structs_replace
 
 from predicates.objects import Node, Pod
 from predicates.snapshot import DRAIN_TAINT
+from rescheduler.cloudpool.proxy.victims import stays
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.last_look import Ground, OrderTerms, Seen, objection
 from rescheduler.planning.policy import Policy
-from rescheduler.proxy.victim_rules import stays
 from tests.planning.builders import ON_DEMAND, SPOT, Manifest, node, pod, snapshot
 
 TAINT: Final = {"key": DRAIN_TAINT.key, "effect": "NoSchedule"}

@@ -16,14 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescheduler.errors import InputError
-from rescheduler.planning.compression import LIMIT
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.cooldowns import Cooldown, Cooldowns
 from rescheduler.planning.debts import Debt
+from rescheduler.planning.forms import LIMIT
 from rescheduler.planning.memory import ENTRY_LIMIT, Memory, OpenDebt, dump, fitted, load
-from rescheduler.planning.movements import ControllerMoves, Move, Movements
-from rescheduler.planning.not_recovered import NotRecovered, OwnerWait
-from rescheduler.planning.waits import Pause, Waits
+from rescheduler.planning.movements import ControllerMoves, Move, Movements, NotRecovered, OwnerWait
+from rescheduler.planning.waits import Cooldown, Cooldowns, Pause, Waits
 from tests.planning.builders import NOW
 from tests.planning.memories import large
 

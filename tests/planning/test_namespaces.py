@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from rescheduler.errors import UsageError
-from rescheduler.planning.namespaces import namespace_scope, parse_names, parse_selector
 from rescheduler.planning.outcome import Rejected
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.policy import Policy, namespace_scope, parse_names, parse_selector
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, short, snapshot
 
 LABELS = {"team": "web", "tier": "2"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.not_recovered import NotRecovered, OwnerWait, blockers_by_node
+from rescheduler.planning.movements import NotRecovered, OwnerWait, blockers_by_node
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.waits import Waits
 from tests.planning.builders import NOW, pod, snapshot

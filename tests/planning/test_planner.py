@@ -9,11 +9,11 @@ import pytest
 
 from predicates.filters import Filters
 from predicates.plugins import DEFAULT
-from rescheduler.planning.cooldowns import Cooldown
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.waits import Cooldown
 from tests.planning.builders import (
     CIRCUMSTANCES,
     NOW,

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predicates.unreadable import Unreadable
-from rescheduler.planning.cooldowns import Cooldown
+from predicates.objects import Unreadable
 from rescheduler.planning.outcome import Blocker, Reason, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles
+from rescheduler.planning.waits import Cooldown
 from tests.planning.builders import ON_DEMAND, budget, node, pod
 from tests.planning.changing import (
     ON_DEMAND_NODES,

@@ -14,7 +14,7 @@ from rescheduler.planning.room.increase import (
     surplus,
     why_not_ordered,
 )
-from rescheduler.planning.room.progress import OrderState
+from rescheduler.planning.room.placeholders import OrderState
 from tests.planning.builders import NOW
 
 TIMEOUT = timedelta(minutes=15)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from predicates.objects import Node
-from rescheduler.planning.spot_losses import SpotState, SpotWatch, state_of
+from rescheduler.planning.rules.interruptions import SpotState, SpotWatch, state_of
 from tests.planning.builders import NOW, node, snapshot
 
 SETTLE = timedelta(minutes=10)

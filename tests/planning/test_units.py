@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from rescheduler.planning.units import age, count, cpu, memory, money, per_hour, per_month, percent
+from rescheduler.planning.forms import age, count, cpu, memory, money, per_hour, per_month, percent
 from tests.planning.builders import NOW
 
 GIB = 1 << 30

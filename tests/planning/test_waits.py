@@ -6,8 +6,7 @@ from datetime import timedelta
 import pytest
 
 from rescheduler.backoff import Backoff, Pauses
-from rescheduler.planning.cooldowns import Cooldown, Cooldowns
-from rescheduler.planning.waits import Pause
+from rescheduler.planning.waits import Cooldown, Cooldowns, Pause
 from tests.planning.builders import NOW
 
 MINUTE = timedelta(minutes=1)

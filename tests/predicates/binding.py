@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from predicates.plugins import volume_binding
+from predicates.plugins import volumes
 from predicates.snapshot import Snapshot
 from tests.conformance.builders import storage_class
 from tests.conformance.generate.world import Json
@@ -18,7 +18,7 @@ PROVISIONED: Final = storage_class("made")
 
 def on(table: Snapshot, pod: str = "p") -> dict[str, str]:
     """Return the reason of VolumeBinding by node for the pod *pod*."""
-    return reasons(volume_binding.PLUGIN, table.pods[f"default/{pod}"].cls, table)
+    return reasons(volumes.VOLUME_BINDING, table.pods[f"default/{pod}"].cls, table)
 
 
 def spec(obj: Json, **fields: Any) -> Json:

@@ -5,8 +5,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predicates.filters import Filters
-from predicates.local_results import Targets
+from predicates.filters import Filters, Targets
 from predicates.objects import PodClass
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predicates.objects import Pod, PodClass
-from predicates.plugins import node_resources_fit
+from predicates.plugins import resources
 from predicates.snapshot import Snapshot
 from predicates.wire import Decoder, Interner
 from tests.conformance.builders import node, pod
@@ -44,7 +44,7 @@ def test_free_is_allocatable_minus_requested(steps: list[tuple[object, ...]], re
             for row in table.nodes.row.values():
                 trial.place(cls, row)
         for cls in classes:
-            reasons(node_resources_fit.PLUGIN, cls, table)  # all rows at once give the same result as single rows
+            reasons(resources.NODE_RESOURCES_FIT, cls, table)  # all rows at once give the same result as single rows
     _check(table, classes)
 
 
@@ -62,7 +62,7 @@ def _do(step: tuple[object, ...], table: Snapshot, decoder: Decoder) -> None:
 
 def _check(table: Snapshot, classes: list[PodClass]) -> None:
     for cls in classes:
-        result = reasons(node_resources_fit.PLUGIN, cls, table)
+        result = reasons(resources.NODE_RESOURCES_FIT, cls, table)
         assert {name: bool(why) for name, why in result.items()} == {name: _short(table, name, cls) for name in result}
 
 

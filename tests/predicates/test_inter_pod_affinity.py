@@ -7,9 +7,8 @@ import pytest
 
 from predicates.filters import Filters
 from predicates.objects import PodClass
-from predicates.plugins import inter_pod_affinity
-from predicates.scheduler import Scheduler
-from predicates.versions import VERSIONS
+from predicates.plugins import pods as plugins_pods
+from predicates.scheduler import VERSIONS, Scheduler
 from tests.conformance.builders import node, pod
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons
@@ -198,14 +197,14 @@ def test_namespace_selector_that_matches_empty_labels_selects_all_namespaces_unt
     table = load(*NODES, *red, _p(_far(_term(namespaceSelector=NOT_RED))))
     for minor, version in VERSIONS.items():
         table.use(Scheduler(version))
-        found = reasons(inter_pod_affinity.PLUGIN, table.pods["default/p"].cls, table)
+        found = reasons(plugins_pods.INTER_POD_AFFINITY, table.pods["default/p"].cls, table)
         assert (found == NOT_ZONE_A) == (minor <= 36), minor
 
 
 @pytest.mark.parametrize(("objects", "expected"), CASES.values(), ids=CASES)
 def test_nodes_are_rejected_for_the_schedulers_reasons(objects: list[Json], expected: Json) -> None:
     table = load(*NODES, *objects)
-    assert reasons(inter_pod_affinity.PLUGIN, table.pods["default/p"].cls, table) == expected
+    assert reasons(plugins_pods.INTER_POD_AFFINITY, table.pods["default/p"].cls, table) == expected
 
 
 def test_errors_in_preferred_terms_reject_the_pod() -> None:
@@ -218,7 +217,7 @@ def test_errors_in_preferred_terms_reject_the_pod() -> None:
     affinity = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
     table = load(B, pod("p", affinity=affinity))
     reason = 'parsing pod: preferredAntiAffinityTerms: "Is" is not a valid label selector operator'
-    assert reasons(inter_pod_affinity.PLUGIN, table.pods["default/p"].cls, table) == {"b": reason}
+    assert reasons(plugins_pods.INTER_POD_AFFINITY, table.pods["default/p"].cls, table) == {"b": reason}
 
 
 def test_dropped_classes_are_not_kept() -> None:
@@ -226,7 +225,7 @@ def test_dropped_classes_are_not_kept() -> None:
     labels = [{"app": "kept", "pod-template-hash": "1"}, {"app": "old", "pod-template-hash": "2"}]
     pods = [pod(each["app"], "b", labels=each, **_far(_term())) for each in labels]
     table = load(*NODES, *pods)
-    filters = Filters(table, [inter_pod_affinity.PLUGIN])
+    filters = Filters(table, [plugins_pods.INTER_POD_AFFINITY])
     kept = table.pods["default/kept"].cls
     for each in list(table.pods.values()):
         filters.feasible(each.cls)

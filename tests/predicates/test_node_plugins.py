@@ -7,15 +7,7 @@ import pytest
 
 from predicates.filters import Filters
 from predicates.objects import PodClass
-from predicates.plugins import (
-    DEFAULT,
-    node_affinity,
-    node_declared_features,
-    node_resources_fit,
-    node_unschedulable,
-    scheduling_gates,
-    taint_toleration,
-)
+from predicates.plugins import DEFAULT, nodes, resources
 from tests.conformance.builders import node, pod
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons
@@ -49,7 +41,7 @@ TOLERATING_CORDONS: dict[str, tuple[list[Json], str]] = {
 @pytest.mark.parametrize(("tolerations", "expected"), TOLERATING_CORDONS.values(), ids=TOLERATING_CORDONS)
 def test_a_cordoned_node_accepts_only_pods_that_tolerate_it(tolerations: list[Json], expected: str) -> None:
     table = load(node("uncordoned"), node("cordoned", unschedulable=True))
-    actual = reasons(node_unschedulable.PLUGIN, _p(tolerations=tolerations), table)
+    actual = reasons(nodes.NODE_UNSCHEDULABLE, _p(tolerations=tolerations), table)
     assert actual == {"uncordoned": "", "cordoned": expected}
 
 
@@ -102,7 +94,7 @@ def test_a_tainted_node_accepts_only_pods_that_tolerate_the_taints(
     taints: list[Json], tolerations: list[Json], expected: str
 ) -> None:
     table = load(node("plain"), node("tainted", taints=taints))
-    actual = reasons(taint_toleration.PLUGIN, _p(tolerations=tolerations), table)
+    actual = reasons(nodes.TAINT_TOLERATION, _p(tolerations=tolerations), table)
     assert actual == {"plain": "", "tainted": expected}
 
 
@@ -167,7 +159,7 @@ AFFINITIES: dict[str, tuple[Json, str, str]] = {
 @pytest.mark.parametrize(("spec", "on_a", "on_b"), AFFINITIES.values(), ids=AFFINITIES)
 def test_node_affinity_and_node_selector_must_match(spec: Json, on_a: str, on_b: str) -> None:
     table = load(node("a", labels={"zone": "a"}), node("b", labels={"zone": "b"}))
-    assert reasons(node_affinity.PLUGIN, _p(**spec), table) == {"a": on_a, "b": on_b}
+    assert reasons(nodes.NODE_AFFINITY, _p(**spec), table) == {"a": on_a, "b": on_b}
 
 
 # SchedulingGates
@@ -178,7 +170,7 @@ def test_scheduling_gates_are_reported_first() -> None:
     waiting = "waiting for scheduling gates: [x y]"
     cls = table.pods["default/p"].cls
     first, second = Filters(table, DEFAULT).rejections(cls, np.flatnonzero(table.nodes.alive))
-    assert reasons(scheduling_gates.PLUGIN, cls, table) == {"a": waiting, "b": waiting}
+    assert reasons(nodes.SCHEDULING_GATES, cls, table) == {"a": waiting, "b": waiting}
     assert (first.plugin, first.prefilter, first.reasons(1)) == ("SchedulingGates", True, (waiting,))
     assert (second.plugin, second.prefilter) == ("NodeUnschedulable", False)
 
@@ -209,7 +201,7 @@ FEATURES: dict[str, tuple[Json, list[str], str]] = {
 def test_required_features_must_be_declared(spec: Json, declared: list[str], expected: str) -> None:
     obj = node("n")
     obj["status"]["declaredFeatures"] = declared
-    assert reasons(node_declared_features.PLUGIN, _p(**spec), load(obj)) == {"n": expected}
+    assert reasons(nodes.NODE_DECLARED_FEATURES, _p(**spec), load(obj)) == {"n": expected}
 
 
 # NodeResourcesFit
@@ -240,30 +232,32 @@ FITS: dict[str, tuple[Json, Json, str]] = {
 @pytest.mark.parametrize(("offer", "request_", "expected"), FITS.values(), ids=FITS)
 def test_requests_must_fit_free_resources(offer: Json, request_: Json, expected: str) -> None:
     table = load(node("n", allocatable=offer))
-    assert reasons(node_resources_fit.PLUGIN, _class(pod("p", requests=request_)), table) == {"n": expected}
+    assert reasons(resources.NODE_RESOURCES_FIT, _class(pod("p", requests=request_)), table) == {"n": expected}
 
 
 def test_requests_of_placed_pods_are_not_free() -> None:
     table = load(node("n", allocatable={"cpu": "2", "pods": "3"}), pod("a", "n", requests={"cpu": "1"}))
     two, obj = (_class(pod("p", requests={"cpu": cpu})) for cpu in ("1001m", "1"))
-    assert reasons(node_resources_fit.PLUGIN, two, table) == {"n": "Insufficient cpu"}
+    assert reasons(resources.NODE_RESOURCES_FIT, two, table) == {"n": "Insufficient cpu"}
     with table.trial() as trial:
         trial.place(obj, table.nodes.row["n"])
-        assert reasons(node_resources_fit.PLUGIN, obj, table) == {"n": "Insufficient cpu"}
+        assert reasons(resources.NODE_RESOURCES_FIT, obj, table) == {"n": "Insufficient cpu"}
         trial.place(_class(pod("p")), table.nodes.row["n"])
-        assert reasons(node_resources_fit.PLUGIN, obj, table) == {"n": "Too many pods, Insufficient cpu"}
-    assert reasons(node_resources_fit.PLUGIN, obj, table) == {"n": ""}
+        assert reasons(resources.NODE_RESOURCES_FIT, obj, table) == {"n": "Too many pods, Insufficient cpu"}
+    assert reasons(resources.NODE_RESOURCES_FIT, obj, table) == {"n": ""}
 
 
 def test_node_without_allocatable_rejects_all_pods() -> None:
     table = load({"kind": "Node", "metadata": {"name": "n"}})
-    assert reasons(node_resources_fit.PLUGIN, _class(pod("p")), table) == {"n": "Too many pods"}
+    assert reasons(resources.NODE_RESOURCES_FIT, _class(pod("p")), table) == {"n": "Too many pods"}
 
 
 def test_more_resources_than_a_code_has_bits_are_reported() -> None:
     requests = {f"example.com/r{number:03}": "1" for number in range(100)}
     offer = dict.fromkeys(list(requests)[:-1], "1")
-    actual = reasons(node_resources_fit.PLUGIN, _class(pod("p", requests=requests)), load(node("n", allocatable=offer)))
+    actual = reasons(
+        resources.NODE_RESOURCES_FIT, _class(pod("p", requests=requests)), load(node("n", allocatable=offer))
+    )
     assert "Insufficient example.com/r099" in actual["n"]
 
 
@@ -286,5 +280,5 @@ def test_resources_provided_by_devices_are_left_to_dynamic_resources(
         "spec": {"extendedResourceName": "example.com/gpu"},
     }
     table = load(device_class, node("n", allocatable={} if given is None else {resource: given}))
-    actual = reasons(node_resources_fit.PLUGIN, _class(pod("p", requests={resource: "2"})), table)
+    actual = reasons(resources.NODE_RESOURCES_FIT, _class(pod("p", requests={resource: "2"})), table)
     assert actual == {"n": expected}

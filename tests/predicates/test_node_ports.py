@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predicates.indexes.ports import PortsIndex
+from predicates.indexes.by_node import PortsIndex
 from predicates.objects import Pod
-from predicates.plugins import node_ports
+from predicates.plugins import nodes as plugins_nodes
 from predicates.snapshot import Snapshot
 from predicates.wire import Decoder, Interner
 from tests.conformance.builders import node, pod
@@ -51,7 +51,7 @@ CASES: dict[str, tuple[Json, Json, str]] = {
 @pytest.mark.parametrize(("used", "requested", "expected"), CASES.values(), ids=CASES)
 def test_ports_conflict_by_number_protocol_and_address(used: Json, requested: Json, expected: str) -> None:
     table = load(node("a"), node("b"), _open("q", used, on="a"), _open("p", requested))
-    assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": expected, "b": ""}
+    assert reasons(plugins_nodes.NODE_PORTS, table.pods["default/p"].cls, table) == {"a": expected, "b": ""}
 
 
 def test_sidecars_use_host_ports_and_other_init_containers_do_not() -> None:
@@ -60,7 +60,7 @@ def test_sidecars_use_host_ports_and_other_init_containers_do_not() -> None:
     table = load(
         node("a"), node("b"), _open("q", on="a", init=sidecar), _open("r", on="b", init=starter), _open("p", _port(80))
     )
-    assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": CONFLICT, "b": ""}
+    assert reasons(plugins_nodes.NODE_PORTS, table.pods["default/p"].cls, table) == {"a": CONFLICT, "b": ""}
 
 
 def test_port_used_by_two_pods_is_free_after_both_are_deleted() -> None:
@@ -68,21 +68,21 @@ def test_port_used_by_two_pods_is_free_after_both_are_deleted() -> None:
     cls, actual = table.pods["default/q"].cls, []
     with table.trial() as trial:
         for name in ("default/q", "default/r"):
-            actual.append(reasons(node_ports.PLUGIN, cls, table)["a"])
+            actual.append(reasons(plugins_nodes.NODE_PORTS, cls, table)["a"])
             trial.evict(table.pods[name])
-        actual.append(reasons(node_ports.PLUGIN, cls, table)["a"])
-    assert (actual, reasons(node_ports.PLUGIN, cls, table)) == ([CONFLICT, CONFLICT, ""], {"a": CONFLICT})
+        actual.append(reasons(plugins_nodes.NODE_PORTS, cls, table)["a"])
+    assert (actual, reasons(plugins_nodes.NODE_PORTS, cls, table)) == ([CONFLICT, CONFLICT, ""], {"a": CONFLICT})
 
 
 def test_a_pod_does_not_conflict_with_itself() -> None:
     table = load(node("a"), _open("p", _port(80), _port(80, "10.0.0.1"), _port(80)))
-    assert reasons(node_ports.PLUGIN, table.pods["default/p"].cls, table) == {"a": ""}
+    assert reasons(plugins_nodes.NODE_PORTS, table.pods["default/p"].cls, table) == {"a": ""}
 
 
 def test_many_rows_give_the_same_result_as_few() -> None:
     nodes = [node(f"n{number}") for number in range(100)]
     table = load(*nodes, *(_open(f"q{number}", _port(80), on=f"n{number}") for number in range(0, 100, 7)))
-    actual = reasons(node_ports.PLUGIN, table.pods["default/q0"].cls, table)
+    actual = reasons(plugins_nodes.NODE_PORTS, table.pods["default/q0"].cls, table)
     assert {name for name, why in actual.items() if why} == {f"n{number}" for number in range(0, 100, 7)}
 
 

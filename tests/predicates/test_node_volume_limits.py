@@ -4,9 +4,9 @@ from typing import Any, Final
 
 import pytest
 
-from predicates.csi_translation import CINDER, DRIVERS, EBS, GCE_PD, PORTWORX
-from predicates.plugins import node_volume_limits
-from predicates.plugins.node_volume_limits import REASON
+from predicates.csi import CINDER, DRIVERS, EBS, GCE_PD, PORTWORX
+from predicates.plugins import volumes
+from predicates.plugins.volumes import REASON
 from predicates.snapshot import Snapshot
 from tests.conformance.builders import claim, node, storage_class, volume
 from tests.conformance.generate.world import Json
@@ -23,7 +23,7 @@ def _judged(*objects: Json) -> str:
 
 
 def _on(table: Snapshot) -> str:
-    return reasons(node_volume_limits.PLUGIN, table.pods["default/p"].cls, table)["n"]
+    return reasons(volumes.NODE_VOLUME_LIMITS, table.pods["default/p"].cls, table)["n"]
 
 
 COUNTS: dict[str, tuple[list[Json], str]] = {
@@ -226,7 +226,7 @@ def test_placements_change_the_attached_volumes() -> None:
         assert _on(table) == ""
         trial.place(pod, table.nodes.row["n"])
         assert _on(table) == ""
-        assert reasons(node_volume_limits.PLUGIN, other.cls, table) == {"n": REASON}
+        assert reasons(volumes.NODE_VOLUME_LIMITS, other.cls, table) == {"n": REASON}
     assert _on(table) == REASON
 
 
@@ -237,4 +237,4 @@ def test_node_that_reuses_a_row_has_its_own_limits(limits: Json | None) -> None:
     assert _on(table) == REASON
     table.delete("Node", "n")
     table.upsert("Node", next(iter(load(node("m")).nodes)))
-    assert reasons(node_volume_limits.PLUGIN, table.pods["default/p"].cls, table) == {"m": ""}
+    assert reasons(volumes.NODE_VOLUME_LIMITS, table.pods["default/p"].cls, table) == {"m": ""}

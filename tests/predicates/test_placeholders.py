@@ -8,8 +8,7 @@ import pytest
 
 from predicates.nodes import CPU
 from predicates.objects import Pod
-from predicates.placeholders import PLACEHOLDER, ROOM_NAMESPACE
-from predicates.snapshot import Snapshot
+from predicates.snapshot import PLACEHOLDER, ROOM_NAMESPACE, Snapshot
 from predicates.wire import Decoder, Interner
 from tests.planning.builders import Manifest, node, pod, snapshot
 

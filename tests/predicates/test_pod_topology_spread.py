@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from predicates.plugins import pod_topology_spread
+from predicates.plugins import pods
 from predicates.snapshot import DRAIN_TAINT
 from tests.conformance.builders import node, pod
 from tests.conformance.generate.world import Json
@@ -144,7 +144,7 @@ CASES: dict[str, tuple[list[Json], Json]] = {
 @pytest.mark.parametrize(("objects", "expected"), CASES.values(), ids=CASES)
 def test_nodes_are_rejected_for_the_schedulers_reasons(objects: list[Json], expected: Json) -> None:
     table = load(*objects)
-    assert reasons(pod_topology_spread.PLUGIN, table.pods["default/p"].cls, table) == expected
+    assert reasons(pods.POD_TOPOLOGY_SPREAD, table.pods["default/p"].cls, table) == expected
 
 
 GHOSTS: dict[str, tuple[Json, Json]] = {
@@ -162,18 +162,18 @@ def test_the_domain_of_a_draining_node_still_counts(constraint: Json, expected: 
     table = load(A, B, C, ON_A, pod("r", "b", labels=WEB), _asking(constraint))
     with table.trial() as trial:
         trial.drain(table.nodes.row["c"])
-        assert reasons(pod_topology_spread.PLUGIN, table.pods["default/p"].cls, table) == expected
+        assert reasons(pods.POD_TOPOLOGY_SPREAD, table.pods["default/p"].cls, table) == expected
 
 
 def test_pods_on_a_draining_node_do_not_count_if_taints_are_honored() -> None:
     zone = [node(name, labels={ZONE: "z"}) for name in ("c", "d")]
     table = load(A, *zone, pod("r", "c", labels=WEB), _asking(_constraint(nodeTaintsPolicy="Honor")))
     cls = table.pods["default/p"].cls
-    before = reasons(pod_topology_spread.PLUGIN, cls, table)
+    before = reasons(pods.POD_TOPOLOGY_SPREAD, cls, table)
     with table.trial() as trial:
         trial.drain(table.nodes.row["c"])
-        during = reasons(pod_topology_spread.PLUGIN, cls, table)
-    after = reasons(pod_topology_spread.PLUGIN, cls, table)
+        during = reasons(pods.POD_TOPOLOGY_SPREAD, cls, table)
+    after = reasons(pods.POD_TOPOLOGY_SPREAD, cls, table)
     full = {"a": "", "c": UNEVEN, "d": UNEVEN}
     assert (before, during, after) == (full, dict.fromkeys("acd", ""), full)
 
@@ -186,9 +186,9 @@ def test_draining_nodes_one_after_another_changes_the_minimum() -> None:
     for drained in ("cb", "bc"):
         with table.trial() as trial:
             for name in drained:
-                actual.append(reasons(pod_topology_spread.PLUGIN, cls, table)["a"])
+                actual.append(reasons(pods.POD_TOPOLOGY_SPREAD, cls, table)["a"])
                 trial.drain(table.nodes.row[name])
-            actual.append(reasons(pod_topology_spread.PLUGIN, cls, table)["a"])
+            actual.append(reasons(pods.POD_TOPOLOGY_SPREAD, cls, table)["a"])
     assert actual == [UNEVEN, UNEVEN, "", UNEVEN, UNEVEN, ""]
 
 
@@ -197,4 +197,4 @@ def test_drain_taint_can_be_tolerated() -> None:
     table = load(A, B, ON_A, _asking(_constraint(nodeTaintsPolicy="Honor"), tolerations=tolerations))
     with table.trial() as trial:
         trial.drain(table.nodes.row["b"])
-        assert reasons(pod_topology_spread.PLUGIN, table.pods["default/p"].cls, table) == ONLY_B
+        assert reasons(pods.POD_TOPOLOGY_SPREAD, table.pods["default/p"].cls, table) == ONLY_B

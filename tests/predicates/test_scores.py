@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predicates import scores
-from predicates.indexes.counts import DomainCounts
-from predicates.indexes.nonzero import NonZero
-from predicates.indexes.preferences import AffinityWeights
+from predicates.indexes.by_node import NonZero
+from predicates.indexes.domains import DomainCounts
+from predicates.indexes.topology import AffinityWeights
 from predicates.nodes import CPU, MEMORY, Numbers
 from predicates.objects import Pod
 from predicates.scheduler import Scheduler
 from predicates.scores.frame import Scorer, ScoringRequest
-from predicates.scores.image_locality import normalized_image_name
-from predicates.scores.pod_topology_spread import spreads_by_default
+from predicates.scores.nodes import normalized_image_name
+from predicates.scores.pods import spreads_by_default
 from predicates.snapshot import Snapshot
 from tests.planning.builders import ZONE, Manifest, node, pod, repels, seeks, snapshot
 

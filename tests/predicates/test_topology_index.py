@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predicates.indexes import topology
-from predicates.indexes.scopes import ClassDirectory, PodSelector, SelectorRegistry
+from predicates.indexes.terms import ClassDirectory, PodSelector, SelectorRegistry
 from predicates.objects import Pod, PodClass
-from predicates.plugins import inter_pod_affinity, pod_topology_spread
+from predicates.plugins import pods
 from predicates.selectors import Selector
 from predicates.snapshot import Snapshot, Trial
 from predicates.wire import Decoder, Interner
@@ -22,7 +22,7 @@ from tests.predicates.asking import reasons
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-PLUGINS: Final = (pod_topology_spread.PLUGIN, inter_pod_affinity.PLUGIN)
+PLUGINS: Final = (pods.POD_TOPOLOGY_SPREAD, pods.INTER_POD_AFFINITY)
 WEB, DB = {"app": "web"}, {"app": "db"}
 NODES: Final = ("a", "b", "c", "d")
 NAMESPACES: Final = ("default", "red", "gone")
@@ -247,7 +247,7 @@ def test_unused_counters_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
         cls = cluster._class(obj, "default", leaving=False)
         cluster.table.upsert("Pod", _pod("p", cls, "a"))
         cluster.table.invalidate()
-        reasons(inter_pod_affinity.PLUGIN, cls, cluster.table)
+        reasons(pods.INTER_POD_AFFINITY, cls, cluster.table)
         sizes.append(index.term_count)
     assert max(sizes[10:]) < 10
 

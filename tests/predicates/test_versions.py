@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from predicates import plugins, scores
-from predicates.csi_translation import DRIVERS, PORTWORX
+from predicates.csi import DRIVERS, PORTWORX
 from predicates.filters import Filters
-from predicates.plugins import node_volume_limits
-from predicates.plugins.node_volume_limits import REASON
-from predicates.scheduler import Scheduler, default_profile
+from predicates.plugins import volumes
+from predicates.plugins.volumes import REASON
+from predicates.scheduler import NEWEST, OLDEST, VERSIONS, Rule, Scheduler, default_profile, nearest, parse_minor
 from predicates.snapshot import Snapshot
-from predicates.versions import NEWEST, OLDEST, VERSIONS, Rule, nearest, parse_minor
 from tests.conformance.builders import claim, node, pod, volume
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons
@@ -79,7 +78,7 @@ def test_missing_driver_rejects_a_node_since_1_37(objects: list[Json], expected:
     table = load(node("n"), *BOUND, *objects, mounting("a"))
     for minor, version in VERSIONS.items():
         table.use(Scheduler(version))
-        reason = reasons(node_volume_limits.PLUGIN, table.pods["default/p"].cls, table)["n"]
+        reason = reasons(volumes.NODE_VOLUME_LIMITS, table.pods["default/p"].cls, table)["n"]
         assert reason == (expected if minor >= 37 or expected == REASON else ""), minor
 
 
@@ -102,7 +101,7 @@ def test_portworx_volume_counts_where_its_plugin_is_migrated() -> None:
     for minor, version in VERSIONS.items():
         table = load(*nodes, *in_tree)
         table.use(Scheduler(version))
-        found = reasons(node_volume_limits.PLUGIN, table.pods["default/p"].cls, table)
+        found = reasons(volumes.NODE_VOLUME_LIMITS, table.pods["default/p"].cls, table)
         assert found == {"named": REASON, "silent": REASON if minor >= 36 else ""}, minor
 
 

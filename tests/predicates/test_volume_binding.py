@@ -2,8 +2,8 @@
 
 import pytest
 
-from predicates.csi_translation import EBS, GCE_PD
-from predicates.plugins import volume_binding
+from predicates.csi import EBS, GCE_PD
+from predicates.plugins import volumes
 from tests.conformance.builders import claim, node, storage_class, volume
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load
@@ -45,7 +45,7 @@ REJECTED: dict[str, tuple[list[Json], str]] = {
 @pytest.mark.parametrize(("objects", "expected"), REJECTED.values(), ids=REJECTED)
 def test_pre_filter_rejects_the_pod_on_all_nodes(objects: list[Json], expected: str) -> None:
     table = load(node("a"), *objects, mounting("c"))
-    refusal = volume_binding.PLUGIN.filter(table.pods["default/p"].cls, table, slice(0, 1))
+    refusal = volumes.VOLUME_BINDING.filter(table.pods["default/p"].cls, table, slice(0, 1))
     assert refusal is not None
     assert (refusal.prefilter, refusal.reasons(int(refusal.codes[0]))) == (True, (expected,))
 

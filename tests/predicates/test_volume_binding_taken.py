@@ -2,7 +2,7 @@
 
 import pytest
 
-from predicates.plugins import volume_binding
+from predicates.plugins import volumes
 from predicates.snapshot import Snapshot
 from tests.conformance.builders import claim, node
 from tests.conformance.generate.world import Json
@@ -12,7 +12,7 @@ from tests.predicates.volumes import ZONE, accessible_from, local, mounting, zon
 
 
 def _taken(table: Snapshot, pod: str) -> dict[str, str]:
-    return reasons(volume_binding.ASSUMED, table.pods[f"default/{pod}"].cls, table)
+    return reasons(volumes.ASSUMED, table.pods[f"default/{pod}"].cls, table)
 
 
 def _two_pods(*there: Json, of: Json = LOCAL, second: str = "d") -> Snapshot:

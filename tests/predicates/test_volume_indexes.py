@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predicates.objects import Object, Pod, PodClass
-from predicates.plugins import node_volume_limits, volume_binding, volume_restrictions, volume_zone
+from predicates.plugins import volumes
 from predicates.snapshot import Snapshot, Trial, key_of
 from predicates.wire import Decoder, Interner
 from tests.conformance.builders import claim, storage_class, volume
@@ -17,7 +17,7 @@ from tests.predicates.asking import reasons
 from tests.predicates.volumes import CSI, attachment, limited, local, mounting, with_volumes, zoned
 
 EBS: Final = "ebs.csi.aws.com"
-PLUGINS: Final = (volume_restrictions.PLUGIN, node_volume_limits.PLUGIN, volume_binding.PLUGIN, volume_zone.PLUGIN)
+PLUGINS: Final = (volumes.VOLUME_RESTRICTIONS, volumes.NODE_VOLUME_LIMITS, volumes.VOLUME_BINDING, volumes.VOLUME_ZONE)
 NODES: Final = ("a", "b", "c")
 NAMES: Final = ("p", "q", "r", "s", "t")
 PODS: Final[tuple[Json, ...]] = (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from predicates.plugins import volume_restrictions
-from predicates.plugins.volume_restrictions import CLAIM_IN_USE, DISK_CONFLICT
+from predicates.plugins import volumes
+from predicates.plugins.volumes import CLAIM_IN_USE, DISK_CONFLICT
 from tests.conformance.builders import claim, node
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons
@@ -41,7 +41,7 @@ PAIRS: dict[str, tuple[Json, Json, str]] = {
 @pytest.mark.parametrize(("mine", "other", "expected"), PAIRS.values(), ids=PAIRS)
 def test_disks_conflict_on_their_node_only(mine: Json, other: Json, expected: str) -> None:
     table = load(node("a"), node("b"), with_volumes(other, name="other", on="a"), with_volumes(mine))
-    actual = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
+    actual = reasons(volumes.VOLUME_RESTRICTIONS, table.pods["default/p"].cls, table)
     assert actual == {"a": expected, "b": ""}
 
 
@@ -53,9 +53,9 @@ def test_one_writer_among_readers_conflicts() -> None:
         with_volumes(GCE_READ),
     )
     pod = table.pods["default/p"].cls
-    assert reasons(volume_restrictions.PLUGIN, pod, table) == {"a": DISK_CONFLICT}
+    assert reasons(volumes.VOLUME_RESTRICTIONS, pod, table) == {"a": DISK_CONFLICT}
     table.delete("Pod", "default/w")
-    assert reasons(volume_restrictions.PLUGIN, pod, table) == {"a": ""}
+    assert reasons(volumes.VOLUME_RESTRICTIONS, pod, table) == {"a": ""}
 
 
 IN_USE: dict[str, tuple[tuple[str, ...], str, str]] = {
@@ -72,7 +72,7 @@ def test_a_read_write_once_pod_claim_in_use_rejects_the_pod(
     modes: tuple[str, ...], user_on: str, expected: str
 ) -> None:
     table = load(node("a"), node("b"), claim("c", modes=modes), mounting("c", name="user", on=user_on), mounting("c"))
-    actual = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
+    actual = reasons(volumes.VOLUME_RESTRICTIONS, table.pods["default/p"].cls, table)
     assert actual == {"a": expected, "b": expected}
 
 
@@ -84,20 +84,20 @@ def test_disk_conflict_is_reported_before_the_claim() -> None:
         with_volumes(GCE, {"persistentVolumeClaim": {"claimName": "c"}}, name="other", on="a"),
         with_volumes(GCE, {"persistentVolumeClaim": {"claimName": "c"}}),
     )
-    actual = reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table)
+    actual = reasons(volumes.VOLUME_RESTRICTIONS, table.pods["default/p"].cls, table)
     assert actual == {"a": DISK_CONFLICT, "b": CLAIM_IN_USE}
 
 
 def test_missing_claim_rejects_the_pod() -> None:
     table = load(node("a"), mounting("c"))
-    refusal = volume_restrictions.PLUGIN.filter(table.pods["default/p"].cls, table, slice(None))
+    refusal = volumes.VOLUME_RESTRICTIONS.filter(table.pods["default/p"].cls, table, slice(None))
     assert refusal is not None
     assert (refusal.prefilter, refusal.reasons(1)) == (True, ('persistentvolumeclaim "c" not found',))
 
 
 def test_claims_of_ephemeral_volumes_are_ignored() -> None:
     table = load(node("a"), with_volumes({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}))
-    assert reasons(volume_restrictions.PLUGIN, table.pods["default/p"].cls, table) == {"a": ""}
+    assert reasons(volumes.VOLUME_RESTRICTIONS, table.pods["default/p"].cls, table) == {"a": ""}
 
 
 def test_claim_is_free_after_its_pod_was_evicted() -> None:
@@ -108,7 +108,7 @@ def test_claim_is_free_after_its_pod_was_evicted() -> None:
     used = {"a": CLAIM_IN_USE, "b": CLAIM_IN_USE}
     with table.trial() as trial:
         trial.evict(user)
-        assert reasons(volume_restrictions.PLUGIN, pod, table) == {"a": "", "b": ""}
+        assert reasons(volumes.VOLUME_RESTRICTIONS, pod, table) == {"a": "", "b": ""}
         trial.place(user.cls, table.nodes.row["b"])
-        assert reasons(volume_restrictions.PLUGIN, pod, table) == used
-    assert reasons(volume_restrictions.PLUGIN, pod, table) == used
+        assert reasons(volumes.VOLUME_RESTRICTIONS, pod, table) == used
+    assert reasons(volumes.VOLUME_RESTRICTIONS, pod, table) == used

@@ -2,8 +2,8 @@
 
 import pytest
 
-from predicates.plugins import volume_zone
-from predicates.plugins.volume_zone import REASON
+from predicates.plugins import volumes
+from predicates.plugins.volumes import VOLUME_ZONE_REASON
 from tests.conformance.builders import claim, node, storage_class, volume
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons
@@ -14,19 +14,19 @@ BETA_ZONE, BETA_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-doma
 
 LABELS: dict[str, tuple[Json, Json, str]] = {
     "same zone": ({ZONE: "a"}, {ZONE: "a"}, ""),
-    "different zone": ({ZONE: "a"}, {ZONE: "b"}, REASON),
+    "different zone": ({ZONE: "a"}, {ZONE: "b"}, VOLUME_ZONE_REASON),
     "one of its zones": ({ZONE: "a__b"}, {ZONE: "b"}, ""),
-    "none of its zones": ({ZONE: "a__b"}, {ZONE: "c"}, REASON),
+    "none of its zones": ({ZONE: "a__b"}, {ZONE: "c"}, VOLUME_ZONE_REASON),
     "list with an empty zone is ignored": ({ZONE: "a__"}, {ZONE: "b"}, ""),
     "empty zone is ignored": ({ZONE: ""}, {ZONE: "b"}, ""),
     "node without zone and region": ({ZONE: "a"}, {}, ""),
-    "node with a region only": ({ZONE: "a"}, {REGION: "r"}, REASON),
-    "same zone, different region": ({ZONE: "a", REGION: "r"}, {ZONE: "a", REGION: "s"}, REASON),
+    "node with a region only": ({ZONE: "a"}, {REGION: "r"}, VOLUME_ZONE_REASON),
+    "same zone, different region": ({ZONE: "a", REGION: "r"}, {ZONE: "a", REGION: "s"}, VOLUME_ZONE_REASON),
     "same zone and region": ({ZONE: "a", REGION: "r"}, {ZONE: "a", REGION: "r"}, ""),
     "volume with beta label, node with GA label": ({BETA_ZONE: "a"}, {ZONE: "a"}, ""),
-    "volume with beta label, node with different GA label": ({BETA_ZONE: "a"}, {ZONE: "b"}, REASON),
-    "the node's beta label takes precedence": ({BETA_ZONE: "a"}, {BETA_ZONE: "b", ZONE: "a"}, REASON),
-    "volume with GA label, node with beta label": ({ZONE: "a"}, {BETA_ZONE: "a"}, REASON),
+    "volume with beta label, node with different GA label": ({BETA_ZONE: "a"}, {ZONE: "b"}, VOLUME_ZONE_REASON),
+    "the node's beta label takes precedence": ({BETA_ZONE: "a"}, {BETA_ZONE: "b", ZONE: "a"}, VOLUME_ZONE_REASON),
+    "volume with GA label, node with beta label": ({ZONE: "a"}, {BETA_ZONE: "a"}, VOLUME_ZONE_REASON),
     "beta region label": ({BETA_REGION: "r"}, {REGION: "r"}, ""),
     "volume without labels": ({}, {ZONE: "a"}, ""),
 }
@@ -37,12 +37,12 @@ def test_the_zone_of_the_volume_must_match_the_node(volume_labels: Json, node_la
     table = load(
         node("n", labels=node_labels), volume("v", labels=volume_labels), claim("c", volume="v"), mounting("c")
     )
-    assert reasons(volume_zone.PLUGIN, table.pods["default/p"].cls, table) == {"n": expected}
+    assert reasons(volumes.VOLUME_ZONE, table.pods["default/p"].cls, table) == {"n": expected}
 
 
 def test_a_volume_in_a_zone_without_nodes_rejects_the_pod() -> None:
     table = load(node("n", labels={ZONE: "a"}), volume("v", labels={ZONE: "x"}), claim("c", volume="v"), mounting("c"))
-    assert reasons(volume_zone.PLUGIN, table.pods["default/p"].cls, table) == {"n": REASON}
+    assert reasons(volumes.VOLUME_ZONE, table.pods["default/p"].cls, table) == {"n": VOLUME_ZONE_REASON}
 
 
 def test_all_volumes_of_a_pod_must_match() -> None:
@@ -52,7 +52,10 @@ def test_all_volumes_of_a_pod_must_match() -> None:
         *(claim(f"c{zone}", volume=f"v{zone}") for zone in "ab"),
         mounting("ca", "cb"),
     )
-    assert reasons(volume_zone.PLUGIN, table.pods["default/p"].cls, table) == {"a": REASON, "b": REASON}
+    assert reasons(volumes.VOLUME_ZONE, table.pods["default/p"].cls, table) == {
+        "a": VOLUME_ZONE_REASON,
+        "b": VOLUME_ZONE_REASON,
+    }
 
 
 def _unset(name: str) -> Json:
@@ -79,17 +82,17 @@ CLAIMS: dict[str, tuple[list[Json], str]] = {
 def test_a_claim_without_a_bound_volume_rejects_the_pod(objects: list[Json], expected: str) -> None:
     table = load(node("n", labels={ZONE: "a"}), *objects, mounting("c"))
     pod = table.pods["default/p"].cls
-    assert reasons(volume_zone.PLUGIN, pod, table) == {"n": expected}
-    refusal = volume_zone.PLUGIN.filter(pod, table, slice(None))
+    assert reasons(volumes.VOLUME_ZONE, pod, table) == {"n": expected}
+    refusal = volumes.VOLUME_ZONE.filter(pod, table, slice(None))
     assert (refusal is not None and refusal.prefilter) == bool(expected)
 
 
 def test_a_claim_without_a_name_rejects_the_pod() -> None:
     table = load(node("n"), mounting(""))
     expected = {"n": "PersistentVolumeClaim had no name"}
-    assert reasons(volume_zone.PLUGIN, table.pods["default/p"].cls, table) == expected
+    assert reasons(volumes.VOLUME_ZONE, table.pods["default/p"].cls, table) == expected
 
 
 def test_ephemeral_volumes_are_ignored() -> None:
     table = load(node("n", labels={ZONE: "a"}), with_volumes({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}))
-    assert reasons(volume_zone.PLUGIN, table.pods["default/p"].cls, table) == {"n": ""}
+    assert reasons(volumes.VOLUME_ZONE, table.pods["default/p"].cls, table) == {"n": ""}

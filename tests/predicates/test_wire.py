@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predicates import pod_keys
+from predicates import pod_classes
 from predicates.objects import (
     Container,
     ContainerStatus,
@@ -20,7 +20,7 @@ from predicates.objects import (
     PodSpec,
     Volume,
 )
-from predicates.pod_keys import reduced
+from predicates.pod_classes import reduced
 from predicates.wire import KINDS, Decoder, Interner, WireError, name_of
 from tests.conformance.builders import node, pod
 from tests.conformance.generate.world import Json
@@ -97,10 +97,10 @@ def test_fields_that_filters_read_affect_the_class(path: str, value: Any) -> Non
 @pytest.mark.parametrize(
     ("read", "key"),
     [
-        (PodSpec, pod_keys.RawSpec),
-        (Container, pod_keys.RawContainer),
-        (Volume, pod_keys.RawVolume),
-        (ContainerStatus, pod_keys.RawContainerStatus),
+        (PodSpec, pod_classes.RawSpec),
+        (Container, pod_classes.RawContainer),
+        (Volume, pod_classes.RawVolume),
+        (ContainerStatus, pod_classes.RawContainerStatus),
     ],
 )
 def test_all_decoded_fields_are_in_a_key(read: type[msgspec.Struct], key: type[msgspec.Struct]) -> None:

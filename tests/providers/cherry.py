@@ -11,8 +11,7 @@ from devcluster.standin.server import StandinServer
 from rescheduler.clock import Clock
 from rescheduler.net.config_files import Duration, Endpoint
 from rescheduler.providers.base import CloudProvider, NodeGroup, NodeRef
-from rescheduler.providers.cherryservers import config
-from rescheduler.providers.cherryservers.provider import CherryProvider
+from rescheduler.providers.cherryservers import CherryProvider, config
 from tests.providers.clocks import StepClock
 from tests.providers.failing import FailingDeletions
 

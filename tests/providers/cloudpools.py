@@ -11,11 +11,11 @@ from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.cloudpool.settings import CloudpoolSettings, PoolDocument
 from devcluster.standin.faults import Fault
 from rescheduler.clock import Clock
+from rescheduler.cloudpool.client import CloudpoolFile, PoolSection
+from rescheduler.cloudpool.pool import CloudPool
+from rescheduler.cloudpool.provider import CloudpoolProvider
 from rescheduler.net.config_files import shaped
 from rescheduler.providers.base import CloudProvider, NodeRef
-from rescheduler.providers.cloudpool.config import CloudpoolFile, PoolSection
-from rescheduler.providers.cloudpool.pool import CloudPool
-from rescheduler.providers.cloudpool.provider import CloudpoolProvider
 from tests.providers.clocks import StepClock
 from tests.providers.failing import FailingDeletions
 

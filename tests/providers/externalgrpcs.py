@@ -9,10 +9,10 @@ from typing import Any
 from rescheduler.clock import Clock
 from rescheduler.grpc_service.server import serving
 from rescheduler.grpc_service.service import ProviderService
-from rescheduler.net.certificates import Certificates
 from rescheduler.net.config_files import Duration
+from rescheduler.net.files import Certificates
 from rescheduler.providers.base import CloudProvider
-from rescheduler.providers.externalgrpc.config import ExternalGrpcFile
+from rescheduler.providers.externalgrpc.channel import ExternalGrpcFile
 from rescheduler.providers.externalgrpc.provider import ExternalGrpcProvider
 from rescheduler.settings import ListenAddress
 from tests.providers.worlds import World

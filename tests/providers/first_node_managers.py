@@ -14,10 +14,10 @@ from starlette.routing import Route
 
 from devcluster.standin.faults import Fault
 from devcluster.standin.server import StandinServer
+from rescheduler.liqo.client import LiqoFile
+from rescheduler.liqo.provider import LiqoProvider
 from rescheduler.net.config_files import Endpoint
 from rescheduler.providers.base import CloudProvider, NodeRef
-from rescheduler.providers.liqo.config import LiqoFile
-from rescheduler.providers.liqo.provider import LiqoProvider
 from tests.providers.clocks import StepClock
 from tests.providers.failing import FailingDeletions
 

@@ -10,12 +10,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from devcluster.standin.faults import Fault
 from devcluster.standin.server import StandinServer
 from rescheduler.clock import Clock
-from rescheduler.liqo_services.node_manager.app import node_manager
+from rescheduler.liqo.client import LiqoFile
+from rescheduler.liqo.messages import VIRTUAL_NODE_LABELS
+from rescheduler.liqo.node_manager.app import node_manager
+from rescheduler.liqo.provider import LiqoProvider
 from rescheduler.net.config_files import Endpoint
 from rescheduler.providers.base import CloudProvider, NodeRef
-from rescheduler.providers.liqo.config import LiqoFile
-from rescheduler.providers.liqo.provider import LiqoProvider
-from rescheduler.providers.liqo.virtual_nodes import VIRTUAL_NODE_LABELS
 from tests.liqo_services.builders import Bench, cluster, group
 from tests.providers.failing import FailingDeletions
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from rescheduler.providers.cloudpool.client import CloudPoolClient
+from rescheduler.cloudpool.client import CloudPoolClient
 
 
 class ServiceState(enum.StrEnum):

@@ -11,8 +11,7 @@ from devcluster.standin.faults import Fault
 from devcluster.standin.server import StandinServer
 from rescheduler.clock import Clock
 from rescheduler.providers.base import CloudProvider, GroupFlags, NodeRef
-from rescheduler.providers.stackpoint import config
-from rescheduler.providers.stackpoint.provider import StackpointProvider
+from rescheduler.providers.stackpoint import StackpointProvider, config
 from tests.providers.clocks import StepClock
 from tests.providers.failing import FailingDeletions
 

@@ -30,7 +30,7 @@ from rescheduler.providers.base import (
     Refusal,
     Refused,
 )
-from rescheduler.providers.cherryservers.messages import error_text, notice
+from rescheduler.providers.cherryservers.client import error_text, notice
 from tests.providers.cherry import CLUSTER, ENVIRONMENT, POOL, PROJECT, TOKEN, add, node_of, pool, providing, serving
 from tests.providers.clocks import START, StepClock
 

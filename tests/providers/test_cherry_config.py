@@ -7,7 +7,7 @@ import pytest
 
 from rescheduler.errors import ConfigError
 from rescheduler.providers.base import GroupFlags, NodeGroup
-from rescheduler.providers.cherryservers import config, ini, templates
+from rescheduler.providers.cherryservers import config
 from rescheduler.providers.cherryservers.config import CherryPool, Definition
 
 ENVIRONMENT = {"CHERRY_AUTH_TOKEN": "t"}
@@ -192,11 +192,13 @@ VALUES = {
 
 @pytest.mark.parametrize("text", VALUES)
 def test_values_of_the_ini_dialect_are_parsed(text: str) -> None:
-    assert [entry.value for entry in ini.entries(f"[s]\nkey = {text}\n") if entry.key] == [VALUES[text]]
+    assert [entry.value for entry in config.ini_entries(f"[s]\nkey = {text}\n") if entry.key] == [VALUES[text]]
 
 
 def test_line_numbers_include_continuation_lines() -> None:
-    entries = [(entry.line, entry.subsection, entry.key) for entry in ini.entries('[s "A\\"b"]\nx = 1\\\n 2\nY = 3\n')]
+    entries = [
+        (entry.line, entry.subsection, entry.key) for entry in config.ini_entries('[s "A\\"b"]\nx = 1\\\n 2\nY = 3\n')
+    ]
     assert entries == [(1, 'A"b', ""), (2, 'A"b', "x"), (4, 'A"b', "y")]
 
 
@@ -211,10 +213,10 @@ RENDERED = {
 
 @pytest.mark.parametrize("text", RENDERED)
 def test_templates_replace_their_variables(text: str) -> None:
-    assert templates.render(text, {"A": "1", "B": "2"}) == RENDERED[text]
+    assert config.render(text, {"A": "1", "B": "2"}) == RENDERED[text]
 
 
 def test_random_letters_have_no_b_and_no_digit() -> None:
     offered: list[str] = []
-    assert templates.random_letters(3, lambda letters: offered.append(letters) or letters[1]) == "ccc"  # type: ignore[func-returns-value]
+    assert config.random_letters(3, lambda letters: offered.append(letters) or letters[1]) == "ccc"  # type: ignore[func-returns-value]
     assert set(offered[0]) == set("acdefghijklmnopqrstuvwxyz")

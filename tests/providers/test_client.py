@@ -13,9 +13,9 @@ import pytest
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.standin.faults import Fault
 from rescheduler import errors
+from rescheduler.cloudpool.client import error_text
+from rescheduler.cloudpool.matching import Machine, MachinePool, Membership, moment
 from rescheduler.net.http_errors import InvalidResponse, Missing, RequestRejected, ServerFault
-from rescheduler.providers.cloudpool.client import error_text
-from rescheduler.providers.cloudpool.messages import Machine, MachinePool, Membership, moment
 from tests.providers.clocks import START, StepClock
 from tests.providers.cloudpools import document, section, serving, settings
 from tests.providers.pool_client import FullPoolClient, PoolStatus, ServiceState

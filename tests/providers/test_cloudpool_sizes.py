@@ -2,6 +2,7 @@
 
 import pytest
 
+from rescheduler.cloudpool.client import CloudPoolClient, PoolObservation
 from rescheduler.errors import DeadlineExceeded
 from rescheduler.net.http_errors import NoResponse, ServerFault
 from rescheduler.providers.base import (
@@ -13,7 +14,6 @@ from rescheduler.providers.base import (
     NotSupported,
     UnknownGroup,
 )
-from rescheduler.providers.cloudpool.client import CloudPoolClient, PoolObservation
 from tests.providers.cloudpools import GROUP, document, settings
 from tests.providers.pools import LATER, pool
 

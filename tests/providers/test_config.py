@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rescheduler.providers
+from rescheduler.cloudpool.client import PoolSection, read_pools
 from rescheduler.errors import ConfigError
 from rescheduler.net.config_files import Duration, Endpoint
-from rescheduler.providers.cloudpool.config import PoolSection, read_pools
 from tests.providers.clocks import StepClock
 
 MINIMAL = PoolSection(id="od", backend=Endpoint(url="http://pool:9010"))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescheduler.backoff import Backoff
-from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, Failed, Refusal, Refused
-from rescheduler.providers.cloudpool.deletion import (
+from rescheduler.cloudpool.matching import Machine
+from rescheduler.cloudpool.pool import (
     Ending,
     KeepWaiting,
     OrderResult,
@@ -21,7 +21,7 @@ from rescheduler.providers.cloudpool.deletion import (
     judge,
     lowers,
 )
-from rescheduler.providers.cloudpool.messages import Machine
+from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, Failed, Refusal, Refused
 from tests.providers.clocks import START
 
 LIMITS = OrderTimeouts(

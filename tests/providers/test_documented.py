@@ -10,7 +10,11 @@ import pytest
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler import providers
 from rescheduler.cli import main
-from rescheduler.draining.intent import ANNOTATION
+from rescheduler.cloudpool import client as cloudpool
+from rescheduler.cloudpool.pool import CloudPool
+from rescheduler.cloudpool.proxy import config
+from rescheduler.cloudpool.proxy.config import DrainSection, ProxyFile
+from rescheduler.draining.actions import ANNOTATION
 from rescheduler.errors import ConfigError
 from rescheduler.grpc_service import serve
 from rescheduler.grpc_service.serve import Serving
@@ -18,12 +22,8 @@ from rescheduler.housekeeping import composition
 from rescheduler.net.config_files import Endpoint
 from rescheduler.providers.base import GroupFlags
 from rescheduler.providers.cherryservers import config as cherry
-from rescheduler.providers.cloudpool import config as cloudpool
-from rescheduler.providers.cloudpool.pool import CloudPool
 from rescheduler.providers.stackpoint import config as stackpoint
 from rescheduler.providers.stackpoint.config import StackpointFile
-from rescheduler.proxy import config_file
-from rescheduler.proxy.config import DrainSection, ProxyFile
 from rescheduler.settings import ListenAddress, Running
 from tests.providers import pki
 from tests.providers.cherry import ENVIRONMENT
@@ -87,7 +87,7 @@ def test_the_documented_file_of_the_proxy_works(tmp_path: Path, monkeypatch: pyt
     with serving(settings(username="proxy", password_file="password"), clock, tmp_path) as server:
         file = tmp_path / "proxy.json"
         file.write_text(block("cloudpool.md", "json").replace("http://127.0.0.1:9010", server.url))
-        proxied = config_file.read(file)
+        proxied = config.read(file)
         pool = CloudPool(proxied.pool(), Path(), clock)
         assert pool.desired_size(deadline=clock.monotonic() + 10) == 3
         assert proxied.drain == ProxyFile().drain == DrainSection()

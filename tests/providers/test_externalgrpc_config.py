@@ -8,7 +8,7 @@ import rescheduler.providers
 from rescheduler.clock import SystemClock
 from rescheduler.errors import ConfigError
 from rescheduler.net.config_files import Duration
-from rescheduler.providers.externalgrpc.config import ExternalGrpcFile, read_file
+from rescheduler.providers.externalgrpc.channel import ExternalGrpcFile, read_file
 
 VALID: dict[str, tuple[str, ExternalGrpcFile]] = {
     "plain text": ('address: "provider:8086"', ExternalGrpcFile(address="provider:8086")),

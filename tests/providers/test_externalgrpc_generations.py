@@ -16,7 +16,7 @@ from grpc_tools import protoc
 
 from devcluster import caller
 from rescheduler.clock import SystemClock
-from rescheduler.grpc_service.requests import pod_requests
+from rescheduler.grpc_service.service import pod_requests
 from rescheduler.providers.base import GroupOptions
 from rescheduler.providers.externalgrpc import core, wire
 from tests.providers.externalgrpcs import connected, offered

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rescheduler.grpc_service.joined import MEMORY
+from rescheduler.grpc_service.service import MEMORY
 from rescheduler.providers.externalgrpc import wire
 from tests.providers.clocks import StepClock
 from tests.providers.externalgrpcs import offered

@@ -10,8 +10,7 @@ import pytest
 from rescheduler import errors
 from rescheduler.clock import SystemClock
 from rescheduler.errors import BackendUnavailable
-from rescheduler.net.certificates import Certificates
-from rescheduler.net.pem import PemFile
+from rescheduler.net.files import Certificates, PemFile
 from rescheduler.providers.base import NodeGroup
 from rescheduler.providers.externalgrpc import wire
 from tests.providers import pki

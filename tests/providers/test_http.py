@@ -14,16 +14,22 @@ import pytest
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.standin.faults import Fault
 from rescheduler import errors
+from rescheduler.cloudpool.client import error_text as cloudpool_error_text
 from rescheduler.errors import AuthError, ConfigError, DeadlineExceeded, RateLimited
-from rescheduler.net.config_files import Duration, Endpoint
-from rescheduler.net.credentials import Credentials
+from rescheduler.liqo.client import error_text as liqo_error_text
+from rescheduler.net.config_files import Credentials, Duration, Endpoint
 from rescheduler.net.http import JsonClient
-from rescheduler.net.http_errors import InvalidResponse, Missing, NoResponse, RequestRejected, ServerFault, Unsent
-from rescheduler.net.retries import one_attempt
-from rescheduler.providers.cherryservers.messages import error_text as cherry_error_text
-from rescheduler.providers.cloudpool.client import error_text as cloudpool_error_text
-from rescheduler.providers.liqo.client import error_text as liqo_error_text
-from rescheduler.providers.stackpoint.messages import error_text as stackpoint_error_text
+from rescheduler.net.http_errors import (
+    InvalidResponse,
+    Missing,
+    NoResponse,
+    RequestRejected,
+    ServerFault,
+    Unsent,
+    one_attempt,
+)
+from rescheduler.providers.cherryservers.client import error_text as cherry_error_text
+from rescheduler.providers.stackpoint.client import error_text as stackpoint_error_text
 from tests.providers.clocks import StepClock
 from tests.providers.cloudpools import serving, settings
 from tests.providers.pool_client import PoolStatus

@@ -13,8 +13,10 @@ from devcluster.standin.server import StandinServer
 from rescheduler import errors
 from rescheduler.clock import SystemClock
 from rescheduler.errors import AuthError, BackendUnavailable, ConfigError
-from rescheduler.liqo_services.node_manager.app import node_manager
-from rescheduler.liqo_services.serving import HttpsListener, serving
+from rescheduler.liqo.client import LiqoFile, read_file
+from rescheduler.liqo.node_manager.app import node_manager
+from rescheduler.liqo.provider import LiqoProvider
+from rescheduler.liqo.serving import HttpsListener, serving
 from rescheduler.net.http_errors import InvalidResponse
 from rescheduler.providers import load
 from rescheduler.providers.base import (
@@ -28,8 +30,6 @@ from rescheduler.providers.base import (
     NotSupported,
     UnknownGroup,
 )
-from rescheduler.providers.liqo.config import LiqoFile, read_file
-from rescheduler.providers.liqo.provider import LiqoProvider
 from rescheduler.settings import ListenAddress
 from tests.liqo_services.builders import Bench, cluster, group
 from tests.providers import first_node_managers, pki

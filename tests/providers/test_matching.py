@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rescheduler.cloudpool import matching
+from rescheduler.cloudpool.matching import Machine, MachineIndex
 from rescheduler.providers.base import NodeRef
-from rescheduler.providers.cloudpool import identity
-from rescheduler.providers.cloudpool.matching import MachineIndex
-from rescheduler.providers.cloudpool.messages import Machine
 
 GCE = "https://www.googleapis.com/compute/v1/projects/p/zones/z/instances/n-1"
 ARM = "/subscriptions/S-1/resourceGroups/RG/providers/Microsoft.Compute/virtualMachines/vm-1"
@@ -235,8 +234,8 @@ def test_a_provider_id_is_never_contradicted(machines: list[Machine], nodes: lis
     matched = MachineIndex(machines).match(nodes)
     for node in nodes:
         if node.name in matched.machines and node.provider_id.startswith("aws://"):
-            known = identity.of_machine(matched.machines[node.name])
-            assert known in {None, identity.of_provider_id(node.provider_id)}
+            known = matching.machine_identity(matched.machines[node.name])
+            assert known in {None, matching.of_provider_id(node.provider_id)}
 
 
 #: fact: (machine, provider ID of its Node)
@@ -259,4 +258,4 @@ PROVIDER_IDS: dict[str, tuple[Machine, str]] = {
 @pytest.mark.parametrize("fact", PROVIDER_IDS)
 def test_the_future_provider_id_of_a_node_is_derived_from_its_machine(fact: str) -> None:
     machine_, expected = PROVIDER_IDS[fact]
-    assert identity.provider_id(machine_) == expected
+    assert matching.provider_id(machine_) == expected

@@ -27,8 +27,8 @@ from rescheduler.providers.base import (
     Refused,
     UnknownGroup,
 )
-from rescheduler.providers.stackpoint.messages import ClusterNode
-from rescheduler.providers.stackpoint.pools import StackpointGroup, group_of
+from rescheduler.providers.stackpoint import StackpointGroup, group_of
+from rescheduler.providers.stackpoint.client import ClusterNode
 from tests.providers.clocks import START, StepClock
 from tests.providers.stackpoints import FIRST, ROOT, SECOND, TOKEN, node_of, pool, providing, serving
 

@@ -6,8 +6,9 @@ import pytest
 
 from rescheduler import providers
 from rescheduler.errors import ConfigError
+from rescheduler.providers import stackpoint
 from rescheduler.providers.base import GroupFlags, NodeGroup
-from rescheduler.providers.stackpoint import config, sizes
+from rescheduler.providers.stackpoint import config
 from rescheduler.providers.stackpoint.config import Spec, StackpointFile
 from tests.providers.clocks import StepClock
 from tests.providers.stackpoints import TOKEN, environment
@@ -130,4 +131,4 @@ SIZES = {
 
 @pytest.mark.parametrize("size", SIZES)
 def test_sizes_missing_in_the_api_are_derived_from_their_name(size: str) -> None:
-    assert sizes.of(size) == SIZES[size]
+    assert stackpoint.of(size) == SIZES[size]

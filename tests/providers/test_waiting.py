@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from rescheduler.errors import DeadlineExceeded
-from rescheduler.providers.waiting import PolledSystem
+from rescheduler.providers.deleting import PolledSystem
 from tests.providers.clocks import StepClock
 
 

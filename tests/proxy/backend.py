@@ -9,16 +9,15 @@ from typing import Any
 import uvicorn
 
 from devcluster.standin.server import listen
+from rescheduler.cloudpool.proxy import run
+from rescheduler.cloudpool.proxy.app import ClientTimeouts, ProxyApplication
+from rescheduler.cloudpool.proxy.config import ServerSection
+from rescheduler.cloudpool.proxy.forward import Forwarder
+from rescheduler.cloudpool.proxy.messages import UpdateFailed
+from rescheduler.cloudpool.proxy.paths import ProxyMetrics
 from rescheduler.net import server as observe
-from rescheduler.net.config_files import Endpoint
+from rescheduler.net.config_files import Credentials, Endpoint
 from rescheduler.net.connection import HttpConnection
-from rescheduler.net.credentials import Credentials
-from rescheduler.proxy import server
-from rescheduler.proxy.app import ClientTimeouts, ProxyApplication
-from rescheduler.proxy.config import ServerSection
-from rescheduler.proxy.forward import Forwarder
-from rescheduler.proxy.metrics import ProxyMetrics
-from rescheduler.proxy.proxy_responses import UpdateFailed
 
 Message = MutableMapping[str, Any]
 
@@ -154,5 +153,5 @@ def proxying(
         url, credentials, timeout, patience=patience.request, consumes_authorization=token is not None
     )
     proxy = ProxyApplication(updates or RecordedUpdates(), forwarder, patience, token, metrics)
-    with server.serving(proxy, host, 0, config) as port:
+    with run.serving(proxy, host, 0, config) as port:
         yield f"{'https' if config.tls else 'http'}://127.0.0.1:{port}"

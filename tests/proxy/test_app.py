@@ -12,10 +12,10 @@ import httpx2
 import pytest
 from prometheus_client import CollectorRegistry
 
+from rescheduler.cloudpool.proxy import messages
+from rescheduler.cloudpool.proxy.app import ClientTimeouts
+from rescheduler.cloudpool.proxy.paths import ProxyMetrics
 from rescheduler.observe.log_lines import NOTICE
-from rescheduler.proxy import proxy_responses
-from rescheduler.proxy.app import ClientTimeouts
-from rescheduler.proxy.metrics import ProxyMetrics
 from tests.cluster.waiting import eventually
 from tests.proxy.backend import Backend, RecordedUpdates, failing, proxying, running
 from tests.proxy.test_forward import line, raw
@@ -74,11 +74,13 @@ LOGGED: dict[str, tuple[Callable[[], str], tuple[str, str]]] = {
 @pytest.mark.parametrize("case", LOGGED)
 def test_the_log_has_the_client_and_the_result(case: str, backend: Backend, caplog: pytest.LogCaptureFixture) -> None:
     does, expected = LOGGED[case]
-    caplog.set_level("INFO", "rescheduler.proxy.app")
+    caplog.set_level("INFO", "rescheduler.cloudpool.proxy.app")
     with proxying(backend.url, RecordedUpdates(does)) as url:
         httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 3}', timeout=60)
     logged = [
-        (record.levelname, record.getMessage()) for record in caplog.records if record.name == "rescheduler.proxy.app"
+        (record.levelname, record.getMessage())
+        for record in caplog.records
+        if record.name == "rescheduler.cloudpool.proxy.app"
     ]
     assert logged == [("INFO", "POST /pool/size from 127.0.0.1"), expected]
 
@@ -98,15 +100,15 @@ def test_a_client_cannot_fill_the_log(name: str, backend: Backend, caplog: pytes
     method, path, *expected = REQUESTS[name]
     for level, lines in zip((NOTICE, logging.INFO), expected, strict=True):
         caplog.clear()
-        caplog.set_level(level, "rescheduler.proxy.app")
+        caplog.set_level(level, "rescheduler.cloudpool.proxy.app")
         with proxying(backend.url) as url:
             httpx2.request(method, url + path, timeout=60)
-        logged = [record.getMessage() for record in caplog.records if record.name == "rescheduler.proxy.app"]
+        logged = [record.getMessage() for record in caplog.records if record.name == "rescheduler.cloudpool.proxy.app"]
         assert [line[: len(begin)] for line, begin in zip(logged, lines, strict=True)] == lines
 
 
 def test_clients_without_the_token_cause_no_lines(backend: Backend, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(NOTICE, "rescheduler.proxy.app")
+    caplog.set_level(NOTICE, "rescheduler.cloudpool.proxy.app")
     with proxying(backend.url, token=lambda: "secret") as url:
         for path in ("/pool", "/pool/size"):
             assert httpx2.post(url + path, timeout=60).status_code == 401
@@ -228,9 +230,9 @@ def test_an_incomplete_body_is_rejected(backend: Backend) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("/pool/size", proxy_responses.SET_SIZE),
-        ("/pool/terminate", proxy_responses.TERMINATE),
-        ("/pool/detach", proxy_responses.DETACH),
+        ("/pool/size", messages.SET_SIZE),
+        ("/pool/terminate", messages.TERMINATE),
+        ("/pool/detach", messages.DETACH),
     ],
 )
 def test_failures_have_a_message_and_a_detail(status: int, path: str, message: str, backend: Backend) -> None:

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from rescheduler.errors import ConfigError
-from rescheduler.net.credentials import Credentials
-from rescheduler.proxy.config import (
+from rescheduler.cloudpool.proxy.config import (
     ApiServerAuth,
     ApiServerSection,
     BackendSection,
@@ -17,8 +15,11 @@ from rescheduler.proxy.config import (
     GoDuration,
     ProxyFile,
     ServerSection,
+    check_files,
+    read,
 )
-from rescheduler.proxy.config_file import check_files, read
+from rescheduler.errors import ConfigError
+from rescheduler.net.config_files import Credentials
 
 API: dict[str, Any] = {"url": "https://master:6443", "auth": {"kubeConfigPath": "/home/me/.kube/config"}}
 CERTS = {"clientCertPath": "/admin.pem", "clientKeyPath": "/admin-key.pem", "caCertPath": "/ca.pem"}

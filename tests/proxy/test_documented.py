@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rescheduler.cli.proxy import command
+from rescheduler.cloudpool.proxy import config
 from rescheduler.errors import ConfigError
-from rescheduler.proxy import config_file
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cloudpool.md").read_text(encoding="utf-8").partition("## The proxy")[2]
@@ -41,9 +41,9 @@ def test_the_documented_docker_run_works(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     file = tmp_path / parsed["config_file"]
     file.write_text(json.dumps(documented()))
-    read = config_file.read(file)
+    read = config.read(file)
     with pytest.raises(ConfigError, match=re.escape("client.pem: No such file")):
-        config_file.check_files(read, file)
+        config.check_files(read, file)
     for name in ("client.pem", "client-key.pem", "ca.pem", "password"):
         Path(name).touch()
-    config_file.check_files(read, file)
+    config.check_files(read, file)

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from predicates.snapshot import DRAIN_TAINT
+from rescheduler.cloudpool.proxy.victims import Victims
 from rescheduler.planning import verdicts
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.rules import candidates, pod_rules
-from rescheduler.proxy.victims import Victims
 from tests.planning.builders import NOW, ON_DEMAND, SPOT, Manifest, budget, node, pod, snapshot
 
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
+from rescheduler.cloudpool.proxy.app import ClientTimeouts
+from rescheduler.cloudpool.proxy.config import ServerSection, ServerTls
+from rescheduler.cloudpool.proxy.forward import FAILED
 from rescheduler.observe.log_lines import LEVELS
-from rescheduler.proxy.app import ClientTimeouts
-from rescheduler.proxy.config import ServerSection, ServerTls
-from rescheduler.proxy.forward import FAILED
 from tests.proxy.backend import Backend, proxying, running
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.standin.faults import Fault
-from rescheduler.proxy.proxy_responses import UpdateFailed
+from rescheduler.cloudpool.proxy.messages import UpdateFailed
 from tests.providers.cloudpools import document, settings
 from tests.proxy.test_updates import PoolWorld, world
 

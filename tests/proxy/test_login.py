@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from rescheduler.clock import SystemClock
+from rescheduler.cloudpool.proxy.config import ApiServerAuth, ApiServerSection
+from rescheduler.cloudpool.proxy.run import source
 from rescheduler.errors import ReschedulerError
 from rescheduler.kube.client import Client
-from rescheduler.proxy.config import ApiServerAuth, ApiServerSection
-from rescheduler.proxy.login import source
 from tests.providers import pki
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescheduler.proxy.messages import (
+from rescheduler.cloudpool.proxy.messages import (
     BadRequest,
     OnMachine,
     SetMembership,

@@ -8,10 +8,10 @@ import httpx2
 import pytest
 from prometheus_client import CollectorRegistry
 
+from rescheduler.cloudpool.proxy.app import ClientTimeouts
+from rescheduler.cloudpool.proxy.paths import NAME, ProxyMetrics, UpdateResult
 from rescheduler.observe.events import Chosen, InvolvedNode
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected
-from rescheduler.proxy.app import ClientTimeouts
-from rescheduler.proxy.metrics import NAME, ProxyMetrics, UpdateResult
 from tests.cluster.waiting import eventually
 from tests.proxy.backend import Backend, RecordedUpdates, failing, proxying, running
 

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from rescheduler.draining.intent import ANNOTATION, Intent, Step
+from rescheduler.cloudpool.proxy.service import ProxyView
+from rescheduler.draining.actions import ANNOTATION, Intent, Step
 from rescheduler.planning.outcome import Reason
-from rescheduler.proxy.nodes import ProxyView
 from tests.housekeeping.world import START, LoopWorld, world
 from tests.planning.builders import node
 

@@ -5,15 +5,14 @@ from datetime import timedelta
 
 import pytest
 
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.state import Drain, Phase
+from rescheduler.cloudpool.proxy.removal import FailedDrains
+from rescheduler.draining.state import Drain, Failure, Phase, Why
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import OpenDebt
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import Policy
-from rescheduler.proxy.proxy_debts import FailedDrains
 from tests.housekeeping.world import LIMITS, START, world
 from tests.planning.builders import ON_DEMAND, node
 

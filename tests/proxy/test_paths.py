@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescheduler.proxy.paths import Operation, Route, route
+from rescheduler.cloudpool.proxy.paths import Operation, Route, route
 
 FORWARD = Route(Operation.FORWARD)
 SIZE = Route(Operation.SIZE)

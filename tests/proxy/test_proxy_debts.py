@@ -4,15 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.state import Drain, Limits, Phase
+from rescheduler.cloudpool.proxy.removal import FailedDrains
+from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
 from rescheduler.errors import Retryable
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import Policy
-from rescheduler.proxy.proxy_debts import FailedDrains
 from tests.housekeeping.world import LoopWorld, world
 from tests.planning.builders import node, pod
 

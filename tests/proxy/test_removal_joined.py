@@ -1,9 +1,9 @@
 """A drain that another tool takes over is not counted as a removal by the proxy."""
 
+from rescheduler.cloudpool.proxy.removal import RemovalMethod, RemovalProgress, VictimOutcome
 from rescheduler.draining.state import Drain, Limits, Phase
 from rescheduler.planning.outcome import Plan
 from rescheduler.providers.none import NoProvider
-from rescheduler.proxy.removal import RemovalMethod, RemovalProgress, VictimOutcome
 
 
 def test_a_drain_taken_over_by_another_tool_is_not_counted() -> None:

@@ -17,19 +17,17 @@ import pytest
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.standin.faults import Fault
-from rescheduler.draining.failures import Failure, Why
-from rescheduler.draining.state import Drain, Limits, Phase
+from rescheduler.cloudpool.pool import CloudPool, Ending
+from rescheduler.cloudpool.provider import CloudpoolProvider
+from rescheduler.cloudpool.proxy.messages import UpdateFailed
+from rescheduler.cloudpool.proxy.removal import RemovalMethod, RemovalMethods
+from rescheduler.cloudpool.proxy.updates import PoolUpdates
+from rescheduler.cloudpool.proxy.victims import Choice, Victims
+from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
 from rescheduler.execution.drainer import PendingRemoval
 from rescheduler.planning.outcome import Plan
 from rescheduler.providers.base import CloudProvider, Deleted, Failed, NodeRef
-from rescheduler.providers.cloudpool.deletion import Ending
-from rescheduler.providers.cloudpool.pool import CloudPool
-from rescheduler.providers.cloudpool.provider import CloudpoolProvider
 from rescheduler.providers.none import NoProvider
-from rescheduler.proxy.proxy_responses import UpdateFailed
-from rescheduler.proxy.removal import RemovalMethod, RemovalMethods
-from rescheduler.proxy.updates import PoolUpdates
-from rescheduler.proxy.victims import Choice, Victims
 from tests.planning.builders import NOW, Manifest, pod, snapshot
 from tests.providers.clocks import StepClock
 from tests.providers.cloudpools import node_of, section, serving, settings

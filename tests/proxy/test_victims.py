@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from predicates.objects import Unreadable
 from predicates.snapshot import DRAIN_TAINT
-from predicates.unreadable import Unreadable
+from rescheduler.cloudpool.proxy.victims import Choice, Victims
 from rescheduler.planning.outcome import Plan, Reason, Rejected
 from rescheduler.planning.rules.candidates import PROXIES
-from rescheduler.proxy.victims import Choice, Victims
 from tests.planning.builders import NOW, Manifest, budget, pod, repels, seeks, snapshot
 from tests.planning.builders import node as build_node
 

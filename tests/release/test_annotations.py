@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from predicates.placeholders import PLACEHOLDER
-from predicates.snapshot import DRAIN_TAINT
+from predicates.snapshot import DRAIN_TAINT, PLACEHOLDER
 from predicates.wire import POD_ANNOTATIONS
 from rescheduler.planning.rules.candidates import DELETION_CANDIDATE
 from rescheduler.planning.rules.interruptions import CONDITIONS, TAINTS
-from rescheduler.planning.rules.opt_outs import DO_NOT_EVICT, PREFER_NO_EVICTION, REMOVAL_DISABLED
-from rescheduler.planning.rules.replica_floors import MIN_ON_DEMAND_REPLICAS
+from rescheduler.planning.rules.minimum import MIN_ON_DEMAND_REPLICAS
+from rescheduler.planning.rules.pod_traits import DO_NOT_EVICT, PREFER_NO_EVICTION, REMOVAL_DISABLED
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "annotations.md").read_text(encoding="utf-8")

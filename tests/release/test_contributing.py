@@ -65,7 +65,7 @@ _ASK = """
 from datetime import timedelta
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.proxy.victims import Victims
+from rescheduler.cloudpool.proxy.victims import Victims
 from tests.planning.builders import NOW, ON_DEMAND, node, pod, snapshot
 
 pods = [pod("a-1", "v", created="2026-01-01T11:59:00Z"), pod("a-2", "u", created="2026-01-01T08:00:00Z")]

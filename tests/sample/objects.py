@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rescheduler.housekeeping.soft_taint import SOFT_TAINT
+from rescheduler.housekeeping.node_writes import SOFT_TAINT
 from tests.bench.shapes import Json, suffix, uid
 
 REGION: Final = "eu-west-1"

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from rescheduler.net.browsers import host_names, misdirected
+from rescheduler.net.server import host_names, misdirected
 from tests.fuzz import targets
 from tests.fuzz.targets import AttackTarget, Liqo, Proxy
 

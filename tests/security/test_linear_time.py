@@ -21,15 +21,15 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from predicates import label_syntax, node_selectors, objects, quantity, selectors, versions, wire
-from predicates.pod_keys import split_labels
+from predicates import node_selectors, objects, quantity, scheduler, selectors, wire
+from predicates.pod_classes import split_labels
 from rescheduler import durations, settings
-from rescheduler.draining import intent
+from rescheduler.cloudpool.proxy import paths
+from rescheduler.draining import actions
 from rescheduler.errors import ReschedulerError
-from rescheduler.planning import drain_windows, namespaces, pauses, timestamps
-from rescheduler.planning.rules import replica_floors
-from rescheduler.providers.cherryservers import templates
-from rescheduler.proxy import paths
+from rescheduler.planning import forms, pauses, policy
+from rescheduler.planning.rules import minimum
+from rescheduler.providers.cherryservers import config
 
 ROOT: Final = Path(__file__).parents[2]
 NOW: Final = datetime(2026, 3, 1, tzinfo=UTC)
@@ -268,30 +268,30 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], tuple[Text, ...]]]] = {
         (lambda n: "1h" * n, lambda n: "1" * n, lambda n: "1h" * n + "x", lambda n: "." * n, lambda n: "1." * n),
     ),
     "durations of annotations": (durations.period, (lambda n: "1h" * n, lambda n: "9" * n + "s")),
-    "times": (timestamps.instant, (lambda n: "2026-01-01T00:00:00." + "0" * n + "Z", lambda n: "2" * n)),
+    "times": (forms.instant, (lambda n: "2026-01-01T00:00:00." + "0" * n + "Z", lambda n: "2" * n)),
     "label keys": (
-        label_syntax.key_errors.__wrapped__,
+        selectors.key_errors.__wrapped__,
         (lambda n: "a" * n + "/b", lambda n: "a." * n + "/b", lambda n: "a-" * n, lambda n: "/" * n),
     ),
-    "label values": (label_syntax.value_errors, (lambda n: "a-" * n, lambda n: "\ud800" * n)),
+    "label values": (selectors.value_errors, (lambda n: "a-" * n, lambda n: "\ud800" * n)),
     "label selectors": (
         lambda text: selectors.compile_selector(selector(text, text)),
         (lambda n: "a" * n, lambda n: "a." * n),
     ),
     "integers of node selectors": (node_selectors._parse_int64, (lambda n: "0" * n, lambda n: "+" * n + "1")),
-    "versions": (versions.parse_minor, (lambda n: "1." + "9" * n, lambda n: "1.36." * n)),
+    "versions": (scheduler.parse_minor, (lambda n: "1." + "9" * n, lambda n: "1.36." * n)),
     "names": (settings.object_name, (lambda n: "a-" * n, lambda n: "a." * n)),
     "namespace selectors": (
-        namespaces.parse_selector,
+        policy.parse_selector,
         (lambda n: "," * n, lambda n: "a in (b),c" + ",(" * n, lambda n: "a" + " " * n, lambda n: "a in (" + "b," * n),
     ),
-    "drain windows": (drain_windows.parse_window, (lambda n: "Mon," * n, lambda n: "-" * n)),
+    "drain windows": (pauses.parse_window, (lambda n: "Mon," * n, lambda n: "-" * n)),
     "pauses": (
         lambda text: pauses.manual_pause({pauses.PAUSED: text, pauses.PAUSE_REASON: text}, NOW),
         (lambda n: "2026-01-01T00:00:00." + "0" * n, lambda n: "\x1b" * n, lambda n: " a" * n),
     ),
-    "minimums of replicas": (lambda text: replica_floors.floor_of(text, 3), (lambda n: "1" * n, lambda n: "1%" * n)),
-    "marks of nodes": (intent.parse, (lambda n: "{" * n, lambda n: '{"a":' * n, lambda n: "1" * n)),
+    "minimums of replicas": (lambda text: minimum.floor_of(text, 3), (lambda n: "1" * n, lambda n: "1%" * n)),
+    "marks of nodes": (actions.parse, (lambda n: "{" * n, lambda n: '{"a":' * n, lambda n: "1" * n)),
     "names of objects that cannot be decoded": (
         lambda text: wire.name_of(text.encode()),
         (lambda n: '"metadata" ' * n, lambda n: '"metadata"' + " " * n, lambda n: '"metadata":' + "[" * n),
@@ -301,7 +301,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], tuple[Text, ...]]]] = {
         (lambda n: '{"topology.kubernetes.io/zone":"' + "a" * n + '"}', lambda n: "{" + '"a":"b",' * n + '"a":"b"}'),
     ),
     "templates of cloud-init": (
-        lambda text: templates.render(text, {}),
+        lambda text: config.render(text, {}),
         (lambda n: " " * n, lambda n: "{{" * n, lambda n: "{{" + " " * n, lambda n: "{{-" * n, lambda n: "{{ /*" * n),
     ),
     "paths of requests": (

@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from predicates.filters import Filters
+from predicates.node_selectors import tolerated
 from predicates.nodes import Flags
 from predicates.objects import Pod, PodClass
 from predicates.scheduler import Scheduler
 from predicates.scores import totals
 from predicates.scores.frame import ScoringRequest
-from predicates.scores.pod_topology_spread import spreads_by_default
+from predicates.scores.pods import spreads_by_default
 from predicates.snapshot import DRAIN_TAINT, Snapshot, Trial
-from predicates.tolerations import tolerated
 from rescheduler.planning.outcome import Blocker, Landing, Plan, Reason
 from rescheduler.planning.placement.in_steps import Step, eviction_steps, order_matters
 from rescheduler.planning.placement.packing import Effort

@@ -11,9 +11,9 @@ from itertools import chain
 from typing import Final
 
 from predicates.objects import Pod, PodClass
-from predicates.plugins import inter_pod_affinity, pod_topology_spread
+from predicates.plugins import pods
 from predicates.snapshot import Snapshot, Trial
-from rescheduler.planning.placement.spot_room import Placed, Room, shortage
+from rescheduler.planning.placement.packing import Placed, Room, shortage
 
 #: A group of pods that are evicted together.
 Step = tuple[Pod, ...]
@@ -159,7 +159,7 @@ class _Moves:
 
 
 def _depends_on_others(pod: PodClass, snapshot: Snapshot) -> bool:
-    return inter_pod_affinity.reaches_other_nodes(pod, snapshot) or pod_topology_spread.reaches_other_nodes(pod)
+    return pods.reaches_other_nodes(pod, snapshot) or pods.pod_topology_spread_reaches_other_nodes(pod)
 
 
 def _owner(pod: Pod) -> Hashable:

@@ -1,16 +1,104 @@
-"""Place a set of pods on the target nodes: by first-fit, then by costlier methods.
-
-All methods work inside a trial of the snapshot. The costlier ones end when the :class:`Effort` is used up. Effort is
-counted in filter evaluations, not in seconds, so that the same input gives the same plan on any machine.
+"""Place a set of pods on the target nodes, by first-fit, then by costlier methods; and explain why a pod does
+not fit.
 """
 
+import enum
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
-from predicates.objects import Pod
-from predicates.snapshot import Trial
-from rescheduler.planning.placement.spot_room import Placed, Reasons, Room, Stuck, first_stuck
+import numpy as np
+
+from predicates.filters import Filters, Targets
+from predicates.objects import Pod, PodClass
+from predicates.snapshot import Snapshot, Trial
+
+# The targets where pods may be placed, and the reasons why pods do not fit on them.
+
+Placed: TypeAlias = list[tuple[Pod, int]]
+
+
+class Sizes:
+    """The size of a pod relative to the targets: its largest share of the free amount of any resource."""
+
+    def __init__(self, snapshot: Snapshot, targets: Targets) -> None:
+        table = snapshot.nodes
+        rows = targets.rows
+        total = table.free[rows].sum(axis=0) if len(rows) else None
+        self._free = {name: int(total[column]) if total is not None else 0 for name, column in table.resources.items()}
+        self._sizes: dict[PodClass, float] = {}
+
+    def of(self, pod: PodClass) -> float:
+        """Return the size of a pod of this class."""
+        if (size := self._sizes.get(pod)) is None:
+            shares = (amount / max(self._free.get(name, 0), 1) for name, amount in pod.requests)
+            size = self._sizes[pod] = max(shares, default=0.0)
+        return size
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The *targets* of *snapshot* where pods may be placed, and the *filters* that decide."""
+
+    snapshot: Snapshot
+    filters: Filters
+    targets: Targets
+    sizes: Sizes
+    targets_name: str = "spot nodes"  #: how messages name the targets
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A pod that does not fit together with the others, and the reasons of the targets."""
+
+    pod: Pod
+    why: str
+    others: tuple["Stuck", ...] = ()  #: further pods that do not fit
+
+
+class Reasons(enum.Enum):
+    """Selects the unplaced pods for which reasons are computed, because computing reasons takes time."""
+
+    NONE = enum.auto()
+    FIRST = enum.auto()
+    ALL = enum.auto()
+
+
+def all_stuck(room: Room, pods: Sequence[Pod]) -> tuple[Stuck, ...]:
+    """Return each of *pods*, none of which fits, with the reasons why the targets reject it in the current trial."""
+    why = {cls: shortage(room, cls) for cls in dict.fromkeys(pod.cls for pod in pods)}
+    return tuple(Stuck(pod, why[pod.cls]) for pod in pods)
+
+
+def first_stuck(room: Room, pods: Sequence[Pod], reasons: Reasons) -> Stuck:
+    """Return the first of *pods*, none of which fits, with the *reasons* why the targets reject it."""
+    if reasons is Reasons.ALL:
+        first, *others = all_stuck(room, pods)
+        return replace(first, others=tuple(others))
+    return Stuck(pods[0], shortage(room, pods[0].cls) if reasons is Reasons.FIRST else "")
+
+
+def shortage(room: Room, pod: PodClass) -> str:
+    """Return why no target accepts *pod*, in the format of the scheduler: the number of nodes for each reason."""
+    counts: defaultdict[str, int] = defaultdict(int)
+    free = np.ones(len(room.targets.rows), np.bool_)
+    for refused in room.filters.rejections(pod, room.targets.rows):
+        codes = refused.codes[free]
+        for code, rows in zip(*np.unique(codes[codes != 0], return_counts=True), strict=True):
+            for reason in refused.reasons(int(code)):
+                counts[reason] += int(rows)
+        free &= refused.codes == 0
+    reasons = ", ".join(
+        f"{rows} {reason}" for reason, rows in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    )
+    return f"{int(free.sum())}/{len(free)} {room.targets_name} are available" + (f": {reasons}" if reasons else "")
+
+
+# Place a set of pods on the target nodes: by first-fit, then by costlier methods.
+#
+# All methods work inside a trial of the snapshot. The costlier ones end when the :class:`Effort` is used up. Effort is
+# counted in filter evaluations, not in seconds, so that the same input gives the same plan on any machine.
 
 #: The assumed number of filter evaluations in a second of planning.
 EVALUATIONS_PER_SECOND: Final = 15_000
@@ -211,3 +299,37 @@ def _can_be_scheduled(packing: Packing, mark: int) -> bool:
     placed = packing.placed
     packing.clear(mark)
     return packing.replay(placed)
+
+
+# Place pods by first-fit, and explain why a pod does not fit.
+
+
+def place_or_explain(
+    room: Room, trial: Trial, pods: Sequence[Pod], never_fitting: dict[PodClass, str]
+) -> Placed | Stuck:
+    """Place all of *pods* by first-fit, the largest first, or return the pods that do not fit.
+
+    On success the placements remain in *trial*; otherwise *trial* is unchanged. *never_fitting* caches the reasons why
+    no target accepts a class regardless of *pods*. It is valid while only the nodes of *pods* change in *trial*.
+    """
+    reasons = {pod.cls: _why_never(room, pod.cls, never_fitting) for pod in pods}
+    by_size = sorted(pods, key=lambda pod: (-room.sizes.of(pod.cls), pod.key))
+    packing = Packing(room, trial)
+    mark = trial.savepoint()
+    unplaced = packing.first_fit(pod for pod in by_size if reasons[pod.cls] is None)
+    stuck = tuple(Stuck(pod, why) for pod in by_size if (why := reasons[pod.cls]) is not None)
+    if unplaced:
+        stuck += all_stuck(room, unplaced)
+    if not stuck:
+        return packing.placed
+    packing.clear(mark)
+    return replace(stuck[0], others=stuck[1:])
+
+
+def _why_never(room: Room, pod: PodClass, never_fitting: dict[PodClass, str]) -> str | None:
+    """Return why no target accepts the class of *pod* even if nothing else is placed, or None if one may accept it."""
+    if (why := never_fitting.get(pod)) is None and room.filters.never_fits(pod, room.targets):
+        why = shortage(room, pod)
+        if not room.filters.depends_on_cluster(pod):
+            never_fitting[pod] = why
+    return why

@@ -1,22 +1,94 @@
-"""Select the candidate nodes to drain: as many as can be drained together, within a limited effort.
-
-The baseline is the original spot rescheduler's method: nodes in order of requested CPU, least first, each pod on the
-first spot node that accepts it. Another drain order is tried first, and kept if the baseline does not free more nodes.
-Then other orders are tried. Then nodes are added one at a time, if necessary by repacking all moved pods. For few nodes
-every subset is tried. The result never frees fewer nodes than the baseline.
-"""
+"""Select the candidate nodes to drain: as many as can be drained together, within a limited effort."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
-from predicates.nodes import CPU
+import numpy as np
+
+from predicates.nodes import CPU, Numbers
 from predicates.objects import Pod
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import Evictions, RemainingDisruptions
-from rescheduler.planning.placement.loads import Loads
-from rescheduler.planning.placement.packing import WAYS, Effort, Packing, pack
-from rescheduler.planning.placement.selection import Candidate, SelectedNode, Selection, counting
-from rescheduler.planning.placement.spot_room import Placed, Reasons, Room, Stuck
+from rescheduler.planning.outcome import PodRef
+from rescheduler.planning.placement.packing import WAYS, Effort, Packing, Placed, Reasons, Room, Stuck, pack
+
+# Nodes that a plan may drain, and those that it selects.
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An on-demand node whose pods may all be evicted according to the rules."""
+
+    node: str
+    row: int
+    movers: tuple[Pod, ...]
+    incoming: tuple[Pod, ...]  #: the replacement pods of ``movers``, in the same order
+    leaving: tuple[PodRef, ...] = ()  #: pods that are being deleted: the drain waits for them
+    counts: bool = False  #: whether it counts towards --min-on-demand-nodes
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedNode:
+    """A candidate selected for a drain, and the placements of its pods in an order in which they can be scheduled."""
+
+    candidate: Candidate
+    placed: tuple[tuple[Pod, int], ...]
+
+
+Selection: TypeAlias = tuple[SelectedNode, ...]
+
+
+def counting(victims: Iterable[SelectedNode]) -> int:
+    """Return how many of *victims* count towards the minimum of on-demand nodes."""
+    return sum(victim.candidate.counts for victim in victims)
+
+
+# The total requests of the pods of candidate nodes, compared with the free resources of the targets.
+
+
+class Loads:
+    """The requests of the pods of each of *candidates*, and the free amounts on all targets of *room* together."""
+
+    def __init__(self, room: Room, candidates: Iterable[Candidate]) -> None:
+        self._room = room
+        self._free: Numbers = np.maximum(room.snapshot.nodes.free[room.targets.rows], 0).sum(axis=0)
+        self._by_node = {candidate.node: self._load(candidate) for candidate in candidates}
+
+    def share(self, candidate: Candidate) -> float:
+        """Return the candidate's largest share of any resource, relative to the free amount on all targets together."""
+        return float((self._by_node[candidate.node] / np.maximum(self._free, 1)).max())
+
+    def bound(self, candidates: Sequence[Candidate], limit: int, placed: Iterable[SelectedNode] = ()) -> int:
+        """Return the fractional upper bound: how many of *candidates* fit if each resource could be split freely.
+
+        The targets also have to accept the pods of the *placed* nodes. At most *limit* of the candidates with
+        ``counts`` can be drained.
+        """
+        if not candidates:
+            return 0
+        free = self._free - sum((self._by_node[victim.candidate.node] for victim in placed), start=np.int64(0))
+        limit += sum(not candidate.counts for candidate in candidates)
+        loads = np.sort(np.array([self._by_node[candidate.node] for candidate in candidates]), axis=0).cumsum(axis=0)
+        return min(limit, int((loads <= free).sum(axis=0).min()))
+
+    def _load(self, candidate: Candidate) -> Numbers:
+        snapshot = self._room.snapshot
+        profile_of = snapshot.scheduler.profile
+        vectors = [
+            snapshot.vector(profile_of(pod.cls.spec.scheduler_name).checked(pod.cls.requests))
+            for pod in candidate.incoming
+        ]
+        width = len(self._room.snapshot.nodes.resources)
+        return np.sum(vectors, axis=0) if vectors else np.zeros(width, np.int64)
+
+
+# Select the candidate nodes to drain: as many as can be drained together, within a limited effort.
+#
+# The baseline is the original spot rescheduler's method: nodes in order of requested CPU, least first, each pod on the
+# first spot node that accepts it. Another drain order is tried first, and kept if the baseline does not free more
+# nodes. Then other orders are tried. Then nodes are added one at a time, if necessary by repacking all moved pods. For
+# few nodes every subset is tried. The result never frees fewer nodes than the baseline.
 
 #: For at most this many candidates every subset is tried, as long as effort is left.
 _EXHAUSTIVE_LIMIT: Final = 16

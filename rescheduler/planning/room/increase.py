@@ -10,8 +10,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from rescheduler.planning.room.progress import OrderProgress, OrderState
-from rescheduler.planning.units import count
+from rescheduler.planning.forms import count
+from rescheduler.planning.room.placeholders import OrderProgress, OrderState
 from rescheduler.planning.waits import Moment
 
 #: The period of ``--max-spot-nodes-per-hour``.

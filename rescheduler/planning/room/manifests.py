@@ -1,11 +1,6 @@
-"""The manifest of a placeholder: an idle pod with the same shape as the pod for which it reserves room.
+"""The manifest of a placeholder: an idle pod with the same shape as the pod for which it reserves room."""
 
-It has the requests, nodeSelector, node affinity, tolerations and volume zones of that pod, and must run on a spot node.
-Inter-pod affinity and topology spread apply to the placeholders among themselves. Affinity also applies to real pods,
-and so does anti-affinity within a node.
-"""
-
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import product
@@ -13,19 +8,28 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from predicates.csi import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONES_DELIMITER
 from predicates.objects import (
     Affinity,
     LabelSelector,
     NodeSelectorTerm,
+    PersistentVolume,
     Pod,
     PodAffinityTerm,
     PodClass,
     Requirement,
     TopologySpreadConstraint,
 )
-from predicates.placeholders import PLACEHOLDER, ROOM_NAMESPACE
+from predicates.snapshot import PLACEHOLDER, ROOM_NAMESPACE, Snapshot
+from predicates.storage import find_claim, find_volume
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.room.placeholders import annotations_for, name_for
+
+# The manifest of a placeholder: an idle pod with the same shape as the pod for which it reserves room.
+#
+# It has the requests, nodeSelector, node affinity, tolerations and volume zones of that pod, and must run on a spot
+# node. Inter-pod affinity and topology spread apply to the placeholders among themselves. Affinity also applies to real
+# pods, and so does anti-affinity within a node.
 
 #: The PriorityClass of placeholders, and its value. Workloads with a lower priority are not served.
 PRIORITY_CLASS: Final = "spot-rescheduler-room"
@@ -244,3 +248,36 @@ def _filled(struct: msgspec.Struct) -> Manifest:
     """Return the fields of *struct* that are not empty, by their names in the API."""
     fields: Manifest = msgspec.json.decode(msgspec.json.encode(struct))
     return {name: value for name, value in fields.items() if value not in ("", [], {}, None)}
+
+
+# The nodes that the bound volumes of a pod can be attached to, as node selector terms.
+
+#: Labels of volumes, each with the label of nodes that must have the same value.
+_ZONES: Final = {ZONE: ZONE, REGION: REGION, BETA_ZONE: ZONE, BETA_REGION: REGION}
+
+
+def volume_terms(snapshot: Snapshot, pod: Pod) -> list[tuple[NodeSelectorTerm, ...]]:
+    """Return the alternative terms of each restriction on nodes. A node must match one alternative of each."""
+    return [terms for volume in _volumes(snapshot, pod) for terms in _terms_of(volume)]
+
+
+def _volumes(snapshot: Snapshot, pod: Pod) -> Iterator[PersistentVolume]:
+    for reference in pod.cls.claims:
+        claim = find_claim(snapshot, pod.namespace, reference.name)
+        if claim is not None and claim.spec.volume_name:
+            volume = find_volume(snapshot, claim.spec.volume_name)
+            if volume is not None:
+                yield volume
+
+
+def _terms_of(volume: PersistentVolume) -> Iterator[tuple[NodeSelectorTerm, ...]]:
+    affinity = volume.spec.node_affinity
+    if affinity is not None and affinity.required is not None:
+        yield affinity.required.node_selector_terms
+    rules = [
+        Requirement(key=node_label, operator="In", values=tuple(text.split(ZONES_DELIMITER)))
+        for label, node_label in _ZONES.items()
+        if (text := volume.metadata.labels.get(label))
+    ]
+    if rules:
+        yield (NodeSelectorTerm(match_expressions=tuple(rules)),)

@@ -1,27 +1,105 @@
-"""Orders of spot room: how many new spot nodes would accept all pods of an on-demand node, and whether that pays off.
-
-The rules are applied to a copy of the snapshot with additional empty nodes. The nodes that the autoscaler adds later
-may differ. Drains are planned only on nodes that exist.
-"""
+"""Orders of spot room: how many new spot nodes would accept all pods of an on-demand node, and whether that pays."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeAlias
 
-from predicates.objects import Node, Pod
+from predicates.objects import Node, Pod, Taint
 from predicates.snapshot import Snapshot
-from rescheduler.planning.money.prices import PriceList, node_facts
-from rescheduler.planning.outcome import Plan, Reason, Rejected, Verdict
+from rescheduler.planning.forms import count
+from rescheduler.planning.money.prices import NodeFacts, PriceList, instance_type, node_facts, zone_of
+from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.room.manifests import why_not_served
-from rescheduler.planning.room.templates import MOST_GROUPS, templates
-from rescheduler.planning.room.worth import Worth, worth
-from rescheduler.planning.units import count
-from rescheduler.planning.what_if.added_spot import AddSpot, add_like, add_spot
-from rescheduler.planning.what_if.changes import copied
+from rescheduler.planning.rules.candidates import groups, why_not_target
+from rescheduler.planning.what_if.changes import AddSpot, add_like, add_spot, copied
+
+# The templates of spot nodes that an autoscaler may add: one existing node of each group.
+
+#: At most this many groups are tried.
+MOST_GROUPS: Final = 8
+
+_Group: TypeAlias = tuple[str, str, tuple[tuple[str, str], ...], frozenset[Taint]]
+
+
+def templates(snapshot: Snapshot, policy: Policy) -> list[str]:
+    """Return the first node of each group of spot nodes, by name.
+
+    Nodes that accept no pods at present are used only if there are no others. The result is empty if there is no spot
+    node at all.
+    """
+    nodes = [snapshot.nodes.nodes[row] for row in groups(snapshot, policy).spot_rows]
+    spot = [node for node in nodes if node is not None]
+    usable = [node for node in spot if why_not_target(node) is None]
+    return _first_of_each(usable or spot)[:MOST_GROUPS]
+
+
+def _first_of_each(nodes: Iterable[Node]) -> list[str]:
+    first_by_group: dict[_Group, str] = {}
+    for node in nodes:
+        first_by_group.setdefault(_group(node), node.name)
+    return list(first_by_group.values())
+
+
+def _group(node: Node) -> _Group:
+    """Return the properties that nodes of one group share, regardless of the autoscaler that defines the groups."""
+    sizes = tuple(sorted((name, str(amount)) for name, amount in node.status.allocatable.items()))
+    return instance_type(node), zone_of(node), sizes, frozenset(node.spec.taints)
+
+
+# Comparison of the cost of new spot nodes with the cost of the on-demand nodes that they free.
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """The nodes that an order frees and those that it adds."""
+
+    freed_cpu: int  #: allocatable, in millicores
+    added_cpu: int
+    freed_money: Decimal | None = None  #: per hour; None if a price is not known
+    added_money: Decimal | None = None
+
+    @property
+    def pays(self) -> bool:
+        """Return whether more is freed than added.
+
+        Without prices, the numbers of vCPU are compared. They may be equal, because spot capacity costs less.
+        """
+        if self.freed_money is not None and self.added_money is not None:
+            return self.freed_money > self.added_money
+        return 0 < self.added_cpu <= self.freed_cpu
+
+    def __str__(self) -> str:
+        if self.freed_money is not None and self.added_money is not None:
+            return f"frees {self.freed_money:.4f} and adds {self.added_money:.4f} per hour"
+        return f"frees {self.freed_cpu / 1000:g} vCPU and adds {self.added_cpu / 1000:g}"
+
+
+def worth(freed: Collection[NodeFacts], added: Collection[NodeFacts], prices: PriceList) -> Worth:
+    """Compare the nodes *freed* with the nodes *added*: by money if all prices are known."""
+    return Worth(
+        sum(node.cpu for node in freed), sum(node.cpu for node in added), _sum(freed, prices), _sum(added, prices)
+    )
+
+
+def _sum(nodes: Iterable[NodeFacts], prices: PriceList) -> Decimal | None:
+    total = Decimal(0)
+    for node in nodes:
+        price = prices.per_hour(node)
+        if price is None:
+            return None
+        total += price
+    return total
+
+
+# Orders of spot room: how many new spot nodes would accept all pods of an on-demand node, and whether that pays off.
+#
+# The rules are applied to a copy of the snapshot with additional empty nodes. The nodes that the autoscaler adds later
+# may differ. Drains are planned only on nodes that exist.
 
 #: At most this many nodes are added for one on-demand node.
 MOST_ADDED: Final = 20
@@ -171,3 +249,54 @@ class RoomSearch:
             self._copy.delete("Pod", key)
         self._copy.delete("CSINode", name)
         self._copy.delete("Node", name)
+
+
+# Explanations of why no spot room is ordered for a node, as part of its verdict.
+
+
+@dataclass(frozen=True, slots=True)
+class UnmetOrder:
+    """An order for which no spot nodes were added in time."""
+
+    node: str
+    until: datetime  #: no other order begins before
+
+
+class Explanations:
+    """Adds explanations to plannings. Returns the same object again while nothing has changed."""
+
+    def __init__(self) -> None:
+        self._given: tuple[Planning, UnmetOrder | None, Mapping[str, str]] | None = None
+        self._last: Planning | None = None
+
+    def of(self, planning: Planning, unmet: UnmetOrder | None, reasons: Mapping[str, str]) -> Planning:
+        """Return *planning* with a blocker for an *unmet* order and *reasons* (by node) why no order was found."""
+        if unmet is None and not reasons:
+            return planning
+        given, last = self._given, self._last
+        if last is None or given is None or given[0] is not planning or given[1:] != (unmet, reasons):
+            self._given = planning, unmet, dict(reasons)
+            verdicts = (explained(verdict, unmet, reasons.get(verdict.node, "")) for verdict in planning.verdicts)
+            last = self._last = replace(planning, verdicts=tuple(verdicts))
+        return last
+
+
+def explained(verdict: Verdict, unmet: UnmetOrder | None, why: str) -> Verdict:
+    """Return *verdict* with a blocker for an *unmet* order of its node.
+
+    *why* is the reason why the last search found no order for the node, or "" if it is not known. It is added to the
+    blocker of the pod that does not fit.
+    """
+    if not isinstance(verdict, Rejected):
+        return verdict
+    blockers = tuple(_with_reason(blocker, why) for blocker in verdict.blockers) if why else verdict.blockers
+    if unmet is not None and unmet.node == verdict.node:
+        detail = f"no spot nodes were added for its pods in time; no new order before {unmet.until:%Y-%m-%dT%H:%M:%SZ}"
+        blockers = (Blocker(Reason.NO_SPOT_CAPACITY, detail), *blockers)
+    return replace(verdict, blockers=blockers)
+
+
+def _with_reason(blocker: Blocker, why: str) -> Blocker:
+    if blocker.reason is not Reason.NO_ROOM:
+        return blocker
+    return replace(blocker, detail=f"{blocker.detail}; no spot room is ordered: {why}")

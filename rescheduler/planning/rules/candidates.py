@@ -7,19 +7,18 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from predicates.local_results import Targets
+from predicates.filters import Targets
 from predicates.nodes import CPU, MISSING, Flags
 from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT, Snapshot
-from rescheduler.planning.deadlines import Now
+from rescheduler.planning.forms import instant, utc
 from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.policy import Circumstances, Now, Policy
 from rescheduler.planning.rules.declared import NodeContext, declared_in, node_results, node_rule, timed_node_rule
 from rescheduler.planning.rules.interruptions import signals_on, start_up_taint
-from rescheduler.planning.rules.opt_outs import node_opt_out
 from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT
-from rescheduler.planning.timestamps import instant, utc
+from rescheduler.planning.rules.pod_traits import node_opt_out
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
@@ -44,7 +43,7 @@ class Groups:
     """The on-demand nodes, and the spot nodes that may accept their pods.
 
     On-demand nodes are sorted by requested CPU, least first; other orders are in
-    :mod:`rescheduler.planning.drain_order`.
+    :mod:`rescheduler.planning.planning_round`.
     Spot nodes are sorted by requested CPU, most first, so that free capacity is not fragmented; nodes that Cluster
     Autoscaler considers underused come last.
     """

@@ -20,12 +20,11 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, overload
 
 from predicates.objects import Node, Pod, PodClass
 from predicates.wire import POD_ANNOTATIONS
-from rescheduler.planning.cooldowns import Cooldown
-from rescheduler.planning.deadlines import Now
 from rescheduler.planning.outcome import Blocker
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.policy import Now, Policy
 from rescheduler.planning.rules.gangs import Gangs
-from rescheduler.planning.rules.replica_floors import OwnerCounts
+from rescheduler.planning.rules.minimum import OwnerCounts
+from rescheduler.planning.waits import Cooldown
 
 
 class Fate(enum.Enum):

@@ -25,8 +25,8 @@ from typing import Final, NamedTuple
 
 from predicates.objects import LeaderWorkerSet, Pod, PodClass, PodGroup
 from predicates.snapshot import Snapshot
+from rescheduler.planning.forms import count
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.units import count
 
 #: The API groups of PodGroups, and the one of LeaderWorkerSets.
 KUBERNETES: Final = "scheduling.k8s.io"

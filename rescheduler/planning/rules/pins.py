@@ -1,21 +1,35 @@
-"""Pods that no spot node could ever accept because of their own rules: nodeSelector, node affinity, tolerations."""
+"""Pods that cannot move to a spot node: their own rules, claims that they share, and objects that cannot be decoded."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain, islice
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from predicates.node_selectors import node_labels_mask, node_selector_mask
+from predicates.filters import Filters
+from predicates.indexes.claims import PodDisks
+from predicates.node_selectors import HARD_EFFECTS, node_labels_mask, node_selector_mask, tolerated
 from predicates.nodes import Flags
-from predicates.objects import NodeSelector, PersistentVolume, Pod, PodClass, Requirement, Taint, Toleration
-from predicates.plugins import node_affinity
+from predicates.objects import (
+    CSIDriver,
+    NodeSelector,
+    PersistentVolume,
+    Pod,
+    PodClass,
+    Requirement,
+    Taint,
+    Toleration,
+    Unreadable,
+)
+from predicates.plugins import nodes
 from predicates.snapshot import DRAIN_TAINT, Snapshot
-from predicates.storage import find_claim, find_volume, volume_affinity
-from predicates.tolerations import HARD_EFFECTS, tolerated
+from predicates.storage import claim_key, find_claim, find_volume, volume_affinity
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.interruptions import is_start_up_taint, signal_of_taint
+
+# Pods that no spot node could ever accept because of their own rules: nodeSelector, node affinity, tolerations.
 
 #: Prefixes of taints that describe the condition of a node, or that mark nodes that have not joined the cluster yet.
 _CONDITIONS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/unregistered")
@@ -26,7 +40,7 @@ _ZONAL: Final = ("/zone", "/region")
 #: A message names at most this many taints.
 _NAMED: Final = 3
 
-_Rules: TypeAlias = tuple[node_affinity.Required | None, tuple[Toleration, ...]]
+_Rules: TypeAlias = tuple[nodes.Required | None, tuple[Toleration, ...]]
 
 
 #: Tolerates every taint, as all pods do of a scheduler that does not check taints.
@@ -59,7 +73,7 @@ class Pins:
             self._by_class[pod] = why
         if pod not in self._by_class:
             profile = self._snapshot.scheduler.profile(pod.spec.scheduler_name)
-            required = node_affinity.required_by(pod) if profile.has("NodeAffinity") else None
+            required = nodes.required_by(pod) if profile.has("NodeAffinity") else None
             rules = required, pod.spec.tolerations if profile.has("TaintToleration") else _ANY_TAINT
             if rules not in self._by_rules:
                 self._by_rules[rules] = self._evaluate(*rules)
@@ -75,7 +89,7 @@ class Pins:
         where = f": {_affinity(nodes)}" if nodes is not None else ""
         return f"its volume {volume.metadata.name} only exists on nodes that are not spot{where}"
 
-    def _evaluate(self, required: node_affinity.Required | None, tolerations: tuple[Toleration, ...]) -> str | None:
+    def _evaluate(self, required: nodes.Required | None, tolerations: tuple[Toleration, ...]) -> str | None:
         matches = self._matches(required)
         rows = self._rows[matches] if matches.any() else self._rows
         taints = self._untolerated(rows, tolerations)
@@ -87,9 +101,9 @@ class Pins:
             texts.append(_taint_text(taints, len(rows), "matching spot nodes" if selected else "spot nodes"))
         return "; ".join(texts)
 
-    def _matches(self, required: node_affinity.Required | None) -> Flags:
+    def _matches(self, required: nodes.Required | None) -> Flags:
         """Return which spot nodes match the nodeSelector and the required node affinity."""
-        rejected = None if required is None else node_affinity.PLUGIN.filter(required, self._snapshot, self._rows)
+        rejected = None if required is None else nodes.NODE_AFFINITY.filter(required, self._snapshot, self._rows)
         return np.ones(len(self._rows), np.bool_) if rejected is None else rejected.codes == 0
 
     def _untolerated(
@@ -187,3 +201,124 @@ def _requirement(requirement: Requirement) -> str:
             return f"!{requirement.key}"
         case other:
             return f"{requirement.key} {other} {values}"
+
+
+# Claims that several pods use, although their volume attaches to one node at a time.
+#
+# The scheduler does not know this limit. If it places the pods on two nodes, the attach-detach controller refuses to
+# attach the volume to the second one (Multi-Attach, ``pkg/controller/volume/attachdetach/reconciler``), and that pod
+# never starts. A drain moves the pods one after the other and cannot choose their nodes.
+
+#: Access modes with which pods on several nodes can use a volume.
+_MANY_NODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+
+
+class SharedVolumes:
+    """The claims of *snapshot* that several placed pods use and that attach to one node only."""
+
+    def __init__(self, snapshot: Snapshot, filters: Filters) -> None:
+        self._snapshot = snapshot
+        self._filters = filters
+
+    def blockers(self, node: str, pods: Iterable[Pod]) -> Iterator[Blocker]:
+        """Yield a blocker for each of *pods* on *node* that shares such a claim, unless only one node can run them."""
+        for pod in pods:
+            for claim in pod.cls.claims:
+                if claim.ephemeral or not self._attaches_once(pod.namespace, claim.name):
+                    continue
+                users = self._users(pod.namespace, claim.name)
+                if sum(count for _, rows in users for count in rows.values()) > 1 and not self._one_node(node, users):
+                    yield Blocker(Reason.SHARED_VOLUME, self._text(pod, claim.name), pod.key)
+                    break
+
+    def _text(self, pod: Pod, claim: str) -> str:
+        others = sorted(
+            other.key
+            for other in self._snapshot.pods.values()
+            if other.namespace == pod.namespace
+            and other.key != pod.key
+            and any(used.name == claim for used in other.cls.claims)
+        )
+        return (
+            f"it shares the PersistentVolumeClaim {claim} with pod {others[0]}{', …' if len(others) > 1 else ''}: its "
+            "volume attaches to one node at a time, and the scheduler may place the pods on two nodes"
+        )
+
+    def _attaches_once(self, namespace: str, name: str) -> bool:
+        snapshot = self._snapshot
+        if snapshot.index(PodDisks).claims.get(claim_key(namespace, name), 0) <= 1:
+            return False
+        claim = find_claim(snapshot, namespace, name)
+        if claim is None or not claim.spec.volume_name:
+            return False
+        volume = find_volume(snapshot, claim.spec.volume_name)
+        modes = (volume.spec.access_modes if volume is not None else ()) or claim.spec.access_modes
+        return bool(modes) and _MANY_NODES.isdisjoint(modes) and (volume is None or self._is_attached(volume))
+
+    def _is_attached(self, volume: PersistentVolume) -> bool:
+        """Return whether the volume must be attached to a node before it is mounted."""
+        if volume.spec.csi is None:
+            return True
+        driver = self._snapshot.of("CSIDriver").get(volume.spec.csi.driver)
+        return not isinstance(driver, CSIDriver) or driver.spec.attach_required
+
+    def _users(self, namespace: str, name: str) -> list[tuple[PodClass, dict[int, int]]]:
+        """Return the classes whose pods use the claim, with the number of their pods on each row."""
+        classes = (cls for cls in self._snapshot.classes() if cls.namespace == namespace and cls.claims)
+        using = (cls for cls in classes if any(claim.name == name and not claim.ephemeral for claim in cls.claims))
+        return [(cls, dict(rows)) for cls in using if (rows := self._snapshot.rows_of(cls))]
+
+    def _one_node(self, node: str, users: list[tuple[PodClass, dict[int, int]]]) -> bool:
+        """Return whether there is exactly one node where the pods of *users* on *node* can run, besides *node*.
+
+        Users on other nodes must already run there.
+        """
+        drained = self._snapshot.nodes.row[node]
+        possible = {
+            row for cls, rows in users if drained in rows for row in self._filters.possible(cls) if row != drained
+        }
+        elsewhere = {row for _, rows in users for row in rows if row != drained}
+        return len(possible) == 1 and elsewhere <= possible
+
+
+# Which nodes are blocked by objects that cannot be decoded.
+
+#: Kinds that affect all pods of their namespace that would move.
+_OF_NAMESPACES: Final = ("PodDisruptionBudget", "PersistentVolumeClaim")
+
+#: At most this many objects are reported for one node.
+_UNREADABLE_NAMED: Final = 5
+
+
+class UnreadableObjects:
+    """The unreadable objects that are missing from a snapshot, by the nodes or namespaces that they affect.
+
+    An unreadable Node is never a candidate, so it is not listed here.
+    """
+
+    def __init__(self, unreadable: Iterable[Unreadable]) -> None:
+        #: Pods by node; None for those whose node is unknown.
+        self._pods: defaultdict[str | None, list[Unreadable]] = defaultdict(list)
+        #: Other objects by namespace; None for those whose namespace is unknown.
+        self._others: defaultdict[str | None, list[Unreadable]] = defaultdict(list)
+        for item in unreadable:
+            if item.kind == "Pod":
+                self._pods[item.node].append(item)
+            elif item.kind in _OF_NAMESPACES:
+                namespace, slash, _ = item.key.partition("/")
+                self._others[namespace if slash else None].append(item)
+        #: Nodes with unreadable pods: their free resources are unknown.
+        self.nodes = frozenset(node for node in self._pods if node)
+
+    def blockers(self, node: str, movers: Iterable[Pod]) -> Iterator[Blocker]:
+        """Yield the blockers of *node*, from which *movers* would have to move."""
+        if not self._pods and not self._others:
+            return
+        namespaces: dict[str | None, None] = dict.fromkeys(pod.namespace for pod in movers)
+        if namespaces:
+            namespaces[None] = None
+        relevant = chain(
+            *(self._pods.get(key, ()) for key in (node, None)), *(self._others.get(key, ()) for key in namespaces)
+        )
+        for item in islice(relevant, _UNREADABLE_NAMED):
+            yield Blocker(Reason.UNREADABLE_OBJECT, f"it cannot be decoded: {item.why}")

@@ -10,32 +10,29 @@ from typing import Final
 
 from predicates.objects import IMPERATIVE_EVICTION, Pod, PodClass
 from rescheduler import durations
-from rescheduler.planning.controller_names import controller_of
-from rescheduler.planning.deadlines import Now
+from rescheduler.planning.controllers import controller_of
+from rescheduler.planning.forms import instant, utc
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.policy import DEFAULT_SCHEDULER, MoveJobs, Policy
+from rescheduler.planning.policy import DEFAULT_SCHEDULER, MoveJobs, Now, Policy
 from rescheduler.planning.rules.declared import Facts, Fate, Result, class_rule, declared_in, pod_rule, timed_rule
 from rescheduler.planning.rules.gangs import GANG_ANNOTATIONS, has_class_gang
-from rescheduler.planning.rules.opt_outs import (
+from rescheduler.planning.rules.minimum import single_replica
+from rescheduler.planning.rules.pod_traits import (
     DO_NOT_EVICT,
     PREFER_NO_EVICTION,
     REMOVAL_DISABLED,
-    annotated_opt_out,
-    labeled_opt_out,
-)
-from rescheduler.planning.rules.pod_traits import (
     SAFE_LOCAL_VOLUMES,
+    annotated_opt_out,
     belongs_to_node,
     ends_by_itself,
     is_built_in,
     is_expendable,
     is_job,
+    labeled_opt_out,
     local_volumes,
     needed_volumes,
     runs_to_completion,
 )
-from rescheduler.planning.rules.replica_floors import single_replica
-from rescheduler.planning.timestamps import instant, utc
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"

@@ -1,10 +1,18 @@
-"""Properties of pods: who brings them back, and the data that they store on the node."""
+"""Properties of pods that rules read: who brings them back, their data on the node, opt-outs, and failures of Jobs."""
 
 import re
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
 
-from predicates.objects import OwnerReference, Pod, PodClass, Volume
+from predicates.objects import Node, OwnerReference, Pod, PodClass, Volume
+from rescheduler import durations
+from rescheduler.planning.controllers import ControllerState, Disruption, JobFacts
+from rescheduler.planning.forms import utc
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.policy import MoveJobs
+
+# Properties of pods: who brings them back, and the data that they store on the node.
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 #: Cluster Autoscaler (``utils/pod/pod.go``): the pod is treated like the pod of a DaemonSet.
@@ -111,3 +119,135 @@ def _is_local(volume: Volume) -> bool:
     if volume.host_path is not None:
         return True
     return volume.empty_dir is not None and volume.empty_dir.medium != "Memory"
+
+
+# Annotations and labels with which users and other tools exempt nodes and pods from drains. Pure.
+
+#: Our own annotation: ``true``, or a duration from the creation of the node or the start of the pod. ``false`` has no
+#: effect, and an invalid value counts as ``true``.
+DO_NOT_DRAIN: Final = "spot-rescheduler/do-not-drain"
+DO_NOT_EVICT: Final = "spot-rescheduler/do-not-evict"
+
+#: Descheduler: its evictor only checks that the annotation exists.
+PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+#: Spot Ocean: a label of pods.
+RESTRICT_SCALE_DOWN: Final = "spotinst.io/restrict-scale-down"
+#: CAST AI: an annotation or a label, of nodes and of pods.
+REMOVAL_DISABLED: Final = "autoscaling.cast.ai/removal-disabled"
+
+#: Returns whether an instant has been reached.
+Reached: TypeAlias = Callable[[datetime], bool]
+
+
+def node_opt_out(node: Node, since: datetime | None, reached: Reached) -> Blocker | None:
+    """Return a blocker if *node* is exempt from drains, or None. *since* is its creation time."""
+    value = node.metadata.annotations.get(DO_NOT_DRAIN)
+    if value is not None and (why := _own_opt_out(DO_NOT_DRAIN, value, since, reached)):
+        return Blocker(Reason.DO_NOT_DRAIN, why)
+    if kind := _with_removal_disabled(node.metadata.annotations.get, node.metadata.labels.get):
+        return Blocker(Reason.REMOVAL_DISABLED, f'it has the {kind} {REMOVAL_DISABLED}: "true"')
+    return None
+
+
+def annotated_opt_out(pod: Pod, since: datetime | None, reached: Reached) -> Blocker | None:
+    """Return a blocker if an annotation exempts *pod* from evictions, or None. *since* is its start time."""
+    value = pod.annotations.get(DO_NOT_EVICT)
+    if value is not None and (why := _own_opt_out(DO_NOT_EVICT, value, since, reached)):
+        return Blocker(Reason.DO_NOT_EVICT, why)
+    if pod.annotations.get(PREFER_NO_EVICTION, "false") != "false":
+        return Blocker(Reason.PREFER_NO_EVICTION, f"it has the annotation {PREFER_NO_EVICTION}")
+    if pod.annotations.get(REMOVAL_DISABLED) == "true":
+        return Blocker(Reason.REMOVAL_DISABLED, f'it has the annotation {REMOVAL_DISABLED}: "true"')
+    return None
+
+
+def labeled_opt_out(cls: PodClass) -> Blocker | None:
+    """Return a blocker if a label exempts the pods of a class from evictions, or None."""
+    if cls.labels.get(RESTRICT_SCALE_DOWN) == "true":
+        return Blocker(Reason.RESTRICT_SCALE_DOWN, f'it has the label {RESTRICT_SCALE_DOWN}: "true"')
+    if cls.labels.get(REMOVAL_DISABLED) == "true":
+        return Blocker(Reason.REMOVAL_DISABLED, f'it has the label {REMOVAL_DISABLED}: "true"')
+    return None
+
+
+def _with_removal_disabled(annotation: Callable[[str], str | None], label: Callable[[str], str | None]) -> str:
+    if annotation(REMOVAL_DISABLED) == "true":
+        return "annotation"
+    return "label" if label(REMOVAL_DISABLED) == "true" else ""
+
+
+def _own_opt_out(key: str, value: str, since: datetime | None, reached: Reached) -> str:
+    """Return the reason if our annotation *key* applies now, or ""."""
+    if value == "false":
+        return ""
+    if value == "true":
+        return f'it has the annotation {key}: "true"'
+    try:
+        period = timedelta(seconds=durations.seconds(value))
+    except ValueError:
+        return f'it has the annotation {key}: {value!r}, expected "true", "false" or a duration such as 4h'
+    if since is None:
+        return f"it has the annotation {key}: {value}, and its start is not known"
+    return "" if reached(since + period) else f"{key}: {value} ends at {utc(since + period)}"
+
+
+# Checks whether evictions could make a Job fail.
+#
+# The Job controller (``pkg/controller/job/job_controller.go``) counts an evicted pod as failed. It fails the Job when
+# there are more failures than ``backoffLimit``. It fails an index of an Indexed Job when a pod fails whose index
+# already has ``backoffLimitPerIndex`` or more failures.
+
+#: The annotation on pods of Jobs with ``backoffLimitPerIndex``: the earlier failures of their index.
+INDEX_FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
+
+_ADVICE: Final = (
+    "a podFailurePolicy that ignores the condition DisruptionTarget, or --move-jobs=always, allows eviction"
+)
+
+
+def pods_by_job(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
+    """Group the Job pods among a node's *pods* by the UID of their Job. Pods that are being deleted are left out."""
+    by_uid: dict[str, list[Pod]] = {}
+    for pod in pods:
+        if pod.owner is not None and is_job(pod.owner) and not pod.cls.terminating:
+            by_uid.setdefault(pod.owner.uid, []).append(pod)
+    return by_uid
+
+
+def job_blockers(states: Iterable[ControllerState], pods: Iterable[Pod], move_jobs: MoveJobs) -> tuple[Blocker, ...]:
+    """Return a blocker for each Job in *states* that could fail if *pods*, all from one node, were evicted."""
+    by_job = pods_by_job(pods)
+    facts = ((state.job, by_job.get(state.controller.uid, ())) for state in states)
+    blockers = (job_blocker(job, job_pods, move_jobs) for job, job_pods in facts if job is not None)
+    return tuple(blocker for blocker in blockers if blocker is not None)
+
+
+def job_blocker(facts: JobFacts, pods: Sequence[Pod], move_jobs: MoveJobs) -> Blocker | None:
+    """Return a blocker if evicting *pods*, all of one Job and on one node, could make the Job fail, or None.
+
+    :attr:`MoveJobs.NEVER` is handled by a rule in ``pod_rules``, because it does not depend on the Job's state.
+    """
+    if not pods or move_jobs is not MoveJobs.TOLERANT or facts.disruption is Disruption.IGNORED:
+        return None
+    if facts.disruption is Disruption.FAILS:
+        detail = "its Job has a podFailurePolicy with a FailJob or FailIndex rule that an eviction may match"
+        return Blocker(Reason.JOB_WOULD_FAIL, f"{detail}; {_ADVICE}", pods[0].key)
+    remaining = facts.backoff_limit - facts.failures
+    if remaining < len(pods):
+        detail = (
+            f"its Job fails after more than {facts.backoff_limit} pod failures (backoffLimit): it has "
+            f"{facts.failures}, and {len(pods)} of its pods are on this node"
+        )
+        return Blocker(Reason.JOB_WOULD_FAIL, f"{detail}; {_ADVICE}", pods[0].key)
+    limit = facts.backoff_limit_per_index
+    pod = None if limit is None else next((pod for pod in pods if index_failures(pod) >= limit), None)
+    if pod is None:
+        return None
+    detail = f"its next failure fails its index of the Job: {index_failures(pod)} of {limit} (backoffLimitPerIndex)"
+    return Blocker(Reason.JOB_WOULD_FAIL, f"{detail}; {_ADVICE}", pod.key)
+
+
+def index_failures(pod: Pod) -> int:
+    """Return the number of earlier failures of the pod's index. As in the Job controller, it is 0 if invalid."""
+    text = pod.annotations.get(INDEX_FAILURES, "")
+    return int(text) if text.isascii() and text.isdigit() else 0

@@ -1,16 +1,226 @@
 """Plans with hypothetical changes, and the effects of lost spot nodes on their pods."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
+from predicates.filters import Filters, Targets
+from predicates.objects import Pod, PodClass
+from predicates.scheduler import Scheduler
 from predicates.snapshot import Snapshot
-from rescheduler.planning.outcome import Planning
+from rescheduler.errors import UsageError
+from rescheduler.planning.controllers import ControllerName, controller_of
+from rescheduler.planning.explain import Explanation
+from rescheduler.planning.money.prices import zone_of
+from rescheduler.planning.outcome import Blocker, Plan, Planning, Rejected
+from rescheduler.planning.placement.packing import (
+    EVALUATIONS_PER_SECOND,
+    Effort,
+    Packing,
+    Placed,
+    Room,
+    Sizes,
+    Stuck,
+    pack,
+    shortage,
+)
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.rules.candidates import groups, why_not_target
+from rescheduler.planning.rules.pod_rules import NOT_RECREATED
+from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.what_if.changes import Change, OtherScheduler, changed, copied
-from rescheduler.planning.what_if.lost_spot import LoseSpot, UnplacedPod, carry_out, lose, lost_nodes
-from rescheduler.planning.what_if.rehearsal import ChangedNode, ChangedPod, changed_nodes, changed_pods
+
+# The simultaneous loss of spot nodes, and their pods that would not fit on the remaining nodes.
+
+
+@dataclass(frozen=True, slots=True)
+class LoseSpot:
+    """Lose spot nodes: all of a *zone*, a *percent* of them, or one *node*.
+
+    A zone is named completely, or by the end of its name if no zone has that name: ``b`` for ``eu-west-1b``. A
+    percentage is rounded up to whole nodes, which are spread evenly over the spot nodes sorted by name.
+    """
+
+    zone: str = ""
+    percent: int = 0
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UnplacedPod:
+    """A pod that no remaining node accepts."""
+
+    pod: str  #: ``namespace/name``
+    controller: ControllerName
+    priority: int
+    why: str
+
+
+def lost_nodes(snapshot: Snapshot, policy: Policy, loss: LoseSpot) -> list[str]:
+    """Return the names of the spot nodes that *loss* selects. Raises UsageError if there are none."""
+    table = snapshot.nodes
+    spot = [table.names[row] for row in groups(snapshot, policy).spot_rows]
+    if loss.node:
+        if loss.node not in spot:
+            raise UsageError(f"lose-spot: there is no spot node {loss.node}")
+        return [loss.node]
+    if loss.zone:
+        zones = {name: zone_of(node) for name in spot if (node := table.nodes[table.row[name]]) is not None}
+        names = [name for name in spot if zones[name] == loss.zone]
+        names = names or [name for name in spot if zones[name].endswith(loss.zone)]
+        if not names:
+            zone_names = ", ".join(sorted({zone for zone in zones.values() if zone})) or "none"
+            raise UsageError(f"lose-spot: no spot node is in zone {loss.zone}; zones of the spot nodes: {zone_names}")
+        return names
+    if not spot:
+        raise UsageError(f"lose-spot: no node has the label {policy.spot_label} (--spot-node-label)")
+    count, total = -(-len(spot) * loss.percent // 100), len(spot)
+    return [name for index, name in enumerate(spot) if (index + 1) * count // total > index * count // total]
+
+
+def carry_out(snapshot: Snapshot, plans: Iterable[Plan]) -> None:
+    """Apply *plans* to *snapshot*: move their pods to the targets, and remove their nodes."""
+    for plan in plans:
+        for placement in plan.placements:
+            pod = snapshot.pods[str(placement.pod)]
+            snapshot.upsert("Pod", _recreated(snapshot, pod, placement.node))
+        for pod in list(snapshot.pods_on[plan.node].values()):
+            snapshot.delete("Pod", pod.key)
+        snapshot.delete("Node", plan.node)
+
+
+def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> list[UnplacedPod]:
+    """Remove the nodes *names* from *snapshot* and place their pods on the remaining nodes, where that is possible.
+
+    Pods of the highest priority come first, then the largest. Spot nodes are tried before on-demand nodes. Pods
+    that do not fit stay pending in the snapshot; return them, highest priority first.
+    """
+    displaced: list[Pod] = []
+    for name in names:
+        pods = list(snapshot.pods_on[name].values())
+        displaced += (pod for pod in pods if not belongs_to_node(pod) and not pod.cls.terminating)
+        for pod in pods:
+            snapshot.delete("Pod", pod.key)
+        snapshot.delete("Node", name)
+    alone = [pod for pod in displaced if pod.owner is None]
+    placed, left = _placed(snapshot, policy, [pod for pod in displaced if pod.owner is not None])
+    for pod, row in placed:
+        snapshot.upsert("Pod", _recreated(snapshot, pod, snapshot.nodes.names[row]))
+    for pod, _ in left:
+        snapshot.upsert("Pod", _recreated(snapshot, pod, ""))
+    unplaced = [*((pod, NOT_RECREATED) for pod in alone), *left]
+    result = [UnplacedPod(pod.key, controller_of(pod), pod.cls.spec.priority or 0, why) for pod, why in unplaced]
+    return sorted(result, key=lambda pod: (-pod.priority, pod.controller, pod.pod))
+
+
+def _recreated(snapshot: Snapshot, pod: Pod, node: str) -> Pod:
+    """Return *pod* as its controller would recreate it, bound to *node*, or unbound if *node* is ""."""
+    return replace(snapshot.bound_to(pod, node), load=pod.cls.requests, older_loads=())
+
+
+def _placed(snapshot: Snapshot, policy: Policy, pods: Sequence[Pod]) -> tuple[Placed, list[tuple[Pod, str]]]:
+    """Return the placed pods with their rows, and the pods that do not fit, each with the reason."""
+    room = _room(snapshot, policy)
+    ordered = sorted(pods, key=lambda pod: (-(pod.cls.spec.priority or 0), -room.sizes.of(pod.cls), pod.key))
+    with snapshot.trial() as trial:
+        packing = Packing(room, trial)
+        left = packing.first_fit(ordered)
+        placed, why = packing.placed, [(pod, shortage(room, pod.cls)) for pod in left]
+    if left:
+        with snapshot.trial() as trial:
+            result = pack(room, trial, ordered, Effort(int(policy.planning_timeout * EVALUATIONS_PER_SECOND)))
+        if not isinstance(result, Stuck):
+            return result, []
+    return placed, why
+
+
+def _room(snapshot: Snapshot, policy: Policy) -> Room:
+    node_groups, table = groups(snapshot, policy), snapshot.nodes
+    on_demand = (table.nodes[table.row[name]] for name in node_groups.on_demand)
+    rows = [table.row[node.name] for node in on_demand if node is not None and why_not_target(node) is None]
+    targets = Targets([*node_groups.spot.rows.tolist(), *rows])
+    return Room(snapshot, Filters(snapshot), targets, Sizes(snapshot, targets), "remaining nodes")
+
+
+# The rehearsal of another scheduler: the pods and nodes whose verdict it changes, and why.
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedNode:
+    """An on-demand node that drains under one of the two schedulers only."""
+
+    node: str
+    drains: bool  #: under the other scheduler
+    why: tuple[Blocker, ...]  #: why it stays under the one where it does not drain
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedPod:
+    """A pod on an on-demand node that other spot nodes accept under the other scheduler."""
+
+    pod: str
+    node: str
+    #: The spot nodes that accept it today and not under the other scheduler, with the plugin's reasons.
+    rejected: Mapping[str, str]
+    accepted: Mapping[str, str]  #: those that reject it today, with today's reasons, and accept it then
+
+
+def changed_nodes(before: Planning, after: Planning) -> list[ChangedNode]:
+    """Return the nodes that only one of two plans drains, in the order of the second one."""
+    earlier = {verdict.node: verdict for verdict in before.verdicts}
+    changes = []
+    for verdict in after.verdicts:
+        other = earlier.get(verdict.node)
+        if isinstance(verdict, Rejected) is isinstance(other, Rejected) or other is None:
+            continue
+        stays = verdict if isinstance(verdict, Rejected) else other
+        assert isinstance(stays, Rejected)
+        changes.append(ChangedNode(verdict.node, stays is other, stays.blockers))
+    return changes
+
+
+def changed_pods(
+    snapshot: Snapshot, policy: Policy, circumstances: Circumstances, scheduler: Scheduler
+) -> list[ChangedPod]:
+    """Return the pods that would have to move whose possible spot nodes differ under *scheduler*.
+
+    Each pod is judged as if it alone were evicted now. Pods of the same class on the same node are judged once.
+    """
+    other = copied(snapshot)
+    other.use(scheduler)
+    here, there = Planner(snapshot, policy), Planner(other, policy)
+    judged: dict[tuple[str, PodClass], tuple[Mapping[str, str], Mapping[str, str]]] = {}
+    changes = []
+    for node in here.on_demand(circumstances):
+        for pod in here.must_move(node, circumstances):
+            if (found := judged.get((node, pod.cls))) is None:
+                now, then = here.explain(pod, circumstances), there.explain(pod, circumstances)
+                found = judged[node, pod.cls] = _refused(then, now), _refused(now, then)
+            if any(found):
+                changes.append(ChangedPod(pod.key, node, *found))
+    return changes
+
+
+def _refused(by: Explanation, unlike: Explanation) -> dict[str, str]:
+    """Return the nodes that reject the pod in *by* but not in *unlike*, with the reasons."""
+    accepting = frozenset(unlike.feasible)
+    return {
+        node: "; ".join(f"{plugin}: {', '.join(reasons)}" for plugin, reasons in refusals)
+        for node, refusals in _refusals(by)
+        if node in accepting
+    }
+
+
+def _refusals(explanation: Explanation) -> Iterator[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]]]:
+    for nodes, refusals in explanation.rejecting():
+        for node in nodes:
+            yield node, refusals
+
+
+# Plans with hypothetical changes, and the effects of lost spot nodes on their pods.
 
 #: A change, or a loss of spot nodes, which is applied after all changes.
 Hypothesis: TypeAlias = Change | LoseSpot

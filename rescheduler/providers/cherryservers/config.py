@@ -1,19 +1,158 @@
-"""The ``--cloud-config`` file, ``--nodes`` and the environment, in the format of Cluster Autoscaler's provider."""
+"""The ``--cloud-config`` file, ``--nodes`` and the environment, in the format of Cluster Autoscaler's provider.
+Separate from the provider, because it parses a dialect of its own.
+"""
 
 import base64
 import binascii
 import re
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from rescheduler.errors import ConfigError
 from rescheduler.net import files
-from rescheduler.net.config_files import Endpoint, check_endpoint
-from rescheduler.net.credentials import is_token
+from rescheduler.net.config_files import Endpoint, check_endpoint, is_token
 from rescheduler.providers.base import GroupFlags, NodeGroup
-from rescheduler.providers.cherryservers import ini, templates
+
+# The INI dialect of Cluster Autoscaler's cloud configurations (git's, as read by the library gcfg).
+#
+# ``[section]`` and ``[section "subsection"]``, ``key = value``, comments with ``#`` and ``;``, double quotes around
+# literal text, a backslash before ``"``, ``\``, ``n`` and ``t``, and at the end of a line to continue it. Names of
+# sections and keys are case-insensitive; subsections are not.
+
+_SECTION = re.compile(r'\[\s*([A-Za-z0-9-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]\s*(?:[#;].*)?')
+_ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)\s*(=?)(.*)", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
+
+
+@dataclass(frozen=True, slots=True)
+class IniEntry:
+    """A key with its value, or a section header, whose `key` is empty."""
+
+    line: int
+    section: str
+    subsection: str | None
+    key: str = ""
+    value: str = ""
+
+
+def ini_entries(text: str) -> Iterator[IniEntry]:
+    """Yield all headers and entries in order. Raises ValueError; its message begins with the line number."""
+    header: IniEntry | None = None
+    for line, raw in _joined(text):
+        stripped = raw.strip()
+        if not stripped or stripped[0] in "#;":
+            continue
+        if stripped.startswith("["):
+            match = _SECTION.fullmatch(stripped)
+            if match is None:
+                raise ValueError(f'line {line}: expected a section such as [global] or [nodegroupdef "pool1"]')
+            name = None if match[2] is None else re.sub(r"\\(.)", r"\1", match[2])
+            header = IniEntry(line, match[1].lower(), name)
+            yield header
+            continue
+        entry = _ENTRY.fullmatch(stripped)
+        if entry is None or not entry[2]:
+            raise ValueError(f"line {line}: expected a section, key = value or a comment")
+        if header is None:
+            raise ValueError(f"line {line}: {entry[1]}: expected a section before the first key")
+        yield IniEntry(line, header.section, header.subsection, entry[1].lower(), _value(entry[3], line, entry[1]))
+
+
+def _joined(text: str) -> Iterator[tuple[int, str]]:
+    """Join lines that a backslash continues; yield each with the number of its first line."""
+    begun, first = "", 0
+    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
+        first = first or number
+        if (len(line) - len(line.rstrip("\\"))) % 2 and not line.lstrip().startswith(("#", ";")):
+            begun += line[:-1]
+            continue
+        yield first, begun + line
+        begun, first = "", 0
+    if begun:
+        yield first, begun
+
+
+def _value(raw: str, line: int, key: str) -> str:
+    """Return the value without surrounding whitespace outside quotes, and without a comment."""
+    characters: list[str] = []
+    protected_length = 0  #: the number of characters that must not be stripped
+    quoted = False
+    rest = iter(raw.strip())
+    for character in rest:
+        if character == "\\":
+            escaped = next(rest, "")
+            if escaped not in _ESCAPES:
+                raise ValueError(f'line {line}: {key}: expected one of \\" \\\\ \\n \\t, got \\{escaped}')
+            characters.append(_ESCAPES[escaped])
+            protected_length = len(characters)
+        elif character == '"':
+            quoted = not quoted
+            protected_length = len(characters)
+        elif character in "#;" and not quoted:
+            break
+        else:
+            characters.append(character)
+            protected_length = len(characters) if quoted else protected_length
+    if quoted:
+        raise ValueError(f"line {line}: {key}: the quote is not closed")
+    return "".join(characters[:protected_length]) + "".join(characters[protected_length:]).rstrip()
+
+
+# The subset of Go's text/template used by cloud-init and host names: ``{{.Name}}``, with ``{{-`` and ``-}}``.
+
+CLOUD_INIT = ("BootstrapTokenID", "BootstrapTokenSecret", "APIServerEndpoint", "NodeGroup")
+HOSTNAME = ("ClusterName", "NodeGroup", "RandString8")
+DEFAULT_HOSTNAME = "k8s-{{.ClusterName}}-{{.NodeGroup}}-{{.RandString8}}"
+
+_TRIM_LEFT = re.compile(r"-\s")
+_TRIM_RIGHT = re.compile(r"\s-")
+_LETTERS = "acdefghijklmnopqrstuvwxyz"  #: the original's alphabet, without b
+
+
+def check(text: str, names: tuple[str, ...]) -> None:
+    """Raise ValueError for a template that `render` cannot fill."""
+    render(text, dict.fromkeys(names, ""))
+
+
+def render(text: str, values: Mapping[str, str]) -> str:
+    """Return *text* with its actions replaced by *values*. Raises ValueError."""
+    filled: list[str] = []
+    position, trim = 0, False
+    while (opening := text.find("{{", position)) >= 0:
+        if (closing := text.find("}}", opening)) < 0:
+            raise ValueError("a {{ is not closed")
+        before, content = text[position:opening], text[opening + 2 : closing]
+        before = before.lstrip() if trim else before
+        trimmed, trim = _TRIM_LEFT.match(content) is not None, _TRIM_RIGHT.fullmatch(content[-2:]) is not None
+        filled += (
+            before.rstrip() if trimmed else before,
+            _templates_value(content[trimmed : -1 if trim else None], values),
+        )
+        position = closing + 2
+    rest = text[position:]
+    return "".join((*filled, rest.lstrip() if trim else rest))
+
+
+def _templates_value(content: str, values: Mapping[str, str]) -> str:
+    """Return the value for the *content* of an action; nothing for a comment. Raises ValueError."""
+    content = content.strip()
+    if len(content) >= len("/**/") and content.startswith("/*") and content.endswith("*/"):
+        return ""
+    name = content.removeprefix(".")
+    if content.startswith(".") and name in values:
+        return values[name]
+    known = ", ".join("{{." + value + "}}" for value in values)
+    raise ValueError(f"{{{{{content}}}}}: expected one of {known}")
+
+
+def random_letters(count: int = 8, choice: Callable[[str], str] = secrets.choice) -> str:
+    return "".join(choice(_LETTERS) for _ in range(count))
+
+
+# The ``--cloud-config`` file, ``--nodes`` and the environment, in the format of Cluster Autoscaler's provider.
 
 API = "https://api.cherryservers.com/v1"
 TOKEN = "CHERRY_AUTH_TOKEN"  # noqa: S105 -- its name
@@ -34,7 +173,7 @@ class Definition:
     os: str = ""
     ssh_key_ids: tuple[int, ...] = ()
     cloudinit: str = ""  #: decoded
-    hostname_pattern: str = templates.DEFAULT_HOSTNAME
+    hostname_pattern: str = DEFAULT_HOSTNAME
     os_partition_size: int = 0  #: GB; 0: the image's default
     spot_market: bool = False  #: order spot servers; not in the original
 
@@ -125,7 +264,7 @@ def read(path: Path) -> tuple[Definition, Mapping[str, Definition]]:
     """Return the default definition and the definitions in ``[nodegroupdef "name"]`` sections."""
     where = f"cloud configuration {files.printable(path)}"
     try:
-        entries = list(ini.entries(files.read_text(path)))
+        entries = list(ini_entries(files.read_text(path)))
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -144,7 +283,7 @@ def read(path: Path) -> tuple[Definition, Mapping[str, Definition]]:
     return default, {name: definition for name, definition in definitions.items() if name is not None}
 
 
-def _definition_name(entry: ini.IniEntry, where: str) -> str | None:
+def _definition_name(entry: IniEntry, where: str) -> str | None:
     if entry.section == "global" and entry.subsection is None:
         return None
     if entry.section == "nodegroupdef" and entry.subsection:
@@ -152,7 +291,7 @@ def _definition_name(entry: ini.IniEntry, where: str) -> str | None:
     raise ConfigError(f'{where}: line {entry.line}: expected [global] or [nodegroupdef "NAME"]')
 
 
-def _add(keys: dict[str, object], entry: ini.IniEntry, where: str) -> None:
+def _add(keys: dict[str, object], entry: IniEntry, where: str) -> None:
     """Add the value of *entry* under its field's name. Only a key whose value is a list may be repeated."""
     line = f"{where}: line {entry.line}: {entry.key}"
     key = _ALIASES.get(entry.key, entry.key)
@@ -188,8 +327,8 @@ def _boolean(text: str) -> bool:
 
 
 def _hostname(text: str) -> str:
-    templates.check(text, templates.HOSTNAME)
-    return text or templates.DEFAULT_HOSTNAME
+    check(text, HOSTNAME)
+    return text or DEFAULT_HOSTNAME
 
 
 def _cloud_init(text: str) -> str:
@@ -197,7 +336,7 @@ def _cloud_init(text: str) -> str:
         decoded = base64.b64decode("".join(text.split()), validate=True).decode("utf-8")
     except (binascii.Error, UnicodeDecodeError) as error:
         raise ValueError("expected text in base64") from error
-    templates.check(decoded, templates.CLOUD_INIT)
+    check(decoded, CLOUD_INIT)
     return decoded
 
 

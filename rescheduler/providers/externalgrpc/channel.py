@@ -2,25 +2,220 @@
 
 import datetime as dt
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import grpc
+import msgspec
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from grpc import StatusCode
 
-from rescheduler import errors
+from rescheduler import decoding, errors
 from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
-from rescheduler.errors import DeadlineExceeded
-from rescheduler.net.certificates import Certificates, Pems
-from rescheduler.net.pem import PemFile
-from rescheduler.net.retries import attempts
-from rescheduler.providers.externalgrpc import outcomes, statuses, wire
-from rescheduler.providers.externalgrpc.config import ExternalGrpcFile
+from rescheduler.errors import AuthError, BackendUnavailable, ConfigError, DeadlineExceeded, RateLimited, UsageError
+from rescheduler.net.config_files import Duration, Section
+from rescheduler.net.config_files import read as config_files_read
+from rescheduler.net.files import Certificates, PemFile, Pems
+from rescheduler.net.http_errors import attempts
+from rescheduler.providers.base import (
+    AboveMaximum,
+    Accepted,
+    AlreadyGone,
+    BelowMinimum,
+    Deleted,
+    DeleteOutcome,
+    Failed,
+    NotInGroup,
+    NotSupported,
+    Refusal,
+    Refused,
+    UnknownGroup,
+)
+from rescheduler.providers.externalgrpc import wire
 from rescheduler.settings import ListenAddress
+
+# The ``--cloud-config`` file: Cluster Autoscaler's keys for its externalgrpc provider, in YAML.
+#
+# Source: ``cluster-autoscaler/cloudprovider/externalgrpc/externalgrpc_cloud_provider.go`` (``cloudConfig``). Without
+# `cert` the connection is not encrypted, and `key` and `cacert` are ignored. Relative paths are resolved against the
+# folder of the file.
+
+
+class ExternalGrpcFile(Section, frozen=True, kw_only=True):
+    address: str  #: host:port; the host is the name in the service's certificate
+    cert: str = ""
+    key: str = ""
+    cacert: str = ""
+    grpc_timeout: Duration = msgspec.field(default=Duration(5), name="grpc_timeout")  #: of one call
+    #: Between two polls while a machine is being deleted.
+    poll_interval: Duration = msgspec.field(default=Duration(2), name="poll_interval")
+
+
+def read_file(path: Path | None) -> ExternalGrpcFile:
+    """Return the validated file. Raises ConfigError that names the file and the key."""
+    if path is None:
+        raise ConfigError("--cloud-provider externalgrpc: --cloud-config FILE is missing")
+    file = config_files_read(path, ExternalGrpcFile)
+    rules = {
+        "address": (_is_address(file.address), "host:port, such as provider:8086 or [::1]:8086"),
+        "key": (not file.cert or bool(file.key), "the file of cert's private key"),
+        "cacert": (not file.cert or bool(file.cacert), "the file of the CA of the service's certificate"),
+        "grpc_timeout": (file.grpc_timeout > 0, "more than 0s"),
+        "poll_interval": (file.poll_interval > 0, "more than 0s"),
+    }
+    for key, (holds, expected) in rules.items():
+        if not holds:
+            raise ConfigError(f"cloud configuration {path}: {key}: expected {expected}")
+    return file
+
+
+def _is_address(text: str) -> bool:
+    try:
+        address = ListenAddress.parse(text)
+    except UsageError:
+        return False
+    return bool(address.host) and address.port > 0 and not set(address.host) & set("/ @")
+
+
+# Conversion between our errors and gRPC's status codes.
+
+#: The first class that matches decides.
+_CODES: Final[tuple[tuple[type[Exception], StatusCode], ...]] = (
+    (NotSupported, StatusCode.UNIMPLEMENTED),
+    (errors.NotFound, StatusCode.NOT_FOUND),
+    (NotInGroup, StatusCode.INVALID_ARGUMENT),
+    (RateLimited, StatusCode.RESOURCE_EXHAUSTED),
+    (DeadlineExceeded, StatusCode.DEADLINE_EXCEEDED),
+    (errors.Retryable, StatusCode.UNAVAILABLE),
+    (errors.Forbidden, StatusCode.PERMISSION_DENIED),
+    (errors.Unauthorized, StatusCode.UNAUTHENTICATED),
+    (errors.Conflict, StatusCode.ABORTED),
+    # Permanent also covers: below the minimum, above the maximum, the control plane.
+    (errors.Permanent, StatusCode.FAILED_PRECONDITION),
+)
+
+_ERRORS: Final[dict[StatusCode, type[errors.ReschedulerError]]] = {
+    StatusCode.UNIMPLEMENTED: NotSupported,
+    StatusCode.NOT_FOUND: UnknownGroup,
+    StatusCode.INVALID_ARGUMENT: NotInGroup,
+    StatusCode.RESOURCE_EXHAUSTED: RateLimited,
+    StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    StatusCode.UNAUTHENTICATED: AuthError,
+    StatusCode.PERMISSION_DENIED: AuthError,
+    StatusCode.FAILED_PRECONDITION: BelowMinimum,
+    StatusCode.OUT_OF_RANGE: errors.Permanent,
+}
+
+#: Codes that gRPC itself may set although the service received the call and may still execute it. DATA_LOSS stands
+#: for a response that cannot be decoded.
+UNSURE: Final = frozenset(
+    {StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED, StatusCode.DATA_LOSS}
+)
+
+
+def code_of(error: errors.ReschedulerError) -> StatusCode:
+    """Return the status code of *error*; INTERNAL for errors that the caller neither caused nor can fix."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), StatusCode.INTERNAL)
+
+
+def error_of(
+    code: StatusCode, message: str, *, raising: bool = False, retry_after: float | None = None
+) -> errors.ReschedulerError:
+    """Return the error for a status code. *raising*: the call increases a size, so a refusal concerns the maximum.
+
+    UNKNOWN, which upstream's example server returns for every error, and all other codes give BackendUnavailable.
+    """
+    if code is StatusCode.FAILED_PRECONDITION and raising:
+        return AboveMaximum(message)
+    kind = _ERRORS.get(code, BackendUnavailable)
+    return kind(message, retry_after=retry_after) if issubclass(kind, errors.Retryable) else kind(message)
+
+
+# The outcome of each node of a deletion, as call metadata, because the protocol has one status for all nodes.
+#
+# The service adds the trailing metadata :data:`OUTCOMES` to successful and failed calls; other clients ignore it. A
+# client that repeats an earlier process's order sends its time as :data:`ORDERED_AT`; other services ignore it.
+
+OUTCOMES: Final = "rescheduler-outcomes-bin"
+ORDERED_AT: Final = "rescheduler-ordered-at"
+RETRY_AFTER: Final = "rescheduler-retry-after"
+
+#: Bytes. gRPC implementations accept 8 KiB of call metadata by default, including the status message.
+_LARGEST: Final = 4096
+
+_PLAIN: Final[dict[str, type[Deleted] | type[AlreadyGone] | type[Accepted]]] = {
+    "deleted": Deleted,
+    "already-gone": AlreadyGone,
+    "accepted": Accepted,
+}
+
+Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
+
+
+class _Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    outcome: Literal["deleted", "already-gone", "accepted", "refused", "failed"]
+    detail: str = ""
+    reason: Refusal | None = None
+    retryable: bool = False
+
+
+def trailer(outcomes: Mapping[str, DeleteOutcome]) -> list[tuple[str, str | bytes]]:
+    """Return the outcomes as one metadata entry, or no entry if it would be too large."""
+    encoded = msgspec.json.encode({node: _encoded(outcome) for node, outcome in outcomes.items()})
+    return [(OUTCOMES, encoded)] if len(encoded) <= _LARGEST else []
+
+
+def read(metadata: Metadata | None) -> dict[str, DeleteOutcome]:
+    """Return the outcomes by node; empty if the metadata contains none or is invalid."""
+    raw = dict(metadata or ()).get(OUTCOMES, b"")
+    try:
+        decoded = decoding.decode(raw, dict[str, _Outcome])
+    except msgspec.MsgspecError:
+        return {}
+    return {node: _decoded(outcome) for node, outcome in decoded.items()}
+
+
+def ordered_at(metadata: Metadata | None) -> dt.datetime | None:
+    """Return the time of an earlier order. Raises ValueError if it is not a time with a zone."""
+    text = dict(metadata or ()).get(ORDERED_AT)
+    if text is None:
+        return None
+    try:
+        time = dt.datetime.fromisoformat(str(text))
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise ValueError(f"{ORDERED_AT}: expected a time with a zone, got {text!r}")
+    return time
+
+
+def _encoded(outcome: DeleteOutcome) -> _Outcome:
+    match outcome:
+        case Deleted(detail):
+            return _Outcome("deleted", detail)
+        case AlreadyGone(detail):
+            return _Outcome("already-gone", detail)
+        case Accepted(detail):
+            return _Outcome("accepted", detail)
+        case Refused(reason, detail):
+            return _Outcome("refused", detail, reason)
+        case Failed(error, retryable):
+            return _Outcome("failed", error, retryable=retryable)
+
+
+def _decoded(message: _Outcome) -> DeleteOutcome:
+    if message.outcome == "refused":
+        return Refused(message.reason or Refusal.PROTECTED, message.detail)
+    if message.outcome == "failed":
+        return Failed(message.detail, message.retryable)
+    return _PLAIN[message.outcome](message.detail)
+
+
+# Calls to an external gRPC service, with deadlines, retries of reads, and status codes converted to our errors.
 
 SERVICE: Final = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
 
@@ -50,7 +245,7 @@ class CallResult:
     @property
     def uncertain(self) -> bool:
         """Whether the service may have executed the call, or may still execute it."""
-        return self.code in statuses.UNSURE and _UNSENT not in self.error_text
+        return self.code in UNSURE and _UNSENT not in self.error_text
 
 
 class Channel:
@@ -124,8 +319,8 @@ class Channel:
 
     def error_of(self, rpc: str, response: CallResult, *, raising: bool = False) -> errors.ReschedulerError:
         error_text = f"{self._call_name(rpc)}: {response.code.name}: {response.error_text}"
-        after = response.trailers.get(outcomes.RETRY_AFTER)
-        return statuses.error_of(response.code, error_text, raising=raising, retry_after=_seconds(after))
+        after = response.trailers.get(RETRY_AFTER)
+        return error_of(response.code, error_text, raising=raising, retry_after=_seconds(after))
 
     def close(self) -> None:
         self._stop.set()

@@ -1,14 +1,11 @@
-"""Conversion between our values and the protocol's messages, with both generations of fields.
-
-Responses have the old and the new fields; in requests the new field takes precedence. Numbers beyond the protocol's
-32 bits are clamped.
-"""
+"""The protocol's verbs with our values as arguments and results, and the conversion of both generations of fields."""
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
+import grpc
 from google.protobuf.message import DecodeError
 
 from rescheduler import errors
@@ -21,8 +18,15 @@ from rescheduler.providers.base import (
     NodeRef,
     NodeTaint,
     NodeTemplate,
+    UnknownGroup,
 )
 from rescheduler.providers.externalgrpc import core, wire
+from rescheduler.providers.externalgrpc.channel import Channel
+
+# Conversion between our values and the protocol's messages, with both generations of fields.
+#
+# Responses have the old and the new fields; in requests the new field takes precedence. Numbers beyond the protocol's
+# 32 bits are clamped.
 
 Moment: TypeAlias = dt.datetime
 
@@ -53,7 +57,7 @@ def group_message(group: NodeGroup) -> wire.NodeGroup:
     return wire.NodeGroup(id=group.id, minSize=int32(group.min_size), maxSize=int32(group.max_size), debug=group.debug)
 
 
-def group(message: wire.NodeGroup) -> NodeGroup:
+def group_of(message: wire.NodeGroup) -> NodeGroup:
     return NodeGroup(message.id, message.minSize, message.maxSize, message.debug)
 
 
@@ -84,7 +88,7 @@ def instance_message(instance: Instance) -> wire.Instance:
     return wire.Instance(id=instance.id, status=status)
 
 
-def instance(message: wire.Instance) -> Instance:
+def instance_of(message: wire.Instance) -> Instance:
     """Convert an instance as upstream does: unknown states become UNKNOWN, and an error needs a code and a state."""
     state = _STATE_OF.get(message.status.instanceState, InstanceState.UNKNOWN)
     info, error = message.status.errorInfo, None
@@ -219,3 +223,59 @@ def _split(duration: dt.timedelta) -> tuple[int, int]:
     sign = -1 if micros < 0 else 1
     seconds, rest = divmod(abs(micros), 10**6)
     return sign * seconds, sign * rest * 1000
+
+
+# The protocol's verbs, with our values as arguments and results.
+
+
+class Verbs:
+    """Calls that read, and calls that change a size. Thread-safe."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def refresh(self, *, deadline: float) -> None:
+        self._channel.read("Refresh", wire.RefreshRequest(), deadline=deadline)
+
+    def groups(self, *, deadline: float) -> Sequence[NodeGroup]:
+        response = self._channel.read("NodeGroups", wire.NodeGroupsRequest(), deadline=deadline)
+        return [group_of(group) for group in response.nodeGroups]
+
+    def group(self, group: str, *, deadline: float) -> NodeGroup:
+        """Return the group. Raises UnknownGroup."""
+        groups = {known.id: known for known in self.groups(deadline=deadline)}
+        if group not in groups:
+            known = ", ".join(groups) or "none"
+            raise UnknownGroup(f"externalgrpc {self._channel.address}: no group {group!r}; the groups are {known}")
+        return groups[group]
+
+    def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
+        request = wire.NodeGroupForNodeRequest(node=node_message(node))
+        response = self._channel.read("NodeGroupForNode", request, deadline=deadline)
+        return group_of(response.nodeGroup) if response.nodeGroup.id else None
+
+    def target_size(self, group: str, *, deadline: float) -> int:
+        return int(self.of_group("NodeGroupTargetSize", wire.NodeGroupTargetSizeRequest(id=group), deadline).targetSize)
+
+    def instances(self, group: str, *, deadline: float) -> Sequence[Instance]:
+        response = self.of_group("NodeGroupNodes", wire.NodeGroupNodesRequest(id=group), deadline)
+        return [instance_of(instance) for instance in response.instances]
+
+    def increase_size(self, group: str, delta: int, *, deadline: float) -> None:
+        request = wire.NodeGroupIncreaseSizeRequest(id=group, delta=delta)
+        self._channel.write("NodeGroupIncreaseSize", request, deadline=deadline, raising=True)
+
+    def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
+        request = wire.NodeGroupDecreaseTargetSizeRequest(id=group, delta=delta)
+        self._channel.write("NodeGroupDecreaseTargetSize", request, deadline=deadline)
+
+    def of_group(self, rpc: str, request: Any, deadline: float) -> Any:
+        """Call a verb that reads the group ``request.id``.
+
+        Also raises UnknownGroup if the service returns UNKNOWN and does not list the group, as upstream's example
+        server does.
+        """
+        response = self._channel.ask(rpc, request, deadline=deadline)
+        if response.code is grpc.StatusCode.UNKNOWN:
+            self.group(request.id, deadline=deadline)
+        return self._channel.message_of(rpc, response)

@@ -1,4 +1,6 @@
-"""An external gRPC service as a cloud provider. The service identifies nodes by their provider ID."""
+"""An external gRPC service as a cloud provider. The service identifies nodes by their provider ID. Separate,
+because it needs the extra ``grpc``, and is imported after a check of it.
+"""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -21,10 +23,9 @@ from rescheduler.providers.base import (
     any_may_end,
 )
 from rescheduler.providers.externalgrpc import codec, wire
-from rescheduler.providers.externalgrpc.channel import Channel
-from rescheduler.providers.externalgrpc.config import ExternalGrpcFile, read_file
+from rescheduler.providers.externalgrpc.channel import Channel, ExternalGrpcFile, read_file
+from rescheduler.providers.externalgrpc.codec import Verbs
 from rescheduler.providers.externalgrpc.removal import GrpcRemoval
-from rescheduler.providers.externalgrpc.verbs import Verbs
 
 
 def load(config: Path | None, clock: Clock) -> CloudProvider:

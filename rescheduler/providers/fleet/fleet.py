@@ -1,17 +1,137 @@
-"""The groups of a system: cached views, sizes, and requests for more or fewer machines."""
+"""The groups of a system: cached views, sizes, matched Nodes, and requests for more or fewer machines. Separate
+from the provider, whose subclasses see only groups and machines.
+"""
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rescheduler.clock import Clock
 from rescheduler.net.http_errors import Missing
-from rescheduler.providers.base import AboveMaximum, BelowMinimum, Instance, InstanceState, NodeGroup, UnknownGroup
-from rescheduler.providers.fleet.ledger import FleetLedger, FleetOrder
+from rescheduler.providers import deleting
+from rescheduler.providers.base import (
+    AboveMaximum,
+    BelowMinimum,
+    Instance,
+    InstanceState,
+    NodeGroup,
+    NodeRef,
+    UnknownGroup,
+    with_rivals,
+)
+from rescheduler.providers.deleting import PolledSystem
 from rescheduler.providers.fleet.machine import MachineSystem, PollIntervals, SystemMachine, SystemView
-from rescheduler.providers.fleet.matching import Index
-from rescheduler.providers.waiting import PolledSystem
+
+# The deletion orders of this process, and the machines that it requested until the system lists them.
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOrder:
+    """The last order to delete a machine."""
+
+    at: dt.datetime
+    accepted: bool  #: the system accepted it
+    open_since: dt.datetime | None  #: when this order, or an earlier one that may still take effect, was given
+    error_text: str = ""  #: the error
+    attempts: int = 1
+
+
+class FleetLedger(deleting.Ledger[FleetOrder]):
+    """The deletion orders, and the requested machines that are not listed yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._expected: OrderedDict[str, tuple[str, dt.datetime]] = OrderedDict()
+
+    def may_take_effect(self, key: str, since: dt.datetime) -> bool:
+        """Return whether the machine has an order, given at *since* or later, that may still take effect."""
+        order = self.order(key)
+        return order is not None and order.open_since is not None and order.open_since >= since
+
+    def expect(self, key: str, group: str, now: dt.datetime) -> None:
+        """Record that the system is creating the machine and may not list it yet."""
+        with self._lock:
+            self._expected[key] = (group, now)
+
+    def mark_listed(self, keys: Iterable[str], since: dt.datetime) -> None:
+        """Stop expecting the machines *keys*, which the system lists, and machines requested before *since*."""
+        listed = frozenset(keys)
+        with self._lock:
+            for key, (_, requested_at) in list(self._expected.items()):
+                if key in listed or requested_at < since:
+                    del self._expected[key]
+
+    def expected(self, group: str) -> list[str]:
+        with self._lock:
+            return [key for key, (owner, _) in self._expected.items() if owner == group]
+
+
+# Match Nodes to machines by the ID on the Node, otherwise by a private address, otherwise by name. No I/O.
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Matches by node name; a node in neither mapping has no machine."""
+
+    machines: Mapping[str, SystemMachine] = field(default_factory=dict)
+    ambiguous: Mapping[str, str] = field(default_factory=dict)  #: why the match is uncertain
+
+
+class Index:
+    """The machines of a view, indexed by key, address and name."""
+
+    def __init__(self, machines: Sequence[SystemMachine], key_of: Callable[[NodeRef], str | None]) -> None:
+        self._key_of = key_of
+        self._by_key = {machine.key: machine for machine in machines}
+        self._by_address = _grouped((address, machine) for machine in machines for address in machine.addresses)
+        self._by_name = _grouped((name, machine) for machine in machines for name in machine.names)
+
+    def get(self, key: str) -> SystemMachine | None:
+        return self._by_key.get(key)
+
+    def match(self, nodes: Sequence[NodeRef]) -> Matches:
+        """Match *nodes* and their rivals. If several nodes match a machine and one has no ID, none of them gets it."""
+        matched: dict[str, SystemMachine] = {}
+        ambiguous: dict[str, str] = {}
+        claims: dict[str, list[NodeRef]] = defaultdict(list)
+        for node in with_rivals(nodes):
+            candidates = self._candidates(node)
+            if len(candidates) > 1:
+                keys = ", ".join(sorted(machine.key for machine in candidates))
+                ambiguous[node.name] = f"several machines match the node: {keys}"
+            for machine in candidates[:1] if len(candidates) == 1 else ():
+                matched[node.name] = machine
+                claims[machine.key].append(node)
+        for key, claimants in claims.items():
+            names = sorted({node.name for node in claimants})
+            if len(names) > 1 and not all(self._key_of(node) for node in claimants):
+                for name in names:
+                    del matched[name]
+                    ambiguous[name] = f"machine {key} could be that of {', '.join(names)}"
+        return Matches(matched, ambiguous)
+
+    def _candidates(self, node: NodeRef) -> Sequence[SystemMachine]:
+        key = self._key_of(node)
+        if key:
+            machine = self._by_key.get(key)
+            return [machine] if machine else []
+        if key is None:
+            return []
+        machines = (machine for address in node.internal_ips for machine in self._by_address.get(address, ()))
+        by_address = {machine.key: machine for machine in machines}
+        return list(by_address.values()) or self._by_name.get(node.name.lower(), [])
+
+
+def _grouped(pairs: Iterable[tuple[str, SystemMachine]]) -> dict[str, list[SystemMachine]]:
+    machines: dict[str, list[SystemMachine]] = defaultdict(list)
+    for name, machine in pairs:
+        machines[name].append(machine)
+    return machines
+
+
+# The groups of a system: cached views, sizes, and requests for more or fewer machines.
 
 
 @dataclass(frozen=True, slots=True)

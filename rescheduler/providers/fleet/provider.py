@@ -1,23 +1,272 @@
-"""The provider protocol for a fleet; subclasses add templates and prices."""
+"""The provider protocol for a fleet, with its deletions; subclasses add templates and prices."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rescheduler import errors
+from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
+from rescheduler.errors import AuthError, DeadlineExceeded, RateLimited
+from rescheduler.net.http_errors import Missing, RequestRejected, ServerFault, Unsent
 from rescheduler.providers.base import (
+    ON_CONTROL_PLANE,
+    Accepted,
+    AlreadyGone,
     CloudProvider,
+    Deleted,
     DeleteOutcome,
+    Failed,
     Instance,
     MayEnd,
     NodeGroup,
     NodeRef,
+    Refusal,
     Refused,
     any_may_end,
+    below_minimum,
 )
-from rescheduler.providers.fleet.fleet import MachineFleet
+from rescheduler.providers.deleting import delete_until_confirmed
+from rescheduler.providers.fleet.fleet import FleetObservation, FleetOrder, MachineFleet, Matches
 from rescheduler.providers.fleet.machine import MachineSystem, PollIntervals, SystemMachine
-from rescheduler.providers.fleet.removal import FleetRemoval
+
+# Delete machines: list them, request the deletion, and list them again until it is confirmed.
+
+_NO_MACHINE = Refused(Refusal.NOT_IN_GROUP, "the group has no machine for this node")
+_LONGEST_BACKOFF = dt.timedelta(seconds=30)
+
+
+class FleetRemoval:
+    """Deletes machines of a fleet. Calls may run concurrently; orders are serialized, each after a new read."""
+
+    def __init__(self, fleet: MachineFleet) -> None:
+        self._fleet, self._system, self._clock = fleet, fleet.system, fleet.clock
+        self._backoff = Backoff(2 * dt.timedelta(seconds=fleet.pace.poll), _LONGEST_BACKOFF)
+
+    def delete(
+        self, group: str, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
+    ) -> Mapping[str, DeleteOutcome]:
+        """Delete the nodes' machines. Errors other than UnknownGroup, and timeouts, become outcomes."""
+        observation: FleetObservation | None = None
+
+        def advance(done: dict[str, DeleteOutcome]) -> None:
+            nonlocal observation
+            with self._fleet.changing(deadline=deadline):
+                observation = self._fleet.read(deadline=deadline)
+                left = [node for node in nodes if node.name not in done]
+                done |= self._send_due_orders(observation, group, left, deadline, may_end)
+
+        return delete_until_confirmed(
+            nodes,
+            advance,
+            wait=lambda: self._fleet.wait_poll_interval(deadline),
+            give_up=lambda last_error: {node.name: self._unconfirmed(node, observation, last_error) for node in nodes},
+            is_ordered=lambda: any(self._fleet.ledger.machine_of(node) for node in nodes),
+        )
+
+    def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
+        """Return the nodes that would be refused. Each minimum check assumes that the earlier nodes were deleted."""
+        observation = self._fleet.recent(deadline=deadline)
+        minimum = self._fleet.group(observation, group).min_size
+        left = self._fleet.healthy_size(observation, group)
+        matches = observation.index.match(nodes)
+        refused: dict[str, Refused] = {}
+        for node in nodes:
+            machine = self._machine(node, group, matches)
+            if machine is None:
+                if self._outcome_if_unlisted(node, deadline) == _NO_MACHINE:
+                    refused[node.name] = _NO_MACHINE
+            elif isinstance(machine, Refused):
+                refused[node.name] = machine
+            elif machine.alive and not self._fleet.leaving(machine):
+                remaining = left - (not machine.failed)
+                refusal = self._refusal(machine, remaining, minimum, deadline)
+                if refusal:
+                    refused[node.name] = refusal
+                else:
+                    left = remaining
+        return refused
+
+    def _send_due_orders(
+        self, observation: FleetObservation, group: str, nodes: Sequence[NodeRef], deadline: float, may_end: MayEnd
+    ) -> dict[str, DeleteOutcome]:
+        """Send the orders that are due, and return the outcomes that are already known."""
+        minimum = self._fleet.group(observation, group).min_size
+        matches = observation.index.match(nodes)
+        outcomes: dict[str, DeleteOutcome] = {}
+        for node in nodes:
+            try:
+                outcome = self._advance(node, observation, group, minimum, matches, deadline, may_end)
+            except errors.Retryable:
+                continue
+            except errors.ReschedulerError as error:
+                outcome = Failed(str(error), retryable=isinstance(error, AuthError))
+            if outcome is not None:
+                outcomes[node.name] = outcome
+        return outcomes
+
+    def _advance(
+        self,
+        node: NodeRef,
+        observation: FleetObservation,
+        group: str,
+        minimum: int,
+        matches: Matches,
+        deadline: float,
+        may_end: MayEnd,
+    ) -> DeleteOutcome | None:
+        machine = self._machine(node, group, matches)
+        if machine is None:
+            return self._outcome_if_unlisted(node, deadline)
+        if isinstance(machine, Refused):
+            return machine
+        return self._outcome_if_listed(node, machine, observation, minimum, deadline, may_end)
+
+    def _machine(self, node: NodeRef, group: str, matches: Matches) -> SystemMachine | Refused | None:
+        if node.on_control_plane or self._system.is_control_plane(node):
+            return ON_CONTROL_PLANE
+        if ambiguous := matches.ambiguous.get(node.name):
+            return Refused(Refusal.AMBIGUOUS, ambiguous)
+        machine = matches.machines.get(node.name)
+        return machine and (machine.protected or self._other_group(node, machine, group) or machine)
+
+    def _other_group(self, node: NodeRef, machine: SystemMachine, group: str) -> Refused | None:
+        if machine.group != group:
+            owner = f"group {machine.group}" if machine.group else "no group"
+            return Refused(Refusal.NOT_IN_GROUP, f"its machine {machine.key} belongs to {owner}")
+        doubt = self._system.contradiction(node, machine)
+        return Refused(Refusal.NOT_IN_GROUP, doubt) if doubt else None
+
+    def _outcome_if_unlisted(self, node: NodeRef, deadline: float) -> DeleteOutcome | None:
+        """Return the outcome of an unlisted machine: gone if we ordered or the system confirms that, else not ours."""
+        ordered = self._fleet.ledger.machine_of(node)
+        key = ordered or self._system.key_of(node)
+        if not key:
+            return _NO_MACHINE
+        exists = self._system.exists(key, deadline=deadline)
+        if exists:
+            return None if ordered else _NO_MACHINE
+        if exists is None and not ordered and node.ordered_at is None:
+            return _NO_MACHINE
+        order = self._fleet.ledger.order(key)
+        return Deleted("no longer there") if order and order.accepted else AlreadyGone("no longer there")
+
+    def _outcome_if_listed(
+        self,
+        node: NodeRef,
+        machine: SystemMachine,
+        observation: FleetObservation,
+        minimum: int,
+        deadline: float,
+        may_end: MayEnd,
+    ) -> DeleteOutcome | None:
+        order = self._fleet.ledger.order(machine.key)
+        if machine.gone or (not machine.alive and self._system.deletion_is_certain):
+            how = "gone" if machine.gone else "being deleted"
+            return Deleted(how) if order and order.accepted else AlreadyGone(how)
+        if not machine.alive:
+            if order is None:
+                now = self._clock.now()
+                order = FleetOrder(now, accepted=False, open_since=now, error_text="it was already being deleted")
+                self._fleet.ledger.record(machine.key, order, node)
+            return None
+        if order is not None and self._clock.now() < order.at + self._repeat_delay(order):
+            return None
+        refusal = self._refusal(machine, self._remaining_size(observation, machine), minimum, deadline)
+        return refusal or self._order_now(node, machine, order, minimum, deadline, may_end)
+
+    def _order_now(
+        self,
+        node: NodeRef,
+        machine: SystemMachine,
+        last: FleetOrder | None,
+        minimum: int,
+        deadline: float,
+        may_end: MayEnd,
+    ) -> DeleteOutcome | None:
+        """Read the state again, then order. The system has no lock, so other processes may have deleted machines."""
+        observation = self._fleet.read(deadline=deadline)
+        current = observation.index.get(machine.key)
+        if current is None or not current.alive:
+            return None  # the next read decides
+        if refused := self._below_minimum(current, self._remaining_size(observation, current), minimum):
+            return refused
+        try:
+            may_end(node)
+        except errors.Withheld as error:
+            pending = self._pending_since(node, last) is not None
+            return None if pending else Refused(Refusal.WITHHELD, str(error))
+        return self._order(node, current, last, deadline)
+
+    def _remaining_size(self, observation: FleetObservation, machine: SystemMachine) -> int:
+        """Return the number of healthy machines in the group of *machine*, without *machine*."""
+        counted = not (machine.failed or self._fleet.leaving(machine))
+        return self._fleet.healthy_size(observation, machine.group) - counted
+
+    def _below_minimum(self, machine: SystemMachine, left: int, minimum: int) -> Refused | None:
+        return None if machine.failed else below_minimum(machine.group, minimum, left)
+
+    def _refusal(self, machine: SystemMachine, left: int, minimum: int, deadline: float) -> Refused | None:
+        return self._below_minimum(machine, left, minimum) or self._system.deletion_refusal(machine, deadline=deadline)
+
+    def _order(
+        self, node: NodeRef, machine: SystemMachine, last: FleetOrder | None, deadline: float
+    ) -> DeleteOutcome | None:
+        now = self._clock.now()
+        earlier = self._pending_since(node, last)
+        order = FleetOrder(now, accepted=False, open_since=now, attempts=last.attempts + 1 if last else 1)
+        self._fleet.ledger.record(machine.key, order, node)
+        outcome: DeleteOutcome | None = None
+        try:
+            self._system.delete(machine, deadline=deadline)
+        except Missing:
+            outcome = Deleted("gone") if last else AlreadyGone("the machine does not exist")
+        except (Unsent, RateLimited, DeadlineExceeded) as error:
+            order = replace(order, open_since=earlier, error_text=str(error))
+        except (RequestRejected, AuthError) as error:
+            order = replace(order, open_since=earlier, error_text=str(error))
+            outcome = None if earlier else Failed(str(error), retryable=isinstance(error, AuthError))
+        except ServerFault as error:
+            order = replace(order, open_since=earlier if error.of_the_system else now, error_text=str(error))
+        except errors.ReschedulerError as error:
+            order = replace(order, error_text=str(error))
+        else:
+            order = replace(order, accepted=True)
+        ended = self._clock.now()
+        since = ended if order.open_since == now else order.open_since
+        self._fleet.ledger.record(machine.key, replace(order, at=ended, open_since=since), node)
+        return outcome
+
+    def _pending_since(self, node: NodeRef, last: FleetOrder | None) -> dt.datetime | None:
+        """Return the time of an earlier order, of this or another process, that may still take effect."""
+        given = last.open_since if last else node.ordered_at
+        return given if given and given >= self._fleet.settled_before() else None
+
+    def _repeat_delay(self, order: FleetOrder) -> dt.timedelta:
+        """Return how long after an order a machine may still be listed as alive before the order is repeated."""
+        if order.accepted:
+            return dt.timedelta(seconds=self._fleet.pace.settle)
+        return self._backoff.after(order.attempts)
+
+    def _unconfirmed(self, node: NodeRef, observation: FleetObservation | None, last_error: str) -> DeleteOutcome:
+        """Return the outcome for a machine whose deletion was not confirmed in time."""
+        key = self._fleet.ledger.machine_of(node)
+        order = self._fleet.ledger.order(key) if key else None
+        if order is not None and order.open_since:
+            machine = observation.index.get(key) if observation and key else None
+            state = f"listed as {machine.state}" if machine else "not listed"
+            response = (
+                "the system accepted the order"
+                if order.accepted
+                else f"the order may still take effect: {order.error_text}"
+            )
+            return Accepted(f"{response}; {state}")
+        if node.ordered_at is not None and order is None:
+            return Accepted(f"an earlier order may still take effect: {last_error}")
+        return Failed((order.error_text if order else "") or last_error, retryable=True)
+
+
+# The provider protocol for a fleet; subclasses add templates and prices.
 
 
 class FleetProvider(CloudProvider):

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from rescheduler.errors import ConfigError
 from rescheduler.net import files
-from rescheduler.net.config_files import Duration, Endpoint, Section, check_endpoint, read
-from rescheduler.net.credentials import is_token
+from rescheduler.net.config_files import Duration, Endpoint, Section, check_endpoint, is_token, read
 from rescheduler.providers.base import GroupFlags, NodeGroup
 
 PREFIX = "autoscaling-"  #: prefix of all group IDs

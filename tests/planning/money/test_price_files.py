@@ -5,8 +5,7 @@ from decimal import Decimal
 import pytest
 
 from rescheduler.errors import InputError
-from rescheduler.planning.money.price_files import parse
-from rescheduler.planning.money.prices import PriceKey
+from rescheduler.planning.money.prices import PriceKey, parse
 
 HEADER = "instance_type,zone,capacity_type,price\n"
 EXPECTED = "expected the columns instance_type,zone,capacity_type,price (zone is optional)"

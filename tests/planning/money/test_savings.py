@@ -8,8 +8,7 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from rescheduler.planning.money.savings import Receipt, Savings, SavingsLedger, saved
-from rescheduler.planning.money.savings_updates import LiveNodes, merged, observed
+from rescheduler.planning.money.savings import LiveNodes, Receipt, Savings, SavingsLedger, merged, observed, saved
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from rescheduler.errors import InputError
-from rescheduler.planning.compression import LIMIT, pack, unpack
+from rescheduler.planning.forms import LIMIT, pack, unpack
 from rescheduler.planning.money.savings import Receipt, Savings, SavingsLedger
 from rescheduler.planning.money.savings_form import bounded, dump_ledger, load_ledger, summary
 

@@ -4,7 +4,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 from rescheduler.planning.money.savings import Receipt, Savings, SavingsLedger
-from rescheduler.planning.money.savings_report import ReceiptShare, SavingsDay, SavingsReport, report
+from rescheduler.planning.money.savings_form import ReceiptShare, SavingsDay, SavingsReport, report
 
 NOW = datetime(2026, 1, 3, 6, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -10,7 +10,7 @@ from predicates.filters import Filters
 from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.placement.forecast import SimulatedScheduler
-from rescheduler.planning.placement.pace import Allowance, Pace, SearchPaces, SearchTime, unlimited
+from rescheduler.planning.placement.forecast_checks import Allowance, Pace, SearchPaces, SearchTime, unlimited
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
-from rescheduler.planning.room.explanations import Explanations, UnmetOrder, explained
+from rescheduler.planning.room.orders import Explanations, UnmetOrder, explained
 
 UNTIL = datetime(2026, 1, 1, 12, tzinfo=UTC)
 UNMET = UnmetOrder("od", UNTIL)

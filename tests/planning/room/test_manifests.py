@@ -8,9 +8,8 @@ import pytest
 from predicates.objects import Pod
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.policy import SPOT_LABEL
-from rescheduler.planning.room.manifests import OrderTerms, label_keys_of, manifest, why_not_served
+from rescheduler.planning.room.manifests import OrderTerms, label_keys_of, manifest, volume_terms, why_not_served
 from rescheduler.planning.room.placeholders import Placeholder, read
-from rescheduler.planning.room.volume_terms import volume_terms
 from tests.planning.builders import HOST, SPOT, ZONE, Manifest, pod, repels, seeks, snapshot
 
 UNTIL = datetime(2026, 1, 1, 12, 15, tzinfo=UTC)

@@ -11,9 +11,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.room.orders import NotOrdered, RoomOrder, RoomSearch, candidates
-from rescheduler.planning.room.templates import templates
-from rescheduler.planning.room.worth import Worth
+from rescheduler.planning.room.orders import NotOrdered, RoomOrder, RoomSearch, Worth, candidates, templates
 from tests.planning.builders import (
     CIRCUMSTANCES,
     HOST,

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from predicates.objects import Pod
 from rescheduler.planning.outcome import PodRef
-from rescheduler.planning.room.placeholders import Placeholder, of_installation
-from rescheduler.planning.room.progress import OrderProgress, OrderState, progress
+from rescheduler.planning.room.placeholders import OrderProgress, OrderState, Placeholder, of_installation, progress
 from tests.planning.builders import NOW, pod, snapshot
 
 TIMEOUT = timedelta(minutes=15)

@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predicates.objects import Node, Pod, PodClass
+from rescheduler.cloudpool.proxy import victims
+from rescheduler.cloudpool.proxy.victims import Victims
 from rescheduler.planning import planning_round
-from rescheduler.planning.deadlines import Now
+from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.namespaces import namespace_scope
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, MoveJobs, Policy
+from rescheduler.planning.policy import Circumstances, MoveJobs, Now, Policy, namespace_scope
 from rescheduler.planning.rules import declared
 from rescheduler.planning.rules.declared import (
     Facts,
@@ -35,10 +36,7 @@ from rescheduler.planning.rules.declared import (
     timed_rule,
 )
 from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT, LIQO_COMPONENT, RULES, SAFE_TO_EVICT
-from rescheduler.planning.timestamps import instant
 from rescheduler.planning.what_if.levers import rank_levers
-from rescheduler.proxy import victims
-from rescheduler.proxy.victims import Victims
 from tests.planning.builders import ON_DEMAND, Manifest, node, pod, snapshot
 from tests.planning.changing import ON_DEMAND_NODES, Change, ChangingCluster, at, clock_steps, stamp
 
@@ -302,8 +300,8 @@ def test_a_rule_that_reads_what_its_kind_may_not_read_does_not_load(case: str) -
 
 
 def test_a_rule_in_a_module_whose_rules_nobody_applies_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads_the_time, "__module__", "rescheduler.planning.rules.jobs")
-    with pytest.raises(TypeError, match=re.escape("is declared in rescheduler.planning.rules.jobs")):
+    monkeypatch.setattr(reads_the_time, "__module__", "rescheduler.planning.rules.pod_traits")
+    with pytest.raises(TypeError, match=re.escape("is declared in rescheduler.planning.rules.pod_traits")):
         timed_rule(reads_the_time)
 
 

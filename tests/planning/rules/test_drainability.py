@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from rescheduler.planning.namespaces import namespace_scope
 from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import MoveJobs, Policy
+from rescheduler.planning.policy import MoveJobs, Policy, namespace_scope
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, budget, node, pod, short, snapshot
 
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"

@@ -6,7 +6,7 @@ from predicates.objects import Pod
 from rescheduler.planning.controllers import Disruption, JobFacts
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import MoveJobs
-from rescheduler.planning.rules.jobs import INDEX_FAILURES, job_blocker, pods_by_job
+from rescheduler.planning.rules.pod_traits import INDEX_FAILURES, job_blocker, pods_by_job
 from tests.planning.builders import pod, snapshot
 
 TOLERANT, ALWAYS, NEVER = MoveJobs.TOLERANT, MoveJobs.ALWAYS, MoveJobs.NEVER

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.rules.replica_floors import MIN_ON_DEMAND_REPLICAS, floor_of
+from rescheduler.planning.rules.minimum import MIN_ON_DEMAND_REPLICAS, floor_of
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, short, snapshot, summary
 
 KEPT = "min-on-demand-replicas"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from predicates.objects import Unreadable, pod_node_name
 from predicates.snapshot import Snapshot
-from predicates.unreadable import Unreadable, pod_node_name
 from rescheduler.planning.outcome import Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy

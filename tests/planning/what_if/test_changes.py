@@ -9,13 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescheduler.errors import UsageError
-from rescheduler.planning.controller_names import ControllerName
+from rescheduler.planning.controllers import ControllerName
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.what_if.added_spot import AddSpot
-from rescheduler.planning.what_if.changes import BudgetChange, Change, Lift, SettingChange, Unpin, Untaint, changed
+from rescheduler.planning.what_if.changes import (
+    AddSpot,
+    BudgetChange,
+    Change,
+    Lift,
+    SettingChange,
+    Unpin,
+    Untaint,
+    changed,
+)
 from rescheduler.planning.what_if.lifting import LIFTABLE
 from tests.planning.builders import CIRCUMSTANCES, HOST, ON_DEMAND, SPOT, ZONE, Manifest, budget, node, pod, snapshot
 

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from rescheduler.errors import UsageError
-from rescheduler.planning.controller_names import ControllerName
+from rescheduler.planning.controllers import ControllerName
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.what_if.added_spot import AddSpot
-from rescheduler.planning.what_if.comparison import Hypothesis, LostSpot, what_if
-from rescheduler.planning.what_if.lost_spot import LoseSpot, UnplacedPod, lost_nodes
+from rescheduler.planning.what_if.changes import AddSpot
+from rescheduler.planning.what_if.comparison import Hypothesis, LoseSpot, LostSpot, UnplacedPod, lost_nodes, what_if
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, repels, snapshot, summary
 
 NAMES = tuple(f"s-{number}" for number in range(10))

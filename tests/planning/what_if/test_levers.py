@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescheduler.planning.controller_names import ControllerName
+from rescheduler.planning.controllers import ControllerName
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.planner import Planner

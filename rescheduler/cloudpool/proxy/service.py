@@ -1,0 +1,403 @@
+"""The parts of the proxy that work on the watched cluster: its view, updates of the pool, and sweeps between
+them. Separate from the composition root, so that tests can run it without a server.
+"""
+
+import contextlib
+import hashlib
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from predicates.objects import Node, Pod
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.clock import Clock, SteadyClock, SystemClock
+from rescheduler.cloudpool.pool import CloudPool, Ending, OrderResult
+from rescheduler.cloudpool.provider import CloudpoolProvider
+from rescheduler.cloudpool.proxy.config import ProxyFile
+from rescheduler.cloudpool.proxy.removal import FailedDrains, RemovalMethod, RemovalMethods
+from rescheduler.cloudpool.proxy.updates import PoolUpdates
+from rescheduler.cloudpool.proxy.victims import Choice, Victims, stays
+from rescheduler.draining import actions
+from rescheduler.draining.actions import ANNOTATION, Intent, Step
+from rescheduler.draining.state import Drain, Limits
+from rescheduler.errors import MarkLost, NotFound, ReschedulerError
+from rescheduler.execution import machine_orders
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.context import DrainContext
+from rescheduler.execution.drainer import Drainer, PendingRemoval
+from rescheduler.execution.landings import Ownership
+from rescheduler.execution.threads import Threads
+from rescheduler.execution.watched_nodes import State, intents, vetoes_of_others, why_unusable
+from rescheduler.kube.client import Client
+from rescheduler.kube.cluster import KubeCluster, NodeEdit
+from rescheduler.kube.controllers import ControllerReader
+from rescheduler.kube.state import ClusterState
+from rescheduler.observe import events
+from rescheduler.observe.events import ErrorKind, Report, Trouble, WatchAges
+from rescheduler.observe.pages import Health
+from rescheduler.planning.last_look import OrderTerms
+from rescheduler.planning.outcome import Plan, Verdict
+from rescheduler.planning.policy import MoveJobs, Policy
+from rescheduler.planning.rules.candidates import PROXIES
+from rescheduler.providers.base import CloudProvider, NodeRef
+from rescheduler.providers.none import NoProvider
+
+# The view of the cluster that the proxy's drains and updates use.
+
+#: Nodes are judged by the rules of `victims`; this policy only applies to the daemon's other checks.
+_POLICY: Final = Policy(move_jobs=MoveJobs.ALWAYS)
+
+#: The maximum wait until the watched state shows released nodes, and the wait between two checks, in seconds.
+RELEASE_SECONDS: Final = 3.0
+RELEASE_POLL_SECONDS: Final = 0.2
+
+
+class ProxyView(ClusterView):
+    """A view that judges nodes by the rules of a scale-down and sees only the marks for which *is_ours* is true."""
+
+    def __init__(
+        self, state: State, clock: Clock, holder: str, is_ours: Callable[[Intent], bool], own_node: str = ""
+    ) -> None:
+        super().__init__(state, _POLICY, clock, holder, own_node)
+        self._cluster_state, self._now, self._is_ours = state, clock.now, is_ours
+        self._name, self._own_name = holder, own_node
+
+    def why_unusable(self) -> str:
+        return super().why_unusable() or self.stale()
+
+    def victims(self) -> Victims:
+        """Return the rules applied to the current state of the cluster."""
+        snapshot, now = self._cluster_state.snapshot(), self._now()
+        others = vetoes_of_others(intents(snapshot.nodes), "", now)  # a proxy has no identity
+        return Victims(snapshot, now, self._name, self._own_name, others)
+
+    def plan_node(self, node: str, evicted: Collection[str] = ()) -> Verdict:
+        return self.victims().judge(node, evicted)
+
+    def order_terms(self, node: str) -> OrderTerms:  # noqa: ARG002 -- the pool defines which nodes it has
+        return OrderTerms(stays=stays)
+
+    def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str] = ()) -> Verdict:
+        return self.victims().follow(node, due, evicted)
+
+    def marked(self) -> list[Node]:
+        marked = ((node, actions.read(node)) for node in super().marked())
+        return [node for node, written in marked if written is not None and self._is_ours(written)]
+
+
+class ClusterNodes:
+    """The watched cluster (implements `removal.NodeOperations`)."""
+
+    def __init__(
+        self,
+        view: ProxyView,
+        state: State,
+        access: DrainContext,
+        report: Report,
+        stop: threading.Event,
+        owed: Callable[[], str],
+    ) -> None:
+        """Create the operations. The provider of *access* is not used. Once *stop* is set, waits end.
+
+        *owed* returns the pods that failed drains still owe.
+        """
+        self._view, self._state, self._cluster = view, state, access.cluster
+        self._clock, self._holder, self._mark_validity, self._report = (
+            access.clock,
+            access.holder,
+            access.mark_validity,
+            report,
+        )
+        self._stop, self._owed = stop, owed
+
+    def why_unusable(self) -> str:
+        return self._view.why_unusable()
+
+    def owed(self) -> str:
+        return self._owed()
+
+    def leaving(self) -> Collection[str]:
+        return self._marked(Step.REMOVING)
+
+    def draining(self) -> Collection[str]:
+        """Return the nodes with our marks for which no machine termination was requested."""
+        return self._marked(Step.DRAINING)
+
+    def wait_for_release(self) -> None:
+        """Wait briefly until the watched state no longer shows our marks."""
+        deadline = self._clock.monotonic() + RELEASE_SECONDS
+        while self.draining() and self._clock.monotonic() < deadline:
+            if self._clock.wait(RELEASE_POLL_SECONDS, self._stop):
+                break
+
+    def _marked(self, step: Step) -> Collection[str]:
+        intents = ((name, actions.read(node)) for name, node in self._view.nodes().items())
+        return {name for name, mark in intents if mark and mark.holder == self._holder and mark.step is step}
+
+    def refs(self) -> Sequence[NodeRef]:
+        victims = self._view.victims()
+        control = victims.control_plane
+        return [machine_orders.ref(node, control_plane=node.name in control) for node in self._view.nodes().values()]
+
+    def choose(self, nodes: Sequence[str], limit: int) -> Choice:
+        choice = self._view.victims().choose(nodes, limit)
+        known = {name: events.InvolvedNode.of(node) for name, node in self._view.nodes().items()}
+        self._report(events.Chosen(choice.plans, choice.rejected, known))
+        return choice
+
+    def taint(self, nodes: Sequence[str]) -> None:
+        now = self._clock.now()
+        written = Intent(
+            self._holder, Step.DRAINING, now, until=now + self._mark_validity if self._mark_validity else None
+        )
+        taint = actions.taint(self._holder)
+        edit = NodeEdit(taint=(taint,), annotate={ANNOTATION: written.dump()}, only_if=self._not_ours)
+        for name in nodes:
+            self._edit(name, edit)
+
+    def release(self, nodes: Sequence[str]) -> None:
+        edit = NodeEdit(untaint=(DRAIN_TAINT.key,), annotate={ANNOTATION: None}, only_if=self._not_ours)
+        for name in nodes:
+            try:
+                self._edit(name, edit)
+            except (NotFound, MarkLost):  # nothing left to release
+                continue
+            except ReschedulerError as error:
+                self._report(Trouble(ErrorKind.WRITE, f"the taint could not be removed: {error}", name))
+        if nodes:
+            self.wait_for_release()
+
+    def _not_ours(self, annotations: Mapping[str, str]) -> str:
+        """Return why the marks on a node must not be changed if they belong to another program; "" otherwise."""
+        text = annotations.get(ANNOTATION)
+        written = None if text is None else actions.parse(text)
+        if text is None or (written is not None and written.holder == self._holder):
+            return ""
+        return "another program drains it"
+
+    def _edit(self, name: str, edit: NodeEdit) -> None:
+        node = self._view.node(name)
+        if node is None:
+            raise NotFound(f"node {name} is gone")
+        self._cluster.edit_node(name, node.metadata.uid, edit)
+        if edit.taint:
+            self._report(events.Tainted(events.InvolvedNode.of(node)))
+
+
+# The parts of the proxy that work on the watched cluster: updates of the pool, and sweeps between them.
+
+#: The maximum wait for the confirmation of a termination, while clients wait for the result.
+REMOVAL_SECONDS: Final = 600.0
+
+log = logging.getLogger(__name__)
+
+
+class AlwaysLeading:
+    """The leadership of the proxy: a pool has only one proxy, which leads until it stops."""
+
+    leading = True
+    paused = ""  #: a proxy has no Lease, and its drains are ordered by the pool's clients
+
+    def __init__(self, clock: Clock, state: ClusterState, sweep_seconds: float) -> None:
+        self.stop = threading.Event()
+        self.listening = False  #: whether the pool's clients are served
+        self.health = Health(
+            clock,
+            sweep_seconds,
+            lambda: state.synced and self.listening and not self.stopping,
+            lambda: why_unusable(state) or "the pool's clients are not served",
+        )
+
+    @property
+    def stopping(self) -> bool:
+        return self.stop.is_set()
+
+    def beat(self) -> None:
+        self.health.beat()
+
+
+class ExclusiveUpdates:
+    """Updates that never run at the same time as sweeps, because both read the same snapshot and mark nodes.
+
+    Each update starts with a sweep, which finishes or rolls back drains that another process left behind.
+    """
+
+    def __init__(self, updates: PoolUpdates, lock: threading.Lock, sweep: Callable[[], None]) -> None:
+        self._updates, self._lock, self._sweep = updates, lock, sweep
+
+    def set_size(self, desired: int) -> str:
+        with self._after_sweep():
+            return self._updates.set_size(desired)
+
+    def terminate(self, machine: str, *, decrement: bool) -> str:
+        with self._after_sweep():
+            return self._updates.terminate(machine, decrement=decrement)
+
+    def dispose(self, machine: str) -> str:
+        with self._after_sweep():
+            return self._updates.dispose(machine)
+
+    def detach(self, machine: str, *, decrement: bool) -> str:
+        with self._after_sweep():
+            return self._updates.detach(machine, decrement=decrement)
+
+    def is_inactive(self, machine: str) -> bool:
+        return self._updates.is_inactive(machine)
+
+    def reactivate(self, machine: str, *, evictable: bool) -> str:
+        with self._after_sweep():
+            return self._updates.reactivate(machine, evictable=evictable)
+
+    @contextlib.contextmanager
+    def _after_sweep(self) -> Iterator[None]:
+        with self._lock:
+            self._sweep()
+            yield
+
+
+class ProxyService:
+    """The parts of the proxy that work on the watched cluster."""
+
+    def __init__(
+        self,
+        file: ProxyFile,
+        state: ClusterState,
+        client: Client,
+        standing: AlwaysLeading,
+        threads: Threads,
+        report: Report,
+        own_node: str,
+    ) -> None:
+        self.pool = CloudPool(file.pool(), Path(), SteadyClock(SystemClock()), file.url_password)
+        self._standing, self._threads, self._report = standing, threads, report
+        self._clock: Clock = self.pool.clock
+        self._cluster = KubeCluster(client)
+        self._controllers = Ownership(ControllerReader(client, self._clock))
+        # The same after a restart, and different for another pool.
+        self.holder = f"{PROXIES}{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
+        limits = _limits(file)
+        # Victims stay marked while earlier ones are drained. No drain starts after the deadline of the update.
+        self._mark_validity = timedelta(seconds=file.server.update_timeout + limits.longest)
+        views = self._views(state, own_node)
+        self._view = views[Ending.SHRINK]
+        patience = timedelta(seconds=limits.landing or limits.eviction)
+        ready = limits.landing > 0
+        self._failed = FailedDrains(self._view, self._controllers, self._clock, report, patience, ready=ready)
+        for view in views.values():
+            view.not_recovered = self._failed.not_recovered
+        self._drainers: dict[Ending, Drainer] = {}
+        methods = self._methods(views, limits)
+        access = self._access(NoProvider())
+        self._nodes = ClusterNodes(self._view, state, access, report, standing.stop, self._failed.owed)
+        self._lock = threading.Lock()
+        updates = PoolUpdates(self.pool, self._nodes, methods, file.server.update_timeout, standing.stop)
+        self.updates = ExclusiveUpdates(updates, self._lock, partial(self._tidy, ignore_intervals=True))
+
+    def sweep(self) -> bool:
+        """Finish requested removals and roll back abandoned drains; return whether the cluster's state allowed that.
+
+        During an update, which starts with a sweep, nothing is done.
+        """
+        self._report(WatchAges(self._view.ages()))
+        if self._view.why_unusable():
+            return False
+        if self._lock.acquire(blocking=False):
+            try:
+                self._tidy()
+            finally:
+                self._lock.release()
+        return True
+
+    def _tidy(self, *, ignore_intervals: bool = False) -> None:
+        """Sweep once. Errors are reported and not raised; the next sweep retries. *ignore_intervals* as in `sweep`."""
+        if self._view.why_unusable():
+            return
+        try:
+            for drainer in self._drainers.values():
+                drainer.sweep(self._failed.note, ignore_intervals=ignore_intervals)
+        except Exception as error:
+            log.exception("a sweep failed with an internal error")
+            self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
+        self._nodes.wait_for_release()
+
+    def _views(self, state: ClusterState, own_node: str) -> dict[Ending, ProxyView]:
+        return {
+            ending: ProxyView(state, self._clock, self.holder, partial(self._is_ours, ending), own_node)
+            for ending in Ending
+        }
+
+    def _methods(self, views: Mapping[Ending, ProxyView], limits: Limits) -> RemovalMethods:
+        """Return the methods of removing machines. Each one that deletes machines has a drainer, also for sweeps."""
+        methods: dict[Ending, RemovalMethod] = {}
+        for ending in Ending:
+            provider = CloudpoolProvider([self.pool], ending, prompt=True)
+            self._drainers[ending] = self._drainer(provider, views[ending], limits)
+            methods[ending] = self._removal_method(self._drainers[ending], provider)
+        keeping = NoProvider()
+        return RemovalMethods(
+            shrink=methods[Ending.SHRINK],
+            replace=methods[Ending.REPLACE],
+            dispose=methods[Ending.DISPOSE],
+            keep=self._removal_method(self._drainer(keeping, self._view, limits), keeping),
+        )
+
+    def _removal_method(self, drainer: Drainer, provider: CloudProvider) -> RemovalMethod:
+        def drain(plan: Plan) -> Drain | PendingRemoval | None:
+            ended = drainer.order(plan)
+            if ended is not None:
+                self._failed.note(ended.drain if isinstance(ended, PendingRemoval) else ended)
+            return ended
+
+        def finish(ordered: PendingRemoval) -> Drain:
+            ended = drainer.finish(ordered)
+            if ended.handed_over and ended.released and self._is_accepted(ordered):
+                ended = replace(ended, confirmed=True)
+            self._failed.note(ended)
+            return ended
+
+        return RemovalMethod(drain, finish, provider)
+
+    def _is_accepted(self, ordered: PendingRemoval) -> bool:
+        """Return whether the pool accepted the termination order of a drain whose Node is already gone.
+
+        A controller may delete the Node of a terminated machine before the pool lists its machines again.
+        """
+        machine = self.pool.ledger.machine_of(machine_orders.ref(ordered.node))
+        order = self.pool.ledger.order(machine) if machine is not None else None
+        return order is not None and order.result is OrderResult.DONE
+
+    def _drainer(self, provider: CloudProvider, view: ProxyView, limits: Limits) -> Drainer:
+        return Drainer(self._access(provider), view, self._standing, self._threads, limits, self._report)
+
+    def _access(self, provider: CloudProvider) -> DrainContext:
+        return DrainContext(
+            self._cluster, provider, self._clock, self.holder, self._controllers, mark_validity=self._mark_validity
+        )
+
+    def _is_ours(self, ending: Ending, written: Intent) -> bool:
+        """Return whether the drainer with this *ending* handles the drain that *written* describes.
+
+        Ending.SHRINK also handles drains whose ending is not recorded yet, and expired drains of other proxies.
+        """
+        if written.holder != self.holder:
+            lapsed = written.holder.startswith(PROXIES) and written.lapsed(self._clock.now())
+            return lapsed and ending is Ending.SHRINK
+        named = (
+            suffix for suffix in Ending if suffix and written.step is Step.REMOVING and written.group.endswith(suffix)
+        )
+        return ending is next(named, Ending.SHRINK)
+
+
+def _limits(file: ProxyFile) -> Limits:
+    return Limits(
+        eviction=float(file.drain.eviction_timeout),
+        grace=float(file.drain.max_graceful_termination),
+        headroom=float(file.drain.termination_headroom),
+        landing=float(file.drain.landing_timeout),
+        removal=REMOVAL_SECONDS,
+    )

@@ -1,0 +1,303 @@
+"""The watched cluster as orders of spot room query it, and their requests to the provider. Not thread-safe."""
+
+import contextlib
+import enum
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from predicates.objects import Namespace, Node, NodeSelectorTerm, NodeSpec, NodeStatus, ObjectMeta, Pod, Taint
+from predicates.quantity import QuantityError
+from predicates.requests import allocatable
+from rescheduler.draining.actions import is_marked
+from rescheduler.errors import NotFound, NotLeading, ReschedulerError
+from rescheduler.execution import machine_orders
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.context import DrainContext
+from rescheduler.execution.watched_nodes import State
+from rescheduler.kube.cluster import NodeEdit
+from rescheduler.planning.forms import instant
+from rescheduler.planning.money.prices import NodeFacts, PriceList
+from rescheduler.planning.node_labels import NodeLabels
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.room.increase import GroupSize, SpotOrder, surplus
+from rescheduler.planning.room.manifests import volume_terms
+from rescheduler.planning.room.orders import RoomSearch, templates
+from rescheduler.planning.room.placeholders import Placeholder
+from rescheduler.planning.rules.pod_traits import belongs_to_node
+from rescheduler.providers.base import (
+    TEMPLATE_PREFIX,
+    Accepted,
+    AlreadyGone,
+    BelowMinimum,
+    Deleted,
+    Failed,
+    NodeGroup,
+    NodeTemplate,
+    NotSupported,
+)
+
+# The watched cluster as orders of spot room query it. Not thread-safe.
+
+
+class RoomView:
+    """The cluster state that orders of spot room depend on."""
+
+    def __init__(self, state: State, policy: Policy, view: ClusterView) -> None:
+        self._state = state
+        self._policy = policy
+        self._view = view
+
+    @property
+    def spot_label(self) -> NodeLabels:
+        return self._policy.spot_label
+
+    def placeholders(self, node: str = "") -> list[Placeholder]:
+        """Return the placeholders of this installation, for the pods of *node* or of all nodes, by name."""
+        return [placeholder for placeholder in self._view.placeholders() if node in ("", placeholder.for_node)]
+
+    def node(self, name: str) -> Node | None:
+        return self._view.node(name)
+
+    def must_move(self, node: str) -> Sequence[Pod]:
+        """Return the pods of *node*, if it exists, that must move before it is empty, by name."""
+        planner, circumstances = self._view.planning()
+        return planner.must_move(node, circumstances) if self._view.node(node) is not None else ()
+
+    def search(self, prices: PriceList, most_pods: int | None, offered: Mapping[str, Node]) -> RoomSearch:
+        """Return a search for orders in the current state; *offered* are the provider's own templates."""
+        _, circumstances = self._view.planning()
+        return RoomSearch(self._state.snapshot(), self._policy, circumstances, prices, most_pods, offered)
+
+    def priced(self) -> list[tuple[Node, NodeFacts]]:
+        """Return the nodes whose prices an order depends on: all on-demand nodes, and a spot node of each group."""
+        infos = self._view.node_infos()
+        on_demand = {info.node.name: info.node for info in infos.on_demand.values()}
+        facts = self._view.facts_of(on_demand)
+        spot = [node for name in templates(self._state.snapshot(), self._policy) if (node := self._view.node(name))]
+        spot_facts = [(node, known) for node in spot if (known := self._view.facts(node.name)) is not None]
+        return [*((node, facts[name]) for name, node in on_demand.items()), *spot_facts]
+
+    def spot_nodes(self) -> list[Node]:
+        """Return all spot nodes, including those that accept no pods at present."""
+        return [node for node in self._view.nodes().values() if self._view.is_spot(node.name)]
+
+    def is_spot(self, node: str) -> bool:
+        return self._view.is_spot(node)
+
+    def pods_of(self, node: str) -> Collection[Pod]:
+        """Return the pods on *node* that have not finished."""
+        return self._view.pods_of(node)
+
+    def is_target(self, node: str) -> bool:
+        """Return whether *node* is a spot node that accepts pods."""
+        return self._view.is_spot(node) and not self._view.lost([node])
+
+    def namespace_uid(self, name: str) -> str:
+        """Return the UID of a namespace, or "" if it does not exist."""
+        namespace = self._state.snapshot().of("Namespace").get(name)
+        return namespace.metadata.uid if isinstance(namespace, Namespace) else ""
+
+    def volume_terms(self, pod: Pod) -> list[tuple[NodeSelectorTerm, ...]]:
+        """Return the node affinity of the volumes of *pod*.
+
+        See :func:`~rescheduler.planning.room.manifests.volume_terms`.
+        """
+        return volume_terms(self._state.snapshot(), pod)
+
+
+# Templates of spot nodes from the provider, for orders of spot room from node groups without nodes.
+
+
+class SpotTemplates:
+    """The templates that have the labels of spot nodes. Not thread-safe."""
+
+    def __init__(self, access: DrainContext, view: RoomView) -> None:
+        self._access = access
+        self._view = view
+        self._groups: dict[str, NodeGroup] = {}  # by name of the template
+
+    def nodes(self) -> Mapping[str, Node]:
+        """Return the templates that have the labels of spot nodes, by name.
+
+        While there are spot nodes, only groups of size 0 count. The result is empty if the provider has no templates or
+        does not respond.
+        """
+        has_spot = bool(self._view.spot_nodes())
+        provider, deadline = self._access.provider, self._access.clock.monotonic() + self._access.provider_seconds
+        nodes = {}
+        try:
+            provider.refresh(deadline=deadline)
+            for group in provider.groups(deadline=deadline):
+                if has_spot and provider.target_size(group.id, deadline=deadline):
+                    continue
+                node = self._template(group, deadline)
+                if node is not None and self._view.spot_label.matches(node.metadata.labels):
+                    self._groups[node.name] = group
+                    nodes[node.name] = node
+        except ReschedulerError:
+            return {}
+        return nodes
+
+    def group_of(self, template: str) -> NodeGroup | None:
+        """Return the group of a template that :meth:`nodes` returned, or None if there is none with this name."""
+        return self._groups.get(template)
+
+    def _template(self, group: NodeGroup, deadline: float) -> Node | None:
+        try:
+            return _node(group.id, self._access.provider.template(group.id, deadline=deadline))
+        except (NotSupported, QuantityError):
+            return None
+
+
+def _node(group: str, template: NodeTemplate) -> Node:
+    """Return *template* as a Node, named as Cluster Autoscaler would name it.
+
+    Raises QuantityError if an amount is not a quantity.
+    """
+    allocatable(template.allocatable)
+    return Node(
+        metadata=ObjectMeta(name=f"{TEMPLATE_PREFIX}{group}-1", labels=dict(template.labels)),
+        spec=NodeSpec(taints=tuple(Taint(taint.key, taint.effect, taint.value) for taint in template.taints)),
+        status=NodeStatus(allocatable=dict(template.allocatable)),
+    )
+
+
+# The requests to the provider that add spot nodes for the pods of an on-demand node and give them back.
+
+#: Annotation of new spot nodes that are cordoned because they are unused; the value is the installation.
+GIVING_BACK: Final = "spot-rescheduler/giving-back"
+
+
+class GivenBack(enum.Enum):
+    """The result of giving back an unused node."""
+
+    GONE = enum.auto()
+    PENDING = enum.auto()  #: the next round repeats the request
+    KEPT = enum.auto()  #: the node is used, or the provider does not delete it
+
+
+class SpotRequests:
+    """The requests of one installation. Not thread-safe. All methods raise the errors of the provider."""
+
+    def __init__(self, access: DrainContext, view: RoomView, templates: SpotTemplates) -> None:
+        self._access = access
+        self._view = view
+        self._templates = templates
+        self._groups: dict[str, str] = {}  # known groups by UID of a new spot node
+
+    @property
+    def provider(self) -> str:
+        return self._access.provider.name
+
+    def size_for(self, template: str) -> GroupSize | None:
+        """Return the group that adds nodes like *template*, with its sizes, or None if there is none.
+
+        *template* is the name of a spot node, or of a template of the provider.
+        """
+        provider = self._access.provider
+        provider.refresh(deadline=self._deadline())
+        node = self._view.node(template)
+        if node is not None and self._view.is_spot(template):
+            group = provider.group_for(machine_orders.ref(node), deadline=self._deadline())
+        else:
+            group = self._templates.group_of(template)
+        if group is None:
+            return None
+        return GroupSize(group.id, provider.target_size(group.id, deadline=self._deadline()), group.max_size)
+
+    def order(self, group: str, count: int) -> None:
+        """Raise the target size of *group*. Raises AboveMaximum and NotLeading."""
+        self._check_leading()
+        self._access.provider.increase_size(group, count, deadline=self._deadline())
+
+    def joined(self, order: SpotOrder) -> list[Node]:
+        """Return the spot nodes of the group of *order* that have joined since the order, oldest first."""
+        since = order.at.replace(microsecond=0)
+        created_since = [
+            (created, node)
+            for node in self._view.spot_nodes()
+            if (created := instant(node.metadata.creation_timestamp)) is not None and created >= since
+        ]
+        return [node for _, node in sorted(created_since, key=_by_age) if self._group_of(node) == order.group]
+
+    def lower(self, order: SpotOrder) -> bool:
+        """Lower the target size of the group by the machines of *order* that have not arrived.
+
+        Return False if machines that are already running may still join the cluster.
+        """
+        provider = self._access.provider
+        provider.refresh(deadline=self._deadline())
+        target = provider.target_size(order.group, deadline=self._deadline())
+        if not (delta := surplus(order, target)):
+            return True
+        self._check_leading()
+        try:
+            provider.decrease_target_size(order.group, -delta, deadline=self._deadline())
+        except BelowMinimum:  # some machines are running but have not joined the cluster yet
+            return False
+        return True
+
+    def give_back(self, order: SpotOrder, node: Node) -> GivenBack:
+        """Remove the machine and the Node of *node*, unless it runs pods that would have to move."""
+        if (node.spec.unschedulable and not self._is_ours(node)) or is_marked(node):
+            return GivenBack.KEPT
+        name, uid = node.name, node.metadata.uid
+        edit = NodeEdit(cordon=True, annotate={GIVING_BACK: self._access.identity})
+        try:
+            self._access.cluster.edit_node(name, uid, edit)
+            if self._is_used(name):
+                self._keep(node)
+                return GivenBack.KEPT
+        except NotFound:
+            return GivenBack.GONE
+        self._check_leading()
+        outcome = self._access.provider.delete_nodes(order.group, [machine_orders.ref(node)], deadline=self._deadline())
+        match outcome[name]:
+            case Deleted() | AlreadyGone():
+                self._access.cluster.delete_node(name, uid)
+                return GivenBack.GONE
+            case Accepted() | Failed(retryable=True):
+                return GivenBack.PENDING
+            case _:
+                self._keep(node)
+                return GivenBack.KEPT
+
+    def keep(self, node: Node) -> None:
+        """Uncordon *node* if this installation, perhaps under an earlier leader, cordoned it to give it back."""
+        if self._is_ours(node):
+            with contextlib.suppress(NotFound):
+                self._keep(node)
+
+    def _keep(self, node: Node) -> None:
+        edit = NodeEdit(cordon=False, annotate={GIVING_BACK: None})
+        self._access.cluster.edit_node(node.name, node.metadata.uid, edit)
+
+    def _is_used(self, name: str) -> bool:
+        """Return whether a consistent read shows pods on the node that do not belong to it."""
+        staying = {pod.uid for pod in self._view.pods_of(name) if belongs_to_node(pod)}
+        fresh = self._access.cluster.read_fresh(name, (), ())
+        return any(pod.node == name and not pod.finished and uid not in staying for uid, pod in fresh.pods.items())
+
+    def _is_ours(self, node: Node) -> bool:
+        return node.metadata.annotations.get(GIVING_BACK) == self._access.identity
+
+    def _group_of(self, node: Node) -> str:
+        uid = node.metadata.uid
+        if uid not in self._groups:
+            group = self._access.provider.group_for(machine_orders.ref(node), deadline=self._deadline())
+            if group is None:
+                return ""
+            self._groups[uid] = group.id
+        return self._groups[uid]
+
+    def _check_leading(self) -> None:
+        if not self._access.leads():
+            raise NotLeading("order or give back spot nodes: another replica leads")
+
+    def _deadline(self) -> float:
+        return self._access.clock.monotonic() + self._access.provider_seconds
+
+
+def _by_age(entry: tuple[datetime, Node]) -> tuple[datetime, str]:
+    return entry[0], entry[1].name

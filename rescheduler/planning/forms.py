@@ -1,0 +1,146 @@
+"""The forms of values outside the program: timestamps of the API, amounts for people, and packed stored values."""
+
+import zlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final
+
+from rescheduler.errors import InputError
+
+# Timestamps in the format of the Kubernetes API.
+
+
+def instant(text: str | None) -> datetime | None:
+    """Parse an API timestamp. Return None if *text* is empty or not a timestamp. A timestamp without a zone is UTC."""
+    try:
+        moment = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
+
+
+def utc(moment: datetime) -> str:
+    """Format *moment* in UTC, to the second: ``2026-03-01T12:00:00Z``."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+# Formatting of amounts for people: vCPU, GiB, money per month, ages, counts.
+
+_MEMORY_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_STEP: Final = 1024
+#: Amounts of money of at least this much are written without decimals.
+_WHOLE_FROM: Final = 100
+#: Ages of at least twice a unit are written in that unit, as kubectl does.
+_AGE_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
+
+
+def cpu(millicores: int) -> str:
+    """Return an amount of CPU in cores, without the unit: ``7.5``, ``0.25``, ``1,200``."""
+    cores = millicores / 1000
+    return f"{cores:,.0f}" if cores >= _WHOLE_FROM else _decimal(cores, 1 if cores >= 1 else 3)
+
+
+def memory(amount: int) -> str:
+    """Return an amount of memory in bytes with a binary unit: ``12.3 GiB``, ``512 MiB``, ``1,024 PiB``."""
+    value, unit = float(amount), 0
+    while round(value, 1) >= _STEP and unit < len(_MEMORY_UNITS) - 1:
+        value, unit = value / _STEP, unit + 1
+    return f"{_decimal(value, 1)} {_MEMORY_UNITS[unit]}"
+
+
+def money(amount: Decimal, currency: str) -> str:
+    """Return an amount of money: ``2,803 $``, ``9.50 $``. Without a currency, return only the number."""
+    number = f"{amount:,.0f}" if amount >= _WHOLE_FROM else f"{amount:,.2f}"
+    return f"{number} {currency}" if currency else number
+
+
+def per_month(amount: Decimal, currency: str) -> str:
+    """Return a monthly price: ``280 $/month``, or ``280/month`` without a currency."""
+    return f"{money(amount, currency)}/month"
+
+
+def per_hour(amount: Decimal, currency: str) -> str:
+    """Return an hourly price with two to four decimals: ``0.214 $ per hour``."""
+    whole, _, decimals = f"{amount:,.4f}".partition(".")
+    number = f"{whole}.{decimals[:2]}{decimals[2:].rstrip('0')}"
+    return f"{number} {currency} per hour" if currency else f"{number} per hour"
+
+
+def age(created: str | None, now: datetime) -> str:
+    """Return how long ago *created* was: ``3d``, ``30h``, ``50m``, ``20s``. Return "" if it is unknown."""
+    since = instant(created)
+    if since is None:
+        return ""
+    seconds = max(0, int((now - since).total_seconds()))
+    for size, unit in _AGE_UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 pod``, ``3 pods``, ``1,200 nodes``."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def percent(part: int, whole: int) -> int:
+    """Return the share of *part* in percent, from 0 to 100; 0 if *whole* is 0."""
+    return max(0, min(100, round(100 * part / whole))) if whole > 0 else 0
+
+
+def _decimal(value: float, digits: int) -> str:
+    text = f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+# The packed form of stored values: gzip, limited in size.
+
+#: Maximum size of the packed form in bytes. With base64 encoding and a summary, a ConfigMap stays below 256 KiB.
+LIMIT: Final = 180 * 1024
+
+#: Maximum size of the unpacked form in bytes.
+_UNPACKED: Final = 64 << 20
+
+_GZIP: Final = 31  #: zlib's ``wbits`` value for the gzip format
+
+#: The number of entries to drop is determined to within one part in this many of all entries.
+_FINENESS: Final = 64
+
+
+def pack(content: bytes) -> bytes:
+    """Compress *content*. Equal contents give equal bytes."""
+    packer = zlib.compressobj(wbits=_GZIP)
+    return packer.compress(content) + packer.flush()
+
+
+def unpack(content: bytes) -> bytes:
+    """Decompress the output of :func:`pack`. Raises InputError if it is not one complete gzip member."""
+    unpacker = zlib.decompressobj(wbits=_GZIP)
+    try:
+        text = unpacker.decompress(content, _UNPACKED)
+    except zlib.error as error:
+        raise InputError(f"expected gzip: {error}") from error
+    if not unpacker.eof or unpacker.unused_data:
+        raise InputError(f"expected one whole gzip member of at most {_UNPACKED >> 20} MiB")
+    return text
+
+
+def packed_within(limit: int, entries: int, without: Callable[[int], bytes]) -> bytes:
+    """Return ``without(n)``, the packed form without the *n* least important of all *entries*, for a small *n*.
+
+    The result has at most *limit* bytes, unless it is larger even without all entries.
+    """
+    whole = without(0)
+    if len(whole) <= limit:
+        return whole
+    low, high = 0, entries  # dropping `low` entries is too few, dropping `high` is enough
+    best = without(entries)
+    while high - low > max(1, entries // _FINENESS):
+        middle = (low + high) // 2
+        packed = without(middle)
+        if len(packed) <= limit:
+            high, best = middle, packed
+        else:
+            low = middle
+    return best
