@@ -373,9 +373,23 @@ def uses(audit: AuditLog, user: str, right: Right) -> bool:
     return (right.verb, right.group, right.resource) in audit.rights_used(user)
 
 
+def serves(cluster: ControlPlane, right: Right) -> bool:
+    """Return whether the API server serves the resource of *right*, which is not in the core group."""
+    groups = [group for group in cluster.api.get("/apis")["groups"] if group["name"] == right.group]
+    versions = [version["groupVersion"] for group in groups for version in group["versions"]]
+    return any(
+        right.resource == each["name"]
+        for version in versions
+        for each in cluster.api.get(f"/apis/{version}")["resources"]
+    )
+
+
 def unused(cluster: ControlPlane, audit: AuditLog, user: str, objects: Sequence[Json]) -> set[str]:
-    """Return the granted rights of *objects* that *user* did not use. A watch is logged only after it ends."""
-    granted = set(rights(objects))
+    """Return the granted rights of *objects* that *user* did not use. A watch is logged only after it ends.
+
+    Kinds of groups of pods that this API server does not serve are left out: they are read only where they exist.
+    """
+    granted = {right for right in rights(objects) if right.resource not in OF_GROUPS or serves(cluster, right)}
 
     def left() -> set[Right]:
         return {right for right in granted if not uses(audit, user, right)}
