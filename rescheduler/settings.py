@@ -44,6 +44,14 @@ class ApiServerConnection:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedInstallation:
+    """What the command line tells about an installation; None: it is found in the cluster."""
+
+    namespace: str | None = None
+    lease_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Scheduling:
     """What is known about the cluster's kube-scheduler from the command line."""
 

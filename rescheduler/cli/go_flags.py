@@ -18,6 +18,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 #: The type name of parameters that are paths.
 _PATH: Final = "path"
 
+#: Where the context of a command stores the arguments of the command in click's syntax.
+ARGUMENTS: Final = "rescheduler.arguments"
+
 _TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")
 _FALSE: Final = ("0", "f", "F", "FALSE", "false", "False")
 
@@ -141,7 +144,8 @@ class GoCommand(click.Command):
     """A command whose options have Go's syntax."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, list(normalized(args, self.get_params(ctx))))
+        ctx.meta[ARGUMENTS] = tuple(normalized(args, self.get_params(ctx)))
+        return super().parse_args(ctx, list(ctx.meta[ARGUMENTS]))
 
 
 def normalized(args: Sequence[str], params: Sequence[click.Parameter]) -> Iterator[str]:

@@ -7,13 +7,14 @@
 
 import functools
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import click
 
-from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, Option, Parsed
+from rescheduler.cli.go_flags import ARGUMENTS, FILE, FILE_TEXT, Bool, Option, Parsed
 from rescheduler.cli.scheduler_config import scheduling
 from rescheduler.errors import UsageError
 from rescheduler.providers import BACKENDS
@@ -25,6 +26,7 @@ from rescheduler.settings import (
     ListenAddress,
     LogFormat,
     Logging,
+    NamedInstallation,
     Provider,
     object_name,
     scheduler_minor,
@@ -139,9 +141,13 @@ node_name_option: Final = Option(
     "itself. The shipped manifests set it in the environment. Empty: none.",
 )
 
+_NAME: Final = Parsed(object_name, "name", UsageError)
+
+#: Of the daemon.
 namespace_option: Final = Option(
     "--namespace",
-    Parsed(object_name, "name", UsageError),
+    _NAME,
+    short="-n",
     default="kube-system",
     metavar="NAME",
     help="The namespace of the daemon, its Lease and its memory ConfigMap.",
@@ -149,7 +155,7 @@ namespace_option: Final = Option(
 
 lease_name_option: Final = Option(
     "--lease-name",
-    Parsed(object_name, "name", UsageError),
+    _NAME,
     default=LEASE,
     help="The Lease for leader election. Namespace and Lease name identify an installation: two installations in "
     "one cluster need different ones.",
@@ -157,7 +163,7 @@ lease_name_option: Final = Option(
 
 memory_name_option: Final = Option(
     "--memory-name",
-    Parsed(object_name, "name", UsageError),
+    _NAME,
     default=MEMORY_NAME,
     metavar="NAME",
     help="The ConfigMap with the state that must survive restarts: the drain delay, cooldowns, pauses, owed "
@@ -166,11 +172,64 @@ memory_name_option: Final = Option(
 
 savings_name_option: Final = Option(
     "--savings-name",
-    Parsed(object_name, "name", UsageError),
+    _NAME,
     default=SAVINGS_NAME,
     metavar="NAME",
     help="The ConfigMap with the ledger of savings. The chart derives the name from the release.",
 )
+
+#: Of commands that act on a daemon. Passes ``named: NamedInstallation`` to the command.
+installation_options: Final = group(
+    "named",
+    NamedInstallation,
+    (
+        Option(
+            "--namespace",
+            _NAME,
+            short="-n",
+            metavar="NAME",
+            help="The namespace of the daemon. Default: spot-rescheduler or kube-system if a daemon holds the Lease "
+            "there, otherwise that of the only installation in the cluster.",
+        ),
+        Option(
+            "--lease-name",
+            _NAME,
+            metavar="NAME",
+            help=f"The Lease of the daemon. Default: {LEASE}, otherwise the only one in the namespace.",
+        ),
+    ),
+)
+
+found_memory_option: Final = Option(
+    "--memory-name",
+    _NAME,
+    metavar="NAME",
+    help=f"The ConfigMap with the daemon's memory. Default: {MEMORY_NAME}, or the name that the chart derived from the "
+    "release.",
+)
+
+found_savings_option: Final = Option(
+    "--savings-name",
+    _NAME,
+    metavar="NAME",
+    help=f"The ConfigMap with the ledger of savings. Default: {SAVINGS_NAME}, or the name that the chart derived from "
+    "the release.",
+)
+
+
+def command_for(namespace: str, lease_name: str) -> str:
+    """Return the command line that was typed, with another installation."""
+    context = click.get_current_context()
+    own, flags = [], iter(context.meta.get(ARGUMENTS, ()))
+    for flag in flags:
+        name, equals, _ = flag.partition("=")
+        if name not in ("-n", "--namespace", "--lease-name"):
+            own.append(flag)
+        elif not equals:
+            next(flags, None)
+    lease = [] if lease_name == LEASE else [f"--lease-name={lease_name}"]
+    return f"{context.command_path} {shlex.join([*own, '-n', namespace, *lease])}"
+
 
 connection_options = group(
     "connection",

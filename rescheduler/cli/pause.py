@@ -5,13 +5,14 @@ from datetime import timedelta
 import click
 
 from rescheduler.cli.console import printable, say
-from rescheduler.cli.go_flags import DurationType, GoCommand, Option, Parsed
-from rescheduler.cli.options import connection_options, lease_name_option, namespace_option
+from rescheduler.cli.go_flags import Bool, DurationType, GoCommand, Option, Parsed
+from rescheduler.cli.options import command_for, connection_options, installation_options
 from rescheduler.clock import SystemClock
 from rescheduler.planning.pauses import LONGEST_REASON, is_control, manual_pause, one_line, pause_annotations
-from rescheduler.settings import ApiServerConnection
+from rescheduler.settings import ApiServerConnection, NamedInstallation
 
 _SECOND = timedelta(seconds=1)
+_UNHELD = "a daemon that is stopped, is a dry run or elects no leader holds none: --force pauses it"
 
 
 def _reason(text: str) -> str:
@@ -37,26 +38,35 @@ def _reason(text: str) -> str:
     metavar="TEXT",
     help="Why drains are paused. It is shown in the log, in an Event and by rescheduler status.",
 )
+@Option(
+    "--force",
+    Bool(),
+    default=False,
+    help="Set the pause also if no daemon holds the Lease, because the daemon is stopped, is a dry run, or runs with "
+    "--leader-elect=false.",
+)
 @connection_options
-@namespace_option
-@lease_name_option
+@installation_options
 def command(
-    period: timedelta | None, reason: str, connection: ApiServerConnection, namespace: str, lease_name: str
+    period: timedelta | None, reason: str, *, force: bool, connection: ApiServerConnection, named: NamedInstallation
 ) -> None:
     """Pause drains: no drain starts, and the drain in progress is rolled back within seconds.
 
     A machine whose termination was already requested is still removed, and replacement pods of earlier drains are
-    still followed. The pause is an annotation on the Lease, so it survives restarts of the daemon, and can be
-    set before the daemon is installed. A new pause replaces an earlier one.
+    still followed. The pause is an annotation on the Lease that the daemon holds, so it survives restarts of the
+    daemon. A new pause replaces an earlier one.
     """
     from rescheduler.kube.client import connect  # noqa: PLC0415 - the client is imported on demand
+    from rescheduler.kube.installations import InstallationFinder, holder  # noqa: PLC0415
     from rescheduler.kube.lease import LeaseStore  # noqa: PLC0415
 
     clock = SystemClock()
-    now = clock.now()
+    client, now = connect(connection, clock), clock.now()
     annotations = pause_annotations(None if period is None else now + period, reason)
-    lease = LeaseStore(connect(connection, clock), namespace, lease_name)
+    found = InstallationFinder(client, now, command_for).find(named, lambda _: force, _UNHELD)
+    lease = LeaseStore(client, found.metadata.namespace, found.metadata.name)
     lease.annotate(annotations)
     pause = manual_pause({key: text for key, text in annotations.items() if text is not None}, now)
     assert pause is not None
-    say(printable(f"{lease}: {pause.text}"))
+    unheld = "" if holder(found, now) else " (no daemon holds the Lease)"
+    say(printable(f"{lease}: {pause.text}{unheld}"))

@@ -4,10 +4,10 @@ import click
 
 from rescheduler.cli.console import printable, say
 from rescheduler.cli.go_flags import GoCommand, Option, Parsed
-from rescheduler.cli.options import connection_options, lease_name_option, memory_name_option, namespace_option
+from rescheduler.cli.options import command_for, connection_options, found_memory_option, installation_options
 from rescheduler.clock import SystemClock
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
-from rescheduler.settings import ApiServerConnection
+from rescheduler.settings import MEMORY_NAME, ApiServerConnection, NamedInstallation
 
 
 def _name(text: str) -> str:
@@ -27,11 +27,10 @@ def _name(text: str) -> str:
     "as default/Deployment/web. Repeatable.",
 )
 @connection_options
-@namespace_option
-@memory_name_option
-@lease_name_option
+@installation_options
+@found_memory_option
 def command(
-    waive: tuple[str, ...], connection: ApiServerConnection, namespace: str, memory_name: str, lease_name: str
+    waive: tuple[str, ...], connection: ApiServerConnection, named: NamedInstallation, memory_name: str | None
 ) -> None:
     """End the pause that rescheduler pause started. With --waive, waive replacement pods of an earlier drain instead.
 
@@ -40,27 +39,37 @@ def command(
     waive them with --waive. It takes effect in the next round.
     """
     if waive:
-        _waive(waive, connection, namespace, memory_name)
+        _waive(waive, connection, named, memory_name)
     else:
-        _resume(connection, namespace, lease_name)
+        _resume(connection, named)
 
 
-def _waive(names: tuple[str, ...], connection: ApiServerConnection, namespace: str, memory_name: str) -> None:
+def _waive(
+    names: tuple[str, ...], connection: ApiServerConnection, named: NamedInstallation, memory_name: str | None
+) -> None:
     from rescheduler.housekeeping import synced_memory  # noqa: PLC0415 - the client is imported on demand
     from rescheduler.kube.client import connect  # noqa: PLC0415
-    from rescheduler.kube.memory import MemoryStore  # noqa: PLC0415
+    from rescheduler.kube.installations import InstallationFinder, find_config_map  # noqa: PLC0415
+    from rescheduler.kube.memory import MEMORY_KEY  # noqa: PLC0415
 
-    for released in synced_memory.waive(MemoryStore(connect(connection, SystemClock()), namespace, memory_name), names):
+    clock = SystemClock()
+    finder = InstallationFinder(connect(connection, clock), clock.now(), command_for)
+    store = find_config_map(finder, named, memory_name, MEMORY_NAME, MEMORY_KEY)
+    for released in synced_memory.waive(store, names):
         say(printable(f"released: {released}"))
 
 
-def _resume(connection: ApiServerConnection, namespace: str, lease_name: str) -> None:
+def _resume(connection: ApiServerConnection, named: NamedInstallation) -> None:
     from rescheduler.kube.client import connect  # noqa: PLC0415 - the client is imported on demand
+    from rescheduler.kube.installations import InstallationFinder  # noqa: PLC0415
     from rescheduler.kube.lease import LeaseStore  # noqa: PLC0415
 
-    store = LeaseStore(connect(connection, SystemClock()), namespace, lease_name)
-    lease = store.read()
-    if lease is None or PAUSED not in lease.annotations:
+    clock = SystemClock()
+    client = connect(connection, clock)
+    # A pause can also be ended while the daemon is stopped.
+    lease = InstallationFinder(client, clock.now(), command_for).find(named, lambda lease: PAUSED in lease.annotations)
+    store = LeaseStore(client, lease.metadata.namespace, lease.metadata.name)
+    if PAUSED not in lease.annotations:
         click.echo(f"{store}: drains are not paused")
         return
     store.annotate({PAUSED: None, PAUSE_REASON: None})

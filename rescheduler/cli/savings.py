@@ -12,12 +12,12 @@ import msgspec
 
 from rescheduler.cli.console import BLANK, Line, show
 from rescheduler.cli.go_flags import GoCommand, Option, Parsed, parse_duration
-from rescheduler.cli.options import connection_options, namespace_option, savings_name_option
+from rescheduler.cli.options import command_for, connection_options, found_savings_option, installation_options
 from rescheduler.clock import SystemClock
 from rescheduler.planning.forms import count, utc
 from rescheduler.planning.money.savings import KEPT, Receipt, Savings
 from rescheduler.planning.money.savings_form import ASSUMPTIONS, ReceiptShare, SavingsDay, SavingsReport, report
-from rescheduler.settings import ApiServerConnection
+from rescheduler.settings import SAVINGS_NAME, ApiServerConnection, NamedInstallation
 
 # The text and the JSON output of ``rescheduler savings``.
 
@@ -177,19 +177,23 @@ _SINCE: Final = Parsed(_parse_period, "duration")
     help="table for people, json or yaml for programs.",
 )
 @connection_options
-@namespace_option
-@savings_name_option
-def command(since: timedelta, output: str, connection: ApiServerConnection, namespace: str, savings_name: str) -> None:
+@installation_options
+@found_savings_option
+def command(
+    since: timedelta, output: str, connection: ApiServerConnection, named: NamedInstallation, savings_name: str | None
+) -> None:
     """Show what drains have saved: totals, and for each day the nodes that were removed after a drain.
 
     The daemon keeps this ledger in a ConfigMap. Nothing in the cluster is changed.
     """
     from rescheduler.housekeeping import command_reads  # noqa: PLC0415 - the client is imported on demand
     from rescheduler.kube.client import connect  # noqa: PLC0415
-    from rescheduler.kube.memory import SAVINGS_KEY, MemoryStore  # noqa: PLC0415
+    from rescheduler.kube.installations import InstallationFinder, find_config_map  # noqa: PLC0415
+    from rescheduler.kube.memory import SAVINGS_KEY  # noqa: PLC0415
 
     clock = SystemClock()
-    store = MemoryStore(connect(connection, clock), namespace, savings_name, key=SAVINGS_KEY)
+    finder = InstallationFinder(connect(connection, clock), clock.now(), command_for)
+    store = find_config_map(finder, named, savings_name, SAVINGS_NAME, SAVINGS_KEY)
     known = report(command_reads.stored_ledger(store), since, clock.now().replace(microsecond=0))
     if output == "json":
         sys.stdout.buffer.write(msgspec.json.encode(as_json(known)) + b"\n")

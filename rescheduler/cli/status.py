@@ -8,12 +8,12 @@ from typing import Any
 import click
 import yaml
 
-from rescheduler.cli.console import Line, show
+from rescheduler.cli.console import Line, show, warn
 from rescheduler.cli.go_flags import DurationType, GoCommand, Option
-from rescheduler.cli.options import connection_options, lease_name_option, memory_name_option, namespace_option
+from rescheduler.cli.options import command_for, connection_options, found_memory_option, installation_options
 from rescheduler.clock import SystemClock
 from rescheduler.planning.forms import count
-from rescheduler.settings import ApiServerConnection
+from rescheduler.settings import MEMORY_NAME, ApiServerConnection, NamedInstallation
 
 
 @click.command("status", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
@@ -38,29 +38,35 @@ from rescheduler.settings import ApiServerConnection
     help="The landing timeout of the daemon, in the same way. Owed pods keep all drains waiting for this time only.",
 )
 @connection_options
-@namespace_option
-@lease_name_option
-@memory_name_option
+@installation_options
+@found_memory_option
 def command(
     output: str,
     node_drain_delay: timedelta,
     landing_timeout: timedelta,
     connection: ApiServerConnection,
-    namespace: str,
-    lease_name: str,
-    memory_name: str,
-) -> None:
+    named: NamedInstallation,
+    memory_name: str | None,
+) -> int:
     """Show which replica leads, whether and why drains wait, which node is being drained, and what earlier drains owe.
 
     Everything is read from the cluster: the Lease, the ConfigMap with the memory, and the annotations of the nodes. The
-    daemon is not contacted, so this also works while it is not running. Its status page shows more.
+    daemon is not contacted, so this also works while it is not running; then the exit code is 1. Its status page shows
+    more.
     """
     from rescheduler.housekeeping.command_reads import Installation, read_status  # noqa: PLC0415 - the client is imported on demand
     from rescheduler.kube.client import connect  # noqa: PLC0415
+    from rescheduler.kube.installations import InstallationFinder, config_map_of, holder  # noqa: PLC0415
+    from rescheduler.kube.memory import MEMORY_KEY  # noqa: PLC0415
 
     clock = SystemClock()
-    installation = Installation(namespace, lease_name, memory_name, node_drain_delay, landing_timeout)
-    status = read_status(connect(connection, clock), clock, installation).as_json()
+    finder = InstallationFinder(connect(connection, clock), clock.now(), command_for)
+    lease = finder.find(named, lambda _: True)
+    memory = config_map_of(finder.client, lease, memory_name, MEMORY_NAME, MEMORY_KEY)
+    installation = Installation(
+        lease.metadata.namespace, lease.metadata.name, memory.name, node_drain_delay, landing_timeout
+    )
+    status = read_status(finder.client, clock, installation).as_json()
     match output:
         case "json":
             click.echo(json.dumps(status, ensure_ascii=False, indent=2))
@@ -68,6 +74,13 @@ def command(
             click.echo(yaml.safe_dump(status, sort_keys=False, allow_unicode=True), nl=False)
         case _:
             show(map(Line, lines(status)))
+    if holder(lease, finder.now):
+        return 0
+    warn(
+        f"no daemon holds Lease {installation.identity}: it is stopped, is a dry run or elects no leader; "
+        f"{finder.elsewhere()}"
+    )
+    return 1
 
 
 def lines(status: dict[str, Any]) -> Iterator[str]:

@@ -113,7 +113,10 @@ log = logging.getLogger(__name__)
 class _LeaseMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     uid: str = ""
+    namespace: str = ""
+    name: str = ""
     annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
 
 
 class LeaseObject(msgspec.Struct):
@@ -222,24 +225,18 @@ class LeaseStore:
             return None
 
     def annotate(self, annotations: Mapping[str, str | None]) -> None:
-        """Set *annotations*; None removes one. A missing Lease is created without a holder.
+        """Set *annotations*; None removes one. A Lease is never created: no daemon would notice it.
 
         The change is conditional on the Lease's resourceVersion, and is repeated after a conflict. Raises Conflict,
-        NotFound (the namespace does not exist), Unauthorized, Retryable.
+        NotFound (the Lease does not exist), Unauthorized, Retryable.
         """
         retry_on_conflict(partial(self._annotate_once, annotations), ATTEMPTS)
 
     def _annotate_once(self, annotations: Mapping[str, str | None]) -> None:
         if (lease := self.read()) is None:
-            self._create({key: text for key, text in annotations.items() if text is not None})
-            return
+            raise NotFound(f"{self} does not exist")
         with deletion_conflicts():
             self._patch(lease, annotations)
-
-    def _create(self, annotations: Mapping[str, str]) -> None:
-        metadata = {"namespace": self.namespace, "name": self.name, "annotations": annotations}
-        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
-        self._send("create", "POST", lease_path(self.namespace), body=body)
 
     def _patch(self, lease: LeaseObject, annotations: Mapping[str, str | None]) -> None:
         metadata = {"resourceVersion": lease.metadata.resource_version, "annotations": annotations}

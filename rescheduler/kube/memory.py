@@ -40,6 +40,7 @@ class UnreadableMemory:
     """The ConfigMap could not be read; its content is unknown."""
 
     why: str
+    forbidden: bool = False  #: we may not read a ConfigMap of this name; it need not exist
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,8 @@ class MemoryStore:
         """
         self._client = client
         self._key = key
-        self._namespace = namespace
-        self._name = name
+        self.namespace = namespace
+        self.name = name
         self._lease = lease
         root = f"namespaces/{quote(namespace, safe='')}"
         self._collection = f"/api/v1/{root}/configmaps"
@@ -88,7 +89,7 @@ class MemoryStore:
         self._lease_path = f"/apis/coordination.k8s.io/v1/{root}/leases/{quote(lease, safe='')}"
 
     def __str__(self) -> str:
-        return f"ConfigMap {self._namespace}/{self._name}"
+        return f"ConfigMap {self.namespace}/{self.name}"
 
     def read(self) -> Reading:
         """Read the ConfigMap from the API server. Raises Retryable."""
@@ -97,7 +98,7 @@ class MemoryStore:
         except NotFound:
             return Absent()
         except Unauthorized as error:
-            return UnreadableMemory(str(error))
+            return UnreadableMemory(str(error), isinstance(error, Forbidden))
         if not config_map.binary_data and not config_map.data:
             return Absent(config_map.metadata.resource_version)
         content = (config_map.binary_data or {}).get(self._key)
@@ -116,12 +117,12 @@ class MemoryStore:
         binary = {self._key: base64.b64encode(content).decode()}
         if version:
             return self._patch(version, {"binaryData": binary, "data": {_SUMMARY: summary, _WAIVED: None}})
-        metadata = {"namespace": self._namespace, "name": self._name}
+        metadata = {"namespace": self.namespace, "name": self.name}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": binary}
         try:
             created = self._config_map("create", "POST", self._collection, body=body | {"data": {_SUMMARY: summary}})
         except Forbidden as error:
-            command = f"kubectl -n {self._namespace} create configmap {self._name}"
+            command = f"kubectl -n {self.namespace} create configmap {self.name}"
             raise Forbidden(f"{error}; create it with: {command}") from error
         return created.metadata.resource_version
 
@@ -138,19 +139,19 @@ class MemoryStore:
         except NotFound:
             return False
         annotations = _decoded(response.body, _AnnotatedLease).metadata.annotations or {}
-        return annotations.get(ANNOTATION) == self._name
+        return annotations.get(ANNOTATION) == self.name
 
     def note_created(self) -> None:
         """Record on the Lease that the ConfigMap was created. Raises NotFound, Unauthorized, Retryable."""
         if self._lease:
-            body = {"metadata": {"annotations": {ANNOTATION: self._name}}}
+            body = {"metadata": {"annotations": {ANNOTATION: self.name}}}
             self._client.request(
                 f"patch {self._of_lease}", "PATCH", self._lease_path, body=body, content_type=MERGE_PATCH
             )
 
     @property
     def _of_lease(self) -> str:
-        return f"lease {self._namespace}/{self._lease}"
+        return f"lease {self.namespace}/{self._lease}"
 
     def _patch(self, version: str, change: Mapping[str, Any]) -> str:
         body = {"metadata": {"resourceVersion": version}, **change}
@@ -159,7 +160,7 @@ class MemoryStore:
         return patched.metadata.resource_version
 
     def _config_map(self, verb: str, method: str, path: str, **options: Any) -> _ConfigMap:
-        act = f"{verb} configmap {self._namespace}/{self._name}"
+        act = f"{verb} configmap {self.namespace}/{self.name}"
         return _decoded(self._client.request(act, method, path, **options).body, _ConfigMap)
 
 

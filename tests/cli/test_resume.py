@@ -45,6 +45,6 @@ def test_the_help_explains_waivers(capfd: pytest.CaptureFixture[str]) -> None:
         "--waive NS[/KIND/NAME]",
         "landing-pending",
         "env var: RESCHEDULER_MEMORY_NAME",
-        "default: kube-system",
+        "-n, --namespace",
     ):
         assert expected in page

@@ -87,6 +87,13 @@ def savings(
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "current-context": "c", **named}))
 
+    for namespace, lease in (
+        ("spot-rescheduler", status(404)),
+        ("kube-system", Reply({"metadata": {}, "spec": {"holderIdentity": "pod-a_1"}})),
+    ):
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/k8s-spot-rescheduler"
+        edge.on("GET", path, lease)
+
     def run(*arguments: str) -> tuple[Any, str, str]:
         with pytest.raises(SystemExit) as ended:
             cli.main(["savings", f"--kubeconfig={kubeconfig}", *arguments])

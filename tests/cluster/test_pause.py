@@ -15,7 +15,7 @@ from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
 from rescheduler.settings import LEASE
 from tests import forking
 from tests.cluster.bad_days import FLAGS, NAMESPACE, NODE_1, lease_holder, next_node, next_node_drained
-from tests.cluster.daemon import LEASE_PATH, Daemon, delete_stuck_pods
+from tests.cluster.daemon import LEASE_PATH, LEASES, Daemon, delete_stuck_pods
 from tests.cluster.observer import Observer
 from tests.cluster.rendering import composed
 from tests.cluster.replicas import FENCED, ReplicatedInstallation, installed
@@ -45,6 +45,12 @@ def lease(cluster: ControlPlane) -> Json:
 def annotations(cluster: ControlPlane) -> Json:
     annotations: Json = lease(cluster)["metadata"].get("annotations", {})
     return {key: text for key, text in annotations.items() if key in (PAUSED, PAUSE_REASON)}
+
+
+def stopped(cluster: ControlPlane) -> None:
+    """Create the Lease as the manifests do."""
+    cluster.api.delete(LEASE_PATH)
+    cluster.api.post(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE}})
 
 
 @pytest.fixture
@@ -88,12 +94,13 @@ def test_a_pause_in_the_middle_of_a_drain_rolls_it_back_and_survives_a_restart(
 
 
 def test_a_pause_before_the_first_start_holds_drains_until_it_ends(cluster: ControlPlane, observer: Observer) -> None:
-    """The command creates the Lease without a holder, and the daemon acquires it."""
+    """The manifests create the Lease without a holder, and the daemon acquires it."""
     observer.nodes(1, 1)
     cluster.apply([deployment("web", 2)])
     observer.running(2)
     observer.open_spot()
-    run(cluster, "pause", "--for=20s")
+    stopped(cluster)
+    run(cluster, "pause", "--force", "--for=20s")
     assert "holderIdentity" not in lease(cluster).get("spec", {})
     end = annotations(cluster)[PAUSED]
     with Daemon(cluster, *FLAGS):
@@ -110,7 +117,8 @@ def test_an_unreadable_pause_holds_drains_also_without_leader_election(
     cluster.apply([deployment("web", 1)])
     observer.running(1)
     observer.open_spot()
-    run(cluster, "pause")
+    stopped(cluster)
+    run(cluster, "pause", "--force")
     cluster.api.patch(LEASE_PATH, {"metadata": {"annotations": {PAUSED: "tomorrow"}}})
     with Daemon(cluster, *FLAGS, "--leader-elect=false") as daemon:
         observer.eventually(lambda: daemon.logged("drains are paused", reason="paused"), "the pause in the log")

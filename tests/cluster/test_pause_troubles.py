@@ -58,18 +58,31 @@ def annotations(cluster: ControlPlane) -> Json:
 
 def lease(cluster: ControlPlane, **metadata: Json) -> None:
     body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": NAME, **metadata}}
+    body["spec"] = {"holderIdentity": "pod-a_1"}
     cluster.api.post(LEASES, body)
 
 
-def test_without_a_lease_drains_are_not_paused(cluster: ControlPlane, run: PauseCommands) -> None:
-    assert run("resume") == (0, f"{LEASE}: drains are not paused\n", "")
-    state = run.status()
-    assert (state["leader"], state["leaseRenewed"], state["paused"], state["waiting"]) == (None, None, None, None)
+def test_without_a_lease_the_commands_fail_and_create_none(cluster: ControlPlane, run: PauseCommands) -> None:
+    for command in (("pause",), ("pause", "--force"), ("resume",), ("status",)):
+        code, out, error = run(*command)
+        assert (code, out, error.startswith(f"rescheduler: {LEASE} does not exist; ")) == (1, "", True)
     names = [item["metadata"]["name"] for item in cluster.api.items(LEASES)]
     assert NAME not in names
 
 
+def test_an_installation_is_found_in_another_namespace(cluster: ControlPlane, run: PauseCommands) -> None:
+    """The API server lists the Leases of all namespaces but those of the nodes."""
+    lease(cluster, labels={"app.kubernetes.io/name": "spot-rescheduler"})
+    arguments = (f"--kubeconfig={cluster.kubeconfig}", f"--lease-name={NAME}")
+    done = forking.run("pause", *arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{LEASE}: drains are paused\n", "")
+    done = forking.run("resume", "-n=kube-public", *arguments)
+    assert (done.returncode, f" -n {NAMESPACE} --lease-name={NAME}" in done.stderr) == (1, True)
+    assert run("resume")[0] == 0
+
+
 def test_resume_ends_a_pause_once(cluster: ControlPlane, run: PauseCommands) -> None:
+    lease(cluster)
     assert run("pause", "--reason=a release") == (0, f"{LEASE}: drains are paused: a release\n", "")
     assert run("resume") == (0, f"{LEASE}: drains are no longer paused\n", "")
     assert run("resume") == (0, f"{LEASE}: drains are not paused\n", "")
@@ -77,6 +90,7 @@ def test_resume_ends_a_pause_once(cluster: ControlPlane, run: PauseCommands) -> 
 
 
 def test_a_pause_replaces_an_earlier_one_with_its_reason(cluster: ControlPlane, run: PauseCommands) -> None:
+    lease(cluster)
     run("pause", "--reason=a release", "--for=1h")
     assert run("pause") == (0, f"{LEASE}: drains are paused\n", "")
     assert annotations(cluster) == {PAUSED: "true"}
@@ -114,8 +128,8 @@ def test_an_invalid_token_is_an_error(cluster: ControlPlane, run: PauseCommands)
 
 def test_a_missing_namespace_is_an_error(cluster: ControlPlane) -> None:
     done = forking.run("pause", f"--kubeconfig={cluster.kubeconfig}", "--namespace=nowhere", f"--lease-name={NAME}")
-    expected = f'rescheduler: create lease nowhere/{NAME}: namespaces "nowhere" not found (404)\n'
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", expected)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"rescheduler: Lease nowhere/{NAME} does not exist; ")
 
 
 def test_an_unreachable_server_is_an_error(run: PauseCommands, tmp_path: Path) -> None:

@@ -60,10 +60,11 @@ def store(client: Client) -> LeaseStore:
     return LeaseStore(client, "ns", "l")
 
 
-def test_a_missing_lease_is_created_without_a_holder(edge: ScriptedApiServer, store: LeaseStore) -> None:
+def test_a_missing_lease_is_not_created(edge: ScriptedApiServer, store: LeaseStore) -> None:
     lease = StoredLease(edge)
-    store.annotate({"a": "1", "b": None})
-    assert (lease.annotations, lease.spec) == ({"a": "1"}, {})
+    with pytest.raises(NotFound, match=r"^Lease ns/l does not exist$"):
+        store.annotate({"a": "1", "b": None})
+    assert lease.annotations is None
 
 
 def test_annotations_are_set_and_removed_and_others_stay(edge: ScriptedApiServer, store: LeaseStore) -> None:
@@ -84,13 +85,6 @@ def test_a_conflict_is_retried_a_few_times(edge: ScriptedApiServer, store: Lease
     assert lease.annotations == {"other": "0", "a": "1"}
 
 
-def test_a_missing_namespace_is_an_error(edge: ScriptedApiServer, store: LeaseStore) -> None:
-    edge.on("GET", PATH, status(404))
-    edge.on("POST", LEASES, status(404, 'namespaces "ns" not found'))
-    with pytest.raises(NotFound, match=r"create lease ns/l: namespaces \"ns\" not found"):
-        store.annotate({"a": "1"})
-
-
 def annotated(store: LeaseStore, annotations: dict[str, str | None]) -> bool:
     """Return whether *annotations* were set. An elector with a hasty clock writes the Lease continuously."""
     try:
@@ -103,7 +97,7 @@ def annotated(store: LeaseStore, annotations: dict[str, str | None]) -> bool:
 def test_the_elector_takes_a_lease_without_a_holder_and_keeps_its_annotations(
     edge: ScriptedApiServer, client: Client, store: LeaseStore, clock: HastyClock
 ) -> None:
-    lease = StoredLease(edge)
+    lease = StoredLease(edge, a="0")
     store.annotate({"a": "1"})
     elector = Elector(client, clock, "ns", "l", identity())
     elector.start()
