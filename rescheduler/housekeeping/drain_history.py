@@ -1,5 +1,6 @@
 """The history of drains, including drains by earlier processes and leaders: delays, cooldowns, pauses, debts, moves."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -210,6 +211,10 @@ class DrainHistory:
         """Record that a drain evicted *pods* pods of *controller*, in evictions that began at the time *at*."""
         self._note(movements=self.memory.movements.moved(controller, pods, at))
 
+    def moved_without_controller(self, namespace: str, pods: int, at: datetime) -> None:
+        """Record that a drain evicted *pods* pods of *namespace* that have no controller."""
+        self._note(movements=self.memory.movements.moved_without_controller(namespace, pods, at))
+
     def _note(self, **changes: Any) -> None:
         self._synced.memory = msgspec.structs.replace(self._synced.memory, **changes)
 
@@ -264,6 +269,9 @@ class DrainRecords:
             pods = sum(drain.controllers.get(pod.uid) == controller for pod in drain.evicted)
             if pods:
                 self._history.moved(controller, pods, began)
+        alone = Counter(pod.namespace for pod in drain.evicted if pod.uid not in drain.controllers)
+        for namespace, pods in sorted(alone.items()):
+            self._history.moved_without_controller(namespace, pods, began)
         self._owe(drain)
         if drain.rolled_back:
             pass  # the result of the drain is not known

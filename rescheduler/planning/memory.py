@@ -120,13 +120,14 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         lines += [f"  … and {len(self.debts) - _NAMED} more"] if len(self.debts) > _NAMED else []
         active = sorted(self.not_recovered.active(now))
         aside = [*active[:_NAMED], *([f"and {len(active) - _NAMED} more"] if len(active) > _NAMED else [])]
-        waiting = sum(moves.until is not None and moves.until > now for moves in self.movements.by_uid.values())
+        moved = self.movements.controllers
+        waiting = sum(moves.until is not None and moves.until > now for moves in moved.values())
         lines += [
             f"last drain: {_text(self.drained_at)}",
             f"owners and namespaces that wait, because their pods did not run in time: {', '.join(aside) or 'none'}",
             f"pause after returned pods until: {_text(self.returned.active(now))}",
             f"nodes cooling down: {len(self.cooldowns.active(now))}",
-            f"controllers moved in the last 24 h: {len(self.movements.by_uid)}, of which {waiting} wait",
+            f"controllers moved in the last 24 h: {len(moved)}, of which {waiting} wait",
         ]
         if (until := self.room.active(now)) is not None:
             lines.append(f"no order of spot room until: {_text(until)}")

@@ -19,7 +19,7 @@ from rescheduler.planning.waits import Count, Moment, Waits
 #
 # Two rules prevent pods from being moved back and forth. After its pods return to an on-demand node, a controller is
 # not disrupted for a while; the wait doubles with each further return. And the average number of moves per replica and
-# day is limited.
+# day is limited. Pods without a controller have one record for their namespace.
 
 DAY: Final = timedelta(hours=24)
 
@@ -93,7 +93,10 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The records of all topmost controllers, by namespace and UID (:func:`_key`)."""
+    """The records of all topmost controllers, by namespace and UID (:func:`_key`).
+
+    Pods without a controller do not come back. Their record, without a UID, only counts for their namespace.
+    """
 
     by_uid: dict[str, ControllerMoves] = {}
 
@@ -105,6 +108,15 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
         before = self.by_uid.get(_key(controller))
         first = ControllerMoves((Move(at, pods),), namespace=controller.namespace)
         return Movements(self.by_uid | {_key(controller): first if before is None else before.moved(pods, at)})
+
+    def moved_without_controller(self, namespace: str, pods: int, at: datetime) -> "Movements":
+        """Return the movements after a drain that evicted *pods* pods without a controller, like :meth:`moved`."""
+        return self.moved(Controller(namespace, "", "", ""), pods, at)
+
+    @property
+    def controllers(self) -> dict[str, ControllerMoves]:
+        """Return the records of controllers."""
+        return {key: moves for key, moves in self.by_uid.items() if not key.endswith("/")}
 
     def judge(
         self, node: str, pods: Mapping[ControllerState, Sequence[Pod]], now: datetime, waits: Waits

@@ -272,6 +272,19 @@ def test_a_namespace_is_restless_if_its_pods_move_more_often_than_allowed_under_
     assert movements.restless(NOW, 0, dict) == {}
 
 
+def test_pods_without_a_controller_count_for_their_namespace() -> None:
+    movements = Movements()
+    for number in range(30):
+        movements = movements.moved_without_controller("a", 1, NOW - number * MINUTE)
+    movements = movements.moved_without_controller("b", 1, NOW).moved(WEB, 1, NOW)
+    assert movements.restless(NOW, 3, lambda: {"a": 2, "b": 1}) == {"a": 3}
+    assert movements.restless(NOW, 3, lambda: {"a": 10, "b": 1}) == {}
+    assert movements.current(NOW + timedelta(days=2), WAITS.returned) == Movements()
+    assert [*movements.controllers] == [KEY]
+    assert len(movements.by_uid) == 3  # one record for each namespace and controller
+    assert len(movements.by_uid["a/"].moves) == 24
+
+
 def test_a_controller_of_another_namespace_with_the_same_uid_has_its_own_record() -> None:
     forged = Controller("tenant", "Widget", "w", WEB.uid, "example.com/v1")
     movements = moves(NOW).moved(forged, 9, NOW)
