@@ -413,3 +413,11 @@ def test_the_notes_list_the_objects_that_an_uninstall_leaves_behind(
     for line in text.splitlines():
         if line.startswith("  kubectl -n ops get configmap "):
             assert f"configmap/{line.split()[5]}" in objects
+    lease, memory, savings = (name.partition("/")[2] for name in objects.split())
+    for command in (
+        f"status --namespace=ops --lease-name={lease} --memory-name={memory}",
+        f"pause --namespace=ops --lease-name={lease}",
+        f"resume --namespace=ops --lease-name={lease}",
+        f"savings --namespace=ops --savings-name={savings}",
+    ):
+        assert f"  rescheduler {command}\n" in text

@@ -368,7 +368,7 @@ class TestResume:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (None, "ConfigMap default/spot-rescheduler-memory: not found, so nothing is owed"),
+            (None, "Lease default/k8s-spot-rescheduler does not exist; "),
             (b"not ours", "ConfigMap default/spot-rescheduler-memory: expected gzip"),
             (dump(Memory()), "nothing to release; known: none"),
         ],
