@@ -1,6 +1,8 @@
 """The address of an API server with its TLS settings, its connection pool, and the kubeconfig files that name it."""
 
 import base64
+import functools
+import logging
 import os
 import shutil
 import ssl
@@ -21,6 +23,8 @@ from rescheduler.net import files
 
 #: Connections in the pool: one watch per kind, and parallel evictions.
 POOL_SIZE: Final = 64
+
+log = logging.getLogger(__name__)
 
 #: The keys of a kubeconfig that name PEM files.
 TLS_KEYS: Final = ("certificate-authority", "client-certificate", "client-key")
@@ -55,6 +59,10 @@ class ApiServerEndpoint:
             files.trust(context, authority)
         if certificate:
             files.present(context, certificate, key)
+        if not self.verify:
+            # urllib3 would warn at every connection, with its own source lines.
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+            _warn_unverified(name)
 
     @property
     def proxied(self) -> bool:
@@ -75,6 +83,12 @@ class ApiServerEndpoint:
         if self.server_name:
             options["server_hostname"] = self.server_name
         return urllib3.PoolManager(**options)
+
+
+@functools.cache
+def _warn_unverified(name: str) -> None:
+    """Log the warning once, however often the credentials are renewed."""
+    log.warning("%s: insecure-skip-tls-verify: the certificate of the API server is not checked", name)
 
 
 # Read and check kubeconfig files. Errors name only files and entries, and never contain a value of a user entry.

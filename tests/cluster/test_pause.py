@@ -129,10 +129,14 @@ def test_an_unreadable_pause_holds_drains_also_without_leader_election(
 
 
 def test_the_commands_work_in_the_pod_of_a_replica_and_with_the_fencing_policy(
-    cluster: ControlPlane, tmp_path: Path
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
 ) -> None:
     """The shipped permissions of the daemon are sufficient for the commands, even while another replica leads."""
-    with installed(ReplicatedInstallation(cluster), composed(tmp_path, ours=FENCED)) as installation:
+    with (
+        installed(ReplicatedInstallation(cluster), composed(tmp_path, ours=FENCED)) as installation,
+        installation.daemon("b"),
+    ):
+        observer.eventually(lambda: installation.leader == "b", "the leader")
         for own in ({}, {"kubeconfig": installation.kubeconfig("a")}):
             message = f"Lease {SHIPPED}/{LEASE}: drains are paused"
             assert run(cluster, "pause", namespace=SHIPPED, **own) == f"{message}\n"

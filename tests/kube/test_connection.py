@@ -2,11 +2,13 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 
 from rescheduler.errors import Forbidden, ReschedulerError, Retryable, Unauthorized, UsageError
 from rescheduler.kube import connection
@@ -140,6 +142,18 @@ def test_tls_is_verified_unless_the_kubeconfig_disables_it(tmp_path: Path) -> No
     assert strict.pool.connection_pool_kw["cert_reqs"].name == "CERT_REQUIRED"
     lax = kubeconfig(tmp_path, 'https://example.test", insecure-skip-tls-verify: true, x: "')
     assert Kubeconfig(str(lax)).login().pool.connection_pool_kw["cert_reqs"].name == "CERT_NONE"
+
+
+def test_a_kubeconfig_that_disables_the_check_is_warned_about_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lax = Kubeconfig(str(kubeconfig(tmp_path, 'https://example.test", insecure-skip-tls-verify: true, x: "')))
+    for _ in range(3):
+        lax.login()
+        warnings.warn("Unverified HTTPS request", urllib3.exceptions.InsecureRequestWarning, stacklevel=1)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{lax.name}: insecure-skip-tls-verify: the certificate of the API server is not checked"
+    ]
 
 
 def _plugin(folder: Path, prints: str, *, code: int = 0) -> str:
