@@ -2,14 +2,14 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from rescheduler.clock import Clock
 from rescheduler.errors import InputError, NotFound, ReschedulerError, Unauthorized
 from rescheduler.kube.client import retry_on_conflict
-from rescheduler.kube.memory import Absent, MemoryStore, Reading, Stored, UnreadableMemory
+from rescheduler.kube.memory import Absent, Reading, Stored, UnreadableMemory
 from rescheduler.observe.events import ErrorKind, MemoryDropped, Report, Trouble
 from rescheduler.planning.forms import count, utc
 from rescheduler.planning.memory import Memory, fitted, load
@@ -34,6 +34,8 @@ class MemoryStorage(Protocol):
     def read(self) -> Reading: ...
 
     def write(self, content: bytes, summary: str, version: str) -> str: ...
+
+    def waive(self, controllers: Collection[str], version: str) -> None: ...
 
     def was_created(self) -> bool: ...
 
@@ -187,7 +189,7 @@ class SyncedMemory:
 # Waivers: the daemon stops waiting for replacement pods of earlier drains that a user has waived.
 
 
-def waive(store: MemoryStore, names: Sequence[str]) -> list[str]:
+def waive(store: MemoryStorage, names: Sequence[str]) -> list[str]:
     """Waive all debts to *names*, and do not set them aside any more. The daemon applies this in its next round.
 
     *names* are owners (``namespace/Kind/name``), or namespaces with all their owners. Return what is released, one line
@@ -197,7 +199,7 @@ def waive(store: MemoryStore, names: Sequence[str]) -> list[str]:
     return retry_on_conflict(partial(_waive_once, store, names), ATTEMPTS)
 
 
-def _waive_once(store: MemoryStore, names: Sequence[str]) -> list[str]:
+def _waive_once(store: MemoryStorage, names: Sequence[str]) -> list[str]:
     stored = _stored(store)
     memory = loaded(store, stored.content)
     if unknown := [name for name in names if memory.waived([name]) == memory]:
@@ -222,7 +224,7 @@ def _released(before: Memory, after: Memory) -> list[str]:
     return debts + waits
 
 
-def _stored(store: MemoryStore) -> Stored:
+def _stored(store: MemoryStorage) -> Stored:
     match store.read():
         case Stored() as stored:
             return stored

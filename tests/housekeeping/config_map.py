@@ -1,5 +1,7 @@
 """An in-memory ConfigMap for the memory store, with versions, preconditions and scripted errors."""
 
+from collections.abc import Collection
+
 from rescheduler.errors import Conflict, ReschedulerError
 from rescheduler.kube.memory import Absent, Reading, Stored, UnreadableMemory
 
@@ -54,9 +56,10 @@ class InMemoryConfigMap:
         self._version += 1
         self.stored = Stored(content, str(self._version), waived)
 
-    def waive(self, *controllers: str) -> None:
+    def waive(self, controllers: Collection[str], version: str = "") -> None:
         assert self.stored is not None
-        self.put(self.stored.content, *controllers)
+        assert version in ("", self.stored.version)
+        self.put(self.stored.content, *sorted(controllers))
 
     def delete(self) -> None:
         self.stored, self._empty = None, ""

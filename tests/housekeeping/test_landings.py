@@ -140,7 +140,7 @@ def test_a_namespace_waits_after_its_second_owner_and_others_are_drained() -> No
         [blocker] = blockers(here, "od-3")
         assert (blocker.reason, blocker.pod) == (Reason.NOT_RECOVERED, "a/z-1")
         assert "several owners in namespace a did not run in time" in blocker.detail
-        here.config_map.waive("a")
+        here.config_map.waive(["a"])
         loop.round()
         assert drained(here)[-1] == "od-3"
 
@@ -225,7 +225,7 @@ def test_a_waived_debt_does_not_hold_drains() -> None:
         here.cluster.delete("Pod", "default/web-1")
         here.config_map.put(dump(Memory(debts=(OpenDebt("od-1", START, OWED),))))
         assert here.loop().round() is RoundOutcome.HELD
-        here.config_map.waive("default/ReplicaSet/web")
+        here.config_map.waive(["default/ReplicaSet/web"])
         assert here.loop().round() is RoundOutcome.DRAINED
         assert here.memory.debts == ()
 

@@ -361,7 +361,7 @@ class TestWaivers:
             ours.refresh()
             ours.owe("od-1", [Debt(WEB, 1, 1), Debt(DB, 1, 1)])
             ours.save()
-            here.config_map.waive(str(WEB), "default/Deployment/unknown")
+            here.config_map.waive([str(WEB), "default/Deployment/unknown"])
             ours.refresh()
             assert stored(here).debts == (OpenDebt("od-1", START, Debt(DB, 1, 1)),)
             assert here.config_map.stored is not None
@@ -383,7 +383,7 @@ class TestWaivers:
             ours.refresh()
             ours.owe("od-1", [Debt(WEB, 1, 1)])
             ours.save()
-            here.config_map.waive(str(WEB))
+            here.config_map.waive([str(WEB)])
             ours.drained()
             assert ours.save()
             assert stored(here) == Memory(drained_at=START)
