@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from predicates.texts import LONGEST_AMOUNT
+
 NANO: Final = 10**9
 MAX_INT64: Final = 2**63 - 1
 
@@ -22,7 +24,7 @@ _POWER_OF_TWO: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 
 _EXPONENT: Final = re.compile(r"[eE][+-]?\d+", re.ASCII)
 _MIN_POWER: Final = -9  #: the smallest power of ten; finer fractions are rounded away from zero
 _INT64_DIGITS: Final = 18  #: the most digits that Go parses into a 64-bit mantissa
-_MAX_DIGITS: Final = 1000  #: our limit for digits and exponents; Go has none, at unbounded cost
+_MAX_POWER: Final = 1000  #: our limit for exponents; Go has none, at unbounded cost
 
 #: Go multiplies by these powers of ten in one step, which wraps around on overflow. For all others it multiplies
 #: step by step, and returns 0 on overflow.
@@ -99,7 +101,10 @@ def parse(text: str | float) -> Quantity:
     As in Go, a text without digits is 0 (``"+"``, ``"m"``), and surrounding spaces are ignored.
     Raises :class:`QuantityError`.
     """
-    stripped = str(text).strip(" ")
+    written = str(text)
+    if len(written) > LONGEST_AMOUNT:
+        raise QuantityError(f"quantity {_abbreviated(text)}: expected at most {LONGEST_AMOUNT} characters")
+    stripped = written.strip(" ")
     match = _QUANTITY.fullmatch(stripped)
     if match is None or not stripped:
         raise _error(text)
@@ -107,9 +112,9 @@ def parse(text: str | float) -> Quantity:
     digits = (whole or "0") + (fraction or "")
     binary = _POWER_OF_TWO.get(suffix)
     power = 0 if binary is not None else _suffix_power(suffix, text)
-    if len(digits) > _MAX_DIGITS or (abs(power) > _MAX_DIGITS and digits.strip("0")):
-        raise QuantityError(f"quantity {_abbreviated(text)}: expected at most {_MAX_DIGITS} digits and e{_MAX_DIGITS}")
-    power = max(-_MAX_DIGITS, min(power, _MAX_DIGITS))
+    if abs(power) > _MAX_POWER and digits.strip("0"):
+        raise QuantityError(f"quantity {_abbreviated(text)}: expected at most e{_MAX_POWER}")
+    power = max(-_MAX_POWER, min(power, _MAX_POWER))
     amount = -int(digits) if sign == "-" else int(digits)
     if binary is not None and not fraction and _is_narrow_binary(whole or "0", binary):
         return Quantity(amount << binary, 0)

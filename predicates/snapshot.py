@@ -66,7 +66,16 @@ def same_placement(old: Pod, new: Pod) -> bool:
     """Return whether neither a filter nor a count of the pods of a controller or group can distinguish two versions."""
     if old.annotations != new.annotations and counted_apart(old) != counted_apart(new):
         return False
-    return (old.node_name, old.cls, old.added_labels, old.load, old.older_loads, old.uid, old.owner) == (
+    return (
+        old.node_name,
+        old.cls,
+        old.added_labels,
+        old.load,
+        old.older_loads,
+        old.uid,
+        old.owner,
+        old.owner_fault,
+    ) == (
         new.node_name,
         new.cls,
         new.added_labels,
@@ -74,6 +83,7 @@ def same_placement(old: Pod, new: Pod) -> bool:
         new.older_loads,
         new.uid,
         new.owner,
+        new.owner_fault,
     )
 
 

@@ -28,6 +28,7 @@ from predicates.pod_classes import (
 )
 from predicates.quantity import QuantityError
 from predicates.requests import RESIZE_PENDING, parsed
+from predicates.texts import shown
 
 # The conditions of a pod, decoded from JSON or protobuf.
 
@@ -217,7 +218,8 @@ class Shared(NamedTuple):
     cls: PodClass
     load: api.Amounts  #: as :attr:`Pod.load`; the same object as ``cls.requests`` if they are equal
     older_loads: tuple[tuple[int, api.Amounts], ...]  #: as :attr:`Pod.older_loads`
-    owner: OwnerReference | None  #: the owner with ``controller: true``
+    owner: OwnerReference | None  #: as :attr:`Pod.owner`
+    owner_fault: str  #: as :attr:`Pod.owner_fault`
 
 
 class Interner:
@@ -252,7 +254,8 @@ class Interner:
         pod_load, *older = (cls.requests if given == cls.requests else given for given in amounts.loads)
         differing = tuple((rule, given) for rule, given in enumerate(older, 1) if given != pod_load)
         controller = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
-        return Shared(cls, pod_load, differing, controller)
+        fault = "" if controller is None else controller.fault
+        return Shared(cls, pod_load, differing, None if fault else controller, fault)
 
     def string(self, text: str) -> str:
         """Return the interned copy of *text*; used for node names and phases."""
@@ -318,7 +321,7 @@ class Decoder:
         if spec.node_name and BOUND_PREFIX in labels:
             labels, added = self._interner.labels(labels, split_labels)
         key = class_key(meta, labels, spec)
-        cls, pod_load, older_loads, owner = self._interner.shared(key, own, lambda: _PODS.decode(raw))
+        cls, pod_load, older_loads, owner, owner_fault = self._interner.shared(key, own, lambda: _PODS.decode(raw))
         return Pod(
             namespace=cls.namespace,
             name=meta.name,
@@ -329,6 +332,7 @@ class Decoder:
             load=pod_load,
             older_loads=older_loads,
             owner=owner,
+            owner_fault=owner_fault,
             annotations=pod_annotations(meta.annotations),
             phase=self._interner.string(status.phase),
             deletion_timestamp=meta.deletion_timestamp,
@@ -353,7 +357,7 @@ def unreadable(kind: str, raw: bytes | Raw | memoryview, error: str) -> Unreadab
     """Return a record of the object *raw* of *kind* that cannot be decoded because of *error*."""
     name = name_of(raw)
     return Unreadable(
-        kind, name, f"{kind} {name}: {' '.join(error.split())}", pod_node_name(raw) if kind == "Pod" else None
+        kind, name, f"{kind} {name}: {shown(' '.join(error.split()))}", pod_node_name(raw) if kind == "Pod" else None
     )
 
 

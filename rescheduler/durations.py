@@ -4,6 +4,8 @@ import re
 from datetime import timedelta
 from typing import Final
 
+from predicates.texts import LONGEST_AMOUNT
+
 #: The longest duration of a setting in seconds: ten years. Dates plus durations stay within the range of datetime.
 LONGEST: Final = 10.0 * 365 * 24 * 3600
 #: The longest wait in seconds. System calls take milliseconds as a 32-bit integer.
@@ -24,8 +26,6 @@ _PART: Final = re.compile(rf"([0-9]++(?:\.[0-9]*+)?|\.[0-9]++)({'|'.join(_UNITS)
 _INT64: Final = range(-(2**63), 2**63)
 #: More digits are not significant: an integer of 20 digits exceeds 64 bits, and a fraction is less than a nanosecond.
 _DIGITS: Final = 20
-#: Texts that are longer are rejected before they are parsed: anybody who may create a pod can write an annotation.
-_LONGEST_TEXT: Final = 64
 
 
 def nanoseconds(text: str) -> int:
@@ -64,8 +64,8 @@ def period(text: str) -> timedelta | None:
 
 def _total(text: str) -> int:
     """Parse *text* into nanoseconds, whose number is not limited. Raises ValueError if the format is invalid."""
-    if len(text) > _LONGEST_TEXT:
-        raise ValueError(f"expected a duration of at most {_LONGEST_TEXT} characters")
+    if len(text) > LONGEST_AMOUNT:
+        raise ValueError(f"expected a duration of at most {LONGEST_AMOUNT} characters")
     position = int(text.startswith(("-", "+")))
     if text[position:] == "0":
         return 0

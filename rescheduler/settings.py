@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from predicates.scheduler import NEWEST, ConfiguredProfile, Scheduler, UnknownPlugin, nearest, parse_minor
+from predicates.texts import is_name, quoted
 from rescheduler.errors import UsageError
 
 JSON: Final = "application/json"
@@ -20,17 +21,14 @@ PAUSE_IMAGE: Final = "registry.k8s.io/pause:3.10"
 #: The Lease by which the replicas of an installation elect their leader.
 LEASE: Final = "k8s-spot-rescheduler"
 
-_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
-_LONGEST_NAME: Final = 253
 _PORT: Final = re.compile("[0-9]{1,9}")
 _LARGEST_PORT: Final = 65535
 
 
 def object_name(text: str) -> str:
     """Return *text* if it is a valid name of a Kubernetes object (a DNS subdomain). Raises UsageError."""
-    if len(text) > _LONGEST_NAME or not _SUBDOMAIN.fullmatch(text):
-        raise UsageError(f"name {text!r}: expected lower-case letters, digits, '-' and '.', as in {LEASE}")
+    if not is_name(text):
+        raise UsageError(f"name {quoted(text)}: expected lower-case letters, digits, '-' and '.', as in {LEASE}")
     return text
 
 

@@ -285,7 +285,8 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
     added_labels: tuple[tuple[str, str], ...] = ()  #: labels that the API server added when it bound the pod
     load: Amounts  #: requests charged to the node; differs from ``cls.requests`` during an in-place resize
     older_loads: tuple[tuple[int, Amounts], ...] = ()  #: by older rules (``requests.load_rule``), where they differ
-    owner: OwnerReference | None = None  #: the owner with ``controller: true``
+    owner: OwnerReference | None = None  #: the owner with ``controller: true``; None if no object can have its texts
+    owner_fault: str = ""  #: which field of that owner no object can have, so that it cannot be read; "" if none
     annotations: Mapping[str, str] = {}
     phase: str = ""
     deletion_timestamp: str | None = None

@@ -4,6 +4,8 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from predicates.texts import reference_fault
+
 # Object metadata, and the base class of all structs that mirror the API.
 
 QuantityText: TypeAlias = str | int | float
@@ -17,11 +19,18 @@ class Wire(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
 
 
 class OwnerReference(Wire, frozen=True):
+    """A reference to an owner. The API server does not check its texts."""
+
     kind: str = ""
     name: str = ""
     uid: str = ""
     api_version: str = ""
     controller: bool = False
+
+    @property
+    def fault(self) -> str:
+        """Which field no object can have, with the expected form, or ""."""
+        return reference_fault(self.kind, self.name, self.uid, self.api_version)
 
 
 class ObjectMeta(Wire, frozen=True):

@@ -140,7 +140,7 @@ def _status(args: Sequence[str] | None, program: str) -> int:
 
 def _report_failure(error: BaseException, program: str) -> int:
     """Print the error in one line, after the name of the program, and return the exit code."""
-    from rescheduler.cli.console import printable  # noqa: PLC0415 - imported on demand
+    from predicates.texts import printable  # noqa: PLC0415 - imported on demand
 
     where = program
     match error:

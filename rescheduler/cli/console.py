@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import click
 
+from predicates.texts import printable
+
 #: Indentation of one level, in columns.
 _INDENT: Final = 2
 #: The space between a number and its unit or noun, where lines do not break, and its placeholder while wrapping.
@@ -64,13 +66,6 @@ BLANK: Final = Line("")
 def styled(text: str, style: dict[str, Any], level: int = 0) -> Line:
     """Return a line with one of the styles of this module."""
     return Line(text, level, tuple(style.items()))
-
-
-def printable(text: str) -> str:
-    """Return *text* in one line. Control characters, such as those of escape sequences, become ``?``."""
-    if text.isprintable():
-        return text
-    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def warn(text: str) -> None:

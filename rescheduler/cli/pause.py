@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import click
 
-from rescheduler.cli.console import printable, say
+from predicates.texts import printable
+from rescheduler.cli.console import say
 from rescheduler.cli.go_flags import Bool, DurationType, GoCommand, Option, Parsed
 from rescheduler.cli.options import command_for, connection_options, installation_options
 from rescheduler.clock import SystemClock

@@ -2,7 +2,8 @@
 
 import click
 
-from rescheduler.cli.console import printable, say
+from predicates.texts import printable
+from rescheduler.cli.console import say
 from rescheduler.cli.go_flags import GoCommand, Option, Parsed
 from rescheduler.cli.options import command_for, connection_options, found_memory_option, installation_options
 from rescheduler.clock import SystemClock

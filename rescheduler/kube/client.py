@@ -7,6 +7,7 @@ import datetime as dt
 import functools
 import http
 import logging
+import re
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
@@ -17,9 +18,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 import urllib3
 
+from predicates.texts import quoted
 from rescheduler.clock import Clock
 from rescheduler.durations import LONGEST_WAIT
-from rescheduler.errors import Conflict, NotFound, NotLeading, ReschedulerError
+from rescheduler.errors import Conflict, InputError, NotFound, NotLeading, ReschedulerError
 from rescheduler.kube.connection import Login, Source, source
 from rescheduler.kube.responses import (
     LEAST_SECONDS,
@@ -106,6 +108,9 @@ GUARDED_CONNECT_SECONDS: Final = 2.0
 FENCE_RETRY_SECONDS: Final = 0.25
 
 _ERROR_BODY: Final = 64 * 1024
+
+#: A part of a path that is sent unchanged (``pchar`` of RFC 3986).
+_SEGMENT: Final = re.compile(r"(?:[-A-Za-z0-9._~!$&'()*+,;=:@]|%[0-9A-F]{2})+")
 
 log = logging.getLogger(__name__)
 
@@ -256,7 +261,7 @@ class Client:
             timeout = urllib3.Timeout(total=seconds, connect=GUARDED_CONNECT_SECONDS)
             query["timeout"] = f"{max(int(seconds), 1)}s"
             send_checks = checking_before_send(permitted)
-        url = login.host + _url(request.path, query)
+        url = login.host + _url(_checked(request), query)
         with send_checks:
             return login.pool.request(
                 request.method, url, body=body, headers=headers, timeout=timeout, preload_content=False, retries=False
@@ -297,6 +302,18 @@ def _seconds_left(act: str, guard: Guard) -> float:
 
 def _url(path: str, query: Mapping[str, str] | None) -> str:
     return f"{path}?{urllib.parse.urlencode(query)}" if query else path
+
+
+def _checked(request: _Request) -> str:
+    """Return the path of *request* if it is sent as it was built, and servers read it so. Raises InputError.
+
+    Segments such as ``..``, and encoded slashes and percent signs, would make it the path of another object.
+    """
+    for segment in request.path.removeprefix("/").split("/"):
+        text = urllib.parse.unquote(segment)
+        if not _SEGMENT.fullmatch(segment) or text in (".", "..") or "/" in text or "%" in text:
+            raise InputError(f"{request.act}: not sent: {quoted(segment)} cannot be a part of a path")
+    return request.path
 
 
 def _seconds(header: str | None) -> float | None:

@@ -13,7 +13,7 @@ import msgspec
 from predicates.objects import OwnerReference
 from rescheduler import decoding
 from rescheduler.clock import Clock
-from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError, UsageError
+from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError
 from rescheduler.kube.client import Client
 from rescheduler.kube.lister import Resource, read_structs
 from rescheduler.kube.owners import CustomOwners, latest_message
@@ -21,7 +21,6 @@ from rescheduler.kube.responses import one_line
 from rescheduler.kube.workloads import Job, JobPod, WorkloadObject, controller_of, digest, facts, restarts, wanted
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.rules.pod_traits import is_built_in
-from rescheduler.settings import object_name
 
 #: Maximum number of ReplicaSets whose controller is cached. A controller changes only if its ReplicaSet is orphaned and
 #: adopted.
@@ -362,10 +361,6 @@ class ControllerReader:
     def _read(self, controller: Controller, shape: type[S]) -> S | None:
         """Read the object with the name of *controller*, which may have another UID. Return None if it is gone."""
         kind = _KINDS[controller.kind]
-        try:
-            object_name(controller.name)
-        except UsageError as error:  # tenants write references to owners: a path must not be part of a request
-            raise InputError(f"owner of pods in {controller.namespace}: {error}") from error
         act = f"get {kind.plural} {controller.namespace}/{controller.name}"
         namespace, name = quote(controller.namespace, safe=""), quote(controller.name, safe="")
         try:
@@ -386,7 +381,13 @@ def _owner_uids(controller: Controller, below: Mapping[Controller, list[Controll
 
 
 def _controller(namespace: str, reference: OwnerReference) -> Controller:
-    """Return the controller in *reference*. Its kind includes the API group if a custom kind has a built-in name."""
+    """Return the controller in *reference*. Its kind includes the API group if a custom kind has a built-in name.
+
+    Raises InputError if no object can have its texts. Tenants write references to owners: what is not a name must
+    never become part of a request or of a stored value.
+    """
+    if fault := reference.fault:
+        raise InputError(f"owner of pods in {namespace}: {fault}")
     if is_built_in(reference):
         return Controller(namespace, reference.kind, reference.name, reference.uid)
     group = reference.api_version.rpartition("/")[0]

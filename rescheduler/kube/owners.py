@@ -1,7 +1,6 @@
 """Reads about owners of pods: owners that are not built in, pod templates, and pods that could not be created."""
 
 import contextlib
-import re
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,10 +11,11 @@ from urllib.parse import quote
 import msgspec
 
 from predicates.objects import Object, ObjectMeta, OwnerReference, ResourceQuota, Wire
+from predicates.texts import is_name, is_version, quoted
 from predicates.wire import Decoder, Interner, WireError
 from rescheduler import decoding
 from rescheduler.clock import Clock
-from rescheduler.errors import Forbidden, InputError, NotFound, UsageError
+from rescheduler.errors import Forbidden, InputError, NotFound
 from rescheduler.kube.client import Client
 from rescheduler.kube.codec import JsonCodec
 from rescheduler.kube.lister import TEMPLATES, Resource, read_all, read_structs
@@ -23,7 +23,6 @@ from rescheduler.kube.workloads import WorkloadMeta, controller_of
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.forms import instant
 from rescheduler.planning.replacements import ADMISSION, TEMPLATED
-from rescheduler.settings import object_name
 
 # Read owners of pods that are not built in: custom resources by discovery, and pods that own other pods.
 #
@@ -36,7 +35,6 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 #: How long the resources of a group and version are cached.
 CACHED: Final = timedelta(minutes=10)
 
-_VERSION: Final = re.compile(r"v[0-9][a-z0-9]{0,61}")
 
 #: Phases, in lower case, after which an owner creates no more pods.
 _FINISHED_PHASES: Final = frozenset(
@@ -169,7 +167,7 @@ class CustomOwners:
             return found
         known = self._get(f"get group {group}", root, ServedGroup) if group else None
         preferred = known.preferred_version.version if known is not None else ""
-        if not _VERSION.fullmatch(preferred) or preferred == version:
+        if not is_version(preferred) or preferred == version:
             return None
         return self._in_version(f"{root}/{preferred}", owner.kind.removesuffix(f".{group}"))
 
@@ -209,14 +207,11 @@ def _checked(owner: Controller) -> str:
     Tenants write references to owners: what is not a name must never become part of a request.
     """
     group, _, version = owner.api_version.rpartition("/")
-    try:
-        object_name(owner.name)
-        if group:
-            object_name(group)
-    except UsageError as error:
-        raise InputError(f"owner of pods in {owner.namespace}: {error}") from error
-    if not _VERSION.fullmatch(version):
-        raise InputError(f"owner of pods in {owner.namespace}: apiVersion {version[:64]!r}: expected one such as v1")
+    for name in (owner.name, group) if group else (owner.name,):
+        if not is_name(name):
+            raise InputError(f"owner of pods in {owner.namespace}: name {quoted(name)}: expected a DNS subdomain")
+    if not is_version(version):
+        raise InputError(f"owner of pods in {owner.namespace}: apiVersion {quoted(version)}: expected one such as v1")
     return owner.name
 
 
@@ -287,15 +282,15 @@ def read_templates(client: Client, owners: Collection[tuple[str, OwnerReference]
     decoder = Decoder(Interner())
     found = []
     for namespace, owner in sorted(owners, key=lambda pair: (pair[0], pair[1].kind, pair[1].name)):
-        if owner.kind not in _PATHS:
+        if owner.kind not in _PATHS or owner.fault:
             continue
         base, plural = _PATHS[owner.kind]
         try:
-            name = quote(object_name(owner.name), safe="")
+            name = quote(owner.name, safe="")
             path = f"{base}/namespaces/{quote(namespace, safe='')}/{plural}/{name}"
             response = client.request(f"get {plural} {namespace}/{owner.name}", "GET", path)
             found.append((owner.kind, decoder.decode(owner.kind, response.body)))
-        except (NotFound, UsageError, WireError):
+        except (NotFound, WireError):
             continue
     for resource in _ADMISSION:
         with contextlib.suppress(NotFound):  # the API server does not serve the kind

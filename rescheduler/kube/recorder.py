@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 
+from predicates.texts import printable
 from rescheduler.clock import Clock
 from rescheduler.errors import NotFound, ReschedulerError, Retryable
 from rescheduler.kube.client import MERGE_PATCH, Client
@@ -283,7 +284,7 @@ def _event(occurrence: Occurrence, namespace: str, component: str, host: str) ->
         },
         "involvedObject": {name: text for name, text in about.items() if text},
         "reason": occurrence.reason,
-        "message": occurrence.message[:_LONGEST_MESSAGE],
+        "message": printable(occurrence.message[:_LONGEST_MESSAGE]),
         "type": occurrence.severity,
         "source": {"component": component, "host": host},
         "reportingComponent": component,
@@ -298,5 +299,5 @@ def _repetition_patch(occurrence: Occurrence, update: UpdateEvent) -> dict[str, 
     return {
         "count": update.count,
         "lastTimestamp": occurrence.at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "message": occurrence.message[:_LONGEST_MESSAGE],
+        "message": printable(occurrence.message[:_LONGEST_MESSAGE]),
     }

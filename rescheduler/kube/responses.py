@@ -23,6 +23,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
+from predicates.texts import shown
 from rescheduler import decoding
 from rescheduler.errors import (
     Conflict,
@@ -37,8 +38,6 @@ from rescheduler.errors import (
 )
 
 # Responses of the API server, and the exceptions for error responses.
-
-_LONGEST: Final = 300  #: maximum length of a server's text in our messages
 
 
 class StatusCause(msgspec.Struct, frozen=True):
@@ -86,8 +85,7 @@ class ApiResponse(msgspec.Struct, frozen=True):
 
 def one_line(text: str) -> str:
     """Return *text* as one line of limited length, for logs and error messages."""
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else line[:_LONGEST] + "…"
+    return shown(" ".join(text.split()))
 
 
 _BY_CODE: Final[dict[int, type[ReschedulerError]]] = {

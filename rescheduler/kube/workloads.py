@@ -126,12 +126,16 @@ class WorkloadObject(Wire, frozen=True):
         return ""
 
 
+#: Longer percentages are not valid.
+_PERCENT_DIGITS: Final = 9
+
+
 def scaled(value: int | str, total: int, *, up: bool = False) -> int:
     """Return *value*, or its percentage of *total* (``intstr.GetScaledValueFromIntOrPercent``); 0 if it is invalid."""
     if isinstance(value, int):
         return value
     digits = value.removesuffix("%")
-    percent = int(digits) if digits.isdecimal() and value.endswith("%") else 0
+    percent = int(digits) if digits.isdecimal() and len(digits) <= _PERCENT_DIGITS and value.endswith("%") else 0
     return math.ceil(percent * total / 100) if up else percent * total // 100
 
 

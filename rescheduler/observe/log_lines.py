@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
+from predicates.texts import printable, shown
 from rescheduler.settings import LogFormat, Logging
 
 NOTICE: Final = 25  #: between INFO and WARNING: logged at every verbosity
@@ -19,6 +20,8 @@ DETAIL: Final = 15
 LEVELS: Final = (NOTICE, NOTICE, logging.INFO, DETAIL, logging.DEBUG)
 
 FIELDS: Final = ("node", "pod", "reason")
+#: A namespace, a slash and a name.
+LONGEST_FIELD: Final = 320
 _NAMES: Final = {NOTICE: "INFO", DETAIL: "INFO"}
 
 log = logging.getLogger("rescheduler")
@@ -64,12 +67,12 @@ def _message(record: logging.LogRecord) -> str:
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         message += f": {type(error).__name__}: {' '.join(str(error).split())}"
-    return message
+    return printable(message)
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, str]:
     values = {name: getattr(record, name, None) for name in FIELDS}
-    return {name: str(value) for name, value in values.items() if value}
+    return {name: shown(str(value), LONGEST_FIELD) for name, value in values.items() if value}
 
 
 def write(level: int, message: str, **fields: object) -> None:

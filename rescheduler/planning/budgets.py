@@ -12,6 +12,7 @@ from predicates.objects import LabelSelector, Pod, PodClass, PodDisruptionBudget
 from predicates.pod_classes import BOUND_LABELS, LabelPairs
 from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
+from predicates.texts import shown
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.minimum import OwnerKey, RemainingReplicas
 
@@ -79,7 +80,7 @@ def why_never(key: str, budget: PodDisruptionBudget) -> str | None:
             waiting, lever = ", and waiting does not help", "; an integer minAvailable works without it"
         return (
             f"PodDisruptionBudget {key} allows no eviction{waiting}: the disruption controller cannot compute it "
-            f"({SYNC_FAILED}: {message}){lever}{_managed_by(budget)}"
+            f"({SYNC_FAILED}: {shown(message)}){lever}{_managed_by(budget)}"
         )
     if status.expected_pods and status.desired_healthy >= status.expected_pods:
         return (
@@ -92,8 +93,8 @@ def why_never(key: str, budget: PodDisruptionBudget) -> str | None:
 def _managed_by(budget: PodDisruptionBudget) -> str:
     """Return who would restore the budget after an edit, as the end of a sentence; "" if nobody is known to."""
     meta = budget.metadata
-    owner = next((owner for owner in meta.owner_references if owner.controller), None)
-    owner = owner or next(iter(meta.owner_references), None)
+    owners = [owner for owner in meta.owner_references if not owner.fault]
+    owner = next((owner for owner in owners if owner.controller), next(iter(owners), None))
     group = owner.api_version.partition("/")[0] if owner is not None else ""
     operator = next((each for each in _OPERATORS if _manages(each, group, meta.labels)), None)
     named = f"{owner.kind} {owner.name}" if owner is not None else ""
@@ -103,7 +104,7 @@ def _managed_by(budget: PodDisruptionBudget) -> str:
     if named:
         return f"; it belongs to {named}, whose operator may restore it after an edit"
     if release := meta.annotations.get(_HELM_RELEASE, ""):
-        return f"; it belongs to the Helm release {release}"
+        return f"; it belongs to the Helm release {shown(release)}"
     if manager := meta.labels.get(_MANAGED_BY, ""):
         return f"; it is managed by {manager}"
     return ""

@@ -11,13 +11,20 @@ from rescheduler.errors import InputError
 # Timestamps in the format of the Kubernetes API.
 
 
+#: Other years are not read, so that sums with durations stay within the range of datetime. A pod's own grace period
+#: decides until when it is deleted.
+_YEARS: Final = range(1000, 9000)
+
+
 def instant(text: str | None) -> datetime | None:
-    """Parse an API timestamp. Return None if *text* is empty or not a timestamp. A timestamp without a zone is UTC."""
+    """Parse an API timestamp. Return None if *text* is empty or none. Without a zone it is UTC."""
     try:
         moment = datetime.fromisoformat(text) if text else None
     except ValueError:
         return None
-    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
+    if moment is None or moment.year not in _YEARS:
+        return None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def utc(moment: datetime) -> str:

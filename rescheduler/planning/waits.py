@@ -7,6 +7,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
+from predicates.texts import printable
 from rescheduler.backoff import Backoff
 
 # Waits that grow exponentially: after failed drains, and after pods returned to on-demand nodes.
@@ -82,7 +83,7 @@ class Cooldowns(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the cooldowns after a failed drain of *node*."""
         last = self.by_node.get(node)
         failures = last.failures + 1 if last is not None and last.uid == uid else 1
-        cooldown = Cooldown(uid, failures, now + wait.after(failures), reason, detail[:_LONGEST_DETAIL], pod)
+        cooldown = Cooldown(uid, failures, now + wait.after(failures), reason, printable(detail[:_LONGEST_DETAIL]), pod)
         return Cooldowns(self.by_node | {node: cooldown})
 
     def succeeded(self, node: str) -> "Cooldowns":

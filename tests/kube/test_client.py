@@ -9,6 +9,7 @@ from rescheduler.errors import (
     Conflict,
     Expired,
     Forbidden,
+    InputError,
     NotFound,
     Permanent,
     ReschedulerError,
@@ -143,3 +144,18 @@ def test_a_rejected_stream_raises_the_error_of_its_status(edge: ScriptedApiServe
     edge.on_watch("/x", status(410, "too old resource version"))
     with pytest.raises(Expired, match="too old resource version"):
         client.stream("watch x", "/x", query={"watch": "true"}, idle_seconds=30)
+
+
+@pytest.mark.parametrize(
+    "name", [".", "..", "", "%2e%2e", "a%2Fb", "%252e", "a?b", "a#b", "a b", "a\n", "ä", "a\\b", "%"]
+)
+def test_a_path_that_would_not_be_sent_as_it_was_built_is_an_error(
+    edge: ScriptedApiServer, client: Client, name: str
+) -> None:
+    path = f"/api/v1/namespaces/shop/pods/{name}"
+    for method in ("GET", "PATCH", "DELETE"):
+        with pytest.raises(InputError, match="get web: not sent: "):
+            client.request("get web", method, path)
+    with pytest.raises(InputError, match="watch: not sent: "):
+        client.stream("watch", path, query={}, idle_seconds=1)
+    assert edge.requests == []

@@ -18,10 +18,10 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a ReplicaSet named like the hash": (
         {"labels": {"pod-template-hash": "6d8f"}, "owned_by": "-6d8f"},
-        "ReplicaSet data/-6d8f",
+        "Pod data/p",
     ),
     "a ReplicaSet without a hash": ({"labels": {}, "owned_by": "api-6d8f"}, "ReplicaSet data/api-6d8f"),
-    "an empty hash": ({"labels": {"pod-template-hash": ""}, "owned_by": "api-"}, "ReplicaSet data/api-"),
+    "an empty hash": ({"labels": {"pod-template-hash": ""}, "owned_by": "api-"}, "Pod data/p"),
     "another kind with a hash": (
         {"labels": {"pod-template-hash": "6d8f"}, "owned_by": "api-6d8f", "owner": "Rollout"},
         "Rollout data/api-6d8f",

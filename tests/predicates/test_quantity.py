@@ -177,9 +177,9 @@ def test_invalid_text_is_rejected_with_an_example(text: str) -> None:
     assert str(caught.value) == f"quantity {text!r}: expected a number such as 250m, 1.5Gi or 1e3"
 
 
-@pytest.mark.parametrize("text", ["9" * 5000, f"1e{10**6}", "1e-1001", "1e99999999999999999999"])
+@pytest.mark.parametrize("text", ["9" * 65, "9" * 250_000, f"1e{10**6}", "1e-1001", "1e99999999999999999999"])
 def test_very_long_number_is_rejected_and_abbreviated(text: str) -> None:
-    with pytest.raises(QuantityError, match="expected at most 1000 digits and e1000") as caught:
+    with pytest.raises(QuantityError, match=r"expected at most (64 characters|e1000)") as caught:
         parse(text)
     assert len(str(caught.value)) < 100
 

@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 
 from predicates.objects import LeaderWorkerSet, Pod, PodClass, PodGroup
 from predicates.snapshot import Snapshot
+from predicates.texts import shown
 from rescheduler.planning.forms import count
 from rescheduler.planning.outcome import Blocker, Reason
 
@@ -71,7 +72,7 @@ class GangRef(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
+        return f"{self.kind} {self.namespace}/{shown(self.name)}"
 
 
 @dataclass(frozen=True, slots=True)

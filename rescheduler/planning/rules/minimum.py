@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from predicates.objects import Node, Pod
 from predicates.snapshot import DRAIN_TAINT, Snapshot
+from predicates.texts import quoted
 from rescheduler.planning.forms import count
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances
@@ -154,7 +155,7 @@ class RemainingReplicas:
         floors = {value: floor_of(value, total) for value in values}
         if unreadable := sorted(value for value, floor in floors.items() if floor is None):
             expected = "expected a number such as 2 or a percentage such as 50%"
-            return [_blocker(pod, f"{MIN_ON_DEMAND_REPLICAS}: {unreadable[0]!r}, {expected}") for pod in pods]
+            return [_blocker(pod, f"{MIN_ON_DEMAND_REPLICAS}: {quoted(unreadable[0])}, {expected}") for pod in pods]
         value, floor = max(((value, floor or 0) for value, floor in floors.items()), key=lambda item: item[1])
         movable = max(0, on_demand - floor)
         detail = (

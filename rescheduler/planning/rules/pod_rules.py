@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Final
 
 from predicates.objects import IMPERATIVE_EVICTION, Pod, PodClass
+from predicates.texts import shown
 from rescheduler import durations
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.forms import instant, utc
@@ -46,6 +47,14 @@ NOT_RECREATED: Final = "no controller would recreate it"
 
 #: A pod that still exists this long after its deletionTimestamp (which includes the grace period) is stuck.
 OVERDUE: Final = timedelta(seconds=30)
+
+
+@pod_rule
+def _unreadable_owner(pod: Pod, _: Facts) -> Result:
+    """Block pods whose owner cannot be read: whether they come back cannot be known. Its texts reach no request."""
+    if not pod.owner_fault:
+        return None
+    return Blocker(Reason.UNREADABLE_OBJECT, f"its owner cannot be read: ownerReferences: {pod.owner_fault}")
 
 
 @pod_rule
@@ -121,7 +130,7 @@ def _labeled(cls: PodClass, _: Policy) -> Result:
 @class_rule
 def _other_scheduler(cls: PodClass, policy: Policy) -> Result:
     """Block pods of other schedulers: plans predict placements by the default scheduler's rules only."""
-    names, name = policy.scheduler_names, cls.spec.scheduler_name or DEFAULT_SCHEDULER
+    names, name = policy.scheduler_names, shown(cls.spec.scheduler_name or DEFAULT_SCHEDULER)
     if not names:
         return None
     unknown = next((each.name for each in policy.unknown_plugins if each.concerns(cls, name)), None)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from predicates.objects import Node, OwnerReference, Pod, PodClass, Volume
+from predicates.texts import quoted
 from rescheduler import durations
 from rescheduler.planning.controllers import ControllerState, Disruption, JobFacts
 from rescheduler.planning.forms import utc
@@ -185,7 +186,7 @@ def _own_opt_out(key: str, value: str, since: datetime | None, reached: Reached)
     try:
         period = timedelta(seconds=durations.seconds(value))
     except ValueError:
-        return f'it has the annotation {key}: {value!r}, expected "true", "false" or a duration such as 4h'
+        return f'it has the annotation {key}: {quoted(value)}, expected "true", "false" or a duration such as 4h'
     if since is None:
         return f"it has the annotation {key}: {value}, and its start is not known"
     return "" if reached(since + period) else f"{key}: {value} ends at {utc(since + period)}"
@@ -197,6 +198,8 @@ def _own_opt_out(key: str, value: str, since: datetime | None, reached: Reached)
 # there are more failures than ``backoffLimit``. It fails an index of an Indexed Job when a pod fails whose index
 # already has ``backoffLimitPerIndex`` or more failures.
 
+#: Python refuses to parse numbers of more than 4,300 digits; the Job controller those beyond 32 bits.
+_INT32_DIGITS: Final = 10
 #: The annotation on pods of Jobs with ``backoffLimitPerIndex``: the earlier failures of their index.
 INDEX_FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
 
@@ -250,4 +253,4 @@ def job_blocker(facts: JobFacts, pods: Sequence[Pod], move_jobs: MoveJobs) -> Bl
 def index_failures(pod: Pod) -> int:
     """Return the number of earlier failures of the pod's index. As in the Job controller, it is 0 if invalid."""
     text = pod.annotations.get(INDEX_FAILURES, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _INT32_DIGITS else 0

@@ -1,0 +1,69 @@
+"""What texts from outside may be: the forms of names, UIDs and kinds, their lengths, and how they are shown.
+
+The API server checks the names of objects, but not the references to owners nor the values of annotations: whoever may
+create a pod writes them.
+"""
+
+import re
+from typing import Final
+
+#: The API server's limit for names (``IsDNS1123Subdomain``), in characters.
+LONGEST_NAME: Final = 253
+#: UIDs of real objects have 36 characters, and those of mirror pods 32.
+LONGEST_UID: Final = 64
+#: The longest quantity or duration. Longer texts are rejected before a parser sees them.
+LONGEST_AMOUNT: Final = 64
+#: A text that somebody else wrote is shown with at most this many characters.
+LONGEST_SHOWN: Final = 256
+#: The API server's limit for kinds and versions (``IsDNS1035Label``), in characters.
+_LONGEST_LABEL: Final = 63
+
+_LABEL: Final = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_KIND: Final = re.compile("[A-Za-z](?:[-A-Za-z0-9]*[A-Za-z0-9])?")
+_VERSION: Final = re.compile("[a-z](?:[-a-z0-9]*[a-z0-9])?")
+_UID: Final = re.compile(r"[-A-Za-z0-9_.:/]*")
+
+
+def is_name(text: str) -> bool:
+    """Return whether *text* can be the name of an object: a DNS subdomain."""
+    return len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None
+
+
+def is_version(text: str) -> bool:
+    """Return whether *text* can be the version of an API: a DNS label that begins with a letter."""
+    return len(text) <= _LONGEST_LABEL and _VERSION.fullmatch(text) is not None
+
+
+def reference_fault(kind: str, name: str, uid: str, api_version: str) -> str:
+    """Return which field of a reference no object can have, and what is expected; "" if an object can have them all.
+
+    An empty version or UID is no fault: they are left out of pods that are written by hand.
+    """
+    group, slash, version = api_version.rpartition("/")
+    if len(kind) > _LONGEST_LABEL or not _KIND.fullmatch(kind):
+        return f"kind {quoted(kind)}: expected at most {_LONGEST_LABEL} letters, digits and '-'"
+    if not is_name(name):
+        return f"name {quoted(name)}: expected a DNS subdomain of at most {LONGEST_NAME} characters"
+    if len(uid) > LONGEST_UID or not _UID.fullmatch(uid):
+        return f"uid {quoted(uid)}: expected at most {LONGEST_UID} letters, digits and '-'"
+    if api_version and not (is_version(version) and (not slash or is_name(group))):
+        return f"apiVersion {quoted(api_version)}: expected one such as apps/v1"
+    return ""
+
+
+def printable(text: str) -> str:
+    """Return *text* in one line: control characters, line ends, colors and marks of direction become ``?``."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def shown(text: str, longest: int = LONGEST_SHOWN) -> str:
+    """Return *text*, which somebody else wrote, printable and with at most *longest* characters."""
+    return printable(text if len(text) <= longest else f"{text[: longest - 1]}…")
+
+
+def quoted(text: str) -> str:
+    """Return :func:`shown` in quotation marks."""
+    return f"'{shown(text)}'"
