@@ -383,12 +383,16 @@ LONG_ATTACKS: Final = frozenset(
 WITH_SOFT_TAINT: Final = frozenset({"a Deployment scaled between 0 and 50", "tiny pods"})
 
 
+#: The owners of these pods cannot be read: his nodes are blocked, and never tried.
+BLOCKING: Final = frozenset({"hostile texts"})
+
+
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_tenant_cannot_hold_back_the_nodes_of_others(name: str) -> None:
     hours = LONG if name in LONG_ATTACKS else SHORT
     outcome, here = played(ATTACKS[name], hours, soft_taint=name in WITH_SOFT_TAINT)
-    assert outcome.tried
-    assert outcome.evicted
+    assert bool(outcome.tried) == (name not in BLOCKING)
+    assert bool(outcome.evicted) == (name not in BLOCKING)
     calm = without_him(hours)
     assert len(calm.drained) >= hours - 1
     waits = Counter(str(event.waiting) for event in here.of(Held))
