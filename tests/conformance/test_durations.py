@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from devcluster import golang
+from predicates.texts import LONGEST_AMOUNT
 from rescheduler import durations
 
 UNITS = ("ns", "us", "µs", "μs", "ms", "s", "m", "h")
@@ -75,7 +76,7 @@ def _ours(text: str) -> int | None:
 
 
 def test_durations_are_those_of_go() -> None:
-    texts = [*CHOSEN, *_drawn(random.Random(14))]
+    texts = [text for text in (*CHOSEN, *_drawn(random.Random(14))) if len(text) <= LONGEST_AMOUNT]
     parsed = {text: _ours(text) for text in texts}
     assert parsed == dict(zip(texts, _go(texts), strict=True))
     assert {"500ms", "-1h30m", "1.5h"} < {text for text, value in parsed.items() if value is not None}

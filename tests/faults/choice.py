@@ -75,7 +75,7 @@ def covering(calls: Sequence[CallOfDrain], *, seed: int = 1) -> list[FaultTrial]
 
 def first_of_each_verb(calls: Sequence[CallOfDrain]) -> list[CallOfDrain]:
     """Return the first call of each verb and resource that every drain needs, and one list and one watch."""
-    wanted = ("list pods", "watch pods", "get nodes", "get replicasets")
+    wanted = ("list pods", "watch pods", "get nodes", "get replicasets", "get leases", "get configmaps")
     first = [call for call in calls if call.occurrence == 1]
     return [call for call in first if call.writes or call.of_pool or "dry run" in call.name or call.name in wanted]
 

@@ -127,7 +127,9 @@ SNAPSHOTS: dict[str, Wrong] = {
         "snapshot a directory": wrong(f"{command} --snapshot=folder", "folder"),
         "snapshot not UTF-8": wrong(f"{command} --snapshot=latin", "latin", status=1),
         "snapshot is not JSON": wrong(f"{command} --snapshot=s.json", "s.json", status=1, s_json="{"),
-        "snapshot of another kind": wrong(f"{command} --snapshot=s.json", "s.json", status=1, s_json='{"kind": "Pod"}'),
+        "snapshot of another kind": wrong(
+            f"{command} --snapshot=s.json", "s.json", status=1, s_json='{"kind": "Status"}'
+        ),
         "snapshot a number": wrong(f"{command} --snapshot=s.json", "s.json", status=1, s_json="1"),
         "snapshot cut off": wrong(f"{command} --snapshot=cut.gz", "cut.gz", status=1),
     }.items()

@@ -172,7 +172,7 @@ def _of_pems() -> Iterator[tuple[str, Wrong]]:
 _EMPTY: Final = {"nothing": "", "a comment": "# groups\n", "null": "null", "braces": "{}", "a document": "---\n"}
 _LONG_DURATIONS: Final = {
     "past a datetime": "100000000h",
-    "past a float": "9" * 400 + "h",
+    "past a float": "9" * 63 + "h",
     "past ten years": "87600h1s",
 }
 _DURATIONS: Final = (
