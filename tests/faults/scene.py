@@ -18,6 +18,7 @@ from devcluster.faults.proxy import FaultProxy, before_cloudpool
 from devcluster.manifests import deployment, pdb, spot
 from rescheduler.clock import SystemClock
 from rescheduler.net.config_files import Duration
+from rescheduler.settings import LEASE
 from tests.cluster.observer import ready
 from tests.faults.sites import KEY, Site, clean
 from tests.providers.cloudpools import document
@@ -60,10 +61,10 @@ class Scene:
         """TLS settings for clients of the API server's proxy."""
         return ssl.create_default_context(cafile=self.plane.ca)
 
-    def delete_lease(self) -> None:
-        """Delete the Lease so that the next daemon does not wait for its expiry after a kill."""
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.site.name}/leases"
-        self.plane.api.delete(path)
+    def release_lease(self) -> None:
+        """Take the Lease from its holder, so that the next daemon does not wait for its expiry after a kill."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.site.name}/leases/{LEASE}"
+        self.plane.api.patch(path, {"spec": {"holderIdentity": ""}})
 
     # -- state
 

@@ -199,7 +199,7 @@ class _TrialRun:
             self._scene.site.write_kubeconfig()
         if self._killed:
             self._killed = False
-            self._scene.delete_lease()
+            self._scene.release_lease()
             if self._trial.late_pod:
                 self._scene.add_late_pod()
             self._restart()
