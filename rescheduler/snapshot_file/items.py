@@ -297,7 +297,7 @@ class _Lists:
         """Read a list or another object: the kind may follow the items."""
         kind: str | None = None
         members: list[bytes] = []
-        size, items = 0, False
+        size, items, no_array = 0, False, False
         for key in self._keys():
             if key == b'"items"' and (kind is None or kind.endswith("List")) and self._text.space() == b"[":
                 if items:
@@ -305,12 +305,16 @@ class _Lists:
                 items = True
                 self._list(kind)
                 continue
-            members.append(key + b":" + self._text.value())
+            value = self._text.value()
+            no_array = no_array or (key == b'"items"' and value != b"null")
+            members.append(key + b":" + value)
             size += len(members[-1])
             if size > LONGEST:
                 raise self._text.error(TOO_LARGE)
             if key == b'"kind"':
                 kind = self._items.kind(b"{%b}" % members[-1])
+        if no_array and (kind or "").endswith("List"):
+            raise ListError(f"the items of the {kind} are not an array")
         if items:
             self._items.end_list(kind or "")
         else:

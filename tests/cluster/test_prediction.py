@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from devcluster import manifests
 from devcluster.api import Json
 from devcluster.manifests import deployment, job, namespace, spot, statefulset
 from devcluster.plane import ControlPlane
@@ -57,10 +58,19 @@ def injection() -> list[Json]:
     ]
 
 
+def injects(cluster: ControlPlane) -> bool:
+    """Return whether the API server applies the policy to new pods, which it does some time after it has stored it."""
+    created = cluster.api.post(
+        "/api/v1/namespaces/default/pods", manifests.pod("probe", labels={"mesh": "on"}), dryRun="All"
+    )
+    return len(created["spec"]["containers"]) > 1
+
+
 @pytest.fixture
 def mesh(cluster: ControlPlane) -> Iterator[None]:
     """Install an admission policy that injects a sidecar."""
     cluster.apply(injection())
+    cluster.wait_for(lambda: injects(cluster), "the effect of the policy")
     yield
     for path in (BINDINGS, POLICIES):
         cluster.api.delete(f"{path}/mesh")

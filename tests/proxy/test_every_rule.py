@@ -99,6 +99,7 @@ PODS: dict[tuple[str, str], tuple[list[Manifest], Reason]] = {
         [*with_pod(annotations=VOLCANO), pod("a-2", "w", annotations=VOLCANO)],
         Reason.GANG_MEMBER,
     ),
+    ("_unreadable_owner", ""): (with_pod(owner="no kind"), Reason.UNREADABLE_OBJECT),
     ("_no_controller", ""): (with_pod(owner=None), Reason.NO_CONTROLLER),
     ("_runs_to_completion", ""): (
         with_pod(owner="argoproj.io/v1alpha1/Workflow", restartPolicy="Never"),
