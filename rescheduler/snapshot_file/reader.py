@@ -11,7 +11,7 @@ from predicates.snapshot import Snapshot, key_of
 from predicates.wire import FILE_KINDS, Decoder, Interner, WireError, unreadable
 from rescheduler.errors import InputError
 from rescheduler.settings import Scheduling
-from rescheduler.snapshot_file import items, reduction
+from rescheduler.snapshot_file import items, reduction, text
 
 # Read the output of ``kubectl get … -o json`` (or YAML, gzipped or not) as a snapshot.
 
@@ -31,10 +31,10 @@ def read(path: str, scheduling: Scheduling = _UNKNOWN) -> Snapshot:
     if reduction.is_worthwhile(path):
         with contextlib.suppress(reduction.ReductionError):
             return _read_reduced(path, scheduling)
-    name = items.name_of(path)
+    name = text.name_of(path)
     objects = _Objects(name)
     try:
-        items.each(items.chunks(path), FILE_KINDS, objects.add, objects.add_error)
+        items.each(text.chunks(path), FILE_KINDS, objects.add, objects.add_error)
     except ValueError as error:
         raise InputError(f"{name}: {error}; {_ADVICE}") from error
     return objects.snapshot(scheduling)
@@ -49,7 +49,7 @@ def version_in(snapshot: Snapshot) -> str:
 
 
 def _read_reduced(path: str, scheduling: Scheduling) -> Snapshot:
-    objects = _Objects(items.name_of(path))
+    objects = _Objects(text.name_of(path))
     for kind, item in reduction.each(path):
         try:
             objects.add(kind, item)

@@ -17,7 +17,7 @@ import msgspec
 
 from predicates.pod_classes import reduced
 from predicates.wire import FILE_KINDS
-from rescheduler.snapshot_file import items
+from rescheduler.snapshot_file import items, text
 
 #: Minimum size of a file in bytes. Reading a smaller file takes less time than starting a second process.
 LARGE: Final = 16 << 20
@@ -134,7 +134,7 @@ def main() -> None:
     """Write the items of the file in the first argument to standard output; an empty batch follows the last one."""
     gc.disable()
     batches = _Batches(sys.stdout.buffer)
-    items.each(items.chunks(sys.argv[1]), FILE_KINDS, batches.add, _raise)
+    items.each(text.chunks(sys.argv[1]), FILE_KINDS, batches.add, _raise)
     batches.finish()
 
 

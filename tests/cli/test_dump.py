@@ -13,7 +13,7 @@ import yaml
 
 from predicates.objects import Unreadable
 from rescheduler.errors import InputError, UsageError
-from rescheduler.snapshot_file import items, reader
+from rescheduler.snapshot_file import reader, text
 from rescheduler.snapshot_file.yaml_text import as_json
 from tests.cli.test_reduction import content
 from tests.planning.builders import budget, node, pod
@@ -80,7 +80,7 @@ def test_every_form_of_a_cluster_is_the_same_snapshot(
 ) -> None:
     (tmp_path / "list").write_bytes(TEXT)
     expected = content(reader.read(str(tmp_path / "list")))
-    monkeypatch.setattr(items, "_CHUNK", chunk)
+    monkeypatch.setattr(text, "_CHUNK", chunk)
     (tmp_path / "list").write_bytes(FORMS[form])
     assert content(reader.read(str(tmp_path / "list"))) == expected
 
@@ -166,7 +166,7 @@ def test_scalars_of_yaml_are_those_of_kubernetes(written: str) -> None:
 @pytest.mark.parametrize("chunk", [2, 16, 1 << 20])
 @pytest.mark.parametrize("valid", VALID.values(), ids=VALID)
 def test_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, valid: bytes, chunk: int) -> None:
-    monkeypatch.setattr(items, "_CHUNK", chunk)
+    monkeypatch.setattr(text, "_CHUNK", chunk)
     (tmp_path / "list").write_bytes(valid)
     assert list(reader.read(str(tmp_path / "list")).pods) == ["default/a", "default/b"]
 
@@ -182,7 +182,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, valid: bytes) -
 def test_a_truncated_gzip_file_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, truncated: bytes, chunk: int
 ) -> None:
-    monkeypatch.setattr(items, "_CHUNK", chunk)
+    monkeypatch.setattr(text, "_CHUNK", chunk)
     (tmp_path / "list.gz").write_bytes(truncated)
     with pytest.raises(InputError, match=r"list\.gz: corrupt gzip file: "):
         reader.read(str(tmp_path / "list.gz"))
