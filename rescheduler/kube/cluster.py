@@ -6,19 +6,18 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
 from predicates.objects import Node, ObjectMeta, Pod, Taint
 from predicates.snapshot import ROOM_NAMESPACE
-from rescheduler import decoding
 from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionOutcome, EvictionRefused, PodGone
-from rescheduler.errors import Conflict, InputError, MarkLost, NotFound, NotLeading, ReschedulerError, Retryable
+from rescheduler.errors import Conflict, MarkLost, NotFound, NotLeading, ReschedulerError, Retryable
 from rescheduler.kube import consistent_reads
 from rescheduler.kube.client import MERGE_PATCH, Client, retry_on_conflict
-from rescheduler.kube.responses import ApiResponse, ApiStatus, one_line, refusal, retry_after_seconds
+from rescheduler.kube.responses import ApiResponse, ApiStatus, decoded, one_line, refusal, retry_after_seconds
 from rescheduler.planning.last_look import Fresh
 from rescheduler.planning.outcome import PodRef
 
@@ -186,8 +185,6 @@ def _as_json(taint: Taint) -> dict[str, Any]:
 
 # The writes to a cluster: each is a PATCH, or contains the UID of its target object.
 
-_T = TypeVar("_T")
-
 #: Maximum number of attempts of a PATCH that fails with a conflict (kubelets update Nodes every few seconds).
 PATCH_ATTEMPTS: Final = 5
 
@@ -284,7 +281,7 @@ class KubeCluster:
         """Read the pod after a 409 to determine whether it was replaced by another pod or modified concurrently."""
         try:
             response = self._client.request(f"get pod {namespace}/{name}", "GET", _pod(namespace, name))
-            same_pod = _decoded(act, response.body, _PodMetadata).metadata.uid == uid
+            same_pod = decoded(act, response.body, _PodMetadata, strict=False).metadata.uid == uid
         except NotFound:
             return PodGone(uid)
         except ReschedulerError as error:
@@ -311,13 +308,6 @@ def _node(name: str) -> str:
 
 def _pod(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
-
-
-def _decoded(act: str, body: bytes, kind: type[_T]) -> _T:
-    try:
-        return decoding.decode(body, kind, strict=False)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{act}: unexpected response: {error}") from error
 
 
 # Create and delete placeholders, which are pods in a namespace of their own.

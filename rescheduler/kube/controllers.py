@@ -11,13 +11,12 @@ from urllib.parse import quote
 import msgspec
 
 from predicates.objects import OwnerReference
-from rescheduler import decoding
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError
 from rescheduler.kube.client import Client
 from rescheduler.kube.lister import Resource, read_structs
 from rescheduler.kube.owners import CustomOwners, latest_message
-from rescheduler.kube.responses import one_line
+from rescheduler.kube.responses import decoded, one_line
 from rescheduler.kube.workloads import Job, JobPod, WorkloadObject, controller_of, digest, facts, restarts, wanted
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.rules.pod_traits import is_built_in
@@ -365,12 +364,9 @@ class ControllerReader:
         namespace, name = quote(controller.namespace, safe=""), quote(controller.name, safe="")
         try:
             response = self._client.request(act, "GET", f"{kind.path}/namespaces/{namespace}/{kind.plural}/{name}")
-            read: S = decoding.decode(response.body, shape)
+            return decoded(act, response.body, shape)
         except NotFound:
             return None
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(f"{act}: unexpected response: {error}") from error
-        return read
 
 
 def _owner_uids(controller: Controller, below: Mapping[Controller, list[Controller]]) -> frozenset[str]:

@@ -13,12 +13,12 @@ import msgspec
 from predicates.objects import Object, ObjectMeta, OwnerReference, ResourceQuota, Wire
 from predicates.texts import is_name, is_version, quoted
 from predicates.wire import Decoder, Interner, WireError
-from rescheduler import decoding
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, NotFound
 from rescheduler.kube.client import Client
 from rescheduler.kube.codec import JsonCodec
 from rescheduler.kube.lister import TEMPLATES, Resource, read_all, read_structs
+from rescheduler.kube.responses import decoded
 from rescheduler.kube.workloads import WorkloadMeta, controller_of
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.forms import instant
@@ -193,12 +193,9 @@ class CustomOwners:
 
     def _get(self, act: str, path: str, shape: type[_T]) -> _T | None:
         try:
-            response = self._client.request(act, "GET", path)
-            return decoding.decode(response.body, shape)
+            return decoded(act, self._client.request(act, "GET", path).body, shape)
         except NotFound:
             return None
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(f"{act}: unexpected response: {error}") from error
 
 
 def _checked(owner: Controller) -> str:

@@ -8,18 +8,17 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, cast
 
-import msgspec
 from msgspec.structs import replace
 
 from predicates.objects import LeaderWorkerSet, PodGroup, Wire
 from predicates.snapshot import Snapshot, key_of
 from predicates.wire import Interner
-from rescheduler import decoding
 from rescheduler.clock import Clock
-from rescheduler.errors import InputError, NotFound, ReschedulerError
+from rescheduler.errors import NotFound, ReschedulerError
 from rescheduler.kube.client import Client
 from rescheduler.kube.codec import JsonCodec
 from rescheduler.kube.lister import Resource, read_all
+from rescheduler.kube.responses import decoded
 from rescheduler.planning.rules.gangs import (
     COSCHEDULING,
     KUBERNETES,
@@ -60,11 +59,9 @@ def served(client: Client, group: str) -> Iterator[Resource]:
     kind, plural = KINDS[group]
     act = f"get group {group}"
     try:
-        versions = decoding.decode(client.request(act, "GET", f"/apis/{group}").body, _Group).versions
+        versions = decoded(act, client.request(act, "GET", f"/apis/{group}").body, _Group).versions
     except NotFound:
         return
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{act}: unexpected response: {error}") from error
     for version in versions:
         if version.group_version.startswith(f"{group}/v"):
             yield Resource(kind, f"/apis/{version.group_version}/{plural}", optional=True)

@@ -8,7 +8,7 @@ import re
 import ssl
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 import urllib3
@@ -29,6 +29,7 @@ from rescheduler.errors import (
     Conflict,
     Expired,
     Forbidden,
+    InputError,
     NotFound,
     NotLeading,
     Permanent,
@@ -81,6 +82,20 @@ class ApiResponse(msgspec.Struct, frozen=True):
             return decoding.decode(self.body, ApiStatus, strict=False)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return ApiStatus(code=self.code)
+
+
+_Shape = TypeVar("_Shape")
+
+
+def decoded(act: str, body: bytes, shape: type[_Shape], *, strict: bool = True) -> _Shape:
+    """Return the object in the *body* of the response to the request *act*. Raises InputError if it has another form.
+
+    Unless *strict*, values are converted, such as numbers in texts.
+    """
+    try:
+        return decoding.decode(body, shape, strict=strict)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{act}: unexpected response: {error}") from error
 
 
 def one_line(text: str) -> str:
