@@ -140,6 +140,7 @@ class Victims:
         self._circumstances = Circumstances(now, holder=holder, own=own, vetoes=vetoes or {})
         self._filters = Filters(snapshot)
         self._budgets = Budgets(snapshot)
+        self._gangs = Gangs(snapshot)
         self._left_out = UnreadableObjects(snapshot.unreadable)
         self._masters = frozenset(control_plane_nodes(snapshot))
         names = snapshot.nodes.names
@@ -222,8 +223,7 @@ class Victims:
         return remaining.blockers(remaining.groups(movers))
 
     def _rules(self, evicted: Collection[str]) -> PodRules:
-        gangs = Gangs(self._snapshot)
-        facts = Facts(POLICY, self._budgets.guards, evicted, gangs=gangs, waits_for_terminating=True)
+        facts = Facts(POLICY, self._budgets.guards, evicted, gangs=self._gangs, waits_for_terminating=True)
         return pod_rules(RULES, facts, Now(self._now))
 
     def _examined(self, name: str, rules: PodRules, *, budgets: bool = True) -> _RemovableNode | Rejected:

@@ -153,7 +153,7 @@ class Gangs:
         """Return a blocker if the drain of its node would break up the group of *pod*, or None."""
         if (ref := gang_of(pod)) is None:
             return None
-        terms, nodes = self._terms(ref, pod), self._nodes.get(ref) or Counter({pod.node_name: 1})
+        terms, nodes = self._terms(ref, pod), self._nodes_of(ref, pod)
         total, here = nodes.total(), nodes[pod.node_name]
         why = _obstacle(terms, total, here, sorted(nodes - Counter({pod.node_name: here})))
         return Blocker(Reason.GANG_MEMBER, f"it belongs to {ref} ({terms.text()}): {why}") if why else None
@@ -162,7 +162,7 @@ class Gangs:
         """Return a blocker if *pod*, for which there is no room, belongs to a group that moves as a whole, or None."""
         if (ref := gang_of(pod)) is None:
             return None
-        terms, nodes = self._terms(ref, pod), self._nodes.get(ref) or Counter({pod.node_name: 1})
+        terms, nodes = self._terms(ref, pod), self._nodes_of(ref, pod)
         total, here = nodes.total(), nodes[pod.node_name]
         if not terms.together and total - here >= (total if terms.minimum is None else terms.minimum):
             return None
@@ -187,6 +187,10 @@ class Gangs:
             if (ref := gang_of(pod)) is not None:
                 found.setdefault(ref, Counter())[pod.node_name] += 1
         return found
+
+    def _nodes_of(self, ref: GangRef, pod: Pod) -> Counter[str]:
+        """Return the number of pods of *ref* on each node. A group of which no pod counts has *pod*."""
+        return self._nodes.get(ref) or Counter({pod.node_name: 1})
 
     def _terms(self, ref: GangRef, pod: Pod) -> Terms:
         """Return the terms of a group: those of its object, or else those that its pods have."""
