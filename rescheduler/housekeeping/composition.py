@@ -42,7 +42,7 @@ from rescheduler.housekeeping.daemon_parts import (
     new_writer,
     refused_eviction,
 )
-from rescheduler.housekeeping.drain_history import DrainRecords
+from rescheduler.housekeeping.drain_history import DrainHistory, DrainRecords
 from rescheduler.housekeeping.loop import Loop, RoundOutcome
 from rescheduler.housekeeping.node_writes import NewNodes, SoftTaint
 from rescheduler.housekeeping.round_plans import Actors, Knowledge, Mode
@@ -134,10 +134,7 @@ def _assemble(
     report = tee(Logs(), metrics, status, *node_prices, *_events(parts, writer, run_state, running, clock), pages)
     report(Started(VERSION, holder, address, running.dry_run))
     history = new_history(writer, report, run_state, running, clock)
-    view = ClusterView(state, policy, clock, holder, running.node_name, history.cooling, running.identity)
-    view.not_recovered = history.not_recovered
-    view.restless = history.restless
-    view.read_groups = PodGroups(client, clock).refresh
+    view = _view(state, client, policy, history, running, clock, holder)
     cluster, controllers = KubeCluster(writer), Ownership(ControllerReader(client, clock))
     access = _drain_context(writer, cluster, provider, controllers, run_state, running, clock, holder)
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
@@ -159,6 +156,23 @@ def _assemble(
         new_price_refresh(policy, view, known),
     )
     return Loop(view, actors, knowledge, run_state, _mode(policy, running), clock, report)
+
+
+def _view(
+    state: ClusterState,
+    client: Client,
+    policy: Policy,
+    history: DrainHistory,
+    running: Running,
+    clock: Clock,
+    holder: str,
+) -> ClusterView:
+    """Create the view of the cluster, with what the history says about nodes, owners and namespaces."""
+    view = ClusterView(state, policy, clock, holder, running.node_name, history.cooling, running.identity)
+    view.not_recovered = history.not_recovered
+    view.restless = history.restless
+    view.read_groups = PodGroups(client, clock).refresh
+    return view
 
 
 def _serve(
