@@ -199,7 +199,7 @@ def server_version(client: Client) -> str:
     except (Forbidden, NotFound):
         return ""
     try:
-        return msgspec.json.decode(answer.body, type=_Version).git_version
+        return decoding.decode(answer.body, _Version).git_version
     except msgspec.MsgspecError:
         return ""
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from devcluster.plane import ControlPlane
+from rescheduler import decoding
 from rescheduler.clock import SystemClock
 from tests.invariants.history import Revision
 from tests.invariants.objects import SeenBudget, SeenNode, SeenObject, SeenPod, SeenWorkload
@@ -136,7 +137,7 @@ class Watches:
         response = await client.get(kind.path, timeout=30)
         if not response.is_success:
             raise httpx2.TransportError(response.text)
-        page = msgspec.json.decode(response.content, type=_Page)
+        page = decoding.decode(response.content, _Page)
         objects = [_decoded(kind, raw) for raw in page.items]
         here = {item.metadata.uid for item in objects}
         version = page.metadata.resource_version
@@ -163,7 +164,7 @@ class Watches:
             if not response.is_success:
                 raise httpx2.TransportError(str(response.status_code))
             async for line in response.aiter_lines():
-                frame = msgspec.json.decode(line, type=_Frame)
+                frame = decoding.decode(line, _Frame)
                 if frame.type == "ERROR":
                     raise _Compacted
                 item = _decoded(kind, frame.object)
@@ -191,7 +192,7 @@ class Watches:
 
 
 def _decoded(kind: WatchedKind, raw: Raw) -> SeenObject:
-    item = msgspec.json.decode(raw, type=kind.shape)
+    item: SeenObject = decoding.decode(bytes(raw), kind.shape)
     if not isinstance(item, SeenWorkload):
         return item
     template = msgspec.json.encode(item.spec.template, order="deterministic")
