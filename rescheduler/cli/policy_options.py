@@ -14,7 +14,7 @@ from rescheduler.errors import InputError, UsageError
 from rescheduler.net import files
 from rescheduler.planning.money import prices
 from rescheduler.planning.money.prices import PriceKey, PriceList
-from rescheduler.planning.node_labels import NodeLabels
+from rescheduler.planning.node_labels import NodeLabels, label_key
 from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy, is_label, namespace_scope, parse_names
 
 # ``@policy_options``: which nodes may be drained and which pods evicted. It passes ``policy: Policy``.
@@ -33,6 +33,7 @@ def _policy(
     drain_order: str,
     move_jobs: str,
     scheduler_names: tuple[str, ...],
+    spot_pool_labels: tuple[str, ...],
     ignore_local_volumes: tuple[tuple[str, ...], ...],
     namespaces: tuple[tuple[str, ...], ...],
     exclude_namespaces: tuple[tuple[str, ...], ...],
@@ -50,6 +51,7 @@ def _policy(
         max_node_age=max_node_age.total_seconds(),
         drain_order=DrainOrder(drain_order),
         move_jobs=MoveJobs(move_jobs),
+        spot_pool_labels=tuple(dict.fromkeys(spot_pool_labels)),
         scheduler_names=() if ANY_SCHEDULER in scheduler_names else scheduler_names,
         ignore_local_volumes=tuple(dict.fromkeys(chain(*ignore_local_volumes))),
         namespaces=namespace_scope(chain(*namespaces), chain(*exclude_namespaces), namespace_selector),
@@ -204,6 +206,16 @@ policy_options = group(
             help="Taint that spot nodes have only while they start: such nodes accept no pods yet. Repeatable. "
             "Taints of Cilium, of CSI drivers, of the GPU operator and with Cluster Autoscaler's prefixes are known. "
             "As in Cluster Autoscaler.",
+        ),
+        Option(
+            "--spot-pool-label",
+            Parsed(label_key, "key", UsageError),
+            to="spot_pool_labels",
+            multiple=True,
+            default=_POLICY.spot_pool_labels,
+            metavar="KEY",
+            help="Label of spot nodes that tells their pool: machines of one pool are usually reclaimed together. "
+            "Repeatable; replaces the default, zone and instance type.",
         ),
         Option(
             "--planning-timeout",

@@ -64,6 +64,13 @@ class NodeLabels:
         return ",".join(map(str, self.requirements))
 
 
+def label_key(text: str) -> str:
+    """Return *text* if it is the key of a label. Raises UsageError."""
+    if _KEY.fullmatch(text) is None:
+        raise UsageError(f"label {text!r}: expected a key in label syntax, such as topology.kubernetes.io/zone")
+    return text
+
+
 def _requirement(part: str, text: str) -> NodeLabel:
     match = _REQUIREMENT.fullmatch(part)
     if match is not None:

@@ -15,6 +15,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Blocker
 from rescheduler.planning.pauses import DrainWindow
+from rescheduler.planning.pools import POOL_LABELS
 from rescheduler.planning.waits import Cooldown
 
 # The namespaces whose pods may be evicted. Pure.
@@ -221,6 +222,7 @@ class Policy:
     expendable_pods_priority_cutoff: int = -10
     #: Keys of taints that spot nodes only have while they start, in addition to the known ones.
     startup_taints: tuple[str, ...] = ()
+    spot_pool_labels: tuple[str, ...] = POOL_LABELS  #: keys of the labels whose values are the pool of a spot node
     skip_single_replicas: bool = False  #: a pod that is the only one of its controller stays
     drain_windows: tuple[DrainWindow, ...] = ()  #: when drains may start; empty: always
     drain_order: DrainOrder = DrainOrder.LEAST_REQUESTED

@@ -131,6 +131,14 @@ CASES: dict[str, tuple[str, int, Any]] = {
         1,
         Policy(namespaces=namespace_scope(["web", "shop", "ci"], ["data"], "team,!critical")),
     ),
+    "pools by default": (
+        "", 1, Policy(spot_pool_labels=("topology.kubernetes.io/zone", "node.kubernetes.io/instance-type"))
+    ),
+    "pools": (
+        "--spot-pool-label=example.com/pool --spot-pool-label=zone --spot-pool-label=zone",
+        1,
+        Policy(spot_pool_labels=("example.com/pool", "zone")),
+    ),
     "single replicas": ("--skip-single-replicas", 1, Policy(skip_single_replicas=True)),
     "windows": (
         "--drain-window=22:00-06:00 --drain-window=10:00-11:00",

@@ -20,8 +20,8 @@ from rescheduler.errors import InputError
 HOURS_PER_MONTH: Final = 730
 
 #: Labels that carry the instance type and the zone, the current name first.
-_INSTANCE_TYPE: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
-_ZONE: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+INSTANCE_TYPE_LABELS: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+ZONE_LABELS: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 
 _GIB: Final = 1 << 30
 
@@ -115,12 +115,12 @@ def template_facts(template: Node) -> NodeFacts:
 
 def zone_of(node: Node) -> str:
     """Return the zone of *node*, or "" if no label states it."""
-    return _label(node, _ZONE)
+    return _label(node, ZONE_LABELS)
 
 
 def instance_type(node: Node) -> str:
     """Return the instance type of *node*, or "" if no label states it."""
-    return _label(node, _INSTANCE_TYPE)
+    return _label(node, INSTANCE_TYPE_LABELS)
 
 
 def cost_on(node: NodeFacts, cpu: int, memory: int, prices: PriceList) -> Decimal | None:

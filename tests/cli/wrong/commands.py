@@ -45,6 +45,7 @@ COMMANDS: dict[str, Wrong] = {
     ),
     "an age in days": wrong("plan --max-node-age=30d", "--max-node-age", "'30d'"),
     "an age without a unit": wrong("report --max-node-age=30", "--max-node-age", "'30'"),
+    "a pool's label with a value": wrong("plan --spot-pool-label=zone=a", "--spot-pool-label", "'zone=a'"),
     "room from no provider": wrong("run --make-room=provider", "--make-room=provider", "--cloud-provider"),
     "how room is made": wrong("run --make-room=evict", "--make-room", "'evict'"),
     "no placeholder": wrong("run --max-placeholders=0", "--max-placeholders", "0"),
