@@ -21,6 +21,10 @@ class NoNodesError(ReschedulerError):
     """No node matches the on-demand or the spot label. Exit code 3."""
 
 
+class IncompleteError(ReschedulerError):
+    """A snapshot file lacks what every cluster has, and ``--strict`` is given. Exit code 3."""
+
+
 class Retryable(ReschedulerError):
     """A temporary error: the same request may succeed later."""
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from rescheduler.errors import NoNodesError, ReschedulerError, UsageError
+from rescheduler.errors import IncompleteError, NoNodesError, ReschedulerError, UsageError
 
 #: Command → the module that defines it as ``command``, and its line in the help.
 COMMANDS: Final = {
@@ -104,7 +104,8 @@ def cli() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0 success, 1 failure, 2 usage error, 3 no node matches the labels.
+    """Run a command and exit: 0 success, 1 failure, 2 usage error, 3 no node matches the labels, or a
+    file is incomplete (--strict).
 
     Errors are one line on standard error. If the program was started as a kubectl plugin, its name in messages is that
     of the plugin.
@@ -150,7 +151,7 @@ def _report_failure(error: BaseException, program: str) -> int:
             message, status = error.format_message(), 2
         case UsageError():
             message, status = str(error), 2
-        case NoNodesError():
+        case NoNodesError() | IncompleteError():
             message, status = str(error), 3
         case ReschedulerError():
             message, status = str(error), 1

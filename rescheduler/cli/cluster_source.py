@@ -11,13 +11,13 @@ import click
 
 from predicates.snapshot import Snapshot
 from rescheduler.cli.console import warn
-from rescheduler.cli.go_flags import FILE_TEXT, Option
-from rescheduler.errors import NoNodesError
+from rescheduler.cli.go_flags import FILE_TEXT, Bool, Option
+from rescheduler.errors import IncompleteError, NoNodesError
 from rescheduler.planning.node_info import label_findings, node_infos
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import ApiServerConnection, Scheduling
 from rescheduler.snapshot_file import reader
-from rescheduler.snapshot_file.reader import assumptions, without_templates
+from rescheduler.snapshot_file.reader import assumptions, omissions, without_templates
 
 # The source of the cluster for ``plan`` and ``explain``: the API server, or a file written by kubectl.
 
@@ -34,6 +34,13 @@ snapshot_option: Final = Option(
     "-A -o json; - is standard input. JSON (lists, arrays, JSON lines, several of them), YAML and gzip are read. "
     "Default: the cluster of the kubeconfig.",
 )
+strict_option: Final = Option(
+    "--strict",
+    Bool(),
+    default=False,
+    help="Exit with code 3 if the file of --snapshot is incomplete: without pods of kube-system, of DaemonSets or of a "
+    "namespace.",
+)
 output_option: Final = Option(
     "--output",
     click.Choice(["table", "wide", "json", "yaml", "html"]),
@@ -41,6 +48,12 @@ output_option: Final = Option(
     default="table",
     help="table for people, wide with every pod and node by name; json or yaml for programs; html for a browser. "
     "Nothing else is printed to standard output.",
+)
+
+
+_INCOMPLETE: Final = (
+    "the file is incomplete: it has {}; more nodes look drainable than are, and no money is stated; "
+    "`rescheduler snapshot > FILE` writes a complete file"
 )
 
 
@@ -69,21 +82,31 @@ class ClusterSource:
         by_labels = not policy.namespaces.selector.everything
         return self.scheduling.notes + assumptions(snapshot, self.scheduling, by_namespace_labels=by_labels)
 
+    def incomplete(self, snapshot: Snapshot) -> str:
+        """Return a sentence that states what the snapshot file lacks although every cluster has it, or ""."""
+        lacking = omissions(snapshot) if self.snapshot is not None else ()
+        return _INCOMPLETE.format(" and ".join(lacking)) if lacking else ""
+
     def of_replacements(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Return the sentence about replacement pods whose templates the snapshot file does not contain, if any."""
         unknown = without_templates(snapshot) if self.snapshot is not None else None
         return (unknown,) if unknown is not None else ()
 
-    def warn(self, snapshot: Snapshot, policy: Policy) -> None:
+    def warn(self, snapshot: Snapshot, policy: Policy, *, strict: bool = False) -> None:
         """Print a warning for each assumption, and one if nodes match both labels. Call this after printing the result.
 
-        Raises NoNodesError if no node matches one of the labels.
+        Raises NoNodesError if no node matches one of the labels, and IncompleteError if *strict* and the file is
+        incomplete.
         """
         findings = label_findings(snapshot, policy, node_infos(snapshot, policy))
         if findings.no_nodes:
             raise NoNodesError(findings.no_nodes)
         for text in (*self.assumptions(snapshot, policy), *filter(None, [findings.both])):
             _warn(text)
+        if incomplete := self.incomplete(snapshot):
+            if strict:
+                raise IncompleteError(incomplete)
+            _warn(incomplete)
 
     def _read(self) -> Snapshot:
         # Reading creates millions of objects that all stay alive, so garbage collection would only cost time.

@@ -11,7 +11,14 @@ import msgspec
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.cli.blockers import NodeNames, blocker_lines, controllers_in
-from rescheduler.cli.cluster_source import ClusterSource, compat_option, output_option, progress, snapshot_option
+from rescheduler.cli.cluster_source import (
+    ClusterSource,
+    compat_option,
+    output_option,
+    progress,
+    snapshot_option,
+    strict_option,
+)
 from rescheduler.cli.console import BAD, BLANK, GOOD, HEADING, Line, show, styled
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, scheduling_options
@@ -123,6 +130,7 @@ def _reasons(refusals: Refusals) -> str:
 @click.command("explain", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("names", nargs=-1, metavar="[NODE | NAMESPACE/POD]...")
 @snapshot_option
+@strict_option
 @output_option
 @compat_option
 @policy_options
@@ -132,6 +140,7 @@ def _reasons(refusals: Refusals) -> str:
 def command(
     names: tuple[str, ...],
     snapshot: str | None,
+    strict: bool,  # noqa: FBT001 - click passes by keyword
     output: str,
     policy: Policy,
     prices: PriceList,
@@ -162,7 +171,7 @@ def command(
         nodes = (page.node(name) for name in names if name in cluster.nodes.row)
         nothing = () if pods or names else (page.nothing(),)
         _show(chain(nodes, map(page.pod, explanations), nothing), html=output == "html")
-    source.warn(cluster, policy)
+    source.warn(cluster, policy, strict=strict)
 
 
 def _selected_pods(

@@ -10,8 +10,15 @@ import click
 
 from predicates.snapshot import Snapshot
 from rescheduler.cli.blockers import ControllerLookup, NodeBlocks, NodeNames, controllers_in
-from rescheduler.cli.cluster_source import ClusterSource, compat_option, output_option, progress, snapshot_option
-from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, show, styled, warn
+from rescheduler.cli.cluster_source import (
+    ClusterSource,
+    compat_option,
+    output_option,
+    progress,
+    snapshot_option,
+    strict_option,
+)
+from rescheduler.cli.console import BAD, BLANK, GOOD, HEADING, Line, show, styled, warn
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.output import print_html, print_json, print_yaml
@@ -45,6 +52,8 @@ def page(overview: Overview, cluster: Snapshot, policy: Policy, now: datetime, *
     controller = controllers_in(cluster)
     names = NodeNames.of(overview.nodes)
     summary = _Summary(overview, policy, controller, names)
+    if overview.incomplete:
+        yield styled(_sentence(overview.incomplete), BAD)
     yield styled(summary.headline(), GOOD if overview.planning.plans else HEADING)
     yield from summary.details()
     if overview.levers:
@@ -156,6 +165,10 @@ class _Summary:
             yield Line(f"Note: {assumption}")
 
 
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def _rounded(amount: int, unit: int) -> int:
     """Round *amount* to a multiple of *unit*, unless it is small."""
     return amount if amount < 10 * unit else round(amount / unit) * unit
@@ -226,6 +239,7 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "levers": [_plan_json_lever(lever) for lever in overview.levers],
             "levers_complete": overview.levers_complete,
             "assumptions": list(overview.assumptions),
+            "incomplete": overview.incomplete or None,
         },
     }
 
@@ -283,6 +297,7 @@ def _plan_json_lever(lever: Lever) -> dict[str, Any]:
 
 @click.command("plan", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @snapshot_option
+@strict_option
 @output_option
 @Option(
     "--independent",
@@ -316,8 +331,9 @@ def _plan_json_lever(lever: Lever) -> dict[str, Any]:
 @connection_options
 def command(
     snapshot: str | None,
+    strict: bool,  # noqa: FBT001 - click passes by keyword
     output: str,
-    independent: bool,  # noqa: FBT001 - click passes by keyword
+    independent: bool,  # noqa: FBT001
     budgets_at_once: bool,  # noqa: FBT001
     budgets_in_steps: bool,  # noqa: FBT001
     levers_timeout: timedelta,
@@ -347,7 +363,7 @@ def command(
         _show_comparison(cluster, overview, what_if_texts, hypotheses, output, clock)
     else:
         _show_plan(cluster, overview, output)
-    source.warn(cluster.snapshot, policy)
+    source.warn(cluster.snapshot, policy, strict=strict)
     for assumption in unknown_schedulers(what_if_texts):
         warn(f"warning: {assumption}")
 

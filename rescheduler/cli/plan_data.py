@@ -54,16 +54,18 @@ class PlannedCluster:
     planning: Planning
     seconds: float  #: duration of planning alone
     assumptions: tuple[str, ...]
+    incomplete: str = ""  #: what the snapshot file lacks; see :meth:`ClusterSource.incomplete`
 
     def overview(self, prices: PriceList, levers: RankedLevers = NO_LEVERS) -> Overview:
         """Return the totals of the plan."""
         return overview(
             self.planning,
             self.snapshot,
-            prices,
+            PriceList(currency=prices.currency) if self.incomplete else prices,
             levers.levers,
             levers_complete=levers.complete,
             assumptions=self.assumptions,
+            incomplete=self.incomplete,
         )
 
     def priced(self, provider: Provider) -> PriceList:
@@ -117,7 +119,9 @@ def read_and_plan(
     ]
     if policy.move_jobs is MoveJobs.TOLERANT and _moves_jobs(planning):
         notes.append(_JOBS)
-    return PlannedCluster(snapshot, policy, circumstances, planner, planning, seconds, tuple(notes))
+    return PlannedCluster(
+        snapshot, policy, circumstances, planner, planning, seconds, tuple(notes), source.incomplete(snapshot)
+    )
 
 
 def _moves_jobs(planning: Planning) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from rescheduler.cli.cluster_source import ClusterSource, compat_option, snapshot_option
+from rescheduler.cli.cluster_source import ClusterSource, compat_option, snapshot_option, strict_option
 from rescheduler.cli.go_flags import GoCommand, Option
 from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.plan_data import levers_option, price_provider_options, read_and_plan
@@ -23,6 +23,7 @@ from rescheduler.settings import ApiServerConnection, Provider, Scheduling
 
 @click.command("report", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @snapshot_option
+@strict_option
 @Option(
     "--output-file",
     metavar="FILE",
@@ -38,6 +39,7 @@ from rescheduler.settings import ApiServerConnection, Provider, Scheduling
 @connection_options
 def command(
     snapshot: str | None,
+    strict: bool,  # noqa: FBT001 - click passes by keyword
     output_file: str,
     levers_timeout: timedelta,
     policy: Policy,
@@ -56,7 +58,7 @@ def command(
     prices = cluster.priced(provider)
     overview = cluster.overview(prices, cluster.levers(prices, levers_timeout, clock))
     _write(as_html(overview, cluster.circumstances.now), output_file)
-    source.warn(cluster.snapshot, policy)
+    source.warn(cluster.snapshot, policy, strict=strict)
 
 
 def _write(page: str, file: str) -> None:

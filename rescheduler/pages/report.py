@@ -84,6 +84,7 @@ def as_html(overview: Overview, at: datetime | None = None) -> str:
         "header",
         element("a", "Skip to the nodes", href="#nodes", class_="skip"),
         element("h1", "On-demand nodes that spot nodes can replace"),
+        element("p", overview.incomplete, class_="notice") if overview.incomplete else None,
         element("p", headline(overview), class_="first"),
         element("p", f"Plan of {time}. Nothing was changed." if time else "Nothing was changed.", class_="soft"),
     )

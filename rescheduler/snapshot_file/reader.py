@@ -5,7 +5,7 @@ the command: it has no options and prints nothing.
 import contextlib
 from typing import Final
 
-from predicates.objects import Object, Pod, PodClass, ServerVersion, Unreadable
+from predicates.objects import Object, Pod, PodClass, PodDisruptionBudget, ServerVersion, Unreadable
 from predicates.scheduler import parse_minor
 from predicates.snapshot import Snapshot, key_of
 from predicates.wire import FILE_KINDS, Decoder, Interner, WireError, unreadable
@@ -90,11 +90,54 @@ class _Objects:
         return snapshot
 
 
+# What a snapshot file lacks although every cluster has it.
+
+_SYSTEM: Final = "kube-system"
+
+#: Namespaces of every cluster, and of this program, that may have no pods.
+_OFTEN_EMPTY: Final = frozenset({"default", "kube-public", "kube-node-lease", "spot-rescheduler-room"})
+
+#: At most this many namespaces are named.
+_NAMED: Final = 3
+
+
+def omissions(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return what the file of *snapshot* is likely to lack, each as the end of a sentence; () if nothing.
+
+    A plan for such a file is wrong: nodes look emptier than they are. A file of ``rescheduler snapshot`` has the pods
+    of all namespaces, so that there an empty namespace only counts if a budget expects pods in it.
+    """
+    if not len(snapshot.nodes):
+        return ()
+    if not snapshot.pods:
+        return ("no pods",)
+    found = []
+    if not any(pod.namespace == _SYSTEM for pod in snapshot.pods.values()):
+        found.append(f"no pods of {_SYSTEM}")
+    if not any(pod.owner is not None and pod.owner.kind == "DaemonSet" for pod in snapshot.pods.values()):
+        found.append("no pods of DaemonSets")
+    if empty := _without_pods(snapshot):
+        rest = f" and {len(empty) - _NAMED} more" if len(empty) > _NAMED else ""
+        found.append(f"no pods of namespace{'s' if empty[1:] else ''} {', '.join(empty[:_NAMED])}{rest}")
+    return tuple(found)
+
+
+def _without_pods(snapshot: Snapshot) -> list[str]:
+    """Return the namespaces that should have pods and have none in the file."""
+    namespaces = set[str]()
+    for budget in snapshot.of("PodDisruptionBudget").values():
+        assert isinstance(budget, PodDisruptionBudget)
+        if budget.status.expected_pods:
+            namespaces.add(budget.metadata.namespace)
+    if not version_in(snapshot):
+        namespaces |= snapshot.of("Namespace").keys() - _OFTEN_EMPTY
+    return sorted(namespaces - {pod.namespace for pod in snapshot.pods.values()} - {_SYSTEM})
+
+
 # The assumptions about kinds that a snapshot file does not contain.
 
 #: By kind: the sentence for a file without objects of this kind, regardless of its pods.
 _ALWAYS: Final = {
-    "Pod": "no Pod in the file: assuming that all nodes are empty",
     "PodDisruptionBudget": (
         "no PodDisruptionBudget in the file: assuming that there are none; "
         "evictions that a budget forbids would not be shown"
@@ -157,7 +200,7 @@ def assumptions(snapshot: Snapshot, scheduling: Scheduling, *, by_namespace_labe
         texts |= _WITH_NAMESPACE_SELECTORS
     if by_namespace_labels:
         texts |= _WITH_NAMESPACE_LABELS
-    missing = (text for kind, text in texts.items() if not (snapshot.pods if kind == "Pod" else snapshot.of(kind)))
+    missing = (text for kind, text in texts.items() if not snapshot.of(kind))
     return (*missing, *filter(None, [_of_version(snapshot, scheduling)]))
 
 

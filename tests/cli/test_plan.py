@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from rescheduler.cli import main
-from tests.planning.builders import ON_DEMAND, budget, node, pod
+from tests.planning.builders import ON_DEMAND, SYSTEM_POD, budget, node, pod
 
 CLUSTER = [
     node("od", ON_DEMAND),
@@ -44,7 +44,7 @@ od, a: stays
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
     file = tmp_path / "list.json"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": CLUSTER}))
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER, SYSTEM_POD]}))
     return file
 
 
@@ -85,7 +85,7 @@ def test_an_object_that_cannot_be_decoded_blocks_its_node_and_is_named_on_standa
 ) -> None:
     broken = pod("broken", "od2", cpu="lots")
     empty = [node("od2", ON_DEMAND), broken]
-    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER, *empty]}))
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER, SYSTEM_POD, *empty]}))
     why = "Pod default/broken: cpu: quantity 'lots': expected a number such as 250m, 1.5Gi or 1e3"
     line = f"rescheduler: ignored, because it cannot be decoded: {why}\n"
     with pytest.raises(SystemExit) as ended:

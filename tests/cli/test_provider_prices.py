@@ -7,7 +7,7 @@ import pytest
 
 from rescheduler.cli import main
 from rescheduler.clock import SystemClock
-from tests.planning.builders import ON_DEMAND, budget, node, pod
+from tests.planning.builders import ON_DEMAND, SYSTEM_POD, budget, node, pod
 from tests.providers.cherry import CLUSTER, ENVIRONMENT, POOL, add, serving
 
 CONFIG = """\
@@ -37,7 +37,9 @@ def test_nodes_that_the_file_does_not_contain_have_the_price_of_the_provider(
         rented["spec"]["providerID"] = f"cherryservers://{machine.id}"
         listed = node("listed", ON_DEMAND, labels={"node.kubernetes.io/instance-type": "listed"})
         objects = [rented, listed, node("unknown", ON_DEMAND), node("s"), pod("a", "s"), budget("b", "a", allowed=1)]
-        (tmp_path / "dump.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+        (tmp_path / "dump.json").write_text(
+            json.dumps({"apiVersion": "v1", "kind": "List", "items": [*objects, SYSTEM_POD]})
+        )
         provider = ["--cloud-provider=cherryservers", f"--cloud-config={tmp_path}/cloud.ini", f"--nodes=0:9:{POOL}"]
         prices = [f"--prices={tmp_path}/prices.csv", f"--cluster-name={CLUSTER}"]
         with pytest.raises(SystemExit) as ended:

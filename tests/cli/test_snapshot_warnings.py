@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rescheduler.cli import main
-from tests.planning.builders import ON_DEMAND, SPOT, budget, node, pod
+from tests.planning.builders import ON_DEMAND, SPOT, SYSTEM_POD, budget, node, pod
 
 CAPACITY = "eks.amazonaws.com/capacityType"
 EKS = [node("a", "x", labels={CAPACITY: "ON_DEMAND"}), node("b", "x", labels={CAPACITY: "SPOT"}), pod("w-1", "a")]
@@ -25,7 +25,7 @@ def ended(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Any:
 
     def run(objects: list[Any], *args: str) -> tuple[Any, str, str]:
         file = tmp_path / "list.json"
-        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*objects, SYSTEM_POD]}))
         with pytest.raises(SystemExit) as exit_:
             main([*args, "--snapshot", str(file)])
         out, err = capfdbinary.readouterr()
@@ -89,10 +89,6 @@ APART: dict[str, Any] = {"affinity": {"podAntiAffinity": {"requiredDuringSchedul
 
 FILES: dict[str, tuple[list[Any], str]] = {
     "nodes and pods only": ([pod("a", "od")], BUDGETS),
-    "no pods": (
-        [budget("b", "w", allowed=1)],
-        f"{WARNING}no Pod in the file: assuming that all nodes are empty\n",
-    ),
     "with budgets": ([pod("a", "od"), budget("b", "w", allowed=1)], ""),
     "a pod with a claim": ([pod("a", "od", **CLAIM), budget("b", "w", allowed=1)], VOLUMES),
     "affinity to pods of selected namespaces": ([pod("a", "od", **APART), budget("b", "w", allowed=1)], NAMESPACES),
@@ -169,3 +165,69 @@ def test_no_freed_nodes_cost_nothing(ended: Any) -> None:
     flags = ("--price-per-vcpu=0.1", "--what-if=delete-non-replicated-pods=true")
     _, out, _ = ended(objects, "plan", *flags)
     assert "freed per month                       0.00          292.00         +292.00\n" in out
+
+
+# Files that lack what every cluster has.
+
+DAEMON = pod("kube-system/proxy-0", "od", owner="DaemonSet")
+SYSTEM = pod("kube-system/dns-0", "od")
+SPACES = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("a", "default", "shop")]
+EXPECTING = budget("b", "w", allowed=0, namespace="shop", expected=2)
+BY_US = {"apiVersion": "v1", "kind": "ServerVersion", "metadata": {"name": "version"}, "gitVersion": "v1.37.0"}
+
+INCOMPLETE: dict[str, tuple[list[Any], str]] = {
+    "no pods": ([], "no pods"),
+    "only the pods of one namespace": ([pod("a/a", "od")], "no pods of kube-system and no pods of DaemonSets"),
+    "no kube-system": ([pod("a", "od"), pod("logs/ds-0", "od", owner="DaemonSet")], "no pods of kube-system"),
+    "no DaemonSets": ([pod("a", "od"), SYSTEM], "no pods of DaemonSets"),
+    "a namespace without pods": ([pod("a/a", "od"), DAEMON, *SPACES], "no pods of namespace shop"),
+    "several": ([pod("x/a", "od"), SYSTEM, *SPACES], "no pods of DaemonSets and no pods of namespaces a, shop"),
+    "a namespace with a budget": ([pod("a/a", "od"), DAEMON, EXPECTING, BY_US], "no pods of namespace shop"),
+}
+COMPLETE = {
+    "everything": [DAEMON],
+    "namespaces that are often empty": [DAEMON, pod("a/a", "od"), pod("shop/a", "od"), *SPACES],
+    "an empty namespace in a file of ours": [DAEMON, *SPACES, BY_US],
+}
+
+
+@pytest.fixture
+def strictly(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Any:
+    """Return a function that plans exactly these objects with two nodes and prices: exit code, output and error."""
+
+    def run(objects: list[Any], *args: str) -> tuple[Any, str, str]:
+        file = tmp_path / "list.json"
+        items = [node("od", ON_DEMAND), node("s"), *objects]
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        with pytest.raises(SystemExit) as exit_:
+            main([*args, "--snapshot", str(file), "--price-per-vcpu=1"])
+        out, err = capfdbinary.readouterr()
+        return exit_.value.code, out.decode(), err.decode()
+
+    return run
+
+
+@pytest.mark.parametrize(("objects", "lacking"), INCOMPLETE.values(), ids=INCOMPLETE)
+def test_an_incomplete_file_is_told_first_and_has_no_money(strictly: Any, objects: list[Any], lacking: str) -> None:
+    code, out, err = strictly(objects, "plan")
+    start = " ".join(out.split())
+    assert (code, start.startswith(f"The file is incomplete: it has {lacking};")) == (0, True)
+    assert ("month" in out, f"warning: the file is incomplete: it has {lacking};" in err) == (False, True)
+    code, out, _ = strictly(objects, "plan", "-o", "json", "--strict")
+    summary = json.loads(out)["summary"]
+    assert (code, summary["freed"]["price_per_month"], lacking in summary["incomplete"]) == (3, None, True)
+
+
+@pytest.mark.parametrize("command", ["explain", "report"])
+def test_other_commands_are_as_strict(strictly: Any, command: str) -> None:
+    objects, lacking = INCOMPLETE["only the pods of one namespace"]
+    code, out, err = strictly(objects, command, "--strict")
+    assert (code, lacking in err, command == "explain" or lacking in out) == (3, True, True)
+
+
+@pytest.mark.parametrize("objects", COMPLETE.values(), ids=COMPLETE)
+def test_a_complete_file_has_money(strictly: Any, objects: list[Any]) -> None:
+    code, out, err = strictly(objects, "plan", "-o", "json", "--strict")
+    summary = json.loads(out)["summary"]
+    assert (code, summary["incomplete"], "incomplete" in err) == (0, None, False)
+    assert summary["on_demand"]["price_per_month"] == 2920

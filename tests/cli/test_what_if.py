@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rescheduler.cli import main
-from tests.planning.builders import ON_DEMAND, budget, node, pod
+from tests.planning.builders import ON_DEMAND, SYSTEM_POD, budget, node, pod
 
 CACHE: dict[str, Any] = {"volumes": [{"name": "cache", "emptyDir": {}}]}
 
@@ -26,7 +26,7 @@ CLUSTER = [
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
     file = tmp_path / "list.json"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": CLUSTER}))
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER, SYSTEM_POD]}))
     return file
 
 
@@ -207,7 +207,9 @@ def test_settings_of_namespaces_limit_the_drainable_nodes(
 ) -> None:
     labeled = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "web"}}}
     pods = [pod("shop/a-1", "od-1"), pod("ops/b-1", "od-2")]
-    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER[:4], *pods, labeled]}))
+    dump.write_text(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER[:4], SYSTEM_POD, *pods, labeled]})
+    )
     flags = [flag for change in changes for flag in ("--what-if", change)]
     _, out, _ = run(capfdbinary, dump, "-o", "json", *flags)
     result = json.loads(out)["what_if"]
@@ -220,7 +222,7 @@ def test_settings_of_namespaces_limit_the_drainable_nodes(
 def test_budgets_at_once_is_a_setting(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
     pods = [pod(f"web-{number}", "od-1", labels={"app": "web"}) for number in (1, 2)]
     objects = [*CLUSTER[:4], *pods, budget("web", "web", allowed=1)]
-    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*objects, SYSTEM_POD]}))
     _, out, _ = run(capfdbinary, dump, "-o", "json", "--what-if", "budgets-at-once=true")
     result = json.loads(out)["what_if"]
     assert (result["before"]["drainable"], result["after"]["drainable"]) == (["od-2", "od-1"], ["od-2"])
@@ -277,7 +279,9 @@ def test_the_table_names_the_nodes_that_differ(capfdbinary: pytest.CaptureFixtur
 def test_the_table_names_the_nodes_that_stay_after_the_change(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path
 ) -> None:
-    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER[:4], pod("x-1", "od-1")]}))
+    dump.write_text(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER[:4], SYSTEM_POD, pod("x-1", "od-1")]})
+    )
     _, out, _ = run(capfdbinary, dump, "--what-if", "min-on-demand-nodes=1")
     assert out.endswith("Can no longer be drained:\n  od-1\n")
 

@@ -16,7 +16,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Planning, Reason, Rejected
 from rescheduler.planning.what_if.overview import AddedRequests, Lever
 from tests.pages.clusters import manifests, planned
-from tests.planning.builders import NOW
+from tests.planning.builders import NOW, SYSTEM_POD
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 
@@ -89,7 +89,7 @@ def test_the_page_allows_only_its_own_style_and_script() -> None:
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
     file = tmp_path / "list.json"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests(3, 3)}))
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*manifests(3, 3), SYSTEM_POD]}))
     return file
 
 

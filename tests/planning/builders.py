@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -75,6 +75,10 @@ def pod(name: str, on: str = "", *, cpu: str = "1", owner: str | None = "Replica
     containers = [{"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}]
     spec = {"nodeName": on, "containers": containers} | fields
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}
+
+
+#: The pod of a DaemonSet in kube-system, without which a file looks incomplete. Its node is in no file.
+SYSTEM_POD: Final = pod("kube-system/proxy-0", "unlisted", owner="DaemonSet")
 
 
 def budget(name: str, app: str, *, allowed: int, **fields: Any) -> Manifest:

@@ -81,6 +81,7 @@ class Overview:
     levers: tuple[Lever, ...] = ()  #: the most useful first
     levers_complete: bool = True  #: False if ``--levers-timeout`` ended the trials
     assumptions: tuple[str, ...] = ()  #: sentences that state assumptions, for example about kinds that a dump lacks
+    incomplete: str = ""  #: a sentence that states what a snapshot file lacks; "" if nothing
     added: Mapping[str, AddedRequests] = field(default_factory=dict)  #: by target node: requests of the moved pods
 
     @property
@@ -101,6 +102,7 @@ def overview(
     *,
     levers_complete: bool = True,
     assumptions: Iterable[str] = (),
+    incomplete: str = "",
 ) -> Overview:
     """Summarize *planning*. *snapshot* must be the one that was used for planning."""
     facts = {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
@@ -121,6 +123,7 @@ def overview(
         levers=tuple(levers),
         levers_complete=levers_complete,
         assumptions=tuple(assumptions),
+        incomplete=incomplete,
         added=_added(planning, snapshot),
     )
 
