@@ -50,7 +50,7 @@ from rescheduler.kube.api_server import RightsReview, SchedulerWatch
 from rescheduler.kube.client import Client, connect
 from rescheduler.kube.cluster import KubeCluster, PlaceholderPods
 from rescheduler.kube.controllers import ControllerReader
-from rescheduler.kube.elector import Elector, identity
+from rescheduler.kube.elector import Elector, Seat, identity
 from rescheduler.kube.lease import LeaseReader
 from rescheduler.kube.owners import read_quotas, read_templates
 from rescheduler.kube.pod_groups import PodGroups
@@ -121,8 +121,9 @@ def _assemble(
 
     The Lease is released after the last write, including the drain's requests and its Events.
     """
-    holder = identity(running.pod_name)
-    elector = run_state.elector = new_elector(client, holder, running, clock)
+    seat = parts.enter_context(contextlib.closing(Seat(f"{client.host}/{running.identity}")))
+    holder = identity(running.pod_name, seat.tag)
+    elector = run_state.elector = new_elector(client, holder, seat, running, clock)
     state = ClusterState(client, clock, scheduler=SchedulerWatch(client, clock, running.scheduling).current)
     rights = RightsReview(client, clock, needed_rights(running), lambda: is_refused(state, elector))
     run_state.health = new_health(state, rights, elector, running, clock)

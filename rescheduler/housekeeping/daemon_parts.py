@@ -34,7 +34,7 @@ from rescheduler.kube.api_server import (
 )
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
-from rescheduler.kube.elector import Elector
+from rescheduler.kube.elector import Elector, Seat
 from rescheduler.kube.lease import LeaseNotes, LeaseReader
 from rescheduler.kube.memory import SAVINGS_KEY, MemoryStore
 from rescheduler.kube.responses import ReadOnly
@@ -235,11 +235,11 @@ def needed_rights(running: Running) -> tuple[AccessRight, ...]:
     return rights_of_the_daemon(running.namespace, *names, removes_nodes=removes, savings=running.savings_name)
 
 
-def new_elector(client: Client, holder: str, running: Running, clock: Clock) -> Elector | None:
+def new_elector(client: Client, holder: str, seat: Seat, running: Running, clock: Clock) -> Elector | None:
     """Return the elector, or None for a dry run and without leader election."""
     if running.dry_run or not running.leader_elect:
         return None
-    return Elector(client, clock, running.namespace, running.lease_name, holder)
+    return Elector(client, clock, running.namespace, running.lease_name, holder, seat)
 
 
 def new_writer(client: Client, elector: Elector | None, running: Running) -> Client:

@@ -1,10 +1,12 @@
 """Leader election with a Lease: a thread acquires, renews and releases it."""
 
+import hashlib
 import json
 import logging
 import socket
 import threading
 import uuid
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -43,12 +45,45 @@ _NEVER: Final = float("-inf")
 log = logging.getLogger(__name__)
 
 
-def identity(pod_name: str = "") -> str:
-    """Return the holder identity of this process: the name of the pod or the host, and a UUID.
+# The identity of a holder, and how a process knows that the holder before it is dead.
+#
+# A container that is killed soon after each start would never lead if it had to wait until the Lease of the process
+# before it expires. All containers of a pod share a network namespace, also those that are started again. Only one
+# process in a network namespace can have a socket with a given abstract name, and the kernel closes it when the process
+# ends. So a process that has the socket knows that an earlier holder with the same seat is dead.
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_NETWORK: Final = Path("/proc/self/ns/net")
+
+
+class Seat:
+    """The place of this process among those that compete for the Lease *lease* in its network namespace."""
+
+    def __init__(self, lease: str) -> None:
+        """Take the seat. :attr:`tag` identifies the network namespace; it is "" if another process has the seat."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.bind(b"\0spot-rescheduler/" + hashlib.sha256(lease.encode()).hexdigest().encode())
+            network = f"{_BOOT_ID.read_text().strip()}/{_NETWORK.stat().st_ino}"
+        except OSError:  # another process has it, or this is not Linux
+            self.tag = ""
+        else:
+            self.tag = hashlib.sha256(network.encode()).hexdigest()[:16]
+
+    def is_dead(self, holder: str) -> bool:
+        """Return whether *holder* had this seat before. Then its process has ended."""
+        return bool(self.tag) and holder.rpartition("_")[2].startswith(f"{self.tag}.")
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def identity(pod_name: str = "", seat: str = "") -> str:
+    """Return the holder identity of this process: the name of the pod or the host, *seat*, and a UUID.
 
     The fencing policy compares the part before the ``_``; pod names contain no ``_``.
     """
-    return f"{pod_name or socket.gethostname()}_{uuid.uuid4()}"
+    return f"{pod_name or socket.gethostname()}_{seat}{'.' if seat else ''}{uuid.uuid4()}"
 
 
 class Elector:
@@ -57,8 +92,11 @@ class Elector:
     :attr:`leading` and the guard may be used by any thread.
     """
 
-    def __init__(self, client: Client, clock: Clock, namespace: str, name: str, identity: str) -> None:
+    def __init__(
+        self, client: Client, clock: Clock, namespace: str, name: str, identity: str, seat: Seat | None = None
+    ) -> None:
         self._client = client
+        self._seat = seat
         self._clock = clock
         self._namespace = namespace
         self._name = name
@@ -159,6 +197,9 @@ class Elector:
         match decide(self._observed, self.identity, sent):
             case AcquireLease() | RenewLease():
                 self._hold(sent)
+            case WaitForHolder(holder) if self._seat is not None and self._seat.is_dead(holder):
+                log.info("lease %s/%s is held by %s, which has ended", self._namespace, self._name, holder)
+                self._give_back(holder)
             case WaitForHolder(holder):
                 if holder != self.holder:
                     log.info("lease %s/%s is held by %s", self._namespace, self._name, holder)
@@ -199,17 +240,18 @@ class Elector:
     def _release(self) -> None:
         try:
             try:
-                self._give_back()
+                self._give_back(self.identity)
             except Conflict:  # it was modified concurrently, for example its annotations
                 self._read_lease()
-                self._give_back()
+                self._give_back(self.identity)
         except ReschedulerError as error:
             log.info("lease %s/%s not released, it will expire: %s", *self._named[:2], error)
 
-    def _give_back(self) -> None:
+    def _give_back(self, holder: str) -> None:
+        """Release the Lease if it is held by *holder*."""
         if not self._version:
             self._read_lease()
-        if self._observed is None or self._observed.record.holder_identity != self.identity:
+        if self._observed is None or self._observed.record.holder_identity != holder:
             return  # another replica holds it
         self._patch(_spec(released(self._observed.record, self._clock.now())))
 

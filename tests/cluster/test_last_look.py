@@ -133,10 +133,14 @@ def test_a_resumed_removal_ends_on_a_node_that_is_not_on_demand_today(
         assert any("plan is no longer valid" in each for each in observer.messages(NODE, "DrainFailed"))
 
 
+@pytest.mark.parametrize("keep_lease", [False, True])
 def test_a_daemon_that_is_killed_soon_after_each_start_reopens_the_node(
-    cluster: ControlPlane, observer: Observer
+    cluster: ControlPlane, observer: Observer, keep_lease: bool
 ) -> None:
-    """The replacement pod fits no other node. Each daemon is killed long before a replacement would be overdue."""
+    """The replacement pod fits no other node. Each daemon is killed long before a replacement would be overdue.
+
+    With *keep_lease*, each one is also killed before the Lease of the daemon before it could expire.
+    """
     life = 7.0
     observer.nodes(1, 1)
     observer.start_on("on-demand-1", deployment("web", 2, cpu="1"), pods=2)
@@ -147,11 +151,11 @@ def test_a_daemon_that_is_killed_soon_after_each_start_reopens_the_node(
         for pod in observer.bound_to("spot-1"):
             cluster.api.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}", gracePeriodSeconds=0)
         SystemClock().wait(life / 2, Event())
-        daemon.kill()
+        daemon.kill(keep_lease=keep_lease)
     for _ in range(int(100 / life)):
         with Daemon(cluster, *FLAGS) as daemon:
             SystemClock().wait(life, Event())
-            daemon.kill()
+            daemon.kill(keep_lease=keep_lease)
         if not observer.marks():
             break
     assert not observer.marks()

@@ -1,5 +1,6 @@
 """Leader election: the decision, and the thread with a Lease that others modify."""
 
+import contextlib
 import datetime as dt
 import socket
 import threading
@@ -11,7 +12,7 @@ import pytest
 
 from rescheduler.errors import NotLeading
 from rescheduler.kube.client import Client
-from rescheduler.kube.elector import Elector, identity
+from rescheduler.kube.elector import Elector, Seat, identity
 from rescheduler.kube.lease import (
     AcquireLease,
     LeaseRecord,
@@ -269,6 +270,39 @@ def test_an_identity_starts_with_the_name_of_the_pod() -> None:
     assert first.split("_")[0] == second.split("_")[0] == "web-5d9-x2x"
     assert first != second
     assert identity().split("_")[0] == socket.gethostname()
+
+
+def test_one_process_of_a_network_namespace_has_the_seat_until_it_ends() -> None:
+    with contextlib.closing(Seat("first")) as first, contextlib.closing(Seat("first")) as second:
+        assert (bool(first.tag), second.tag) == (True, "")
+        assert first.is_dead(identity("pod", first.tag))
+        assert not first.is_dead(identity("pod"))
+        assert not second.is_dead(identity("pod", first.tag))
+        assert not second.is_dead(identity("pod"))
+    with contextlib.closing(Seat("first")) as third, contextlib.closing(Seat("other")) as other:
+        assert third.tag == first.tag == other.tag
+
+
+@pytest.mark.parametrize("mine", [True, False])
+def test_the_lease_of_the_process_before_this_one_is_acquired_at_once(
+    edge: ScriptedApiServer, client: Client, mine: bool
+) -> None:
+    """The predecessor with the same seat has ended. It is released first: see deploy/base/limits.yaml."""
+    lease = LeaseServer(edge)
+    with contextlib.closing(Seat("l")) as seat:
+        before = identity("pod", seat.tag if mine else "0123456789abcdef")
+        lease.write({"holderIdentity": before, "leaseDurationSeconds": 15, "renewTime": "2999-01-01T00:00:00.000000Z"})
+        elector = Elector(client, SettableClock(), "ns", "l", identity("pod", seat.tag), seat)
+        elector.start()
+        try:
+            if mine:
+                eventually(lambda: elector.leading)
+            else:
+                eventually(lambda: len(edge.seen(path=f"{PATH}/l")) > 3)
+        finally:
+            elector.stop(60.0)
+    written = [request.body["spec"]["holderIdentity"] for request in edge.seen(method="PATCH")]
+    assert written[:2] == (["", elector.identity] if mine else [])
 
 
 def test_a_leader_that_lost_its_lease_stops_and_does_not_acquire_it(edge: ScriptedApiServer, client: Client) -> None:
