@@ -197,6 +197,7 @@ class Running:
     once: bool = False
     leader_elect: bool = True
     manage_soft_taint: bool = False
+    predict: str = "template"  #: or ``dry-run``: how replacement pods are predicted
     migrating_webhooks: str = "block"  #: or ``wait``: for pods that admission webhooks move by themselves
     timing: Timing = field(default_factory=Timing)
     provider: Provider = field(default_factory=Provider)

@@ -259,10 +259,15 @@ class TemplateSpec(Wire, frozen=True):
 
 
 class Workload(Wire, frozen=True):
-    """A controller that creates all of its pods from one template."""
+    """A controller that creates all of its pods from one template.
+
+    *admitted* and *rejected* are not fields of the API: they are the result of the creation of a pod in a dry run.
+    """
 
     metadata: ObjectMeta
     spec: TemplateSpec = TemplateSpec()
+    admitted: PodTemplate | None = None  #: the template as admission changes it; None if that was not tried
+    rejected: str = ""  #: why admission rejects the pods of this controller
 
 
 class ReplicaSet(Workload, frozen=True):
@@ -299,6 +304,8 @@ class StatefulSet(Wire, frozen=True):
     metadata: ObjectMeta
     spec: StatefulSetSpec = StatefulSetSpec()
     status: StatefulSetStatus = StatefulSetStatus()
+    admitted: PodTemplate | None = None  #: as in :class:`Workload`
+    rejected: str = ""
 
 
 class LimitRangeItem(Wire, frozen=True):

@@ -267,6 +267,14 @@ def _check_room(room: RoomSettings, provider: Provider, *, once: bool) -> None:
 @soft_taint_option
 @provider_options("Cloud provider that removes empty nodes. none: they stay schedulable for an autoscaler to remove.")
 @Option(
+    "--predict",
+    click.Choice(["template", "dry-run"]),
+    default="template",
+    help="How the replacements of a candidate's pods are predicted. template: from the pod template, what admission "
+    "added to the running pod, LimitRanges and VerticalPodAutoscalers. dry-run: a pod of each controller is created in "
+    "a dry run, which runs all admission webhooks and policies. Needs deploy/components/predict.",
+)
+@Option(
     "--migrating-webhooks",
     click.Choice(["block", "wait"]),
     default="block",

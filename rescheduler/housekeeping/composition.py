@@ -142,7 +142,8 @@ def _assemble(
     drainer = _drainer(parts, access, view, run_state, running, report, records)
     refusal = None if running.dry_run else drainer.refusal  # a dry run sends no requests to the provider
     tries = None if running.dry_run else partial(refused_eviction, cluster, running)
-    reads = partial(read_templates, client), partial(read_quotas, client)
+    # Dry runs change nothing, so they need no leadership.
+    reads = partial(read_templates, client, dry_run=running.predict == "dry-run"), partial(read_quotas, client)
     candidates = Candidates(view, controllers, history, policy, clock, refusal, tries, *reads)
     known = new_known_prices(pricing, running, clock)
     room = new_room(access, RoomView(state, policy, view), history, candidates, running, known, report)

@@ -227,12 +227,14 @@ def is_refused(state: ClusterState, elector: Elector | None) -> bool:
 
 def needed_rights(running: Running) -> tuple[AccessRight, ...]:
     """Return the rights that the daemon needs with these settings."""
+    predicting = (AccessRight("create", "pods"),) if running.predict == "dry-run" else ()
     if running.dry_run:
-        return rights_of_a_dry_run()
+        return (*rights_of_a_dry_run(), *predicting)
     lease = running.lease_name if running.leader_elect else ""
     removes = running.provider.name != "none"
     names = (running.memory_name, lease)
-    return rights_of_the_daemon(running.namespace, *names, removes_nodes=removes, savings=running.savings_name)
+    rights = rights_of_the_daemon(running.namespace, *names, removes_nodes=removes, savings=running.savings_name)
+    return (*rights, *predicting)
 
 
 def new_elector(client: Client, holder: str, seat: Seat, running: Running, clock: Clock) -> Elector | None:

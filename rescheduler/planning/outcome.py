@@ -68,6 +68,7 @@ class Reason(enum.StrEnum):
     NODE_NAME_IN_TEMPLATE = "node-name-in-template"
     SHARED_VOLUME = "shared-volume"
     QUOTA_EXCEEDED = "quota-exceeded"
+    ADMISSION_REJECTS = "admission-rejects-replacement"
     SINGLE_REPLICA = "single-replica"
     MIN_ON_DEMAND_REPLICAS = "min-on-demand-replicas"
     GANG_MEMBER = "gang-member"

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from predicates.objects import (
     Container,
+    Job,
     LimitRange,
     ObjectMeta,
     Pod,
@@ -64,6 +65,7 @@ class _Template(NamedTuple):
     template: PodTemplate
     revised: bool  #: whether the running pod was created from another version of it
     revision: str = ""  #: the revision of a StatefulSet's pods
+    admitted: bool = False  #: whether the template is what a dry run returned, with everything that admission adds
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +129,10 @@ class Replacements:
         return pod if cls is pod.cls else replace(pod, cls=cls, load=cls.requests, older_loads=())
 
     def blockers(self, pods: Iterable[Pod]) -> Iterator[Blocker]:
-        """Yield a blocker for each of *pods* whose replacement is bound by its template, without the scheduler."""
+        """Yield a blocker for each of *pods* whose replacement is rejected, or bound by its template."""
         for pod in pods:
+            if why := self._rejected(pod):
+                yield Blocker(Reason.ADMISSION_REJECTS, why, pod.key)
             found = self._template(pod)
             if found is None or not (node := found.template.spec.node_name) or pod.owner is None:
                 continue
@@ -148,7 +152,8 @@ class Replacements:
         if version != self._version:
             self._version, self._classes = version, {}
 
-    def _template(self, pod: Pod) -> _Template | None:
+    def _workload(self, pod: Pod) -> Workload | StatefulSet | None:
+        """Return the controller of *pod*, if it is known and has a pod template."""
         owner = pod.owner
         if owner is None or owner.kind not in TEMPLATED:
             return None
@@ -156,13 +161,26 @@ class Replacements:
         workload = workloads.get(f"{pod.namespace}/{owner.name}") if workloads else None
         if not isinstance(workload, Workload | StatefulSet) or not _is(workload.metadata, owner.uid):
             return None
-        if not workload.spec.template.spec.containers:  # only in files: the API requires a container
+        return workload
+
+    def _template(self, pod: Pod) -> _Template | None:
+        workload = self._workload(pod)
+        if workload is None or not workload.spec.template.spec.containers:  # only in files: the API requires one
             return None
         if isinstance(workload, StatefulSet):
-            return _of_stateful_set(workload, pod)
-        # The template of a Deployment's ReplicaSet never changes, and that of a running Job cannot.
-        fixed = owner.kind == "Job" or any(each.controller for each in workload.metadata.owner_references)
-        return _Template(workload.spec.template, revised=not fixed)
+            found = _of_stateful_set(workload, pod)
+        else:
+            # The template of a Deployment's ReplicaSet never changes, and that of a running Job cannot.
+            above = any(each.controller for each in workload.metadata.owner_references)
+            found = _Template(workload.spec.template, revised=not (above or isinstance(workload, Job)))
+        if found is None or workload.admitted is None:
+            return found
+        return found._replace(template=workload.admitted, admitted=True)
+
+    def _rejected(self, pod: Pod) -> str:
+        """Return why the API server rejects new pods of the controller of *pod*, or ""."""
+        workload = self._workload(pod)
+        return workload.rejected if workload is not None and self._template(pod) is not None else ""
 
     def _class_or_running(self, pod: Pod, found: _Template, *, vpa: bool) -> PodClass:
         """Return the class of the new pod; that of the running pod if an amount in another object is not a quantity."""
@@ -171,25 +189,30 @@ class Replacements:
         return pod.cls
 
     def _class(self, pod: Pod, found: _Template, *, vpa: bool) -> PodClass:
-        vpas = list(self._vpas_of(pod))
-        # A StatefulSet records which revision of its template a pod was created from, a bare ReplicaSet does not.
-        another = found.revised and pod.owner is not None and pod.owner.kind == "StatefulSet"
-        unresized = pod.generation <= 1 and not (vpa or vpas)
-        running_counts = unresized and pod.generation == 1 and not found.revised
-        admission = _Admission(
-            recommended=_recommended(vpas),
-            defaults=self._default_requests(pod.namespace),
-            running_counts=running_counts,
-            unknown=unresized and not running_counts and not another,
-        )
         running = pod.cls
-        spec = _merged(found, running.spec, admission)
-        labels = _labels(found, running.labels) if found.revised else running.labels
+        if found.admitted:
+            spec = _as_admitted(found, running.spec)
+        else:
+            spec = _merged(found, running.spec, self._admission(pod, found, vpa=vpa))
+        labels = _labels(found, running.labels) if found.revised or found.admitted else running.labels
         if spec == running.spec and labels == running.labels:
             return running
         meta = ObjectMeta(name=pod.name, namespace=pod.namespace, labels=dict(labels))
         created = PodObject(metadata=meta, spec=spec)
         return pod_class(created, pod_amounts(created))
+
+    def _admission(self, pod: Pod, found: _Template, *, vpa: bool) -> _Admission:
+        vpas = list(self._vpas_of(pod))
+        # A StatefulSet records which revision of its template a pod was created from, a bare ReplicaSet does not.
+        another = found.revised and pod.owner is not None and pod.owner.kind == "StatefulSet"
+        unresized = pod.generation <= 1 and not (vpa or vpas)
+        running_counts = unresized and pod.generation == 1 and not found.revised
+        return _Admission(
+            recommended=_recommended(vpas),
+            defaults=self._default_requests(pod.namespace),
+            running_counts=running_counts,
+            unknown=unresized and not running_counts and not another,
+        )
 
     def _default_requests(self, namespace: str) -> _Requests:
         """Return the requests that LimitRanges of *namespace* set for containers without requests and limits."""
@@ -272,6 +295,28 @@ def _merged(found: _Template, running: PodSpec, admission: _Admission) -> PodSpe
         overhead=template.overhead or running.overhead,
         scheduler_name=template.scheduler_name or running.scheduler_name,
     )
+
+
+def _as_admitted(found: _Template, running: PodSpec) -> PodSpec:
+    """Return the spec that a dry run returned, with the volumes that each pod has under another name or claim.
+
+    These are the claims of a StatefulSet's ordinal and the volume of the ServiceAccount's token. Volumes are in the
+    order of the running pod, so that equal pods have equal specs.
+    """
+    own = (volume for volume in running.volumes if volume.persistent_volume_claim or is_token(volume.name))
+    volumes = {volume.name: volume for volume in own if found.revision or is_token(volume.name)}
+    volumes |= {volume.name: volume for volume in found.template.spec.volumes}
+    order = {volume.name: index for index, volume in enumerate(running.volumes)}
+    return replace(
+        found.template.spec,
+        node_name="",
+        volumes=tuple(sorted(volumes.values(), key=lambda volume: order.get(volume.name, len(order)))),
+    )
+
+
+def is_token(volume: str) -> bool:
+    """Return whether a *volume* of this name is the one that the API server adds for the ServiceAccount's token."""
+    return volume.startswith("kube-api-access-")
 
 
 def _containers(

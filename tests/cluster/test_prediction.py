@@ -1,4 +1,7 @@
-"""Replacement pods are predicted: controllers of all kinds create pods of the class that the plan was made for."""
+"""Replacement pods are predicted: controllers of all kinds create pods of the class that the plan was made for.
+
+The prediction is derived from templates, or the creation of a pod is tried in a dry run.
+"""
 
 import re
 from collections.abc import Iterator
@@ -9,6 +12,7 @@ import pytest
 
 from devcluster import manifests
 from devcluster.api import Json
+from devcluster.errors import ApiError
 from devcluster.manifests import deployment, job, namespace, spot, statefulset
 from devcluster.plane import ControlPlane
 from devcluster.stages import COMPLETE_AFTER, NEVER
@@ -18,13 +22,17 @@ from rescheduler.clock import SystemClock
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.lister import ALL_RESOURCES
+from rescheduler.kube.owners import read_templates
 from rescheduler.kube.state import read_cluster
+from rescheduler.planning.outcome import Reason
 from rescheduler.planning.replacements import Replacements
 from tests.cluster.observer import Observer
 
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 LIMITED: Final = "limited"  #: a namespace with a LimitRange
 POLICIES: Final = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
+VALIDATING: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+VALIDATING_BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"
 
 #: Labels that differ from pod to pod.
@@ -39,6 +47,10 @@ INJECTION: Final = """[
 ]"""
 
 
+#: The same with twice the CPU: running pods do not tell it.
+LARGER: Final = INJECTION.replace("70m", "140m")
+
+
 def injection() -> list[Json]:
     """Return the policy that injects a sidecar, and its binding."""
     meta = {"metadata": {"name": "mesh"}}
@@ -49,7 +61,7 @@ def injection() -> list[Json]:
         "matchConstraints": match | {"objectSelector": {"matchLabels": {"mesh": "on"}}},
         "failurePolicy": "Fail",
         "reinvocationPolicy": "Never",
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": INJECTION}}],
+        "mutations": mutations(INJECTION),
     }
     api = {"apiVersion": "admissionregistration.k8s.io/v1"}
     return [
@@ -58,12 +70,17 @@ def injection() -> list[Json]:
     ]
 
 
-def injects(cluster: ControlPlane) -> bool:
+def mutations(expression: str) -> list[Json]:
+    return [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]
+
+
+def injects(cluster: ControlPlane, cpu: str = "70m") -> bool:
     """Return whether the API server applies the policy to new pods, which it does some time after it has stored it."""
     created = cluster.api.post(
         "/api/v1/namespaces/default/pods", manifests.pod("probe", labels={"mesh": "on"}), dryRun="All"
     )
-    return len(created["spec"]["containers"]) > 1
+    added = created["spec"]["containers"][1:]
+    return [container["resources"]["requests"]["cpu"] for container in added] == [cpu]
 
 
 @pytest.fixture
@@ -203,6 +220,23 @@ def read(kubeconfig: Path) -> Snapshot:
     return read_cluster(Client(Kubeconfig(str(kubeconfig)), clock), clock, resources=ALL_RESOURCES)
 
 
+def tried(kubeconfig: Path, before: Snapshot) -> Snapshot:
+    """Add what dry runs say about the controllers of all pods in *before*."""
+    owners = {(pod.namespace, pod.owner) for pod in before.pods.values() if pod.owner is not None}
+    for kind, each in read_templates(Client(Kubeconfig(str(kubeconfig)), SystemClock()), owners, dry_run=True):
+        before.upsert(kind, each)
+    return before
+
+
+def predicted(before: Snapshot) -> dict[str, dict[str, object]]:
+    replacements = Replacements(before)
+    return {workload_of(pod): essence(replacements.of(pod).cls) for pod in before.pods.values()}
+
+
+def differing(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
+    return {name for name in one if one[name] != other[name]}
+
+
 def workload_of(pod: Pod) -> str:
     """Return the app of *pod*, with its ordinal if it has one."""
     ordinal = pod.name.rpartition("-")[2] if pod.owner is not None and pod.owner.kind == "StatefulSet" else ""
@@ -240,19 +274,85 @@ def test_the_predicted_pods_are_created(cluster: ControlPlane, mesh: None) -> No
     observer.eventually(lambda: len(rolled_out(observer)) == 1, "the roll-out from the partition on")
     observer.eventually(lambda: len(all_running(observer)) == 22, "all pods run")
     before = read(cluster.kubeconfig)
-    replacements = Replacements(before)
-    predicted = {workload_of(pod): essence(replacements.of(pod).cls) for pod in before.pods.values()}
+    derived = predicted(before)
     running = {workload_of(pod): essence(pod.cls) for pod in before.pods.values()}
-    assert {name for name in running if running[name] != predicted[name]} == DIFFERENT
+    assert differing(running, derived) == DIFFERENT
+    from_dry_runs = predicted(tried(cluster.kubeconfig, before))
+    replace_all(cluster, observer)
+    created = {workload_of(pod): essence(pod.cls) for pod in read(cluster.kubeconfig).pods.values()}
+    assert len(created) == 21  # the two replicas of one Deployment are alike
+    assert derived == created
+    assert from_dry_runs == created
+
+    cluster.api.patch(f"{POLICIES}/mesh", {"spec": {"mutations": mutations(LARGER)}})
+    cluster.wait_for(lambda: injects(cluster, "140m"), "the effect of the new policy")
+    before = read(cluster.kubeconfig)
+    derived, from_dry_runs = predicted(before), predicted(tried(cluster.kubeconfig, before))
+    replace_all(cluster, observer)
+    created = {workload_of(pod): essence(pod.cls) for pod in read(cluster.kubeconfig).pods.values()}
+    assert differing(created, derived) == {"mesh", "meshresized", "meshondelete 0"}
+    assert from_dry_runs == created
+
+
+def test_a_pod_that_admission_rejects_blocks_its_node(cluster: ControlPlane) -> None:
+    observer = Observer(cluster)
+    cluster.apply([spot("spot-1")])
+    observer.open_all()
+    cluster.apply([deployment("plain"), statefulset("steady"), deployment("other")])
+    observer.eventually(lambda: len(all_running(observer)) == 3, "all pods run")
+    cluster.apply(rejection())
+    try:
+        cluster.wait_for(lambda: not is_admitted(cluster), "the effect of the policy")
+        cluster_state = tried(cluster.kubeconfig, read(cluster.kubeconfig))
+    finally:
+        for path in (VALIDATING_BINDINGS, VALIDATING):
+            cluster.api.delete(f"{path}/licensed")
+    found = Replacements(cluster_state).blockers(cluster_state.pods.values())
+    blockers = {workload_of(cluster_state.pods[blocker.pod or ""]): blocker for blocker in found}
+    assert set(blockers) == {"plain", "steady 0"}
+    assert {blocker.reason for blocker in blockers.values()} == {Reason.ADMISSION_REJECTS}
+    assert all("only pods with a license run here" in blocker.detail for blocker in blockers.values())
+
+
+def rejection() -> list[Json]:
+    """Return a policy that rejects new pods of two apps, and its binding."""
+    match = {
+        "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        "objectSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["plain", "steady"]}]},
+    }
+    deny = {"expression": "false", "message": "only pods with a license run here"}
+    api = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "licensed"}}
+    return [
+        {
+            **api,
+            "kind": "ValidatingAdmissionPolicy",
+            "spec": {"matchConstraints": match, "validations": [deny], "failurePolicy": "Fail"},
+        },
+        {
+            **api,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "spec": {"policyName": "licensed", "validationActions": ["Deny"]},
+        },
+    ]
+
+
+def is_admitted(cluster: ControlPlane) -> bool:
+    probe = manifests.pod("probe", labels={"app": "plain"})
+    try:
+        cluster.api.post("/api/v1/namespaces/default/pods", probe, dryRun="All")
+    except ApiError:
+        return False
+    return True
+
+
+def replace_all(cluster: ControlPlane, observer: Observer) -> None:
+    """Delete all pods, and wait until as many others run."""
     old = {pod["metadata"]["uid"] for pod in observer.pods()}
     for pod in observer.pods():
         cluster.api.delete(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}")
     observer.eventually(
-        lambda: len(all_running(observer)) == 22 and not old & observer.uids(), "all pods run again", seconds=120
+        lambda: len(all_running(observer)) == len(old) and not old & observer.uids(), "all pods run again", seconds=120
     )
-    created = {workload_of(pod): essence(pod.cls) for pod in read(cluster.kubeconfig).pods.values()}
-    assert len(created) == 21  # the two replicas of one Deployment are alike
-    assert predicted == created
 
 
 def rolled_out(observer: Observer) -> list[Json]:

@@ -5,6 +5,7 @@ Each request is a dry run, which is authorized and admitted like any other. SECU
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -16,7 +17,7 @@ from devcluster.errors import ApiError
 from devcluster.manifests import namespace, node, pod
 from devcluster.plane import INSTALLATION, ControlPlane
 from rescheduler.settings import LEASE, MEMORY_NAME, SAVINGS_NAME
-from tests.cluster.rendering import kustomization
+from tests.cluster.rendering import composed, kustomization
 from tests.cluster.rights import ACCESS, user
 
 pytestmark = pytest.mark.cluster
@@ -388,3 +389,33 @@ def test_the_policy_passes_type_checking(thief: Thief) -> None:
     path = f"{ADMISSION}/validatingadmissionpolicies/spot-rescheduler-limits"
     status = thief.plane.wait_for(lambda: thief.plane.api.get(path).get("status"), "the types checked")
     assert status == {"observedGeneration": 1, "typeChecking": {}}
+
+
+def test_the_right_to_try_the_creation_of_pods_creates_none(thief: Thief, tmp_path: Path) -> None:
+    """RBAC cannot limit the right of deploy/components/predict to dry runs: its policy does."""
+    layer = {"resources": ["../base"], "components": ["../components/predict"]}
+    added = [each for each in composed(tmp_path, ours=layer) if each["metadata"]["name"] == "spot-rescheduler-predict"]
+    assert len(added) == 4
+    thief.plane.apply(added)
+    try:
+        try_one = NO_RIGHT["create a pod"]
+        thief.plane.wait_for(lambda: thief.attempt(try_one) == "", "the right")
+        thief.plane.wait_for(lambda: "in dry runs only" in created(thief, "default"), "the policy")
+        for where in ("default", "kube-system", INSTALLATION):
+            assert "denied request: this account may create pods in dry runs only" in created(thief, where)
+        assert "cannot delete" in thief.attempt(NO_RIGHT["delete a pod"])
+        assert Thief(thief.plane, thief.plane.api).attempt(try_one) == ""
+    finally:
+        for each in added:
+            thief.plane.api.delete(thief.plane.api.path(each))
+
+
+def created(thief: Thief, where: str) -> str:
+    """Create a pod with the daemon's token, not in a dry run. Return the API server's error, or "" and delete it."""
+    path = f"/api/v1/namespaces/{where}/pods"
+    try:
+        thief.api.post(path, pod("real", namespace=where))
+    except ApiError as error:
+        return str(error)
+    thief.plane.api.delete(f"{path}/real")
+    return ""
