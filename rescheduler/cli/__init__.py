@@ -1,12 +1,14 @@
 """The command line: one module per command, imported when the command is called."""
 
 import atexit
+import difflib
 import errno
 import gc
 import importlib
 import os
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +34,7 @@ COMMANDS: Final = {
     "provider": ("rescheduler.cli.provider", "Serve a cloud provider to Cluster Autoscaler over gRPC."),
     "liqo": ("rescheduler.cli.liqo", "Run the services that create virtual nodes with Liqo."),
     "snapshot": ("rescheduler.cli.snapshot", "Write the cluster to a file, for plan --snapshot."),
+    "completion": ("rescheduler.cli.completion", "Print the script that completes commands in a shell."),
     "version": ("rescheduler.cli.version", "Print the version."),
     "help": ("rescheduler.cli.help", "Show the help of a command."),
 }
@@ -40,6 +43,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _OWN_FLAGS: Final = ("-h", "--help", "-help")
 _VERSION_FLAGS: Final = ("--version", "-version")
+
+#: Set in each container of a cluster.
+_IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 
 _PROGRAM: Final = "rescheduler"
 #: The file name of the kubectl plugin; kubectl replaces dashes in the plugin's name with underscores.
@@ -50,8 +56,8 @@ _PLUGIN_PROGRAM: Final = "kubectl spot-rescheduler"
 class Commands(click.Group):
     """The commands of :data:`COMMANDS`.
 
-    Without arguments, or with a flag first, the command is ``run``. The kubectl plugin prints help if it has no
-    arguments.
+    Flags of a command may precede it. Without a command, in a cluster or with ``--compat``, the command is ``run``;
+    otherwise nothing starts. The kubectl plugin prints help if it has no arguments.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -62,8 +68,48 @@ class Commands(click.Group):
         elif not args and ctx.info_name == _PLUGIN_PROGRAM:
             args = ["--help"]  # A user who tries the plugin in a terminal does not expect a daemon to start.
         elif not args or (args[0].startswith("-") and args[0] not in _OWN_FLAGS):
-            args = ["run", *args]
+            args = self._with_command_first(ctx, args)
         return super().parse_args(ctx, args)
+
+    def _with_command_first(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Return *args*, which begin with flags, with their command first, or with ``run``.
+
+        Raises UsageError if there is no command outside of a cluster, where nothing live may start by accident.
+        """
+        for place, word in enumerate(args):
+            if word in COMMANDS and (path := self._path(ctx, args[: place + 1], args[place + 1 :])):
+                return [*path, *args[:place], *args[place + len(path) :]]
+        compatible = any(arg.lstrip("-").startswith("compat=") for arg in args)
+        if not (ctx.resilient_parsing or compatible or os.environ.get(_IN_CLUSTER)):
+            typed = shlex.join([ctx.info_name or _PROGRAM, "run", *args])
+            raise UsageError(
+                f"no command: expected one, such as plan; outside of a cluster, only `{typed}` starts the daemon "
+                "(with --dry-run it changes nothing)"
+            )
+        return ["run", *args]
+
+    def _path(self, ctx: click.Context, before: list[str], after: list[str]) -> list[str]:
+        """Return the command and the subcommands that follow *before*, whose last word names the command.
+
+        The result is empty if the words before the command are not all flags of it, with their values.
+        """
+        from rescheduler.cli.go_flags import are_flags  # noqa: PLC0415 - imported on demand
+
+        path = [before[-1]]
+        command = self.get_command(ctx, before[-1])
+        for word in after:
+            if not isinstance(command, click.Group) or word not in command.list_commands(ctx):
+                break
+            path.append(word)
+            command = command.get_command(ctx, word)
+        return path if command is not None and are_flags(before[:-1], command.params) else []
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and (near := similar(args[0], COMMANDS)):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near}?")
+        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a command without importing it, or a flag of ``run``, the default command."""
@@ -89,6 +135,11 @@ class Commands(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
+def similar(word: str, names: Iterable[str]) -> str:
+    """Return the one of *names* that *word* is likely to mean, or ""."""
+    return next(iter(difflib.get_close_matches(word, names, n=1)), "")
+
+
 @click.command(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
@@ -97,9 +148,9 @@ class Commands(click.Group):
 def cli() -> None:
     """Move pods from on-demand nodes to spot nodes, all pods of a node or none, and release the empty nodes.
 
-    Without a command, the daemon is run, so argument lists of k8s-spot-rescheduler work unchanged. The program of
-    that name is also included: it runs the daemon with --compat=k8s-spot-rescheduler. Every option can be set in
-    the environment as RESCHEDULER_…. See COMMAND --help for the options.
+    In a cluster, the daemon is run if there is no command, so argument lists of k8s-spot-rescheduler work unchanged.
+    The program of that name is also included: it runs the daemon with --compat=k8s-spot-rescheduler. Every option can
+    be set in the environment as RESCHEDULER_…. See COMMAND --help for the options.
     """
 
 

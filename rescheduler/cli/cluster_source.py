@@ -27,6 +27,7 @@ _GC_THRESHOLD: Final = 1_000_000
 snapshot_option: Final = Option(
     "--snapshot",
     FILE_TEXT,
+    short="-f",
     metavar="FILE",
     help="Read the cluster from FILE, which `rescheduler snapshot` writes, or kubectl get "
     "nodes,pods,poddisruptionbudgets,namespaces,persistentvolumes,persistentvolumeclaims,storageclasses,csinodes,"

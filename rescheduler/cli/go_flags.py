@@ -3,6 +3,7 @@
 The argument lists of k8s-spot-rescheduler's deployments work unchanged, including long flags with a single dash.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -21,17 +22,23 @@ _PATH: Final = "path"
 #: Where the context of a command stores the arguments of the command in click's syntax.
 ARGUMENTS: Final = "rescheduler.arguments"
 
+#: The days at the start of a duration. Go has no such unit.
+_DAYS: Final = re.compile(r"([0-9]{1,5})d(?![0-9.]*d)")
+
 _TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")
 _FALSE: Final = ("0", "f", "F", "FALSE", "false", "False")
 
 
 def parse_duration(text: str) -> timedelta:
-    """Parse a duration in the format of Go's ``time.ParseDuration``: ``2m30s``, ``1.5h``, ``500ms``, ``0``.
+    """Parse a duration in the format of Go's ``time.ParseDuration``, or one that begins with days.
 
-    Raises ValueError. Negative durations are rejected, because no setting uses them.
+    Examples: ``2m30s``, ``1.5h``, ``500ms``, ``0``, ``30d``, ``1d12h``. Raises ValueError. Negative durations are
+    rejected, because no setting uses them.
     """
+    days = _DAYS.match(text)
+    hours, rest = (int(days[1]) * 24, text[days.end() :]) if days else (0, text)
     try:
-        return timedelta(seconds=durations.seconds(text))
+        return timedelta(seconds=durations.seconds(f"{hours}h{rest}" if days else rest))
     except ValueError as error:
         raise ValueError(f"{text!r}: {error}") from None
 
@@ -170,6 +177,21 @@ def normalized(args: Sequence[str], params: Sequence[click.Parameter]) -> Iterat
             yield known + equals + value
             if not equals and not options[known].is_flag:
                 yield from _next_value(rest)
+
+
+def are_flags(args: Sequence[str], params: Sequence[click.Parameter]) -> bool:
+    """Return whether *args* are options among *params*, each with its value, and nothing else."""
+    options = {name: param for param in params if isinstance(param, click.Option) for name in param.opts}
+    rest = iter(args)
+    for arg in rest:
+        name, equals, _ = arg.partition("=")
+        known = _known(name, options)
+        if known is None:
+            return False
+        takes_value = not equals and not options[known].is_flag and not isinstance(options[known].type, Bool)
+        if takes_value and next(rest, None) is None:
+            return False
+    return True
 
 
 def _known(name: str, options: dict[str, click.Option]) -> str | None:

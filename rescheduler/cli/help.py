@@ -1,5 +1,6 @@
 """``rescheduler help [COMMAND …]``: the same text as ``COMMAND --help``."""
 
+import difflib
 from collections.abc import Sequence
 
 import click
@@ -35,6 +36,8 @@ def _described(ctx: click.Context, names: Sequence[str]) -> click.Context:
             raise click.UsageError(f"{current.command_path} has no commands, so it has no {name!r}", ctx)
         if (named := group.get_command(current, name)) is None:
             expected = ", ".join(group.list_commands(current))
+            if near := difflib.get_close_matches(name, group.list_commands(current), n=1):
+                raise click.UsageError(f"no such command {name!r}: did you mean {near[0]}?", ctx)
             raise click.UsageError(f"no such command {name!r}: expected one of {expected}", ctx)
         current = named.make_context(name, [], parent=current, resilient_parsing=True)
     return current

@@ -109,3 +109,10 @@ def test_kubectl_gets_the_completions(
     monkeypatch.setattr(sys, "argv", ["kubectl_complete-spot_rescheduler", *command_line])
     kubectl_main()
     assert capsys.readouterr().out.splitlines() == answer
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_command_prints_the_script_of_a_shell(shell: str) -> None:
+    script = program("completion", shell)
+    assert "_rescheduler_completion" in script
+    assert f"_RESCHEDULER_COMPLETE={shell}_complete" in script

@@ -27,6 +27,10 @@ DURATIONS = {
     "250μs": timedelta(microseconds=250),
     "3000ns": timedelta(microseconds=3),
     "1h2m3s4ms": timedelta(hours=1, minutes=2, seconds=3, milliseconds=4),
+    "30d": timedelta(days=30),
+    "0d": timedelta(),
+    "1d12h": timedelta(days=1, hours=12),
+    "2d1.5h": timedelta(days=2, hours=1, minutes=30),
 }
 
 
@@ -36,7 +40,28 @@ def test_go_durations_are_parsed(text: str, duration: timedelta) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "5", "10", "s", "5x", "-5s", "1h ", " 1h", "1h5", "1,5h", "1e3s", "٣s", "9" * 20 + "h"]
+    "text",
+    [
+        "",
+        "5",
+        "10",
+        "s",
+        "5x",
+        "-5s",
+        "1h ",
+        " 1h",
+        "1h5",
+        "1,5h",
+        "1e3s",
+        "٣s",
+        "9" * 20 + "h",
+        "1.5d",
+        "1h1d",
+        "1d1d",
+        "d",
+        "1d-1h",
+        "9999999d",
+    ],
 )
 def test_invalid_durations_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="expected a"):

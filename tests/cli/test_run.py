@@ -33,8 +33,9 @@ Given = tuple[ApiServerConnection, Policy, Running, Logging]
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Remove kubeconfigs, cluster credentials and options from the environment."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_PORT"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 
 
 @pytest.fixture
@@ -379,6 +380,60 @@ COMPATIBLE: Given = (ApiServerConnection(in_cluster=True), COMPAT, Running(timin
 def test_no_argument_starts_the_daemon(started_with: list[Given]) -> None:
     assert status() == 0
     assert started_with == [DEFAULT]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--context", "x"], ["--kubeconfig=/k"], ["--dry-run"], ["-v=2"], ["-n", "plan"]],
+    ids=" ".join,
+)
+def test_nothing_starts_without_a_command_outside_of_a_cluster(
+    started_with: list[Given],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    arguments: list[str],
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+    assert status(*arguments) == 2
+    out, err = capfd.readouterr()
+    assert (started_with, out) == ([], "")
+    assert f"only `{' '.join(['rescheduler', 'run', *arguments])}` starts the daemon" in err
+
+
+def test_the_name_of_the_original_starts_the_daemon_anywhere(
+    started_with: list[Given], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+    monkeypatch.setattr(sys, "argv", ["k8s-spot-rescheduler", "--kubeconfig=/k", "--running-in-cluster=false"])
+    with pytest.raises(SystemExit):
+        cli.k8s_spot_rescheduler()
+    assert len(started_with) == 1
+
+
+BEFORE: dict[str, tuple[str, str]] = {
+    "a global flag": ("--context x plan --help", "Usage: rescheduler plan "),
+    "with an equals sign": ("--kubeconfig=/k status --help", "Usage: rescheduler status "),
+    "a short flag": ("-n spot-rescheduler savings --help", "Usage: rescheduler savings "),
+    "a flag of the command": ("--independent -f x plan --help", "Usage: rescheduler plan "),
+    "a command of a group": ("--kubeconfig k liqo discovery --help", "Usage: rescheduler liqo discovery "),
+    "a value that is a command": ("-n plan status --help", "Usage: rescheduler status "),
+}
+
+
+@pytest.mark.parametrize(("line", "usage"), BEFORE.values(), ids=BEFORE)
+def test_flags_of_a_command_may_precede_it(capfd: pytest.CaptureFixture[str], line: str, usage: str) -> None:
+    assert status(*line.split()) == 0
+    assert capfd.readouterr().out.startswith(usage)
+
+
+@pytest.mark.parametrize(("typo", "meant"), [("plna", "plan"), ("stauts", "status"), ("explian", "explain")])
+def test_a_command_that_does_not_exist_is_an_error_with_the_nearest_one(
+    capfd: pytest.CaptureFixture[str], typo: str, meant: str
+) -> None:
+    assert status(typo) == 2
+    assert capfd.readouterr().err == f"rescheduler: No such command '{typo}'. Did you mean {meant}?\n"
+    assert status("help", typo) == 2
+    assert f"did you mean {meant}?" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("group", ["provider", "liqo"])
