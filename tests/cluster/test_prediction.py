@@ -26,6 +26,9 @@ from rescheduler.kube.owners import read_templates
 from rescheduler.kube.state import read_cluster
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.replacements import Replacements
+from tests.cluster.bad_days import FLAGS
+from tests.cluster.daemon import Daemon
+from tests.cluster.machines import machines
 from tests.cluster.observer import Observer
 
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -312,6 +315,26 @@ def test_a_pod_that_admission_rejects_blocks_its_node(cluster: ControlPlane) -> 
     assert set(blockers) == {"plain", "steady 0"}
     assert {blocker.reason for blocker in blockers.values()} == {Reason.ADMISSION_REJECTS}
     assert all("only pods with a license run here" in blocker.detail for blocker in blockers.values())
+
+
+def test_the_daemon_plans_with_what_admission_makes_of_the_pods(cluster: ControlPlane, tmp_path: Path) -> None:
+    """The pod runs, but a new policy rejects its replacement: nothing is evicted, and the next node is drained."""
+    observer = Observer(cluster)
+    with machines(observer, tmp_path, 2, 1) as pool:
+        observer.start_on("od-1", deployment("plain"), pods=1)
+        observer.start_on("od-2", deployment("other", 2), pods=2)
+        observer.running(3)
+        observer.open_all()
+        cluster.apply(rejection())
+        try:
+            cluster.wait_for(lambda: not is_admitted(cluster), "the effect of the policy")
+            with Daemon(cluster, *FLAGS, "--predict=dry-run", *pool.flags):
+                observer.eventually(pool.ordered, "the removal of the other node")
+        finally:
+            for path in (VALIDATING_BINDINGS, VALIDATING):
+                cluster.api.delete(f"{path}/licensed")
+        assert pool.ordered() == ["od-2"]
+        assert set(observer.evicted()) == {"default/other"}
 
 
 def rejection() -> list[Json]:
