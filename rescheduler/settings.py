@@ -199,6 +199,7 @@ class Running:
     manage_soft_taint: bool = False
     predict: str = "template"  #: or ``dry-run``: how replacement pods are predicted
     migrating_webhooks: str = "block"  #: or ``wait``: for pods that admission webhooks move by themselves
+    report_node_conditions: bool = False  #: whether drained nodes have the condition DrainInProgress
     timing: Timing = field(default_factory=Timing)
     provider: Provider = field(default_factory=Provider)
     room: RoomSettings = field(default_factory=RoomSettings)

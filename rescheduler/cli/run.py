@@ -283,6 +283,13 @@ def _check_room(room: RoomSettings, provider: Provider, *, once: bool) -> None:
     "and the pod has until --landing-timeout to leave.",
 )
 @Option(
+    "--report-node-conditions",
+    Bool(),
+    default=False,
+    help="Write the condition DrainInProgress to the status of the node that is drained, and remove it when the drain "
+    "ends. Requires permission to patch nodes/status.",
+)
+@Option(
     "--drain-window",
     WindowType(),
     to="drain_windows",

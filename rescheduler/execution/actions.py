@@ -136,7 +136,24 @@ class DrainActions:
         if isinstance(mark, Renew):
             return ActionResult(None)
         first, self._marked = not self._marked, True
-        return ActionResult(Marked(), (events.Tainted(self._ref),) if first and mark.step is Step.DRAINING else ())
+        tainted = (events.Tainted(self._ref),) if first and mark.step is Step.DRAINING else ()
+        return ActionResult(Marked(), (*tainted, *(self._report_drain(drained=True) if first else ())))
+
+    def _report_drain(self, *, drained: bool) -> tuple[events.Event, ...]:
+        """Write or remove the node's condition. A failure is reported, and changes nothing else."""
+        access, ref = self._access, self._ref
+        if not access.report_conditions:
+            return ()
+        try:
+            if drained:
+                access.conditions.set(ref.name, ref.uid, access.clock.now())
+            else:
+                access.conditions.remove(ref.name, ref.uid)
+        except NotLeading:
+            raise
+        except ReschedulerError as error:
+            return (Trouble(ErrorKind.WRITE, str(error), ref.name),)
+        return ()
 
     def _why_not_ours(self, annotations: Mapping[str, str]) -> str:
         """Return why our mark must not be written, or "": another mark is present, or ours was removed."""
@@ -221,7 +238,7 @@ class DrainActions:
         except ReschedulerError as error:
             trouble = Trouble(ErrorKind.WRITE, f"the taint could not be removed: {error}", self._ref.name)
             return ActionResult(ReleaseFailed(str(error)), (trouble,))
-        return ActionResult(Released())
+        return ActionResult(Released(), self._report_drain(drained=False))
 
     def _why_not_release(self, annotations: Mapping[str, str]) -> str:
         """Return why the marks must not be removed, or "". A taint without an annotation may be removed."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from predicates.objects import Node, OwnerReference, Pod
@@ -129,6 +129,24 @@ class NoPlaceholders:
         raise Permanent(f"this process does not delete placeholders such as {placeholder}")
 
 
+class NodeConditionApi(Protocol):
+    """The methods of :class:`rescheduler.kube.cluster.NodeConditions`; see there."""
+
+    def set(self, name: str, uid: str, now: datetime) -> None: ...
+
+    def remove(self, name: str, uid: str) -> None: ...
+
+
+class NoNodeConditions:
+    """The conditions of processes that report none."""
+
+    def set(self, name: str, uid: str, now: datetime) -> None:
+        pass
+
+    def remove(self, name: str, uid: str) -> None:
+        pass
+
+
 class Controllers(Protocol):
     """Reads controllers; see :class:`rescheduler.kube.controllers.ControllerReader`."""
 
@@ -171,3 +189,7 @@ class DrainContext:
     leads: Callable[[], bool] = lambda: True  #: whether this replica leads; called right before a machine is removed
     provider_seconds: float = PROVIDER_SECONDS  #: timeout for a request to the provider
     placeholders: PlaceholderApi = field(default_factory=NoPlaceholders)
+    conditions: NodeConditionApi = field(default_factory=NoNodeConditions)
+    report_conditions: bool = (
+        False  #: whether drained nodes get a condition; conditions that are left are removed anyway
+    )

@@ -11,7 +11,7 @@ from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining import actions, transitions
 from rescheduler.draining.actions import DrainTimes, Intent, Step
 from rescheduler.draining.state import NEVER, Drain, Limits
-from rescheduler.errors import ReschedulerError
+from rescheduler.errors import NotLeading, ReschedulerError
 from rescheduler.execution import machine_orders
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import PROVIDER_SECONDS, DebtRecorder, DrainContext, NoDebtRecorder, RunState
@@ -65,7 +65,18 @@ class Sweeper:
             if (drain := self._sweep_node(node, ignore_intervals=ignore_intervals)) is not None:
                 ended(drain)
                 swept = swept or not drain.handed_over
+        for node in self._view.still_reported():
+            self._remove_condition(node)
         return swept
+
+    def _remove_condition(self, node: Node) -> None:
+        """Remove the condition that a drain of this installation left when its process ended, if there is one."""
+        try:
+            self._access.conditions.remove(node.name, node.metadata.uid)
+        except NotLeading:
+            pass
+        except ReschedulerError as error:
+            self._report(Trouble(ErrorKind.WRITE, str(error), node.name))
 
     def _sweep_node(self, node: Node, *, ignore_intervals: bool) -> Drain | None:
         """Resume a drain of another process of this installation. Roll back our own, and one with an unreadable mark.

@@ -14,6 +14,7 @@ from rescheduler.planning.money.prices import NodeFacts, node_facts
 from rescheduler.planning.node_info import LabelFindings, NodeInfos, OwnPods, label_findings, label_of, node_infos
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.rules.interruptions import is_reported
 
 # Whether the watched state of the cluster can be used for decisions.
 
@@ -142,6 +143,9 @@ class WatchedNodes:
         self._marked = OncePerChange(
             lambda snapshot: sorted(filter(is_marked, snapshot.nodes), key=lambda node: node.name)
         )
+        self._reported = OncePerChange(
+            lambda snapshot: [node for node in snapshot.nodes if is_reported(node) and not is_marked(node)]
+        )
         self._intents = OncePerChange(lambda snapshot: intents(snapshot.nodes))
         self._infos = OncePerChange(lambda snapshot: node_infos(snapshot, policy))
         self._spot = OncePerChange(lambda snapshot: [info.node for info in self._infos.of(snapshot).spot.values()])
@@ -168,6 +172,10 @@ class WatchedNodes:
     def marked(self) -> list[Node]:
         """Return the nodes with our taint or our annotation, sorted by name."""
         return self._marked.of(self._state.snapshot())
+
+    def still_reported(self) -> list[Node]:
+        """Return the nodes without our marks that still have our condition of a drain, of any installation."""
+        return self._reported.of(self._state.snapshot())
 
     def written(self) -> Mapping[str, Intent]:
         """Return the readable marks of drains, by node."""

@@ -48,7 +48,7 @@ from rescheduler.housekeeping.node_writes import NewNodes, SoftTaint
 from rescheduler.housekeeping.round_plans import Actors, Knowledge, Mode
 from rescheduler.kube.api_server import RightsReview, SchedulerWatch
 from rescheduler.kube.client import Client, connect
-from rescheduler.kube.cluster import KubeCluster, PlaceholderPods
+from rescheduler.kube.cluster import KubeCluster, NodeConditions, PlaceholderPods
 from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.elector import Elector, Seat, identity
 from rescheduler.kube.lease import LeaseReader
@@ -212,6 +212,8 @@ def _drain_context(
         running.identity,
         leads=lambda: run_state.leading,
         placeholders=PlaceholderPods(writer),
+        conditions=NodeConditions(writer, running.identity),
+        report_conditions=running.report_node_conditions,
     )
 
 

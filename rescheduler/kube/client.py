@@ -97,6 +97,7 @@ class Logins:
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"  #: merges conditions by their type
 
 CONNECT_SECONDS: Final = 5.0
 READ_SECONDS: Final = 30.0

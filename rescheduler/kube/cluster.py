@@ -5,6 +5,7 @@ import http
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -16,10 +17,11 @@ from predicates.snapshot import ROOM_NAMESPACE
 from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionOutcome, EvictionRefused, PodGone
 from rescheduler.errors import Conflict, MarkLost, NotFound, NotLeading, ReschedulerError, Retryable
 from rescheduler.kube import consistent_reads
-from rescheduler.kube.client import MERGE_PATCH, Client, retry_on_conflict
+from rescheduler.kube.client import MERGE_PATCH, STRATEGIC_PATCH, Client, retry_on_conflict
 from rescheduler.kube.responses import ApiResponse, ApiStatus, decoded, one_line, refusal, retry_after_seconds
 from rescheduler.planning.last_look import Fresh
 from rescheduler.planning.outcome import PodRef
+from rescheduler.planning.rules.interruptions import DRAIN_CONDITION, OUR_REASON
 
 # Eviction requests and their outcomes.
 #
@@ -300,6 +302,45 @@ class KubeCluster:
 
     def _get_node(self, name: str) -> bytes:
         return self._client.request(f"get node {name}", "GET", _node(name)).body
+
+
+# The condition DrainInProgress of nodes that are being drained (KEP-5683).
+
+
+class NodeConditions:
+    """The writes to the condition of one *identity*, which its message names. Thread-safe."""
+
+    def __init__(self, client: Client, identity: str) -> None:
+        self._client = client
+        self._message = f"spot-rescheduler drains this node (installation {identity})"
+
+    def set(self, name: str, uid: str, now: datetime) -> None:
+        """Add the condition to the node *name* with this *uid*, unless it has one, whoever wrote it.
+
+        Raises NotFound, Forbidden, Permanent if the API server rejects it, Conflict, Retryable, NotLeading.
+        """
+        written = {"status": "True", "reason": OUR_REASON, "message": self._message}
+        times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), f"{now:%Y-%m-%dT%H:%M:%SZ}")
+        condition = {"type": DRAIN_CONDITION, **written, **times}
+        retry_on_conflict(partial(self._write, name, uid, condition), PATCH_ATTEMPTS)
+
+    def remove(self, name: str, uid: str) -> None:
+        """Remove the condition, unless it is gone, the node is, or somebody else wrote it. Raises as :meth:`set`."""
+        deletion = {"type": DRAIN_CONDITION, "$patch": "delete"}
+        with contextlib.suppress(NotFound):
+            retry_on_conflict(partial(self._write, name, uid, deletion), PATCH_ATTEMPTS)
+
+    def _write(self, name: str, uid: str, condition: Mapping[str, str]) -> None:
+        act, path = f"patch conditions of node {name}", _node(name)
+        node = msgspec.json.decode(self._client.request(f"get node {name}", "GET", path).body)
+        if node["metadata"]["uid"] != uid:
+            raise NotFound(f"{act}: it was replaced by another node of the same name")
+        present = [each for each in node.get("status", {}).get("conditions") or () if each["type"] == DRAIN_CONDITION]
+        ours = [(each.get("reason"), each.get("message")) for each in present] == [(OUR_REASON, self._message)]
+        if ours if "$patch" in condition else not present:
+            metadata = {key: node["metadata"][key] for key in ("uid", "resourceVersion")}
+            body = {"metadata": metadata, "status": {"conditions": [condition]}}
+            self._client.request(act, "PATCH", f"{path}/status", body=body, content_type=STRATEGIC_PATCH)
 
 
 def _node(name: str) -> str:

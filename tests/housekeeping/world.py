@@ -20,7 +20,7 @@ import msgspec
 from freezegun import api, freeze_time
 from freezegun.api import FrozenDateTimeFactory
 
-from predicates.objects import Node, Object, OwnerReference, Pod, Taint
+from predicates.objects import Condition, Node, Object, OwnerReference, Pod, Taint
 from predicates.snapshot import Snapshot
 from rescheduler.clock import SystemClock
 from rescheduler.draining.actions import ANNOTATION, Intent, parse
@@ -51,7 +51,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, PodRef, Rejected
 from rescheduler.planning.pauses import DrainWindow
 from rescheduler.planning.policy import DrainOrder, Policy
-from rescheduler.planning.rules.interruptions import SpotWatch
+from rescheduler.planning.rules.interruptions import DRAIN_CONDITION, OUR_REASON, SpotWatch, is_reported
 from rescheduler.planning.rules.pod_traits import is_built_in
 from rescheduler.providers.base import (
     Accepted,
@@ -103,6 +103,7 @@ class LoopWorld:
         self.reported: list[tuple[float, Event]] = []
         self.writes: list[tuple[str, str]] = []
         self.placeholders = PlaceholdersInMemory(self.cluster, self.writes)
+        self.conditions = ConditionsInMemory(self)
         self.answers: defaultdict[str, list[EvictionOutcome]] = defaultdict(
             list
         )  # outcomes of evictions by pod; the last one is repeated
@@ -378,6 +379,7 @@ class LoopWorld:
         prices: PriceList | None = None,
         drain_order: DrainOrder = DrainOrder.LEAST_REQUESTED,
         room: RoomSettings | None = None,
+        report_conditions: bool = False,
     ) -> Loop:
         """Return a daemon. It keeps a ledger of savings, and has the prices of nodes, if *prices* is given."""
         timing = timing or Timing()
@@ -393,6 +395,8 @@ class LoopWorld:
             IDENTITY,
             leads=lambda: self.leading,
             placeholders=self.placeholders,
+            conditions=self.conditions,
+            report_conditions=report_conditions,
         )
         records = DrainRecords(history, view, self.clock, self.report)
         threads = Threads(Inline(), Inline())
@@ -423,6 +427,35 @@ class LoopWorld:
         )
         actors = Actors(drainer, soft, NewNodes(access, self.report), records, rooms)
         return Loop(view, actors, knowledge, self, Mode(timing, dry_run, windows=windows), self.clock, self.report)
+
+
+class ConditionsInMemory:
+    """Has the interface of :class:`rescheduler.kube.cluster.NodeConditions`."""
+
+    def __init__(self, world: LoopWorld) -> None:
+        self._world = world
+        self.error: ReschedulerError | None = None  # of each write
+
+    def set(self, name: str, uid: str, now: dt.datetime) -> None:
+        self._write(name, uid, Condition(DRAIN_CONDITION, "True", OUR_REASON))
+
+    def remove(self, name: str, uid: str) -> None:
+        with contextlib.suppress(NotFound):
+            self._write(name, uid)
+
+    def _write(self, name: str, uid: str, *ours: Condition) -> None:
+        if self.error is not None:
+            raise self.error
+        node = self._world.node(name, uid)
+        others = [each for each in node.status.conditions if each.type != DRAIN_CONDITION]
+        status = msgspec.structs.replace(node.status, conditions=(*others, *ours))
+        self._world.cluster.upsert("Node", msgspec.structs.replace(node, status=status))
+        self._world.writes.append(("report" if ours else "report no more", name))
+
+    @property
+    def reported(self) -> list[str]:
+        """Return the nodes with the condition."""
+        return [node.name for node in self._world.cluster.nodes if is_reported(node)]
 
 
 class WorldClock(SystemClock):

@@ -1,6 +1,7 @@
 """Writes: outcomes of evictions, edits of nodes with concurrent writers, deletions by UID."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from predicates.objects import Taint
 from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionOutcome, EvictionRefused, PodGone
 from rescheduler.errors import Conflict, MarkLost, NotFound
 from rescheduler.kube.client import Client
-from rescheduler.kube.cluster import KubeCluster, NodeEdit
+from rescheduler.kube.cluster import KubeCluster, NodeConditions, NodeEdit
 from tests.kube.edge import Reply, ResetReply, ScriptedApiServer, Step, status
 
 POD = "/api/v1/namespaces/ns/pods/web-0"
@@ -319,3 +320,60 @@ def test_a_replaced_node_counts_as_deleted_and_any_other_conflict_is_an_error(
     KubeCluster(client).delete_node("node-1", "n1")
     with pytest.raises(Conflict):
         KubeCluster(client).delete_node("node-1", "n1")
+
+
+CONDITION = {
+    "type": "DrainInProgress",
+    "status": "True",
+    "reason": "SpotRescheduler",
+    "message": "spot-rescheduler drains this node (installation ns/lease)",
+    "lastHeartbeatTime": "2026-05-04T03:02:01Z",
+    "lastTransitionTime": "2026-05-04T03:02:01Z",
+}
+NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
+OTHER_CONDITIONS: dict[str, tuple[Any, bool]] = {
+    "no status": ({}, False),
+    "no list": ({"conditions": None}, False),
+    "another type": ({"conditions": [{"type": "Ready", "status": "True"}]}, False),
+    "an administrator's": ({"conditions": [CONDITION | {"reason": "Maintenance"}]}, True),
+    "another installation's": ({"conditions": [CONDITION | {"message": "installation other/lease"}]}, True),
+}
+
+
+def with_status(fields: Any) -> Reply:
+    return Reply({"metadata": {"name": "node-1", "uid": "n1", "resourceVersion": "7"}, "status": fields})
+
+
+@pytest.mark.parametrize(("fields", "foreign"), OTHER_CONDITIONS.values(), ids=OTHER_CONDITIONS)
+def test_a_condition_is_written_unless_there_is_one_and_another_is_never_removed(
+    edge: ScriptedApiServer, client: Client, fields: Any, foreign: bool
+) -> None:
+    edge.on("GET", NODE, with_status(fields))
+    edge.on("PATCH", f"{NODE}/status", Reply())
+    conditions = NodeConditions(client, "ns/lease")
+    conditions.remove("node-1", "n1")
+    assert edge.seen("PATCH") == []
+    conditions.set("node-1", "n1", NOW)
+    metadata = {"uid": "n1", "resourceVersion": "7"}
+    written = [] if foreign else [{"metadata": metadata, "status": {"conditions": [CONDITION]}}]
+    assert [request.body for request in edge.seen("PATCH")] == written
+
+
+def test_our_condition_is_written_once_and_removed(edge: ScriptedApiServer, client: Client) -> None:
+    edge.on("GET", NODE, with_status({"conditions": [{"type": "Ready"}, CONDITION]}))
+    edge.on("PATCH", f"{NODE}/status", status(409, "the object has been modified"), Reply())
+    conditions = NodeConditions(client, "ns/lease")
+    conditions.set("node-1", "n1", NOW)
+    assert edge.seen("PATCH") == []
+    conditions.remove("node-1", "n1")
+    deletion = {"type": "DrainInProgress", "$patch": "delete"}
+    assert [request.body["status"] for request in edge.seen("PATCH")] == [{"conditions": [deletion]}] * 2
+    assert edge.seen("PATCH")[0].headers["content-type"] == "application/strategic-merge-patch+json"
+
+
+def test_the_condition_of_another_node_with_the_name_stays(edge: ScriptedApiServer, client: Client) -> None:
+    edge.on("GET", NODE, with_status({"conditions": [CONDITION]}))
+    NodeConditions(client, "ns/lease").remove("node-1", "n2")
+    with pytest.raises(NotFound, match="it was replaced by another node of the same name"):
+        NodeConditions(client, "ns/lease").set("node-1", "n2", NOW)
+    assert edge.seen("PATCH") == []

@@ -158,7 +158,7 @@ ANNOTATIONS: Final = "only annotations with the prefix spot-rescheduler/ may be 
 SPEC: Final = "of a Node's spec, only taints and unschedulable may be changed"
 TAINTS: Final = "only taints status-taint.cluster-autoscaler.kubernetes.io/spot-rescheduler-"
 EVICTION: Final = "a pod may be evicted only with its UID as precondition"
-STATUS: Final = "of a Node's status, only conditions with the prefix spot-rescheduler/ may be changed"
+STATUS: Final = "of a Node's status, only the condition DrainInProgress with the reason SpotRescheduler may be added"
 DELETION: Final = "a Node may be deleted only with its UID as precondition"
 
 #: What the role would permit, and the policy rejects.
@@ -249,7 +249,14 @@ LEASE_CHANGES: Final[dict[str, tuple[Json, str]]] = {
 }
 
 #: With all rights to Nodes, as an administrator may grant them: only the policy decides.
-CONDITION: Final[Json] = {"type": "spot-rescheduler/drained", "status": "True"}
+CONDITION: Final[Json] = {"type": "DrainInProgress", "status": "True", "reason": "SpotRescheduler"}
+OTHERS: Final[Json] = {"type": "Drained", "status": "True", "reason": "Administrator"}  # the Node has it
+
+
+def conditions(*changes: Json) -> Try:
+    return Try("PATCH", f"{NODE}/status", {"status": {"conditions": list(changes)}}, STRATEGIC)
+
+
 WITH_MORE_RIGHTS: Final[dict[str, tuple[Try, str]]] = {
     "delete a Node with its UID": (Try("DELETE", NODE, SAME), ""),
     "delete a Node": (Try("DELETE", NODE), DELETION),
@@ -257,14 +264,14 @@ WITH_MORE_RIGHTS: Final[dict[str, tuple[Try, str]]] = {
     "create a Node": (Try("POST", "/api/v1/nodes", node("n2")), "Nodes may not be created"),
     "create a Node by server-side apply": (apply("/api/v1/nodes/n2", "Node"), "Nodes may not be created"),
     "update a Node: replace everything": (Try("PUT", NODE, node("n1")), "spot-rescheduler limits: "),
-    "patch the status: our condition": (
-        Try("PATCH", f"{NODE}/status", {"status": {"conditions": [CONDITION]}}, STRATEGIC),
-        "",
-    ),
-    "patch the status: Ready": (
-        Try("PATCH", f"{NODE}/status", {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, STRATEGIC),
-        STATUS,
-    ),
+    "patch the status: our condition": (conditions(CONDITION), ""),
+    "patch the status: our condition, another reason": (conditions({**CONDITION, "reason": "X"}), STATUS),
+    "patch the status: our condition, no reason": (conditions({"type": "DrainInProgress", "status": "True"}), STATUS),
+    "patch the status: our condition, another status": (conditions({**CONDITION, "status": "False"}), STATUS),
+    "patch the status: another type with our reason": (conditions({**CONDITION, "type": "Drained"}), STATUS),
+    "patch the status: another's condition": (conditions({**OTHERS, "status": "False"}), STATUS),
+    "patch the status: remove another's condition": (conditions({"$patch": "delete", "type": "Drained"}), STATUS),
+    "patch the status: Ready": (conditions({"type": "Ready", "status": "False"}), STATUS),
     "patch the status: capacity": (merge(f"{NODE}/status", status={"capacity": {"pods": "0"}}), STATUS),
     "patch the status: addresses, server-side apply": (
         apply(f"{NODE}/status", "Node", metadata={"name": "n1"}, status={"addresses": []}),
@@ -339,6 +346,7 @@ def thief(control_plane: ControlPlane) -> Iterator[Thief]:
         control_plane.wait_for(lambda: why in thief.attempt(request), "the policy")
         ready = "the taints of a Node that is not ready yet to be removed"
         control_plane.wait_for(lambda: control_plane.api.get(NODE)["spec"]["taints"] == [FOREIGN], ready)
+        control_plane.api.patch(f"{NODE}/status", {"status": {"conditions": [OTHERS]}}, STRATEGIC)
         yield thief
     for each in (*objects, *MORE):
         control_plane.api.delete(control_plane.api.path(each))

@@ -46,6 +46,10 @@ TAINTS: Final = (
     Signal("kubeaware-cloudpool-proxy", "node-about-to-be-drained", deliberate=True),
 )
 
+#: The condition of a node that is being drained (KEP-5683), and the reason by which ours are known.
+DRAIN_CONDITION: Final = "DrainInProgress"
+OUR_REASON: Final = "SpotRescheduler"
+
 CONDITIONS: Final = (
     # Set by AKS's node-problem-detector: scheduled events of the virtual machine. The first covers all events.
     *(
@@ -59,7 +63,7 @@ CONDITIONS: Final = (
         )
     ),
     # The conditions of the node's lifecycle, since Kubernetes 1.37 (KEP-5683).
-    Signal("an administrator", "DrainInProgress", "condition", deliberate=True),
+    Signal("an administrator", DRAIN_CONDITION, "condition", deliberate=True),
     Signal("an administrator", "Drained", "condition", deliberate=True),
     Signal("an administrator", "MaintenancePlanned", "condition"),
     Signal("an administrator", "MaintenanceInProgress", "condition", deliberate=True),
@@ -86,8 +90,14 @@ def signals_on(node: Node) -> list[Signal]:
     """Return all signals on *node*."""
     signals = [signal for taint in node.spec.taints if (signal := signal_of_taint(taint.key)) is not None]
     # Filter by status first: most conditions are False.
-    names = [condition.type for condition in node.status.conditions if condition.status == "True"]
+    true = (condition for condition in node.status.conditions if condition.status == "True")
+    names = [condition.type for condition in true if condition.reason != OUR_REASON]
     return signals + [_CONDITIONS[name] for name in names if name in _CONDITIONS]
+
+
+def is_reported(node: Node) -> bool:
+    """Return whether *node* has a condition of this program, of any installation, that it is being drained."""
+    return any(each.type == DRAIN_CONDITION and each.reason == OUR_REASON for each in node.status.conditions)
 
 
 def start_up_taint(node: Node, others: Collection[str] = ()) -> str:

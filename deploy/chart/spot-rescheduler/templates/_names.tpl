@@ -84,6 +84,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $options "max-placeholders" (.Values.makeRoom.maxPlaceholders | int64) -}}
 {{- end -}}
 {{- end -}}
+{{- if .Values.nodeConditions.enabled -}}
+{{- $_ := set $options "report-node-conditions" true -}}
+{{- end -}}
 {{- range $flag, $value := $options }}
 {{- $dashes := eq (len $flag) 1 | ternary "-" "--" }}
 {{- range kindIs "slice" $value | ternary $value (list $value) }}
