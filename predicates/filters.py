@@ -54,16 +54,16 @@ class LocalResult:
         "_revision",
         "_skipped",
         "_snapshot",
-        "_states",
         "_targets",
         "candidates",
         "mask",
         "row_checks",
+        "states",
     )
 
     def __init__(self, states: States, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._states = states
+        self.states = states
         #: Of plugins with scope PODS only: a trial cannot change the results of those with scope NODE.
         self.row_checks = tuple(
             plugin.rejects_row(state, snapshot) for plugin, state in states if plugin.scope is Scope.PODS
@@ -153,7 +153,7 @@ class LocalResult:
     def _evaluated(self, rows: Rows, scope: Scope, considered: Flags) -> Flags:
         """Return, for each row, whether it is *considered* and every plugin with this scope accepts it."""
         mask = considered.copy()
-        for plugin, state in self._states:
+        for plugin, state in self.states:
             if plugin.scope is scope and (rejected := plugin.filter(state, self._snapshot, rows)) is not None:
                 mask &= rejected.codes == 0
         return mask
@@ -300,6 +300,18 @@ class Filters:
         local = self._class_filter(pod).local
         local.select(targets)
         return not len(local.candidates)
+
+    def local(self, pod: PodClass) -> LocalResult:
+        """Return the current result of the plugins that evaluate each node by itself. Classes alike share it."""
+        local = self._class_filter(pod).local
+        local.update()
+        return local
+
+    def plugins_of(self, pod: PodClass) -> tuple[Plugin, ...]:
+        """Return the plugins that evaluate pods of the class for other reasons than the node itself."""
+        cached = self._class_filter(pod)
+        states = (*cached.local.states, *cached.cluster_states)
+        return tuple([plugin for plugin, _ in states if plugin.scope is not Scope.NODE])
 
     def depends_on_cluster(self, pod: PodClass) -> bool:
         """Return whether a node's result for the class depends on the pods of other nodes."""

@@ -86,6 +86,22 @@ class NodeTable:
         self._unused.append(row)
         return row
 
+    def hide(self, row: int) -> Node | None:
+        """Treat the node in *row* as removed, but keep its row, amounts and name. Return it for :meth:`show`."""
+        node = self.nodes[row]
+        self.nodes[row] = None
+        self.alive[row] = self.unschedulable[row] = False
+        for column in self._labels.values():
+            column.put(row, {})
+        return node
+
+    def show(self, row: int, node: Node) -> None:
+        """Undo :meth:`hide`."""
+        self.nodes[row] = node
+        self.alive[row], self.unschedulable[row] = True, node.spec.unschedulable
+        for column in self._labels.values():
+            column.put(row, node.metadata.labels)
+
     @property
     def requested(self) -> Numbers:
         """The requests of the placed pods, by row and resource, as a new array."""

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from predicates.nodes import NodeTable, Numbers
-from predicates.objects import Amounts, Pod, PodClass, Taint
+from predicates.objects import Amounts, Node, Pod, PodClass, Taint
 from predicates.pod_classes import LabelPairs, as_bound
 from predicates.requests import load_rule
 from predicates.scheduler import Scheduler
@@ -221,6 +221,7 @@ DRAIN_TAINT: Final = Taint(
 )
 
 #: The classes of the pods, their total requests, the row, +1 or -1, and whether it counts in ``assumed_claims``.
+#: Without pods, it is the loss of the node in the row.
 JournalEntry: TypeAlias = tuple[Sequence[Effects], Numbers, int, int, bool]
 
 
@@ -235,6 +236,7 @@ class TrialState(PlacementState):
         self.assumed_claims: dict[tuple[PodClass, int], int] = {}
         self._journal: list[JournalEntry] | None = None
         self._kept = 0
+        self._lost: dict[int, Node] = {}  #: by row: the nodes that the current trial has taken away
 
     @contextmanager
     def trial(self) -> Iterator["Trial"]:
@@ -263,6 +265,10 @@ class TrialState(PlacementState):
         kept_rows: dict[int, None] = {}
         while len(journal) > start:
             pods, load, row, delta, has_claims = journal.pop()
+            if not pods:
+                self.nodes.show(row, self._lost.pop(row))
+                self._log(self.node_changes, (row,))
+                continue
             self._shift(pods, load, row, -delta)
             if has_claims:
                 self._assume(pods[0].pod, row, -delta)
@@ -273,7 +279,7 @@ class TrialState(PlacementState):
         if kept_rows:
             self._log(self.pod_changes, kept_rows)
         self._kept = min(self._kept, start)
-        self.touched = dict.fromkeys(row for _, _, row, _, _ in journal[self._kept :])
+        self.touched = dict.fromkeys(row for pods, _, row, _, _ in journal[self._kept :] if pods)
 
     def _place(self, pod: PodClass, row: int, delta: int) -> None:
         """Add a new pod of the class to *row* (delta = +1), or remove it again (delta = -1)."""
@@ -292,6 +298,14 @@ class TrialState(PlacementState):
         self._shift(pods, load, row, delta)
         self._journal.append((pods, load, row, delta, has_claims))
         self.touched[row] = None
+
+    def _lose(self, row: int) -> None:
+        """Take the node in *row* away. The entry in the journal has no pods."""
+        assert self._journal is not None
+        if (node := self.nodes.hide(row)) is not None:
+            self._lost[row] = node
+            self._journal.append(((), np.zeros(0, np.int64), row, 0, False))
+            self._log(self.node_changes, (row,))
 
     def _assume(self, pod: PodClass, row: int, delta: int) -> None:
         if count := self.assumed_claims.get((pod, row), 0) + delta:
@@ -347,6 +361,13 @@ class Trial:
     def undrain(self, row: int) -> None:
         """Undo one call of :meth:`drain`."""
         self._state.draining_rows.pop(row, None)
+
+    def lose(self, row: int) -> None:
+        """Take the node away as if it were deleted, with its topology domain. Its pods must have been evicted.
+
+        Undone by :meth:`revert`, and when the trial ends.
+        """
+        self._state._lose(row)  # noqa: SLF001
 
     def keep(self) -> None:
         """Keep all changes so far until the outermost trial ends.

@@ -334,6 +334,36 @@ POD_TOPOLOGY_SPREAD: Final = Plugin(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """The placed pods on which the nodes of a class depend."""
+
+    beside: Sequence[DomainCounts]  #: pods in whose domains it must be, by required affinity
+    apart: Sequence[DomainCounts]  #: pods in whose domains it must not be, by anti-affinity of either side
+    spread: Sequence[DomainCounts]  #: pods over whose domains it must be spread evenly
+    min_domains: int = 1  #: the spread needs at least this many domains
+
+    @property
+    def all_counts(self) -> Iterable[DomainCounts]:
+        """The counts of all these pods."""
+        return (*self.beside, *self.apart, *self.spread)
+
+
+def ties_of(pod: PodClass, snapshot: Snapshot) -> Ties | None:
+    """Return the ties of a class, or None if one of its selectors or constraints is invalid."""
+    index = snapshot.index(TopologyIndex)
+    state = _state(pod, index)
+    spread = index.cached(_constraints)[pod] if _pod_topology_spread_pre_filter(pod) is not None else ()
+    if state.error or isinstance(spread, str):
+        return None
+    return Ties(
+        beside=state.affinity_counts,
+        apart=state.all_anti_affinity_counts,
+        spread=[constraint.counts for constraint in spread],
+        min_domains=max((constraint.min_domains for constraint in spread), default=1),
+    )
+
+
 def plugin(defaults: Sequence[TopologySpreadConstraint]) -> Plugin:
     """Return the plugin with the hard constraints among *defaults*, for pods that have no constraints.
 

@@ -21,10 +21,11 @@ from rescheduler.planning.placement.in_steps import order_matters
 from rescheduler.planning.placement.packing import Effort, Stuck, pack
 from rescheduler.planning.placement.search import Search, SelectedNode, Selection
 from rescheduler.planning.planning_round import PlanningRound, common_ground, new_round
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.policy import Circumstances, Policy, Survive
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
+from rescheduler.planning.survival import SIMULATION, Certificate, NodePods, State
 from rescheduler.planning.verdicts import (
     Attempt,
     Examined,
@@ -52,6 +53,7 @@ class Planner:
         self._budgets = Budgets(snapshot)
         self._single = SinglePlans(snapshot, policy, self._filters)
         self._replacements = Replacements(snapshot)
+        self._node_pods = NodePods()
         self._last: PlanningRound | None = None
 
     @property
@@ -265,6 +267,14 @@ class Planner:
         if isinstance(verdict, Rejected) or not isinstance(plan, Plan):
             return verdict
         return replace(verdict, robust=plan.robust, landing=plan.landing, forecast=plan.forecast)
+
+    def certificate(self, circumstances: Circumstances, survive: Survive, plans: Iterable[Plan] = ()) -> Certificate:
+        """Return whether the pods of each lost pool would run again, after *plans* were carried out in order."""
+        shared = self.round(circumstances)
+        with self._snapshot.trial() as trial:
+            state = State(shared, trial, self._node_pods)
+            state.carry_out(plans)
+            return state.certificate(survive, shared.forecaster.effort(SIMULATION))
 
     def round(self, circumstances: Circumstances) -> PlanningRound:
         """Return the inputs that all verdicts share. They are reused while their ground is the same."""

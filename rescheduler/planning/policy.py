@@ -193,6 +193,14 @@ ON_DEMAND_LABEL: Final = NodeLabels.parse("node-role.kubernetes.io/worker")
 SPOT_LABEL: Final = NodeLabels.parse("node-role.kubernetes.io/spot-worker")
 
 
+class Survive(enum.StrEnum):
+    """What may be lost at once: nothing, any pool of spot nodes, or all spot nodes of any zone."""
+
+    OFF = "off"
+    POOL = "pool"
+    ZONE = "zone"
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The settings for planning. Defaults are those of the flags."""

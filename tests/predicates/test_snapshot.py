@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from predicates.filters import Filters
 from predicates.objects import Object, Pod
 from predicates.snapshot import Snapshot, key_of
 from predicates.wire import KINDS, Decoder, Interner
@@ -68,3 +69,67 @@ def test_replacing_all_pods_leaves_nothing_behind() -> None:
     expected.replace("Node", objects["Node"].values())
     expected.replace("Pod", [kept])
     assert _facts(snapshot) == _facts(expected)
+
+
+def test_a_node_that_a_trial_takes_away_comes_back() -> None:
+    """Within the trial, filters and domains are those of a snapshot without the node; afterwards, those of before."""
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "a"}},
+    }
+    incoming = pod("new", "", labels={"app": "a"}, topologySpreadConstraints=[spread])
+    manifests = [
+        node("n1", labels={"zone": "1"}),
+        node("n2", labels={"zone": "2"}),
+        node("n3", labels={"zone": "3"}),
+        *(pod(f"p{number}", f"n{number}", labels={"app": "a"}) for number in (1, 2)),
+        incoming,
+    ]
+    snapshot = Snapshot()
+    for kind, objects in _objects(manifests).items():
+        snapshot.replace(kind, objects.values())
+    filters, cls = Filters(snapshot), snapshot.pods["default/new"].cls
+
+    def accepting() -> set[str]:
+        return {snapshot.nodes.names[row] for row in filters.feasible(cls).nonzero()[0]}
+
+    assert accepting() == {"n3"}
+    before = _facts(snapshot)
+    with snapshot.trial() as trial:
+        trial.lose(snapshot.nodes.row["n3"])
+        assert accepting() == {"n1", "n2"}
+        mark = trial.savepoint()
+        trial.evict(snapshot.pods["default/p1"])
+        trial.lose(snapshot.nodes.row["n1"])
+        assert accepting() == {"n2"}
+        trial.revert(mark)
+        trial.keep()
+        assert accepting() == {"n1", "n2"}
+    assert accepting() == {"n3"}
+    assert _facts(snapshot) == before
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_lost_nodes_are_as_if_they_were_deleted(seed: int) -> None:
+    objects = _objects(cluster(seed, "all")["items"])
+    snapshot, without = Snapshot(), Snapshot()
+    for kind, some in objects.items():
+        snapshot.replace(kind, some.values())
+        without.replace(kind, some.values())
+    names = sorted(snapshot.nodes.row)[::3]
+    for name in names:
+        for key in list(without.pods_on[name]):
+            without.delete("Pod", key)
+        without.delete("Node", name)
+    filters, expected = Filters(snapshot), Filters(without)
+    classes = dict.fromkeys(each.cls for each in snapshot.pods.values())
+    filters.refresh(classes)
+    with snapshot.trial() as trial:
+        for name in names:
+            trial.evict(*snapshot.pods_on[name].values())
+            trial.lose(snapshot.nodes.row[name])
+        for cls in classes:
+            accepted = {snapshot.nodes.names[row] for row in filters.feasible(cls).nonzero()[0]}
+            assert accepted == {without.nodes.names[row] for row in expected.feasible(cls).nonzero()[0]}

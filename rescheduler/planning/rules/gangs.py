@@ -18,7 +18,7 @@ pods, but not break it up.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -138,6 +138,10 @@ def _in_labels(pod: Pod) -> GangRef | None:
     return None
 
 
+def _quick_gang_of(pod: Pod) -> GangRef | None:
+    return gang_of(pod) if pod.annotations or has_class_gang(pod.cls) else None
+
+
 def api_groups(snapshot: Snapshot) -> frozenset[str]:
     """Return the API groups of the objects that the pods of *snapshot* name as their groups."""
     return frozenset(ref.api_group for ref in Gangs(snapshot).refs if ref.api_group)
@@ -170,6 +174,32 @@ class Gangs:
             f"it belongs to {ref} ({terms.text()}), which moves as a whole: not all of its {count(here, 'pod')} fit"
         )
         return Blocker(Reason.GANG_MEMBER, detail, pod.key)
+
+    def unbindable(self, pods: Iterable[Pod]) -> Iterator[Blocker]:
+        """Yield a blocker for each of *pods* of which it is not known that the scheduler binds it again if it fits."""
+        for pod in pods:
+            if (ref := _quick_gang_of(pod)) is None:
+                continue
+            terms = self._terms(ref, pod)
+            if terms.missing or terms.one_domain:
+                why = "its object does not exist or was not read" if terms.missing else "it must run in one domain"
+                yield Blocker(Reason.GANG_MEMBER, f"it belongs to {ref}: {why}", pod.key)
+
+    def stuck_with(self, stuck: Iterable[Pod], lost: Iterable[Pod]) -> Iterator[tuple[Pod, str]]:
+        """Yield those of the *lost* pods that fit, but that wait for pods of their group that are *stuck*."""
+        without = {pod.key for pod in stuck}
+        by_gang: dict[GangRef, list[Pod]] = {}
+        for pod in lost:
+            if (ref := _quick_gang_of(pod)) is not None:
+                by_gang.setdefault(ref, []).append(pod)
+        for ref, pods in by_gang.items():
+            fitting = [pod for pod in pods if pod.key not in without]
+            if len(fitting) == len(pods):
+                continue
+            terms, total = self._terms(ref, pods[0]), self._nodes_of(ref, pods[0]).total()
+            minimum = total if terms.minimum is None else terms.minimum
+            if terms.together or total - len(pods) + len(fitting) < minimum:
+                yield from ((pod, f"it waits for the other pods of {ref} ({terms.text()})") for pod in fitting)
 
     @property
     def refs(self) -> Collection[GangRef]:

@@ -1,0 +1,183 @@
+"""Whether the pods of a lost pool would run again: the certificate of a state, before and after plans."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Policy, Survive
+from rescheduler.planning.survival import Certificate
+from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, ZONE, Manifest, node, pod, repels, seeks, snapshot
+
+TYPE = "node.kubernetes.io/instance-type"
+
+
+def spot(name: str, zone: str = "a", kind: str = "m", **fields: Any) -> Manifest:
+    labels = fields.pop("labels", {}) | {TYPE: kind}
+    return node(name, zone=zone, labels=labels, **fields)
+
+
+def certified(objects: Iterable[Manifest], survive: Survive = Survive.POOL, *, planned: bool = False) -> Certificate:
+    planner = Planner(snapshot(objects), Policy())
+    plans = planner.plan_all(CIRCUMSTANCES).plans if planned else ()
+    return planner.certificate(CIRCUMSTANCES, survive, plans)
+
+
+def homeless(certificate: Certificate) -> dict[str, list[str]]:
+    """Return the homeless pods of each pool whose loss is not survived."""
+    return {
+        pool.pool: [key.removeprefix("default/") for each in pool.homeless for key in each.pods]
+        for pool in certificate.worst
+    }
+
+
+def spread(app: str, key: str = ZONE) -> Manifest:
+    selector = {"matchLabels": {"app": app}}
+    return {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+
+
+TWO = [spot("s1", "a"), spot("s2", "b")]
+
+CASES: dict[str, tuple[list[Manifest], dict[str, list[str]]]] = {
+    "no spot nodes": ([node("o", ON_DEMAND)], {}),
+    "empty pools": (TWO, {}),
+    "room in the other pool": ([*TWO, pod("p", "s1", cpu="3")], {}),
+    "no room in the other pool": (
+        [*TWO, pod("p", "s1", cpu="3"), pod("q", "s2", cpu="2")],
+        {"a/m": ["p"], "b/m": ["q"]},
+    ),
+    "the rest of the pool goes, too": ([spot("s1"), spot("s2"), pod("p", "s1", cpu="3")], {"a/m": ["p"]}),
+    "another type in the zone stays": ([spot("s1"), spot("s2", kind="c"), pod("p", "s1", cpu="3")], {}),
+    "an on-demand node has room": ([spot("s1"), node("o", ON_DEMAND), pod("p", "s1", cpu="3")], {}),
+    "a node of neither label has room": ([spot("s1"), node("n", "other"), pod("p", "s1", cpu="3")], {}),
+    "a cordoned node has none": (
+        [spot("s1"), node("o", ON_DEMAND, unschedulable=True), pod("p", "s1", cpu="3")],
+        {"a/m": ["p"]},
+    ),
+    "a node that is not Ready has none": (
+        [spot("s1"), node("o", ON_DEMAND, ready="False"), pod("p", "s1", cpu="3")],
+        {"a/m": ["p"]},
+    ),
+    "pods of a DaemonSet end with the node": ([spot("s1"), pod("d", "s1", owner="apps/v1/DaemonSet")], {}),
+    "mirror pods end with the node": (
+        [spot("s1"), pod("d", "s1", annotations={"kubernetes.io/config.mirror": "x"})],
+        {},
+    ),
+    "expendable pods need no place": ([spot("s1"), pod("p", "s1", priority=-11)], {}),
+    "terminating pods need no place": ([spot("s1"), pod("p", "s1", deleted=True)], {}),
+    "finished pods need no place": ([spot("s1"), pod("p", "s1", status={"phase": "Succeeded"})], {}),
+    "nothing creates a pod without a controller again": ([*TWO, pod("p", "s1", owner=None, cpu="3")], {}),
+    "a higher priority takes the room": (
+        [*TWO, pod("low", "s1", cpu="3"), pod("high", "s1", cpu="1", priority=5), pod("q", "s2", cpu="1")],
+        {"a/m": ["low"], "b/m": ["q"]},
+    ),
+    "a pending pod of higher priority takes the room": (
+        [*TWO, pod("low", "s1", cpu="3"), pod("q", "s2", cpu="1"), pod("w", cpu="2", priority=5)],
+        {"a/m": ["low"]},
+    ),
+    "anti-affinity to a pod that stays": (
+        [*TWO, pod("p-1", "s1", affinity=repels("p")), pod("p-2", "s2", affinity=repels("p"))],
+        {"a/m": ["p-1"], "b/m": ["p-2"]},
+    ),
+    "anti-affinity to a pod that is lost": (
+        [spot("s1"), spot("s2"), spot("t", "b"), *(pod(f"p-{n}", f"s{n}", affinity=repels("p")) for n in (1, 2))],
+        {"a/m": ["p-2"]},
+    ),
+    "anti-affinity of a pod that stays": (
+        [*TWO, pod("p", "s1"), pod("q", "s2", affinity=repels("p"))],
+        {"a/m": ["p"], "b/m": ["q"]},
+    ),
+    "anti-affinity by zone": (
+        [
+            spot("s1", "a"),
+            spot("s2", "b"),
+            spot("s3", "b", "c"),
+            pod("p-1", "s1", affinity=repels("p", ZONE)),
+            pod("p-2", "s2", affinity=repels("p", ZONE)),
+        ],
+        {"a/m": ["p-1"]},
+    ),
+    "affinity to a pod that stays": (
+        [
+            *TWO,
+            spot("s3", "b", "c"),
+            pod("p", "s1", affinity=seeks("q", ZONE)),
+            pod("q", "s3", cpu="3500m"),
+            pod("r", "s2", cpu="3500m"),
+        ],
+        {"a/m": ["p"], "b/c": ["q"], "b/m": ["r"]},
+    ),
+    "affinity to a pod of the lost pool": (
+        [*TWO, pod("p", "s1", affinity=seeks("q")), pod("q", "s1")],
+        {},
+    ),
+    "affinity of a series whose first pod is lost": (
+        [*TWO, *(pod(f"p-{n}", "s1", affinity=seeks("p")) for n in (1, 2))],
+        {},
+    ),
+    "spread over zones that stay": (
+        [
+            spot("s1", "a"),
+            spot("s2", "b"),
+            spot("s3", "c"),
+            *(pod(f"p-{n}", f"s{n}", cpu="2", topologySpreadConstraints=[spread("p")]) for n in (1, 2, 3)),
+        ],
+        {},
+    ),
+    "spread to a full zone": (
+        [
+            spot("s1", "a"),
+            spot("s2", "b"),
+            spot("s4", "a", "c"),
+            spot("s3", "c"),
+            pod("full", "s4", cpu="3"),
+            *(pod(f"p-{n}", f"s{n}", cpu="2", topologySpreadConstraints=[spread("p")]) for n in (1, 2, 3)),
+        ],
+        {"a/m": ["p-1"], "a/c": ["full"]},
+    ),
+    "a node selector": (
+        [*TWO, spot("s3", "b", "c", labels={"disk": "ssd"}), pod("p", "s3", nodeSelector={"disk": "ssd"})],
+        {"b/c": ["p"]},
+    ),
+    "a host port": (
+        [
+            *TWO,
+            *(
+                pod(
+                    f"p-{n}",
+                    f"s{n}",
+                    containers=[{"name": "m", "image": "i", "ports": [{"containerPort": 80, "hostPort": 80}]}],
+                )
+                for n in (1, 2)
+            ),
+        ],
+        {"a/m": ["p-1"], "b/m": ["p-2"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_homeless_pods(case: str) -> None:
+    objects, expected = CASES[case]
+    found = homeless(certified(objects))
+    assert found == expected
+
+
+def test_a_plan_that_breaks_the_certificate() -> None:
+    """Its pods go to one pool, and the node on which they would find a place is gone."""
+    objects = [node("o", ON_DEMAND), spot("s1"), spot("s2", "b"), pod("p", "o", cpu="3"), pod("q", "s2", cpu="2")]
+    before, after = certified(objects), certified(objects, planned=True)
+    assert before.holds
+    assert homeless(after) == {"a/m": ["p"], "b/m": ["q"]}
+
+
+def test_pools_and_zones() -> None:
+    """Two pools of a zone have room for the pods of the other one; the zone as a whole has not."""
+    objects = [spot("s1"), spot("s2", kind="c"), pod("p-1", "s1", cpu="2"), pod("p-2", "s2", cpu="2")]
+    assert certified(objects).holds
+    zone = certified(objects, Survive.ZONE)
+    assert [(pool.pool, pool.nodes, pool.pods) for pool in zone.worst] == [("a", 2, 2)]
+    needed = zone.worst[0].needed
+    assert needed is not None
+    assert (needed.cpu, needed.nodes, needed.like) == (4000, 1, "s2")
