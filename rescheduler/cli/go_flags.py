@@ -60,7 +60,7 @@ class DurationType(click.ParamType[timedelta]):
     name = "duration"
 
     def __init__(self, least: timedelta = timedelta()) -> None:
-        self._least = least
+        self.least = least
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         if isinstance(value, timedelta):
@@ -69,8 +69,8 @@ class DurationType(click.ParamType[timedelta]):
             duration = parse_duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        if duration < self._least:
-            self.fail(f"{value!r}: expected at least {format_duration(self._least)}", param, ctx)
+        if duration < self.least:
+            self.fail(f"{value!r}: expected at least {format_duration(self.least)}", param, ctx)
         return duration
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.release import chart
+from deploy.release import chart, schema
 from deploy.release.errors import ReleaseError
 from tests.cluster.rendering import CHART
 
@@ -56,3 +56,9 @@ def test_an_invalid_chart_is_rejected(tmp_path: Path) -> None:
         chart.pack(tmp_path, "1", EPOCH, tmp_path)
     with pytest.raises(ReleaseError, match="one line with the key appVersion, got 0"):
         chart.stamped("version: 1\n", "2")
+
+
+def test_schema_and_presets_are_those_of_the_command_line() -> None:
+    text = (CHART / schema.SCHEMA).read_text(encoding="utf-8")
+    assert schema.generated(text) == text, "run: python -m deploy.release.schema"
+    assert (CHART / schema.PRESET_LABELS).read_text(encoding="utf-8") == schema.preset_labels()

@@ -144,8 +144,11 @@ def _label(node: Node, keys: tuple[str, ...]) -> str:
 _REQUIRED: Final = ("instance_type", "capacity_type", "price")
 _COLUMNS: Final = ("instance_type", "zone", "capacity_type", "price")
 
-#: By capacity type: whether it is spot capacity.
-_CAPACITY: Final = {"on-demand": False, "spot": True}
+#: The names of capacity types in clouds' APIs, price lists and labels of nodes: in lower case, with dashes.
+_CAPACITY: Final = {
+    **dict.fromkeys(("on-demand", "ondemand", "od", "standard", "regular", "normal", "consumption"), False),
+    **dict.fromkeys(("spot", "ec2spot", "preemptible"), True),
+}
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,12})?")
 
@@ -243,9 +246,9 @@ def _json(text: str) -> Iterator[_Entry]:
 def _priced(where: str, entry: Mapping[str, str]) -> tuple[PriceKey, Decimal]:
     if not entry["instance_type"]:
         raise InputError(f"{where}: instance_type: expected a name such as m5.xlarge")
-    capacity = entry["capacity_type"]
+    capacity = entry["capacity_type"].lower().replace("_", "-").replace(" ", "-")
     if capacity not in _CAPACITY:
-        raise InputError(f"{where}: capacity_type: {capacity!r}: expected on-demand or spot")
+        raise InputError(f"{where}: capacity_type: {entry['capacity_type']!r}: expected on-demand or spot")
     try:
         amount = price(entry["price"])
     except ValueError as error:

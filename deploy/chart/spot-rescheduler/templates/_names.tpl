@@ -57,9 +57,54 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
+{{- /* The options, with the labels of the preset and the dry run, as YAML. */ -}}
+{{- define "options" -}}
+{{- $labels := dict "on-demand-node-label" "node-role.kubernetes.io/worker" "spot-node-label" "node-role.kubernetes.io/spot-worker" -}}
+{{- if .Values.preset -}}
+{{- $labels = get (.Files.Get "files/presets.json" | fromJson) .Values.preset -}}
+{{- end -}}
+{{- $general := merge (dict "dry-run" .Values.dryRun) $labels -}}
+{{- mergeOverwrite $general (deepCopy .Values.options) .Values.cmdOptions | toYaml -}}
+{{- end -}}
+
+{{- /* Whether nodes are drained. */ -}}
+{{- define "live" -}}
+{{- has (get (include "options" . | fromYaml) "dry-run" | toString) (list "false" "False" "FALSE" "f" "F" "0") -}}
+{{- end -}}
+
+{{- /* The selector of a list of labels in one form: as a set, with one equals sign. */ -}}
+{{- define "nodes" -}}
+{{- $selectors := list -}}
+{{- range kindIs "slice" . | ternary . (list .) -}}
+{{- $requirements := list -}}
+{{- range splitList "," . -}}
+{{- $requirements = append $requirements (regexReplaceAll "\\s" . "" | replace "==" "=") -}}
+{{- end -}}
+{{- $selectors = append $selectors ($requirements | uniq | sortAlpha | join ",") -}}
+{{- end -}}
+{{- $selectors | uniq | sortAlpha | join " or " -}}
+{{- end -}}
+
+{{- /* A duration in nanoseconds. */ -}}
+{{- define "nanoseconds" -}}
+{{- $start := toDate "2006-01-02" "2000-01-01" -}}
+{{- ((mustDateModify (toString .) $start).Sub $start).Nanoseconds -}}
+{{- end -}}
+
 {{- /* Every flag with its value, also if it is false: a flag without a value would mean true. */ -}}
 {{- define "flags" -}}
-{{- $options := mergeOverwrite (deepCopy .Values.options) .Values.cmdOptions -}}
+{{- $options := include "options" . | fromYaml -}}
+{{- $onDemand := get $options "on-demand-node-label" -}}
+{{- if eq (include "nodes" $onDemand) (include "nodes" (get $options "spot-node-label")) -}}
+{{- fail (printf "options.on-demand-node-label and options.spot-node-label are both %v: expected two labels" $onDemand) -}}
+{{- end -}}
+{{- range $name, $default := dict "failure-pause" (list "10m" "24h") "node-cooldown" (list "5m" "2h") "return-wait" (list "10m" "24h") -}}
+{{- $first := dig $name (index $default 0) $options -}}
+{{- $longest := dig (printf "%s-max" $name) (index $default 1) $options -}}
+{{- if lt (include "nanoseconds" $longest | int64) (include "nanoseconds" $first | int64) -}}
+{{- fail (printf "options.%s-max is %v, which is shorter than options.%s, %v" $name $longest $name $first) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (gt (int .Values.replicaCount) 1) (ne (include "elects" .) "true") -}}
 {{- fail (printf "replicaCount is %d: more than one replica needs options.leader-elect: true" (int .Values.replicaCount)) -}}
 {{- end -}}
@@ -94,4 +139,54 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - {{ printf "%s%s=%s" $dashes $flag (kindIs "float64" . | ternary (. | toJson) (toString .)) | quote }}
 {{- end }}
 {{- end }}
+{{- end -}}
+
+
+{{- /* Fails if the prices are invalid: CSV, or JSON if it starts with a bracket. */ -}}
+{{- define "check-prices" -}}
+{{- $known := list "instance_type" "zone" "capacity_type" "price" -}}
+{{- $entries := list -}}
+{{- $text := trim . | trimPrefix "\ufeff" -}}
+{{- if regexMatch "^[\\[{]" $text -}}
+{{- $document := mustFromJson $text -}}
+{{- if not (kindIs "slice" $document) -}}{{- fail "prices: expected a JSON array of objects, or CSV" -}}{{- end -}}
+{{- range $number, $entry := $document -}}
+{{- if not (kindIs "map" $entry) -}}{{- fail (printf "prices: entry %d: expected an object" (add $number 1)) -}}{{- end -}}
+{{- $entries = append $entries (dict "where" (printf "entry %d" (add $number 1)) "cells" $entry) -}}
+{{- end -}}
+{{- else -}}
+{{- $header := list -}}
+{{- range $number, $line := regexSplit "\r\n|\r|\n" $text -1 -}}
+{{- $cells := list -}}
+{{- range splitList "," ($line | replace "\"" "") -}}{{- $cells = append $cells (trim .) -}}{{- end -}}
+{{- if join "" $cells -}}
+{{- if not $header -}}
+{{- $header = $cells -}}
+{{- else if ne (len $cells) (len $header) -}}
+{{- fail (printf "prices: line %d: %d columns: expected %d, as in the header" (add $number 1) (len $cells) (len $header)) -}}
+{{- else -}}
+{{- $entry := dict -}}
+{{- range $column, $name := $header -}}{{- $_ := set $entry $name (index $cells $column) -}}{{- end -}}
+{{- $entries = append $entries (dict "where" (printf "line %d" (add $number 1)) "cells" $entry) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if not $entries -}}{{- fail "prices: expected a header and at least one line, or a JSON array with entries" -}}{{- end -}}
+{{- range $entries -}}
+{{- $where := .where -}}
+{{- range $name, $_ := .cells -}}
+{{- if not (has $name $known) -}}{{- fail (printf "prices: %s: unknown column %q: expected %s" $where $name (join "," $known)) -}}{{- end -}}
+{{- end -}}
+{{- if not (dig "instance_type" "" .cells) -}}{{- fail (printf "prices: %s: expected an instance_type" $where) -}}{{- end -}}
+{{- $capacity := dig "capacity_type" "" .cells | toString | lower | replace "_" "-" | replace " " "-" -}}
+{{- if not (has $capacity (list "on-demand" "ondemand" "od" "standard" "regular" "normal" "consumption" "spot" "ec2spot" "preemptible")) -}}
+{{- fail (printf "prices: %s: capacity_type %q: expected on-demand or spot" $where $capacity) -}}
+{{- end -}}
+{{- $price := dig "price" "" .cells -}}
+{{- if not (kindIs "string" $price) -}}{{- $price = toJson $price -}}{{- end -}}
+{{- if not (regexMatch "^[0-9]{1,9}(\\.[0-9]{1,12})?$" $price) -}}
+{{- fail (printf "prices: %s: price %q: expected a price per hour such as 0.0832" $where $price) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}

@@ -1,0 +1,136 @@
+"""``python -m deploy.release.schema``: write the chart's files that follow from the command line.
+
+These are the options in values.schema.json, with the type and the form of each, and the labels of the presets.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import click
+
+from rescheduler.cli.go_flags import Bool, DurationType
+from rescheduler.cli.run import command
+from rescheduler.planning.node_labels import PRESETS
+from rescheduler.providers import BACKENDS
+
+CHART: Final = Path(__file__).parents[1] / "chart" / "spot-rescheduler"
+SCHEMA: Final = "values.schema.json"
+PRESET_LABELS: Final = "files/presets.json"
+
+Json: TypeAlias = dict[str, Any]
+
+_LINE: Final = 120
+
+# Patterns are those of RE2, which Helm uses: without lookahead.
+_KEY: Final = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_VALUE: Final = r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
+_REQUIREMENT: Final = rf" *(!? *{_KEY}|{_KEY} *(=|==|!=) *{_VALUE}) *"
+_NAMESPACE: Final = r" *[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])? *"
+_DAYS: Final = r"[A-Za-z]+(-[A-Za-z]+)?(,[A-Za-z]+(-[A-Za-z]+)?)*"
+_PRICE: Final = r"[0-9]{1,9}(\.[0-9]{1,12})?"
+
+_DURATION: Final = {"type": "string", "pattern": r"^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$"}
+_NOT_MS: Final = "([^s]|$)"
+_PARTLY: Final = r"\.[0-9]*[1-9][0-9]*"
+#: Durations that are at least as long as the key, in seconds. Fractions of a larger unit are only compared with 0.
+_LONGER: Final = {
+    least: rf"(^|[a-zµμ+])0*([1-9][0-9]*(\.[0-9]*)?[hms]{_NOT_MS}|[1-9][0-9]{{{digits},}}(\.[0-9]*)?ms)"
+    rf"|{_PARTLY}{units}{_NOT_MS}"
+    for least, digits, units in ((0.1, 2, "[hms]"), (1.0, 3, "[hm]"))
+}
+
+#: The forms of parsed values, by the name of their type. A price or number may also be a number in YAML.
+_FORMS: Final[dict[str, Json]] = {
+    "selector": {"type": "string", "pattern": f"^{_REQUIREMENT}(,{_REQUIREMENT})*$"},
+    "names": {"type": "string", "pattern": f"^{_NAMESPACE}(,{_NAMESPACE})*$"},
+    "name": {"type": "string", "maxLength": 253, "pattern": r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"},
+    "window": {
+        "type": "string",
+        "pattern": rf"^ *({_DAYS} +)?[0-9]{{2}}:[0-9]{{2}}-[0-9]{{2}}:[0-9]{{2}}( +[A-Za-z0-9_+/-]+)? *$",
+    },
+    "host:port": {"type": "string", "pattern": r"^([^:\[\]]*|\[[^\[\]]*\]):[0-9]{1,5}$"},
+    "version": {"type": "string", "pattern": r"^v?1\.[0-9]+"},
+    "integer": {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^[-+]?[0-9]{1,18}$"}]},
+    "number": {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?$"}]},
+    "price": {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_PRICE}$"}]},
+    "image": {"type": "string", "maxLength": 255, "pattern": "^[^ ]+$"},
+    "path": {"type": "string", "minLength": 1},
+    "text": {"type": "string"},
+}
+
+
+def main() -> None:
+    schema = CHART / SCHEMA
+    schema.write_text(generated(schema.read_text(encoding="utf-8")), encoding="utf-8")
+    (CHART / PRESET_LABELS).write_text(preset_labels(), encoding="utf-8")
+
+
+def generated(schema: str) -> str:
+    """Return the text of the schema with the options, the presets and the cloud providers of the program."""
+    document: Json = json.loads(schema)
+    values = document["properties"]
+    values["preset"] = {"enum": ["", *PRESETS]}
+    values["cloudProvider"]["properties"]["name"] = {"enum": list(BACKENDS)}
+    document["definitions"] = {"options": options()}
+    return _text(document) + "\n"
+
+
+def preset_labels() -> str:
+    """Return the labels of the presets as JSON."""
+    labels = {
+        name: {"on-demand-node-label": str(on_demand), "spot-node-label": str(spot)}
+        for name, (on_demand, spot) in PRESETS.items()
+    }
+    return _text(labels) + "\n"
+
+
+def options() -> Json:
+    """Return the schema of an object whose keys are the options of ``rescheduler run``, without dashes."""
+    known = {
+        flag.lstrip("-"): _form(option)
+        for option in command.params
+        if isinstance(option, click.Option)
+        for flag in option.opts
+    }
+    return {"type": "object", "additionalProperties": False, "properties": dict(sorted(known.items()))}
+
+
+def _form(option: click.Option) -> Json:
+    form = _single(option.type)
+    return {"anyOf": [form, {"type": "array", "items": form}]} if option.multiple else form
+
+
+def _single(kind: click.ParamType[Any]) -> Json:
+    match kind:
+        case Bool():
+            return {
+                "enum": [True, False, "true", "false", "True", "False", "TRUE", "FALSE", "t", "f", "T", "F", "1", "0"]
+            }
+        case DurationType():
+            least = kind.least.total_seconds()
+            if not least:
+                return {"anyOf": [_DURATION, {"const": 0}]}
+            return {"allOf": [_DURATION, {"pattern": _LONGER[least]}]}
+        case click.Choice():
+            return {"enum": list(kind.choices)}
+        case click.IntRange():
+            limits = {"minimum": kind.min, "maximum": kind.max}
+            number = {"type": "integer", **{name: limit for name, limit in limits.items() if limit is not None}}
+            return {"anyOf": [number, {"type": "string", "pattern": "^[-+]?[0-9]+$"}]}
+        case _:
+            return _FORMS[kind.name]
+
+
+def _text(value: Any, indent: int = 0) -> str:
+    """Return *value* as JSON, with everything that fits on one line on one line."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) + indent + 40 <= _LINE or not isinstance(value, dict) or not value:
+        return line
+    space = " " * (indent + 2)
+    entries = (f"{space}{json.dumps(key)}: {_text(each, indent + 2)}" for key, each in value.items())
+    return "{\n" + ",\n".join(entries) + "\n" + " " * indent + "}"
+
+
+if __name__ == "__main__":
+    main()
