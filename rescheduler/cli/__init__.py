@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "proxy": ("rescheduler.cli.proxy", "Run the cloudpool proxy: drain nodes before their machines are removed."),
     "provider": ("rescheduler.cli.provider", "Serve a cloud provider to Cluster Autoscaler over gRPC."),
     "liqo": ("rescheduler.cli.liqo", "Run the services that create virtual nodes with Liqo."),
+    "install": ("rescheduler.cli.install", "Print the manifests of the daemon, for kubectl apply."),
     "snapshot": ("rescheduler.cli.snapshot", "Write the cluster to a file, for plan --snapshot."),
     "completion": ("rescheduler.cli.completion", "Print the script that completes commands in a shell."),
     "version": ("rescheduler.cli.version", "Print the version."),

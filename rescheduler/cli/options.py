@@ -141,12 +141,12 @@ node_name_option: Final = Option(
     "itself. The shipped manifests set it in the environment. Empty: none.",
 )
 
-_NAME: Final = Parsed(object_name, "name", UsageError)
+NAME: Final = Parsed(object_name, "name", UsageError)
 
 #: Of the daemon.
 namespace_option: Final = Option(
     "--namespace",
-    _NAME,
+    NAME,
     short="-n",
     default="kube-system",
     metavar="NAME",
@@ -155,7 +155,7 @@ namespace_option: Final = Option(
 
 lease_name_option: Final = Option(
     "--lease-name",
-    _NAME,
+    NAME,
     default=LEASE,
     help="The Lease for leader election. Namespace and Lease name identify an installation: two installations in "
     "one cluster need different ones.",
@@ -163,7 +163,7 @@ lease_name_option: Final = Option(
 
 memory_name_option: Final = Option(
     "--memory-name",
-    _NAME,
+    NAME,
     default=MEMORY_NAME,
     metavar="NAME",
     help="The ConfigMap with the state that must survive restarts: the drain delay, cooldowns, pauses, owed "
@@ -172,7 +172,7 @@ memory_name_option: Final = Option(
 
 savings_name_option: Final = Option(
     "--savings-name",
-    _NAME,
+    NAME,
     default=SAVINGS_NAME,
     metavar="NAME",
     help="The ConfigMap with the ledger of savings. The chart derives the name from the release.",
@@ -185,7 +185,7 @@ installation_options: Final = group(
     (
         Option(
             "--namespace",
-            _NAME,
+            NAME,
             short="-n",
             metavar="NAME",
             help="The namespace of the daemon. Default: spot-rescheduler or kube-system if a daemon holds the Lease "
@@ -193,7 +193,7 @@ installation_options: Final = group(
         ),
         Option(
             "--lease-name",
-            _NAME,
+            NAME,
             metavar="NAME",
             help=f"The Lease of the daemon. Default: {LEASE}, otherwise the only one in the namespace.",
         ),
@@ -202,7 +202,7 @@ installation_options: Final = group(
 
 found_memory_option: Final = Option(
     "--memory-name",
-    _NAME,
+    NAME,
     metavar="NAME",
     help=f"The ConfigMap with the daemon's memory. Default: {MEMORY_NAME}, or the name that the chart derived from the "
     "release.",
@@ -210,7 +210,7 @@ found_memory_option: Final = Option(
 
 found_savings_option: Final = Option(
     "--savings-name",
-    _NAME,
+    NAME,
     metavar="NAME",
     help=f"The ConfigMap with the ledger of savings. Default: {SAVINGS_NAME}, or the name that the chart derived from "
     "the release.",

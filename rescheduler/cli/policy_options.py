@@ -21,7 +21,7 @@ from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy, is_label, 
 
 _POLICY: Final = Policy()
 _NAMES: Final = Parsed(parse_names, "names", UsageError)
-_NODE_LABELS: Final = Parsed(NodeLabels.parse, "selector", UsageError)
+NODE_LABELS: Final = Parsed(NodeLabels.parse, "selector", UsageError)
 
 #: The scheduler name that stands for all schedulers.
 ANY_SCHEDULER: Final = "*"
@@ -40,10 +40,7 @@ def _policy(
     namespace_selector: str,
     **values: Any,
 ) -> Policy:
-    if values["on_demand_label"].same_as(values["spot_label"]):
-        raise UsageError(
-            f"--on-demand-node-label and --spot-node-label are both {values['spot_label']}: expected two labels"
-        )
+    check_labels(values["on_demand_label"], values["spot_label"])
     if "" in scheduler_names:
         raise UsageError("--scheduler-name: expected a name, or '*' for all schedulers")
     return Policy(
@@ -57,6 +54,12 @@ def _policy(
         namespaces=namespace_scope(chain(*namespaces), chain(*exclude_namespaces), namespace_selector),
         **values,
     )
+
+
+def check_labels(on_demand: NodeLabels, spot: NodeLabels) -> None:
+    """Raise UsageError if both kinds of nodes have the same labels."""
+    if on_demand.same_as(spot):
+        raise UsageError(f"--on-demand-node-label and --spot-node-label are both {spot}: expected two labels")
 
 
 def _volume_names(text: str) -> tuple[str, ...]:
@@ -73,7 +76,7 @@ policy_options = group(
     (
         Option(
             "--on-demand-node-label",
-            _NODE_LABELS,
+            NODE_LABELS,
             to="on_demand_label",
             default=str(_POLICY.on_demand_label),
             help="Label of the nodes to drain: key, key=value, key!=value or !key, as in kubectl get -l; a comma means "
@@ -81,7 +84,7 @@ policy_options = group(
         ),
         Option(
             "--spot-node-label",
-            _NODE_LABELS,
+            NODE_LABELS,
             to="spot_label",
             default=str(_POLICY.spot_label),
             help="Label of the nodes to which pods are moved, in the same syntax.",

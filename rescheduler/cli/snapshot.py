@@ -12,7 +12,7 @@ from rescheduler.settings import ApiServerConnection
 @click.command("snapshot", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @connection_options
 def command(connection: ApiServerConnection) -> None:
-    r"""Write everything that a plan is made from to standard output, as a JSON list.
+    """Write everything that a plan is made from to standard output, as a JSON list.
 
     \b
     rescheduler snapshot | gzip > cluster.json.gz
@@ -20,7 +20,7 @@ def command(connection: ApiServerConnection) -> None:
 
     The list has only the fields that are read: no values of environment variables, no Secrets, no ConfigMaps. It can
     be given to somebody without access to the cluster. Kinds that may not be read are left out with a warning.
-    """
+    """  # noqa: D301 - click reads the character
     from rescheduler.housekeeping.command_reads import dump_cluster  # noqa: PLC0415 - the client is imported on demand
 
     with progress("reading the cluster"):

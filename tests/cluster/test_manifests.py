@@ -1,18 +1,23 @@
 """Tests of the manifests in deploy/: daemon and proxy work with their ServiceAccounts, which have minimal rights."""
 
 import contextlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 
+from deploy.release import derived
 from devcluster.api import Api, Json
-from devcluster.manifests import deployment
+from devcluster.manifests import deployment, mixed_nodes
 from devcluster.plane import ControlPlane
+from rescheduler.cli.install import MANIFESTS
 from rescheduler.cloudpool.proxy import config
 from tests.cluster.daemon import ClusterQueries, Daemon
-from tests.cluster.rendering import DEPLOY, kustomization
+from tests.cluster.rendering import DEPLOY, kustomization, only_of_kind
 from tests.cluster.rights import ACCESS, is_allowed, user
 from tests.proxy.world import world
 
@@ -52,6 +57,32 @@ def test_the_api_server_accepts_every_manifest(folder: str, cluster: ControlPlan
     assert {item["kind"] for item in objects} >= {"Deployment", "ClusterRole", "ClusterRoleBinding", "ServiceAccount"}
     for item in objects:
         cluster.api.delete(f"{cluster.api.path(item)}")
+
+
+def test_the_manifests_of_install_are_those_of_the_base() -> None:
+    """And have a namespace. `python -m deploy.release.derived` writes them."""
+    assert derived.manifests() == MANIFESTS.read_text(encoding="utf-8"), "run: python -m deploy.release.derived"
+
+
+def test_the_daemon_that_install_prints_plans_and_changes_nothing(cluster: ControlPlane) -> None:
+    command = [sys.executable, "-m", "rescheduler", "install", "--preset=karpenter", "--namespace=ops"]
+    objects = list(yaml.safe_load_all(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    for _ in range(2):  # the second time, everything exists
+        cluster.apply(objects)
+    nodes = mixed_nodes(1, 1)
+    for node, kind in zip(nodes, ("on-demand", "spot"), strict=True):
+        node["metadata"]["labels"] = {"karpenter.sh/capacity-type": kind}
+    cluster.apply(nodes)
+    [container] = only_of_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    flags = [arg for arg in container["args"][1:] if not arg.startswith("--listen-address")]
+    own = cluster.service_account_kubeconfig("ops", ACCOUNT)
+    with Daemon(cluster, *flags, "--namespace=ops", kubeconfig=own) as daemon:
+        ClusterQueries(cluster).eventually(lambda: daemon.logged("", node="on-demand-1"), "the result of a round")
+        assert daemon.logged(", dry run, serving on")
+        assert daemon.logged("missing permission") == []
+    assert "spot-rescheduler" not in str(cluster.api.get("/api/v1/nodes/on-demand-1"))
+    for item in reversed(objects):
+        cluster.api.delete(cluster.api.path(item))
 
 
 def test_two_replicas_run_as_non_root_with_a_read_only_file_system() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.release import chart, schema
+from deploy.release import chart, derived
 from deploy.release.errors import ReleaseError
 from tests.cluster.rendering import CHART
 
@@ -59,6 +59,6 @@ def test_an_invalid_chart_is_rejected(tmp_path: Path) -> None:
 
 
 def test_schema_and_presets_are_those_of_the_command_line() -> None:
-    text = (CHART / schema.SCHEMA).read_text(encoding="utf-8")
-    assert schema.generated(text) == text, "run: python -m deploy.release.schema"
-    assert (CHART / schema.PRESET_LABELS).read_text(encoding="utf-8") == schema.preset_labels()
+    text = (CHART / derived.SCHEMA).read_text(encoding="utf-8")
+    assert derived.generated(text) == text, "run: python -m deploy.release.derived"
+    assert (CHART / derived.PRESET_LABELS).read_text(encoding="utf-8") == derived.preset_labels()

@@ -1,20 +1,27 @@
-"""``python -m deploy.release.schema``: write the chart's files that follow from the command line.
+"""``python -m deploy.release.derived``: write the files that follow from others.
 
-These are the options in values.schema.json, with the type and the form of each, and the labels of the presets.
+These are the options in the chart's values.schema.json, with the type and the form of each, the labels of its presets,
+and the manifests of ``rescheduler install``.
 """
 
 import json
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import click
+import yaml
 
+from devcluster import build
 from rescheduler.cli.go_flags import Bool, DurationType
-from rescheduler.cli.run import command
+from rescheduler.cli.install import MANIFESTS
+from rescheduler.cli.run import command as run
 from rescheduler.planning.node_labels import PRESETS
 from rescheduler.providers import BACKENDS
 
-CHART: Final = Path(__file__).parents[1] / "chart" / "spot-rescheduler"
+DEPLOY: Final = Path(__file__).parents[1]
+CHART: Final = DEPLOY / "chart" / "spot-rescheduler"
 SCHEMA: Final = "values.schema.json"
 PRESET_LABELS: Final = "files/presets.json"
 
@@ -43,6 +50,7 @@ _LONGER: Final = {
 #: The forms of parsed values, by the name of their type. A price or number may also be a number in YAML.
 _FORMS: Final[dict[str, Json]] = {
     "selector": {"type": "string", "pattern": f"^{_REQUIREMENT}(,{_REQUIREMENT})*$"},
+    "key": {"type": "string", "pattern": f"^{_KEY}$"},
     "names": {"type": "string", "pattern": f"^{_NAMESPACE}(,{_NAMESPACE})*$"},
     "name": {"type": "string", "maxLength": 253, "pattern": r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"},
     "window": {
@@ -64,6 +72,24 @@ def main() -> None:
     schema = CHART / SCHEMA
     schema.write_text(generated(schema.read_text(encoding="utf-8")), encoding="utf-8")
     (CHART / PRESET_LABELS).write_text(preset_labels(), encoding="utf-8")
+    MANIFESTS.write_text(manifests(), encoding="utf-8")
+
+
+def manifests() -> str:
+    """Return the objects of deploy/base and of its namespace as one text."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("base", "components"):
+            (Path(folder) / name).symlink_to(DEPLOY / name)
+        layer = {"resources": ["../base"], "components": ["../components/namespace"]}
+        (Path(folder) / "all").mkdir()
+        (Path(folder) / "all" / "kustomization.yaml").write_text(yaml.safe_dump(layer))
+        command = [str(build.render()), "kustomization", f"{folder}/all"]
+        rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    objects = sorted(yaml.safe_load_all(rendered), key=lambda item: item["kind"] != "Namespace")
+    for item in objects:
+        if item["apiVersion"].startswith("admissionregistration.k8s.io/"):
+            del item["metadata"]["namespace"]  # kustomize sets it, though these kinds have none
+    return yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, explicit_start=True, width=_LINE)
 
 
 def generated(schema: str) -> str:
@@ -89,7 +115,7 @@ def options() -> Json:
     """Return the schema of an object whose keys are the options of ``rescheduler run``, without dashes."""
     known = {
         flag.lstrip("-"): _form(option)
-        for option in command.params
+        for option in run.params
         if isinstance(option, click.Option)
         for flag in option.opts
     }

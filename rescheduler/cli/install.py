@@ -1,0 +1,121 @@
+"""``rescheduler install``: print the manifests of the daemon, for ``kubectl apply``."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from rescheduler.cli.go_flags import Bool, GoCommand, Option
+from rescheduler.cli.options import NAME
+from rescheduler.cli.policy_options import NODE_LABELS, check_labels
+from rescheduler.cli.run import command as run
+from rescheduler.errors import UsageError
+from rescheduler.planning.node_labels import PRESETS, NodeLabels
+
+#: The objects of deploy/base and its namespace, which `python -m deploy.release.derived` writes.
+MANIFESTS: Final = Path(__file__).with_name("manifests.yaml")
+
+#: The namespace in :data:`MANIFESTS`.
+_NAMESPACE: Final = "spot-rescheduler"
+
+#: Kinds that belong to a namespace of its own. The quota allows pods of the priority class system-cluster-critical.
+_OF_NAMESPACE: Final = ("Namespace", "ResourceQuota")
+
+
+@click.command("install", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
+@Option(
+    "--preset",
+    click.Choice(list(PRESETS)),
+    help="Which nodes are on-demand and spot nodes: by the labels of EKS managed node groups, Karpenter, GKE or AKS.",
+)
+@Option("--on-demand-node-label", NODE_LABELS, to="on_demand_label", help="Label of the nodes to drain, as for run.")
+@Option("--spot-node-label", NODE_LABELS, to="spot_label", help="Label of the nodes to which pods are moved.")
+@Option(
+    "--dry-run",
+    Bool(),
+    default=True,
+    help="Whether the daemon only plans and reports. --dry-run=false: it drains nodes.",
+)
+@Option("--namespace", NAME, short="-n", default=_NAMESPACE, metavar="NAME", help="The namespace of all objects.")
+@Option(
+    "--create-namespace",
+    Bool(),
+    default=True,
+    help="Print the Namespace and its quota too. Say false if it exists and has other content: deleting the manifests "
+    "would delete it. Namespaces whose names begin with kube- are never printed.",
+)
+@Option("--image", metavar="IMAGE", help="The image of the daemon. Default: the name and the version of this program.")
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAG]...")
+def command(
+    preset: str | None,
+    on_demand_label: NodeLabels | None,
+    spot_label: NodeLabels | None,
+    flags: tuple[str, ...],
+    **settings: Any,
+) -> None:
+    """Print the manifests of the daemon: Deployment, permissions, and the objects with its state.
+
+    \b
+    rescheduler install --preset=eks | kubectl apply -f -
+    rescheduler install --preset=eks -- --node-drain-delay=30m --drain-order=cost
+
+    Flags after -- are those of rescheduler run. The daemon is a dry run unless --dry-run=false is given. The manifests
+    are those of deploy/base; kubectl delete with the same manifests removes them. They are for one installation in a
+    cluster; for several, use the chart.
+    """  # noqa: D301 - click reads the character
+    labels = PRESETS[preset] if preset else (None, None)
+    on_demand, spot = on_demand_label or labels[0], spot_label or labels[1]
+    if on_demand is None or spot is None:
+        raise UsageError(
+            f"expected --preset, one of {', '.join(PRESETS)}, or --on-demand-node-label and --spot-node-label"
+        )
+    check_labels(on_demand, spot)
+    dry = ["--dry-run"] if settings["dry_run"] else []
+    chosen = [f"--on-demand-node-label={on_demand}", f"--spot-node-label={spot}", *dry, *flags]
+    _check(chosen)
+    sys.stdout.write(_text(_installed(chosen, **settings)))
+
+
+def _check(flags: Sequence[str]) -> None:
+    """Raise an error if `rescheduler run` does not accept *flags*."""
+    context = run.make_context("run", list(flags))
+    if context.args:
+        raise UsageError(f"{context.args[0]!r}: expected a flag of rescheduler run")
+
+
+def _installed(
+    flags: Sequence[str], namespace: str, image: str | None, *, create_namespace: bool, **_: Any
+) -> Iterator[Any]:
+    """Yield the objects with the namespace, the image and the arguments of the daemon."""
+    import yaml  # noqa: PLC0415 - imported on demand
+
+    for item in yaml.safe_load_all(MANIFESTS.read_text(encoding="utf-8")):
+        if item["kind"] in _OF_NAMESPACE:
+            if not create_namespace or namespace.startswith("kube-"):
+                continue
+            if item["kind"] == "Namespace":
+                item["metadata"]["name"] = namespace
+        if item["kind"] == "Deployment":
+            [container] = item["spec"]["template"]["spec"]["containers"]
+            container["image"] = image or container["image"]
+            names = {flag.lstrip("-").partition("=")[0] for flag in flags}
+            first, *args = container["args"]
+            kept = [arg for arg in args if arg.lstrip("-").partition("=")[0] not in names]
+            container["args"] = [first, *kept, *flags]
+        yield _moved(item, namespace)
+
+
+def _moved(value: Any, namespace: str) -> Any:
+    """Return *value*, in which each reference to the namespace of the manifests is one to *namespace*."""
+    if isinstance(value, dict):
+        moved = {key: _moved(each, namespace) for key, each in value.items()}
+        return moved | {"namespace": namespace} if value.get("namespace") == _NAMESPACE else moved
+    return [_moved(each, namespace) for each in value] if isinstance(value, list) else value
+
+
+def _text(objects: Iterator[Any]) -> str:
+    import yaml  # noqa: PLC0415 - imported on demand
+
+    return yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, explicit_start=True, width=120)

@@ -1,0 +1,110 @@
+"""``rescheduler install``: the manifests of deploy/base, with the labels, the namespace and the flags of the user.
+
+tests/cluster/test_manifests.py applies them to a control plane.
+"""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from rescheduler import cli
+from rescheduler.cli.install import MANIFESTS
+from rescheduler.planning.node_labels import PRESETS
+
+SHIPPED: list[dict[str, Any]] = list(yaml.safe_load_all(MANIFESTS.read_text(encoding="utf-8")))
+
+
+def printed(capsys: pytest.CaptureFixture[str], *flags: str) -> list[dict[str, Any]]:
+    with pytest.raises(SystemExit) as exited:
+        cli.main(["install", *flags])
+    out, err = capsys.readouterr()
+    assert (exited.value.code, err) == (0, "")
+    return list(yaml.safe_load_all(out))
+
+
+def container(objects: list[dict[str, Any]]) -> Any:
+    [workload] = [item for item in objects if item["kind"] == "Deployment"]
+    return workload["spec"]["template"]["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_changes_only_the_arguments_of_the_daemon(preset: str, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = printed(capsys, f"--preset={preset}")
+    ours, base = container(objects), container(SHIPPED)
+    kept = [arg for arg in base["args"] if "node-label" not in arg]
+    labels = [f"--on-demand-node-label={PRESETS[preset][0]}", f"--spot-node-label={PRESETS[preset][1]}"]
+    assert ours["args"] == [*kept, *labels, "--dry-run"]
+    ours["args"] = base["args"]
+    assert objects == SHIPPED
+    assert objects[0]["kind"] == "Namespace"
+
+
+def test_a_daemon_drains_only_if_told(capsys: pytest.CaptureFixture[str]) -> None:
+    for flags, dry in (((), True), (("--dry-run",), True), (("--dry-run=false",), False)):
+        assert ("--dry-run" in container(printed(capsys, "--preset=eks", *flags))["args"]) == dry
+
+
+@pytest.mark.parametrize(
+    ("flags", "kinds"),
+    [
+        ((), {"Namespace", "ResourceQuota"}),
+        (("--create-namespace=false",), set[str]()),
+        (("--create-namespace", "-n", "kube-system"), set[str]()),
+    ],
+)
+def test_all_objects_are_in_the_namespace(
+    flags: tuple[str, ...], kinds: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = printed(capsys, "--preset=gke", "--namespace=ops", *flags)
+    name = flags[-1] if "-n" in flags else "ops"
+    assert "namespace: spot-rescheduler" not in yaml.safe_dump(objects)
+    namespaces = {item["metadata"]["namespace"] for item in objects if "namespace" in item["metadata"]}
+    assert namespaces == {name}
+    subjects = [each for item in objects for each in item.get("subjects", ())]
+    parameters = [item["spec"]["paramRef"] for item in objects if "paramRef" in item.get("spec", {})]
+    assert {each["namespace"] for each in (*subjects, *parameters)} == {name}
+    assert {item["kind"] for item in objects} & {"Namespace", "ResourceQuota"} == kinds
+    assert [item["metadata"]["name"] for item in objects if item["kind"] == "Namespace"] == (["ops"] if kinds else [])
+
+
+def test_labels_image_and_flags_of_run_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    own = ("--preset=eks", "--spot-node-label=a=b,!c", "--image=registry.example/mover:1")
+    ours = container(printed(capsys, *own, "--", "-v=4", "--node-drain-delay", "30m", "--cluster-name", "run"))
+    assert ours["image"] == "registry.example/mover:1"
+    assert ours["args"] == [
+        "run",
+        "--leader-elect",
+        "--listen-address=0.0.0.0:9235",
+        "--log-format=json",
+        "--on-demand-node-label=eks.amazonaws.com/capacityType=ON_DEMAND",
+        "--spot-node-label=a=b,!c",
+        "--dry-run",
+        *("-v=4", "--node-drain-delay", "30m", "--cluster-name", "run"),
+    ]
+
+
+WRONG = {
+    "no labels": ((), "expected --preset, one of eks, karpenter, gke, aks, or --on-demand-node-label and --spot"),
+    "one label": (("--spot-node-label=a",), "expected --preset, one of eks, karpenter, gke, aks, or --on-demand"),
+    "an unknown preset": (("--preset=openshift",), "'openshift' is not one of 'eks', 'karpenter', 'gke', 'aks'"),
+    "equal labels": (("--on-demand-node-label=a=b", "--spot-node-label=a==b"), "are both a=b: expected two labels"),
+    "the label of the preset twice": (
+        ("--preset=karpenter", "--spot-node-label=karpenter.sh/capacity-type=on-demand"),
+        "are both karpenter.sh/capacity-type=on-demand: expected two labels",
+    ),
+    "a namespace": (("--preset=eks", "--namespace=Ops"), "name 'Ops': expected lower-case letters"),
+    "a flag that run does not have": (("--preset=eks", "--", "--drain-delay=1m"), "No such option '--drain-delay'"),
+    "a bad value of a flag": (("--preset=eks", "--", "--node-drain-delay=soon"), "'soon': expected a duration"),
+    "a word": (("--preset=eks", "live"), "unexpected extra argument (live)"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_usage_prints_no_manifests(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags, says = WRONG[case]
+    with pytest.raises(SystemExit) as exited:
+        cli.main(["install", *flags])
+    out, err = capsys.readouterr()
+    assert (exited.value.code, out, len(err.splitlines())) == (2, "", 1)
+    assert says in err
