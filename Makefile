@@ -22,6 +22,9 @@ SECONDS ?= 600
 MINUTES ?=
 SEED ?= 1
 VERSION ?=
+OWNER ?=
+REGISTRY ?=
+SITE ?=
 NODES ?= 1000
 PODS ?= 30000
 # Tests mostly wait for a cluster, so more workers than processors are useful. Each worker has its own control plane.
@@ -37,10 +40,13 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --
 PURE := tests/planning tests/draining tests/predicates tests/pages
 UNIT := $(PURE) tests/housekeeping tests/kube tests/observe tests/cli tests/release
 
+# Values that replace those of deploy/release/project.toml.
+PROJECT = $(if $(OWNER),--owner '$(OWNER)') $(if $(REGISTRY),--registry '$(REGISTRY)') $(if $(SITE),--site '$(SITE)')
+
 GRPC := rescheduler/providers/externalgrpc
 
 .PHONY: help test unit coverage lint format demo demo-proxy bench fuzz soak scale faults conformance autoscaler proto build up down clean \
-	lock release docs screenshots
+	lock release rendered docs screenshots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -109,12 +115,16 @@ lock: $(READY) ## update the dependencies of the image and the release tools, an
 	@$(LOCK) --extra grpc --output-file requirements.lock setup.cfg
 	@$(LOCK) --output-file deploy/release/tools.lock deploy/release/tools.in
 
-release: ## build wheel, sdist, chart and SBOM of the last commit into dist/, and check them in a fresh environment
+release: ## build wheel, sdist, chart, manifests and SBOM of the last commit into dist/: make release OWNER=… REGISTRY=…
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer on PATH; set it: make PYTHON=…" >&2; exit 1; }
 	@rm -rf build/release && $(PYTHON) -m venv build/release
 	@build/release/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 		--requirement deploy/release/tools.lock
-	@build/release/bin/python -m deploy.release --output dist
+	@build/release/bin/python -m deploy.release --output dist $(PROJECT)
+
+rendered: $(READY) ## write the last commit with owner, registry and site to build/rendered: make rendered OWNER=… REGISTRY=…
+	@$(BIN)/python -m deploy.release.project --output build/rendered $(PROJECT)
+	@echo build/rendered
 
 screenshots: $(READY) ## render docs/report.png and docs/status.png from the sample; ARGS="--prices FILE" are options of report
 	@$(BIN)/python -m tests.pages.screenshots $(ARGS)

@@ -11,13 +11,15 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from deploy.release import chart, sbom
+from deploy.release import chart, project, sbom
 from deploy.release.errors import ReleaseError
 from deploy.release.installed import Installed
 from deploy.release.tree import Tree, export
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = Path("deploy", "chart", "spot-rescheduler")
+#: Files for kubectl apply: the daemon, and its alerts.
+MANIFESTS: Final = (Path("rescheduler", "cli", "manifests.yaml"), Path("deploy", "components", "alerts", "rules.yaml"))
 SUMS: Final = "SHA256SUMS"
 
 
@@ -26,19 +28,25 @@ def main() -> None:
     parser.add_argument(
         "--output", type=Path, default=ROOT / "dist", help="Output folder; existing content is deleted."
     )
+    project.add_arguments(parser)
+    values = vars(parser.parse_args())
+    output = values.pop("output")
     try:
-        release(parser.parse_args().output)
+        release(output, project.chosen(**values))
     except ReleaseError as error:
         sys.exit(f"release: {error}")
 
 
-def release(output: Path) -> None:
-    """Build the release in *output*, whose existing content is deleted. Raises ReleaseError."""
+def release(output: Path, of: project.Project) -> None:
+    """Build the release of a project in *output*, whose existing content is deleted. Raises ReleaseError."""
+    for name in of.unset:
+        sys.stderr.write(f"release: {name} is not set, so links or images name nobody: make release {name}=…\n")
     os.umask(0o022)  # file modes become part of the wheel
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="release-") as folder:
         tree = export(ROOT, Path(folder) / "source")
+        project.render(tree.folder, of)
         wheel = _built(tree, output)
         installed = Installed(Path(folder) / "installed", tree.folder / "requirements.lock", wheel)
         installed.check(tree.version)
@@ -47,6 +55,8 @@ def release(output: Path) -> None:
         sbom.check(bill, sbom.pins(lock))
         (output / f"{sbom.NAME}-{tree.version}.cdx.json").write_text(json.dumps(bill, indent=2, sort_keys=True) + "\n")
         chart.pack(tree.folder / CHART, tree.version, tree.epoch, output)
+        for file in MANIFESTS:
+            shutil.copyfile(tree.folder / file, output / f"{sbom.NAME}-{tree.version}-{file.name}")
     sums = "".join(
         f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in sorted(output.iterdir())
     )
