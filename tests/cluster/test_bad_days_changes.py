@@ -6,10 +6,18 @@ from typing import Final
 import pytest
 
 from devcluster.api import Json
-from devcluster.manifests import deployment, job
+from devcluster.manifests import deployment, job, statefulset
 from devcluster.plane import ControlPlane
 from devcluster.stages import COMPLETE_AFTER, NEVER, TERMINATE_AFTER
-from tests.cluster.bad_days import FLAGS, NODE_1, SLOW, assert_both_drained, next_node, others_touched
+from tests.cluster.bad_days import (
+    FLAGS,
+    NODE_1,
+    SLOW,
+    assert_both_drained,
+    next_node,
+    next_node_drained,
+    others_touched,
+)
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
 
@@ -65,6 +73,53 @@ def test_a_drain_does_not_wait_for_pods_of_a_job_that_is_suspended(cluster: Cont
         cluster.api.patch(WORK, {"spec": {"suspend": True}})
         assert_both_drained(observer)
     assert observer.first_burst() <= 2, "the drain did not go in steps"
+
+
+def rolled_out_at_once() -> Json:
+    workload = statefulset("work", 6, annotations=SLOW)
+    return workload | {
+        "spec": workload["spec"] | {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 3}}}
+    }
+
+
+def replaced_late() -> Json:
+    """Return a Job that creates a replacement when the old pod has ended, and after a back-off of 10 s."""
+    workload = job("work", 1, annotations={**SLOW, COMPLETE_AFTER: NEVER, TERMINATE_AFTER: "6s"})
+    return workload | {"spec": workload["spec"] | {"podReplacementPolicy": "Failed", "backoffLimit": 20}}
+
+
+def test_a_stateful_set_that_rolls_out_several_pods_at_once_during_a_drain(
+    cluster: ControlPlane, observer: Observer
+) -> None:
+    start(observer, rolled_out_at_once(), pods=6)
+    template = {"metadata": {"annotations": {"version": "2"}}}
+    with Daemon(cluster, *FLAGS):
+        observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")
+        cluster.api.patch("/apis/apps/v1/namespaces/default/statefulsets/work", {"spec": {"template": template}})
+        assert_both_drained(observer)
+    observer.running(6, "work")
+    assert observer.kinds("work") == {"spot": 6}
+
+
+def test_a_drain_waits_for_replacements_that_are_created_after_the_old_pod_has_ended(
+    cluster: ControlPlane, observer: Observer
+) -> None:
+    start(observer, replaced_late(), pods=1)
+    with Daemon(cluster, *FLAGS, "--landing-timeout=60s", "--move-jobs=always"):
+        next_node_drained(observer, never=lambda: end_as_a_kubelet_does(cluster, observer))
+        assert {"NodeDrained"} <= observer.events(NODE_1)
+    assert "DrainFailed" not in observer.events(NODE_1)
+    observer.running(1, "work")
+    assert observer.kinds("work") == {"spot": 1}
+
+
+def end_as_a_kubelet_does(cluster: ControlPlane, observer: Observer) -> None:
+    """Set the phase of pods of `work` that are being deleted, which kwok does not do: the Job waits for it."""
+    for pod in observer.pods("work"):
+        deadline = pod["metadata"].get("deletionTimestamp")
+        if deadline is not None and pod["status"]["phase"] == "Running":
+            path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status"
+            cluster.api.patch(path, {"status": {"phase": "Failed"}})
 
 
 def test_replacements_of_an_orphaned_deployment_are_owed_to_its_replica_set(
