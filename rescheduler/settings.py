@@ -141,6 +141,7 @@ class Timing:
     return_wait_max: timedelta = timedelta(hours=24)
     max_moves_per_pod_per_day: float = 3.0  #: on average over a controller's replicas; 0: no limit
     spot_settle: timedelta = timedelta(minutes=10)  #: after a burst of lost spot nodes; zero: none
+    spot_pool_cooldown: timedelta = timedelta(minutes=10)  #: of a pool that lost nodes, at first; zero: none
 
 
 @dataclass(frozen=True, slots=True)

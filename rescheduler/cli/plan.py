@@ -44,7 +44,7 @@ _LEVERS_SHOWN: Final = 10
 _GIB: Final = 1 << 30
 
 #: Reasons that concern the node as a whole: the blocker only names the first pod that does not fit.
-_OF_THE_NODE: Final = frozenset({Reason.NO_ROOM})
+_OF_THE_NODE: Final = frozenset({Reason.NO_ROOM, Reason.SPOT_POOL_SETTLING})
 
 
 def page(overview: Overview, cluster: Snapshot, policy: Policy, now: datetime, *, wide: bool = False) -> Iterator[Line]:

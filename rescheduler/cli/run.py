@@ -166,6 +166,14 @@ timing_options = group(
             "not Ready, or about to be interrupted. More losses are likely then. Nodes that an autoscaler "
             "removes or that are cordoned do not count. 0: none.",
         ),
+        Option(
+            "--spot-pool-cooldown",
+            DurationType(),
+            default="10m",
+            help="Time for which the free room of a pool of spot nodes does not count for plans after the pool lost a "
+            "node: gone, not Ready for 5m, or about to be interrupted. It doubles with each further loss, up to "
+            "6h. 0: none. See --spot-pool-label.",
+        ),
     ),
 )
 

@@ -97,6 +97,7 @@ def lines(status: dict[str, Any]) -> Iterator[str]:
         ("Cooling down", "coolingDown", _cooldown_row),
         ("Owed", "owed", _owed_row),
         ("Not recovered", "notRecovered", _not_recovered_row),
+        ("Spot pools", "spotPools", _pool_row),
     ):
         rows = [row(entry) for entry in status[key]]
         yield f"{title:<13} {rows[0] if rows else 'none'}"
@@ -122,6 +123,13 @@ def _cooldown_row(cooldown: dict[str, Any]) -> str:
 
 def _not_recovered_row(wait: dict[str, Any]) -> str:
     return f"{wait['name']}: not moved before {wait['until']}, after {count(wait['failures'], 'failure')}"
+
+
+def _pool_row(pool: dict[str, Any]) -> str:
+    last = f", the last one {pool['lastLoss']}" if pool["lastLoss"] else ""
+    settling = f"; not trusted before {pool['settlingUntil']}" if pool["settlingUntil"] else ""
+    rate = f"{pool['lossesPerNodeHour']:.4f} per node-hour"
+    return f"{pool['pool']}: {count(pool['losses'], 'lost node')}{last}, {rate}{settling}"
 
 
 def _owed_row(owed: dict[str, Any]) -> str:

@@ -297,7 +297,7 @@ def _without_leaving(drain: Drain, plan: Plan, now: float) -> Drain:
 
 def _no_longer_fits(rejected: Rejected) -> Failure:
     blocker = rejected.blockers[0]
-    why = Why.TARGET_LOST if blocker.reason is Reason.NO_ROOM else Why.PLAN_CHANGED
+    why = Why.TARGET_LOST if blocker.reason in (Reason.NO_ROOM, Reason.SPOT_POOL_SETTLING) else Why.PLAN_CHANGED
     return Failure(why, str(blocker))
 
 

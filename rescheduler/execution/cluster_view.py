@@ -79,6 +79,8 @@ class ClusterView(WatchedNodes):
         self.not_recovered: Callable[[], Mapping[str, OwnerWait]] = dict
         #: Returns the namespaces whose nodes come last in the drain order, with a count of pods by namespace.
         self.restless: Callable[[Callable[[], Mapping[str, int]]], Mapping[str, int]] = lambda _: {}
+        #: Returns the pools of spot nodes that are not trusted, and until when.
+        self.settling: Callable[[], Mapping[str, datetime]] = dict
         #: Adds the groups of pods to the snapshot, which are not watched.
         self.read_groups: Callable[[Snapshot], None] = lambda _: None
         self._clock = clock
@@ -309,6 +311,7 @@ class ClusterView(WatchedNodes):
             vetoes,
             prices=self.prices,
             last=self.restless(self._count_by_namespace),
+            settling=self.settling(),
         )
 
     def _count_by_namespace(self) -> Mapping[str, int]:

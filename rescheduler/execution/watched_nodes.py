@@ -1,5 +1,6 @@
 """The nodes of the watched cluster, whether the watched state can be used, and the other inputs of planning."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -14,6 +15,7 @@ from rescheduler.planning.money.prices import NodeFacts, node_facts
 from rescheduler.planning.node_info import LabelFindings, NodeInfos, OwnPods, label_findings, label_of, node_infos
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.pools import is_labeled, pool_of
 from rescheduler.planning.rules.interruptions import is_reported
 
 # Whether the watched state of the cluster can be used for decisions.
@@ -41,6 +43,10 @@ class State(Protocol):
     def ages(self) -> Mapping[str, float]: ...
 
     def snapshot(self) -> Snapshot: ...
+
+    def take_departed(self) -> tuple[Node, ...]:
+        """Return the last states of nodes that were deleted since the last call."""
+        ...
 
 
 def stale(ages: Mapping[str, float]) -> str:
@@ -150,6 +156,11 @@ class WatchedNodes:
         self._infos = OncePerChange(lambda snapshot: node_infos(snapshot, policy))
         self._spot = OncePerChange(lambda snapshot: [info.node for info in self._infos.of(snapshot).spot.values()])
         self._findings = OncePerChange(lambda snapshot: label_findings(snapshot, policy, self._infos.of(snapshot)))
+        self._pools = OncePerChange(
+            lambda snapshot: Counter(
+                pool_of(node.metadata.labels, policy.spot_pool_labels) for node in self._spot.of(snapshot)
+            )
+        )
         self._own_pods = OwnPods()
         self._counts = OncePerChange(self._pod_counts)
         self._siblings = OncePerChange(_replica_sets)
@@ -236,6 +247,23 @@ class WatchedNodes:
     def spot_nodes(self) -> list[Node]:
         """Return the spot nodes, as the same object while nothing changes."""
         return self._spot.of(self._state.snapshot())
+
+    def take_departed(self) -> tuple[Node, ...]:
+        """Return the last states of nodes that were deleted since the last call, as far as they are known."""
+        return self._state.take_departed()
+
+    def pool(self, node: str) -> str:
+        """Return the pool of the spot node *node*, or "" if there is no such node."""
+        known = self.node(node)
+        return "" if known is None else pool_of(known.metadata.labels, self._policy.spot_pool_labels)
+
+    def is_labeled(self, pool: str) -> bool:
+        """Return whether the nodes of *pool* have all labels that name pools."""
+        return is_labeled(pool, self._policy.spot_pool_labels)
+
+    def pool_sizes(self) -> Mapping[str, int]:
+        """Return the number of spot nodes of each pool."""
+        return self._pools.of(self._state.snapshot())
 
     def pod_counts(self) -> PodCounts:
         """Return the number of pods on each Ready node, without DaemonSet and mirror pods."""

@@ -222,6 +222,7 @@ class InstallationStatus:
                 {"name": name, "until": _time(wait.until), "failures": wait.failures}
                 for name, wait in sorted(memory.not_recovered.active(self.at).items())
             ],
+            "spotPools": [pool.as_json() for pool in memory.pools.states({}, {}, self.at)],
             "lastDrain": _time(memory.drained_at),
         }
 

@@ -152,7 +152,7 @@ def _assemble(
         history,
         candidates,
         Landings(view, controllers, history, report, clock, running.timing.landing_timeout),
-        SpotWatch(running.timing.spot_settle),
+        SpotWatch(running.timing.spot_settle, policy.spot_pool_labels),
         lambda: rights.why() or lease_missing(elector) or lease_unread(run_state),
         new_bookkeeping(writer, view, pricing, report, run_state, running, clock),
         new_price_refresh(policy, view, known),
@@ -173,6 +173,7 @@ def _view(
     view = ClusterView(state, policy, clock, holder, running.node_name, history.cooling, running.identity)
     view.not_recovered = history.not_recovered
     view.restless = history.restless
+    view.settling = history.settling
     view.read_groups = PodGroups(client, clock).refresh
     return view
 

@@ -1,7 +1,7 @@
 """The history of drains, including drains by earlier processes and leaders: delays, cooldowns, pauses, debts, moves."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from rescheduler.planning.forms import utc
 from rescheduler.planning.memory import Memory, OpenDebt, owing
 from rescheduler.planning.movements import OwnerWait, blocker
 from rescheduler.planning.outcome import Blocker, Landed, Reason
+from rescheduler.planning.pool_losses import PoolState
 from rescheduler.planning.room.increase import SpotOrders
 from rescheduler.planning.waits import Cooldown, Pause, Waits
 from rescheduler.settings import Timing
@@ -29,6 +30,15 @@ from rescheduler.settings import Timing
 #: Maximum pause of all drains after pods returned to on-demand nodes. Owners may wait for longer.
 _LONGEST_PAUSE: Final = timedelta(hours=4)
 
+#: Maximum time for which a pool that lost nodes is not trusted, unless the first wait is longer.
+_LONGEST_SETTLING: Final = timedelta(hours=6)
+
+#: How often the hours that spot nodes ran are recorded. A restart loses the hours since the last time.
+_HOURS_RECORDED: Final = timedelta(hours=1)
+
+#: The longest time between two rounds that counts as hours of nodes: the clock may have jumped.
+_LONGEST_ROUND: Final = timedelta(hours=1)
+
 
 def waits(timing: Timing) -> Waits:
     """Return the waits that the flags specify."""
@@ -37,6 +47,7 @@ def waits(timing: Timing) -> Waits:
         pause=Backoff(timing.failure_pause, min(timing.failure_pause_max, _LONGEST_PAUSE)),
         recovery=Backoff(timing.failure_pause, timing.failure_pause_max),
         returned=Backoff(timing.return_wait, timing.return_wait_max),
+        pool=Backoff(timing.spot_pool_cooldown, max(_LONGEST_SETTLING, timing.spot_pool_cooldown)),
         moves_per_pod=timing.max_moves_per_pod_per_day,
     )
 
@@ -61,6 +72,9 @@ class DrainHistory:
         self._dry_run = dry_run
         self._report = report
         self._synced = SyncedMemory(store, self._waits, clock, report, leading, dry_run=dry_run)
+        self._node_hours: defaultdict[str, float] = defaultdict(float)  #: by pool, that are not recorded yet
+        self._pools_seen: datetime | None = None  #: the last time at which the pools were observed
+        self._hours_recorded: datetime | None = None
 
     def refresh(self) -> None:
         """Read the stored memory at the start of a round; see :meth:`SyncedMemory.refresh`."""
@@ -77,6 +91,8 @@ class DrainHistory:
     def forget(self) -> None:
         """Discard the memory, because another replica is the leader."""
         self._synced.forget()
+        self._node_hours.clear()
+        self._pools_seen = self._hours_recorded = None
 
     # Queries
 
@@ -105,6 +121,10 @@ class DrainHistory:
     def not_recovered(self) -> Mapping[str, OwnerWait]:
         """Return the owners and namespaces whose pods are not moved at present."""
         return self.memory.not_recovered.active(self._clock.now())
+
+    def settling(self) -> Mapping[str, datetime]:
+        """Return the pools of spot nodes that are not trusted, because they lost nodes, and until when."""
+        return self.memory.pools.settling(self._clock.now())
 
     def restless(self, count: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
         """Return the namespaces whose nodes come last in the drain order; see :meth:`Movements.restless`."""
@@ -153,6 +173,26 @@ class DrainHistory:
     def keep_nodes(self, uids: Mapping[str, str]) -> None:
         """Delete the cooldowns of all nodes except *uids* (UID by name)."""
         self._note(cooldowns=self.memory.cooldowns.kept(uids))
+
+    def observe_pools(
+        self, nodes: Mapping[str, int], lost: Mapping[str, int], trusted: Collection[str] = ()
+    ) -> list[PoolState]:
+        """Record the numbers of *nodes* of the pools, and how many nodes they *lost* since the last call.
+
+        The pools in *trusted* do not wait after a loss. Return the state of the pools. Hours of nodes are only recorded
+        together with losses, or from time to time, so that the memory is not written in each round.
+        """
+        now = self._clock.now()
+        elapsed = min(max(now - (self._pools_seen or now), timedelta()), _LONGEST_ROUND)
+        self._pools_seen, self._hours_recorded = now, self._hours_recorded or now
+        for pool, number in nodes.items():
+            self._node_hours[pool] += number * (elapsed / timedelta(hours=1))
+        if lost or now - self._hours_recorded >= _HOURS_RECORDED:
+            pools = self.memory.pools.observed(self._node_hours, lost, now, self._waits.pool, trusted)
+            self._note(pools=pools.current(now, nodes))
+            self._node_hours.clear()
+            self._hours_recorded = now
+        return self.memory.pools.states(nodes, self._node_hours, now)
 
     def set_aside(self, owner: Controller) -> None:
         """Record that the pods of *owner* did not run in time: they are not moved for a while."""

@@ -4,7 +4,9 @@ root, so that tests can run rounds without threads.
 
 import enum
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -33,6 +35,7 @@ from rescheduler.planning.forms import utc
 from rescheduler.planning.node_info import LabelFindings
 from rescheduler.planning.outcome import Plan, compare, expect
 from rescheduler.planning.pauses import closed_until
+from rescheduler.planning.pool_losses import PoolState
 
 # Why no drain may start: the process cannot decide, drains are paused, or the cluster has to settle first.
 
@@ -149,6 +152,7 @@ class ClusterObservation:
         self._offers = offers
         self._clock = clock
         self._report = report
+        self._unreported: Counter[str] = Counter()  #: lost nodes by pool, from notices of the provider
 
     def update(self) -> datetime | None:
         """Record and report the nodes. Return the end of the wait after a burst of lost spot nodes, or None."""
@@ -157,11 +161,31 @@ class ClusterObservation:
         self._offers.keep(frozenset(uids.values()))
         self._history.keep_nodes(uids)
         self._view.vetoes = self._candidates.vetoes()
-        settled_at = self._spot_watch.update(self._view.spot_nodes(), now)
+        departed = self._view.take_departed()
+        settled_at = self._spot_watch.update(self._view.spot_nodes(), now, departed, uids.values())
+        lost, pools = self._count_losses()
         cooling = {node: cooldown.until for node, cooldown in self._history.cooling().items()}
         labels = self._view.label_findings()
-        self._report(_observed(now, self._view.pod_counts(), frozenset(nodes), cooling, labels))
+        observed = _observed(now, self._view.pod_counts(), frozenset(nodes), cooling, labels)
+        lost, self._unreported = lost + self._unreported, Counter()
+        self._report(replace(observed, pools=tuple(pools), lost=dict(sorted(lost.items()))))
         return settled_at
+
+    def notified(self, names: Collection[str]) -> None:
+        """Record that the provider will reclaim the machines of the spot nodes *names*: their pools lose them."""
+        self._spot_watch.notified(node for node in self._view.spot_nodes() if node.name in names)
+        lost, _ = self._count_losses()
+        self._unreported += lost
+
+    def _count_losses(self) -> tuple[Counter[str], Sequence[PoolState]]:
+        """Record the losses of the pools. Pools whose nodes lack a label stay trusted: they may share nothing."""
+        lost = self._spot_watch.take_losses()
+        trusted = {pool for pool in lost if not self._view.is_labeled(pool)}
+        return lost, self._history.observe_pools(self._view.pool_sizes(), lost, trusted)
+
+    def forget(self) -> None:
+        """Forget the spot nodes, because another replica is the leader."""
+        self._spot_watch.forget()
 
 
 def _observed(
@@ -343,6 +367,7 @@ class Loop:
         if not leading:
             self._knowledge.history.forget()
             self._knowledge.savings.forget()
+            self._observation.forget()
         return self._holds.not_ready(missing, leading=leading)
 
     def _sweep(self) -> bool:
@@ -369,12 +394,19 @@ class Loop:
         except ProviderSilent as error:
             self._report(Held(Waiting.PROVIDER_SILENT, f"the provider does not respond: {error}"))
             return RoundOutcome.BROKEN
-        if not ending.keys().isdisjoint(placement.node for placement in plan.placements):
+        if ending:
+            self._observation.notified(ending)
+        if not ending.keys().isdisjoint(placement.node for placement in plan.placements) or self._distrusted(plan):
             ends = ", ".join(f"{name} at {end:%Y-%m-%dT%H:%M:%SZ}" for name, end in sorted(ending.items()))
             log.warning("replanned without spot nodes that are about to be reclaimed: %s", ends)
             self._view.ending = frozenset(ending)
             plan = self._plans.next(complete=self._mode.dry_run)
         return RoundOutcome.IDLE if plan is None else self._drain(plan)
+
+    def _distrusted(self, plan: Plan) -> bool:
+        """Return whether *plan* moves pods to a pool that was trusted when it was made, and is not any more."""
+        settling = self._knowledge.history.settling()
+        return bool(settling) and any(self._view.pool(each.node) in settling for each in plan.placements)
 
     def _make_room(self) -> RoundOutcome:
         """Order spot room for a node, because none can be drained."""

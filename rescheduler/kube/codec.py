@@ -1,8 +1,9 @@
 """Decode lists and watches in JSON. :class:`predicates.wire.Decoder` decodes the objects from their raw bytes."""
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -14,6 +15,9 @@ from rescheduler.errors import Retryable
 from rescheduler.kube.responses import ApiResponse, refusal
 
 # The content of lists and watches.
+
+#: The kind whose objects' last states are kept when they are deleted.
+_WITH_LAST_STATE: Final = "Node"
 
 ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
@@ -46,6 +50,7 @@ class Change:
     object: Object | None  #: None if it was deleted, cannot be decoded, or the event is a bookmark
     resource_version: str
     unreadable: Unreadable | None = None  #: set if the object cannot be decoded
+    last: Object | None = None  #: the last state of a Node that was deleted
 
 
 class Broken(Retryable):
@@ -135,17 +140,22 @@ class JsonCodec:
         meta = self._heads.decode(event.object).metadata
         decoded: Object | None = None
         unreadable: Unreadable | None = None
+        last: Object | None = None
         if event.type in ("ADDED", "MODIFIED"):
             try:
                 decoded = self.decode(event.object)
             except WireError as error:
                 unreadable = error.unreadable
+        elif event.type == "DELETED" and self.kind == _WITH_LAST_STATE:
+            with contextlib.suppress(WireError):
+                last = self.decode(event.object)
         return Change(
             type=_type(self.kind, event.type),
             key=key(meta.namespace, meta.name),
             object=decoded,
             resource_version=meta.resource_version,
             unreadable=unreadable,
+            last=last,
         )
 
     def _error(self, status: bytes) -> ApiResponse:

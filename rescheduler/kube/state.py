@@ -2,12 +2,13 @@
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from predicates.objects import Object, PodClass, Unreadable
+from predicates.objects import Node, Object, PodClass, Unreadable
 from predicates.scheduler import Scheduler
 from predicates.snapshot import Snapshot, key_of
 from predicates.wire import Interner
@@ -22,6 +23,9 @@ from rescheduler.kube.reflector import Reflector
 
 #: Minimum interval between two log lines about kinds that cannot be read.
 COMPLAINT_SECONDS: Final = 15.0
+
+#: The largest number of deleted nodes whose last states are kept until they are asked for.
+_DEPARTED: Final = 1000
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +57,7 @@ class Inbox:
         self._missing = set(required)
         self._errors: dict[str, ReschedulerError] = {}
         self._unreadable: dict[str, dict[str, Unreadable]] = {}
+        self._departed: deque[Node] = deque(maxlen=_DEPARTED)
         self._complained: float | None = None
         self.complete = threading.Event()  #: every required kind was listed
 
@@ -96,6 +101,8 @@ class Inbox:
             else:
                 known.pop(change.key, None)
             self._pending.setdefault(kind, Pending()).latest[change.key] = change.object
+            if isinstance(change.last, Node):
+                self._departed.append(change.last)
         if new and change.unreadable is not None:
             _left_out(change.unreadable)
 
@@ -118,6 +125,13 @@ class Inbox:
             self._complained = now
             kinds = kind if of_one_kind else ", ".join(sorted(self._errors))
         log.warning("cannot read %s, retrying: %s", kinds, error)
+
+    def take_departed(self) -> tuple[Node, ...]:
+        """Return the last states of the nodes that were deleted since the last call."""
+        with self._lock:
+            departed = tuple(self._departed)
+            self._departed.clear()
+            return departed
 
     def take(self) -> Taken:
         """Return the changes since the last call by kind, and the objects that cannot be decoded at that moment."""
@@ -232,6 +246,10 @@ class ClusterState:
         self._snapshot.unreadable = taken.unreadable
         self._classes.watch(self._snapshot)
         return self._snapshot
+
+    def take_departed(self) -> tuple[Node, ...]:
+        """Return the last states of the nodes that a watch reported as deleted since the last call."""
+        return self._inbox.take_departed()
 
     # Called by the reflectors
 

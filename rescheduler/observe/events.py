@@ -13,6 +13,7 @@ from rescheduler.planning.forms import count
 from rescheduler.planning.money.prices import NodeFacts
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.outcome import Placement, Plan, Planning, PodRef, Rejected
+from rescheduler.planning.pool_losses import PoolState
 
 # The objects that events are about.
 
@@ -118,6 +119,8 @@ class Observed:
     unmatched: tuple[str, ...] = ()  #: labels (as in the flags) that no node matches
     suggestion: str = ""  #: if a label is unmatched: flags with labels that the nodes have, if there are any
     overlapping: tuple[str, ...] = ()  #: nodes that match both labels
+    pools: tuple[PoolState, ...] = ()  #: of spot nodes
+    lost: Mapping[str, int] = field(default_factory=dict)  #: spot nodes lost since the last round, by pool
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,6 +199,11 @@ class Logs:
             f"{count(len(nodes), 'Ready node')} with label {label}" for label, nodes in event.pods.items()
         )
         write(DETAIL, f"the cluster has {counts}")
+        settling = {state.name: state.settling for state in event.pools}
+        for pool, nodes in event.lost.items():
+            until = settling.get(pool)
+            wait = f"; its room does not count for plans before {utc(until)}" if until is not None else ""
+            write(NOTICE, f"spot pool {pool} lost {count(nodes, 'node')}{wait}", reason=Reason.SPOT_POOL_SETTLING)
         for label in event.unmatched:
             if label not in self._unmatched:
                 text = f"no node matches the label {label}: see --on-demand-node-label, --spot-node-label"

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
-from prometheus_client.core import CounterMetricFamily, Metric, UntypedMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
 from prometheus_client.registry import Collector
 
 from rescheduler.draining.events import EvictionResult
@@ -14,6 +14,7 @@ from rescheduler.observe.events import ErrorKind, EvictionAnswered, RoomEnding
 from rescheduler.planning.memory import ENTRY_KINDS
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.outcome import LandingOutcome
+from rescheduler.planning.pool_losses import PoolState
 
 # The possible label values of counters. A counter starts at 0 for each of them.
 #
@@ -139,6 +140,31 @@ class SavingsSeries(Collector):
         return (money, CounterMetricFamily(self._prefix + "savings_nodehours", hours, value=self._node_hours))
 
 
+# The pools of spot nodes. Their number is bounded by the memory, whose records they show.
+
+
+class PoolSeries(Collector):
+    """The losses of the pools of spot nodes as they are scraped; none on replicas that are not the leader."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self.pools: tuple[PoolState, ...] = ()
+
+    def collect(self) -> Iterable[Metric]:
+        losses = CounterMetricFamily(
+            self._prefix + "spot_pool_losses", "Spot nodes that were lost, by pool.", labels=["pool"]
+        )
+        hazard = GaugeMetricFamily(
+            self._prefix + "spot_pool_hazard",
+            "Decayed rate of lost spot nodes per node-hour, by pool.",
+            labels=["pool"],
+        )
+        for pool in self.pools:
+            losses.add_metric([pool.name], pool.losses)
+            hazard.add_metric([pool.name], pool.per_node_hour)
+        return (losses, hazard)
+
+
 # The metrics of the daemon: names, meanings and labels. :mod:`rescheduler.observe.metrics` sets their values.
 #
 # The four metrics of k8s-spot-rescheduler keep their names and labels. Two of them end in ``_count``, which
@@ -162,6 +188,8 @@ class MetricFamilies:
         registry.register(self._nodes)
         self._savings = SavingsSeries(PREFIX, currency)
         registry.register(self._savings)
+        self._pools = PoolSeries(PREFIX)
+        registry.register(self._pools)
         ProcessCollector(registry=registry)
         self._make_gauges()
         self._make_counters(backend)

@@ -96,6 +96,7 @@ class Metrics(MetricFamilies):
                 if not leading:
                     self._owed.set(0)  # only the leader reports it, and placeholders
                     self._placeholders.clear()
+                    self._pools.pools = ()
             case WatchAges(seconds):
                 _set_all(self._watch_age, seconds)
             case PauseChanged():
@@ -155,6 +156,7 @@ class Metrics(MetricFamilies):
 
     def _observed(self, event: Observed) -> None:
         self._nodes.pods = event.pods
+        self._pools.pools = event.pools
         self._cooling.labels("node").set(len(event.cooling))
         self._drains.observe(event.all_nodes, event.at)
 

@@ -16,7 +16,7 @@ from rescheduler.observe.events import Compared, DrainEnded, DrainStarted, Event
 from rescheduler.observe.status import Board, Status, StatusJson
 from rescheduler.pages.element import Markup, document, element, joined, table
 from rescheduler.pages.nodes import NodeEntry, node_list, search_tools
-from rescheduler.planning.forms import age, money
+from rescheduler.planning.forms import age, money, utc
 
 # Render metrics in the formats of Prometheus. The text of a metric object that was rendered before is reused.
 #
@@ -101,6 +101,7 @@ class StatusPage:
             "main",
             _part("drain", joined(_running(board))),
             element("section", _heading("nodes", "On-demand nodes"), search_tools(), self._node_part(board)),
+            element("section", _heading("pools", "Spot pools"), _part("pools", _pools(board))),
             element("section", _heading("drains", "Drains"), _part("drains", _drains(board))),
         )
         return document("spot-rescheduler", element("div", header, main), live=True)
@@ -143,6 +144,24 @@ def _state(board: Board) -> Iterator[Markup]:
         dry = " Dry run: nothing is changed." if board.started.dry_run else ""
         holder = element("code", board.started.holder)
         yield element("p", f"Version {board.started.version}, ", holder, f".{dry}", class_="soft")
+
+
+def _pools(board: Board) -> Markup:
+    if board.observed is None or not board.observed.pools:
+        return element("p", "No spot nodes.")
+    rows = [
+        (
+            pool.name,
+            f"{pool.nodes:,}",
+            f"{pool.losses:,}",
+            f"{pool.per_node_hour:.4f}",
+            utc(pool.last) if pool.last else "",
+            f"not before {utc(pool.settling)}" if pool.settling else "yes",
+        )
+        for pool in board.observed.pools
+    ]
+    head = "Pool", "Nodes", "Lost nodes", "Losses per node-hour", "Last loss", "Counts for plans"
+    return table("Pools of spot nodes", head, rows, frozenset({1, 2, 3}))
 
 
 def _leadership(board: Board) -> str:

@@ -146,6 +146,9 @@ def summary(board: Board) -> dict[str, Any]:
         "spotNodes": planned.planning.spot_nodes if planned else None,
         "onDemandNodes": planned.planning.on_demand_nodes if planned else None,
         "coolingDown": {node: utc(until) for node, until in board.observed.cooling.items()} if board.observed else {},
+        "spotPools": [pool.as_json() | {"nodes": pool.nodes} for pool in board.observed.pools]
+        if board.observed
+        else [],
         "drains": [_drain(drain) for drain in board.drains],
         "savings": _savings(board.savings) if board.savings else None,
     }

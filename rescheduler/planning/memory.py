@@ -13,6 +13,7 @@ from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.forms import LIMIT, count, pack, packed_within, unpack, utc
 from rescheduler.planning.movements import Movements, NotRecovered
+from rescheduler.planning.pool_losses import PoolLosses
 from rescheduler.planning.room.increase import SpotOrders
 from rescheduler.planning.waits import Cooldowns, Moment, Pause, Waits
 
@@ -32,7 +33,7 @@ _SHARE: Final = 10
 _OWNER_UIDS: Final = 8
 
 #: The kinds of entries; a metric label.
-ENTRY_KINDS: Final = ("cooldown", "moves", "not-recovered", "debt")
+ENTRY_KINDS: Final = ("cooldown", "moves", "not-recovered", "pool", "debt")
 
 
 class OpenDebt(msgspec.Struct, frozen=True):
@@ -67,6 +68,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     debts: tuple[OpenDebt, ...] = ()
     movements: Movements = Movements()
     spot_orders: SpotOrders = SpotOrders()  #: from the cloud provider
+    pools: PoolLosses = PoolLosses()  #: of spot nodes
 
     def waived(self, names: Collection[str]) -> "Memory":
         """Return the same memory without debts to owners in *names*, which do not wait any more either.
@@ -94,6 +96,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             movements=self.movements.current(now, waits.returned),
             not_recovered=self.not_recovered.current(now, waits.recovery),
             spot_orders=self.spot_orders.current(now),
+            pools=self.pools.current(now),
         )
 
     def bounded(self, now: datetime, waits: Waits) -> "Memory":
@@ -107,6 +110,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             room=self.room.bounded(now, waits.room),
             movements=self.movements.bounded(now, waits.returned),
             spot_orders=self.spot_orders.bounded(now),
+            pools=self.pools.bounded(now, waits.pool),
         )
 
     def summary(self, now: datetime) -> str:
@@ -129,6 +133,9 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             f"nodes cooling down: {len(self.cooldowns.active(now))}",
             f"controllers moved in the last 24 h: {len(moved)}, of which {waiting} wait",
         ]
+        if settling := sorted(self.pools.settling(now)):
+            more = [f"and {len(settling) - _NAMED} more"] if len(settling) > _NAMED else []
+            lines.append(f"spot pools that are not trusted: {', '.join([*settling[:_NAMED], *more])}")
         if (until := self.room.active(now)) is not None:
             lines.append(f"no order of spot room until: {_text(until)}")
         if (order := self.spot_orders.open) is not None:
@@ -239,6 +246,8 @@ def _entries(memory: Memory) -> Iterator[_Entry]:
         yield entry(max(moves.last, moves.until or moves.last), "moves", uid, moves.namespace, moves)
     for name, wait in memory.not_recovered.by_name.items():
         yield entry(wait.until, "not-recovered", name, name.partition("/")[0], wait)
+    for pool, record in memory.pools.by_pool.items():
+        yield entry(record.last or record.at, "pool", pool, "", record)
     for index, owed in enumerate(memory.debts):
         yield entry(owed.since, "debt", str(index), owed.debt.controller.namespace, owed)
 
@@ -270,11 +279,13 @@ def _without_entries(memory: Memory, entries: Collection[_Entry]) -> Memory:
     if not dropped:
         return memory
     nodes, moves, waits = memory.cooldowns.by_node, memory.movements.by_uid, memory.not_recovered.by_name
+    pools = memory.pools.by_pool
     return msgspec.structs.replace(
         memory,
         cooldowns=Cooldowns({node: nodes[node] for node in nodes if ("cooldown", node) not in dropped}),
         movements=Movements({uid: moves[uid] for uid in moves if ("moves", uid) not in dropped}),
         not_recovered=NotRecovered({name: waits[name] for name in waits if ("not-recovered", name) not in dropped}),
+        pools=PoolLosses({pool: pools[pool] for pool in pools if ("pool", pool) not in dropped}),
         debts=tuple(owed for index, owed in enumerate(memory.debts) if ("debt", str(index)) not in dropped),
     )
 

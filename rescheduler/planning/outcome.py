@@ -49,6 +49,7 @@ class Reason(enum.StrEnum):
     BUDGET = "pod-disruption-budget"
     MANY_BUDGETS = "several-budgets"
     NO_ROOM = "no-room-on-spot"
+    SPOT_POOL_SETTLING = "spot-pool-settling"
     NO_SPOT_CAPACITY = "no-spot-capacity"  # placeholders did not run on spot nodes in time
     PINNED = "pinned-to-on-demand"
     RESOURCE_CLAIM = "resource-claim"

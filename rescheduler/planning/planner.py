@@ -160,7 +160,7 @@ class Planner:
             incoming = [shared.replacements.of(pod) for pod in (*due, *remaining_pods)]
             placed = pack(shared.room, trial, incoming, shared.effort())
             if isinstance(placed, Stuck):
-                return Rejected(node, (no_room(placed, shared.groups),))
+                return Rejected(node, (no_room(placed, shared),))
             if not order_matters(incoming, self._snapshot):
                 return new_plan(candidate, placed, shared)
             trial.revert(mark)

@@ -314,7 +314,7 @@ def new_round(
 ) -> PlanningRound:
     """Return the shared inputs for the current state of *snapshot*. *ground* is the ground of *circumstances*."""
     unreadable = UnreadableObjects(snapshot.unreadable)
-    node_groups = groups(snapshot, policy, circumstances.ending | unreadable.nodes)
+    node_groups = groups(snapshot, policy, circumstances.ending | unreadable.nodes, circumstances.settling)
     spot = np.zeros(len(snapshot.nodes), np.bool_)
     spot[node_groups.spot_rows] = True
     on_demand = in_drain_order(node_groups.on_demand, snapshot, policy, circumstances)

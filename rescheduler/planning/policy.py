@@ -254,5 +254,7 @@ class Circumstances:
     prices: PriceList = field(default_factory=PriceList)  #: for the drain order ``cost``
     #: Namespaces whose nodes come last in the drain order, those with the largest number at the end.
     last: Mapping[str, int] = field(default_factory=dict)
+    #: Pools of spot nodes that are not trusted because they lost nodes, and until when: they are no targets.
+    settling: Mapping[str, datetime] = field(default_factory=dict)
     #: The instants that rules compared with *now*.
     deadlines: Deadlines = field(default_factory=Deadlines, repr=False, compare=False)

@@ -24,7 +24,12 @@ def pool_of(labels: Mapping[str, str], keys: Sequence[str]) -> str:
     A label that the node does not have, or whose value is empty, is written as ``no-`` and the name of the label, as in
     ``no-zone/m5.large``. So nodes without the labels have a pool of their own.
     """
-    return "/".join(_value(labels, key) or f"no-{key.rpartition('/')[2]}" for key in keys)
+    return "/".join(_value(labels, key) or _absent(key) for key in keys)
+
+
+def is_labeled(pool: str, keys: Sequence[str]) -> bool:
+    """Return whether the nodes of *pool* have all labels *keys*. Otherwise nothing tells what its nodes share."""
+    return all(value != _absent(key) for value, key in zip(pool.split("/"), keys, strict=False))
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,10 @@ def spot_pools(nodes: NodeTable, spot_rows: Iterable[int], keys: Sequence[str] =
     for row, name in by_row.items():
         ids[row] = number[name]
     return Pools(names, ids)
+
+
+def _absent(key: str) -> str:
+    return f"no-{key.rpartition('/')[2]}"
 
 
 def _value(labels: Mapping[str, str], key: str) -> str:

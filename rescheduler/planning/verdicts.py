@@ -4,21 +4,22 @@
 places the pods in a trial.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final
 
 from predicates.objects import Node, Pod, PodClass
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import Evictions, RemainingDisruptions
-from rescheduler.planning.forms import count
+from rescheduler.planning.forms import count, utc
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.placement.forecast import may_return
 from rescheduler.planning.placement.in_steps import StuckInSteps, move_in_steps, order_matters
 from rescheduler.planning.placement.packing import Effort, Placed, Reasons, Room, Stuck, pack, place_or_explain
 from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.planning_round import PlanningRound
-from rescheduler.planning.rules.candidates import Groups, node_blockers
+from rescheduler.planning.rules.candidates import node_blockers
 from rescheduler.planning.rules.declared import Fate
 
 
@@ -122,6 +123,9 @@ SHARED: Final[tuple[Callable[[Examined, Attempt], Iterable[Blocker]], ...]] = (
     _budgets,
     _pinned,
 )
+
+#: A message names at most this many pools.
+_POOLS_NAMED: Final = 3
 
 #: Pods with these blockers are not placed in a trial: the result is already known, or cannot be known.
 _NOT_PLACED: Final = (Reason.PINNED, Reason.RESOURCE_CLAIM, Reason.NODE_NAME_IN_TEMPLATE)
@@ -281,17 +285,31 @@ def empty(trial: Trial, row: int, pods: Sequence[Pod]) -> None:
 
 def _without_room(stuck: Stuck, shared: PlanningRound) -> Iterator[Blocker]:
     """Yield the blockers for a pod that does not fit, and for its group."""
-    yield no_room(stuck, shared.groups)
+    yield no_room(stuck, shared)
     if (blocker := shared.gangs.without_room(stuck.pod)) is not None:
         yield blocker
 
 
-def no_room(stuck: Stuck, groups: Groups) -> Blocker:
-    """Return the blocker for a pod that does not fit."""
-    unusable = groups.spot_nodes - len(groups.spot.rows)
+def no_room(stuck: Stuck, shared: PlanningRound) -> Blocker:
+    """Return the blocker for a pod that does not fit, or that would fit on a node of a pool that is not trusted."""
+    groups = shared.groups
+    settling = {pool: len(rows) for pool, rows in groups.settling.items()}
+    unusable = groups.spot_nodes - len(groups.spot.rows) - sum(settling.values())
     why = "being removed, cordoned, not Ready, or not ready yet (start-up taint)"
     suffix = f"; {count(unusable, 'more node')} cannot be used: {why}" if unusable else ""
+    if settling:
+        suffix += f"; {_settling_text(settling, groups.settling_until)}"
+        feasible = shared.room.filters.feasible(stuck.pod.cls)
+        if any(feasible[rows].any() for rows in groups.settling.values()):
+            return Blocker(Reason.SPOT_POOL_SETTLING, stuck.why + suffix, stuck.pod.key)
     return Blocker(Reason.NO_ROOM, stuck.why + suffix, stuck.pod.key)
+
+
+def _settling_text(nodes: Mapping[str, int], until: Mapping[str, datetime]) -> str:
+    """Name the pools that are not trusted, with their numbers of *nodes*."""
+    named = [f"{count(nodes[pool], 'node')} of {pool} until {utc(until[pool])}" for pool in list(nodes)[:_POOLS_NAMED]]
+    more = [f"and {len(nodes) - _POOLS_NAMED} more pools"] if len(nodes) > _POOLS_NAMED else []
+    return f"pools that lost nodes are not trusted: {', '.join([*named, *more])}"
 
 
 def eviction_blockers(pod: Pod, shared: PlanningRound) -> list[Blocker]:

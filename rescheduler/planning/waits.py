@@ -28,6 +28,7 @@ class Waits:
     recovery: Backoff = Backoff(timedelta(minutes=10), timedelta(hours=24))  #: for an owner whose pods did not run
     room: Backoff = Backoff(timedelta(minutes=15), timedelta(hours=4))  #: for orders of spot room
     returned: Backoff = Backoff(timedelta(minutes=10), timedelta(hours=24))  #: for a controller whose pods returned
+    pool: Backoff = Backoff(timedelta(minutes=10), timedelta(hours=6))  #: for a pool of spot nodes that lost nodes
     moves_per_pod: float = 3.0  #: per 24 hours, on average over a controller's replicas; 0 means no limit
 
 

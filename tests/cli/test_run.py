@@ -70,6 +70,7 @@ def test_the_defaults_are_the_documented_ones(started_with: list[Given]) -> None
         max_graceful_termination=timedelta(minutes=2),
         pending_patience=timedelta(minutes=10),
         spot_settle=timedelta(minutes=10),
+        spot_pool_cooldown=timedelta(minutes=10),
     )
     assert str(DEFAULT[2].listen) == "localhost:9235"
     assert str(DEFAULT[1].on_demand_label) == "node-role.kubernetes.io/worker"

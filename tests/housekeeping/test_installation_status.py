@@ -14,7 +14,8 @@ from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt
 from rescheduler.planning.movements import NotRecovered, OwnerWait
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
-from rescheduler.planning.waits import Cooldown, Cooldowns, Pause
+from rescheduler.planning.pool_losses import PoolLosses
+from rescheduler.planning.waits import Cooldown, Cooldowns, Pause, Waits
 from tests.planning.builders import NOW
 
 INSTALLATION = Installation("kube-system", "k8s-spot-rescheduler", "spot-rescheduler-memory")
@@ -42,6 +43,7 @@ BUSY = status(
         not_recovered=NotRecovered(
             {"default/Deployment/api": OwnerWait(1, IN_FIVE_MINUTES), "old": OwnerWait(1, EARLIER)}
         ),
+        pools=PoolLosses().observed({"a/m5.large": 10.0, "b/m5.large": 10.0}, {"a/m5.large": 1}, NOW, Waits().pool),
     ),
     drains={"od-1": Intent("pod-a_1", Step.DRAINING, EARLIER), "od-9": None},
 )
@@ -69,6 +71,16 @@ AS_JSON = {
         }
     ],
     "notRecovered": [{"name": "default/Deployment/api", "until": "2026-01-01T12:05:00Z", "failures": 1}],
+    "spotPools": [
+        {
+            "pool": "a/m5.large",
+            "losses": 1,
+            "lossesPerNodeHour": 0.1,
+            "lastLoss": "2026-01-01T12:00:00Z",
+            "settlingUntil": "2026-01-01T12:10:00Z",
+        },
+        {"pool": "b/m5.large", "losses": 0, "lossesPerNodeHour": 0.0, "lastLoss": None, "settlingUntil": None},
+    ],
     "lastDrain": "2026-01-01T11:56:00Z",
 }
 
@@ -82,7 +94,10 @@ Draining      od-1: draining since 2026-01-01T11:56:00Z by pod-a_1
               od-9: its mark cannot be read
 Cooling down  od-2: until 2026-01-01T12:05:00Z after 2 failures
 Owed          default/Deployment/web: 3 pods, 2 of them Ready, since 2026-01-01T11:56:00Z
-Not recovered default/Deployment/api: not moved before 2026-01-01T12:05:00Z, after 1 failure"""
+Not recovered default/Deployment/api: not moved before 2026-01-01T12:05:00Z, after 1 failure
+Spot pools    a/m5.large: 1 lost node, the last one 2026-01-01T12:00:00Z, 0.1000 per node-hour; not trusted before \
+2026-01-01T12:10:00Z
+              b/m5.large: 0 lost nodes, 0.0000 per node-hour"""
 
 EMPTY_TEXT = """\
 Installation  kube-system/k8s-spot-rescheduler
@@ -93,7 +108,8 @@ Last drain    none
 Draining      none
 Cooling down  none
 Owed          none
-Not recovered none"""
+Not recovered none
+Spot pools    none"""
 
 
 def test_the_json_output_has_the_whole_state() -> None:
@@ -149,8 +165,11 @@ def test_counts_of_one_are_singular() -> None:
     load["coolingDown"] = [{"node": "od-2", "until": "later", "failures": 1, "detail": ""}]
     load["owed"] = [{"controller": "default/Deployment/web", "pods": 1, "ready": 0, "since": "now"}]
     load["notRecovered"] = [{"name": "default/Deployment/web", "until": "later", "failures": 1}]
-    assert list(lines(load))[-3:] == [
+    pool = {"pool": "a/x", "losses": 1, "lossesPerNodeHour": 0.5, "lastLoss": None, "settlingUntil": None}
+    load["spotPools"] = [pool]
+    assert list(lines(load))[-4:] == [
         "Cooling down  od-2: until later after 1 failure",
         "Owed          default/Deployment/web: 1 pod, 0 of them Ready, since now",
         "Not recovered default/Deployment/web: not moved before later, after 1 failure",
+        "Spot pools    a/x: 1 lost node, 0.5000 per node-hour",
     ]

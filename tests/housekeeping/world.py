@@ -132,6 +132,7 @@ class LoopWorld:
         # Interfaces State and Standing
         self.synced = True
         self.missing: tuple[str, ...] = ()
+        self.departed: list[Node] = []
         self.errors: dict[str, ReschedulerError] = {}
         self.watch_ages: dict[str, float] = {}
         self.leading = True
@@ -175,6 +176,10 @@ class LoopWorld:
 
     def snapshot(self) -> Snapshot:
         return self.cluster
+
+    def take_departed(self) -> tuple[Node, ...]:
+        departed, self.departed = tuple(self.departed), []
+        return departed
 
     # What is written
 
@@ -402,6 +407,7 @@ class LoopWorld:
         threads = Threads(Inline(), Inline())
         view.not_recovered = history.not_recovered
         view.restless = history.restless
+        view.settling = history.settling
         drainer = Drainer(access, view, self, threads, limits, self.report, records)
         soft = SoftTaint(self, self.report, view.is_on_demand, wanted=soft_taint)
         savings = NoBookkeeping()

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from predicates.objects import Pod
+from predicates.objects import Node, Pod
 from predicates.wire import KINDS, Interner
 from rescheduler.errors import Expired, ReschedulerError
 from rescheduler.kube.codec import Broken, Change, JsonCodec, ListPage
@@ -79,6 +79,24 @@ def test_a_stream_may_be_split_into_chunks_anywhere(size: int) -> None:
         ("DELETED", "a", "13", False),
         ("BOOKMARK", "", "14", False),
     ]
+
+
+@pytest.mark.parametrize("kind", ["Node", "Namespace"])
+def test_the_last_state_of_a_deleted_node_is_known(kind: str) -> None:
+    """It tells which tool removed the node, also if nobody has seen its taint before."""
+    taints = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
+    event = {"type": "DELETED", "object": namespace("n", "11") | {"spec": {"taints": taints}}}
+    [change] = JsonCodec(kind, Interner()).changes([json.dumps(event).encode() + b"\n"])
+    assert change.object is None
+    last = change.last
+    assert [taint.key for taint in last.spec.taints] == [taints[0]["key"]] if isinstance(last, Node) else last is None
+    assert isinstance(last, Node) is (kind == "Node")
+
+
+def test_a_deleted_node_that_cannot_be_decoded_is_deleted() -> None:
+    event = {"type": "DELETED", "object": namespace("n", "11") | {"spec": {"taints": 3}}}
+    [change] = JsonCodec("Node", Interner()).changes([json.dumps(event).encode() + b"\n"])
+    assert (change.type, change.key, change.last, change.unreadable) == ("DELETED", "n", None, None)
 
 
 def test_a_truncated_event_at_the_end_is_dropped() -> None:

@@ -12,7 +12,7 @@ from predicates.wire import Interner
 from rescheduler.errors import Expired, Forbidden, ReschedulerError, Unauthorized
 from rescheduler.kube.client import Client
 from rescheduler.kube.codec import Change, JsonCodec
-from rescheduler.kube.lister import Listing, Resource
+from rescheduler.kube.lister import RESOURCES, Listing, Resource
 from rescheduler.kube.reflector import Reflector
 from rescheduler.kube.state import ClusterState, read_cluster
 from tests.kube.conftest import HastyClock, eventually
@@ -111,6 +111,21 @@ def test_a_watch_starts_at_the_list_and_continues_where_the_last_one_ended(
     assert [request.query["resourceVersion"] for request in edge.seen(watch=True)] == ["10", "12", "40"]
     assert len(edge.seen(path=PATH)) == 1
     assert {request.query["allowWatchBookmarks"] for request in edge.seen(watch=True)} == {"true"}
+
+
+def test_nodes_that_were_tainted_and_deleted_since_the_last_snapshot_are_told_once(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock
+) -> None:
+    nodes = next(resource for resource in RESOURCES if resource.kind == "Node")
+    tainted = namespace("a", "11") | {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}}
+    edge.on("GET", nodes.path, Reply(page("a", "b").body | {"kind": "NodeList"}))
+    changes = ({"type": kind, "object": {"kind": "Node", **tainted}} for kind in ("MODIFIED", "DELETED"))
+    edge.on_watch(nodes.path, WatchReply(tuple(changes), end="hang"))
+    with reading(client, clock, nodes) as state:
+        eventually(lambda: [node.name for node in state.snapshot().nodes] == ["b"])
+        [departed] = state.take_departed()
+        assert (departed.name, departed.spec.taints[0].key) == ("a", "x")
+        assert state.take_departed() == ()
 
 
 EXPIRED: dict[str, Step] = {

@@ -1,5 +1,6 @@
 """Tests of metrics: each event is counted under the documented names."""
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -36,6 +37,7 @@ from rescheduler.observe.metric_families import FAILURE_CODES
 from rescheduler.observe.metrics import Metrics
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.outcome import LandingOutcome, Plan
+from rescheduler.planning.pool_losses import PoolState
 from rescheduler.providers.base import DeleteResult
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, SPOT, WEB, WORKER, ended, observed, planned
 
@@ -58,7 +60,15 @@ def samples(registry: CollectorRegistry, name: str) -> list[Sample]:
 
 SAVED = SavingsCounted(Savings(7200, money={"USD": Decimal("1.5")}))
 
+LOST = replace(
+    observed("a"),
+    pools=(PoolState("a/m5.large", 2, 3, 0.25, NOW, None), PoolState("b/m5.large", 2, 0, 0.0, None, None)),
+)
+
 CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
+    "losses of a pool": (LOST, "spot_pool_losses_total", {"pool": "a/m5.large"}, 3),
+    "no losses of a pool": (LOST, "spot_pool_losses_total", {"pool": "b/m5.large"}, 0),
+    "the rate of losses": (LOST, "spot_pool_hazard", {"pool": "a/m5.large"}, 0.25),
     "nodes": (observed("a", "b"), "nodes_count", {"node_type": WORKER}, 2),
     "spot nodes": (observed("a"), "nodes_count", {"node_type": SPOT}, 1),
     "pods of a node": (observed("a"), "node_pods_count", {"node_type": WORKER, "node": "a"}, 3),
@@ -199,7 +209,7 @@ ZEROS: dict[str, set[tuple[str, ...]]] = {
     "placement_predictions": {(outcome.value,) for outcome in LandingOutcome},
     "node_removals": {("pool", result.value) for result in DeleteResult},
     "room_orders": {(ending.value,) for ending in RoomEnding},
-    "memory_entries_dropped": {("cooldown",), ("moves",), ("not-recovered",), ("debt",)},
+    "memory_entries_dropped": {("cooldown",), ("moves",), ("not-recovered",), ("pool",), ("debt",)},
     "owed_replacements_given_up": {()},
     "evicted_pods": {()},
     "returned_pods": {()},
@@ -210,6 +220,9 @@ ZEROS: dict[str, set[tuple[str, ...]]] = {
 #: The counters of the ledger, which a running total sets.
 SAVINGS: dict[str, list[tuple[str, ...]]] = {"savings_money": [("",)], "savings_nodehours": [()]}
 
+#: The counter of lost nodes has the pools that exist.
+POOLS: dict[str, list[tuple[str, ...]]] = {"spot_pool_losses": []}
+
 
 def test_counters_without_a_node_start_at_zero() -> None:
     registry = CollectorRegistry()
@@ -218,7 +231,7 @@ def test_counters_without_a_node_start_at_zero() -> None:
     assert {
         family.name.removeprefix(P): {tuple(sample.labels.values()): sample.value for sample in family.samples}
         for family in counters
-    } == {name: dict.fromkeys(labels, 0.0) for name, labels in (ZEROS | SAVINGS).items()}
+    } == {name: dict.fromkeys(labels, 0.0) for name, labels in (ZEROS | SAVINGS | POOLS).items()}
 
 
 @pytest.mark.parametrize("event", [event for event, *_ in CASES.values()], ids=CASES)
@@ -229,6 +242,11 @@ def test_no_event_adds_a_series_to_a_counter_without_a_node(event: Event) -> Non
     metrics(event)
     del before["node_drain"]
     assert {name: len(samples(registry, name)) for name in before} == before
+
+
+def test_a_replica_that_does_not_lead_has_no_pools() -> None:
+    registry = after(LOST, LeadershipChanged(leading=False))
+    assert (samples(registry, "spot_pool_losses"), samples(registry, "spot_pool_hazard")) == ([], [])
 
 
 def test_an_unknown_status_of_an_eviction_adds_a_series() -> None:

@@ -142,6 +142,7 @@ def test_the_json_status_has_the_whole_state(pages: ServedPages) -> None:
             },
         ],
         "coolingDown": {},
+        "spotPools": [],
         "drains": [
             drain(succeeded=True, reason=None, detail=""),
             drain(succeeded=False, reason="eviction-timeout", detail="it took too long"),

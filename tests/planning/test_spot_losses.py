@@ -1,5 +1,6 @@
 """Tests of bursts of lost spot nodes: when they are detected, changes that are no losses, and how long drains wait."""
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
@@ -152,6 +153,135 @@ def test_machines_replaced_under_the_same_name_are_losses() -> None:
         for spot_node in spot(2)
     ]
     assert waits_until([(0, spot(2)), (1, others)]) == [None, 11]
+
+
+POOL = {"topology.kubernetes.io/zone": "a", "node.kubernetes.io/instance-type": "m5.large"}
+OTHER = {"topology.kubernetes.io/zone": "b", "node.kubernetes.io/instance-type": "m5.large"}
+DRAINED = {"taints": [{"key": "status-taint.cluster-autoscaler.kubernetes.io/spot-rescheduler-draining"}]}
+
+
+def in_pools(changed: dict[int, dict[str, Any]] | None = None, gone: Iterable[int] = ()) -> list[Node]:
+    """Return the nodes s0 and s1 of one pool, and s2 of another one."""
+    fields = {number: {"labels": OTHER if number == 2 else POOL} for number in range(3)}
+    return spot(3, {number: fields[number] | (changed or {}).get(number, {}) for number in fields}, gone)
+
+
+#: case: calls (minutes, spot nodes, last states of deleted nodes) → losses by pool after all calls
+POOL_STORIES: dict[str, tuple[list[tuple[float, list[Node], list[Node]]], dict[str, int]]] = {
+    "nothing happens": ([(0, in_pools(), []), (1, in_pools(), [])], {}),
+    "the first call counts nothing": ([(0, in_pools({0: ITN}), [])], {}),
+    "gone": ([(0, in_pools(), []), (1, in_pools(gone=[0]), [])], {"a/m5.large": 1}),
+    "one of each pool": ([(0, in_pools(), []), (1, in_pools(gone=[1, 2]), [])], {"a/m5.large": 1, "b/m5.large": 1}),
+    "a notice": ([(0, in_pools(), []), (1, in_pools({0: ITN}), [])], {"a/m5.large": 1}),
+    "a notice by a condition": ([(0, in_pools(), []), (1, in_pools({2: PREEMPTED}), [])], {"b/m5.large": 1}),
+    "a notice, then gone: one loss": (
+        [
+            (0, in_pools(), []),
+            (1, in_pools({0: ITN}), []),
+            (2, in_pools({0: ITN | NOT_READY}), []),
+            (3, in_pools(gone=[0]), []),
+        ],
+        {"a/m5.large": 1},
+    ),
+    "a notice that is withdrawn, then gone: one loss": (
+        [(0, in_pools(), []), (1, in_pools({0: ITN}), []), (2, in_pools(), []), (3, in_pools(gone=[0]), [])],
+        {"a/m5.large": 1},
+    ),
+    "not Ready for a short time": (
+        [
+            (0, in_pools(), []),
+            (1, in_pools({0: NOT_READY}), []),
+            (5, in_pools({0: UNHEARD}), []),
+            (5.9, in_pools(), []),
+        ],
+        {},
+    ),
+    "not Ready for good": (
+        [(0, in_pools(), []), (1, in_pools({0: NOT_READY}), []), (6, in_pools({0: UNHEARD}), [])],
+        {"a/m5.large": 1},
+    ),
+    "not Ready, then gone": (
+        [(0, in_pools(), []), (1, in_pools({0: UNHEARD}), []), (2, in_pools(gone=[0]), [])],
+        {"a/m5.large": 1},
+    ),
+    "not Ready again after it was Ready": (
+        [
+            (0, in_pools(), []),
+            (1, in_pools({0: NOT_READY}), []),
+            (4, in_pools(), []),
+            (5, in_pools({0: NOT_READY}), []),
+            (9, in_pools({0: NOT_READY}), []),
+        ],
+        {},
+    ),
+    "removed by Cluster Autoscaler": (
+        [(0, in_pools(), []), (1, in_pools({0: REMOVED}), []), (2, in_pools(gone=[0]), [])],
+        {},
+    ),
+    "removed by Cluster Autoscaler between two calls": (
+        [(0, in_pools(), []), (1, in_pools(gone=[0]), in_pools({0: REMOVED})[:1])],
+        {},
+    ),
+    "cordoned and deleted between two calls": (
+        [(0, in_pools(), []), (1, in_pools(gone=[0, 1]), in_pools({0: CORDONED})[:2])],
+        {"a/m5.large": 1},
+    ),
+    "reclaimed between two calls": (
+        [(0, in_pools(), []), (1, in_pools(gone=[0]), in_pools({0: ITN})[:1])],
+        {"a/m5.large": 1},
+    ),
+    "drained by another installation": (
+        [(0, in_pools(), []), (1, in_pools({0: DRAINED}), []), (2, in_pools(gone=[0]), [])],
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("looks", "expected"), POOL_STORIES.values(), ids=POOL_STORIES)
+def test_losses_are_counted_by_pool(
+    looks: list[tuple[float, list[Node], list[Node]]], expected: dict[str, int]
+) -> None:
+    watch = SpotWatch(SETTLE)
+    losses: Counter[str] = Counter()
+    for at, nodes, departed in looks:
+        watch.update(nodes, NOW + timedelta(minutes=at), departed)
+        losses += watch.take_losses()
+    assert dict(losses) == expected
+
+
+def test_a_node_whose_spot_label_was_removed_is_not_lost() -> None:
+    watch = SpotWatch(SETTLE)
+    watch.update(in_pools(), NOW)
+    watch.update([], NOW + timedelta(minutes=1), existing=["uid-s0", "uid-s1"])
+    assert watch.take_losses() == {"b/m5.large": 1}
+
+
+def test_notices_of_the_provider_count_once() -> None:
+    watch, nodes = SpotWatch(SETTLE), in_pools()
+    watch.notified(nodes)  # not known yet
+    watch.update(nodes, NOW)
+    watch.notified(nodes[:2])
+    watch.notified(nodes[1:])
+    assert watch.take_losses() == {"a/m5.large": 2, "b/m5.large": 1}
+    watch.update([], NOW + timedelta(minutes=1))
+    assert watch.take_losses() == {}
+
+
+def test_other_labels_name_the_pools() -> None:
+    watch = SpotWatch(SETTLE, ("node.kubernetes.io/instance-type",))
+    watch.update(in_pools(), NOW)
+    watch.update([], NOW + timedelta(minutes=1))
+    assert watch.take_losses() == {"m5.large": 3}
+
+
+def test_what_happens_while_another_replica_leads_is_no_loss_later() -> None:
+    watch, nodes = SpotWatch(SETTLE), in_pools()
+    watch.update(nodes, NOW)
+    watch.forget()
+    assert watch.update(nodes[:1], NOW + timedelta(hours=1)) is None
+    assert watch.take_losses() == {}
+    assert watch.update([], NOW + timedelta(hours=2)) is None
+    assert watch.take_losses() == {"a/m5.large": 1}
 
 
 def test_without_a_settle_time_nothing_waits() -> None:

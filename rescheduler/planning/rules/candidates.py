@@ -1,7 +1,11 @@
 """Which nodes are on-demand and which are spot, and which on-demand nodes may be drained."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -15,6 +19,7 @@ from rescheduler.planning.forms import instant, utc
 from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Now, Policy
+from rescheduler.planning.pools import pool_of
 from rescheduler.planning.rules.declared import NodeContext, declared_in, node_results, node_rule, timed_node_rule
 from rescheduler.planning.rules.interruptions import signals_on, start_up_taint
 from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT
@@ -51,6 +56,9 @@ class Groups:
     on_demand: tuple[str, ...]
     spot: Targets
     spot_rows: npt.NDArray[np.intp]  #: all spot nodes sorted by name, including those that accept no pods at present
+    #: Nodes that would be targets if their pools were trusted, by pool.
+    settling: Mapping[str, npt.NDArray[np.intp]] = field(default_factory=dict)
+    settling_until: Mapping[str, datetime] = field(default_factory=dict)  #: the same pools
 
     @property
     def spot_nodes(self) -> int:
@@ -58,10 +66,15 @@ class Groups:
         return len(self.spot_rows)
 
 
-def groups(snapshot: Snapshot, policy: Policy, avoided: Collection[str] = ()) -> Groups:
+def groups(
+    snapshot: Snapshot,
+    policy: Policy,
+    avoided: Collection[str] = (),
+    settling: Mapping[str, datetime] = MappingProxyType({}),
+) -> Groups:
     """Split the nodes of *snapshot* by the policy's labels. A node that matches both is a spot node.
 
-    *avoided* are names of nodes that are not used as targets.
+    *avoided* are names of nodes that are not used as targets. The nodes of pools in *settling* are none until then.
     """
     spot_rows = _labeled(snapshot, policy.spot_label)
     is_spot = set(spot_rows)
@@ -69,12 +82,21 @@ def groups(snapshot: Snapshot, policy: Policy, avoided: Collection[str] = ()) ->
     cpu, names = snapshot.nodes.requested[:, CPU], snapshot.nodes.names
     first = sorted((int(cpu[row]), names[row]) for row in on_demand)
     spot_nodes = ((node, row) for row in spot_rows if (node := snapshot.nodes.nodes[row]))
-    nodes = ((node, row) for node, row in spot_nodes if _takes_pods(node, avoided, policy))
+    nodes = [(node, row) for node, row in spot_nodes if _takes_pods(node, avoided, policy)]
+    by_pool: defaultdict[str, list[int]] = defaultdict(list)
+    for node, row in nodes if settling else ():
+        by_pool[pool_of(node.metadata.labels, policy.spot_pool_labels)].append(int(row))
+    untrusted = {pool: by_pool[pool] for pool in sorted(by_pool.keys() & settling.keys())}
+    if untrusted:
+        excluded = set(chain(*untrusted.values()))
+        nodes = [(node, row) for node, row in nodes if row not in excluded]
     targets = sorted((is_deletion_candidate(node), -int(cpu[row]), node.name, int(row)) for node, row in nodes)
     return Groups(
         on_demand=tuple(name for _, name in first),
         spot=Targets([row for *_, row in targets]),
         spot_rows=np.array(sorted(spot_rows, key=lambda row: names[row]), np.intp),
+        settling={pool: np.array(rows, np.intp) for pool, rows in untrusted.items()},
+        settling_until={pool: settling[pool] for pool in untrusted},
     )
 
 

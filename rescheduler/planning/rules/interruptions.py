@@ -1,12 +1,15 @@
 """Signals on a Node that its machine will soon be removed, and bursts of lost spot nodes."""
 
 import enum
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from predicates.objects import Node
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.planning.pools import POOL_LABELS, pool_of
 
 # Signals on a Node that its machine will soon be removed, and the tools that set them.
 #
@@ -129,6 +132,9 @@ FEWEST: Final = 2
 ONE_IN: Final = 10
 WINDOW: Final = timedelta(minutes=5)
 
+#: A node that is not Ready for this long is lost for its pool. Kubernetes evicts the pods of a node after this time.
+NOT_READY: Final = timedelta(minutes=5)
+
 
 class SpotState(enum.Enum):
     """The state of a spot node."""
@@ -146,7 +152,7 @@ def state_of(node: Node) -> SpotState:
     nodes that they drain.
     """
     signals = signals_on(node)
-    if any(signal.deliberate for signal in signals):
+    if any(signal.deliberate for signal in signals) or any(taint.key == DRAIN_TAINT.key for taint in node.spec.taints):
         return SpotState.WITHDRAWN
     if signals:
         return SpotState.LOST
@@ -158,24 +164,44 @@ def state_of(node: Node) -> SpotState:
 class SpotWatch:
     """Tracks the spot nodes from one round to the next. Losses before the first call are not known."""
 
-    def __init__(self, settle: timedelta) -> None:
-        """Set *settle*, the time that drains wait after a burst; zero disables the wait."""
+    def __init__(self, settle: timedelta, pool_labels: Sequence[str] = POOL_LABELS) -> None:
+        """Set *settle*, the time that drains wait after a burst; zero disables the wait.
+
+        The values of the *pool_labels* are the pool of a node.
+        """
         self._settle = settle
+        self._pool_labels = pool_labels
         self._usable: frozenset[str] = frozenset()  #: UIDs at the last call
         self._lost: dict[str, datetime] = {}  #: when the loss was observed, by UID, within the window
         self._until: datetime | None = None
         self._states: tuple[Iterable[Node], dict[str, SpotState]] = (), {}
+        self._pools: dict[str, str] = {}  #: the pool of each spot node by UID, at the last call
+        self._running: dict[str, datetime | None] = {}  #: by UID: since when it is not Ready; None: it is
+        self._counted: frozenset[str] = frozenset()  #: UIDs of the nodes whose loss was counted for their pool
+        self._losses: Counter[str] = Counter()  #: by pool, since they were last taken
 
-    def update(self, nodes: Iterable[Node], now: datetime) -> datetime | None:
+    def forget(self) -> None:
+        """Forget the nodes, because another replica watches them: what happens until the next call is not known."""
+        self._usable, self._running, self._pools, self._states = frozenset(), {}, {}, ((), {})
+        self._losses.clear()
+
+    def update(
+        self, nodes: Iterable[Node], now: datetime, departed: Iterable[Node] = (), existing: Collection[str] = ()
+    ) -> datetime | None:
         """Record the state of all spot *nodes* at *now*. Return the time until which drains wait, or None.
 
         A node that was usable at the last call and is lost or gone now counts as lost now. So all losses between two
         calls count together, regardless of the time between them. If *nodes* is the object of the last call, its nodes
-        must not have changed.
+        must not have changed. *departed* are the last states of deleted nodes: they tell whether a tool removed a node
+        that is gone. *existing* are the UIDs of all nodes: one of them may only have lost its spot label.
         """
         if nodes is not self._states[0]:
             self._states = nodes, {node.metadata.uid: state_of(node) for node in nodes}
-        states = self._states[1]
+            self._pools |= {node.metadata.uid: pool_of(node.metadata.labels, self._pool_labels) for node in nodes}
+        withdrawn = {node.metadata.uid for node in departed if state_of(node) is SpotState.WITHDRAWN}
+        relabeled = self._running.keys() & set(existing) - self._states[1].keys()
+        states = dict.fromkeys(withdrawn | relabeled, SpotState.WITHDRAWN) | self._states[1]
+        self._count_by_pool(nodes, states, now)
         previously_usable = self._usable
         self._usable = frozenset(uid for uid, state in states.items() if state is SpotState.USABLE)
         self._lost = {uid: at for uid, at in self._lost.items() if now - at <= WINDOW}
@@ -186,6 +212,41 @@ class SpotWatch:
         if newly_lost and self._is_burst(len(previously_usable | self._lost.keys())):
             self._until = now + self._settle
         return self._until if self._until is not None and now < self._until else None
+
+    def notified(self, nodes: Iterable[Node]) -> None:
+        """Count *nodes* as lost for their pools: the cloud will reclaim their machines."""
+        self._count(node.metadata.uid for node in nodes if node.metadata.uid in self._running)
+
+    def take_losses(self) -> Counter[str]:
+        """Return the number of lost nodes by pool since the last call.
+
+        Unlike for a burst, a node that is not Ready counts only after NOT_READY, or when it is gone: its kubelet may
+        return. No machine counts twice.
+        """
+        losses, self._losses = self._losses, Counter()
+        return losses
+
+    def _count_by_pool(self, nodes: Iterable[Node], states: Mapping[str, SpotState], now: datetime) -> None:
+        before, self._running = self._running, {}
+        lost = [uid for uid in before if states.get(uid) is None]
+        for node in nodes:
+            uid = node.metadata.uid
+            if states[uid] is SpotState.USABLE:
+                self._running[uid] = None
+            elif states[uid] is SpotState.LOST and uid in before:
+                since = before[uid] or now
+                if signals_on(node) or now - since >= NOT_READY:
+                    lost.append(uid)
+                else:
+                    self._running[uid] = since
+        self._count(lost)
+        self._counted &= self._states[1].keys()
+        self._pools = {uid: pool for uid, pool in self._pools.items() if uid in self._states[1]}
+
+    def _count(self, lost: Iterable[str]) -> None:
+        uncounted = [uid for uid in lost if uid not in self._counted]
+        self._losses.update(self._pools[uid] for uid in uncounted)
+        self._counted |= set(uncounted)
 
     def _is_burst(self, nodes: int) -> bool:
         return len(self._lost) >= FEWEST and ONE_IN * len(self._lost) >= nodes

@@ -52,6 +52,7 @@ COMMANDS: dict[str, Wrong] = {
     "no spot node in an hour": wrong("run --max-spot-nodes-per-hour=0", "--max-spot-nodes-per-hour", "0"),
     "no time for room": wrong("run --room-timeout=0", "--room-timeout", "'0'"),
     "an image with a blank": wrong("run --placeholder-image=a\tb", "--placeholder-image"),
+    "a cooldown of pools": wrong("run --spot-pool-cooldown=-1m", "--spot-pool-cooldown", "'-1m'"),
     "a time to settle": wrong("run --spot-settle=10", "--spot-settle", "'10'"),
     "an output": wrong("plan -o xml", "'xml'"),
     "a port out of range": wrong("proxy --port=70000", "--port", "70000"),

@@ -189,6 +189,7 @@ _DURATIONS: Final = (
     "run --return-wait",
     "run --return-wait-max",
     "run --spot-settle",
+    "run --spot-pool-cooldown",
     "run --room-timeout",
     "plan --planning-timeout",
     "run --max-node-age",
