@@ -148,6 +148,7 @@ def is_placeholder(pod: Pod) -> bool:
 #: Kinds that no filter reads.
 _UNFILTERED: Final = (
     "PodDisruptionBudget",
+    "Deployment",
     "ReplicaSet",
     "ReplicationController",
     "StatefulSet",

@@ -166,6 +166,7 @@ KINDS: Final[Mapping[str, type[Object]]] = {
         api.ReplicaSet,
         api.ReplicationController,
         api.StatefulSet,
+        api.Deployment,
         api.Job,
         api.LimitRange,
         api.ResourceQuota,

@@ -85,6 +85,7 @@ from predicates.objects.pods import (
     ContainerPort,
     ContainerRestartRule,
     ContainerStatus,
+    Deployment,
     Empty,
     EmptyDir,
     EvictionResponder,
@@ -145,6 +146,7 @@ __all__ = [
     "ContainerPort",
     "ContainerRestartRule",
     "ContainerStatus",
+    "Deployment",
     "DeviceAllocation",
     "DeviceAllocations",
     "DeviceClaim",
@@ -330,6 +332,7 @@ Object: TypeAlias = (
     | DeviceClass
     | Workload
     | StatefulSet
+    | Deployment
     | LimitRange
     | ResourceQuota
     | VerticalPodAutoscaler

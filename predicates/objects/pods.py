@@ -308,6 +308,41 @@ class StatefulSet(Wire, frozen=True):
     rejected: str = ""
 
 
+class DeploymentRollingUpdate(Wire, frozen=True):
+    max_unavailable: Int32 | str | None = None
+    max_surge: Int32 | str | None = None
+
+
+class DeploymentStrategy(Wire, frozen=True):
+    type: str = "RollingUpdate"
+    rolling_update: DeploymentRollingUpdate | None = None
+
+
+class DeploymentSpec(Wire, frozen=True):
+    """The spec of a Deployment, without its template: the replacement pods are derived from its ReplicaSet's."""
+
+    replicas: Int32 | None = None
+    paused: bool = False
+    strategy: DeploymentStrategy = DeploymentStrategy()
+
+
+class DeploymentMeta(ObjectMeta, frozen=True):
+    generation: int = 0
+
+
+class DeploymentStatus(Wire, frozen=True):
+    observed_generation: int = 0
+    replicas: Int32 = 0
+    updated_replicas: Int32 = 0
+    available_replicas: Int32 = 0
+
+
+class Deployment(Wire, frozen=True):
+    metadata: DeploymentMeta
+    spec: DeploymentSpec = DeploymentSpec()
+    status: DeploymentStatus | None = None
+
+
 class LimitRangeItem(Wire, frozen=True):
     type: str = ""
     default: dict[str, QuantityText] = {}

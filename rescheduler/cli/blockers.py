@@ -124,8 +124,11 @@ class NodeBlocks:
             yield from self._rejected_block(rejected)
 
     def _plan(self, plan: Plan) -> Iterator[Line]:
-        yield styled(f"{self._heading(plan.node)}: drainable", GOOD)
+        yield styled(f"{self._heading(plan.node)}: drainable{plan.with_surge}", GOOD)
         yield Line(self._requests(plan.node), 1)
+        for surge in plan.surges:
+            if surge.restarts > len(surge.pods):
+                yield Line(f"restarts {count(surge.restarts, 'pod')} of {surge} to move {len(surge.pods)}", 1)
         if plan.robust is False:
             yield Line("fragile: the pods fit only if the scheduler chooses these nodes", 1)
         if not plan.placements:

@@ -79,6 +79,11 @@ class ExplainPage:
         where = f"on node {self._names.short(pod.node_name)}" if pod.node_name else "pending"
         yield styled(f"Pod {pod.key}, {where}{owner}", HEADING)
         yield from (Line(f"cannot be evicted: {item.reason}: {item.detail}", 1) for item in explanation.blockers)
+        if (surge := explanation.surge) is not None:
+            restarts = count(surge.restarts, "pod")
+            yield Line(
+                f"moved by a rolling update of Deployment {surge}, which restarts {restarts}, not by an eviction", 1
+            )
         yield from self._accepting(explanation)
         for nodes, refusals in explanation.rejecting():
             yield Line(
@@ -211,7 +216,12 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "feasible": explanation.feasible,
         "infeasible": {node: refusals[number] for node, number in numbers if number},
         "blockers": _blockers(explanation),
+        "surge": _surge(explanation),
     }
+
+
+def _surge(explanation: Explanation) -> str | None:
+    return None if explanation.surge is None else str(explanation.surge)
 
 
 def _blockers(explanation: Explanation) -> list[dict[str, str]]:
@@ -232,12 +242,13 @@ def _print_json(explanations: Iterable[Explanation]) -> None:
             if number
         )
         out.write(
-            b'{"pod":%b,"node":%b,"feasible":%b,"infeasible":{%b},"blockers":%b}\n'
+            b'{"pod":%b,"node":%b,"feasible":%b,"infeasible":{%b},"blockers":%b,"surge":%b}\n'
             % (
                 encode(explanation.pod.key),
                 encode(explanation.pod.node_name or None),
                 encode(explanation.feasible),
                 infeasible,
                 encode(_blockers(explanation)),
+                encode(_surge(explanation)),
             )
         )

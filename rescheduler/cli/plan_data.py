@@ -16,6 +16,7 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy
 from rescheduler.planning.rules.candidates import groups
 from rescheduler.planning.rules.pod_traits import is_job
+from rescheduler.planning.what_if.comparison import surge_lever, with_lever
 from rescheduler.planning.what_if.levers import rank_levers
 from rescheduler.planning.what_if.overview import NO_LEVERS, Overview, RankedLevers, overview
 from rescheduler.settings import Provider
@@ -86,7 +87,9 @@ class PlannedCluster:
         with progress("trying levers"):
             until = clock.monotonic() + timeout.total_seconds()
             shared = self.planner.round(self.circumstances)
-            return rank_levers(self.planning, shared, prices, lambda: clock.monotonic() >= until)
+            ranked = rank_levers(self.planning, shared, prices, lambda: clock.monotonic() >= until)
+            surge = surge_lever(self.planning, self.snapshot, self.policy, self.circumstances)
+            return ranked if surge is None else with_lever(ranked, surge, self.snapshot, prices)
 
 
 def read_and_plan(

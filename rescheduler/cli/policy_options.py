@@ -15,7 +15,7 @@ from rescheduler.net import files
 from rescheduler.planning.money import prices
 from rescheduler.planning.money.prices import PriceKey, PriceList
 from rescheduler.planning.node_labels import NodeLabels, label_key
-from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy, is_label, namespace_scope, parse_names
+from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy, Surging, is_label, namespace_scope, parse_names
 
 # ``@policy_options``: which nodes may be drained and which pods evicted. It passes ``policy: Policy``.
 
@@ -32,6 +32,7 @@ def _policy(
     max_node_age: timedelta,
     drain_order: str,
     move_jobs: str,
+    surge: str,
     scheduler_names: tuple[str, ...],
     spot_pool_labels: tuple[str, ...],
     ignore_local_volumes: tuple[tuple[str, ...], ...],
@@ -48,6 +49,7 @@ def _policy(
         max_node_age=max_node_age.total_seconds(),
         drain_order=DrainOrder(drain_order),
         move_jobs=MoveJobs(move_jobs),
+        surge=Surging(surge),
         spot_pool_labels=tuple(dict.fromkeys(spot_pool_labels)),
         scheduler_names=() if ANY_SCHEDULER in scheduler_names else scheduler_names,
         ignore_local_volumes=tuple(dict.fromkeys(chain(*ignore_local_volumes))),
@@ -131,6 +133,21 @@ policy_options = group(
             default=False,
             help="Do not drain nodes with a pod that is its controller's only replica, because the workload would be "
             "interrupted until the replacement runs.",
+        ),
+        Option(
+            "--surge",
+            click.Choice([value.value for value in Surging]),
+            default=_POLICY.surge.value,
+            help="Which pods of Deployments are moved by a rolling update instead of an eviction: the new pod runs "
+            "before the old one ends. opt-in: those with the annotation spot-rescheduler/surge. blocked: also those "
+            "that a PodDisruptionBudget or --skip-single-replicas never lets go. off: none.",
+        ),
+        Option(
+            "--surge-max-replicas",
+            click.IntRange(min=1),
+            default=_POLICY.surge_max_replicas,
+            help="A rolling update replaces all pods of a Deployment. One with more replicas than this is rolled out "
+            "only if most of its pods are on the drained node.",
         ),
         Option(
             "--expendable-pods-priority-cutoff",

@@ -65,7 +65,7 @@ from rescheduler.observe.pages import Health, application
 from rescheduler.observe.prepared_pages import PreparedPages
 from rescheduler.observe.status import Status
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.policy import Policy, Surging
 from rescheduler.planning.rules.interruptions import SpotWatch
 from rescheduler.providers.base import CloudProvider
 from rescheduler.settings import ApiServerConnection, Logging, Running, Timing
@@ -260,6 +260,7 @@ def daemon_policy(policy: Policy, timing: Timing) -> Policy:
     return replace(
         policy,
         budgets_in_steps=True,
+        surge=Surging.OFF,
         pod_eviction_timeout=timing.pod_eviction_timeout.total_seconds(),
         max_graceful_termination=timing.max_graceful_termination.total_seconds(),
     )

@@ -80,6 +80,7 @@ TEMPLATES: Final[tuple[Resource, ...]] = (
     Resource("Job", "/apis/batch/v1/jobs", optional=True),
     Resource("LimitRange", "/api/v1/limitranges", optional=True),
     Resource("ResourceQuota", "/api/v1/resourcequotas", optional=True),
+    Resource("Deployment", "/apis/apps/v1/deployments", optional=True),
     Resource("VerticalPodAutoscaler", "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers", optional=True),
 )
 

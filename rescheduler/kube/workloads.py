@@ -1,7 +1,6 @@
 """Controllers of pods as API objects, their desired numbers of pods, and the failures of Jobs that count. Pure."""
 
 import hashlib
-import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -11,6 +10,7 @@ from msgspec import Raw
 from predicates.objects import ObjectMeta, OwnerReference, Wire
 from rescheduler import decoding
 from rescheduler.planning.controllers import Disruption, JobFacts
+from rescheduler.planning.forms import scaled
 
 # Controllers of pods as API objects, and their desired numbers of pods. Pure.
 
@@ -124,19 +124,6 @@ class WorkloadObject(Wire, frozen=True):
             if condition.type == "ReplicaFailure" and condition.status == "True" and condition.reason != "FailedDelete":
                 return condition.message or condition.reason
         return ""
-
-
-#: Longer percentages are not valid.
-_PERCENT_DIGITS: Final = 9
-
-
-def scaled(value: int | str, total: int, *, up: bool = False) -> int:
-    """Return *value*, or its percentage of *total* (``intstr.GetScaledValueFromIntOrPercent``); 0 if it is invalid."""
-    if isinstance(value, int):
-        return value
-    digits = value.removesuffix("%")
-    percent = int(digits) if digits.isdecimal() and len(digits) <= _PERCENT_DIGITS and value.endswith("%") else 0
-    return math.ceil(percent * total / 100) if up else percent * total // 100
 
 
 def controller_of(owners: Iterable[OwnerReference]) -> OwnerReference | None:

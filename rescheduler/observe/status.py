@@ -209,11 +209,12 @@ def _facts(node: NodeFacts, prices: PriceList) -> dict[str, Any]:
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     if isinstance(verdict, Plan):
         placements = [{"pod": str(placement.pod), "node": placement.node} for placement in verdict.placements]
-        return {"node": verdict.node, "drainable": True, "placements": placements, "blockers": []}
+        surges = [surge.form() for surge in verdict.surges]
+        return {"node": verdict.node, "drainable": True, "placements": placements, "surges": surges, "blockers": []}
     blockers = [
         {"pod": blocker.pod, "reason": blocker.reason, "detail": blocker.detail} for blocker in verdict.blockers
     ]
-    return {"node": verdict.node, "drainable": False, "placements": [], "blockers": blockers}
+    return {"node": verdict.node, "drainable": False, "placements": [], "surges": [], "blockers": blockers}
 
 
 def _drain(event: DrainEnded) -> dict[str, Any]:

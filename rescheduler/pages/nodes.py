@@ -154,7 +154,7 @@ def _verdict(verdict: Verdict) -> Markup:
         rest = f" and {further} more" if further else None
         return element("span", f"not drained: {verdict.reason}", rest, class_="no")
     pods = len(verdict.placements)
-    text = f"can be drained: {count(pods, 'pod')} to move" if pods else "empty: no pods to move"
+    text = f"can be drained{verdict.with_surge}: {count(pods, 'pod')} to move" if pods else "empty: no pods to move"
     return element("span", text, class_="yes")
 
 

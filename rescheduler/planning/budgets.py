@@ -3,7 +3,7 @@ change.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
@@ -245,13 +245,16 @@ class RemainingDisruptions:
         """Return the blockers that :meth:`reserve` would return, without reserving anything."""
         return self.blockers(self.evictions(tuple(pods)))
 
-    def evictions(self, pods: tuple[Pod, ...]) -> Evictions:
-        """Return the requirements of evicting *pods*. The result is the same for all plans on one snapshot."""
+    def evictions(self, pods: tuple[Pod, ...], without_budgets: Collection[str] = ()) -> Evictions:
+        """Return the requirements of evicting *pods*. The result is the same for all plans on one snapshot.
+
+        Those in *without_budgets* (keys) leave without an eviction, so no budget counts for them.
+        """
         by_budget: dict[str, list[Pod]] = {}
         impossible = []
         keys_of = self.budgets.of
         for pod in pods:
-            keys = keys_of(pod)
+            keys = keys_of(pod) if pod.key not in without_budgets else ()
             if not keys or pod.phase == "Pending":  # The eviction API ignores budgets for pods that have never run.
                 continue
             if len(keys) > 1:

@@ -15,7 +15,7 @@ from predicates.framework import PluginRejections, Reasons
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.forms import count
-from rescheduler.planning.outcome import Blocker
+from rescheduler.planning.outcome import Blocker, Surge
 
 # Explanation of which spot nodes would accept a pod, and which plugins reject the others.
 
@@ -36,6 +36,7 @@ class Explanation:
     which: npt.NDArray[np.intp]
     refusals: tuple[Refusals, ...]
     blockers: tuple[Blocker, ...]  #: reasons against the eviction, not the placement
+    surge: Surge | None = None  #: the Deployment whose rolling update moves the pod, instead of an eviction
 
     @property
     def feasible(self) -> list[str]:
@@ -62,15 +63,19 @@ def explain(
     filters: Filters,
     rows: npt.NDArray[np.intp],
     blockers: Iterable[Blocker],
+    surge: Surge | None = None,
 ) -> Explanation:
-    """Evaluate the *incoming* replacement of *pod* on the nodes in *rows*. The snapshot is not changed."""
+    """Evaluate the *incoming* replacement of *pod* on the nodes in *rows*. The snapshot is not changed.
+
+    With *surge*, the pod stays until its replacement runs.
+    """
     with snapshot.trial() as trial:
-        if pod.node_name in snapshot.nodes.row:
+        if pod.node_name in snapshot.nodes.row and surge is None:
             trial.evict(pod)
         rejections = filters.rejections(incoming.cls, rows)
     which, refusals = _grouped(rejections, len(rows))
     names = snapshot.nodes.names
-    return Explanation(pod, tuple(names[row] for row in rows), which, refusals, tuple(blockers))
+    return Explanation(pod, tuple(names[row] for row in rows), which, refusals, tuple(blockers), surge)
 
 
 def _grouped(rejections: list[PluginRejections], rows: int) -> tuple[npt.NDArray[np.intp], tuple[Refusals, ...]]:

@@ -1,5 +1,6 @@
 """The forms of values outside the program: timestamps of the API, amounts for people, and packed stored values."""
 
+import math
 import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -89,6 +90,19 @@ def age(created: str | None, now: datetime) -> str:
 def count(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 pod``, ``3 pods``, ``1,200 nodes``."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+#: Longer percentages are not valid.
+_PERCENT_DIGITS: Final = 9
+
+
+def scaled(value: int | str, total: int, *, up: bool = False) -> int:
+    """Return *value*, or its percentage of *total* (``intstr.GetScaledValueFromIntOrPercent``); 0 if it is invalid."""
+    if isinstance(value, int):
+        return value
+    digits = value.removesuffix("%")
+    percent = int(digits) if digits.isdecimal() and len(digits) <= _PERCENT_DIGITS and value.endswith("%") else 0
+    return math.ceil(percent * total / 100) if up else percent * total // 100
 
 
 def percent(part: int, whole: int) -> int:

@@ -73,6 +73,7 @@ class Reason(enum.StrEnum):
     SINGLE_REPLICA = "single-replica"
     MIN_ON_DEMAND_REPLICAS = "min-on-demand-replicas"
     GANG_MEMBER = "gang-member"
+    NO_SURGE = "no-surge"
     # About the plan.
     FRAGILE = "fragile-plan"
     RETURNS_TO_ON_DEMAND = "returns-to-on-demand"
@@ -99,6 +100,28 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     node: str  #: the target node; the pod fits there together with all earlier placements
     grace_period: int | None = None  #: the pod's own, in seconds; None means the API's default of 30
     owner: OwnerReference | None = None  #: the pod's controller
+
+
+class Surge(msgspec.Struct, frozen=True):
+    """A Deployment whose pods on a node are moved by a rolling update, which replaces all of its pods."""
+
+    namespace: str
+    name: str
+    uid: str
+    restarts: int  #: all pods that are replaced, on all nodes
+    pods: tuple[PodRef, ...]  #: those on the drained node
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def text(self) -> str:
+        """The Deployment and the number of its pods: ``web/api, 1 replica``."""
+        return f"{self}, {self.restarts} replica{'' if self.restarts == 1 else 's'}"
+
+    def form(self) -> dict[str, object]:
+        """Return the object for JSON."""
+        return {"deployment": str(self), "restarts": self.restarts, "pods": [str(pod) for pod in self.pods]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +173,12 @@ class Plan:
     #: The pods only fit if they are evicted one at a time in this order, each after the previous one runs again.
     one_by_one: bool = False
     forecast: tuple[Placement, ...] = ()  #: where the scheduler's scoring places the pods, in order of arrival
+    surges: tuple[Surge, ...] = ()  #: Deployments that roll out instead of an eviction of their pods, in this order
+
+    @property
+    def with_surge(self) -> str:
+        """How pages mark a plan that is not possible without rolling updates; "" for others."""
+        return f" with surge ({'; '.join(surge.text for surge in self.surges)}, no downtime)" if self.surges else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,8 @@ class Planner:
     ) -> tuple[Blocker, ...]:
         """Return why *quotas* would refuse replacements of *pods*, which are all the pods that a drain evicts."""
         shared = self.round(circumstances)
-        return tuple(shared.quotas.blockers(pods, [shared.replacements.of(pod) for pod in pods], quotas))
+        surges = examine(pods[0].node_name, shared).candidate.surges if pods else ()
+        return tuple(shared.quotas.blockers(pods, [shared.replacements.of(pod) for pod in pods], quotas, surges))
 
     def follow(
         self, node: str, circumstances: Circumstances, due: Sequence[Pod], evicted: Collection[str] = ()
@@ -156,8 +157,9 @@ class Planner:
         with self._snapshot.trial() as trial:
             trial.evict(*gone)  # they may still use a claim or a port
             mark = trial.savepoint()
-            empty(trial, candidate.row, remaining_pods)
-            incoming = [shared.replacements.of(pod) for pod in (*due, *remaining_pods)]
+            empty(trial, candidate.row, [pod for pod in remaining_pods if pod.key not in examined.surges.keys])
+            restarted = [pod for surge in candidate.surges for pod in surge.restarted]
+            incoming = [*(shared.replacements.of(pod) for pod in (*due, *remaining_pods)), *restarted]
             placed = pack(shared.room, trial, incoming, shared.effort())
             if isinstance(placed, Stuck):
                 return Rejected(node, (no_room(placed, shared),))
@@ -165,7 +167,7 @@ class Planner:
                 return new_plan(candidate, placed, shared)
             trial.revert(mark)
             trial.undrain(candidate.row)
-            waiting = {pod.key for pod in remaining_pods}
+            waiting = {pod.key for pod in (*remaining_pods, *restarted)}
             arrived = [(pod, row) for pod, row in placed if pod.key not in waiting]
             left = [(pod, row) for pod, row in placed if pod.key in waiting]
             for pod, row in arrived:
@@ -196,8 +198,8 @@ class Planner:
         """Return which spot nodes would accept *pod* if it alone were evicted now, and why the others reject it."""
         shared = self.round(circumstances)
         incoming = shared.replacements.of(pod)
-        blockers = eviction_blockers(pod, shared)
-        return explain(pod, incoming, self._snapshot, self._filters, shared.groups.spot_rows, blockers)
+        blockers, surge = eviction_blockers(pod, shared)
+        return explain(pod, incoming, self._snapshot, self._filters, shared.groups.spot_rows, blockers, surge)
 
     def must_move(self, node: str, circumstances: Circumstances) -> list[Pod]:
         """Return the pods of *node* that must move before it is empty, by name. Some may not be evictable."""

@@ -18,7 +18,7 @@ from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.outcome import Blocker, Planning, Reason, Verdict
 from rescheduler.planning.placement.forecast import Forecaster
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, Room, Sizes
-from rescheduler.planning.policy import Circumstances, DrainOrder, Now, Policy
+from rescheduler.planning.policy import Circumstances, DrainOrder, Now, Policy, Surging
 from rescheduler.planning.quotas import Quotas
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import Groups, groups
@@ -27,6 +27,7 @@ from rescheduler.planning.rules.gangs import Gangs
 from rescheduler.planning.rules.minimum import Minimum, OwnerCounts, RemainingReplicas, minimum
 from rescheduler.planning.rules.pins import Pins, SharedVolumes, UnreadableObjects
 from rescheduler.planning.rules.pod_rules import RULES
+from rescheduler.planning.surges import Surges
 
 # The inputs that the verdicts on all nodes share, as one value. Verdicts can be reused while it is unchanged.
 #
@@ -262,6 +263,7 @@ class PlanningRound:
     replacements: Replacements
     shared_volumes: SharedVolumes
     quotas: Quotas
+    surges: Surges | None  #: None: no pods are moved by rolling updates
     order_until: datetime | None  #: the instant at which the drain order changes
 
     def remaining(self) -> RemainingDisruptions:
@@ -340,6 +342,7 @@ def new_round(
         replacements=replacements,
         shared_volumes=SharedVolumes(snapshot, filters),
         quotas=Quotas(snapshot),
+        surges=None if policy.surge is Surging.OFF else Surges(snapshot, policy, counts, replacements),
         order_until=next_expiry(on_demand, snapshot, policy, circumstances.now),
     )
 

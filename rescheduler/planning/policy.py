@@ -184,6 +184,14 @@ class MoveJobs(enum.StrEnum):
     NEVER = "never"  #: none of them
 
 
+class Surging(enum.StrEnum):
+    """Which pods a drain moves by a rolling update of their Deployment instead of an eviction."""
+
+    OFF = "off"  #: none
+    OPT_IN = "opt-in"  #: those whose template or Deployment asks for it
+    BLOCKED = "blocked"  #: also those that a budget, or the rule about single replicas, never lets go
+
+
 #: The scheduler of pods without ``schedulerName``.
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
@@ -232,6 +240,8 @@ class Policy:
     startup_taints: tuple[str, ...] = ()
     spot_pool_labels: tuple[str, ...] = POOL_LABELS  #: keys of the labels whose values are the pool of a spot node
     skip_single_replicas: bool = False  #: a pod that is the only one of its controller stays
+    surge: Surging = Surging.OPT_IN
+    surge_max_replicas: int = 3  #: of a Deployment that rolls out, unless most of its pods are on the drained node
     drain_windows: tuple[DrainWindow, ...] = ()  #: when drains may start; empty: always
     drain_order: DrainOrder = DrainOrder.LEAST_REQUESTED
     max_node_age: float = 0.0  #: seconds; nodes that are older come first in any order; 0: off

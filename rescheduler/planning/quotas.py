@@ -27,6 +27,7 @@ from predicates.snapshot import Snapshot
 from predicates.storage import claim_key, find_claim
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.placement.in_steps import eviction_steps
+from rescheduler.planning.surges import NodeSurge
 
 #: Amounts by the names of quotas, such as ``requests.cpu``.
 Usage: TypeAlias = Mapping[str, Fraction]
@@ -73,12 +74,16 @@ class Quotas:
         self._usages: dict[PodClass, Usage] = {}
 
     def blockers(
-        self, pods: Sequence[Pod], incoming: Sequence[Pod], quotas: Iterable[ResourceQuota] | None = None
+        self,
+        pods: Sequence[Pod],
+        incoming: Sequence[Pod],
+        quotas: Iterable[ResourceQuota] | None = None,
+        surges: Sequence[NodeSurge] = (),
     ) -> Iterator[Blocker]:
         """Yield a blocker for the first replacement pod in each namespace that a quota would refuse.
 
         *pods* of one node would be evicted, and *incoming* are their replacements, in the same order. *quotas* are
-        those that apply; None means those of the snapshot.
+        those that apply; None means those of the snapshot. The pods of *surges* stay until their replacements run.
         """
         if quotas is None:
             quotas = (each for each in self._snapshot.of("ResourceQuota").values() if isinstance(each, ResourceQuota))
@@ -88,12 +93,30 @@ class Quotas:
         if not by_namespace:
             return
         created = {pod.key: new for pod, new in zip(pods, incoming, strict=True)}
-        steps = eviction_steps(pods)
+        surging = {pod.key for surge in surges for pod in surge.pods}
+        steps = eviction_steps([pod for pod in pods if pod.key not in surging])
         for namespace, of_namespace in sorted(by_namespace.items()):
             moved = [step for each in steps if (step := tuple(pod for pod in each if pod.namespace == namespace))]
-            if moved:
+            added = [surge for surge in surges if surge.pods[0].namespace == namespace]
+            if moved or added:
                 accounts = [self._account(quota) for quota in of_namespace]
+                yield from self._added(added, created, accounts)
                 yield from self._played_through(moved, created, accounts)
+
+    def _added(
+        self, surges: Iterable[NodeSurge], created: Mapping[str, Pod], accounts: Collection[_Account]
+    ) -> Iterator[Blocker]:
+        """Yield a blocker for the first of *surges* whose additional pods would be refused. They end one by one."""
+        for surge in surges:
+            before = [dict(account.used) for account in accounts]
+            new = created[surge.pods[0].key]
+            refusals = [why for _ in range(surge.extra) if (why := self._refusal(new, accounts))]
+            for account, used in zip(accounts, before, strict=True):
+                account.used = used
+            if refusals:
+                detail = f"{refusals[0]} (a rolling update keeps the old pod until the new one runs)"
+                yield Blocker(Reason.QUOTA_EXCEEDED, detail, surge.pods[0].key)
+                return
 
     def _played_through(
         self, steps: Iterable[Sequence[Pod]], created: Mapping[str, Pod], accounts: Collection[_Account]

@@ -27,6 +27,7 @@ from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.planning_round import Ground, PlanningRound
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.minimum import Minimum
+from rescheduler.planning.surges import NO_SURGES
 from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles, examine, first_obstacles, rejection
 from rescheduler.planning.waits import Cooldown
 
@@ -53,6 +54,7 @@ class Findings:
     counts: bool  #: whether the node counts towards the minimum
     of_budgets: tuple[Blocker, ...]  #: blockers for all pods that must move
     of_movers: tuple[Blocker, ...]  #: blockers for the pods that may be evicted
+    surging: frozenset[str]  #: keys of the pods that are moved by rolling updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class Inputs:
     budgets: Mapping[str, BudgetTerms]  #: those that select pods of the node
     budgets_version: object  #: of the snapshot
     estimated: frozenset[str]  #: budgets whose pods' time until Ready was estimated
+    surging: bool  #: the rules were applied to pods of other nodes as well, which a rolling update would replace
 
 
 @dataclass(slots=True)
@@ -116,7 +119,8 @@ class KeptVerdicts:
     def _has_inputs(self, node: str, inputs: Inputs, shared: PlanningRound) -> bool:
         now, cooling, vetoes = shared.circumstances.now, shared.circumstances.cooling, shared.circumstances.vetoes
         return (
-            (inputs.until is None or now < inputs.until)
+            not inputs.surging
+            and (inputs.until is None or now < inputs.until)
             and inputs.cooldown == cooling.get(node)
             and inputs.vetoes == vetoes.get(node, ())
             and self._snapshot.edited_on.get(node, 0) <= inputs.changes
@@ -152,7 +156,7 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
     candidate = examined.candidate
     all_move = len(candidate.movers) == len(examined.must_move)
     must_move = tuple([pod.key for pod in examined.must_move])
-    of_budgets = tuple(shared.remaining().blockers(examined.evictions))
+    of_budgets = tuple(map(examined.surges.explained, shared.remaining().blockers(examined.evictions)))
     findings = Findings(
         blockers=examined.blockers,
         movers=must_move if all_move else tuple([pod.key for pod in candidate.movers]),
@@ -160,7 +164,8 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
         leaving=candidate.leaving,
         counts=candidate.counts,
         of_budgets=of_budgets,
-        of_movers=of_budgets if all_move else tuple(shared.remaining().lacking(candidate.movers)),
+        of_movers=of_budgets if all_move else tuple(shared.remaining().lacking(candidate.evicted)),
+        surging=examined.surges.keys,
     )
     selecting = set(chain.from_iterable(map(shared.budgets.of, shared.snapshot.pods_on[node].values())))
     inputs = Inputs(
@@ -171,6 +176,7 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
         budgets={key: shared.budgets.terms(key) for key in selecting},
         budgets_version=shared.budgets.built_from,
         estimated=steps.take_estimated(),
+        surging=examined.surges != NO_SURGES,
     )
     return examined, findings, inputs
 

@@ -13,7 +13,7 @@ from predicates.objects import Node, Pod, PodClass
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import Evictions, RemainingDisruptions
 from rescheduler.planning.forms import count, utc
-from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
+from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Surge, Verdict
 from rescheduler.planning.placement.forecast import may_return
 from rescheduler.planning.placement.in_steps import StuckInSteps, move_in_steps, order_matters
 from rescheduler.planning.placement.packing import Effort, Placed, Reasons, Room, Stuck, pack, place_or_explain
@@ -21,6 +21,8 @@ from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.rules.candidates import node_blockers
 from rescheduler.planning.rules.declared import Fate
+from rescheduler.planning.rules.minimum import owner_key
+from rescheduler.planning.surges import LIFTED, NO_SURGES, NodeSurges
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,16 @@ class Examined:
 
     candidate: Candidate
     must_move: tuple[Pod, ...]  #: the candidate's pods, then the pods that must move but may not be evicted
-    incoming: tuple[Pod, ...]  #: the replacement pods of ``must_move``, in the same order
+    incoming: tuple[Pod, ...]  #: the replacement pods of ``must_move``, in the same order, then those of roll-outs
     evictions: Evictions  #: of the pods of ``must_move``
     blockers: tuple[Blocker, ...]  #: the blockers found by the rules
+    surges: NodeSurges = NO_SURGES
+
+    @property
+    def emptied(self) -> tuple[Pod, ...]:
+        """The pods of ``must_move`` that leave before their replacement pods are scheduled."""
+        staying = self.surges.keys
+        return tuple(pod for pod in self.must_move if pod.key not in staying) if staying else self.must_move
 
 
 @dataclass(slots=True)
@@ -55,6 +64,7 @@ class _NodeAndPods:
     pods: Collection[Pod]
     movers: tuple[Pod, ...]  #: may be evicted and must move, by name
     blocked: tuple[Pod, ...]  #: must move or terminate, but block the node, by name
+    surges: NodeSurges
 
 
 def _of_the_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
@@ -77,9 +87,13 @@ def _shared_volumes(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Bl
     return shared.shared_volumes.blockers(subject.node.name, subject.movers)
 
 
+def _surges(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
+    return subject.surges.refused
+
+
 def _quotas(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     incoming = [shared.replacements.of(pod) for pod in subject.movers]
-    return shared.quotas.blockers(subject.movers, incoming)
+    return shared.quotas.blockers(subject.movers, incoming, surges=subject.surges.surges)
 
 
 def _unreadable_objects(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
@@ -98,7 +112,7 @@ def _minimum_after_plans(examined: Examined, attempt: Attempt) -> Iterable[Block
 
 
 def _budgets(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
-    return attempt.remaining.blockers(examined.evictions)
+    return map(examined.surges.explained, attempt.remaining.blockers(examined.evictions))
 
 
 def _pinned(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
@@ -112,6 +126,7 @@ RULES: Final[tuple[Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]], .
     _resource_claims,
     _bound_by_template,
     _shared_volumes,
+    _surges,
     _quotas,
     _unreadable_objects,
     _minimum,
@@ -139,17 +154,31 @@ def examine(node: str, shared: PlanningRound) -> Examined:
     pods = shared.snapshot.pods_on[node]
     fate = shared.pod_rules.fate
     fates = [(pods[key], fate(pods[key])) for key in sorted(pods)]
-    movers = tuple(pod for pod, result in fates if result is Fate.MOVES)
-    blocked = tuple(pod for pod, result in fates if isinstance(result, Blocker))
-    subject = _NodeAndPods(node_object, pods.values(), movers, blocked)
-    blockers = tuple(blocker for rule in RULES for blocker in rule(subject, shared))
+    surges = _surges_on([pod for pod, result in fates if result is Fate.MOVES or isinstance(result, Blocker)], shared)
+    lifted = surges.keys
+    movers = tuple(pod for pod, result in fates if result is Fate.MOVES or pod.key in lifted)
+    blocked = tuple(pod for pod, result in fates if isinstance(result, Blocker) and pod.key not in lifted)
+    subject = _NodeAndPods(node_object, pods.values(), movers, blocked, surges)
+    blockers = tuple(surges.explained(blocker) for rule in RULES for blocker in rule(subject, shared))
     leaving = tuple(_ref(pod) for pod, result in fates if result is Fate.LEAVES)
     counts = node in shared.minimum.counted
     others = (pod for pod in blocked if not pod.cls.terminating)
     must_move = (*movers, *others)
     incoming = tuple(shared.replacements.of(pod) for pod in must_move)
-    candidate = Candidate(node, row, movers, incoming[: len(movers)], leaving, counts)
-    return Examined(candidate, must_move, incoming, shared.remaining().evictions(must_move), blockers)
+    restarted = tuple(pod for surge in surges.surges for pod in surge.restarted)
+    of_candidate = (*incoming[: len(movers)], *restarted)
+    candidate = Candidate(node, row, movers, of_candidate, leaving, counts, surges.surges)
+    evictions = shared.remaining().evictions(must_move, without_budgets=lifted)
+    return Examined(candidate, must_move, (*incoming, *restarted), evictions, blockers, surges)
+
+
+def _surges_on(pods: Sequence[Pod], shared: PlanningRound) -> NodeSurges:
+    """Return which of *pods*, which have to leave one node, are moved by rolling updates."""
+    surges, rules = shared.surges, shared.pod_rules
+    if surges is None:
+        return NO_SURGES
+    movable = [pod for pod in pods if not pod.cls.terminating and surges.lifts(pod, rules.blockers(pod))]
+    return surges.on(movable, rules, shared.budgets)
 
 
 def could_be_drained(examined: Examined, attempt: Attempt) -> bool:
@@ -175,7 +204,7 @@ def first_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     if blockers := next(filter(None, (tuple(step(examined, attempt)) for step in SHARED)), None):
         return Rejected(candidate.node, blockers)
     mark = trial.savepoint()
-    empty(trial, candidate.row, candidate.movers)
+    empty(trial, candidate.row, candidate.evicted)
     placed = pack(shared.room, trial, candidate.incoming, attempt.effort)
     if isinstance(placed, Stuck):
         _undo(trial, candidate.row, mark)
@@ -193,7 +222,7 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     without = {blocker.pod for blocker in blockers if blocker.reason in _NOT_PLACED}
     pods = [pod for pod in examined.incoming if pod.key not in without]
     mark = trial.savepoint()
-    empty(trial, candidate.row, examined.must_move)
+    empty(trial, candidate.row, examined.emptied)
     if blockers or attempt.effort.exhausted or _can_never_fit(pods, shared.room):
         placed = place_or_explain(shared.room, trial, pods, attempt.never_fitting)
     else:
@@ -238,7 +267,7 @@ def carry_out(candidate: Candidate, placed: Sequence[tuple[Pod, int]], attempt: 
         return Rejected(candidate.node, (blocker,))
     if order_matters(candidate.incoming, shared.snapshot):
         return moved_in_steps(candidate, placed, attempt)
-    empty(trial, candidate.row, candidate.movers)
+    empty(trial, candidate.row, candidate.evicted)
     for pod, row in placed:
         trial.place(pod.cls, row)
     return plan
@@ -249,7 +278,8 @@ def moved_in_steps(candidate: Candidate, placed: Sequence[tuple[Pod, int]], atte
 
     The pods must still be on their node in the trial, which contains the moves of the plan afterwards.
     """
-    moved = move_in_steps(attempt.shared.room, attempt.trial, candidate.row, placed)
+    surges = [surge.keys for surge in candidate.surges]
+    moved = move_in_steps(attempt.shared.room, attempt.trial, candidate.row, placed, surges)
     if isinstance(moved, StuckInSteps):
         return Rejected(candidate.node, (_cannot_move(moved),))
     return replace(new_plan(candidate, moved.placed, attempt.shared), one_by_one=moved.one_by_one)
@@ -264,17 +294,21 @@ def _cannot_move(stuck: StuckInSteps) -> Blocker:
 def rejection(examined: Examined, remaining: RemainingDisruptions) -> Rejected:
     """Return the blockers of the rules, and the blockers of the budgets for the pods that may be evicted."""
     candidate = examined.candidate
-    return Rejected(candidate.node, (*examined.blockers, *remaining.lacking(candidate.movers)))
+    lacking = map(examined.surges.explained, remaining.lacking(candidate.evicted))
+    return Rejected(candidate.node, (*examined.blockers, *lacking))
 
 
 def new_plan(candidate: Candidate, placed: Iterable[tuple[Pod, int]], shared: PlanningRound) -> Plan:
     """Return the plan in which the candidate's pods are *placed* on these rows."""
     names = shared.snapshot.nodes.names
+    restarted = {pod.key for surge in candidate.surges for pod in surge.restarted}
     placements = [
         Placement(_ref(pod), names[row], pod.cls.spec.termination_grace_period_seconds, pod.owner)
         for pod, row in placed
+        if pod.key not in restarted
     ]
-    return Plan(candidate.node, tuple(placements), candidate.leaving)
+    surges = tuple(surge.surge for surge in candidate.surges)
+    return Plan(candidate.node, tuple(placements), candidate.leaving, surges=surges)
 
 
 def empty(trial: Trial, row: int, pods: Sequence[Pod]) -> None:
@@ -312,11 +346,32 @@ def _settling_text(nodes: Mapping[str, int], until: Mapping[str, datetime]) -> s
     return f"pools that lost nodes are not trusted: {', '.join([*named, *more])}"
 
 
-def eviction_blockers(pod: Pod, shared: PlanningRound) -> list[Blocker]:
-    """Return the blockers of evicting *pod* alone, regardless of its placement."""
+def eviction_blockers(pod: Pod, shared: PlanningRound) -> tuple[list[Blocker], Surge | None]:
+    """Return the blockers of evicting *pod* alone, regardless of its placement, and the rolling update that moves it.
+
+    Those that a rolling update does not need are left out.
+    """
     if not pod.node_name:
-        return []
-    return [*shared.pod_rules.blockers(pod), *resource_claims([pod]), *shared.remaining().lacking([pod])]
+        return [], None
+    surges = _surges_of(pod, shared)
+    blockers = [
+        *shared.pod_rules.blockers(pod),
+        *resource_claims([pod]),
+        *(blocker for blocker in surges.refused if blocker.pod == pod.key),
+        *shared.remaining().lacking([pod]),
+    ]
+    surge = next((each.surge for each in surges.surges if pod in each.pods), None)
+    if surge is None:
+        return [surges.explained(blocker) for blocker in blockers], None
+    return [blocker for blocker in blockers if blocker.reason not in LIFTED], surge
+
+
+def _surges_of(pod: Pod, shared: PlanningRound) -> NodeSurges:
+    """Return which pods of the controller of *pod* are moved by a rolling update, if their node is drained."""
+    beside = shared.snapshot.pods_on[pod.node_name].values()
+    same = sorted((each for each in beside if owner_key(each) == owner_key(pod)), key=lambda each: each.key)
+    fate = shared.pod_rules.fate
+    return _surges_on([each for each in same if fate(each) not in (Fate.STAYS, Fate.LEAVES)], shared)
 
 
 def resource_claims(pods: Iterable[Pod]) -> Iterator[Blocker]:

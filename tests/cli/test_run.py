@@ -13,7 +13,7 @@ from rescheduler import cli
 from rescheduler.housekeeping import composition
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.pauses import parse_window
-from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy, namespace_scope
+from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy, Surging, namespace_scope
 from rescheduler.settings import (
     ApiServerConnection,
     ListenAddress,
@@ -142,6 +142,11 @@ CASES: dict[str, tuple[str, int, Any]] = {
         Policy(spot_pool_labels=("example.com/pool", "zone")),
     ),
     "single replicas": ("--skip-single-replicas", 1, Policy(skip_single_replicas=True)),
+    "rolling updates": (
+        "--surge=blocked --surge-max-replicas=5",
+        1,
+        Policy(surge=Surging.BLOCKED, surge_max_replicas=5),
+    ),
     "windows": (
         "--drain-window=22:00-06:00 --drain-window=10:00-11:00",
         1,
@@ -232,7 +237,11 @@ def test_an_installation_is_identified_by_namespace_and_lease() -> None:
 def test_the_daemon_plans_with_its_timeouts() -> None:
     timing = Timing(pod_eviction_timeout=timedelta(minutes=5), max_graceful_termination=timedelta(seconds=45))
     assert composition.daemon_policy(Policy(min_on_demand_nodes=3), timing) == Policy(
-        min_on_demand_nodes=3, budgets_in_steps=True, pod_eviction_timeout=300, max_graceful_termination=45
+        min_on_demand_nodes=3,
+        budgets_in_steps=True,
+        pod_eviction_timeout=300,
+        max_graceful_termination=45,
+        surge=Surging.OFF,
     )
 
 

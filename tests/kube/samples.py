@@ -316,6 +316,18 @@ SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
     "a device class": ("DeviceClass", {"metadata": _META, "spec": {"extendedResourceName": "example.com/gpu"}}),
     "a replica set": ("ReplicaSet", {"metadata": _IN_NAMESPACE, "spec": {"replicas": 2, "template": _TEMPLATE}}),
     "a replication controller": ("ReplicationController", {"metadata": _IN_NAMESPACE, "spec": {"template": _TEMPLATE}}),
+    "a deployment": (
+        "Deployment",
+        {
+            "metadata": _IN_NAMESPACE | {"generation": 2},
+            "spec": {
+                "replicas": 2,
+                "template": _TEMPLATE,
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": 0}},
+            },
+            "status": {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2},
+        },
+    ),
     "a stateful set": (
         "StatefulSet",
         {

@@ -129,12 +129,14 @@ def test_the_json_status_has_the_whole_state(pages: ServedPages) -> None:
                 "node": "od-1",
                 "drainable": True,
                 "placements": [{"pod": "default/web-1", "node": "spot-1"}],
+                "surges": [],
                 "blockers": [],
             },
             {
                 "node": "od-2",
                 "drainable": False,
                 "placements": [],
+                "surges": [],
                 "blockers": [
                     {"pod": "default/bare", "reason": "no-controller", "detail": "no <b>controller</b> recreates it"},
                     {"pod": "default/db-1", "reason": "pod-disruption-budget", "detail": "0 of 1"},

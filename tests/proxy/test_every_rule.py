@@ -126,6 +126,7 @@ WITHOUT_A_CASE = {
     "_unreadable_objects": "see test_victims.py",
     "_bound_by_template": "the proxy places the pods that it evicts",
     "_quotas": "the proxy does not read quotas",
+    "_surges": "the proxy evicts all pods",
     "_shared_volumes": "the proxy places the pods that it evicts",
     "_minimum": "a flag of the daemon",
     "_minimum_after_plans": "a flag of the daemon",

@@ -42,7 +42,7 @@ from rescheduler.observe.events import ErrorKind, Report, Trouble, WatchAges
 from rescheduler.observe.pages import Health
 from rescheduler.planning.last_look import OrderTerms
 from rescheduler.planning.outcome import Plan, Verdict
-from rescheduler.planning.policy import MoveJobs, Policy
+from rescheduler.planning.policy import MoveJobs, Policy, Surging
 from rescheduler.planning.rules.candidates import PROXIES
 from rescheduler.providers.base import CloudProvider, NodeRef
 from rescheduler.providers.none import NoProvider
@@ -50,7 +50,7 @@ from rescheduler.providers.none import NoProvider
 # The view of the cluster that the proxy's drains and updates use.
 
 #: Nodes are judged by the rules of `victims`; this policy only applies to the daemon's other checks.
-_POLICY: Final = Policy(move_jobs=MoveJobs.ALWAYS)
+_POLICY: Final = Policy(move_jobs=MoveJobs.ALWAYS, surge=Surging.OFF)
 
 #: The maximum wait until the watched state shows released nodes, and the wait between two checks, in seconds.
 RELEASE_SECONDS: Final = 3.0

@@ -12,7 +12,7 @@ from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, Room, Sizes, Stuck, pack
-from rescheduler.planning.policy import Circumstances, Now, Policy
+from rescheduler.planning.policy import Circumstances, Now, Policy, Surging
 from rescheduler.planning.rules.candidates import (
     CONTROL_PLANE,
     groups,
@@ -39,6 +39,7 @@ POLICY: Final = Policy(
     skip_nodes_with_system_pods=False,
     scheduler_names=(),
     expendable_pods_priority_cutoff=-(2**31),
+    surge=Surging.OFF,
 )
 _SYSTEM: Final = "kube-system"
 #: The only node rules of the daemon that do not apply here: :mod:`rescheduler.cloudpool.proxy.victims` has checks of

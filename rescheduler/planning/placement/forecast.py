@@ -84,15 +84,18 @@ class Forecaster:
         """
         running = self._running(plan)
         pods = [self._replacements.of(pod) for pod in running]
+        groups = self._rolled_out(plan, pods)
+        surging = {pod.uid for surge in plan.surges for pod in surge.pods}
+        pods += [pod for group in groups for pod in group if pod.uid not in surging]
         row = self._snapshot.nodes.row[plan.node]
         in_steps = may_return(pods, self._snapshot.scheduler) or order_matters(pods, self._snapshot)
         with self._snapshot.trial() as trial:
             trial.drain(row)
             if not in_steps:
-                trial.evict(*running)
+                trial.evict(*(pod for pod in running if pod.uid not in surging))
             plays: list[Mapping[str, int]] = []
             for number in range(PLAYS):
-                plays.append(self._play(plan, number, pods, trial, in_steps=in_steps))
+                plays.append(self._play(plan, number, pods, trial, groups, in_steps=in_steps))
                 if until_stuck and len(plays[-1]) < len(pods):
                     break
         return self._summed_up(pods, plays, row)
@@ -135,15 +138,37 @@ class Forecaster:
         few = len(self._order) <= _NODES_TO_LOOK_AHEAD
         return self.effort(_AHEAD) if few else Effort(0)
 
-    def _play(self, plan: Plan, number: int, pods: Sequence[Pod], trial: Trial, *, in_steps: bool) -> dict[str, int]:
-        """Simulate the plan once, with the drain's own steps if *in_steps*. Otherwise the pods are already evicted."""
+    def _rolled_out(self, plan: Plan, pods: Sequence[Pod]) -> list[Step]:
+        """Return the new pods of each roll-out of *plan*: those of *pods*, and one in place of each on another node."""
+        by_uid = {pod.uid: pod for pod in pods}
+        groups = []
+        for surge in plan.surges:
+            here = [by_uid[pod.uid] for pod in surge.pods]
+            others = range(len(here), surge.restarts)
+            added = (msgspec.structs.replace(here[0], name=f"{here[0].name} ({number})", uid="") for number in others)
+            groups.append((*here, *added))
+        return groups
+
+    def _play(
+        self, plan: Plan, number: int, pods: Sequence[Pod], trial: Trial, groups: Sequence[Step], *, in_steps: bool
+    ) -> dict[str, int]:
+        """Simulate the plan once, with the drain's own steps if *in_steps*. Otherwise the pods are already evicted.
+
+        The pods that *groups* replace stay until all new ones of their group are scheduled.
+        """
         rng = np.random.default_rng([zlib.crc32(plan.node.encode()), number])
         scheduler = SimulatedScheduler(self._snapshot, self._filters, self._order, rng)
         mark = trial.savepoint()
         rows: dict[str, int] = {}
         if not in_steps:
             self._schedule(_in_order(pods, number, rng), scheduler, trial, rows)
-        for step in _steps(plan, pods) if in_steps else ():
+        rolled_out = {pod.key for group in groups for pod in group}
+        for group in groups if in_steps else ():
+            self._schedule(_in_order(group, number, rng), scheduler, trial, rows)
+            known = (self._snapshot.pods.get(pod.key) for pod in group)
+            trial.evict(*(pod for pod in known if pod is not None))
+        others = [pod for pod in pods if pod.key not in rolled_out]
+        for step in _steps(plan, others) if in_steps else ():
             trial.evict(*(self._snapshot.pods[pod.key] for pod in step))
             self._schedule(_in_order(step, number, rng), scheduler, trial, rows)
         trial.revert(mark)
@@ -260,7 +285,9 @@ def _in_order(pods: Sequence[Pod], number: int, rng: np.random.Generator) -> lis
 def with_forecast(plan: Plan, forecast: Forecast) -> Plan:
     """Return *plan* with the results of *forecast*."""
     by_pod = {str(placement.pod): placement for placement in plan.placements}
-    forecast_placements = (msgspec.structs.replace(by_pod[key], node=node) for key, node in forecast.nodes.items())
+    forecast_placements = (
+        msgspec.structs.replace(by_pod[key], node=node) for key, node in forecast.nodes.items() if key in by_pod
+    )
     return replace(plan, robust=forecast.robust, landing=forecast.landing, forecast=tuple(forecast_placements))
 
 

@@ -41,21 +41,26 @@ def order_matters(pods: Iterable[Pod], snapshot: Snapshot) -> bool:
     return any(_depends_on_others(cls, snapshot) for cls in dict.fromkeys(pod.cls for pod in pods))
 
 
-def move_in_steps(room: Room, trial: Trial, row: int, placed: Sequence[tuple[Pod, int]]) -> Moved | StuckInSteps:
+def move_in_steps(
+    room: Room, trial: Trial, row: int, placed: Sequence[tuple[Pod, int]], surges: Sequence[Sequence[str]] = ()
+) -> Moved | StuckInSteps:
     """Move the pods of the node in *row* to the rows of *placed*, or to other targets, as the drain would.
 
+    *surges* are the keys of pods that are moved together before the others, and stay until all of them have a place.
     All pods must still be on the node in *trial*. Afterwards the node is drained in *trial*, or, if a pod is stuck,
     *trial* is unchanged.
     """
     mark = trial.savepoint()
     trial.drain(row)
+    surging = {key for keys in surges for key in keys}
     moves = _Moves(room, trial, placed)
-    stuck = moves.in_waves(eviction_steps([pod for pod, _ in placed]))
+    evicted = [pod for pod, _ in placed if pod.key not in surging]
+    stuck = moves.surge(surges) or moves.in_waves(eviction_steps(evicted))
     if stuck is None:
         return Moved(moves.placed)
     trial.revert(mark)
     moves = _Moves(room, trial, placed)
-    if moves.one_by_one():
+    if moves.surge(surges) is None and moves.one_by_one():
         return Moved(moves.placed, one_by_one=True)
     trial.revert(mark)
     trial.undrain(row)
@@ -102,22 +107,40 @@ class _Moves:
         self._moved_elsewhere = False  #: whether a pod was placed on another row than planned
         self.placed: Placed = []
 
+    def surge(self, surges: Iterable[Sequence[str]]) -> StuckInSteps | None:
+        """Move the pods of one Deployment after the other. Its pods on this node leave when all new ones have a place.
+
+        Its pods on other nodes are left where they are: which of them goes first is not known.
+        """
+        pods = {pod.key: pod for pod, _ in self._planned}
+        for keys in surges:
+            group = [pods[key] for key in keys if key in pods]
+            if (stuck := self._place_all(group)) is not None:
+                return stuck
+            self._evict(*(pod for pod in group if pod.key in self._room.snapshot.pods))
+        return None
+
     def in_waves(self, steps: Iterable[Step]) -> StuckInSteps | None:
         """Move the pods step by step. Return the first pod that has no place when its step is evicted."""
         for step in steps:
             self._evict(*step)
-            waiting: Sequence[Pod] = step
-            while waiting:
-                left = [pod for pod in waiting if not self._place(pod)]
-                if len(left) == len(waiting):
-                    unmoved = len(self._planned) - len(self.placed) - len(left)
-                    return StuckInSteps(left[0], shortage(self._room, left[0].cls), unmoved)
-                waiting = left
+            if (stuck := self._place_all(step)) is not None:
+                return stuck
+        return None
+
+    def _place_all(self, waiting: Sequence[Pod]) -> StuckInSteps | None:
+        while waiting:
+            left = [pod for pod in waiting if not self._place(pod)]
+            if len(left) == len(waiting):
+                unmoved = len(self._planned) - len(self.placed) - len(left)
+                return StuckInSteps(left[0], shortage(self._room, left[0].cls), unmoved)
+            waiting = left
         return None
 
     def one_by_one(self) -> bool:
         """Move one pod at a time, in an order in which each has a place. Return whether there is such an order."""
-        waiting = [pod for pod, _ in self._planned]
+        placed = {pod.key for pod, _ in self.placed}
+        waiting = [pod for pod, _ in self._planned if pod.key not in placed]
         while waiting:
             movable = next((pod for pod in waiting if self._moves(pod)), None)
             if movable is None:

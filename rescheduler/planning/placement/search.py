@@ -12,6 +12,7 @@ from predicates.snapshot import Trial
 from rescheduler.planning.budgets import Evictions, RemainingDisruptions
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.placement.packing import WAYS, Effort, Packing, Placed, Reasons, Room, Stuck, pack
+from rescheduler.planning.surges import NodeSurge
 
 # Nodes that a plan may drain, and those that it selects.
 
@@ -23,9 +24,19 @@ class Candidate:
     node: str
     row: int
     movers: tuple[Pod, ...]
-    incoming: tuple[Pod, ...]  #: the replacement pods of ``movers``, in the same order
+    #: The replacement pods of ``movers``, in the same order, then those of pods on other nodes that `surges` restart.
+    incoming: tuple[Pod, ...]
     leaving: tuple[PodRef, ...] = ()  #: pods that are being deleted: the drain waits for them
     counts: bool = False  #: whether it counts towards --min-on-demand-nodes
+    surges: tuple[NodeSurge, ...] = ()  #: Deployments that roll out: their pods stay until all of their new pods run
+
+    @property
+    def evicted(self) -> tuple[Pod, ...]:
+        """The pods of ``movers`` that leave before their replacement pods are scheduled."""
+        if not self.surges:
+            return self.movers
+        staying = {pod.key for surge in self.surges for pod in surge.pods}
+        return tuple(pod for pod in self.movers if pod.key not in staying)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +310,7 @@ class Search:
         return None if isinstance(placed, Stuck) else placed
 
     def _empty(self, candidate: Candidate) -> None:
-        self._trial.evict(*candidate.movers)
+        self._trial.evict(*candidate.evicted)
         self._trial.drain(candidate.row)
 
     def _undo_drain(self, candidate: Candidate, mark: int) -> None:

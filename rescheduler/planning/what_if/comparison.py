@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as settings_replaced
+from decimal import Decimal
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -13,7 +15,8 @@ from predicates.snapshot import Snapshot
 from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.explain import Explanation
-from rescheduler.planning.money.prices import zone_of
+from rescheduler.planning.forms import count
+from rescheduler.planning.money.prices import PriceList, node_facts, zone_of
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Rejected
 from rescheduler.planning.placement.packing import (
     EVALUATIONS_PER_SECOND,
@@ -27,11 +30,13 @@ from rescheduler.planning.placement.packing import (
     shortage,
 )
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.policy import Circumstances, Policy, Surging
 from rescheduler.planning.rules.candidates import groups, why_not_target
 from rescheduler.planning.rules.pod_rules import NOT_RECREATED
 from rescheduler.planning.rules.pod_traits import belongs_to_node
+from rescheduler.planning.surges import LIFTED
 from rescheduler.planning.what_if.changes import Change, OtherScheduler, changed, copied
+from rescheduler.planning.what_if.overview import SETTING, Lever, RankedLevers
 
 # The simultaneous loss of spot nodes, and their pods that would not fit on the remaining nodes.
 
@@ -283,3 +288,35 @@ def what_if(
     unplaced = lose(after, settings, names)
     lost = LostSpot(names, tuple(unplaced), tuple(unplaced_after_drains))
     return HypotheticalPlan(Planner(after, settings).plan_all(circumstances), after, settings, lost, rehearsal)
+
+
+# The nodes that a plan would also free if Deployments rolled out where evictions are never allowed.
+
+
+def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> Lever | None:
+    """Return what ``--surge=blocked`` would free in addition to *planning*, the plan with *policy*, or None."""
+    held = [node for node in planning.rejected if any(blocker.reason in LIFTED for blocker in node.blockers)]
+    if policy.surge is Surging.BLOCKED or not held or not snapshot.of("Deployment"):
+        return None
+    with_surge = Planner(snapshot, settings_replaced(policy, surge=Surging.BLOCKED)).plan_all(circumstances)
+    planned = {plan.node for plan in planning.plans}
+    added = [plan for plan in with_surge.plans if plan.node not in planned]
+    if len(with_surge.plans) <= len(planned) or not added:
+        return None
+    deployments = {str(surge) for plan in added for surge in plan.surges}
+    reason = next(blocker.reason for blocker in held[0].blockers if blocker.reason in LIFTED)
+    obstacle = f"{count(len(deployments), 'Deployment')} can roll out without downtime"
+    nodes, frees = tuple(node.node for node in held), tuple(plan.node for plan in added)
+    return Lever(f"{SETTING} --surge={Surging.BLOCKED}", reason, obstacle, nodes, frees)
+
+
+def with_lever(ranked: RankedLevers, lever: Lever, snapshot: Snapshot, prices: PriceList) -> RankedLevers:
+    """Return *ranked* with *lever* before the first one that frees less."""
+
+    def worth(of: Lever) -> tuple[Decimal, int]:
+        facts = [node_facts(snapshot, name, spot=False) for name in of.frees]
+        return sum((prices.per_hour(node) or Decimal(0) for node in facts), Decimal(0)), len(facts)
+
+    before = [each for each in ranked.levers if worth(each) > worth(lever)]
+    after = [each for each in ranked.levers if worth(each) <= worth(lever)]
+    return RankedLevers((*before, lever, *after), ranked.complete)

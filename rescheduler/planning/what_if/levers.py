@@ -64,8 +64,9 @@ class KeptNodes:
         self.room = shared.room
         self.planned = [self._as_planned(plan) for plan in plans]
         remaining = self._remaining(self._budgets, {})
+        without_eviction = {pod.uid for plan in plans for surge in plan.surges for pod in surge.pods}
         for _, placed in self.planned:
-            remaining.reserve(pod for pod, _ in placed)
+            remaining.reserve(pod for pod, _ in placed if pod.uid not in without_eviction)
         self._spent = remaining.spent
         emptied = sum(plan.node in self._minimum.counted for plan in plans)
         self.spare = self._minimum.spare - emptied  #: nodes with ``counts`` that may also be drained
