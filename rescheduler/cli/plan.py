@@ -22,16 +22,23 @@ from rescheduler.cli.console import BAD, BLANK, GOOD, HEADING, Line, show, style
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.output import print_html, print_json, print_yaml
-from rescheduler.cli.plan_data import PlannedCluster, levers_option, price_provider_options, read_and_plan
+from rescheduler.cli.plan_data import (
+    PlannedCluster,
+    levers_option,
+    price_provider_options,
+    read_and_plan,
+    survive_option,
+)
 from rescheduler.cli.policy_options import policy_options, price_options
 from rescheduler.cli.scheduler_config import with_profiles
+from rescheduler.cli.survival import survival_json, survival_lines
 from rescheduler.cli.what_if import comparison, parsed, unknown_schedulers, what_if_json, what_if_option
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.forms import count, cpu, memory, per_month
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Plan, Reason, Rejected, Verdict
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.policy import Policy, Survive
 from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan, what_if
 from rescheduler.planning.what_if.overview import NO_PRICE, SETTING, Lever, Overview, Totals
 from rescheduler.settings import ApiServerConnection, Provider, Scheduling
@@ -56,6 +63,9 @@ def page(overview: Overview, cluster: Snapshot, policy: Policy, now: datetime, *
         yield styled(_sentence(overview.incomplete), BAD)
     yield styled(summary.headline(), GOOD if overview.planning.plans else HEADING)
     yield from summary.details()
+    if overview.survival is not None and overview.survival.pools:
+        yield BLANK
+        yield from survival_lines(overview.survival, wide=wide)
     if overview.levers:
         yield BLANK
         yield from _levers(overview, names, wide=wide)
@@ -240,6 +250,7 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "levers_complete": overview.levers_complete,
             "assumptions": list(overview.assumptions),
             "incomplete": overview.incomplete or None,
+            "survival": overview.survival and survival_json(overview.survival, overview.survival_seconds),
         },
     }
 
@@ -322,6 +333,7 @@ def _plan_json_lever(lever: Lever) -> dict[str, Any]:
     hidden=True,
     help="The opposite of --budgets-at-once, and the default.",
 )
+@survive_option
 @levers_option
 @what_if_option
 @compat_option
@@ -337,6 +349,7 @@ def command(
     independent: bool,  # noqa: FBT001
     budgets_at_once: bool,  # noqa: FBT001
     budgets_in_steps: bool,  # noqa: FBT001
+    survive: str,
     levers_timeout: timedelta,
     what_if_texts: tuple[str, ...],
     policy: Policy,
@@ -359,7 +372,7 @@ def command(
     cluster = read_and_plan(source, policy, prices, provider, clock, independent=independent)
     prices = cluster.priced(provider)
     levers = cluster.levers(prices, timedelta() if independent or hypotheses else levers_timeout, clock)
-    overview = cluster.overview(prices, levers)
+    overview = cluster.certified(cluster.overview(prices, levers), Survive(survive), clock)
     if hypotheses:
         _show_comparison(cluster, overview, what_if_texts, hypotheses, output, clock)
     else:

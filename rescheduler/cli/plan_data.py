@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
+import click
+
 from predicates.snapshot import Snapshot
 from rescheduler.cli.cluster_source import ClusterSource, progress
 from rescheduler.cli.go_flags import DurationType, Option
@@ -13,7 +15,7 @@ from rescheduler.clock import Clock
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy
+from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
 from rescheduler.planning.rules.candidates import groups
 from rescheduler.planning.rules.pod_traits import is_job
 from rescheduler.planning.what_if.comparison import surge_lever, with_lever
@@ -29,6 +31,14 @@ levers_option: Final = Option(
     "would also free without it. 0: no levers. They are not computed with --independent.",
 )
 
+
+survive_option: Final = Option(
+    "--survive",
+    click.Choice([value.value for value in Survive]),
+    default=Survive.POOL.value,
+    help="What the state after the plan is tested against: the loss of any one pool of spot nodes (zone and instance "
+    "type, see --spot-pool-label), or of all spot nodes of any one zone. off: no test.",
+)
 
 #: A limitation of the totals of a plan with ``--independent``.
 _INDEPENDENT: Final = "each node is drained alone (--independent); the pods of all nodes together may not fit"
@@ -56,6 +66,7 @@ class PlannedCluster:
     seconds: float  #: duration of planning alone
     assumptions: tuple[str, ...]
     incomplete: str = ""  #: what the snapshot file lacks; see :meth:`ClusterSource.incomplete`
+    independent: bool = False  #: whether each node was planned by itself
 
     def overview(self, prices: PriceList, levers: RankedLevers = NO_LEVERS) -> Overview:
         """Return the totals of the plan."""
@@ -68,6 +79,19 @@ class PlannedCluster:
             assumptions=self.assumptions,
             incomplete=self.incomplete,
         )
+
+    def certified(self, overview: Overview, survive: Survive, clock: Clock) -> Overview:
+        """Return *overview* with the certificate of the state after the plan, or of the present state if it has none.
+
+        The plans of --independent do not follow each other, so there is no state after them.
+        """
+        if survive is Survive.OFF or self.incomplete:
+            return overview
+        plans = () if self.independent else self.planning.plans
+        with progress("taking pools away"):
+            began = clock.monotonic()
+            certificate = self.planner.certificate(self.circumstances, survive, plans)
+            return replace(overview, survival=certificate, survival_seconds=clock.monotonic() - began)
 
     def priced(self, provider: Provider) -> PriceList:
         """Return the prices, with the cloud provider's for nodes that the price file does not contain.
@@ -123,7 +147,15 @@ def read_and_plan(
     if policy.move_jobs is MoveJobs.TOLERANT and _moves_jobs(planning):
         notes.append(_JOBS)
     return PlannedCluster(
-        snapshot, policy, circumstances, planner, planning, seconds, tuple(notes), source.incomplete(snapshot)
+        snapshot,
+        policy,
+        circumstances,
+        planner,
+        planning,
+        seconds,
+        tuple(notes),
+        source.incomplete(snapshot),
+        independent,
     )
 
 

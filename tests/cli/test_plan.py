@@ -27,6 +27,8 @@ PAGE = """\
 1 node stays (a node can have several reasons)
   pod-disruption-budget  1 node
 
+Survives the loss of any one pool of spot nodes (1 pool).
+
 What would free more, the most useful first
   PodDisruptionBudget default/b: it allows 1 eviction now
     (pod-disruption-budget) keeps 1 node; alone it would free 1 (od)
@@ -127,6 +129,8 @@ def test_yaml_is_the_same_as_json(capfdbinary: pytest.CaptureFixture[bytes], dum
     written = yaml.safe_load(capfdbinary.readouterr().out)
     assert written["summary"].pop("seconds") >= 0
     assert planned_once["summary"].pop("seconds") >= 0
+    assert written["summary"]["survival"].pop("seconds") >= 0
+    assert planned_once["summary"]["survival"].pop("seconds") >= 0
     assert written == planned_once
 
 

@@ -1,6 +1,7 @@
 """Tests of the page of ``plan`` for values that the sample does not have: levers, prices, long names, no nodes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -9,9 +10,10 @@ from rescheduler.cli.console import rendered
 from rescheduler.cli.plan import page
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Landing, Placement, Plan, Planning, PodRef, Reason, Rejected, Verdict
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Policy, Survive
 from rescheduler.planning.what_if.overview import NO_PRICE, Lever, Overview, overview
-from tests.planning.builders import NOW, ON_DEMAND, Manifest, node, pod, snapshot
+from tests.planning.builders import CIRCUMSTANCES, NOW, ON_DEMAND, Manifest, node, pod, snapshot
 
 TYPE = "node.kubernetes.io/instance-type"
 NODES = [node(f"od-{i}", ON_DEMAND, labels={TYPE: "m5.2xlarge"}) for i in range(3)] + [node("spot-1"), node("spot-2")]
@@ -229,3 +231,35 @@ def test_long_names_are_not_truncated(width: int, wide: bool) -> None:
         assert [line for line in text if len(line) > width] == []
         together = "".join(line.strip() for line in text)
         assert {part for part in wanted if part not in together} == set()
+
+
+def test_the_worst_pools_are_listed_with_their_homeless_pods() -> None:
+    """At 80 columns, with at most three pools and two controllers of each; all of them with ``-o wide``."""
+    objects = [node("od", ON_DEMAND, unschedulable=True)]
+    for number in range(5):
+        objects.append(node(f"spot-{number}", labels={TYPE: f"m{number}"}))
+        objects += [
+            pod(f"{app}{number}-0", f"spot-{number}", cpu="1200m", priority=5 if app == "high" else 0)
+            for app in ("high", "cart", "web")
+        ]
+    cluster = snapshot(objects)
+    planner = Planner(cluster, Policy())
+    planning = planner.plan_all(CIRCUMSTANCES)
+    certificate = planner.certificate(CIRCUMSTANCES, Survive.POOL, planning.plans)
+    result = replace(overview(planning, cluster, PriceList()), survival=certificate)
+    text = lines(result, objects)
+    begin = text.index("Would not survive the loss of 5 of 5 pools of spot nodes")
+    shown = text[begin : text.index("", begin)]
+    assert [line for line in shown if "without a place" in line] == [
+        f"  a/m{number} (1 node): 3 of 3 pods without a place; they need 3.6 vCPU, 0 B: at least" for number in range(3)
+    ]
+    assert shown[1:5] == [
+        "  a/m0 (1 node): 3 of 3 pods without a place; they need 3.6 vCPU, 0 B: at least",
+        "    1 node like spot-0",
+        "    ReplicaSet default/high0, priority 5: 1 pod: 0/4 remaining nodes are",
+        "      available: 4 Insufficient cpu",
+    ]
+    assert "    and pods of 1 more controller" in shown
+    assert shown[-1] == "  2 more with -o wide."
+    wide = lines(result, objects, wide=True)
+    assert sum("pods without a place" in line for line in wide) == 5

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ from rescheduler.cli.explain import ExplainPage
 from rescheduler.cli.plan import page
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.policy import Circumstances, Policy, Survive
 from rescheduler.planning.what_if.levers import rank_levers
 from rescheduler.planning.what_if.overview import Overview, overview
 from tests.planning.builders import snapshot
@@ -73,7 +74,8 @@ def _overview(objects: Snapshot, planner: Planner) -> Overview:
     """Return the plan with all its levers."""
     planning = planner.plan_all(_CIRCUMSTANCES)
     ranked = rank_levers(planning, planner.round(_CIRCUMSTANCES), prices(), lambda: False)
-    return overview(planning, objects, prices(), ranked.levers)
+    certificate = planner.certificate(_CIRCUMSTANCES, Survive.POOL, planning.plans)
+    return replace(overview(planning, objects, prices(), ranked.levers), survival=certificate)
 
 
 def _explain(objects: Snapshot, planner: Planner, width: int) -> str:

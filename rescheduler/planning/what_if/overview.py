@@ -9,6 +9,7 @@ from typing import Final
 from predicates.snapshot import Snapshot
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
 from rescheduler.planning.outcome import Planning, Reason
+from rescheduler.planning.survival import Certificate
 
 #: The note for readers if :attr:`Overview.unpriced` is true.
 NO_PRICE: Final = "No on-demand node has a price: the prices are for other instance types, zones or capacity types."
@@ -83,6 +84,8 @@ class Overview:
     assumptions: tuple[str, ...] = ()  #: sentences that state assumptions, for example about kinds that a dump lacks
     incomplete: str = ""  #: a sentence that states what a snapshot file lacks; "" if nothing
     added: Mapping[str, AddedRequests] = field(default_factory=dict)  #: by target node: requests of the moved pods
+    survival: Certificate | None = None  #: of the state after the plan; None if it was not computed
+    survival_seconds: float = 0.0  #: duration of its computation
 
     @property
     def unpriced(self) -> bool:
